@@ -1,0 +1,92 @@
+"""The peers, each in its best documented configuration (see the head of its program)."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class Peer:
+    name: str
+    language: Literal["python", "node"]
+    # What one worker drains in a few seconds.
+    jobs: int
+    # A query that is true as long as a job is not acknowledged.
+    pending: str
+    # Names the program and the requirements; two configurations of one peer share them.
+    package: str = ""
+    # Passed to the worker, for a peer with more than one configuration.
+    configuration: str = ""
+    # A second configuration of a worker enqueues no differently, so it need not be measured again.
+    measure_enqueue: bool = True
+    # Settings that the peer keeps in its own tables.
+    settings: str = ""
+    # The slowest peers enqueue about 500 a second, so this takes them a few seconds.
+    jobs_one_by_one: int = 3000
+    least_python: tuple[int, int] = (3, 11)
+
+    @property
+    def program(self) -> str:
+        return self.package or self.name
+
+
+GRAPHILE_PENDING = "select exists (select from graphile_worker._private_jobs)"
+
+# awa appends claims and closures side by side; its own view of jobs takes minutes for 50,000 of them.
+AWA_PENDING = """
+    select exists (select from awa.leases)
+        or (select count(*) from awa.lease_claims)
+            + (select coalesce(sum(claimed_count), 0) from awa.lease_claim_batches)
+            > (select count(*) from awa.lease_claim_closures)
+            + (select coalesce(sum(closed_count), 0) from awa.lease_claim_closure_batches)
+"""
+
+PEERS = (
+    Peer(
+        name="graphile_batched",
+        package="graphile",
+        configuration="batched",
+        language="node",
+        jobs=200_000,
+        pending=GRAPHILE_PENDING,
+        measure_enqueue=False,
+    ),
+    Peer(
+        name="graphile",
+        configuration="single",
+        language="node",
+        jobs=10_000,
+        pending=GRAPHILE_PENDING,
+    ),
+    Peer(
+        name="pgqueuer",
+        language="python",
+        jobs=80_000,
+        pending="select exists (select from pgqueuer)",
+    ),
+    Peer(
+        name="pgboss",
+        language="node",
+        jobs=100_000,
+        pending="select exists (select from pgboss.job where name = 'bench' and state < 'completed')",
+    ),
+    Peer(
+        name="procrastinate",
+        language="python",
+        jobs=3_000,
+        pending="select exists (select from procrastinate_jobs)",
+    ),
+    Peer(
+        name="oban",
+        language="python",
+        jobs=20_000,
+        pending="select exists (select from oban_jobs where state <> 'completed')",
+        least_python=(3, 12),
+    ),
+    Peer(
+        name="awa",
+        language="python",
+        jobs=50_000,
+        pending=AWA_PENDING,
+        settings="insert into awa.queue_meta (queue, enqueue_shards) values ('bench', 4)",
+    ),
+)

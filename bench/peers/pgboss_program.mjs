@@ -1,0 +1,34 @@
+// pg-boss: batches of 1000, fetched without a pause while they are full, woken by NOTIFY when idle.
+
+import { PgBoss } from "pg-boss";
+import { run } from "./harness.mjs";
+
+const peer = {
+  async open(url) {
+    // Only workers watch over queues and schedules; a producer that did so too would disturb them.
+    this.boss = new PgBoss({ connectionString: url, supervise: false, schedule: false });
+    await this.boss.start();
+  },
+  async close() {
+    await this.boss.stop({ graceful: false });
+  },
+  async install() {
+    await this.boss.createQueue("bench", { notify: true });
+  },
+  async enqueueOne(payload) {
+    await this.boss.send("bench", payload);
+  },
+  async enqueueMany(payloads) {
+    await this.boss.insert("bench", payloads.map((data) => ({ data })));
+  },
+  async work(url, handle) {
+    const boss = new PgBoss({ connectionString: url, useListenNotify: true });
+    boss.on("error", (error) => console.error(error));
+    await boss.start();
+    await boss.work("bench", { batchSize: 1000, burstWhenBatchFull: true }, async (jobs) => {
+      for (const job of jobs) handle(job.data);
+    });
+  },
+};
+
+await run(peer);

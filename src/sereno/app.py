@@ -1,0 +1,189 @@
+"""The application: where everything is put together. The only place that knows everyone."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Concatenate, ParamSpec, TypeVar, overload
+
+from sereno.client.enqueue import aenqueue, enqueue
+from sereno.client.task import Task
+from sereno.domain.duration import Duration
+from sereno.domain.job import DEFAULT_PRIORITY, Job, JobOptions, NewJob
+from sereno.domain.retry import Backoff
+from sereno.domain.task import DEFAULT_TIMEOUT, Registry, define
+from sereno.engine.context import Context
+from sereno.engine.worker import Worker
+from sereno.settings import load
+from sereno.store.connect import connect
+from sereno.store.database import Database
+from sereno.store.embedded import EmbeddedPostgres
+from sereno.store.migrate import Migration, check, migrate
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Item = TypeVar("Item")
+
+
+class Sereno:
+    """One application: its tasks, and the database that they live in. Nothing connects until it is used.
+
+    The database is `database_url`, `SERENO_DATABASE_URL` or `DATABASE_URL`; without any, an embedded PostgreSQL under
+    `.sereno/` starts when it is first needed.
+    """
+
+    def __init__(self, database_url: str | None = None, **settings: Any) -> None:
+        self.settings, self.setting_sources = load({"database_url": database_url, **settings})
+        self.registry = Registry()
+        self.embedded: EmbeddedPostgres | None = None
+        self.database = Database(self.settings, self._find_database)
+
+    # Tasks
+
+    @overload
+    def task(self, function: Callable[Concatenate[Context, P], R], /) -> Task[P, R]: ...
+    @overload
+    def task(self, function: Callable[P, R], /) -> Task[P, R]: ...
+    @overload
+    def task(
+        self,
+        *,
+        batch: int,
+        name: str | None = None,
+        queue: str = "default",
+        priority: int = DEFAULT_PRIORITY,
+        retry: Backoff | None = None,
+        timeout: Duration | None = DEFAULT_TIMEOUT,
+        history: bool = True,
+        settle_at_once: bool = False,
+    ) -> "BatchDecorator": ...
+    @overload
+    def task(
+        self,
+        *,
+        name: str | None = None,
+        queue: str = "default",
+        priority: int = DEFAULT_PRIORITY,
+        retry: Backoff | None = None,
+        timeout: Duration | None = DEFAULT_TIMEOUT,
+        isolate: bool = False,
+        history: bool = True,
+        settle_at_once: bool = False,
+    ) -> "TaskDecorator": ...
+    def task(self, function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
+        """Make a function a task. With `ctx: Context` as its first parameter it gets its context.
+
+        retry: a Backoff. timeout: "10m" by default, None for none. isolate: in a process of its own. batch=100: gets a
+        list of up to 100 jobs' items, answers with one outcome each. history=False: successes are not kept.
+        settle_at_once: its outcome is written immediately, not with the next batch.
+        """
+
+        def decorate(decorated: Callable[..., Any]) -> Task[..., Any]:
+            definition = define(decorated, context=Context, **options)
+            self.registry.add(definition)
+            return Task(definition, self.database)
+
+        return decorate if function is None else decorate(function)
+
+    # Enqueue
+
+    def enqueue_many(self, jobs: Sequence[NewJob], connection: Any = None) -> list[Job]:
+        """Any number of jobs with one statement: `app.enqueue_many([task.job(1), task.job(2)])`."""
+        return enqueue(self.database, jobs, connection)
+
+    async def aenqueue_many(self, jobs: Sequence[NewJob], connection: Any = None) -> list[Job]:
+        """`enqueue_many` for async code."""
+        return await aenqueue(self.database, jobs, connection)
+
+    def new_job(self, task: str, arguments: bytes, options: JobOptions | None = None) -> NewJob:
+        """A job for a task known by name, from JSON: checked like any other."""
+        definition = self.registry.find(task)
+        raw = definition.arguments.encode_json(arguments, self.settings.arguments_limit)
+        chosen = options or JobOptions()
+        filled = JobOptions(
+            **{name: getattr(chosen, name) for name in chosen.__struct_fields__}
+            | {"queue": chosen.queue or definition.queue}
+            | {"priority": definition.priority if chosen.priority is None else chosen.priority}
+        )
+        return NewJob(task, raw, filled.checked())
+
+    # Run
+
+    def worker(self, queues: Mapping[str, int] | None = None, **options: Any) -> Worker:
+        """A worker for this process; `await worker.run()` until `worker.stop()`."""
+        return Worker(self.database, self.registry, queues or self.default_queues(), **options)
+
+    @contextlib.asynccontextmanager
+    async def working(self, queues: Mapping[str, int] | None = None) -> AsyncIterator[Worker]:
+        """A worker beside your own code: `async with app.working(): …`. It drains on the way out."""
+        worker = self.worker(queues)
+        task = asyncio.create_task(worker.run())
+        try:
+            yield worker
+        finally:
+            worker.stop()
+            await task
+
+    def default_queues(self) -> dict[str, int]:
+        """As set, or every queue that a task of this application names, plus `default`."""
+        if self.settings.queues:
+            return dict(self.settings.queues)
+        return dict.fromkeys([*self.registry.queues, "default"], self.settings.concurrency)
+
+    # Schema
+
+    def migrate(self) -> list[Migration]:
+        """Bring the schema up to date; answers what was applied."""
+        with connect(self.database.url, self.settings, "migrate") as connection:
+            return migrate(connection, self.settings.schema)
+
+    def check_schema(self) -> None:
+        """SchemaError unless the schema is there and new enough."""
+        with connect(self.database.url, self.settings, "check") as connection:
+            check(connection, self.settings.schema)
+
+    # The end
+
+    def close(self) -> None:
+        """Give back connections, and the embedded PostgreSQL if this is its last user."""
+        self.database.close()
+        if self.embedded is not None:
+            self.embedded.stop()
+            self.embedded = None
+
+    async def aclose(self) -> None:
+        """`close` for async code."""
+        await self.database.aclose()
+        self.close()
+
+    def _find_database(self) -> str:
+        if self.settings.database_url:
+            return self.settings.database_url
+        bin_dir = self.settings.postgres_bin
+        self.embedded = EmbeddedPostgres(Path(self.settings.directory), bin_dir=Path(bin_dir) if bin_dir else None)
+        url = self.embedded.start()
+        with connect(url, self.settings, "migrate") as connection:
+            migrate(connection, self.settings.schema)
+        return url
+
+
+class TaskDecorator:
+    """The type of `@app.task(...)`; never made."""
+
+    @overload
+    def __call__(self, function: Callable[Concatenate[Context, P], R], /) -> Task[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> Task[P, R]: ...
+    def __call__(self, function: Any, /) -> Any:
+        raise AssertionError(function)
+
+
+class BatchDecorator:
+    """The type of `@app.task(batch=…)`; never made. The function takes a list, a job carries one item of it."""
+
+    @overload
+    def __call__(self, function: Callable[[Context, list[Item]], R], /) -> Task[[Item], R]: ...
+    @overload
+    def __call__(self, function: Callable[[list[Item]], R], /) -> Task[[Item], R]: ...
+    def __call__(self, function: Any, /) -> Any:
+        raise AssertionError(function)

@@ -1,0 +1,32 @@
+"""Writing jobs: through the application's own connection, or in the caller's transaction."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from sereno.store.database import Database
+from sereno.domain.job import Job, NewJob
+from sereno.store.borrowed import arun_borrowed, run_borrowed
+from sereno.store.jobs import enqueue as enqueue_operation
+
+
+def enqueue(database: Database, jobs: Sequence[NewJob], connection: Any = None) -> list[Job]:
+    operation = enqueue_operation(jobs)
+    if connection is not None:
+        return run_borrowed(connection, operation, database.settings.schema)
+    if may_raise(jobs):
+        return database.run(operation)
+    return database.run_one(operation)
+
+
+async def aenqueue(database: Database, jobs: Sequence[NewJob], connection: Any = None) -> list[Job]:
+    operation = enqueue_operation(jobs)
+    if connection is not None:
+        return await arun_borrowed(connection, operation, database.settings.schema)
+    if may_raise(jobs):
+        return await database.arun(operation)
+    return await database.arun_one(operation)
+
+
+def may_raise(jobs: Sequence[NewJob]) -> bool:
+    """A conflict that raises must undo the jobs of the same call that had none."""
+    return any(job.options.on_conflict == "raise" for job in jobs)

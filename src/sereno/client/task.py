@@ -1,0 +1,93 @@
+"""A task as the caller meets it: a plain function that can also be asked for as a job."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, Generic, ParamSpec, TypeVar
+
+import msgspec
+
+from sereno.store.database import Database
+from sereno.client.enqueue import aenqueue, enqueue
+from sereno.domain.duration import Duration
+from sereno.domain.job import Job, JobOptions, NewJob, OnConflict, UniqueFor
+from sereno.domain.task import TaskDefinition
+from sereno.errors import ConfigurationError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Task(Generic[P, R]):
+    """Made by `@app.task`. Call it like the function it is; `enqueue` or `aenqueue` it to have a worker run it."""
+
+    __slots__ = ("_connection", "_database", "_options", "definition")
+
+    def __init__(
+        self, definition: TaskDefinition, database: Database, options: JobOptions | None = None, connection: Any = None
+    ) -> None:
+        self.definition = definition
+        self._database = database
+        self._options = options or JobOptions(queue=definition.queue, priority=definition.priority)
+        self._connection = connection
+
+    @property
+    def name(self) -> str:
+        return self.definition.name
+
+    def __repr__(self) -> str:
+        return f"<Task {self.name}>"
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        if self.definition.arguments.context_name is not None:
+            raise ConfigurationError(
+                f"task {self.name} wants a context, which only a worker has: enqueue it, "
+                f"or call {self.name}.definition.function with a context of your own"
+            )
+        return self.definition.function(*args, **kwargs)  # type: ignore[no-any-return]  # the registry forgets R
+
+    def using(
+        self,
+        connection: Any = None,
+        *,
+        queue: str | None = None,
+        priority: int | None = None,
+        run_at: datetime | None = None,
+        delay: Duration | None = None,
+        tenant: str | None = None,
+        unique_key: str | None = None,
+        unique_for: UniqueFor | None = None,
+        on_conflict: OnConflict | None = None,
+        expires_at: datetime | None = None,
+        tags: Sequence[str] | None = None,
+        trace: str | None = None,
+    ) -> "Task[P, R]":
+        """The same task with options: in the transaction of `connection`, later, once, for a tenant …"""
+        given = {
+            "queue": queue,
+            "priority": priority,
+            "run_at": run_at,
+            "delay": delay,
+            "tenant": tenant,
+            "unique_key": unique_key,
+            "unique_for": unique_for,
+            "on_conflict": on_conflict,
+            "expires_at": expires_at,
+            "tags": tags,
+            "trace": trace,
+        }
+        changed = {name: value for name, value in given.items() if value is not None}
+        options = msgspec.structs.replace(self._options, **changed)
+        return Task(self.definition, self._database, options, self._connection if connection is None else connection)
+
+    def job(self, *args: P.args, **kwargs: P.kwargs) -> NewJob:
+        """The job that `enqueue` would write: for `enqueue_many`, and for schedules. Refused here if it is wrong."""
+        raw = self.definition.arguments.encode(args, kwargs, self._database.settings.arguments_limit)
+        return NewJob(self.name, raw, self._options.checked())
+
+    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job:
+        """Have a worker run it. Durable when this returns, or when the transaction of `using(connection)` commits."""
+        return enqueue(self._database, [self.job(*args, **kwargs)], self._connection)[0]
+
+    async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job:
+        """`enqueue` for async code."""
+        return (await aenqueue(self._database, [self.job(*args, **kwargs)], self._connection))[0]

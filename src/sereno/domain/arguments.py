@@ -1,0 +1,176 @@
+"""Arguments of a task: checked against its annotations before anything is written, and again before it runs.
+
+They travel as one JSON object, keyed by parameter name; never as pickles. Dataclasses, attrs, TypedDict, msgspec and
+pydantic models are welcome as annotations.
+"""
+
+import inspect
+import math
+import typing
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from sereno.errors import ConfigurationError, InvalidArguments
+
+
+def _encode_other(value: Any) -> Any:
+    dump = getattr(value, "model_dump", None)
+    if callable(dump):
+        return dump(mode="json")
+    raise NotImplementedError(f"{type(value).__name__} has no JSON form")
+
+
+def _decode_other(wanted: type, value: Any) -> Any:
+    validate = getattr(wanted, "model_validate", None)
+    if callable(validate):
+        return validate(value)
+    raise NotImplementedError(f"{wanted.__name__} has no JSON form")
+
+
+encoder = msgspec.json.Encoder(enc_hook=_encode_other)
+
+
+class Arguments:
+    """The typed door of one task: `encode` on the way in, `decode` on the way out."""
+
+    def __init__(self, task: str, function: Callable[..., Any], *, context: type, each: bool = False) -> None:
+        self._task = task
+        hints = _hints(function)
+        parameters = list(inspect.signature(function).parameters.values())
+        self.context_name = next((p.name for p in parameters if hints.get(p.name) is context), None)
+        wanted = [p for p in parameters if p.name != self.context_name]
+        for parameter in wanted:
+            if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
+                raise ConfigurationError(
+                    f"task {task}: parameter {parameter} cannot be stored by name; use plain named parameters"
+                )
+        if each:
+            wanted, hints = _one_of_a_batch(task, wanted, hints)
+        self._signature = inspect.Signature(
+            [p.replace(annotation=inspect.Parameter.empty) for p in wanted]
+        )
+        fields = [_field(p, hints.get(p.name, Any)) for p in wanted]
+        shape = msgspec.defstruct(f"{task}_arguments", fields, kw_only=True, forbid_unknown_fields=True)
+        self._decoder = msgspec.json.Decoder(shape, dec_hook=_decode_other)
+        # Positional calls are cheapest, and possible unless something after a keyword-only parameter needs a name.
+        self._positional = all(p.kind is not p.KEYWORD_ONLY for p in wanted)
+        self._context_index = 0
+        if self.context_name is not None:
+            names = [p.name for p in parameters]
+            self._context_index = names.index(self.context_name)
+            self._positional = self._positional and parameters[self._context_index].kind is not inspect.Parameter.KEYWORD_ONLY
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self._signature.parameters)
+
+    def encode(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], limit: int) -> bytes:
+        """JSON of the bound arguments, or InvalidArguments with the reason; nothing has been written then."""
+        try:
+            bound = self._signature.bind(*args, **kwargs).arguments
+        except TypeError as error:
+            raise self._refusal(f"{error}; it takes ({', '.join(self.names)})") from None
+        try:
+            raw = encoder.encode(bound)
+        except UnicodeEncodeError:
+            raise self._refusal("text with a lone surrogate cannot be stored") from None
+        except (TypeError, NotImplementedError, OverflowError, RecursionError) as error:
+            raise self._refusal(f"not storable as JSON: {error}") from None
+        if len(raw) > limit:
+            raise self._refusal(f"{len(raw):,} bytes of arguments, the limit is {limit:,}; store it elsewhere, pass a reference")
+        self._check_text(raw, bound)
+        self._check_types(raw)
+        return raw
+
+    def encode_json(self, raw: bytes, limit: int) -> bytes:
+        """The same check for arguments that are JSON already (command line, HTTP)."""
+        try:
+            values = msgspec.json.decode(raw, type=dict[str, Any])
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise self._refusal(f"the arguments must be one JSON object: {error}") from None
+        return self.encode((), values, limit)
+
+    def decode(self, raw: msgspec.Raw | bytes) -> tuple[Any, ...]:
+        """Values in the order of the parameters."""
+        try:
+            return msgspec.structs.astuple(self._decoder.decode(raw))
+        except Exception as error:  # noqa: BLE001 - a model's own validator may raise anything
+            raise self._refusal(str(error)) from None
+
+    def call(self, function: Callable[..., Any], values: tuple[Any, ...], context: Any) -> Any:
+        if self._positional:
+            if self.context_name is None:
+                return function(*values)
+            index = self._context_index
+            return function(*values[:index], context, *values[index:])
+        named = dict(zip(self.names, values, strict=True))
+        if self.context_name is not None:
+            named[self.context_name] = context
+        return function(**named)
+
+    def _check_types(self, raw: bytes) -> None:
+        try:
+            self._decoder.decode(raw)
+        except Exception as error:  # noqa: BLE001 - a model's own validator may raise anything
+            raise self._refusal(str(error)) from None
+
+    def _check_text(self, raw: bytes, bound: Mapping[str, Any]) -> None:
+        # msgspec writes NaN as null and NUL as an escape; both are rare, so look closer only where the bytes hint at it.
+        if b"null" in raw and _has_nan(msgspec.to_builtins(bound, enc_hook=_encode_other)):
+            raise self._refusal("NaN and infinity are not JSON")
+        if b"\\u0000" in raw and _has_nul(msgspec.json.decode(raw)):
+            raise self._refusal("text with a NUL byte cannot be stored in PostgreSQL")
+
+    def _refusal(self, why: str) -> InvalidArguments:
+        return InvalidArguments(f"task {self._task}: {why}")
+
+
+def _hints(function: Callable[..., Any]) -> dict[str, Any]:
+    try:
+        return typing.get_type_hints(function, include_extras=True)
+    except NameError as error:
+        raise ConfigurationError(f"task {function.__qualname__}: its annotations cannot be resolved: {error}") from None
+
+
+def _one_of_a_batch(
+    task: str, wanted: list[inspect.Parameter], hints: dict[str, Any]
+) -> tuple[list[inspect.Parameter], dict[str, Any]]:
+    """A batch task takes a list; each of its jobs carries one element of it."""
+    if len(wanted) != 1 or typing.get_origin(hints.get(wanted[0].name)) is not list:
+        raise ConfigurationError(f"batch task {task}: it takes one parameter annotated as a list, such as items: list[Item]")
+    (element,) = typing.get_args(hints[wanted[0].name])
+    return [wanted[0].replace(name="item")], {"item": element}
+
+
+def _field(parameter: inspect.Parameter, hint: Any) -> tuple[str, Any] | tuple[str, Any, Any]:
+    if parameter.default is inspect.Parameter.empty:
+        return (parameter.name, hint)
+    if isinstance(parameter.default, list | dict | set):
+        return (parameter.name, hint, msgspec.field(default_factory=lambda: parameter.default.copy()))
+    return (parameter.name, hint, parameter.default)
+
+
+def _has_nan(value: Any) -> bool:
+    match value:
+        case float():
+            return not math.isfinite(value)
+        case dict():
+            return any(map(_has_nan, value.values()))
+        case list() | tuple():
+            return any(map(_has_nan, value))
+        case _:
+            return False
+
+
+def _has_nul(value: Any) -> bool:
+    match value:
+        case str():
+            return "\x00" in value
+        case dict():
+            return any(map(_has_nul, value.values())) or any(map(_has_nul, value))
+        case list():
+            return any(map(_has_nul, value))
+        case _:
+            return False

@@ -1,0 +1,166 @@
+"""How an attempt can end, as named values, and what each ending means for the job.
+
+A handler returns (succeeded), or returns or raises one of:
+
+    Retry(after="30s")      try again; counts as a failure
+    Snooze("10m")           not now; counts as nothing
+    Dead("account closed")  never again; kept whole in the dead letter
+    Cancel("not wanted")    never again, and nothing is wrong
+
+Any other exception is classified by the task's policy: permanent ones are dead, the rest is retried.
+"""
+
+import traceback
+from dataclasses import dataclass
+from datetime import datetime
+from random import Random
+from typing import Literal, assert_never
+
+from sereno.domain.duration import Duration, seconds
+from sereno.domain.retry import Backoff
+from sereno.errors import ConfigurationError
+
+# A job that killed this many processes of its own goes to the dead letter.
+CRASH_LIMIT = 3
+# A traceback longer than this says no more; the end of it holds the cause.
+TRACEBACK_LIMIT = 16_000
+MESSAGE_LIMIT = 4_000
+
+
+class Outcome(Exception):  # noqa: N818 - raised by handlers as words of a vocabulary, not as errors
+    """Base of the endings that a handler can ask for; return it or raise it."""
+
+    def __init__(self, reason: str = "") -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class Retry(Outcome):
+    """Try again: after the given time, or when the task's policy says. Counts as a failure."""
+
+    def __init__(self, reason: str = "", *, after: Duration | None = None) -> None:
+        super().__init__(reason)
+        self.after = None if after is None else seconds(after)
+
+
+class Snooze(Outcome):
+    """Not now. Costs no failure, and the worker is free meanwhile."""
+
+    def __init__(self, wait: Duration | None = None, *, until: datetime | None = None, reason: str = "") -> None:
+        super().__init__(reason)
+        if (wait is None) == (until is None):
+            raise ConfigurationError('Snooze takes a wait ("10m") or until=, one of the two')
+        if until is not None and until.tzinfo is None:
+            raise ConfigurationError("Snooze(until=…) needs a time zone: a naive time means a different instant elsewhere")
+        self.wait = None if wait is None else seconds(wait)
+        self.until = until
+
+
+class Dead(Outcome):
+    """Never again. The job is kept whole in the dead letter, with this reason."""
+
+
+class Cancel(Outcome):
+    """Never again, and nothing is wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """The worker gives the job back, without charge."""
+
+    reason: str
+    started: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Crashed:
+    """The process that ran this job alone died."""
+
+    reason: str
+
+
+class IsolatedError(Exception):
+    """An exception of another process: only its description could travel."""
+
+    def __init__(self, kind: str | None, message: str | None, trace: str | None) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.message = message
+        self.trace = trace
+
+
+@dataclass(slots=True)
+class Settlement:
+    """What is written about one attempt. `outcome` is a word of the attempts table."""
+
+    outcome: Literal["succeeded", "retry", "snooze", "release", "crash", "dead", "cancelled"]
+    delay: float = 0.0
+    until: datetime | None = None
+    reason: str | None = None
+    error: BaseException | None = None
+    failed: int = 0
+    crashed: int = 0
+    started: bool = True
+
+
+SUCCEEDED = Settlement("succeeded")
+
+Ending = Outcome | Released | Crashed | Settlement | BaseException | None
+
+
+def settlement(ending: Ending, *, failures: int, crashes: int, policy: Backoff, chance: Random) -> Settlement:
+    """The decision: what this ending means for a job with these counts under this policy. Pure."""
+    match ending:
+        case None:
+            return SUCCEEDED
+        case Retry():
+            return _after_failure(ending, failures, policy, chance, asked=ending.after)
+        case Snooze():
+            return Settlement("snooze", delay=ending.wait or 0.0, until=ending.until, reason=ending.reason or None)
+        case Dead():
+            return Settlement("dead", reason=ending.reason or "the task said so", error=ending.__cause__, failed=1)
+        case Cancel():
+            return Settlement("cancelled", reason=ending.reason or "the task said so")
+        case Settlement():
+            # Decided already, in the process that ran it alone.
+            return ending
+        case Released():
+            return Settlement("release", reason=ending.reason, started=ending.started)
+        case Crashed():
+            if crashes + 1 >= CRASH_LIMIT:
+                return Settlement("dead", reason=f"crash loop: {ending.reason}, {crashes + 1} times", crashed=1)
+            return Settlement("crash", reason=ending.reason, delay=policy.delay(1, chance) or 0.0)
+        case BaseException():
+            if policy.is_permanent(ending):
+                return Settlement("dead", reason=f"permanent error: {type(ending).__name__}", error=ending, failed=1)
+            return _after_failure(ending, failures, policy, chance)
+        case _:
+            assert_never(ending)
+
+
+def _after_failure(
+    error: BaseException, failures: int, policy: Backoff, chance: Random, asked: float | None = None
+) -> Settlement:
+    delay = policy.delay(failures + 1, chance)
+    if delay is None:
+        return Settlement("dead", reason=f"failed {failures + 1} times", error=error, failed=1)
+    reason = getattr(error, "reason", None) or None
+    return Settlement("retry", delay=delay if asked is None else asked, reason=reason, error=error)
+
+
+def described(error: BaseException | None) -> tuple[str | None, str | None, str | None]:
+    """Type, message and traceback as PostgreSQL can store them: whatever a handler raises, its job still settles."""
+    if error is None:
+        return None, None, None
+    if isinstance(error, IsolatedError):
+        return error.kind, error.message, error.trace
+    try:
+        message = str(error)
+    except Exception:  # noqa: BLE001 - a broken __str__ must not keep the job from settling
+        message = "(the exception could not be turned into text)"
+    lines = "".join(traceback.format_exception(error)) if error.__traceback__ else ""
+    return _storable(type(error).__qualname__), _storable(message[:MESSAGE_LIMIT]), _storable(lines[-TRACEBACK_LIMIT:])
+
+
+def _storable(text: str) -> str:
+    return text.encode("utf-8", "replace").decode().replace("\x00", "\N{REPLACEMENT CHARACTER}")

@@ -1,0 +1,47 @@
+"""Durations as people write them: "15m", "1h30m", 90, timedelta(minutes=2)."""
+
+import re
+from datetime import timedelta
+from typing import TypeAlias
+
+from sereno.errors import ConfigurationError
+
+Duration: TypeAlias = str | int | float | timedelta
+
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|[smhdw])")
+
+
+def seconds(duration: Duration) -> float:
+    """The length in seconds; never negative."""
+    if isinstance(duration, timedelta):
+        value = duration.total_seconds()
+    elif isinstance(duration, str):
+        value = _parse(duration)
+    else:
+        value = float(duration)
+    if not 0 <= value < float("inf"):
+        raise ConfigurationError(f"{duration!r} is not a duration: it must be finite and not negative")
+    return value
+
+
+def _parse(text: str) -> float:
+    compact = text.replace(" ", "")
+    parts = _PART.findall(compact)
+    if not parts or "".join(number + unit for number, unit in parts) != compact:
+        raise ConfigurationError(f'"{text}" is not a duration: write it like "30s", "15m", "1h30m" or "7d"')
+    return sum(float(number) * _UNITS[unit] for number, unit in parts)
+
+
+def spoken(length: float) -> str:
+    """A length for people: "850 ms", "12 s", "3 m 20 s", "5 h 41 m", "2 d 3 h"."""
+    if length < 1:
+        return f"{length * 1000:.0f} ms"
+    whole = round(length)
+    if whole < 60:
+        return f"{whole} s"
+    for name, size, smaller, part in (("d", 86400, "h", 3600), ("h", 3600, "m", 60), ("m", 60, "s", 1)):
+        if whole >= size:
+            rest = whole % size // part
+            return f"{whole // size} {name} {rest} {smaller}" if rest else f"{whole // size} {name}"
+    raise AssertionError(length)

@@ -1,0 +1,153 @@
+"""A job as it is asked for (NewJob), as it was accepted (Job), and as a worker holds it (ClaimedJob)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+import msgspec
+
+from sereno.domain.duration import Duration, seconds
+from sereno.errors import ConfigurationError, InvalidArguments
+
+OnConflict = Literal["keep", "replace", "raise"]
+UniqueFor = Duration | Literal["live", "forever"]
+
+PRIORITIES = range(10)
+DEFAULT_PRIORITY = 5
+# What PostgreSQL, Python and a calendar agree on.
+EARLIEST = datetime(1900, 1, 2, tzinfo=UTC)
+LATEST = datetime(9999, 12, 30, tzinfo=UTC)
+NAME_LIMIT = 500
+
+
+class JobOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Everything about a job but its task and arguments. None means: as the task says."""
+
+    queue: str | None = None
+    priority: int | None = None
+    run_at: datetime | None = None
+    delay: Duration | None = None
+    tenant: str | None = None
+    unique_key: str | None = None
+    unique_for: UniqueFor = "live"
+    on_conflict: OnConflict = "keep"
+    expires_at: datetime | None = None
+    tags: Sequence[str] = ()
+    trace: str | None = None
+
+    def checked(self) -> "JobOptions":
+        """Itself, or InvalidArguments that names the option."""
+        if self.run_at is not None and self.delay is not None:
+            raise InvalidArguments("run_at and delay say the same thing twice: give one of them")
+        for name in ("run_at", "expires_at"):
+            _check_date(name, getattr(self, name))
+        for name in ("queue", "tenant", "unique_key", "trace"):
+            _check_text(name, getattr(self, name))
+        for tag in self.tags:
+            _check_text("tag", tag)
+        if self.priority is not None and self.priority not in PRIORITIES:
+            raise InvalidArguments(f"priority {self.priority} is out of range: 0 (first) to 9 (last)")
+        if self.on_conflict not in ("keep", "replace", "raise"):
+            raise InvalidArguments(f'on_conflict is "keep", "replace" or "raise", not {self.on_conflict!r}')
+        if self.unique_key is None and (self.unique_for != "live" or self.on_conflict != "keep"):
+            raise InvalidArguments("unique_for and on_conflict need a unique_key")
+        return self
+
+
+class NewJob(msgspec.Struct, frozen=True):
+    """A job that is asked for: a task's name, its encoded arguments, and options."""
+
+    task: str
+    args: bytes
+    options: JobOptions
+
+    def as_row(self) -> dict[str, Any]:
+        """The object that the enqueue statements read."""
+        options = self.options
+        row: dict[str, Any] = {
+            "task": self.task,
+            "args": msgspec.Raw(self.args),
+            "queue": options.queue,
+            "priority": options.priority,
+        }
+        if options.run_at is not None:
+            row["run_at"] = options.run_at
+        if options.delay is not None:
+            row["delay"] = seconds(options.delay)
+        if options.tenant is not None:
+            row["tenant"] = options.tenant
+        if options.expires_at is not None:
+            row["expires_at"] = options.expires_at
+        if options.tags:
+            row["tags"] = options.tags
+        if options.trace is not None:
+            row["trace"] = options.trace
+        if options.unique_key is not None:
+            row["unique_key"] = options.unique_key
+            row["on_conflict"] = options.on_conflict
+            if options.unique_for == "forever":
+                row["unique_forever"] = True
+            elif options.unique_for != "live":
+                row["unique_for"] = seconds(options.unique_for)
+        return row
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """The answer to an enqueue: the job's id, and whether it is new or was there before."""
+
+    id: int
+    task: str
+    created: bool = True
+
+
+class ClaimedJob(msgspec.Struct, array_like=True):
+    """A job in the hands of a worker session; the field order is that of the claim statement."""
+
+    id: int
+    attempt: int
+    task: str
+    queue: str
+    priority: int
+    ready_seq: int
+    tenant: str | None
+    failures: int
+    crashes: int
+    trace: str | None
+    args: msgspec.Raw
+    claimed_at: float
+    waited: float
+    expired: bool
+    # Set by the worker: its own clock when the claim was answered.
+    seen: float = 0.0
+
+
+def _check_date(name: str, value: datetime | None) -> None:
+    if value is None:
+        return
+    if value.tzinfo is None:
+        raise InvalidArguments(f"{name} needs a time zone: a naive time means a different instant elsewhere")
+    if not EARLIEST <= value <= LATEST:
+        raise InvalidArguments(f"{name} {value.isoformat()} is out of range: 1900 to 9999")
+
+
+def _check_text(name: str, value: str | None) -> None:
+    if value is None:
+        return
+    if not isinstance(value, str) or not value or len(value) > NAME_LIMIT or "\x00" in value:
+        raise InvalidArguments(f"{name} {value!r:.60} must be text of 1 to {NAME_LIMIT} characters, without NUL bytes")
+    if not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise InvalidArguments(f"{name} holds a lone surrogate, which cannot be stored") from None
+
+
+def check_queue_name(name: str) -> str:
+    """A queue's name as given in a declaration or on the command line."""
+    try:
+        _check_text("queue", name)
+    except InvalidArguments as error:
+        raise ConfigurationError(str(error)) from None
+    return name

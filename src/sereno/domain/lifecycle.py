@@ -1,0 +1,29 @@
+"""The legal transitions of a job; everything else is a bug.
+
+                 ┌──────────── retry, snooze ─────────────┐
+                 ▼                                        │
+    enqueue ▶ scheduled ──due──▶ ready ──claimed──▶ running ──▶ succeeded
+       │         │                ▲ │                  │
+       └─────────┼── due now ─────┘ │                  ├──▶ dead ───────┐
+                 │                ▲ │                  └──▶ cancelled   │
+                 └──────┬─────────┼─┘                          ▲        │
+                        └─ cancel ┼────────────────────────────┘        │
+                                  └── release, rescue, requeue ◀────────┘
+"""
+
+LIVE = ("scheduled", "ready", "running")
+FINAL = ("succeeded", "dead", "cancelled")
+STATES = LIVE + FINAL
+
+TRANSITIONS: dict[str, frozenset[str]] = {
+    "scheduled": frozenset({"ready", "cancelled", "scheduled"}),
+    "ready": frozenset({"running", "cancelled", "scheduled", "ready"}),
+    "running": frozenset({"scheduled", "ready", "succeeded", "dead", "cancelled"}),
+    "succeeded": frozenset({"ready", "scheduled"}),
+    "dead": frozenset({"ready", "scheduled"}),
+    "cancelled": frozenset({"ready", "scheduled"}),
+}
+
+
+def is_legal(before: str, after: str) -> bool:
+    return after in TRANSITIONS[before]

@@ -1,0 +1,73 @@
+"""When to try again: a policy is a function from the number of failures to a delay, or to giving up."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from random import Random
+
+from sereno.domain.duration import Duration, seconds
+from sereno.errors import ConfigurationError
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Backoff:
+    """Exponential by default: 1, 2, 4 … minutes, at most 60, ten retries; jitter is only ever added.
+
+    Backoff(3, delays=["15m", "30m", "60m"])      a fixed list
+    Backoff(5, function=lambda failures: failures * 10.0)
+    Backoff(8, permanent=(AccountClosed,))        these exceptions go straight to the dead letter
+    """
+
+    retries: int
+    first: float
+    factor: float
+    cap: float
+    jitter: float
+    delays: tuple[float, ...]
+    function: Callable[[int], Duration] | None
+    permanent: tuple[type[BaseException], ...] = field(default=())
+
+    def __init__(
+        self,
+        retries: int = 10,
+        *,
+        first: Duration = "1m",
+        factor: float = 2.0,
+        cap: Duration = "60m",
+        jitter: float = 0.1,
+        delays: Sequence[Duration] = (),
+        function: Callable[[int], Duration] | None = None,
+        permanent: Sequence[type[BaseException]] = (),
+    ) -> None:
+        if retries < 0 or factor < 1 or jitter < 0:
+            raise ConfigurationError("Backoff needs retries >= 0, factor >= 1 and jitter >= 0")
+        if delays and function:
+            raise ConfigurationError("Backoff takes a list of delays or a function, not both")
+        set_ = object.__setattr__
+        set_(self, "retries", retries)
+        set_(self, "first", seconds(first))
+        set_(self, "factor", factor)
+        set_(self, "cap", seconds(cap))
+        set_(self, "jitter", jitter)
+        set_(self, "delays", tuple(seconds(delay) for delay in delays))
+        set_(self, "function", function)
+        set_(self, "permanent", tuple(permanent))
+
+    def delay(self, failures: int, chance: Random) -> float | None:
+        """Seconds to wait after this many failures, or None when the tries are used up."""
+        if failures > self.retries:
+            return None
+        return self._planned(failures) * (1 + self.jitter * chance.random())
+
+    def _planned(self, failures: int) -> float:
+        if self.function is not None:
+            return seconds(self.function(failures))
+        if self.delays:
+            return self.delays[min(failures, len(self.delays)) - 1]
+        # The exponent is bounded so that a job with thousands of failures does not overflow a float.
+        return min(self.cap, self.first * self.factor ** min(failures - 1, 64))
+
+    def is_permanent(self, error: BaseException) -> bool:
+        return isinstance(error, self.permanent)
+
+
+NO_RETRY = Backoff(0)

@@ -1,0 +1,211 @@
+"""What a handler may ask for: a parameter annotated `Context` is filled in by the worker."""
+
+import asyncio
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Any, ParamSpec, TypeVar, get_type_hints, overload
+
+import msgspec
+import psycopg
+
+from sereno.domain.arguments import encoder
+from sereno.domain.attempt import SUCCEEDED, Snooze
+from sereno.domain.job import ClaimedJob
+from sereno.errors import InvalidArguments, LeaseLost
+from sereno.store.attempts import Settled, keep_step, report_progress, settle, steps
+from sereno.store.database import Database
+from sereno.store.statement import arun, run
+from sereno.telemetry.logs import JobLogger
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Context:
+    """The attempt that is running: who it is, and what it can do."""
+
+    def __init__(
+        self,
+        job: ClaimedJob,
+        session: int,
+        database: Database,
+        *,
+        keep_history: bool = True,
+        began: Callable[[], float] = lambda: 0.0,
+    ) -> None:
+        self.job_id = job.id
+        self.task = job.task
+        self.queue = job.queue
+        self.tenant = job.tenant
+        self.attempt = job.attempt
+        self.failures = job.failures
+        self.trace = job.trace
+        self.session = session
+        self.claimed_at = datetime.fromtimestamp(job.claimed_at, UTC)
+        self.cancel_requested = False
+        self.settled = False
+        self.used_side_rows = False
+        self.told: tuple[float, str | None] | None = None
+        self._database = database
+        self._keep_history = keep_history
+        self._began = began
+        self._steps: dict[str, Any] | None = None
+
+    @property
+    def fence(self) -> tuple[int, int, int]:
+        """(job, attempt, session): guard your own writes with it."""
+        return self.job_id, self.attempt, self.session
+
+    @property
+    def log(self) -> JobLogger:
+        """A logger whose lines carry the job, attempt, tenant and trace."""
+        return JobLogger(
+            {
+                "job_id": self.job_id,
+                "task": self.task,
+                "queue": self.queue,
+                "tenant": self.tenant,
+                "attempt": self.attempt,
+                "trace_id": self.trace,
+            }
+        )
+
+    def progress(self, fraction: float, note: str | None = None) -> None:
+        """Say how far it is, from 0 to 1. Cheap: the newest word is written once a second."""
+        self.told = (min(1.0, max(0.0, float(fraction))), note)
+        self.used_side_rows = True
+
+    def transaction(self) -> "Transaction":
+        """A transaction of yours whose commit also settles this job as succeeded: effects exactly once.
+
+        `async with ctx.transaction() as connection:` in async handlers, `with` in plain ones.
+        """
+        return Transaction(self)
+
+    @overload
+    async def step(self, name: str, function: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T: ...
+    @overload
+    async def step(self, name: str, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T: ...
+    async def step(self, name: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Run it once and keep its result; a later attempt gets the result and skips the work."""
+        if self._steps is None:
+            self._steps = dict(await self._database.arun_one(steps(self.job_id))) if self.attempt > 1 else {}
+        if name in self._steps:
+            return _restored(function, self._steps[name])
+        result = function(*args, **kwargs)
+        if inspect.isawaitable(result):
+            result = await result
+        raw = _stored(name, result)
+        await self._database.arun_one(keep_step(self.session, self.job_id, self.attempt, name, raw))
+        return self._remember(name, raw, result)
+
+    def run_step(self, name: str, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """`step` for plain functions."""
+        if self._steps is None:
+            self._steps = dict(self._database.run_one(steps(self.job_id))) if self.attempt > 1 else {}
+        if name in self._steps:
+            return _restored(function, self._steps[name])  # type: ignore[no-any-return]  # stored by this very function
+        result = function(*args, **kwargs)
+        raw = _stored(name, result)
+        self._database.run_one(keep_step(self.session, self.job_id, self.attempt, name, raw))
+        return self._remember(name, raw, result)
+
+    async def sleep_until(self, moment: datetime) -> None:
+        """Free the worker until then. The job runs again from the top; its finished steps are skipped."""
+        self.snooze_until(moment)
+        await asyncio.sleep(0)
+
+    def snooze_until(self, moment: datetime) -> None:
+        """`sleep_until` for plain functions."""
+        if self.claimed_at < moment:
+            raise Snooze(until=moment)
+
+    def _remember(self, name: str, raw: bytes, result: T) -> T:
+        assert self._steps is not None
+        self._steps[name] = msgspec.json.decode(raw)
+        self.used_side_rows = True
+        return result
+
+    def _settlement(self) -> Settled:
+        return Settled(self.job_id, self.attempt, self._began(), SUCCEEDED, self._keep_history)
+
+    def _check_settled(self, applied: set[int]) -> None:
+        if self.job_id not in applied:
+            raise LeaseLost(f"job {self.job_id}: attempt {self.attempt} is no longer ours; the transaction is rolled back")
+
+    @asynccontextmanager
+    async def _in_async(self) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
+        async with self._database.aconnection() as connection:
+            async with connection.transaction():
+                yield connection
+                item = self._settlement()
+                operation = settle(item.way, self.session, [item])
+                self._check_settled(await arun(connection, operation, self._database.settings.schema))
+            self.settled = True
+
+    @contextmanager
+    def _in_sync(self) -> Iterator[psycopg.Connection[Any]]:
+        with self._database.connection() as connection:
+            with connection.transaction():
+                yield connection
+                item = self._settlement()
+                operation = settle(item.way, self.session, [item])
+                self._check_settled(run(connection, operation, self._database.settings.schema))
+            self.settled = True
+
+    async def flush_progress(self) -> None:
+        """Write the newest word, if there is one. Called by the worker."""
+        if self.told is not None:
+            (fraction, note), self.told = self.told, None
+            await self._database.arun_one(report_progress(self.session, self.job_id, self.attempt, fraction, note))
+
+
+class Transaction:
+    """Works with `with` and with `async with`."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._sync: AbstractContextManager[psycopg.Connection[Any]] | None = None
+        self._async: AbstractAsyncContextManager[psycopg.AsyncConnection[Any]] | None = None
+
+    def __enter__(self) -> psycopg.Connection[Any]:
+        self._sync = self._context._in_sync()  # noqa: SLF001 - two halves of one thing
+        return self._sync.__enter__()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        assert self._sync is not None
+        return self._sync.__exit__(kind, error, trace)
+
+    async def __aenter__(self) -> psycopg.AsyncConnection[Any]:
+        self._async = self._context._in_async()  # noqa: SLF001 - two halves of one thing
+        return await self._async.__aenter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        assert self._async is not None
+        return await self._async.__aexit__(kind, error, trace)
+
+
+def _stored(name: str, result: Any) -> bytes:
+    try:
+        raw = encoder.encode(result)
+    except (TypeError, NotImplementedError, UnicodeEncodeError) as error:
+        raise InvalidArguments(f"step {name!r}: its result cannot be stored as JSON: {error}") from None
+    if b"\\u0000" in raw:
+        raise InvalidArguments(f"step {name!r}: its result holds a NUL byte, which PostgreSQL cannot store")
+    return raw
+
+
+def _restored(function: Callable[..., Any], value: Any) -> Any:
+    """The stored result in the type that the function says it returns."""
+    try:
+        wanted = get_type_hints(function).get("return", Any)
+    except (NameError, TypeError, AttributeError):
+        return value
+    return msgspec.convert(value, wanted) if wanted is not type(None) else None

@@ -1,0 +1,318 @@
+"""The life of an attempt, from claimed to settled.
+
+    decode the arguments ▶ call the function ▶ name the ending ▶ decide what it means ▶ hand it to the settler
+
+Async handlers run in the loop, plain ones in threads, isolated ones (and suspects: jobs whose process died once) in a
+process of their own. Deadlines are watched from outside by one ticker, so a job without trouble pays nothing for them.
+"""
+
+import asyncio
+import contextvars
+import ctypes
+import logging
+import random
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from time import monotonic
+from typing import Any
+
+from sereno.domain.attempt import Cancel, Dead, Ending, Outcome, Released, settlement
+from sereno.domain.job import ClaimedJob
+from sereno.domain.task import Registry, TaskDefinition
+from sereno.engine.context import Context
+from sereno.engine.isolation import SETTLED_ELSEWHERE, Isolation
+from sereno.engine.settler import Settler
+from sereno.errors import InvalidArguments
+from sereno.store.attempts import Settled
+from sereno.store.database import Database
+from sereno.telemetry.logs import emit
+from sereno.telemetry.metrics import Tally
+
+# A thread that ignores its deadline for this long is given up, and with it the process.
+STUCK_AFTER = 5.0
+
+
+class Running:
+    """One call of a handler: one job, or the jobs of one batch."""
+
+    __slots__ = ("context", "deadline", "definition", "jobs", "stopped", "started", "task", "thread", "warned")
+
+    def __init__(self, definition: TaskDefinition, jobs: list[ClaimedJob], now: float) -> None:
+        self.definition = definition
+        self.jobs = jobs
+        self.started = now
+        self.deadline = None if definition.timeout is None else now + definition.timeout
+        self.context: Context | None = None
+        self.task: asyncio.Task[None] | None = None
+        self.thread: int | None = None
+        self.stopped: Ending = None
+        self.warned = False
+
+
+class Executor:
+    """Runs claimed jobs; `on_end` is told when a call of a queue has ended."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        database: Database,
+        session: int,
+        settler: Settler,
+        tally: Tally,
+        on_end: Callable[[str, int], None],
+        isolation: Isolation,
+        threads: int,
+    ) -> None:
+        self._registry = registry
+        self._database = database
+        self._session = session
+        self._settler = settler
+        self._tally = tally
+        self._on_end = on_end
+        self._isolation = isolation
+        self._threads = ThreadPoolExecutor(max_workers=threads, thread_name_prefix="sereno")
+        self._chance = random.Random()  # noqa: S311 - jitter, not secrets
+        self.running: dict[int, Running] = {}
+        self.stuck = False
+
+    def start(self, definition: TaskDefinition, jobs: list[ClaimedJob]) -> None:
+        """Begin one call."""
+        running = Running(definition, jobs, monotonic())
+        for job in jobs:
+            self.running[job.id] = running
+        running.task = asyncio.get_running_loop().create_task(self._attempt(running))
+
+    async def _attempt(self, running: Running) -> None:
+        definition = running.definition
+        try:
+            if definition.batch:
+                endings = await self._batch(running)
+            else:
+                endings = (await self._single(running),)
+        except asyncio.CancelledError as error:
+            endings = (running.stopped or error,) * len(running.jobs)
+        ended = monotonic()
+        for job, ending in zip(running.jobs, endings, strict=True):
+            del self.running[job.id]
+            self._settle(running, job, ending, ended)
+        self._on_end(running.jobs[0].queue, len(running.jobs))
+
+    async def _single(self, running: Running) -> Ending:
+        definition, job = running.definition, running.jobs[0]
+        try:
+            if job.expired:
+                return Dead("expired before it could run")
+            values = definition.arguments.decode(job.args)
+            if _runs_alone(definition, job):
+                return await self._isolation.run(definition, job, self._session)
+            result = await self._call(running, values, job)
+        except Outcome as outcome:
+            return outcome
+        except InvalidArguments as error:
+            return Dead(f"undecodable arguments: {error}")
+        except Exception as error:  # noqa: BLE001 - whatever a handler raises is data for the policy
+            return running.stopped or error
+        if running.stopped is not None and not (running.context and running.context.settled):
+            return running.stopped
+        return _as_ending(result)
+
+    async def _call(self, running: Running, values: tuple[Any, ...], job: ClaimedJob) -> Any:
+        definition = running.definition
+        context = None
+        if definition.arguments.context_name is not None:
+            context = running.context = self._context(running, job)
+        if definition.is_async:
+            return await definition.arguments.call(definition.function, values, context)
+        return await self._in_thread(running, definition.arguments.call, definition.function, values, context)
+
+    def _context(self, running: Running, job: ClaimedJob) -> Context:
+        return Context(
+            job,
+            self._session,
+            self._database,
+            keep_history=running.definition.history,
+            began=lambda: running.started - job.seen,
+        )
+
+    async def _batch(self, running: Running) -> Sequence[Ending]:
+        """Jobs whose arguments cannot be read end alone; the rest is one call with one outcome each."""
+        definition = running.definition
+        endings: dict[int, Ending] = {}
+        values: dict[int, Any] = {}
+        for job in running.jobs:
+            try:
+                values[job.id] = definition.arguments.decode(job.args)[0]
+            except InvalidArguments as error:
+                endings[job.id] = Dead(f"undecodable arguments: {error}")
+            if job.expired:
+                endings[job.id] = Dead("expired before it could run")
+                values.pop(job.id, None)
+        if values:
+            endings.update(await self._batch_call(running, values))
+        return [endings[job.id] for job in running.jobs]
+
+    async def _batch_call(self, running: Running, values: dict[int, Any]) -> dict[int, Ending]:
+        definition = running.definition
+        called = list(values)
+        context = None
+        if definition.arguments.context_name is not None:
+            context = running.context = self._context(running, running.jobs[0])
+        try:
+            if definition.is_async:
+                answer = await definition.arguments.call(definition.function, (list(values.values()),), context)
+            else:
+                answer = await self._in_thread(
+                    running, definition.arguments.call, definition.function, (list(values.values()),), context
+                )
+        except Exception as error:  # noqa: BLE001 - whatever a handler raises is data for the policy
+            return dict.fromkeys(called, running.stopped or error)
+        if running.stopped is not None:
+            return dict.fromkeys(called, running.stopped)
+        if answer is None:
+            return dict.fromkeys(called)
+        answers = list(answer)
+        if len(answers) != len(called):
+            wrong = ValueError(f"batch task {definition.name} got {len(called)} jobs and answered {len(answers)} outcomes")
+            return dict.fromkeys(called, wrong)
+        return dict(zip(called, map(_as_ending, answers), strict=True))
+
+    async def _in_thread(self, running: Running, function: Callable[..., Any], *args: Any) -> Any:
+        """A plain function in a thread. It cannot be cancelled, so this waits for it, until it is given up as stuck."""
+        inherited = contextvars.copy_context()
+
+        def call() -> Any:
+            running.thread = threading.get_ident()
+            try:
+                return inherited.run(function, *args)
+            finally:
+                running.thread = None
+
+        future = asyncio.get_running_loop().run_in_executor(self._threads, call)
+        while True:
+            try:
+                return await asyncio.shield(future)
+            except asyncio.CancelledError:
+                # A timeout is raised inside the thread instead; only who gives up, or gives back, leaves it behind.
+                if future.cancelled() or running.warned or not isinstance(running.stopped, TimeoutError):
+                    raise
+
+    def watch(self) -> None:
+        """Called every moment by the worker: who is past the deadline?"""
+        now = monotonic()
+        for running in {id(r): r for r in self.running.values()}.values():
+            if running.deadline is None or now < running.deadline:
+                continue
+            if running.stopped is None:
+                self._stop(running, TimeoutError(f"ran longer than {running.definition.timeout:g} s"))
+            elif running.thread is not None and not running.warned and now > running.deadline + STUCK_AFTER:
+                self._give_up(running)
+
+    def _stop(self, running: Running, ending: Ending) -> None:
+        """End a call from outside: a coroutine is cancelled, a thread gets the error raised inside it."""
+        running.stopped = ending
+        if running.thread is None or isinstance(ending, Released):
+            assert running.task is not None
+            running.task.cancel()
+        elif isinstance(ending, TimeoutError):
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(running.thread), ctypes.py_object(TimeoutError))
+
+    def _give_up(self, running: Running) -> None:
+        frame = sys._current_frames().get(running.thread or 0)  # noqa: SLF001 - the documented way to see a thread
+        stack = "".join(traceback.format_stack(frame)) if frame else ""
+        emit(
+            logging.ERROR,
+            "job.stuck",
+            f"job {running.jobs[0].id}: its thread ignores its deadline; this process will be replaced\n{stack}",
+            job_id=running.jobs[0].id,
+            task=running.definition.name,
+        )
+        running.warned = True
+        self.stuck = True
+        if running.task is not None:
+            running.task.cancel()
+
+    def cancel(self, job_id: int) -> None:
+        """An operator wants it to stop. Plain functions are only asked (`ctx.cancel_requested`)."""
+        running = self.running.get(job_id)
+        if running is None or running.stopped is not None:
+            return
+        if running.context is not None:
+            running.context.cancel_requested = True
+        if running.thread is None:
+            self._stop(running, Cancel("cancelled while running"))
+
+    def release_all(self, reason: str) -> None:
+        """The end of the worker's patience: every handler is stopped, every job given back without charge."""
+        for running in {id(r): r for r in self.running.values()}.values():
+            if running.stopped is None:
+                self._stop(running, Released(reason))
+
+    async def flush_progress(self) -> None:
+        for running in list(self.running.values()):
+            if running.context is not None:
+                await running.context.flush_progress()
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _settle(self, running: Running, job: ClaimedJob, ending: Ending, ended: float) -> None:
+        definition = running.definition
+        context = running.context
+        decision = settlement(
+            ending, failures=job.failures, crashes=job.crashes, policy=definition.retry, chance=self._chance
+        )
+        ran = ended - running.started
+        self._tally.job(job.queue, job.task, decision.outcome, job.waited, ran)
+        if decision.outcome != "succeeded":
+            _report(job, decision.outcome, decision.reason, decision.error, ran, self._session)
+        elif _logs_successes():
+            _report(job, "succeeded", None, None, ran, self._session)
+        side_rows = context is not None and (context.used_side_rows or job.attempt > 1)
+        if (context is not None and context.settled) or decision is SETTLED_ELSEWHERE:
+            self._settler.confirm(job.id, side_rows=side_rows)
+            return
+        self._settler.add(
+            Settled(job.id, job.attempt, running.started - job.seen, decision, definition.history),
+            at_once=definition.settle_at_once,
+            side_rows=side_rows or definition.isolate,
+        )
+
+
+def _runs_alone(definition: TaskDefinition, job: ClaimedJob) -> bool:
+    """Isolated tasks, and suspects: a process died while they ran in it, so next time only they can be harmed."""
+    return definition.isolate or (job.crashes > 0 and not definition.batch and Isolation.can_find(definition))
+
+
+def _as_ending(answer: Any) -> Ending:
+    """A returned value that is no outcome means success; a returned exception in a batch means failure."""
+    return answer if isinstance(answer, BaseException) else None
+
+
+def _logs_successes() -> bool:
+    return logging.getLogger("sereno").isEnabledFor(logging.DEBUG)
+
+
+_LEVELS = {"dead": logging.ERROR, "crash": logging.ERROR, "retry": logging.WARNING}
+
+
+def _report(
+    job: ClaimedJob, outcome: str, reason: str | None, error: BaseException | None, ran: float, session: int
+) -> None:
+    level = _LEVELS.get(outcome, logging.DEBUG if outcome == "succeeded" else logging.INFO)
+    emit(
+        level,
+        f"job.{outcome}",
+        f"job {job.id} {job.task}: {outcome}" + (f": {reason or error!r}" if reason or error else ""),
+        job_id=job.id,
+        task=job.task,
+        queue=job.queue,
+        tenant=job.tenant,
+        attempt=job.attempt,
+        duration_ms=round(ran * 1000, 1),
+        session=session,
+        trace_id=job.trace,
+        error_type=type(error).__name__ if error else None,
+    )

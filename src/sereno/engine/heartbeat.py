@@ -1,0 +1,69 @@
+"""Keeps the lease of a session from outside the loop that runs handlers.
+
+Under a supervisor, the supervisor does this for its children. Alone, a thread with a connection of its own does, so
+that a handler that blocks the loop does not lose the lease of the others.
+"""
+
+import logging
+import threading
+import time
+
+import psycopg
+
+from sereno.errors import DatabaseUnavailable
+from sereno.settings import Settings
+from sereno.store.connect import BROKEN, connect
+from sereno.store.sessions import keep
+from sereno.store.statement import run
+from sereno.telemetry.logs import emit
+
+
+def lease_end(sent: float, lease: float) -> float:
+    """When to stop acting, by our own clock that also counts suspended time: from the send, never from the reply."""
+    return sent + lease - max(1.0, lease / 10)
+
+
+def boot_clock() -> float:
+    """Seconds that go on while the machine sleeps."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
+
+
+class Heartbeat:
+    """The heartbeat of one session, in a thread."""
+
+    def __init__(self, url: str, settings: Settings, session: int) -> None:
+        self._url = url
+        self._settings = settings
+        self._session = session
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="sereno heartbeat", daemon=True)
+        self.lost = False
+        self.lease_end = lease_end(boot_clock(), settings.lease)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout=5)
+
+    def _run(self) -> None:
+        connection: psycopg.Connection | None = None
+        while not self._stop.wait(self._settings.heartbeat):
+            sent = boot_clock()
+            try:
+                if connection is None or connection.closed:
+                    connection = connect(self._url, self._settings, "heartbeat")
+                alive = run(connection, keep([self._session], self._settings.lease), self._settings.schema)
+            except (DatabaseUnavailable, *BROKEN) as error:
+                emit(logging.WARNING, "heartbeat.failed", f"heartbeat: {error}", session=self._session)
+                if connection is not None:
+                    connection.close()
+                continue
+            if self._session not in alive:
+                self.lost = True
+                return
+            self.lease_end = lease_end(sent, self._settings.lease)
+        if connection is not None:
+            connection.close()

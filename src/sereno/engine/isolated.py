@@ -1,0 +1,120 @@
+"""The other side of isolation: `python -m sereno.engine.isolated FD` runs one job after the other, each alone here."""
+
+import asyncio
+import ctypes
+import importlib
+import importlib.util
+import os
+import random
+import signal
+import socket
+import sys
+from typing import Any
+
+import msgspec
+
+from sereno.domain.attempt import Ending, described, settlement
+from sereno.domain.retry import Backoff
+from sereno.domain.task import TaskDefinition
+from sereno.engine.context import Context
+from sereno.engine.isolation import LINE_LIMIT, Answer, Introduction, Order
+from sereno.settings import Settings
+from sereno.store.database import Database
+
+PROGRESS_EVERY = 1.0
+_PR_SET_PDEATHSIG = 1
+
+
+def main(descriptor: int) -> None:
+    # The worker decides when this ends: Ctrl-C in a terminal reaches the whole group, and is the worker's to handle.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if sys.platform == "linux":
+        # Nobody is left to read the answer when the worker is gone, even if the handler blocks our loop.
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    asyncio.run(_serve(socket.socket(fileno=descriptor)))
+
+
+async def _serve(connection: socket.socket) -> None:
+    reader, writer = await asyncio.open_connection(sock=connection, limit=LINE_LIMIT)
+    introduction = msgspec.json.decode(await reader.readline(), type=Introduction)
+    sys.path[:] = introduction.path
+    settings = msgspec.convert(introduction.settings, Settings)
+    database = Database(settings, lambda: introduction.url)
+    while line := await reader.readline():
+        order = msgspec.json.decode(line, type=Order)
+        answer = await _attempt(order, database)
+        writer.write(msgspec.json.encode(answer) + b"\n")
+        await writer.drain()
+    os._exit(0)
+
+
+async def _attempt(order: Order, database: Database) -> Answer:
+    job = order.job
+    definition: TaskDefinition | None = None
+    context = Context(job, order.session, database)
+    ending: Ending
+    try:
+        definition = _find(order)
+        context = Context(job, order.session, database, keep_history=definition.history)
+        ending = await _call(definition, context, order)
+    except Exception as error:  # noqa: BLE001 - whatever a handler raises is data for the policy
+        ending = error
+    decision = settlement(
+        ending,
+        failures=job.failures,
+        crashes=job.crashes,
+        policy=definition.retry if definition else Backoff(),
+        chance=random.Random(),  # noqa: S311 - jitter, not secrets
+    )
+    return Answer(
+        outcome=decision.outcome,
+        delay=decision.delay,
+        until=decision.until,
+        reason=decision.reason,
+        error=None if decision.error is None else described(decision.error),
+        failed=decision.failed,
+        settled=context.settled,
+    )
+
+
+async def _call(definition: TaskDefinition, context: Context, order: Order) -> Ending:
+    values = definition.arguments.decode(order.job.args)
+    watch = asyncio.ensure_future(_report_progress(context))
+    try:
+        if definition.is_async:
+            result = await definition.arguments.call(definition.function, values, context)
+        else:
+            result = await asyncio.to_thread(definition.arguments.call, definition.function, values, context)
+    finally:
+        watch.cancel()
+    return result if isinstance(result, BaseException) else None
+
+
+async def _report_progress(context: Context) -> None:
+    while True:
+        await asyncio.sleep(PROGRESS_EVERY)
+        await context.flush_progress()
+
+
+def _find(order: Order) -> TaskDefinition:
+    if order.main_file is not None:
+        name = "__sereno_main__"
+        if name not in sys.modules:
+            spec = importlib.util.spec_from_file_location(name, order.main_file)
+            assert spec is not None and spec.loader is not None
+            module = importlib.util.module_from_spec(spec)
+            sys.modules[name] = module
+            spec.loader.exec_module(module)
+    else:
+        name = order.module
+        importlib.import_module(name)
+    found: Any = sys.modules[name]
+    for part in order.qualname.split("."):
+        found = getattr(found, part)
+    definition: TaskDefinition = found.definition
+    return definition
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

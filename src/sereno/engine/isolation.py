@@ -1,0 +1,155 @@
+"""Jobs in a process of their own, which can be killed without harming anybody else.
+
+A process is kept for the next isolated job as long as it ends its jobs cleanly. It speaks JSON lines over a socket of
+its own, so a handler may print what it likes. The task is found again by module and name, as an import would.
+"""
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+from typing import Any
+
+import msgspec
+
+from sereno.domain.attempt import Crashed, Ending, IsolatedError, Settlement
+from sereno.domain.job import ClaimedJob
+from sereno.domain.task import TaskDefinition
+from sereno.errors import ConfigurationError
+from sereno.store.database import Database
+
+# The handler committed its own settlement with `ctx.transaction()`.
+SETTLED_ELSEWHERE = Settlement("succeeded")
+LINE_LIMIT = 64 * 1024 * 1024
+
+
+class Order(msgspec.Struct):
+    """What the other process is told: where the task is, and the job."""
+
+    module: str
+    qualname: str
+    main_file: str | None
+    job: ClaimedJob
+    session: int
+
+
+class Answer(msgspec.Struct):
+    """What it says in the end: the decision, made where the exception was real."""
+
+    outcome: str
+    delay: float = 0.0
+    until: Any = None
+    reason: str | None = None
+    error: tuple[str | None, str | None, str | None] | None = None
+    failed: int = 0
+    settled: bool = False
+
+
+class Introduction(msgspec.Struct):
+    """The first line to a new process."""
+
+    url: str
+    settings: dict[str, Any]
+    path: list[str]
+
+
+class _Process:
+    def __init__(self, process: asyncio.subprocess.Process, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.process = process
+        self.reader = reader
+        self.writer = writer
+
+    async def ask(self, line: bytes) -> bytes:
+        self.writer.write(line + b"\n")
+        await self.writer.drain()
+        return await self.reader.readline()
+
+    async def kill(self) -> int:
+        if self.process.returncode is None:
+            self.process.kill()
+        self.writer.close()
+        return await self.process.wait()
+
+
+class Isolation:
+    """The processes of one worker that run one job each."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._idle: list[_Process] = []
+        self._busy: set[_Process] = set()
+
+    @staticmethod
+    def can_find(definition: TaskDefinition) -> bool:
+        """Whether another process can import the task."""
+        return "<locals>" not in definition.function.__qualname__
+
+    async def run(self, definition: TaskDefinition, job: ClaimedJob, session: int) -> Ending:
+        """One job, alone. Cancelling this kills the process."""
+        if not self.can_find(definition):
+            raise ConfigurationError(f"task {definition.name} cannot be isolated: define it at the top level of a module")
+        process = self._idle.pop() if self._idle else await self._spawn()
+        self._busy.add(process)
+        try:
+            reply = await process.ask(msgspec.json.encode(_order(definition, job, session)))
+        except (OSError, ConnectionError):
+            reply = b""
+        except BaseException:
+            await process.kill()
+            raise
+        finally:
+            self._busy.discard(process)
+        if not reply:
+            return Crashed(f"its process died ({_spoken(await process.kill())})")
+        self._idle.append(process)
+        return _ending(msgspec.json.decode(reply, type=Answer))
+
+    async def close(self) -> None:
+        for process in [*self._idle, *self._busy]:
+            await process.kill()
+        self._idle.clear()
+
+    async def _spawn(self) -> _Process:
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        try:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "sereno.engine.isolated", str(theirs.fileno()), pass_fds=[theirs.fileno()]
+            )
+        finally:
+            theirs.close()
+        reader, writer = await asyncio.open_connection(sock=ours, limit=LINE_LIMIT)
+        introduction = Introduction(
+            self._database.url, msgspec.to_builtins(self._database.settings), [path or os.getcwd() for path in sys.path]
+        )
+        writer.write(msgspec.json.encode(introduction) + b"\n")
+        return _Process(process, reader, writer)
+
+
+def _order(definition: TaskDefinition, job: ClaimedJob, session: int) -> Order:
+    function = definition.function
+    main_file = getattr(sys.modules.get("__main__"), "__file__", None) if function.__module__ == "__main__" else None
+    return Order(function.__module__, function.__qualname__, main_file, job, session)
+
+
+def _ending(answer: Answer) -> Settlement:
+    if answer.settled:
+        return SETTLED_ELSEWHERE
+    return Settlement(
+        outcome=answer.outcome,  # type: ignore[arg-type]  # it was a Settlement's outcome on the other side
+        delay=answer.delay,
+        until=answer.until,
+        reason=answer.reason,
+        error=None if answer.error is None else IsolatedError(*answer.error),
+        failed=answer.failed,
+    )
+
+
+def _spoken(code: int) -> str:
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        return signal.Signals(-code).name
+    except ValueError:
+        return f"signal {-code}"

@@ -1,0 +1,98 @@
+"""Keeps time for everybody: due jobs become ready, silent sessions are declared dead, their jobs come back.
+
+Any number of workers do this; SKIP LOCKED and fenced statements make it harmless. One cheap look every few seconds,
+or when the next future job is due, says whether there is anything to do. Rarer duties are taken by one worker.
+"""
+
+import logging
+import random
+from collections.abc import Callable
+from typing import TypeVar
+
+from sereno.engine.service import Service
+from sereno.settings import Settings
+from sereno.store import history, jobs, sessions
+from sereno.store.connect import Line
+from sereno.store.statement import Operation
+from sereno.telemetry.logs import emit
+
+_T = TypeVar("_T")
+
+LOOK_EVERY = 5.0
+FULL_RESCUE_EVERY = 60.0
+HOUSEKEEPING_EVERY = 3600.0
+# A batch of jobs takes this long at most; more waits for the next round.
+MAINTENANCE_TIMEOUT = 60.0
+
+
+class Keeper(Service):
+    """What time brings."""
+
+    def __init__(self, line: Line, settings: Settings, on_promoted: Callable[[], None]) -> None:
+        super().__init__("keeper")
+        self._line = line
+        self._settings = settings
+        self._on_promoted = on_promoted
+        self._rounds = 0
+
+    async def run_once(self) -> float:
+        self._rounds += 1
+        found = await self._line.run(sessions.look())
+        if found.expired_sessions:
+            await self._bury_sessions()
+        if found.orphans or found.expired_sessions:
+            await rescue(self._line)
+        if found.next_due is not None and found.next_due <= 0:
+            return await self._promote()
+        if self._rounds % 12 == 1:
+            await self._duties()
+        rest = LOOK_EVERY * random.uniform(0.8, 1.0)  # noqa: S311 - jitter
+        return rest if found.next_due is None else min(rest, found.next_due + 0.001)
+
+    async def _promote(self) -> float:
+        moved = await self._line.run(jobs.promote(), MAINTENANCE_TIMEOUT)
+        if moved:
+            self._on_promoted()
+        # Nothing moved although something is due: another worker holds those rows right now.
+        return 0.0 if moved else 0.05
+
+    async def _bury_sessions(self) -> None:
+        for session, host, pid in await self._line.run(sessions.expire()):
+            emit(
+                logging.ERROR,
+                "session.dead",
+                f"session {session} ({host}, pid {pid}) let its lease run out: its jobs come back",
+                session=session,
+            )
+
+    async def _duties(self) -> None:
+        if await self._is_ours("rescue", FULL_RESCUE_EVERY):
+            await rescue(self._line, everywhere=True)
+        if await self._is_ours("housekeeping", HOUSEKEEPING_EVERY):
+            await self._keep_house()
+
+    async def _is_ours(self, duty: str, every: float) -> bool:
+        return await self._line.run(sessions.take_duty(duty, every))
+
+    async def _keep_house(self) -> None:
+        await self._slowly(history.make_partitions())
+        for name in await self._slowly(history.old_partitions(self._settings.keep_history_days)):
+            await self._slowly(history.drop_partition(name))
+            emit(logging.INFO, "history.dropped", f"history partition {name} is past its retention: dropped")
+        if self._settings.keep_dead_days is not None:
+            while await self._slowly(history.forget_dead(self._settings.keep_dead_days)):
+                pass
+        await self._slowly(sessions.forget_ended())
+
+    async def _slowly(self, operation: Operation[_T]) -> _T:
+        return await self._line.run(operation, MAINTENANCE_TIMEOUT)
+
+
+async def rescue(line: Line, *, everywhere: bool = False) -> int:
+    """Bring back the jobs of sessions that are not alive; answers how many."""
+    total = 0
+    while saved := await line.run(sessions.rescue(everywhere=everywhere), MAINTENANCE_TIMEOUT):
+        total += len(saved)
+    if total:
+        emit(logging.WARNING, "jobs.rescued", f"{total} jobs of dead sessions are ready again", jobs=total)
+    return total

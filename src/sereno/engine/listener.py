@@ -1,0 +1,75 @@
+"""Hears what is told: jobs became ready, a running job is to be cancelled. A hint; everything works without it."""
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable
+
+import psycopg
+
+from sereno.settings import Settings
+from sereno.store.connect import BROKEN, parameters
+from sereno.telemetry.logs import emit
+
+PING_EVERY = 10.0
+PING_TIMEOUT = 5.0
+LONGEST_PAUSE = 5.0
+
+
+class Listener:
+    """A connection of its own, pinged, rebuilt on any error; after each rebuild everything is looked at once."""
+
+    def __init__(
+        self, url: str, settings: Settings, on_ready: Callable[[str], None], on_cancel: Callable[[int], None]
+    ) -> None:
+        self._url = url
+        self._settings = settings
+        self._on_ready = on_ready
+        self._on_cancel = on_cancel
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        if self._settings.notify and not self._settings.transaction_pooler:
+            self._task = asyncio.create_task(self._loop(), name="sereno listener")
+
+    async def stop(self) -> None:
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.wait([task])
+
+    async def _loop(self) -> None:
+        failures = 0
+        while True:
+            try:
+                async with asyncio.timeout(PING_TIMEOUT):
+                    connection = await psycopg.AsyncConnection.connect(
+                        self._url, **parameters(self._settings, "listener")
+                    )
+                async with connection:
+                    await self._listen(connection)
+            except BROKEN as error:
+                failures += 1
+                if failures == 1:
+                    emit(logging.WARNING, "listener.lost", f"listener: {error}; polling meanwhile")
+            await asyncio.sleep(min(LONGEST_PAUSE, 0.1 * 2 ** min(failures, 10)) * random.uniform(0.5, 1.0))  # noqa: S311
+
+    async def _listen(self, connection: psycopg.AsyncConnection) -> None:
+        schema = self._settings.schema
+        connection.add_notify_handler(self._hear)
+        async with asyncio.timeout(PING_TIMEOUT):
+            await connection.execute(f'listen "{schema}.ready"; listen "{schema}.cancel"')
+        self._on_ready("")
+        while True:
+            # The handler does the work; the generator only keeps the socket read.
+            async for _ in connection.notifies(timeout=PING_EVERY):
+                pass
+            async with asyncio.timeout(PING_TIMEOUT):
+                await connection.execute("select pg_listening_channels()")
+
+    def _hear(self, notice: psycopg.Notify) -> None:
+        if notice.channel.endswith(".cancel"):
+            if notice.payload.isdigit():
+                self._on_cancel(int(notice.payload))
+        else:
+            self._on_ready(notice.payload)

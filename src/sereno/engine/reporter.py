@@ -1,0 +1,62 @@
+"""What a session says of itself, and what it is told in return.
+
+With every heartbeat: the claim floors, the jobs held; in return, whether it is still alive and which of its jobs are to
+be cancelled. After a claim whose reply was lost, and once a minute anyway, the list of held jobs is compared with the
+database. Between, the newest progress of running jobs is written.
+"""
+
+from time import monotonic
+
+from sereno.engine.claimer import Claimer
+from sereno.engine.executor import Executor
+from sereno.engine.floor import Floors
+from sereno.engine.service import Service
+from sereno.settings import Settings
+from sereno.store.connect import Line
+from sereno.store.sessions import report
+
+PROGRESS_EVERY = 1.0
+COMPARE_EVERY = 60.0
+# The comparison passes over claims of the last five seconds, whose reply may still be under way.
+SETTLED_DOWN = 6.0
+
+
+class Reporter(Service):
+    """The session's voice."""
+
+    def __init__(
+        self, line: Line, session: int, claimer: Claimer, executor: Executor, floors: Floors, settings: Settings
+    ) -> None:
+        super().__init__("reporter")
+        self._line = line
+        self._session = session
+        self._claimer = claimer
+        self._executor = executor
+        self._floors = floors
+        self._beat = settings.heartbeat
+        self._next_beat = monotonic() + self._beat
+        self._next_comparison = monotonic() + COMPARE_EVERY
+        self.lost = False
+
+    async def run_once(self) -> float:
+        await self._executor.flush_progress()
+        now = monotonic()
+        if now >= self._next_beat:
+            self._next_beat = now + self._beat
+            await self._report()
+        if now >= self._next_comparison or self._a_reply_was_lost(now):
+            self._next_comparison = now + COMPARE_EVERY
+            await self._claimer.reconcile()
+        return PROGRESS_EVERY
+
+    def _a_reply_was_lost(self, now: float) -> bool:
+        lost_at = self._claimer.reply_lost_at
+        return lost_at is not None and now > lost_at + SETTLED_DOWN
+
+    async def _report(self) -> None:
+        state, cancelled = await self._line.run(report(self._session, self._floors.published(), self._claimer.held))
+        if state != "alive":
+            self.lost = True
+            return
+        for job in cancelled:
+            self._executor.cancel(job)

@@ -1,0 +1,73 @@
+"""The skeleton of everything that runs for long: settings in the constructor, `start`, `run_once`, `stop`.
+
+The loop is written once, here. `run_once` does one round and answers how long to rest; `wake` ends the rest early.
+An outage never ends a loop: it is logged once, waited out with growing, jittered pauses, and its end is logged too.
+"""
+
+import asyncio
+import logging
+import random
+
+from sereno.errors import DatabaseUnavailable
+from sereno.telemetry.logs import emit
+
+LONGEST_PAUSE = 5.0
+
+
+class Service:
+    """One loop of a worker."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._awake = asyncio.Event()
+        self._loop_task: asyncio.Task[None] | None = None
+        self._failures = 0
+
+    async def run_once(self) -> float:
+        """One round; answers the seconds to rest."""
+        raise AssertionError(f"{type(self).__name__} does nothing")
+
+    def start(self) -> None:
+        self._loop_task = asyncio.create_task(self._loop(), name=f"sereno {self.name}")
+
+    def wake(self) -> None:
+        self._awake.set()
+
+    async def stop(self) -> None:
+        task, self._loop_task = self._loop_task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.wait([task])
+
+    async def _loop(self) -> None:
+        while True:
+            self._awake.clear()
+            await self._rest(await self._round())
+
+    async def _round(self) -> float:
+        try:
+            rest = await self.run_once()
+        except DatabaseUnavailable as error:
+            return self._pause(f"{self.name}: {error}", "database.unavailable", None)
+        except Exception as error:  # noqa: BLE001 - a loop that dies silently is worse than any error it meets
+            return self._pause(f"{self.name} failed: {error}", "service.failed", error)
+        if self._failures:
+            emit(logging.INFO, "service.recovered", f"{self.name} works again after {self._failures} failed rounds")
+            self._failures = 0
+        return rest
+
+    def _pause(self, message: str, event: str, error: BaseException | None) -> float:
+        self._failures += 1
+        if self._failures == 1 or error is not None:
+            emit(logging.WARNING, event, message, error=error)
+        return float(min(LONGEST_PAUSE, 0.1 * 2**self._failures)) * random.uniform(0.5, 1.0)  # noqa: S311 - jitter
+
+    async def _rest(self, seconds: float) -> None:
+        if seconds <= 0:
+            await asyncio.sleep(0)
+            return
+        try:
+            async with asyncio.timeout(seconds):
+                await self._awake.wait()
+        except TimeoutError:
+            pass

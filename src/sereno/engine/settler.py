@@ -1,0 +1,167 @@
+"""Outcomes leave in batches: by count, or after a few milliseconds, at once where a task asks.
+
+A batch is kept until the database has answered for it. A reply that was lost is asked for again; what was not applied
+and had not landed before is fenced: counted, logged, and dropped, because that job belongs to somebody else now.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+
+import psycopg
+
+from sereno.domain.attempt import Settlement
+from sereno.engine.service import Service
+from sereno.store.attempts import Settled, Way, forget_side_rows, landed, settle
+from sereno.store.connect import Line
+from sereno.telemetry.logs import emit
+from sereno.telemetry.metrics import Tally
+
+FLUSH_COUNT = 500
+FLUSH_AFTER = 0.005
+# One statement writes at most this many, and no more jobs are claimed while this many wait to be written.
+LARGEST_BATCH = 1000
+MOST_WAITING = 2000
+
+
+class Settler(Service):
+    """Writes how attempts ended."""
+
+    def __init__(
+        self,
+        line: Line,
+        session: int,
+        tally: Tally,
+        on_settled: Callable[[Sequence[int]], None],
+        on_rescheduled: Callable[[], None],
+    ) -> None:
+        super().__init__("settler")
+        self._line = line
+        self._session = session
+        self._tally = tally
+        self._on_settled = on_settled
+        self._on_rescheduled = on_rescheduled
+        self._waiting: list[Settled] = []
+        self._side_rows: set[int] = set()
+        self._ended_side_rows: list[int] = []
+        self._quiet = asyncio.Event()
+        self._quiet.set()
+        self._hurry = False
+        self._in_doubt = False
+
+    def add(self, item: Settled, *, at_once: bool = False, side_rows: bool = False) -> None:
+        waiting = self._waiting
+        waiting.append(item)
+        if side_rows:
+            self._side_rows.add(item.id)
+        if at_once or len(waiting) >= FLUSH_COUNT:
+            self._hurry = True
+            self.wake()
+        elif len(waiting) == 1:
+            self._quiet.clear()
+            self.wake()
+
+    @property
+    def is_behind(self) -> bool:
+        return len(self._waiting) >= MOST_WAITING
+
+    def confirm(self, job_id: int, *, side_rows: bool) -> None:
+        """Settled already, in the handler's own commit."""
+        if side_rows:
+            self._ended_side_rows.append(job_id)
+            self.wake()
+        self._on_settled([job_id])
+
+    async def flushed(self) -> None:
+        """Until nothing waits to be written."""
+        self._hurry = True
+        self.wake()
+        await self._quiet.wait()
+
+    async def run_once(self) -> float:
+        if self._waiting and not self._hurry:
+            await self._gather()
+        self._hurry = False
+        await self._flush()
+        await self._forget_side_rows()
+        if not self._waiting:
+            self._quiet.set()
+            return 60.0
+        return 0.0 if len(self._waiting) >= FLUSH_COUNT else FLUSH_AFTER
+
+    async def _gather(self) -> None:
+        """A few milliseconds for company, unless there is enough already."""
+        self._awake.clear()
+        try:
+            async with asyncio.timeout(FLUSH_AFTER):
+                await self._awake.wait()
+        except TimeoutError:
+            pass
+
+    async def _flush(self) -> None:
+        batch, self._waiting = self._waiting[:LARGEST_BATCH], self._waiting[LARGEST_BATCH:]
+        ways: dict[Way, list[Settled]] = {}
+        for item in batch:
+            ways.setdefault(item.way, []).append(item)
+        while ways:
+            way, items = next(iter(ways.items()))
+            try:
+                await self._settle(way, items)
+            except BaseException:
+                # Not answered for: all of it stays, and what had landed is found out next time.
+                self._in_doubt = True
+                self._waiting[:0] = [item for left in ways.values() for item in left]
+                raise
+            del ways[way]
+            self._on_settled([item.id for item in items])
+            if way == "reschedule":
+                self._on_rescheduled()
+        self._in_doubt = False
+
+    async def _settle(self, way: Way, items: list[Settled]) -> None:
+        try:
+            applied = await self._line.run(settle(way, self._session, items))
+        except psycopg.Error as error:
+            await self._settle_apart(way, items, error)
+            return
+        if len(applied) < len(items):
+            await self._fenced(way, [item for item in items if item.id not in applied])
+        ended = self._side_rows.intersection(applied)
+        if ended:
+            self._side_rows -= ended
+            if way != "reschedule":
+                self._ended_side_rows.extend(ended)
+
+    async def _forget_side_rows(self) -> None:
+        """Steps and progress end with their job; few jobs have any."""
+        if self._ended_side_rows:
+            await self._line.run(forget_side_rows(sorted(self._ended_side_rows)))
+            self._ended_side_rows.clear()
+
+    async def _settle_apart(self, way: Way, items: list[Settled], error: psycopg.Error) -> None:
+        """One bad row must not sink the batch: halve it; what fails alone is settled as dead, with the reason."""
+        if len(items) > 1:
+            middle = len(items) // 2
+            await self._settle(way, items[:middle])
+            await self._settle(way, items[middle:])
+            return
+        item = items[0]
+        emit(logging.ERROR, "job.unsettled", f"job {item.id}: its outcome could not be stored: {error}", job_id=item.id)
+        dead = Settlement("dead", reason="its outcome could not be stored", error=error)
+        await self._line.run(settle("bury", self._session, [item._replace(settlement=dead)]))
+
+    async def _fenced(self, way: Way, missing: list[Settled]) -> None:
+        if self._in_doubt:
+            known = await self._line.run(landed(self._session, missing))
+            # A success without history leaves no trace to recognise it by: after a lost reply it counts as landed.
+            missing = [item for item in missing if item.id not in known and way != "forget"]
+        for item in missing:
+            self._tally.fenced += 1
+            emit(
+                logging.WARNING,
+                "job.fenced",
+                f"job {item.id}: attempt {item.attempt} is no longer ours, its result is dropped",
+                job_id=item.id,
+                attempt=item.attempt,
+                session=self._session,
+            )

@@ -1,0 +1,50 @@
+"""The slots of one queue in one worker, and the small buffer of jobs claimed ahead for them."""
+
+from collections import deque
+from time import monotonic
+
+from sereno.domain.job import ClaimedJob
+
+# Jobs for this long are claimed ahead, judged by how fast they ended lately: quick jobs come in large batches,
+# slow ones are left to workers that have a slot for them.
+AHEAD_SECONDS = 0.1
+MOST_AHEAD = 1000
+# One claim takes at most this many of a queue; the claim statement has the same number.
+LARGEST_CLAIM = 1000
+
+
+class QueueSlots:
+    """`calls` handlers run at once, at most `slots`."""
+
+    def __init__(self, name: str, slots: int, largest_batch: int = 0) -> None:
+        self.name = name
+        self.slots = slots
+        self.calls = 0
+        self.buffer: deque[ClaimedJob] = deque()
+        self.more = True
+        self._largest_batch = largest_batch
+        self._ahead = largest_batch
+        self._ended = 0
+        self._since = monotonic()
+
+    def room(self) -> int:
+        """How many jobs to ask for now."""
+        wanted = self.slots - self.calls + self._ahead - len(self.buffer)
+        return max(0, min(LARGEST_CLAIM, wanted))
+
+    def runs_low(self) -> bool:
+        """Time to claim again: half of what was claimed ahead is used up."""
+        return len(self.buffer) * 2 <= self._ahead
+
+    def ended(self, jobs: int) -> None:
+        self.calls -= 1
+        self._ended += jobs
+
+    def measure(self) -> None:
+        """Judge the pace since the last claim."""
+        now = monotonic()
+        elapsed = now - self._since
+        if elapsed > 0.001:
+            rate = self._ended / elapsed
+            self._ahead = max(self._largest_batch, min(MOST_AHEAD, int(rate * AHEAD_SECONDS)))
+            self._ended, self._since = 0, now

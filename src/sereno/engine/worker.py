@@ -1,0 +1,260 @@
+"""A worker: one session of one process, from its registration to its last settlement.
+
+    claimer ──▶ executor ──▶ settler          keeper: what time brings
+       ▲            │                         listener: what is told
+       └── a slot is free                     reporter: what the session says of itself
+"""
+
+import asyncio
+import logging
+import os
+import socket
+from collections.abc import Mapping, Sequence
+from time import monotonic
+from typing import Protocol
+
+from sereno.domain.attempt import Released, Settlement
+from sereno.domain.job import PRIORITIES
+from sereno.domain.task import Registry
+from sereno.engine.claimer import Claimer
+from sereno.engine.executor import Executor
+from sereno.engine.floor import Floors
+from sereno.engine.heartbeat import Heartbeat, boot_clock
+from sereno.engine.isolation import Isolation
+from sereno.engine.keeper import Keeper
+from sereno.engine.listener import Listener
+from sereno.engine.reporter import Reporter
+from sereno.engine.settler import Settler
+from sereno.engine.slots import QueueSlots
+from sereno.errors import ConfigurationError, DatabaseUnavailable
+from sereno.store.attempts import Settled
+from sereno.store.connect import Line
+from sereno.store.database import Database
+from sereno.store.sessions import finish, register
+from sereno.telemetry.logs import emit
+from sereno.telemetry.metrics import Gauges, Tally
+from sereno.version import __version__
+
+WATCH_EVERY = 0.25
+# After the grace, handlers get this long to notice that they were cancelled.
+CANCEL_PATIENCE = 5.0
+
+
+class LeaseKeeper(Protocol):
+    """Who keeps the lease: a thread of ours, or the supervisor."""
+
+    lost: bool
+    lease_end: float
+
+    def start(self) -> None: ...
+    def stop(self) -> None: ...
+
+
+class Worker:
+    """Runs jobs until it is told to stop, or until its session is lost; then `lost` says so."""
+
+    def __init__(
+        self, database: Database, registry: Registry, queues: Mapping[str, int], *, lease_keeper: type | None = None
+    ) -> None:
+        if not len(registry):
+            raise ConfigurationError("this application has no task: a worker would have nothing to do")
+        self.database = database
+        self.registry = registry
+        self.settings = database.settings
+        self.tally = Tally()
+        self.session = 0
+        self.lost = False
+        self._make_lease_keeper = lease_keeper or Heartbeat
+        self.queues = {
+            name: QueueSlots(name, slots, max((task.batch for task in registry if task.queue == name), default=0))
+            for name, slots in queues.items()
+        }
+        self._stopping = asyncio.Event()
+        self._hurry = asyncio.Event()
+
+    def stop(self) -> None:
+        """Ask to stop; a second time: at once."""
+        (self._hurry if self._stopping.is_set() else self._stopping).set()
+
+    async def run(self) -> None:
+        """One life: register, work, drain, close."""
+        await self._open()
+        try:
+            await self._work()
+            if not self.lost:
+                await self._drain()
+        finally:
+            await self._close()
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it really claimed or polled lately."""
+        return not self._stopping.is_set() and monotonic() - self.claimer.polled_at < max(10.0, 4 * self.settings.poll)
+
+    def gauges(self) -> Gauges:
+        return Gauges(
+            {name: queue.calls for name, queue in self.queues.items()},
+            {name: queue.slots for name, queue in self.queues.items()},
+        )
+
+    async def _open(self) -> None:
+        settings, url = self.settings, self.database.url
+        self._claim_line = Line(url, settings, "claimer")
+        self._settle_line = Line(url, settings, "settler")
+        self._keep_line = Line(url, settings, "keeper")
+        slots = {name: queue.slots for name, queue in self.queues.items()}
+        self.session, published = await self._keep_line.run(
+            register(
+                host=socket.gethostname(),
+                pid=os.getpid(),
+                version=__version__,
+                queues=slots,
+                tasks=self.registry.names,
+                lease=settings.lease,
+            )
+        )
+        self._isolation = Isolation(self.database)
+        self._settler = Settler(self._settle_line, self.session, self.tally, self._on_settled, self._on_rescheduled)
+        self.executor = Executor(
+            self.registry,
+            self.database,
+            self.session,
+            self._settler,
+            self.tally,
+            self._on_end,
+            self._isolation,
+            threads=sum(slots.values()),
+        )
+        pairs = {f"{name}:{priority}" for name in slots for priority in PRIORITIES}
+        self.floors = Floors({pair: floor for pair, floor in published.items() if pair in pairs})
+        self.claimer = Claimer(
+            self._claim_line,
+            self.session,
+            self.registry,
+            self.queues,
+            self.executor,
+            self._settler,
+            self.floors,
+            self.tally,
+            settings.poll,
+        )
+        self._keeper = Keeper(self._keep_line, settings, self.claimer.wake)
+        self._reporter = Reporter(self._keep_line, self.session, self.claimer, self.executor, self.floors, settings)
+        self._listener = Listener(url, settings, self._on_told, self.executor.cancel)
+        self.lease_keeper: LeaseKeeper = self._make_lease_keeper(url, settings, self.session)
+        emit(
+            logging.INFO,
+            "worker.started",
+            f"worker started: {', '.join(f'{name}={count}' for name, count in slots.items())}",
+            session=self.session,
+            pid=os.getpid(),
+        )
+
+    async def _work(self) -> None:
+        self.lease_keeper.start()
+        self._settler.start()
+        self._keeper.start()
+        self._reporter.start()
+        self._listener.start()
+        self.claimer.start()
+        while not self._stopping.is_set() and not self.executor.stuck:
+            self.executor.watch()
+            if self._lease_is_lost():
+                self._lose()
+                return
+            await _wait(self._stopping, WATCH_EVERY)
+
+    async def _drain(self) -> None:
+        """Stop claiming, give back what was not started, wait for what runs, then give that back too."""
+        emit(logging.INFO, "worker.stopping", "worker stops: no new jobs", session=self.session)
+        await self.claimer.stop()
+        await self._listener.stop()
+        self._give_back_buffers()
+        end = monotonic() + self.settings.grace
+        while self.executor.running and monotonic() < end and not self._hurry.is_set() and not self._only_stuck():
+            self.executor.watch()
+            if self._lease_is_lost():
+                self._lose()
+                return
+            await _wait(self._hurry, 0.05)
+        self.executor.release_all("the worker stopped")
+        end = monotonic() + CANCEL_PATIENCE
+        while self.executor.running and monotonic() < end:
+            await asyncio.sleep(0.01)
+        self._release_rest()
+        try:
+            async with asyncio.timeout(CANCEL_PATIENCE):
+                await self._settler.flushed()
+        except TimeoutError:
+            emit(logging.ERROR, "worker.unflushed", "some outcomes could not be written: those jobs will run again")
+
+    def _only_stuck(self) -> bool:
+        return all(running.warned for running in self.executor.running.values())
+
+    def _give_back_buffers(self) -> None:
+        for queue in self.queues.values():
+            while queue.buffer:
+                job = queue.buffer.popleft()
+                self._release(job.id, job.attempt, Released("the worker stopped before it began", started=False))
+
+    def _release_rest(self) -> None:
+        """Handlers that did not notice: their jobs go back, and whatever they still write is fenced."""
+        for running in {id(r): r for r in self.executor.running.values()}.values():
+            for job in running.jobs:
+                self._release(job.id, job.attempt, Released("the worker stopped, the handler did not"))
+
+    def _release(self, job_id: int, attempt: int, released: Released) -> None:
+        decision = Settlement("release", reason=released.reason, started=released.started)
+        self._settler.add(Settled(job_id, attempt, 0.0, decision))
+
+    async def _close(self) -> None:
+        for service in (self.claimer, self._keeper, self._reporter, self._listener, self._settler):
+            await service.stop()
+        self.lease_keeper.stop()
+        await self._isolation.close()
+        self.executor.close()
+        if not self.lost:
+            try:
+                await self._keep_line.run(finish([self.session], "closed"), timeout=3.0)
+            except DatabaseUnavailable:
+                emit(logging.WARNING, "worker.unclosed", "the session could not be closed: its lease will run out")
+        for line in (self._claim_line, self._settle_line, self._keep_line):
+            await line.close()
+        await self.database.aclose()
+        emit(logging.INFO, "worker.stopped", "worker stopped", session=self.session)
+
+    def _lease_is_lost(self) -> bool:
+        return self.lease_keeper.lost or self._reporter.lost or boot_clock() > self.lease_keeper.lease_end
+
+    def _lose(self) -> None:
+        """Others have our jobs now, or soon will: stop every handler, write nothing more."""
+        self.lost = True
+        emit(logging.ERROR, "session.lost", "the lease is lost: every handler is stopped", session=self.session)
+        self.executor.release_all("the lease was lost")
+
+    def _on_settled(self, ids: Sequence[int]) -> None:
+        self.claimer.held.difference_update(ids)
+
+    def _on_rescheduled(self) -> None:
+        self._keeper.wake()
+
+    def _on_end(self, queue: str, jobs: int) -> None:
+        slots = self.queues[queue]
+        slots.ended(jobs)
+        if not self._stopping.is_set():
+            self.claimer.fill(slots)
+
+    def _on_told(self, queue: str) -> None:
+        if queue in self.queues:
+            self.claimer.wake()
+        elif not queue:
+            self._keeper.wake()
+            self.claimer.wake()
+
+
+async def _wait(event: asyncio.Event, seconds: float) -> None:
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        pass

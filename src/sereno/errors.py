@@ -1,0 +1,62 @@
+"""Everything that sereno raises on purpose.
+
+SerenoError
+├── ConfigurationError        a setting or a declaration makes no sense
+│   ├── EmbeddedPostgresError   the embedded PostgreSQL could not be started
+│   └── UnknownTask             no task of that name in this application
+├── InvalidArguments          refused before anything was written
+├── DuplicateJob              a job with this unique key exists, and the caller asked to be told
+├── JobNotFound               no job has this id
+├── DatabaseUnavailable       PostgreSQL did not answer
+├── SchemaError               the schema is missing, or older than this code
+├── LeaseLost                 this attempt is no longer ours: its writes change nothing
+└── Refused                   not without confirmation
+"""
+
+
+class SerenoError(Exception):
+    """Base of every error that sereno raises on purpose."""
+
+
+class ConfigurationError(SerenoError):
+    """A setting or a declaration makes no sense."""
+
+
+class EmbeddedPostgresError(ConfigurationError):
+    """The embedded PostgreSQL could not be started."""
+
+
+class UnknownTask(ConfigurationError):
+    """No task of that name is registered in this application."""
+
+
+class InvalidArguments(SerenoError):
+    """The job was refused; nothing was written."""
+
+
+class DuplicateJob(SerenoError):
+    """A job with this unique key exists already."""
+
+    def __init__(self, message: str, job_id: int) -> None:
+        super().__init__(message)
+        self.job_id = job_id
+
+
+class JobNotFound(SerenoError):
+    """No job has this id."""
+
+
+class DatabaseUnavailable(SerenoError):
+    """PostgreSQL did not answer."""
+
+
+class SchemaError(SerenoError):
+    """The schema is missing, or older than this code."""
+
+
+class LeaseLost(SerenoError):
+    """This attempt is no longer ours: its writes change nothing."""
+
+
+class Refused(SerenoError):
+    """Not done, because it needs a confirmation that was not given."""

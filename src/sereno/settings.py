@@ -1,0 +1,139 @@
+"""Settings: one flat list, each with a default, an environment variable and a line in docs/reference/settings.md.
+
+Where a value comes from, first found wins: constructor or command line, `SERENO_<NAME>` (or `SERENO_<NAME>_FILE`, the
+path of a file that holds it), `sereno.toml`, `[tool.sereno]` in pyproject.toml, the default.
+"""
+
+import difflib
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from sereno.errors import ConfigurationError
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Every setting of sereno. Durations are in seconds."""
+
+    app: str | None = None
+    database_url: str | None = None
+    schema: str = "sereno"
+    directory: str = ".sereno"
+    postgres_bin: str | None = None
+    transaction_pooler: bool = False
+    notify: bool = True
+    pool_size: int = 4
+    arguments_limit: int = 1024 * 1024
+
+    queues: dict[str, int] | None = None
+    concurrency: int = 20
+    processes: int = 1
+    lease: float = 30.0
+    heartbeat: float = 10.0
+    poll: float = 2.5
+    grace: float = 25.0
+    stall_limit: float = 60.0
+
+    keep_history_days: int = 30
+    keep_dead_days: int | None = None
+
+    health_host: str = "127.0.0.1"
+    health_port: int | None = None
+    metrics_token: str | None = None
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_format: Literal["auto", "console", "json"] = "auto"
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"[a-z_][a-z0-9_]{0,62}", self.schema):
+            raise ConfigurationError(f"schema {self.schema!r}: small letters, digits and '_', not starting with a digit")
+        for name in ("lease", "heartbeat", "poll", "stall_limit"):
+            if not 0 < getattr(self, name) < 86400:
+                raise ConfigurationError(f"{name} must be more than 0 and less than a day, in seconds")
+        if self.heartbeat * 2 > self.lease:
+            raise ConfigurationError(f"lease ({self.lease} s) must be at least twice the heartbeat ({self.heartbeat} s)")
+        for name in ("concurrency", "processes", "pool_size", "arguments_limit", "keep_history_days"):
+            if getattr(self, name) < 1:
+                raise ConfigurationError(f"{name} must be at least 1")
+        for queue, slots in (self.queues or {}).items():
+            if not queue or slots < 1:
+                raise ConfigurationError(f"queue {queue!r} needs at least one slot, such as {queue or 'default'}=10")
+
+
+def load(
+    overrides: Mapping[str, Any] | None = None,
+    *,
+    environment: Mapping[str, str] | None = None,
+    directory: Path | None = None,
+) -> tuple[Settings, dict[str, str]]:
+    """The settings, and for each one that is set, where it came from. None in `overrides` means: not given."""
+    values: dict[str, Any] = {}
+    sources: dict[str, str] = {}
+    given = {name: value for name, value in (overrides or {}).items() if value is not None}
+    for source, found in (
+        *_files(directory or Path.cwd()),
+        ("environment", _environment(os.environ if environment is None else environment)),
+        ("given", given),
+    ):
+        for name, value in found.items():
+            _check_known(name, source)
+            values[name] = value
+            sources[name] = source
+    try:
+        return msgspec.convert(values, Settings, strict=False), sources
+    except msgspec.ValidationError as error:
+        raise ConfigurationError(f"settings: {error}") from None
+
+
+def _check_known(name: str, source: str) -> None:
+    if name in Settings.__struct_fields__:
+        return
+    close = difflib.get_close_matches(name, Settings.__struct_fields__, n=1)
+    hint = f"; did you mean {close[0]}?" if close else ""
+    raise ConfigurationError(f"unknown setting {name!r} in {source}{hint}")
+
+
+def _files(directory: Path) -> list[tuple[str, dict[str, Any]]]:
+    found = []
+    for name, path_in_file in (("pyproject.toml", ("tool", "sereno")), ("sereno.toml", ())):
+        path = directory / name
+        if not path.is_file():
+            continue
+        try:
+            table: dict[str, Any] = tomllib.loads(path.read_text())
+        except tomllib.TOMLDecodeError as error:
+            raise ConfigurationError(f"{name}: {error}") from None
+        for key in path_in_file:
+            table = table.get(key, {})
+        found.append((name, table))
+    return found
+
+
+def _environment(environment: Mapping[str, str]) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    if environment.get("DATABASE_URL"):
+        values["database_url"] = environment["DATABASE_URL"]
+    for name in Settings.__struct_fields__:
+        variable = f"SERENO_{name.upper()}"
+        if environment.get(f"{variable}_FILE"):
+            values[name] = Path(environment[f"{variable}_FILE"]).read_text().strip()
+        elif environment.get(variable):
+            values[name] = environment[variable]
+    if isinstance(values.get("queues"), str):
+        values["queues"] = parse_queues(values["queues"].split(","))
+    return values
+
+
+def parse_queues(words: list[str]) -> dict[str, int | None]:
+    """`["ifood=10", "default"]`, as on the command line; None where no number was given."""
+    queues: dict[str, int | None] = {}
+    for word in words:
+        name, separator, slots = word.strip().partition("=")
+        if not name or (separator and not slots.isdigit()):
+            raise ConfigurationError(f"{word!r} is no queue: write NAME or NAME=SLOTS, such as default=10")
+        queues[name] = int(slots) if separator else None
+    return queues

@@ -1,0 +1,108 @@
+"""How attempts end: batches of settlements, each fenced by (job, attempt, session)."""
+
+from collections.abc import Mapping, Sequence
+from operator import itemgetter
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+
+from sereno.domain.arguments import encoder
+from sereno.domain.attempt import Settlement, described
+from sereno.errors import LeaseLost
+from sereno.store.statement import Operation, Statement, queries
+
+_sql = queries("attempts")
+_ids = msgspec.json.Decoder(list[int])
+_object = msgspec.json.Decoder(dict[str, Any])
+
+Way = Literal["succeed", "forget", "bury", "reschedule"]
+
+
+class Settled(NamedTuple):
+    """One attempt with its ending. `began` is when it started, in seconds after its claim."""
+
+    id: int
+    attempt: int
+    began: float
+    settlement: Settlement
+    keep_history: bool = True
+
+    @property
+    def way(self) -> Way:
+        match self.settlement.outcome:
+            case "succeeded":
+                return "succeed" if self.keep_history else "forget"
+            case "dead" | "cancelled":
+                return "bury"
+            case _:
+                return "reschedule"
+
+    def as_row(self) -> dict[str, Any]:
+        row: dict[str, Any] = {"id": self.id, "attempt": self.attempt, "began": self.began}
+        settlement = self.settlement
+        if settlement.outcome == "succeeded":
+            return row
+        error_type, message, traceback = described(settlement.error)
+        row |= {
+            "outcome": settlement.outcome,
+            "reason": settlement.reason,
+            "error_type": error_type,
+            "error_message": message,
+            "traceback": traceback,
+        }
+        if self.way == "bury":
+            return row | {"failed": settlement.failed, "crashed": settlement.crashed}
+        return row | {"delay": settlement.delay, "until": settlement.until, "started": settlement.started}
+
+
+def settle(way: Way, session: int, batch: Sequence[Settled]) -> Operation[set[int]]:
+    """Write one kind of ending for many attempts; answers the ids that were ours to settle."""
+    ordered = sorted(batch, key=itemgetter(0))
+    rows = yield Statement(
+        _sql[way],
+        {
+            "session": session,
+            "ids": [item.id for item in ordered],
+            "items": encoder.encode([item.as_row() for item in ordered]).decode(),
+        },
+    )
+    return set(_ids.decode(rows[0][0]))
+
+
+def landed(session: int, batch: Sequence[Settled]) -> Operation[set[int]]:
+    """Of settlements that were not applied: those that had been, before a reply was lost."""
+    rows = yield Statement(
+        _sql["landed"],
+        {
+            "session": session,
+            "ids": [item.id for item in batch],
+            "items": encoder.encode([{"id": item.id, "attempt": item.attempt} for item in batch]).decode(),
+        },
+    )
+    return set(_ids.decode(rows[0][0]))
+
+
+def steps(job_id: int) -> Operation[Mapping[str, Any]]:
+    rows = yield Statement(_sql["steps"], {"id": job_id})
+    return _object.decode(rows[0][0])
+
+
+def keep_step(session: int, job_id: int, attempt: int, name: str, result: bytes) -> Operation[None]:
+    rows = yield Statement(
+        _sql["keep_step"],
+        {"session": session, "id": job_id, "attempt": attempt, "name": name, "result": result.decode()},
+    )
+    if not rows:
+        raise LeaseLost(f"job {job_id}: attempt {attempt} is no longer ours, step {name!r} was not kept")
+
+
+def report_progress(session: int, job_id: int, attempt: int, fraction: float, note: str | None) -> Operation[bool]:
+    rows = yield Statement(
+        _sql["report_progress"],
+        {"session": session, "id": job_id, "attempt": attempt, "fraction": fraction, "note": note},
+    )
+    return bool(rows)
+
+
+def forget_side_rows(ids: Sequence[int]) -> Operation[None]:
+    yield Statement(_sql["forget_side_rows"], {"ids": list(ids)})

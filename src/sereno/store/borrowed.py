@@ -1,0 +1,110 @@
+"""Operations on a connection of the caller's, inside the caller's own transaction.
+
+psycopg, asyncpg, SQLAlchemy and Django are recognised by where their classes come from, so none of them is imported
+here and none is a dependency. Nothing is committed, rolled back or closed: that is the caller's.
+"""
+
+import re
+from typing import Any, TypeVar
+
+import psycopg
+
+from sereno.errors import ConfigurationError
+from sereno.store.statement import Operation, Row, Statement, arun, run
+
+T = TypeVar("T")
+
+_PLACEHOLDER = re.compile(r"%\((\w+)\)s")
+_KNOWN = "psycopg, SQLAlchemy (Connection, Session) or Django's connection"
+_KNOWN_ASYNC = "psycopg's AsyncConnection, asyncpg or SQLAlchemy (AsyncConnection, AsyncSession)"
+
+
+def run_borrowed(connection: Any, operation: Operation[T], schema: str) -> T:
+    """Drive an operation on a sync connection of the caller's."""
+    if isinstance(connection, psycopg.Connection):
+        return run(connection, operation, schema)
+    match _family(connection):
+        case "sqlalchemy" if not _is_async(connection):
+            execute = _on_sqlalchemy
+        case "django":
+            execute = _on_django
+        case _:
+            raise _refusal(connection, "enqueue", _KNOWN, "aenqueue", _KNOWN_ASYNC)
+    try:
+        statement = next(operation)
+        while True:
+            statement = operation.send(execute(connection, statement, schema))
+    except StopIteration as end:
+        return end.value  # type: ignore[no-any-return]  # StopIteration carries the operation's own T, untyped
+
+
+async def arun_borrowed(connection: Any, operation: Operation[T], schema: str) -> T:
+    """Drive an operation on an async connection of the caller's."""
+    if isinstance(connection, psycopg.AsyncConnection):
+        return await arun(connection, operation, schema)
+    match _family(connection):
+        case "sqlalchemy" if _is_async(connection):
+            execute = _on_sqlalchemy_async
+        case "asyncpg":
+            execute = _on_asyncpg
+        case _:
+            raise _refusal(connection, "aenqueue", _KNOWN_ASYNC, "enqueue", _KNOWN)
+    try:
+        statement = next(operation)
+        while True:
+            statement = operation.send(await execute(connection, statement, schema))
+    except StopIteration as end:
+        return end.value  # type: ignore[no-any-return]  # StopIteration carries the operation's own T, untyped
+
+
+def _family(connection: Any) -> str:
+    for kind in type(connection).__mro__:
+        root = kind.__module__.partition(".")[0]
+        if root in ("sqlalchemy", "asyncpg", "django"):
+            return root
+    return ""
+
+
+def _is_async(connection: Any) -> bool:
+    return any(kind.__module__.startswith("sqlalchemy.ext.asyncio") for kind in type(connection).__mro__)
+
+
+def _refusal(connection: Any, verb: str, known: str, other_verb: str, other: str) -> ConfigurationError:
+    kind = type(connection)
+    return ConfigurationError(
+        f"{verb}() cannot use a {kind.__module__}.{kind.__qualname__}: it takes {known}; {other_verb}() takes {other}"
+    )
+
+
+def _sqlalchemy_text(statement: Statement, schema: str) -> Any:
+    from sqlalchemy import text  # noqa: PLC0415 - the caller has it, we do not depend on it
+
+    return text(_PLACEHOLDER.sub(r":\1", statement.text(schema)))
+
+
+def _on_sqlalchemy(connection: Any, statement: Statement, schema: str) -> list[Row]:
+    result = connection.execute(_sqlalchemy_text(statement, schema), dict(statement.params))
+    return [tuple(row) for row in result] if result.returns_rows else []
+
+
+async def _on_sqlalchemy_async(connection: Any, statement: Statement, schema: str) -> list[Row]:
+    result = await connection.execute(_sqlalchemy_text(statement, schema), dict(statement.params))
+    return [tuple(row) for row in result] if result.returns_rows else []
+
+
+def _on_django(connection: Any, statement: Statement, schema: str) -> list[Row]:
+    with connection.cursor() as cursor:
+        cursor.execute(statement.text(schema), dict(statement.params))
+        return [tuple(row) for row in cursor.fetchall()] if cursor.description else []
+
+
+async def _on_asyncpg(connection: Any, statement: Statement, schema: str) -> list[Row]:
+    names: list[str] = []
+
+    def number(match: re.Match[str]) -> str:
+        if match[1] not in names:
+            names.append(match[1])
+        return f"${names.index(match[1]) + 1}"
+
+    sql = _PLACEHOLDER.sub(number, statement.text(schema))
+    return [tuple(row) for row in await connection.fetch(sql, *(statement.params[name] for name in names))]

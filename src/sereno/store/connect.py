@@ -1,0 +1,115 @@
+"""Connections of our own: how they are opened, and a line that mends itself."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import psycopg
+from psycopg import pq
+
+from sereno.errors import DatabaseUnavailable
+from sereno.settings import Settings
+from sereno.store.statement import Operation, arun
+
+T = TypeVar("T")
+
+# Our statements name their index by their shape; these keep the planner on it when statistics are old or missing,
+# as they are after a bulk enqueue into an empty table. Sorts and scans that are really needed still happen.
+PLANNER = (
+    "set jit = off; set enable_sort = off; set enable_bitmapscan = off; set enable_seqscan = off; "
+    "set enable_nestloop = off; set enable_mergejoin = off"
+)
+PLANNER_LOCAL = PLANNER.replace("set ", "set local ")
+
+# A call that takes longer has met a dead peer or a frozen server: the connection is given up, the caller goes on.
+CALL_TIMEOUT = 15.0
+
+CONNECT_PARAMETERS: Mapping[str, Any] = {
+    "connect_timeout": 5,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 20_000,
+    "autocommit": True,
+}
+
+# What says "this connection, or this server, is no good", as opposed to "this statement is wrong".
+BROKEN = (psycopg.OperationalError, psycopg.InterfaceError, OSError, TimeoutError)
+
+
+def parameters(settings: Settings, role: str) -> dict[str, Any]:
+    """Keyword arguments of a connection; `role` shows in pg_stat_activity."""
+    given: dict[str, Any] = dict(CONNECT_PARAMETERS) | {"application_name": f"sereno {role}"}
+    if settings.transaction_pooler:
+        # The next statement may meet another server connection: nothing may be remembered there.
+        given["prepare_threshold"] = None
+    return given
+
+
+def connect(url: str, settings: Settings, role: str) -> psycopg.Connection:
+    """A sync connection, or DatabaseUnavailable that says where it tried."""
+    try:
+        return psycopg.connect(url, **parameters(settings, role))
+    except psycopg.OperationalError as error:
+        raise unavailable(url, error) from None
+
+
+def unavailable(url: str, error: BaseException) -> DatabaseUnavailable:
+    """The error for people; the password stays out of it."""
+    try:
+        parts = pq.Conninfo.parse(url.encode())
+        found = {p.keyword.decode(): p.val.decode() for p in parts if p.val and p.keyword in (b"host", b"port", b"dbname")}
+        where = " ".join(f"{key}={value}" for key, value in found.items()) or "the default server"
+    except psycopg.Error:
+        where = "that address (it is not a valid connection string)"
+    first_line = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    return DatabaseUnavailable(f"PostgreSQL at {where} does not answer: {first_line}")
+
+
+class Line:
+    """One connection for one loop of a worker: opened when first used, replaced when it breaks.
+
+    Statements on it come one after the other. Whoever uses it decides what a failure means; the line only makes sure
+    that the next call meets a fresh connection.
+    """
+
+    def __init__(self, url: str, settings: Settings, role: str) -> None:
+        self._url = url
+        self._settings = settings
+        self._role = role
+        self._connection: psycopg.AsyncConnection[Any] | None = None
+        self._turn = asyncio.Lock()
+
+    async def run(self, operation: Operation[T], timeout: float = CALL_TIMEOUT) -> T:
+        """Drive one operation; DatabaseUnavailable when the connection or the server is no good."""
+        async with self._turn:
+            try:
+                async with asyncio.timeout(timeout):
+                    connection = self._connection or await self._open()
+                    if not self._settings.transaction_pooler:
+                        return await arun(connection, operation, self._settings.schema)
+                    async with connection.transaction():
+                        await connection.execute(PLANNER_LOCAL)
+                        return await arun(connection, operation, self._settings.schema)
+            except BROKEN as error:
+                await self._drop()
+                raise unavailable(self._url, error) from error
+            except asyncio.CancelledError:
+                # Cancelled in the middle of a statement: its reply is still to come, so nobody may use it again.
+                await self._drop()
+                raise
+
+    async def _open(self) -> psycopg.AsyncConnection[Any]:
+        self._connection = await psycopg.AsyncConnection.connect(self._url, **parameters(self._settings, self._role))
+        if not self._settings.transaction_pooler:
+            await self._connection.execute(PLANNER)
+        return self._connection
+
+    async def _drop(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await connection.close()
+
+    async def close(self) -> None:
+        async with self._turn:
+            await self._drop()

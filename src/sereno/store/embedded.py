@@ -1,0 +1,178 @@
+"""A real PostgreSQL for development, without installing one: started on first use, stopped by the last user."""
+
+import atexit
+import hashlib
+import os
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from sereno.errors import EmbeddedPostgresError
+from sereno.store.embedded_cluster import PATIENCE_SECONDS, Cluster
+from sereno.store.embedded_programs import SYSTEM_DIRECTORY, account_for, make_directory, wheel_bin_dir
+from sereno.store.file_lock import FileLock
+
+# How often we look whether a server that somebody else starts or stops has got there.
+_POLL_SECONDS = 0.02
+
+# What keeps the server private is not the caller's to change.
+_FIXED_PARAMETERS = frozenset({"listen_addresses", "port", "unix_socket_directories", "unix_socket_permissions"})
+
+
+@dataclass(frozen=True, slots=True)
+class _Use:
+    """This process' use of a running server: while it holds the users' lock, nobody stops the server."""
+
+    process: int
+    home: Path
+    cluster: Cluster
+    users: FileLock
+    url: str
+
+
+class EmbeddedPostgres:
+    """A PostgreSQL server in a directory, shared by every process that names the same directory.
+
+    The first process to start it launches it; the last one to stop using it, however the others ended, shuts it down.
+    Its parameters are those of the process that launched it. It is reached by a Unix socket that only its owner can
+    open, never by TCP. For root, whose server runs as another user, data that this user could not reach in
+    `directory` lives in `/var/lib/sereno`.
+    """
+
+    def __init__(
+        self,
+        directory: Path = Path(".sereno"),
+        *,
+        bin_dir: Path | None = None,
+        parameters: Mapping[str, str] = {},
+    ) -> None:
+        fixed = sorted(_FIXED_PARAMETERS & parameters.keys())
+        if fixed:
+            raise EmbeddedPostgresError(
+                f"The embedded PostgreSQL sets {', '.join(fixed)} itself. "
+                "To choose, run a server of your own and set SERENO_DATABASE_URL."
+            )
+        self._directory = Path(directory).resolve()
+        self._bin_dir = None if bin_dir is None else Path(bin_dir).absolute()
+        self._parameters = dict(parameters)
+        self._use: _Use | None = None
+
+    @property
+    def bin_dir(self) -> Path:
+        """The directory of `psql`, `pg_dump` and PostgreSQL's other programs."""
+        return self._bin_dir or wheel_bin_dir()
+
+    @property
+    def url(self) -> str:
+        """The server's address, for any driver; known once it is started."""
+        if self._use is None:
+            raise EmbeddedPostgresError("The embedded PostgreSQL is not started. Call start() first.")
+        return self._use.url
+
+    def start(self) -> str:
+        """Start the server, or join the processes that use it already, and return its address."""
+        with self._explained("did not start"):
+            home = _home(self._directory)
+            with FileLock.held(home / "start.lock"):
+                if self._use is None or self._use.process != os.getpid():
+                    self._use = self._join(home)
+                    atexit.register(self._stop_silently)
+                return self._use.url
+
+    def stop(self) -> None:
+        """End this process' use of the server, which stops if nobody else uses it."""
+        use, self._use = self._use, None
+        if use is None:
+            return
+        atexit.unregister(self._stop_silently)
+        if use.process != os.getpid():
+            # We are a forked child: the use is our parent's.
+            use.users.forget()
+        elif not use.home.is_dir():
+            # Somebody deleted it all; the server notices within a minute and ends itself.
+            use.users.release()
+        else:
+            # A new user joins under the same lock, so none can appear between our look and the shutdown.
+            with self._explained("did not stop"), FileLock.held(use.home / "start.lock"):
+                _leave(use.cluster, use.users)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _join(self, home: Path) -> _Use:
+        cluster = Cluster(home, self._bin_dir, self._parameters)
+        users = FileLock(home / "users.lock")
+        try:
+            users.share()
+            return _Use(os.getpid(), home, cluster, users, _running_url(cluster))
+        except BaseException:
+            _leave(cluster, users)
+            raise
+
+    def _stop_silently(self) -> None:
+        with suppress(EmbeddedPostgresError):
+            self.stop()
+
+    @contextmanager
+    def _explained(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, subprocess.SubprocessError) as error:
+            raise EmbeddedPostgresError(
+                f"The embedded PostgreSQL in {self._directory} {what}: {error}. "
+                "Use a directory of your own, or set SERENO_DATABASE_URL to a server of your own."
+            ) from error
+
+
+def _running_url(cluster: Cluster) -> str:
+    """Return the address of the running server, launching it if there is none."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while (url := cluster.url()) is None:
+        if cluster.launch():
+            continue
+        # A server is there but does not answer: it is recovering, or its last processes are just ending.
+        if time.monotonic() > deadline:
+            raise EmbeddedPostgresError(
+                f"The embedded PostgreSQL has been neither ready nor gone for {PATIENCE_SECONDS} seconds. "
+                "End its processes, or set SERENO_DATABASE_URL to a server of your own."
+            )
+        time.sleep(_POLL_SECONDS)
+    return url
+
+
+def _leave(cluster: Cluster, users: FileLock) -> None:
+    """Give up a use, and shut the server down if it was the last one."""
+    try:
+        # When the directory was deleted and made anew, the server in it is not the one that we used.
+        if users.try_alone() and users.is_current():
+            cluster.shut_down()
+    finally:
+        users.release()
+
+
+def _home(directory: Path) -> Path:
+    """Return where the cluster lives: in the directory, unless root's server runs as a user who cannot enter it."""
+    directory.mkdir(parents=True, exist_ok=True)
+    # Only a directory that held nothing is ours to hide from git; it might be the user's repository.
+    if not any(directory.iterdir()):
+        (directory / ".gitignore").write_text("*\n")
+    if os.geteuid() != 0 or (directory / "postgres").exists():
+        return directory
+    elsewhere = SYSTEM_DIRECTORY / hashlib.sha256(os.fsencode(directory)).hexdigest()[:16]
+    if (elsewhere / "postgres").exists():
+        return elsewhere
+    if account_for(directory / "postgres").reaches(directory):
+        return directory
+    make_directory(SYSTEM_DIRECTORY, 0o755)
+    return make_directory(elsewhere, 0o755)

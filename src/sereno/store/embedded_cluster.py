@@ -1,0 +1,237 @@
+"""One PostgreSQL cluster in one directory: made, launched, found again and shut down."""
+
+import hashlib
+import os
+import shlex
+import shutil
+import socket
+import stat
+import tempfile
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+from urllib.parse import quote
+
+from sereno.errors import EmbeddedPostgresError
+from sereno.store.embedded_programs import Account, account_for, executable_bin_dir, postgres_version, wheel_bin_dir
+from sereno.store.file_lock import FileLock
+
+# How long pg_ctl waits for the server to be ready, or gone.
+PATIENCE_SECONDS = 60
+
+_PORT = 5432
+
+# macOS has room for 104 bytes with the closing NUL; Linux for 108.
+_LONGEST_SOCKET_PATH = 103
+
+# Since this major version there is a locale that knows Unicode and is the same on every system.
+_BUILTIN_LOCALE_SINCE = 17
+
+_LOG_LINES_SHOWN = 15
+
+_DEFAULT_PARAMETERS = {
+    "shared_buffers": "128MB",
+    "max_connections": "200",
+    "timezone": "UTC",
+    "log_timezone": "UTC",
+    "log_checkpoints": "off",
+    "log_min_messages": "warning",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PostmasterFile:
+    """What a server, alive or dead, wrote into `postmaster.pid` about itself."""
+
+    port: str
+    socket_directory: str
+    status: str
+
+    @classmethod
+    def read(cls, path: Path) -> Self | None:
+        """Read the file of a server; None when there is none, or when it was not written to its end."""
+        try:
+            lines = os.fsdecode(path.read_bytes()).splitlines()
+        except FileNotFoundError:
+            return None
+        try:
+            _process, _data, _start_time, port, socket_directory, _host, _shared_memory, status = lines
+        except ValueError:
+            return None
+        return cls(port, socket_directory, status.strip())
+
+    def server_listens(self) -> bool:
+        """Whether a server accepts connections at the socket that is written here."""
+        with socket.socket(socket.AF_UNIX) as client:
+            try:
+                client.connect(f"{self.socket_directory}/.s.PGSQL.{self.port}")
+            except OSError:
+                return False
+        return True
+
+
+class Cluster:
+    """The cluster in `<home>/postgres`: its data, its log and, where the path allows it, its socket.
+
+    The caller holds the start lock of the home around every call.
+    """
+
+    def __init__(self, home: Path, bin_dir: Path | None, parameters: Mapping[str, str]) -> None:
+        self._home = home
+        self._bin_dir = bin_dir
+        self._parameters = parameters
+        self._directory = home / "postgres"
+        self._data = self._directory / "data"
+        self._postmaster_file = self._data / "postmaster.pid"
+        self._log = self._directory / "server.log"
+        # The server and all its children inherit this lock, so the kernel tells whether one of them is alive.
+        # A process id does not: it may be recycled, or stay behind as a zombie.
+        self._server_lock = home / "server.lock"
+
+    def url(self) -> str | None:
+        """Return the address of the running server; None when no server is ready to answer."""
+        server = PostmasterFile.read(self._postmaster_file)
+        if server is None or server.status != "ready" or not server.server_listens():
+            return None
+        # With the port spelled out, a client does not take PGPORT from its environment.
+        host = quote(os.fsencode(server.socket_directory))
+        return f"postgresql://postgres@/postgres?host={host}&port={server.port}"
+
+    def launch(self) -> bool:
+        """Launch the server, on new data if there is none; False while an earlier server still has a process."""
+        lock = FileLock(self._server_lock)
+        try:
+            if not lock.try_alone():
+                return False
+            account = account_for(self._directory)
+            bin_dir = executable_bin_dir(self._installed_bin_dir(), account)
+            if not self._directory.exists():
+                self._create(bin_dir, account)
+            self._start(bin_dir, account, lock)
+        finally:
+            lock.forget()
+        return True
+
+    def shut_down(self) -> None:
+        """Stop the server, if we launched it and it is alive."""
+        lock = FileLock(self._server_lock)
+        try:
+            if lock.try_alone():
+                return
+            account = account_for(self._directory)
+            bin_dir = executable_bin_dir(self._installed_bin_dir(), account)
+            arguments = ("stop", "-D", "data", "-m", "fast", "-w", "-t", str(PATIENCE_SECONDS))
+            result = account.run(bin_dir / "pg_ctl", *arguments, cwd=self._directory)
+            server = PostmasterFile.read(self._postmaster_file)
+            # If it fails because the server was killed, there is nothing to do: its last processes end by themselves.
+            if result.returncode != 0 and server is not None and server.server_listens():
+                raise self._failure("did not stop", result.stdout)
+            with suppress(OSError):
+                self._temporary_socket_directory(account).rmdir()
+        finally:
+            lock.forget()
+
+    def _installed_bin_dir(self) -> Path:
+        if self._bin_dir is not None:
+            return self._bin_dir
+        try:
+            return wheel_bin_dir(int((self._data / "PG_VERSION").read_text()))
+        except FileNotFoundError:
+            return wheel_bin_dir()
+
+    def _create(self, bin_dir: Path, account: Account) -> None:
+        """Make the cluster under another name and rename it when complete: an interrupted initdb leaves no half."""
+        unfinished = self._home / "postgres.unfinished"
+        shutil.rmtree(unfinished, ignore_errors=True)
+        _make_private_directory(unfinished, account)
+        arguments = ["-D", "data", "-U", "postgres", "--auth-local=trust", "--auth-host=reject", "--no-instructions"]
+        arguments += ["--encoding=UTF8", "--locale=C", "--lc-messages=C"]
+        if postgres_version(bin_dir)[0] >= _BUILTIN_LOCALE_SINCE:
+            arguments += ["--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
+        result = account.run(bin_dir / "initdb", *arguments, cwd=unfinished)
+        if result.returncode != 0:
+            raise self._failure("could not create its data", result.stdout)
+        unfinished.rename(self._directory)
+        _sync_directory(self._home)
+
+    def _start(self, bin_dir: Path, account: Account, server_lock: FileLock) -> None:
+        self._remove_stale_postmaster_file()
+        with suppress(FileNotFoundError):
+            self._log.rename(self._log.with_name("server.log.previous"))
+        parameters = {
+            **_DEFAULT_PARAMETERS,
+            **self._parameters,
+            "listen_addresses": "",
+            "port": str(_PORT),
+            "unix_socket_directories": str(self._socket_directory(account)),
+            "unix_socket_permissions": "0700",
+        }
+        options = shlex.join(word for name, value in parameters.items() for word in ("-c", f"{name}={value}"))
+        # Relative paths, because pg_ctl puts them into a shell command without escaping what is special there.
+        arguments = ("start", "-D", "data", "-l", "server.log", "-w", "-t", str(PATIENCE_SECONDS), "-o", options)
+        result = account.run(bin_dir / "pg_ctl", *arguments, cwd=self._directory, pass_fds=(server_lock.descriptor,))
+        if result.returncode != 0:
+            raise self._failure("did not start", result.stdout)
+
+    def _remove_stale_postmaster_file(self) -> None:
+        """Remove what a killed server left: PostgreSQL would believe it once its process id is somebody else's."""
+        server = PostmasterFile.read(self._postmaster_file)
+        # We hold the server lock, so a server that listens was launched by hand: PostgreSQL itself will refuse.
+        if server is None or not server.server_listens():
+            self._postmaster_file.unlink(missing_ok=True)
+
+    def _socket_directory(self, account: Account) -> Path:
+        """Return the cluster's own directory, or a private one in the temporary directory if its path does not do."""
+        if _suits_a_socket(self._directory):
+            return self._directory
+        directory = self._temporary_socket_directory(account)
+        if not _suits_a_socket(directory):
+            raise EmbeddedPostgresError(f"No socket can be in {directory}. Set TMPDIR to a short and plain path.")
+        if not os.path.lexists(directory):
+            _make_private_directory(directory, account)
+        status = directory.lstat()
+        if not stat.S_ISDIR(status.st_mode) or status.st_uid != account.uid or status.st_mode & 0o077:
+            raise EmbeddedPostgresError(
+                f"{directory} is not a private directory of user {account.uid}, so the server's socket would not "
+                "be safe there. Remove it, or move the project to a short and plain path."
+            )
+        return directory
+
+    def _temporary_socket_directory(self, account: Account) -> Path:
+        digest = hashlib.sha256(os.fsencode(self._directory)).hexdigest()[:16]
+        return Path(tempfile.gettempdir()).resolve() / f"sereno-{account.uid}-{digest}"
+
+    def _failure(self, what: str, output: str) -> EmbeddedPostgresError:
+        try:
+            log = self._log.read_text(errors="replace").splitlines()[-_LOG_LINES_SHOWN:]
+        except OSError:
+            log = []
+        lines = [
+            f"The embedded PostgreSQL in {self._directory} {what}.",
+            *output.strip().splitlines(),
+            *([f"The last lines of {self._log}:", *log] if log else []),
+            "Mend what is said above, or set SERENO_DATABASE_URL to a server of your own.",
+        ]
+        return EmbeddedPostgresError("\n".join(lines))
+
+
+def _make_private_directory(path: Path, account: Account) -> None:
+    path.mkdir(mode=0o700)
+    if os.geteuid() == 0:
+        os.chown(path, account.uid, account.gid, follow_symlinks=False)
+
+
+def _sync_directory(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _suits_a_socket(directory: Path) -> bool:
+    """Whether a socket's path fits, and clients take it for one: a comma or a colon would separate hosts and ports."""
+    path = directory / f".s.PGSQL.{_PORT}"
+    return len(os.fsencode(path)) <= _LONGEST_SOCKET_PATH and not {",", ":"} & set(str(path))

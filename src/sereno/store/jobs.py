@@ -1,0 +1,79 @@
+"""Jobs that are alive: made, promoted, claimed, cancelled, requeued."""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from sereno.domain.arguments import encoder
+from sereno.domain.job import ClaimedJob, Job, NewJob
+from sereno.errors import DuplicateJob
+from sereno.store.statement import Operation, Statement, queries
+
+_sql = queries("jobs")
+_ids = msgspec.json.Decoder(list[int])
+_claimed = msgspec.json.Decoder(list[ClaimedJob])
+_answers = msgspec.json.Decoder(list[dict[str, Any]])
+
+# Wide enough for anything that became due while nobody looked.
+EVERYTHING = 86400.0 * 36500
+
+
+def enqueue(jobs: Sequence[NewJob]) -> Operation[list[Job]]:
+    """Write the jobs with one statement; the answers come in the same order. Keyed jobs take the careful path."""
+    if not jobs:
+        return []
+    payload = encoder.encode([job.as_row() for job in jobs]).decode()
+    if not any(job.options.unique_key for job in jobs):
+        rows = yield Statement(_sql["enqueue"], {"jobs": payload})
+        return [Job(id, job.task) for id, job in zip(sorted(_ids.decode(rows[0][0])), jobs, strict=True)]
+    rows = yield Statement(_sql["enqueue_keyed"], {"jobs": payload})
+    made = [
+        Job(answer["id"], job.task, answer["created"])
+        for answer, job in zip(_answers.decode(rows[0][0]), jobs, strict=True)
+    ]
+    for wanted, job in zip(jobs, made, strict=True):
+        if not job.created and wanted.options.on_conflict == "raise":
+            raise DuplicateJob(
+                f"task {wanted.task}: job {job.id} has the unique key {wanted.options.unique_key!r} already", job.id
+            )
+    return made
+
+
+def claim(session: int, tasks: Collection[str], queues: Sequence[Mapping[str, Any]]) -> Operation[list[ClaimedJob]]:
+    """Take ready jobs. `queues`: objects with queue, room and floors (priority, floor), in the order to be walked."""
+    rows = yield Statement(
+        _sql["claim"],
+        {"session": session, "tasks": list(tasks), "queues": encoder.encode(queues).decode()},
+    )
+    return _claimed.decode(rows[0][0])
+
+
+def promote(look_back: float = EVERYTHING) -> Operation[int]:
+    """Future jobs that are due become ready, at most a thousand a call; answers how many."""
+    rows = yield Statement(_sql["promote"], {"look_back": look_back})
+    return int(rows[0][0])
+
+
+def release_unlisted(session: int, held: Collection[int]) -> Operation[int]:
+    """Give back what the database thinks we hold and we do not: a claim whose reply was lost."""
+    rows = yield Statement(_sql["release_unlisted"], {"session": session, "held": list(held)})
+    return int(rows[0][0])
+
+
+def cancel(ids: Collection[int], reason: str) -> Operation[tuple[list[int], list[int]]]:
+    """Cancelled at once (they were waiting), and asked to stop (they are running)."""
+    rows = yield Statement(_sql["cancel"], {"ids": sorted(ids), "reason": reason})
+    return _ids.decode(rows[0][0]), _ids.decode(rows[0][1])
+
+
+def delete(ids: Collection[int]) -> Operation[list[int]]:
+    """Gone for good; running jobs are left alone."""
+    rows = yield Statement(_sql["delete"], {"ids": sorted(ids)})
+    return _ids.decode(rows[0][0])
+
+
+def requeue(ids: Collection[int], spacing: float = 0.0) -> Operation[list[int]]:
+    """Finished jobs go back to work under their own ids, `spacing` seconds apart."""
+    rows = yield Statement(_sql["requeue"], {"ids": sorted(ids), "spacing": spacing})
+    return _ids.decode(rows[0][0])

@@ -1,0 +1,155 @@
+-- How an attempt ends. Every statement is fenced by (job, attempt, session): a session that lost the job changes nothing.
+-- A running row has a session, a waiting one has none, so the three are the whole fence; naming the state as well
+-- would let the planner take the index of running rows, which is full of dead entries under a pinned snapshot.
+-- Items are sorted by id, and rows are met in that order, so that two batches never wait for each other in a ring.
+
+-- name: succeed
+-- The hot way out: the delete becomes the history row in one statement.
+with item as materialized (
+    select * from jsonb_to_recordset(%(items)s::text::jsonb) as i(id bigint, attempt integer, began real)
+),
+gone as (
+    delete from sereno.jobs
+    where id = any(%(ids)s) and session_id = %(session)s and (id, attempt) in (select id, attempt from item)
+    returning *
+),
+kept as (
+    insert into sereno.history_done (
+        id, session_id, finished_at, started_at, run_at, created_at, expires_at, attempt, failures, crashes, snoozes,
+        releases, priority, state, queue, task, tenant, unique_key, trace, tags, args)
+    select id, session_id, sereno.now(), claimed_at + item.began * interval '1 second', run_at, created_at, expires_at,
+           attempt, failures, crashes, snoozes, releases, priority, 'succeeded', queue, task, tenant, unique_key, trace,
+           tags, args
+    from gone join item using (id, attempt)
+)
+select coalesce(json_agg(id), '[]')::text from gone;
+
+-- name: forget
+-- A success whose task keeps no history.
+with item as materialized (
+    select * from jsonb_to_recordset(%(items)s::text::jsonb) as i(id bigint, attempt integer, began real)
+),
+gone as (
+    delete from sereno.jobs
+    where id = any(%(ids)s) and session_id = %(session)s and (id, attempt) in (select id, attempt from item)
+    returning id
+)
+select coalesce(json_agg(id), '[]')::text from gone;
+
+-- name: bury
+-- Dead or cancelled: kept whole, with the reason and the error of the last attempt.
+with item as materialized (
+    select * from jsonb_to_recordset(%(items)s::text::jsonb) as i(
+        id bigint, attempt integer, began real, outcome text, reason text, failed integer, crashed integer,
+        error_type text, error_message text, traceback text)
+),
+gone as (
+    delete from sereno.jobs
+    where id = any(%(ids)s) and session_id = %(session)s and (id, attempt) in (select id, attempt from item)
+    returning *
+),
+kept as (
+    insert into sereno.history (
+        id, session_id, finished_at, started_at, run_at, created_at, expires_at, attempt, failures, crashes, snoozes,
+        releases, priority, state, queue, task, tenant, unique_key, trace, tags, args,
+        reason, error_type, error_message, traceback)
+    select id, session_id, sereno.now(), claimed_at + item.began * interval '1 second', run_at, created_at, expires_at,
+           attempt, failures + item.failed, crashes + item.crashed, snoozes, releases, priority, item.outcome, queue,
+           task, tenant, unique_key, trace, tags, args, item.reason, item.error_type, item.error_message, item.traceback
+    from gone join item using (id, attempt)
+)
+select coalesce(json_agg(id), '[]')::text from gone;
+
+-- name: reschedule
+-- Back to waiting: retry, snooze, release or crash. The stored run_at is the promise: never earlier.
+-- An attempt that never started (given back at shutdown) leaves no attempt row.
+with clock as materialized (select sereno.now() as now),
+item as materialized (
+    select * from jsonb_to_recordset(%(items)s::text::jsonb) as i(
+        id bigint, attempt integer, began real, outcome text, reason text, delay double precision, until timestamptz,
+        error_type text, error_message text, traceback text, started boolean)
+),
+mine as materialized (
+    select id, attempt, session_id, claimed_at, began, outcome, reason, error_type, error_message, traceback, started,
+           case when outcome = 'release' then run_at
+                else greatest(until, clock.now + make_interval(secs => coalesce(delay, 0))) end as due
+    from sereno.jobs join item using (id, attempt), clock
+    where id = any(%(ids)s) and session_id = %(session)s
+    order by id
+    for update of jobs
+),
+moved as (
+    update sereno.jobs
+    set run_at = mine.due,
+        state = case when mine.due <= clock.now then 'ready' else 'scheduled' end,
+        ready_seq = case when mine.due <= clock.now then nextval('sereno.ready_seq') end,
+        session_id = null,
+        cancel_requested = false,
+        failures = failures + (outcome = 'retry')::integer,
+        crashes = crashes + (outcome = 'crash')::integer,
+        snoozes = snoozes + (outcome = 'snooze')::integer,
+        releases = releases + (outcome = 'release')::integer
+    from mine, clock
+    where jobs.id = mine.id
+    returning jobs.id, jobs.queue, jobs.state
+),
+tried as (
+    insert into sereno.attempts (job_id, number, session_id, started_at, finished_at, outcome, reason,
+                                 error_type, error_message, traceback)
+    select id, attempt, session_id, claimed_at + began * interval '1 second', clock.now, outcome, reason,
+           error_type, error_message, traceback
+    from mine, clock where started
+),
+told as (
+    select pg_notify('sereno.ready', queue)
+    from (select distinct queue from moved where state = 'ready') as filled
+    where exists (select from sereno.sessions where idle and id <> %(session)s and queues ? queue)
+)
+select coalesce(json_agg(id), '[]')::text, (select count(*) from told) from moved;
+
+-- name: landed
+-- After a settlement that was not applied: had it landed already (a reply was lost), or were we fenced out?
+-- A statement of its own, because the first one may still see the old row.
+select coalesce(json_agg(id), '[]')::text
+from (
+    select id from sereno.history
+    join jsonb_to_recordset(%(items)s::text::jsonb) as i(id bigint, attempt integer) using (id, attempt)
+    where session_id = %(session)s and id = any(%(ids)s)
+    union
+    select job_id from sereno.attempts
+    join jsonb_to_recordset(%(items)s::text::jsonb) as i(id bigint, attempt integer)
+        on attempts.job_id = i.id and attempts.number = i.attempt
+    where session_id = %(session)s and job_id = any(%(ids)s)
+) as mine;
+
+-- name: of_job
+select number, session_id, started_at, finished_at, outcome, reason, error_type, error_message, traceback
+from sereno.attempts where job_id = %(id)s order by number;
+
+-- name: steps
+-- What earlier attempts of this job have finished.
+select coalesce(json_object_agg(name, result), '{}')::text from sereno.steps where job_id = %(id)s;
+
+-- name: keep_step
+-- Written once, by the attempt that holds the job.
+insert into sereno.steps (job_id, name, attempt, result)
+select id, %(name)s, attempt, %(result)s::text::jsonb
+from sereno.jobs where id = %(id)s and attempt = %(attempt)s and session_id = %(session)s
+on conflict do nothing
+returning job_id;
+
+-- name: report_progress
+insert into sereno.progress (job_id, attempt, fraction, note)
+select id, attempt, %(fraction)s, %(note)s
+from sereno.jobs where id = %(id)s and attempt = %(attempt)s and session_id = %(session)s
+on conflict (job_id) do update
+    set attempt = excluded.attempt, fraction = excluded.fraction, note = excluded.note, updated_at = excluded.updated_at
+returning job_id;
+
+-- name: forget_side_rows
+-- Steps and progress end with their job.
+with done as (
+    select id from unnest(%(ids)s::bigint[]) as wanted(id) where not exists (select from sereno.jobs where jobs.id = wanted.id)
+),
+steps as (delete from sereno.steps where job_id in (select id from done))
+delete from sereno.progress where job_id in (select id from done);

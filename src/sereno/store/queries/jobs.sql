@@ -1,0 +1,193 @@
+-- Jobs that are alive: made, promoted, claimed, released, cancelled.
+
+-- name: enqueue
+-- Plain jobs in bulk: one JSON value in, the ids in the same order out. No unique keys here, so no conflict clause,
+-- which would cost every row. A sleeping worker of the queue is told once per queue; a busy one looks by itself.
+-- A job due within seconds wakes the promoters (an empty word).
+with clock as materialized (select sereno.now() as now),
+made as (
+    insert into sereno.jobs (task, args, queue, priority, run_at, tenant, expires_at, tags, trace, created_at,
+                             state, ready_seq)
+    select task, args, queue, priority, due, tenant, expires_at, tags, trace, clock.now,
+           case when due <= clock.now then 'ready' else 'scheduled' end,
+           case when due <= clock.now then nextval('sereno.ready_seq') end
+    from clock,
+         jsonb_to_recordset(%(jobs)s::text::jsonb) as wanted(
+             task text, args jsonb, queue text, priority smallint, run_at timestamptz, delay double precision,
+             tenant text, expires_at timestamptz, tags text[], trace text),
+         lateral (select coalesce(wanted.run_at, clock.now + make_interval(secs => coalesce(wanted.delay, 0)))) as d(due)
+    returning id, queue, state, run_at
+),
+told as (
+    select pg_notify('sereno.ready', word)
+    from (select distinct queue, case when state = 'ready' then queue else '' end as word
+          from made, clock where run_at <= clock.now + interval '10 seconds') as filled
+    where exists (select from sereno.sessions where idle and queues ? filled.queue)
+)
+select coalesce(json_agg(id), '[]')::text, (select count(*) from told) from made;
+
+-- name: enqueue_keyed
+-- Jobs with a unique key; the index decides who is first (see the function).
+select sereno.enqueue_keyed(%(jobs)s::text::jsonb)::text;
+
+-- name: promote
+-- Future jobs that are due become ready. Looks from a floor of its own: under a pinned snapshot the entries of
+-- jobs promoted long ago are still in the index. Answers how many moved.
+with clock as materialized (select sereno.now() as now),
+moved as (
+    update sereno.jobs
+    set state = 'ready', ready_seq = nextval('sereno.ready_seq')
+    where id = any(array(
+        select id from sereno.jobs, clock
+        where state = 'scheduled' and run_at <= clock.now
+          and run_at >= clock.now - make_interval(secs => %(look_back)s)
+        order by run_at
+        limit 1000
+        for update of jobs skip locked))
+    returning queue
+),
+told as (
+    select pg_notify('sereno.ready', queue)
+    from (select distinct queue from moved) as filled
+    where exists (select from sereno.sessions where idle and queues ? queue)
+)
+select (select count(*) from moved), (select count(*) from told);
+
+-- name: release_unlisted
+-- A claim whose reply was lost: rows that this session owns, claimed a while ago, and does not know of.
+with lost as (
+    select id from sereno.jobs
+    where state = 'running' and session_id = %(session)s and claimed_at < sereno.now() - interval '5 seconds'
+      and id <> all(%(held)s)
+    order by id
+    for update skip locked
+),
+moved as (
+    update sereno.jobs
+    set state = 'ready', ready_seq = nextval('sereno.ready_seq'), session_id = null, releases = releases + 1
+    where id = any(array(select id from lost))
+    returning id
+)
+select count(*) from moved;
+
+-- name: cancel
+-- Waiting jobs become history at once; running ones are asked to stop, and their worker is told.
+with waiting as materialized (
+    select id from sereno.jobs where id = any(%(ids)s) order by id for update
+),
+gone as (
+    delete from sereno.jobs where id = any(array(select id from waiting)) and state in ('scheduled', 'ready') returning *
+),
+kept as (
+    insert into sereno.history (
+        id, finished_at, run_at, created_at, expires_at, attempt, failures, crashes, snoozes, releases, priority, state,
+        queue, task, tenant, unique_key, trace, tags, args, reason)
+    select id, sereno.now(), run_at, created_at, expires_at, attempt, failures, crashes, snoozes, releases, priority,
+           'cancelled', queue, task, tenant, unique_key, trace, tags, args, %(reason)s
+    from gone
+),
+forgotten as (delete from sereno.steps where job_id = any(array(select id from gone))),
+asked as (
+    update sereno.jobs set cancel_requested = true
+    where id = any(array(select id from waiting)) and state = 'running'
+    returning id
+),
+told as (select pg_notify('sereno.cancel', id::text) from asked)
+select coalesce((select json_agg(id) from gone), '[]')::text, coalesce((select json_agg(id) from asked), '[]')::text,
+       (select count(*) from told);
+
+-- name: delete
+-- Waiting or finished, gone for good. Never a running one.
+with gone as (
+    delete from sereno.jobs where id = any(%(ids)s) and state in ('scheduled', 'ready') returning id
+),
+past as (delete from sereno.history where id = any(%(ids)s) returning id),
+tries as (delete from sereno.attempts where job_id = any(array(select id from gone union all select id from past))),
+steps as (delete from sereno.steps where job_id = any(array(select id from gone union all select id from past)))
+select coalesce((select json_agg(id) from (select id from gone union select id from past) as both_places), '[]')::text;
+
+-- name: requeue
+-- A finished job goes back to work under its own id, with a fresh budget; its last attempt becomes an attempt row.
+-- One whose unique key is taken by a live job stays where it is and is not in the answer.
+with chosen as materialized (
+    select id from sereno.history past
+    where id = any(%(ids)s)
+      and not exists (select from sereno.jobs live where live.id = past.id)
+      and (unique_key is null or not exists (
+          select from sereno.jobs live
+          where live.task = past.task and live.unique_key = past.unique_key
+            and live.tenant is not distinct from past.tenant))
+    order by id
+    for update
+),
+past as (delete from sereno.history where id = any(array(select id from chosen)) returning *),
+tried as (
+    insert into sereno.attempts (job_id, number, session_id, started_at, finished_at, outcome, reason,
+                                 error_type, error_message, traceback)
+    select id, attempt, session_id, coalesce(started_at, finished_at), finished_at, state, reason,
+           error_type, error_message, traceback
+    from past where attempt > 0
+    on conflict do nothing
+),
+made as (
+    insert into sereno.jobs (id, run_at, created_at, attempt, snoozes, releases, priority, queue, task, tenant,
+                             unique_key, trace, tags, args, state, ready_seq)
+    select id, due, created_at, attempt, snoozes, releases, priority, queue, task, tenant, unique_key, trace, tags, args,
+           case when due <= sereno.now() then 'ready' else 'scheduled' end,
+           case when due <= sereno.now() then nextval('sereno.ready_seq') end
+    from (select past.*, sereno.now() + make_interval(secs => %(spacing)s * (row_number() over (order by id) - 1)) as due
+          from past) as paced
+    returning id, queue, state
+),
+told as (
+    select pg_notify('sereno.ready', word)
+    from (select distinct queue, case when state = 'ready' then queue else '' end as word from made) as filled
+    where exists (select from sereno.sessions where idle and queues ? filled.queue)
+)
+select coalesce(json_agg(id order by id), '[]')::text, (select count(*) from told) from made;
+
+-- name: claim
+-- Take ready jobs for every queue that has room, priorities in the order given, each from its floor.
+-- SKIP LOCKED: a row that another claim holds is that claim's. The array keeps the update on the primary key:
+-- joined, a large limit is planned as a scan of the whole table. A dead session claims nothing.
+with paused as materialized (select kind, name from sereno.pauses),
+picked as materialized (
+    select job.id
+    from jsonb_to_recordset(%(queues)s::text::jsonb) as wanted(queue text, room integer, floors jsonb)
+    cross join lateral (
+        select candidate.id
+        from jsonb_to_recordset(wanted.floors) as step(priority smallint, floor bigint)
+        cross join lateral (
+            select jobs.id
+            from sereno.jobs
+            where jobs.state = 'ready'
+              and jobs.queue = wanted.queue
+              and jobs.priority = step.priority
+              and jobs.ready_seq >= step.floor
+              and jobs.task = any(%(tasks)s)
+              and jobs.task <> all(array(select name from paused where kind = 'task'))
+              and (jobs.tenant is null or jobs.tenant <> all(array(select name from paused where kind = 'tenant')))
+            order by jobs.ready_seq
+            limit 1000
+            for update skip locked
+        ) as candidate
+        limit wanted.room
+    ) as job
+    where wanted.queue <> all(array(select name from paused where kind = 'queue'))
+),
+claimed as (
+    update sereno.jobs
+    set state = 'running', attempt = attempt + 1, session_id = %(session)s, claimed_at = sereno.now()
+    where id = any(array(select id from picked))
+      and state = 'ready'
+      and exists (select from sereno.sessions
+                  where id = %(session)s and state = 'alive' and lease_until > sereno.now())
+    returning id, attempt, task, queue, priority, ready_seq, tenant, failures, crashes, trace, args,
+              extract(epoch from claimed_at)::double precision as claimed_at,
+              extract(epoch from claimed_at - run_at)::double precision as waited,
+              expires_at <= claimed_at as expired
+)
+select coalesce(json_agg(json_build_array(
+    id, attempt, task, queue, priority, ready_seq, tenant, failures, crashes, trace, args, claimed_at, waited,
+    coalesce(expired, false))), '[]')::text
+from claimed;

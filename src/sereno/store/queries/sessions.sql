@@ -1,0 +1,112 @@
+-- One life of one worker process: its lease, its death, and what comes back when it dies.
+
+-- name: register
+-- A fresh id per start. Another session's published floors spare a restarted worker the scan from zero.
+with clock as materialized (select sereno.now() as now),
+made as (
+    insert into sereno.sessions (host, pid, version, queues, tasks, lease_until, started_at, seen_at)
+    select %(host)s, %(pid)s, %(version)s, %(queues)s::text::jsonb, %(tasks)s,
+           clock.now + make_interval(secs => %(lease)s), clock.now, clock.now
+    from clock
+    returning id
+)
+select made.id,
+       coalesce((select json_agg(floors) from sereno.sessions
+                 where seen_at > clock.now - interval '1 minute'), '[]')::text
+from made, clock;
+
+-- name: keep
+-- The heartbeat. Death is one-way: a session that was declared dead is not in the answer.
+update sereno.sessions
+set lease_until = sereno.now() + make_interval(secs => %(lease)s), seen_at = sereno.now()
+where id = any(%(ids)s) and state = 'alive'
+returning id;
+
+-- name: report
+-- What a session knows of itself, and what it should know: is it still alive, which of its jobs are to be cancelled.
+with me as (
+    update sereno.sessions set floors = %(floors)s::text::jsonb where id = %(session)s returning state
+)
+select coalesce((select state from me), 'dead'),
+       coalesce((select json_agg(id) from sereno.jobs
+                 where id = any(%(held)s) and session_id = %(session)s and cancel_requested), '[]')::text;
+
+-- name: set_idle
+update sereno.sessions set idle = %(idle)s where id = %(session)s and idle <> %(idle)s returning id;
+
+-- name: finish
+update sereno.sessions
+set state = %(state)s, idle = false, ended_at = sereno.now()
+where id = any(%(ids)s) and state = 'alive'
+returning id;
+
+-- name: look
+-- One cheap look at what time has brought: seconds until the next future job, leases that ran out, jobs of the dead.
+with clock as materialized (select sereno.now() as now)
+select (select extract(epoch from run_at - clock.now)::double precision from sereno.jobs
+        where state = 'scheduled' and run_at >= clock.now - make_interval(secs => %(look_back)s)
+        order by run_at limit 1),
+       exists (select from sereno.sessions where state = 'alive' and lease_until < clock.now),
+       exists (select from sereno.sessions ended
+               where ended.state <> 'alive' and ended.ended_at > clock.now - interval '1 hour'
+                 and exists (select from sereno.jobs where state = 'running' and session_id = ended.id))
+from clock;
+
+-- name: expire
+-- Leases that ran out. SKIP LOCKED: a session whose heartbeat is being written right now is not dead.
+update sereno.sessions
+set state = 'dead', idle = false, ended_at = sereno.now()
+where id = any(array(select id from sereno.sessions
+                     where state = 'alive' and lease_until < sereno.now()
+                     order by id for update skip locked))
+returning id, host, pid;
+
+-- name: rescue
+-- Jobs whose session is not alive go back to ready. By anti-join on every pass, because a claim that was in flight
+-- while its session was declared dead commits afterwards. The first crash makes a job a suspect, which then runs in a
+-- process of its own; only what dies there is charged further. A closed session's leftovers are a release, no crash.
+with orphan as materialized (
+    select jobs.id, jobs.attempt, jobs.session_id, jobs.claimed_at, coalesce(ended.state, 'dead') = 'dead' as crashed
+    from sereno.jobs left join sereno.sessions ended on ended.id = jobs.session_id
+    where jobs.state = 'running'
+      and (%(everywhere)s or jobs.session_id = any(array(
+          select id from sereno.sessions where state <> 'alive' and ended_at > sereno.now() - interval '1 hour')))
+      and (ended.id is null or ended.state <> 'alive')
+    order by jobs.id
+    limit 1000
+    for update of jobs skip locked
+),
+moved as (
+    update sereno.jobs
+    set state = 'ready', ready_seq = nextval('sereno.ready_seq'), session_id = null,
+        crashes = case when crashed then greatest(crashes, 1) else crashes end,
+        releases = releases + (not crashed)::integer
+    from orphan
+    where jobs.id = orphan.id
+    returning jobs.id, jobs.queue
+),
+tried as (
+    insert into sereno.attempts (job_id, number, session_id, started_at, finished_at, outcome, reason)
+    select id, attempt, session_id, claimed_at, sereno.now(), case when crashed then 'crash' else 'release' end,
+           case when crashed then 'its worker session ' || session_id || ' died' else 'left behind at shutdown' end
+    from orphan
+),
+told as (
+    select pg_notify('sereno.ready', queue)
+    from (select distinct queue from moved) as filled
+    where exists (select from sereno.sessions where idle and queues ? queue)
+)
+select coalesce(json_agg(id), '[]')::text, (select count(*) from told) from moved;
+
+-- name: take_duty
+-- Maintenance that one worker of many does: true for whoever gets here first when it is time again.
+insert into sereno.duties as duty (name, done_at) values (%(name)s, sereno.now())
+on conflict (name) do update set done_at = excluded.done_at
+    where duty.done_at <= sereno.now() - make_interval(secs => %(every)s)
+returning true;
+
+-- name: forget_ended
+delete from sereno.sessions where state <> 'alive' and ended_at < sereno.now() - interval '7 days';
+
+-- name: forget_keys
+delete from sereno.unique_keys where until < sereno.now();

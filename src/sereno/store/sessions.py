@@ -1,0 +1,97 @@
+"""Worker sessions: registered, kept alive, declared dead, and what comes back from the dead."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import msgspec
+
+from sereno.domain.arguments import encoder
+from sereno.store.jobs import EVERYTHING
+from sereno.store.statement import Operation, Statement, queries
+
+_sql = queries("sessions")
+_ids = msgspec.json.Decoder(list[int])
+_floors = msgspec.json.Decoder(list[dict[str, int]])
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What time has brought. `next_due`: seconds until the next future job, negative when it is due already."""
+
+    next_due: float | None
+    expired_sessions: bool
+    orphans: bool
+
+
+def register(
+    *, host: str, pid: int, version: str, queues: Mapping[str, int], tasks: Collection[str], lease: float
+) -> Operation[tuple[int, dict[str, int]]]:
+    """A fresh session id, and the highest floors that other sessions have published."""
+    rows = yield Statement(
+        _sql["register"],
+        {
+            "host": host,
+            "pid": pid,
+            "version": version,
+            "queues": encoder.encode(queues).decode(),
+            "tasks": sorted(tasks),
+            "lease": lease,
+        },
+    )
+    floors: dict[str, int] = {}
+    for published in _floors.decode(rows[0][1]):
+        for pair, floor in published.items():
+            floors[pair] = max(floor, floors.get(pair, 0))
+    return rows[0][0], floors
+
+
+def keep(ids: Sequence[int], lease: float) -> Operation[set[int]]:
+    """The heartbeat; answers those that are still alive."""
+    rows = yield Statement(_sql["keep"], {"ids": sorted(ids), "lease": lease})
+    return {row[0] for row in rows}
+
+
+def report(session: int, floors: Mapping[str, int], held: Collection[int]) -> Operation[tuple[str, list[int]]]:
+    """Publish the floors; answers the session's state and the held jobs that should be cancelled."""
+    rows = yield Statement(
+        _sql["report"],
+        {"session": session, "floors": encoder.encode(floors).decode(), "held": list(held)},
+    )
+    return rows[0][0], _ids.decode(rows[0][1])
+
+
+def set_idle(session: int, idle: bool) -> Operation[None]:
+    yield Statement(_sql["set_idle"], {"session": session, "idle": idle})
+
+
+def finish(ids: Sequence[int], state: Literal["closed", "dead"]) -> Operation[None]:
+    yield Statement(_sql["finish"], {"ids": sorted(ids), "state": state})
+
+
+def look(look_back: float = EVERYTHING) -> Operation[Look]:
+    rows = yield Statement(_sql["look"], {"look_back": look_back})
+    return Look(*rows[0])
+
+
+def expire() -> Operation[list[tuple[int, str, int]]]:
+    """Declare sessions dead whose lease ran out: (id, host, pid) each."""
+    rows: list[Any] = yield Statement(_sql["expire"])
+    return rows
+
+
+def rescue(*, everywhere: bool = False) -> Operation[list[int]]:
+    """Jobs of dead sessions go back to ready, at most a thousand a call. Everywhere: not only of recent sessions."""
+    rows = yield Statement(_sql["rescue"], {"everywhere": everywhere})
+    return _ids.decode(rows[0][0])
+
+
+def take_duty(name: str, every: float) -> Operation[bool]:
+    """True for the one worker that gets to do this duty now."""
+    rows = yield Statement(_sql["take_duty"], {"name": name, "every": every})
+    return bool(rows)
+
+
+def forget_ended() -> Operation[None]:
+    yield Statement(_sql["forget_ended"])
+    yield Statement(_sql["forget_keys"])

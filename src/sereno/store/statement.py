@@ -1,0 +1,85 @@
+"""How the store talks to PostgreSQL.
+
+A store operation is a generator: it yields statements and is sent the rows of each. It opens, commits and closes
+nothing, so the same operation runs on a sync connection, on an async one, or on a connection of the caller's in the
+middle of the caller's transaction. `run` and `arun` are the two drivers; nothing else is written twice.
+
+SQL lives in `queries/{noun}.sql`, under `-- name:` lines. The schema is written literally as `sereno.`; for another
+schema that one token is replaced. Each query names itself in pg_stat_activity.
+"""
+
+import re
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import resources
+from typing import Any, LiteralString, TypeAlias, TypeVar, cast
+
+import psycopg
+from psycopg.rows import tuple_row
+
+DEFAULT_SCHEMA = "sereno"
+
+Row: TypeAlias = tuple[Any, ...]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """One query with its parameters; `%(name)s` in the text, a mapping beside it."""
+
+    sql: str
+    params: Mapping[str, Any] = field(default_factory=dict)
+
+    def text(self, schema: str) -> LiteralString:
+        return in_schema(self.sql, schema)
+
+
+Operation: TypeAlias = Generator[Statement, list[Row], T]
+
+
+@cache
+def queries(noun: str) -> Mapping[str, str]:
+    """The named queries of one noun. Comments stay in the file: psycopg would read a percent sign inside one."""
+    text = (resources.files("sereno.store") / "queries" / f"{noun}.sql").read_text()
+    found: dict[str, str] = {}
+    for part in re.split(r"^-- name: ", text, flags=re.MULTILINE)[1:]:
+        name, _, body = part.partition("\n")
+        lines = (line for line in body.splitlines() if line.strip() and not line.lstrip().startswith("--"))
+        found[name.strip()] = f"/* sereno.{noun}.{name.strip()} */ " + "\n".join(lines).rstrip().rstrip(";")
+    return found
+
+
+@cache
+def in_schema(sql: str, schema: str) -> LiteralString:
+    """The text for a schema. The only place where a query's text is made; its parts are ours."""
+    text = sql if schema == DEFAULT_SCHEMA else re.sub(r"\bsereno\.", f"{schema}.", sql)
+    return cast(LiteralString, text)
+
+
+def run(connection: psycopg.Connection[Any], operation: Operation[T], schema: str = DEFAULT_SCHEMA) -> T:
+    """Drive an operation on a sync connection."""
+    rows: list[Row] = []
+    with connection.cursor(row_factory=tuple_row) as cursor:
+        try:
+            statement = next(operation)
+            while True:
+                cursor.execute(statement.text(schema), statement.params)
+                rows = cursor.fetchall() if cursor.description else []
+                statement = operation.send(rows)
+        except StopIteration as end:
+            return cast(T, end.value)
+
+
+async def arun(connection: psycopg.AsyncConnection[Any], operation: Operation[T], schema: str = DEFAULT_SCHEMA) -> T:
+    """Drive an operation on an async connection."""
+    rows: list[Row] = []
+    async with connection.cursor(row_factory=tuple_row) as cursor:
+        try:
+            statement = next(operation)
+            while True:
+                await cursor.execute(statement.text(schema), statement.params)
+                rows = await cursor.fetchall() if cursor.description else []
+                statement = operation.send(rows)
+        except StopIteration as end:
+            return cast(T, end.value)

@@ -1,0 +1,82 @@
+"""Log lines with stable event names. The library only emits; handlers and formats are chosen by the command line.
+
+Arguments of jobs are never logged. Fields: event, job_id, task, queue, tenant, attempt, duration_ms, session, trace_id,
+error_type.
+"""
+
+import json
+import logging
+import sys
+import time
+from typing import Any, Literal
+
+logger = logging.getLogger("sereno")
+
+_COLOURS = {"WARNING": "\x1b[33m", "ERROR": "\x1b[31m", "CRITICAL": "\x1b[31m"}
+_FIELDS = "sereno_fields"
+
+
+def emit(level: int, event: str, message: str, *, error: BaseException | None = None, **fields: Any) -> None:
+    """One log line of the engine."""
+    if logger.isEnabledFor(level):
+        logger.log(level, message, exc_info=error, extra={"event": event, _FIELDS: fields})
+
+
+class JobLogger(logging.LoggerAdapter[logging.Logger]):
+    """What `ctx.log` is: a logger whose lines carry the job they belong to."""
+
+    def __init__(self, fields: dict[str, Any]) -> None:
+        super().__init__(logging.getLogger("sereno.job"), fields)
+
+    def process(self, msg: Any, kwargs: Any) -> tuple[Any, Any]:
+        extra = dict(kwargs.pop("extra", None) or {})
+        event = extra.pop("event", "job.log")
+        return msg, {**kwargs, "extra": {"event": event, _FIELDS: {**(self.extra or {}), **extra}}}
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+        line: dict[str, Any] = {
+            "ts": f"{stamp}.{int(record.msecs):03}Z",
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "msg": record.getMessage(),
+            "event": getattr(record, "event", record.name),
+        }
+        line.update((k, v) for k, v in getattr(record, _FIELDS, {}).items() if v is not None)
+        if record.exc_info:
+            line["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str, ensure_ascii=False)
+
+
+class ConsoleFormatter(logging.Formatter):
+    """For people: time, level, message, then the fields."""
+
+    def __init__(self, *, colour: bool) -> None:
+        super().__init__()
+        self._colour = colour
+
+    def format(self, record: logging.LogRecord) -> str:
+        fields = " ".join(f"{k}={v}" for k, v in getattr(record, _FIELDS, {}).items() if v is not None)
+        level = record.levelname.lower().ljust(7)
+        if self._colour:
+            level = f"{_COLOURS.get(record.levelname, '')}{level}\x1b[0m"
+            fields = f"\x1b[2m{fields}\x1b[0m" if fields else ""
+        stamp = time.strftime("%H:%M:%S", time.localtime(record.created))
+        line = f"{stamp} {level} {record.getMessage()}  {fields}".rstrip()
+        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+
+
+def configure(level: str, form: Literal["auto", "console", "json"]) -> None:
+    """For our own processes only: a library must not configure its user's logs."""
+    terminal = sys.stderr.isatty()
+    handler = logging.StreamHandler(sys.stderr)
+    as_json = form == "json" or (form == "auto" and not terminal)
+    handler.setFormatter(JsonFormatter() if as_json else ConsoleFormatter(colour=terminal))
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(logging.WARNING)
+    logger.setLevel(level.upper())

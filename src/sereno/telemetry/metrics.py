@@ -1,0 +1,128 @@
+"""Figures of one worker, counted in plain Python and merged where they are shown.
+
+A worker child only counts; it sends what changed to its supervisor, which serves `/metrics` for all of them.
+"""
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+BUCKETS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0)
+
+
+class Histogram(msgspec.Struct):
+    """Counts per bucket, and the sum."""
+
+    counts: list[int] = msgspec.field(default_factory=lambda: [0] * (len(BUCKETS) + 1))
+    total: float = 0.0
+
+    def observe(self, value: float) -> None:
+        self.counts[bisect_left(BUCKETS, value)] += 1
+        self.total += value
+
+    def add(self, other: "Histogram") -> None:
+        self.counts = [mine + theirs for mine, theirs in zip(self.counts, other.counts, strict=True)]
+        self.total += other.total
+
+
+class Tally(msgspec.Struct):
+    """What happened since it was last taken. Keys are label values joined with a tab."""
+
+    finished: dict[str, int] = msgspec.field(default_factory=Counter)
+    waits: dict[str, Histogram] = msgspec.field(default_factory=dict)
+    runs: dict[str, Histogram] = msgspec.field(default_factory=dict)
+    fenced: int = 0
+    claims: int = 0
+
+    def job(self, queue: str, task: str, outcome: str, waited: float, ran: float) -> None:
+        pair = f"{queue}\t{task}"
+        key = f"{pair}\t{outcome}"
+        self.finished[key] = self.finished.get(key, 0) + 1
+        waits = self.waits.get(pair)
+        if waits is None:
+            waits = self.waits[pair] = Histogram()
+            self.runs[pair] = Histogram()
+        waits.observe(waited)
+        self.runs[pair].observe(ran)
+
+    def add(self, other: "Tally") -> None:
+        for key, count in other.finished.items():
+            self.finished[key] = self.finished.get(key, 0) + count
+        for mine, theirs in ((self.waits, other.waits), (self.runs, other.runs)):
+            for key, histogram in theirs.items():
+                mine.setdefault(key, Histogram()).add(histogram)
+        self.fenced += other.fenced
+        self.claims += other.claims
+
+
+class Gauges(msgspec.Struct):
+    """How things stand in one worker child right now: slots per queue, busy and free."""
+
+    busy: dict[str, int] = msgspec.field(default_factory=dict)
+    slots: dict[str, int] = msgspec.field(default_factory=dict)
+
+
+def exposition(tally: Tally, gauges: Iterable[Gauges], version: str) -> bytes:
+    """The Prometheus text format."""
+    from prometheus_client import CollectorRegistry, generate_latest  # noqa: PLC0415 - only who serves it pays for it
+
+    registry = CollectorRegistry()
+    registry.register(_Collector(tally, list(gauges), version))  # type: ignore[arg-type]  # duck-typed by design there
+    return generate_latest(registry)
+
+
+class _Collector:
+    def __init__(self, tally: Tally, gauges: list[Gauges], version: str) -> None:
+        self._tally = tally
+        self._gauges = gauges
+        self._version = version
+
+    def collect(self) -> Iterable[Any]:
+        from prometheus_client.core import (  # noqa: PLC0415 - only who serves it pays for it
+            CounterMetricFamily,
+            GaugeMetricFamily,
+            HistogramMetricFamily,
+        )
+
+        finished = CounterMetricFamily(
+            "sereno_jobs_finished", "Attempts that ended, by outcome", labels=["queue", "task", "outcome"]
+        )
+        for key, count in self._tally.finished.items():
+            finished.add_metric(key.split("\t"), count)
+        yield finished
+        for name, text, histograms in (
+            ("sereno_job_wait_seconds", "From due to claimed", self._tally.waits),
+            ("sereno_job_run_seconds", "From started to ended", self._tally.runs),
+        ):
+            family = HistogramMetricFamily(name, text, labels=["queue", "task"])
+            for key, histogram in histograms.items():
+                family.add_metric(key.split("\t"), _cumulative(histogram), histogram.total)
+            yield family
+        slots = GaugeMetricFamily("sereno_worker_slots", "Slots of this worker", labels=["queue", "state"])
+        busy: Counter[str] = Counter()
+        every: Counter[str] = Counter()
+        for gauge in self._gauges:
+            busy.update(gauge.busy)
+            every.update(gauge.slots)
+        for queue, count in every.items():
+            slots.add_metric([queue, "busy"], busy[queue])
+            slots.add_metric([queue, "free"], count - busy[queue])
+        yield slots
+        yield CounterMetricFamily(
+            "sereno_settlements_fenced", "Results of attempts that were no longer ours", value=self._tally.fenced
+        )
+        yield CounterMetricFamily("sereno_claims", "Claim statements sent", value=self._tally.claims)
+        build = GaugeMetricFamily("sereno_build_info", "This version", labels=["version"])
+        build.add_metric([self._version], 1)
+        yield build
+
+
+def _cumulative(histogram: Histogram) -> list[tuple[str, float]]:
+    running, pairs = 0, []
+    for edge, count in zip((*map(str, BUCKETS), "+Inf"), histogram.counts, strict=True):
+        running += count
+        pairs.append((edge, float(running)))
+    return pairs
