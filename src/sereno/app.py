@@ -70,7 +70,21 @@ class Sereno:
         history: bool = True,
         settle_at_once: bool = False,
     ) -> "TaskDecorator": ...
-    def task(self, function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
+    def task(
+        self,
+        function: Any = None,
+        /,
+        *,
+        name: str | None = None,
+        queue: str = "default",
+        priority: int = DEFAULT_PRIORITY,
+        retry: Backoff | None = None,
+        timeout: Duration | None = DEFAULT_TIMEOUT,
+        isolate: bool = False,
+        batch: int = 0,
+        history: bool = True,
+        settle_at_once: bool = False,
+    ) -> Any:
         """Make a function a task. With `ctx: Context` as its first parameter it gets its context.
 
         retry: a Backoff. timeout: "10m" by default, None for none. isolate: in a process of its own. batch=100: gets a
@@ -79,7 +93,19 @@ class Sereno:
         """
 
         def decorate(decorated: Callable[..., Any]) -> Task[..., Any]:
-            definition = define(decorated, context=Context, **options)
+            definition = define(
+                decorated,
+                context=Context,
+                name=name,
+                queue=queue,
+                priority=priority,
+                retry=retry,
+                timeout=timeout,
+                isolate=isolate,
+                batch=batch,
+                history=history,
+                settle_at_once=settle_at_once,
+            )
             self.registry.add(definition)
             return Task(definition, self.database)
 

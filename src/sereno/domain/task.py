@@ -51,7 +51,7 @@ def define(
     settle_at_once: bool = False,
 ) -> TaskDefinition:
     """Check a declaration and make the definition."""
-    chosen = name or getattr(function, "__name__", "")
+    chosen = name or str(getattr(function, "__name__", ""))
     if not chosen.replace(".", "").replace("_", "").replace("-", "").isalnum():
         raise ConfigurationError(f"{chosen!r} is no name for a task: letters, digits, '_', '-' and '.'; give name=")
     if priority not in PRIORITIES:

@@ -132,7 +132,8 @@ class Claimer(Service):
             self.wake()
 
     def _batch(self, queue: QueueSlots, definition: TaskDefinition, first: ClaimedJob) -> list[ClaimedJob]:
-        jobs, others = [first], []
+        jobs: list[ClaimedJob] = [first]
+        others: list[ClaimedJob] = []
         while queue.buffer and len(jobs) < definition.batch:
             job = queue.buffer.popleft()
             (jobs if job.task == definition.name else others).append(job)

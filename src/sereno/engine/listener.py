@@ -56,14 +56,12 @@ class Listener:
 
     async def _listen(self, connection: psycopg.AsyncConnection) -> None:
         schema = self._settings.schema
-        connection.add_notify_handler(self._hear)
         async with asyncio.timeout(PING_TIMEOUT):
             await connection.execute(f'listen "{schema}.ready"; listen "{schema}.cancel"')
         self._on_ready("")
         while True:
-            # The handler does the work; the generator only keeps the socket read.
-            async for _ in connection.notifies(timeout=PING_EVERY):
-                pass
+            async for notice in connection.notifies(timeout=PING_EVERY):
+                self._hear(notice)
             async with asyncio.timeout(PING_TIMEOUT):
                 await connection.execute("select pg_listening_channels()")
 

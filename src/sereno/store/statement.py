@@ -53,7 +53,7 @@ def queries(noun: str) -> Mapping[str, str]:
 @cache
 def in_schema(sql: str, schema: str) -> LiteralString:
     """The text for a schema. The only place where a query's text is made; its parts are ours."""
-    text = sql if schema == DEFAULT_SCHEMA else re.sub(r"\bsereno\.", f"{schema}.", sql)
+    text: Any = sql if schema == DEFAULT_SCHEMA else re.sub(r"\bsereno\.", f"{schema}.", sql)
     return cast(LiteralString, text)
 
 

@@ -70,7 +70,7 @@ def exposition(tally: Tally, gauges: Iterable[Gauges], version: str) -> bytes:
     from prometheus_client import CollectorRegistry, generate_latest  # noqa: PLC0415 - only who serves it pays for it
 
     registry = CollectorRegistry()
-    registry.register(_Collector(tally, list(gauges), version))  # type: ignore[arg-type]  # duck-typed by design there
+    registry.register(_Collector(tally, list(gauges), version))
     return generate_latest(registry)
 
 

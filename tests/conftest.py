@@ -1,0 +1,91 @@
+"""A real PostgreSQL for every test that touches the store: one server a run, one database a test, from a template."""
+
+import os
+import tempfile
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from sereno import Sereno
+from sereno.store.embedded import EmbeddedPostgres
+from sereno.store.migrate import migrate
+
+# Another PostgreSQL than the embedded one: the directory of its programs.
+POSTGRES_BIN = os.environ.get("SERENO_TEST_POSTGRES_BIN")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_environment() -> None:
+    """The tests choose their databases; what the shell says must not leak in."""
+    for name in list(os.environ):
+        if name == "DATABASE_URL" or (name.startswith("SERENO_") and not name.startswith("SERENO_TEST_")):
+            del os.environ[name]
+
+
+@pytest.fixture(scope="session")
+def server_url(worker_id: str) -> Iterator[str]:
+    """One server, shared by all processes of this test run. fsync is off: only the fault tests need it, on their own."""
+    name = f"sereno-tests-{os.getuid()}-{'own' if POSTGRES_BIN else 'embedded'}"
+    directory = Path(tempfile.gettempdir()) / name
+    directory.mkdir(mode=0o755, exist_ok=True)
+    server = EmbeddedPostgres(
+        directory,
+        bin_dir=Path(POSTGRES_BIN) if POSTGRES_BIN else None,
+        parameters={"fsync": "off", "max_connections": "300"},
+    )
+    with server:
+        yield server.url
+
+
+def _named(url: str, database: str) -> str:
+    return url.replace("/postgres?", f"/{database}?", 1)
+
+
+@pytest.fixture(scope="session")
+def template(server_url: str) -> Iterator[str]:
+    """A migrated database to be copied."""
+    name = f"template_{uuid.uuid4().hex[:12]}"
+    with psycopg.connect(server_url, autocommit=True) as connection:
+        connection.execute(f"create database {name}")
+        with psycopg.connect(_named(server_url, name), autocommit=True) as inside:
+            migrate(inside)
+        yield name
+        connection.execute(f"drop database {name} with (force)")
+
+
+@pytest.fixture
+def empty_database_url(server_url: str) -> Iterator[str]:
+    """A database without a schema."""
+    yield from _database(server_url, "template1")
+
+
+@pytest.fixture
+def database_url(server_url: str, template: str) -> Iterator[str]:
+    """A migrated database of the test's own."""
+    yield from _database(server_url, template)
+
+
+def _database(server_url: str, template: str) -> Iterator[str]:
+    name = f"test_{uuid.uuid4().hex[:12]}"
+    with psycopg.connect(server_url, autocommit=True) as connection:
+        connection.execute(f"create database {name} template {template}")
+        yield _named(server_url, name)
+        connection.execute(f"drop database {name} with (force)")
+
+
+@pytest.fixture
+def connection(database_url: str) -> Iterator[psycopg.Connection]:
+    """A plain connection to look with."""
+    with psycopg.connect(database_url, autocommit=True) as opened:
+        yield opened
+
+
+@pytest.fixture
+def app(database_url: str) -> Iterator[Sereno]:
+    """An application without tasks, on a database of the test's own."""
+    made = Sereno(database_url)
+    yield made
+    made.close()
