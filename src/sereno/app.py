@@ -47,6 +47,7 @@ class Sereno:
     @overload
     def task(
         self,
+        /,
         *,
         batch: int,
         name: str | None = None,
@@ -60,6 +61,7 @@ class Sereno:
     @overload
     def task(
         self,
+        /,
         *,
         name: str | None = None,
         queue: str = "default",

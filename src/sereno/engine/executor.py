@@ -199,6 +199,11 @@ class Executor:
                 if future.cancelled() or running.warned or not isinstance(running.stopped, TimeoutError):
                     raise
 
+    def earliest_deadline(self) -> float | None:
+        """Seconds until the first deadline of what runs now; None when nothing has one."""
+        deadlines = [running.deadline for running in list(self.running.values()) if running.deadline is not None]
+        return min(deadlines) - monotonic() if deadlines else None
+
     def watch(self) -> None:
         """Called every moment by the worker: who is past the deadline?"""
         now = monotonic()

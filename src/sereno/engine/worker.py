@@ -69,6 +69,8 @@ class Worker:
             name: QueueSlots(name, slots, max((task.batch for task in registry if task.queue == name), default=0))
             for name, slots in queues.items()
         }
+        self.registered = asyncio.Event()
+        self.turned_at = 0.0
         self._stopping = asyncio.Event()
         self._hurry = asyncio.Event()
 
@@ -90,6 +92,13 @@ class Worker:
     def is_ready(self) -> bool:
         """Whether it really claimed or polled lately."""
         return not self._stopping.is_set() and monotonic() - self.claimer.polled_at < max(10.0, 4 * self.settings.poll)
+
+    def take_tally(self) -> Tally:
+        """What was counted since the last time."""
+        taken = Tally(self.tally.finished, self.tally.waits, self.tally.runs, self.tally.fenced, self.tally.claims)
+        self.tally.finished, self.tally.waits, self.tally.runs = {}, {}, {}
+        self.tally.fenced = self.tally.claims = 0
+        return taken
 
     def gauges(self) -> Gauges:
         return Gauges(
@@ -142,6 +151,7 @@ class Worker:
         self._reporter = Reporter(self._keep_line, self.session, self.claimer, self.executor, self.floors, settings)
         self._listener = Listener(url, settings, self._on_told, self.executor.cancel)
         self.lease_keeper: LeaseKeeper = self._make_lease_keeper(url, settings, self.session)
+        self.registered.set()
         emit(
             logging.INFO,
             "worker.started",
@@ -158,11 +168,19 @@ class Worker:
         self._listener.start()
         self.claimer.start()
         while not self._stopping.is_set() and not self.executor.stuck:
-            self.executor.watch()
+            self._turn()
             if self._lease_is_lost():
                 self._lose()
                 return
             await _wait(self._stopping, WATCH_EVERY)
+
+    def _turn(self) -> None:
+        self.turned_at = monotonic()
+        self.executor.watch()
+
+    def earliest_deadline(self) -> float | None:
+        """Seconds until the first deadline of what runs; None when nothing does, or nothing has one."""
+        return self.executor.earliest_deadline() if self.registered.is_set() else None
 
     async def _drain(self) -> None:
         """Stop claiming, give back what was not started, wait for what runs, then give that back too."""
@@ -172,7 +190,7 @@ class Worker:
         self._give_back_buffers()
         end = monotonic() + self.settings.grace
         while self.executor.running and monotonic() < end and not self._hurry.is_set() and not self._only_stuck():
-            self.executor.watch()
+            self._turn()
             if self._lease_is_lost():
                 self._lose()
                 return

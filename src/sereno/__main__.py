@@ -1,0 +1,5 @@
+"""`python -m sereno` is `sereno`."""
+
+from sereno.cli.main import main
+
+main()

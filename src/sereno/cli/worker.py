@@ -1,0 +1,78 @@
+"""`sereno worker MODULE:APP`: a supervisor with worker children. `sereno worker list`: who is at work."""
+
+import asyncio
+import os
+import sys
+from typing import Any
+
+import click
+
+from sereno.app import Sereno
+from sereno.cli.options import load_app
+from sereno.engine.child import run_child
+from sereno.engine.supervisor import CHILD_VARIABLE, Supervisor
+from sereno.errors import ConfigurationError
+from sereno.settings import parse_queues
+from sereno.telemetry.logs import configure
+
+
+class WorkerGroup(click.Group):
+    """`worker list` is a command; `worker shop.jobs:app` runs a worker."""
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[Any, Any, list[str]]:
+        if args and self.get_command(ctx, args[0]) is None:
+            return super().resolve_command(ctx, ["run", *args])
+        return super().resolve_command(ctx, args)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        # Options before the application, as in `worker --queue default=10 shop.jobs:app`, and none at all.
+        if not args or (args[0].startswith("-") and args[0] != "--help"):
+            args = ["run", *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group(cls=WorkerGroup)
+def worker() -> None:
+    """Run jobs: `sereno worker shop.jobs:app --queue default=20 --processes 2`. Or see who does: `sereno worker list`."""
+
+
+@worker.command("run")
+@click.argument("app_path", metavar="MODULE:APP", required=False, envvar="SERENO_APP")
+@click.option("-q", "--queue", "queues", multiple=True, metavar="NAME=SLOTS", help="A queue and its slots; repeatable.")
+@click.option("--processes", type=click.IntRange(1, 64), help="Worker processes, each with all these slots.")
+@click.option("--database-url", help="PostgreSQL; else SERENO_DATABASE_URL or DATABASE_URL.")
+@click.option("--schema", help="The schema of sereno in that database.")
+@click.option("--embedded", is_flag=True, help="Use the embedded PostgreSQL of this project.")
+@click.option("--health-port", type=click.IntRange(0, 65535), help="Serve /livez, /readyz and /metrics there.")
+@click.option("--health-host", help="The address of the health port; loopback by default.")
+@click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]))
+@click.option("--log-format", type=click.Choice(["auto", "console", "json"]))
+def run_worker(app_path: str | None, queues: tuple[str, ...], embedded: bool, **given: Any) -> None:
+    """Run jobs until TERM or Ctrl-C; a second one hurries.
+
+    Example: sereno worker shop.jobs:app --queue ifood=10 --queue default=20 --processes 2
+    """
+    app = load_app(app_path, queues=_slots(queues), **given)
+    _refuse_embedded(app, embedded)
+    configure(app.settings.log_level, app.settings.log_format)
+    descriptors = os.environ.pop(CHILD_VARIABLE, None)
+    if descriptors is not None:
+        wire, page = map(int, descriptors.split(","))
+        sys.exit(run_child(wire, page, app.worker))
+    app.check_schema()
+    app.worker()
+    asyncio.run(Supervisor(app.database.url, app.settings, ["-m", "sereno", *sys.argv[1:]]).run())
+    app.close()
+
+
+def _slots(words: tuple[str, ...]) -> dict[str, int] | None:
+    if not words:
+        return None
+    return {name: 20 if slots is None else slots for name, slots in parse_queues(list(words)).items()}
+
+
+def _refuse_embedded(app: Sereno, embedded: bool) -> None:
+    if app.settings.database_url is None and not embedded:
+        raise ConfigurationError(
+            "a worker wants a PostgreSQL server: set SERENO_DATABASE_URL, or say --embedded to use the one of this project"
+        )

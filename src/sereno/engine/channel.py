@@ -1,0 +1,77 @@
+"""The wire between a supervisor and one of its children: JSON lines over a socket pair."""
+
+import asyncio
+import socket
+
+import msgspec
+
+from sereno.telemetry.metrics import Gauges, Tally
+
+LINE_LIMIT = 4 * 1024 * 1024
+
+
+class Hello(msgspec.Struct, tag=True):
+    """Child: this is my session; keep its lease."""
+
+    session: int
+
+
+class Figures(msgspec.Struct, tag=True):
+    """Child, every moment while its loop turns: is it ready, what did it count."""
+
+    ready: bool
+    tally: Tally
+    gauges: Gauges
+
+
+class Leased(msgspec.Struct, tag=True):
+    """Supervisor: your lease is kept; stop acting at this instant of the boot clock unless you hear again."""
+
+    until: float
+
+
+class Lost(msgspec.Struct, tag=True):
+    """Supervisor: your session was declared dead."""
+
+
+FromChild = Hello | Figures
+FromSupervisor = Leased | Lost
+_from_child = msgspec.json.Decoder(FromChild)
+_from_supervisor = msgspec.json.Decoder(FromSupervisor)
+
+
+class Wire:
+    """One end."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    @classmethod
+    async def on(cls, end: socket.socket) -> "Wire":
+        end.setblocking(False)
+        return cls(*await asyncio.open_connection(sock=end, limit=LINE_LIMIT))
+
+    def send(self, message: FromChild | FromSupervisor) -> None:
+        """Never waits: what the other end does not read in time is small, and dropped with the wire."""
+        if not self._writer.is_closing():
+            self._writer.write(msgspec.json.encode(message) + b"\n")
+
+    async def from_child(self) -> FromChild | None:
+        """The next message, or None when the child is gone."""
+        line = await self._line()
+        return _from_child.decode(line) if line else None
+
+    async def from_supervisor(self) -> FromSupervisor | None:
+        """The next message, or None when the supervisor is gone."""
+        line = await self._line()
+        return _from_supervisor.decode(line) if line else None
+
+    async def _line(self) -> bytes:
+        try:
+            return await self._reader.readline()
+        except (ConnectionError, ValueError):
+            return b""
+
+    def close(self) -> None:
+        self._writer.close()

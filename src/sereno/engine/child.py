@@ -1,0 +1,114 @@
+"""A worker child: one process, one asyncio loop, one session; its supervisor keeps the lease.
+
+When the supervisor is gone the child keeps its own lease with a heartbeat thread, finishes what runs, and ends.
+"""
+
+import asyncio
+import faulthandler
+import gc
+import signal
+import socket
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from sereno.engine.channel import Figures, Hello, Leased, Lost, Wire
+from sereno.engine.heartbeat import Heartbeat, boot_clock, lease_end
+from sereno.engine.pulse import PulsePage, PulseThread
+from sereno.engine.worker import Worker
+from sereno.settings import Settings
+
+FIGURES_EVERY = 0.5
+
+EXIT_STUCK = 75
+EXIT_LOST = 76
+
+
+class SupervisedLease:
+    """The lease as the supervisor keeps it; ours to keep when the supervisor is gone."""
+
+    def __init__(self, url: str, settings: Settings, session: int) -> None:
+        self._own = Heartbeat(url, settings, session)
+        self._orphaned = False
+        self.told_lost = False
+        self.told_until = lease_end(boot_clock(), settings.lease)
+
+    @property
+    def lost(self) -> bool:
+        return self.told_lost or self._own.lost
+
+    @property
+    def lease_end(self) -> float:
+        return max(self.told_until, self._own.lease_end) if self._orphaned else self.told_until
+
+    def start(self) -> None:
+        """Nothing to do: the supervisor has begun."""
+
+    def take_over(self) -> None:
+        self._orphaned = True
+        self._own.start()
+
+    def stop(self) -> None:
+        if self._orphaned:
+            self._own.stop()
+
+
+def run_child(wire: int, page: int, make_worker: Callable[..., Worker]) -> int:
+    """The main function of a child process; answers its exit code."""
+    faulthandler.register(signal.SIGUSR1, all_threads=True)
+    return _run(_child(socket.socket(fileno=wire), PulsePage(page), make_worker))
+
+
+def _run(main: Coroutine[Any, Any, int]) -> int:
+    try:
+        import uvloop  # noqa: PLC0415 - an extra; the standard loop does as well, more slowly
+    except ImportError:
+        return asyncio.run(main)
+    return uvloop.run(main)
+
+
+async def _child(end: socket.socket, page: PulsePage, make_worker: Callable[..., Worker]) -> int:
+    worker = make_worker(lease_keeper=SupervisedLease)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, worker.stop)
+    wire = await Wire.on(end)
+    # What was made at start-up lives as long as the process: the collector need not look at it again.
+    gc.collect()
+    gc.freeze()
+    talk = asyncio.create_task(_talk(wire, worker))
+    hear = asyncio.create_task(_hear(wire, worker))
+    pulse = PulseThread(page, lambda: worker.turned_at, lambda: worker.earliest_deadline())
+    pulse.start()
+    try:
+        await worker.run()
+    finally:
+        pulse.stop()
+        talk.cancel()
+        hear.cancel()
+        wire.close()
+    if worker.lost:
+        return EXIT_LOST
+    return EXIT_STUCK if worker.executor.stuck else 0
+
+
+async def _talk(wire: Wire, worker: Worker) -> None:
+    await worker.registered.wait()
+    wire.send(Hello(worker.session))
+    while True:
+        wire.send(Figures(worker.is_ready, worker.take_tally(), worker.gauges()))
+        await asyncio.sleep(FIGURES_EVERY)
+
+
+async def _hear(wire: Wire, worker: Worker) -> None:
+    await worker.registered.wait()
+    lease = worker.lease_keeper
+    assert isinstance(lease, SupervisedLease)
+    while message := await wire.from_supervisor():
+        match message:
+            case Leased(until):
+                lease.told_until = until
+            case Lost():
+                lease.told_lost = True
+    # Nobody keeps us alive any more, and nobody would replace us: finish and go.
+    lease.take_over()
+    worker.stop()

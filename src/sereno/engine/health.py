@@ -1,0 +1,96 @@
+"""The worker's health port: `/livez`, `/readyz` and `/metrics` over a few lines of HTTP.
+
+`/livez` and `/readyz` say yes or no and nothing else, so they may be reached from outside. `/metrics` beyond loopback
+wants the token of the setting `metrics_token`.
+"""
+
+import asyncio
+import hmac
+import ipaddress
+from collections.abc import Callable
+
+from sereno.settings import Settings
+
+REQUEST_LIMIT = 16 * 1024
+REQUEST_TIMEOUT = 5.0
+
+Probe = Callable[[], bool]
+
+
+class HealthServer:
+    """Three questions, three answers."""
+
+    def __init__(self, settings: Settings, *, is_live: Probe, is_ready: Probe, metrics: Callable[[], bytes]) -> None:
+        self._settings = settings
+        self._is_live = is_live
+        self._is_ready = is_ready
+        self._metrics = metrics
+        self._server: asyncio.Server | None = None
+        self.port = 0
+
+    async def start(self) -> None:
+        """Does nothing unless a health port is set; port 0 takes a free one."""
+        if self._settings.health_port is None:
+            return
+        self._server = await asyncio.start_server(
+            self._serve, self._settings.health_host, self._settings.health_port, limit=REQUEST_LIMIT
+        )
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def stop(self) -> None:
+        if self._server is not None:
+            self._server.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            async with asyncio.timeout(REQUEST_TIMEOUT):
+                head = await reader.readuntil(b"\r\n\r\n")
+                writer.write(self._answer(head))
+                await writer.drain()
+        except (TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ConnectionError):
+            pass
+        finally:
+            writer.close()
+
+    def _answer(self, head: bytes) -> bytes:
+        request, *lines = head.decode("latin-1").split("\r\n")
+        method, _, rest = request.partition(" ")
+        path = rest.partition(" ")[0].partition("?")[0]
+        if method not in ("GET", "HEAD"):
+            return _response(405, b"only GET\n")
+        match path:
+            case "/livez":
+                return _response(200, b"ok\n") if self._is_live() else _response(503, b"not live\n")
+            case "/readyz":
+                return _response(200, b"ok\n") if self._is_ready() else _response(503, b"not ready\n")
+            case "/metrics":
+                if not self._may_see_metrics(lines):
+                    return _response(401, b"beyond loopback, /metrics wants the bearer token of SERENO_METRICS_TOKEN\n")
+                return _response(200, self._metrics(), "text/plain; version=0.0.4; charset=utf-8")
+            case _:
+                return _response(404, b"/livez, /readyz, /metrics\n")
+
+    def _may_see_metrics(self, lines: list[str]) -> bool:
+        token = self._settings.metrics_token
+        if token is None:
+            return _is_loopback(self._settings.health_host)
+        given = next((line.partition(":")[2].strip() for line in lines if line.lower().startswith("authorization:")), "")
+        return hmac.compare_digest(given.encode(), f"Bearer {token}".encode())
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+_REASONS = {200: "OK", 401: "Unauthorized", 404: "Not Found", 405: "Method Not Allowed", 503: "Service Unavailable"}
+
+
+def _response(status: int, body: bytes, kind: str = "text/plain; charset=utf-8") -> bytes:
+    head = (
+        f"HTTP/1.1 {status} {_REASONS[status]}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n"
+        "X-Content-Type-Options: nosniff\r\nConnection: close\r\n\r\n"
+    )
+    return head.encode() + body

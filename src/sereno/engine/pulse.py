@@ -1,0 +1,65 @@
+"""Whether a child's loop still turns, told through a page of shared memory.
+
+A thread of the child writes there when the loop last turned and when the first deadline of what runs now is due. A
+handler that blocks the loop does not block the thread; one that holds the interpreter lock blocks both, and then the
+page simply grows old. Times are of the monotonic clock, which all processes of a machine share.
+"""
+
+import math
+import mmap
+import os
+import struct
+import threading
+import time
+from collections.abc import Callable
+
+_PAGE = struct.Struct("dd")
+WRITE_EVERY = 0.25
+# A loop that has not turned for this long is blocked.
+BLOCKED_AFTER = 2.0
+
+
+class PulsePage:
+    """The page, from either side."""
+
+    def __init__(self, descriptor: int | None = None) -> None:
+        self.descriptor = os.memfd_create("sereno-pulse") if descriptor is None else descriptor
+        os.ftruncate(self.descriptor, mmap.PAGESIZE)
+        self._page = mmap.mmap(self.descriptor, mmap.PAGESIZE)
+
+    def write(self, turned: float, deadline: float | None) -> None:
+        _PAGE.pack_into(self._page, 0, turned, math.inf if deadline is None else deadline)
+
+    def is_blocked(self, now: float, stall_limit: float) -> bool:
+        """The loop stands still, and the deadline of something that it runs has passed; or it stood for too long."""
+        turned, deadline = _PAGE.unpack_from(self._page, 0)
+        if turned == 0 or now - turned < BLOCKED_AFTER:
+            return False
+        return bool(now > deadline + 1.0 if deadline != math.inf else now - turned > stall_limit)
+
+    def close(self) -> None:
+        self._page.close()
+        os.close(self.descriptor)
+
+
+class PulseThread:
+    """The child's side."""
+
+    def __init__(self, page: PulsePage, turned: Callable[[], float], deadline: Callable[[], float | None]) -> None:
+        self._page = page
+        self._turned = turned
+        self._deadline = deadline
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="sereno pulse", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join(timeout=1)
+
+    def _run(self) -> None:
+        while not self._stop.wait(WRITE_EVERY):
+            due_in = self._deadline()
+            self._page.write(self._turned(), None if due_in is None else time.monotonic() + due_in)

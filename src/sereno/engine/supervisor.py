@@ -1,0 +1,225 @@
+"""A supervisor and its worker children.
+
+It runs no handler, so its loop always turns: it keeps the leases of all children on a connection of its own, sees
+within a moment when one of them dies and brings its jobs back, and replaces one whose loop stays blocked past the
+deadline of what blocks it. TERM and INT are passed on; a second one hurries.
+"""
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Sequence
+from time import monotonic
+
+from sereno.engine.channel import Figures, Hello, Leased, Lost, Wire
+from sereno.engine.child import EXIT_LOST, EXIT_STUCK
+from sereno.engine.health import HealthServer
+from sereno.engine.heartbeat import boot_clock, lease_end
+from sereno.engine.keeper import rescue
+from sereno.engine.pulse import PulsePage
+from sereno.engine.service import Service
+from sereno.errors import DatabaseUnavailable
+from sereno.settings import Settings
+from sereno.store.connect import Line
+from sereno.store.sessions import finish, keep
+from sereno.telemetry.logs import emit
+from sereno.telemetry.metrics import Gauges, Tally, exposition
+from sereno.version import __version__
+
+WATCH_EVERY = 0.5
+# A child that has not spoken for this long is not ready.
+SILENT_AFTER = 3.0
+# How a child finds its ends of the wire and of the page.
+CHILD_VARIABLE = "SERENO_CHILD_DESCRIPTORS"
+# Time to write its stacks after the signal that asks for them.
+STACKS_PATIENCE = 0.5
+# A child that ends sooner than this was not well: the next one waits a little, then longer.
+SHORT_LIFE = 5.0
+LONGEST_PAUSE = 30.0
+
+
+class Child:
+    """One worker process as its supervisor sees it."""
+
+    def __init__(self, process: asyncio.subprocess.Process, wire: Wire, page: PulsePage) -> None:
+        self.process = process
+        self.wire = wire
+        self.page = page
+        self.session: int | None = None
+        self.born = monotonic()
+        self.heard_at = monotonic()
+        self.ready = False
+        self.gauges = Gauges()
+        self.killed = False
+
+
+class Supervisor:
+    """Runs `processes` children until it is told to stop."""
+
+    def __init__(self, url: str, settings: Settings, command: Sequence[str]) -> None:
+        self._settings = settings
+        self._command = command
+        self._line = Line(url, settings, "supervisor")
+        self._children: set[Child] = set()
+        self._lives: set[asyncio.Task[None]] = set()
+        self._stopping = False
+        self._stopped = asyncio.Event()
+        self._tally = Tally()
+        self._heartbeat = _Heartbeats(self._line, settings, self._children)
+        self.health = HealthServer(
+            settings,
+            is_live=lambda: True,
+            is_ready=self._is_ready,
+            metrics=lambda: exposition(self._tally, [child.gauges for child in self._children], __version__),
+        )
+
+    async def run(self) -> None:
+        """Until every child has ended after a signal."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self.stop)
+        await self.health.start()
+        if self.health.port:
+            where = f"http://{self._settings.health_host}:{self.health.port}"
+            emit(logging.INFO, "health.started", f"health: {where}/livez /readyz /metrics")
+        for _ in range(self._settings.processes):
+            life = asyncio.create_task(self._keep_one())
+            self._lives.add(life)
+        self._heartbeat.start()
+        watch = asyncio.create_task(self._watch())
+        await asyncio.gather(*self._lives)
+        watch.cancel()
+        await self._heartbeat.stop()
+        await self.health.stop()
+        await self._line.close()
+
+    def stop(self) -> None:
+        """Pass it on; children know what a second one means."""
+        self._stopping = True
+        self._stopped.set()
+        for child in self._children:
+            if child.process.returncode is None:
+                child.process.send_signal(signal.SIGTERM)
+
+    async def _keep_one(self) -> None:
+        """One child after the other, until we stop."""
+        pause = 0.0
+        while not self._stopping:
+            child = await self._spawn()
+            await self._live(child)
+            short = monotonic() - child.born < SHORT_LIFE and child.session is None
+            pause = min(LONGEST_PAUSE, max(0.5, pause * 2)) if short else 0.0
+            if pause and not self._stopping:
+                await self._rest(pause)
+
+    async def _rest(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._stopped.wait()
+        except TimeoutError:
+            pass
+
+    async def _spawn(self) -> Child:
+        ours, theirs = socket.socketpair()
+        page = PulsePage()
+        descriptors = (theirs.fileno(), page.descriptor)
+        try:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                *self._command,
+                env={**os.environ, CHILD_VARIABLE: ",".join(map(str, descriptors))},
+                pass_fds=descriptors,
+                # Ctrl-C in a terminal is ours to pass on.
+                start_new_session=True,
+            )
+        finally:
+            theirs.close()
+        child = Child(process, await Wire.on(ours), page)
+        self._children.add(child)
+        if self._stopping:
+            process.send_signal(signal.SIGTERM)
+        return child
+
+    async def _live(self, child: Child) -> None:
+        """From its first word to its last, and what has to be done then."""
+        while message := await child.wire.from_child():
+            match message:
+                case Hello(session):
+                    child.session = session
+                    self._heartbeat.wake()
+                case Figures():
+                    child.heard_at = monotonic()
+                    child.ready = message.ready
+                    child.gauges = message.gauges
+                    self._tally.add(message.tally)
+        code = await child.process.wait()
+        self._children.discard(child)
+        child.wire.close()
+        child.page.close()
+        if code == 0 or (self._stopping and child.session is None):
+            return
+        await self._bury(child, code)
+
+    async def _bury(self, child: Child, code: int) -> None:
+        words = {EXIT_STUCK: "a thread of it is stuck", EXIT_LOST: "it lost its session"}
+        emit(
+            logging.ERROR,
+            "child.died",
+            f"worker child {child.process.pid} ended ({words.get(code, f'code {code}')}): it is replaced",
+            pid=child.process.pid,
+            session=child.session,
+        )
+        if child.session is None:
+            return
+        try:
+            await self._line.run(finish([child.session], "dead"))
+            await rescue(self._line)
+        except DatabaseUnavailable as error:
+            emit(logging.WARNING, "child.unburied", f"its jobs come back when its lease runs out: {error}")
+
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(WATCH_EVERY)
+            for child in list(self._children):
+                if not child.killed and child.page.is_blocked(monotonic(), self._settings.stall_limit):
+                    await self._replace(child)
+
+    async def _replace(self, child: Child) -> None:
+        child.killed = True
+        emit(
+            logging.ERROR,
+            "child.blocked",
+            f"worker child {child.process.pid}: a handler blocks its loop past its deadline; its stacks follow",
+            pid=child.process.pid,
+            session=child.session,
+        )
+        child.process.send_signal(signal.SIGUSR1)
+        await asyncio.sleep(STACKS_PATIENCE)
+        if child.process.returncode is None:
+            child.process.kill()
+
+    def _is_ready(self) -> bool:
+        ready = [child for child in self._children if child.ready and monotonic() - child.heard_at < SILENT_AFTER]
+        return not self._stopping and len(ready) == self._settings.processes
+
+
+class _Heartbeats(Service):
+    """The leases of all children, in one statement."""
+
+    def __init__(self, line: Line, settings: Settings, children: set[Child]) -> None:
+        super().__init__("heartbeat")
+        self._line = line
+        self._settings = settings
+        self._children = children
+
+    async def run_once(self) -> float:
+        sent = boot_clock()
+        held = {child.session: child for child in self._children if child.session is not None}
+        if held:
+            alive = await self._line.run(keep(list(held), self._settings.lease), self._settings.heartbeat)
+            for session, child in held.items():
+                child.wire.send(Leased(lease_end(sent, self._settings.lease)) if session in alive else Lost())
+        return self._settings.heartbeat
