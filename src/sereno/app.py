@@ -33,10 +33,17 @@ class Sereno:
     """
 
     def __init__(self, database_url: str | None = None, **settings: Any) -> None:
-        self.settings, self.setting_sources = load({"database_url": database_url, **settings})
+        self._given = {"database_url": database_url, **settings}
+        self.settings, self.setting_sources = load(self._given)
         self.registry = Registry()
         self.embedded: EmbeddedPostgres | None = None
         self.database = Database(self.settings, self._find_database)
+
+    def override(self, **settings: Any) -> None:
+        """What the command line says wins over the constructor; None means: not said. Before first use only."""
+        self._given.update((name, value) for name, value in settings.items() if value is not None)
+        self.settings, self.setting_sources = load(self._given)
+        self.database.settings = self.settings
 
     # Tasks
 

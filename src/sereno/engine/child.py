@@ -80,7 +80,7 @@ async def _child(end: socket.socket, page: PulsePage, make_worker: Callable[...,
     pulse = PulseThread(page, lambda: worker.turned_at, lambda: worker.earliest_deadline())
     pulse.start()
     try:
-        await worker.run()
+        await worker.run(renew=False)
     finally:
         pulse.stop()
         talk.cancel()

@@ -27,6 +27,10 @@ class QueueSlots:
         self._ended = 0
         self._since = monotonic()
 
+    def fresh(self) -> "QueueSlots":
+        """The same queue for a new session: nothing runs, nothing is buffered."""
+        return QueueSlots(self.name, self.slots, self._largest_batch)
+
     def room(self) -> int:
         """How many jobs to ask for now."""
         wanted = self.slots - self.calls + self._ahead - len(self.buffer)

@@ -51,7 +51,7 @@ class LeaseKeeper(Protocol):
 
 
 class Worker:
-    """Runs jobs until it is told to stop, or until its session is lost; then `lost` says so."""
+    """Runs jobs until it is told to stop."""
 
     def __init__(
         self, database: Database, registry: Registry, queues: Mapping[str, int], *, lease_keeper: type | None = None
@@ -78,8 +78,17 @@ class Worker:
         """Ask to stop; a second time: at once."""
         (self._hurry if self._stopping.is_set() else self._stopping).set()
 
-    async def run(self) -> None:
-        """One life: register, work, drain, close."""
+    async def run(self, *, renew: bool = True) -> None:
+        """Work until told to stop. A lost session is followed by a fresh one, unless somebody else sees to that."""
+        while True:
+            await self._life()
+            if not (self.lost and renew) or self._stopping.is_set():
+                return
+
+    async def _life(self) -> None:
+        """One session: register, work, drain, close."""
+        self.lost = False
+        self.queues = {name: queue.fresh() for name, queue in self.queues.items()}
         await self._open()
         try:
             await self._work()

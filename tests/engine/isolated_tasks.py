@@ -1,0 +1,43 @@
+"""Tasks that another process can import."""
+
+import os
+import signal
+import time
+
+from sereno import Backoff, Context, Sereno
+
+app = Sereno("postgresql://unused")
+
+
+@app.task(isolate=True)
+async def in_own_process(ctx: Context, where: str) -> None:
+    print("a handler may print", where)
+    async with ctx.transaction() as connection:
+        await connection.execute("insert into seen values (%s, %s)", [os.getpid(), ctx.attempt])
+
+
+@app.task(isolate=True, timeout="500ms", retry=Backoff(0))
+def never_ends() -> None:
+    while True:
+        time.sleep(1)
+
+
+@app.task(isolate=True, retry=Backoff(0, first="1m"))
+def kills_its_process() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@app.task
+async def innocent(n: int) -> None: ...
+
+
+@app.task
+async def ordinary(ctx: Context) -> None:
+    async with ctx.transaction() as connection:
+        await connection.execute("insert into seen values (%s, %s)", [os.getpid(), ctx.attempt])
+
+
+def adopt(other: Sereno) -> None:
+    """Register these tasks in the application of a test."""
+    for definition in app.registry:
+        other.registry.add(definition)

@@ -1,0 +1,265 @@
+"""What an attempt's ending means for the job."""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+
+import psycopg
+
+from sereno import Backoff, Cancel, Context, Dead, Retry, Sereno, Snooze
+from tests.facts import advance, auntil, one, state
+
+QUICK = Backoff(2, first="1m", jitter=0)
+
+
+async def finished(app: Sereno, connection: psycopg.Connection, job_id: int, wanted: str) -> None:
+    async with app.working():
+        await auntil(lambda: state(connection, job_id) == wanted)
+
+
+async def test_a_return_is_a_success_and_writes_one_row(app: Sereno, connection: psycopg.Connection) -> None:
+    @app.task
+    async def work(n: int) -> int:
+        return n
+
+    job = await work.aenqueue(1)
+    await finished(app, connection, job.id, "succeeded")
+    assert one(connection, "select count(*) from sereno.attempts") == 0
+    row = connection.execute("select attempt, failures, started_at <= finished_at, args from sereno.history").fetchone()
+    assert row == (1, 0, True, {"n": 1})
+
+
+async def test_an_exception_is_retried_with_its_traceback_kept_and_never_early(
+    app: Sereno, connection: psycopg.Connection
+) -> None:
+    @app.task(retry=QUICK)
+    async def work() -> None:
+        raise ValueError("no luck")
+
+    job = await work.aenqueue()
+    async with app.working():
+        await auntil(lambda: one(connection, "select failures from sereno.jobs where id = %s", job.id) == 1)
+        assert state(connection, job.id) == "scheduled"
+        wait = one(connection, "select run_at - finished_at from sereno.jobs join sereno.attempts on job_id = id")
+        assert wait >= timedelta(minutes=1)
+        row = connection.execute("select number, outcome, error_type, error_message, traceback from sereno.attempts")
+        number, outcome, kind, message, trace = row.fetchone() or ()
+        assert (number, outcome, kind, message) == (1, "retry", "ValueError", "no luck")
+        assert "in work" in trace
+        advance(connection, 60)
+        await auntil(lambda: one(connection, "select failures from sereno.jobs where id = %s", job.id) == 2)
+        advance(connection, 120)
+        await auntil(lambda: state(connection, job.id) == "dead")
+    dead = connection.execute("select attempt, failures, reason, error_type from sereno.history").fetchone()
+    assert dead == (3, 3, "failed 3 times", "ValueError")
+
+
+async def test_a_permanent_error_goes_straight_to_the_dead_letter(app: Sereno, connection: psycopg.Connection) -> None:
+    @app.task(retry=Backoff(5, permanent=(KeyError,)))
+    async def work() -> None:
+        raise KeyError("closed")
+
+    job = await work.aenqueue()
+    await finished(app, connection, job.id, "dead")
+    assert one(connection, "select reason from sereno.history") == "permanent error: KeyError"
+
+
+async def test_retry_after_is_honoured_to_the_second(app: Sereno, connection: psycopg.Connection) -> None:
+    @app.task(retry=QUICK)
+    async def work() -> None:
+        raise Retry("429", after="17m")
+
+    job = await work.aenqueue()
+    async with app.working():
+        await auntil(lambda: one(connection, "select failures from sereno.jobs where id = %s", job.id) == 1)
+    wait = one(connection, "select run_at - finished_at from sereno.jobs join sereno.attempts on job_id = id")
+    assert wait == timedelta(minutes=17)
+
+
+async def test_a_snooze_costs_no_failure(app: Sereno, connection: psycopg.Connection) -> None:
+    @app.task(retry=Backoff(0))
+    async def work(ctx: Context) -> Snooze | None:
+        return Snooze("5m") if ctx.attempt < 3 else None
+
+    job = await work.aenqueue()
+    async with app.working():
+        for snoozes in (1, 2):
+            await auntil(lambda: one(connection, "select snoozes from sereno.jobs where id = %s", job.id) == snoozes)  # noqa: B023
+            advance(connection, 300)
+        await auntil(lambda: state(connection, job.id) == "succeeded")
+    assert connection.execute("select attempt, failures, snoozes from sereno.history").fetchone() == (3, 0, 2)
+
+
+async def test_dead_and_cancel_end_a_job_with_their_reason(app: Sereno, connection: psycopg.Connection) -> None:
+    @app.task
+    async def work(how: str) -> Cancel:
+        if how == "dead":
+            raise Dead("account closed")
+        return Cancel("not wanted")
+
+    dead, cancelled = await work.aenqueue("dead"), await work.aenqueue("cancel")
+    async with app.working():
+        await auntil(lambda: state(connection, dead.id) == "dead" and state(connection, cancelled.id) == "cancelled")
+    reasons = dict(connection.execute("select state, reason from sereno.history").fetchall())
+    assert reasons == {"dead": "account closed", "cancelled": "not wanted"}
+
+
+async def test_an_error_that_postgresql_cannot_store_still_settles(app: Sereno, connection: psycopg.Connection) -> None:
+    class Nasty(Exception):
+        def __str__(self) -> str:
+            return "NUL \x00 and surrogate \ud800"
+
+    @app.task(retry=Backoff(0))
+    async def work() -> None:
+        raise Nasty
+
+    job = await work.aenqueue()
+    await finished(app, connection, job.id, "dead")
+    assert "NUL" in one(connection, "select error_message from sereno.history")
+
+
+async def test_undecodable_arguments_are_parked_whole(app: Sereno, connection: psycopg.Connection) -> None:
+    @app.task
+    async def work(n: int) -> None: ...
+
+    job_id = one(connection, """select sereno.enqueue('work', '{"n": "seven", "extra": true}')""")
+    await finished(app, connection, job_id, "dead")
+    reason, args = connection.execute("select reason, args from sereno.history").fetchone() or ()
+    assert reason.startswith("undecodable arguments: task work:")
+    assert args == {"n": "seven", "extra": True}
+
+
+async def test_an_unknown_task_stays_for_a_worker_that_knows_it(app: Sereno, connection: psycopg.Connection) -> None:
+    @app.task
+    async def known() -> None: ...
+
+    unknown = one(connection, "select sereno.enqueue('somebody_elses')")
+    job = await known.aenqueue()
+    await finished(app, connection, job.id, "succeeded")
+    assert connection.execute("select state, attempt from sereno.jobs where id = %s", [unknown]).fetchone() == ("ready", 0)
+
+
+async def test_an_expired_job_does_not_run(app: Sereno, connection: psycopg.Connection) -> None:
+    ran = []
+
+    @app.task
+    async def work() -> None:
+        ran.append(1)
+
+    job = await work.using(expires_at=datetime.now(UTC) - timedelta(seconds=1)).aenqueue()
+    await finished(app, connection, job.id, "dead")
+    assert not ran
+    assert "expired" in one(connection, "select reason from sereno.history")
+
+
+async def test_the_handlers_own_commit_settles_the_job(app: Sereno, connection: psycopg.Connection) -> None:
+    connection.execute("create table ledger (job bigint)")
+
+    @app.task
+    async def work(ctx: Context) -> None:
+        async with ctx.transaction() as own:
+            await own.execute("insert into ledger values (%s)", [ctx.job_id])
+
+    @app.task
+    def plain(ctx: Context) -> None:
+        with ctx.transaction() as own:
+            own.execute("insert into ledger values (%s)", [ctx.job_id])
+
+    jobs = [await work.aenqueue(), await plain.aenqueue()]
+    async with app.working():
+        await auntil(lambda: all(state(connection, job.id) == "succeeded" for job in jobs))
+    assert {row[0] for row in connection.execute("select job from ledger")} == {job.id for job in jobs}
+
+
+async def test_a_lost_lease_rolls_the_handlers_transaction_back(app: Sereno, connection: psycopg.Connection) -> None:
+    connection.execute("create table ledger (job bigint)")
+    errors: list[BaseException] = []
+
+    @app.task
+    async def work(ctx: Context) -> None:
+        try:
+            async with ctx.transaction() as own:
+                await own.execute("insert into ledger values (%s)", [ctx.job_id])
+                # Somebody else has it now.
+                connection.execute("update sereno.jobs set attempt = attempt + 1")
+        except Exception as error:
+            errors.append(error)
+            raise
+
+    await work.aenqueue()
+    async with app.working():
+        await auntil(lambda: errors)
+    assert type(errors[0]).__name__ == "LeaseLost"
+    assert one(connection, "select count(*) from ledger") == 0
+    assert one(connection, "select count(*) from sereno.history") == 0
+
+
+async def test_steps_run_once_and_are_skipped_by_a_retry(app: Sereno, connection: psycopg.Connection) -> None:
+    calls: list[str] = []
+
+    def download(name: str) -> dict[str, int]:
+        calls.append(name)
+        return {"size": 7}
+
+    @app.task(retry=Backoff(3, delays=["1s"], jitter=0))
+    async def work(ctx: Context) -> None:
+        first = await ctx.step("download", download, "file")
+        assert first == {"size": 7}
+        if ctx.attempt == 1:
+            raise RuntimeError("after the first step")
+        await ctx.step("upload", asyncio.sleep, 0)
+
+    @app.task(retry=Backoff(3, delays=["1s"], jitter=0))
+    def plain(ctx: Context) -> None:
+        ctx.run_step("download", download, "plain")
+        if ctx.attempt == 1:
+            raise RuntimeError("again")
+
+    jobs = [await work.aenqueue(), await plain.aenqueue()]
+    async with app.working():
+        await auntil(lambda: one(connection, "select count(*) from sereno.attempts") == 2)
+        advance(connection, 5)
+        await auntil(lambda: all(state(connection, job.id) == "succeeded" for job in jobs))
+        await auntil(lambda: one(connection, "select count(*) from sereno.steps") == 0)
+    assert sorted(calls) == ["file", "plain"]
+
+
+async def test_sleep_until_frees_the_worker_and_goes_on_afterwards(app: Sereno, connection: psycopg.Connection) -> None:
+    morning = datetime.now(UTC) + timedelta(hours=8)
+
+    @app.task
+    async def work(ctx: Context) -> None:
+        await ctx.step("before", asyncio.sleep, 0)
+        await ctx.sleep_until(morning)
+
+    job = await work.aenqueue()
+    async with app.working() as worker:
+        await auntil(lambda: one(connection, "select snoozes from sereno.jobs where id = %s", job.id) == 1)
+        assert not worker.executor.running
+        advance(connection, 8 * 3600 + 1)
+        await auntil(lambda: state(connection, job.id) == "succeeded")
+
+
+async def test_progress_is_seen_while_it_runs(app: Sereno, connection: psycopg.Connection) -> None:
+    go_on = asyncio.Event()
+
+    @app.task
+    async def work(ctx: Context) -> None:
+        ctx.progress(0.4, "downloading")
+        await go_on.wait()
+
+    job = await work.aenqueue()
+    async with app.working():
+        await auntil(lambda: one(connection, "select fraction from sereno.progress where job_id = %s", job.id) == 0.4)
+        go_on.set()
+        await auntil(lambda: state(connection, job.id) == "succeeded")
+        await auntil(lambda: one(connection, "select count(*) from sereno.progress") == 0)
+
+
+async def test_a_task_may_keep_no_history(app: Sereno, connection: psycopg.Connection) -> None:
+    @app.task(history=False)
+    async def work() -> None: ...
+
+    await work.aenqueue()
+    async with app.working():
+        await auntil(lambda: one(connection, "select count(*) from sereno.jobs") == 0)
+    assert one(connection, "select count(*) from sereno.history") == 0

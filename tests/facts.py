@@ -1,0 +1,64 @@
+"""Tests wait for facts, never for durations."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import psycopg
+
+T = TypeVar("T")
+
+# Long enough for a busy machine; only a broken promise ever takes this long.
+PATIENCE = 30.0
+
+
+def until(fact: Callable[[], T], patience: float = PATIENCE) -> T:
+    """The first true answer."""
+    end = time.monotonic() + patience
+    while not (answer := fact()):
+        if time.monotonic() > end:
+            raise AssertionError(f"did not become true within {patience} s")
+        time.sleep(0.01)
+    return answer
+
+
+async def auntil(fact: Callable[[], T], patience: float = PATIENCE) -> T:
+    """`until` beside a running loop."""
+    end = time.monotonic() + patience
+    while not (answer := fact()):
+        if time.monotonic() > end:
+            raise AssertionError(f"did not become true within {patience} s")
+        await asyncio.sleep(0.01)
+    return answer
+
+
+def one(connection: psycopg.Connection, query: str, *params: Any) -> Any:
+    """One value."""
+    row = connection.execute(query.encode(), params).fetchone()
+    return None if row is None else row[0]
+
+
+def state(connection: psycopg.Connection, job_id: int) -> str | None:
+    """Where a job is, live or finished."""
+    found: str | None = one(
+        connection,
+        "select state from sereno.jobs where id = %s union all select state from sereno.history where id = %s",
+        job_id,
+        job_id,
+    )
+    return found
+
+
+def advance(connection: psycopg.Connection, seconds: float) -> None:
+    """Move the only clock that decides anything; the leases of living sessions move along."""
+    with connection.transaction():
+        connection.execute(
+            "update sereno.sessions set lease_until = lease_until + make_interval(secs => %s) where state = 'alive'",
+            [seconds],
+        )
+        connection.execute(
+            "insert into sereno.clock (ahead) values (make_interval(secs => %s)) "
+            "on conflict (one_row) do update set ahead = clock.ahead + excluded.ahead",
+            [seconds],
+        )
