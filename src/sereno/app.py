@@ -153,6 +153,9 @@ class Sereno:
         """A worker beside your own code: `async with app.working(): …`. It drains on the way out."""
         worker = self.worker(queues)
         task = asyncio.create_task(worker.run())
+        registered = asyncio.create_task(worker.registered.wait())
+        await asyncio.wait([task, registered], return_when=asyncio.FIRST_COMPLETED)
+        registered.cancel()
         try:
             yield worker
         finally:

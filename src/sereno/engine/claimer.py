@@ -122,7 +122,7 @@ class Claimer(Service):
 
     def fill(self, queue: QueueSlots) -> None:
         """Start what is buffered, as far as there are slots; claim again in time."""
-        while queue.buffer and queue.calls < queue.slots:
+        while queue.buffer and queue.calls < queue.slots and not self.stopping:
             job = queue.buffer.popleft()
             definition = self._registry.find(job.task)
             jobs = self._batch(queue, definition, job) if definition.batch else [job]
@@ -157,10 +157,10 @@ class Claimer(Service):
             return 0.0
         return self._poll * random.uniform(0.8, 1.2)  # noqa: S311 - jitter
 
-    async def reconcile(self) -> int:
+    async def reconcile(self, older_than: float = 5.0) -> int:
         """Give back what the database thinks we hold and we do not. On the claim's own line, so no claim is under way."""
         self.reply_lost_at = None
-        return await self._line.run(release_unlisted(self._session, self.held))
+        return await self._line.run(release_unlisted(self._session, self.held, older_than))
 
 
 def _claim_order(job: ClaimedJob) -> tuple[int, int]:

@@ -49,21 +49,19 @@ class Heartbeat:
             self._thread.join(timeout=5)
 
     def _run(self) -> None:
-        connection: psycopg.Connection | None = None
-        while not self._stop.wait(self._settings.heartbeat):
-            sent = boot_clock()
+        while not self._stop.is_set() and not self.lost:
             try:
-                if connection is None or connection.closed:
-                    connection = connect(self._url, self._settings, "heartbeat")
-                alive = run(connection, keep([self._session], self._settings.lease), self._settings.schema)
+                with connect(self._url, self._settings, "heartbeat") as connection:
+                    self._beat_on(connection)
             except (DatabaseUnavailable, *BROKEN) as error:
                 emit(logging.WARNING, "heartbeat.failed", f"heartbeat: {error}", session=self._session)
-                if connection is not None:
-                    connection.close()
-                continue
+                self._stop.wait(1.0)
+
+    def _beat_on(self, connection: psycopg.Connection) -> None:
+        while not self._stop.wait(self._settings.heartbeat):
+            sent = boot_clock()
+            alive = run(connection, keep([self._session], self._settings.lease), self._settings.schema)
             if self._session not in alive:
                 self.lost = True
                 return
             self.lease_end = lease_end(sent, self._settings.lease)
-        if connection is not None:
-            connection.close()

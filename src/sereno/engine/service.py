@@ -12,6 +12,7 @@ from sereno.errors import DatabaseUnavailable
 from sereno.telemetry.logs import emit
 
 LONGEST_PAUSE = 5.0
+STOP_PATIENCE = 3.0
 
 
 class Service:
@@ -22,6 +23,7 @@ class Service:
         self._awake = asyncio.Event()
         self._loop_task: asyncio.Task[None] | None = None
         self._failures = 0
+        self.stopping = False
 
     async def run_once(self) -> float:
         """One round; answers the seconds to rest."""
@@ -34,13 +36,19 @@ class Service:
         self._awake.set()
 
     async def stop(self) -> None:
+        """Let the round that is under way end, so that no reply is lost; a round that does not end is cut off."""
         task, self._loop_task = self._loop_task, None
-        if task is not None:
+        if task is None:
+            return
+        self.stopping = True
+        self.wake()
+        _, unfinished = await asyncio.wait([task], timeout=STOP_PATIENCE)
+        if unfinished:
             task.cancel()
             await asyncio.wait([task])
 
     async def _loop(self) -> None:
-        while True:
+        while not self.stopping:
             self._awake.clear()
             await self._rest(await self._round())
 
@@ -63,7 +71,7 @@ class Service:
         return float(min(LONGEST_PAUSE, 0.1 * 2**self._failures)) * random.uniform(0.5, 1.0)  # noqa: S311 - jitter
 
     async def _rest(self, seconds: float) -> None:
-        if seconds <= 0:
+        if seconds <= 0 or self.stopping:
             await asyncio.sleep(0)
             return
         try:

@@ -212,7 +212,8 @@ class Worker:
         try:
             async with asyncio.timeout(CANCEL_PATIENCE):
                 await self._settler.flushed()
-        except TimeoutError:
+                await self.claimer.reconcile(older_than=0.0)
+        except (TimeoutError, DatabaseUnavailable):
             emit(logging.ERROR, "worker.unflushed", "some outcomes could not be written: those jobs will run again")
 
     def _only_stuck(self) -> bool:

@@ -23,8 +23,8 @@ def run_borrowed(connection: Any, operation: Operation[T], schema: str) -> T:
     """Drive an operation on a sync connection of the caller's."""
     if isinstance(connection, psycopg.Connection):
         return run(connection, operation, schema)
-    match _family(connection):
-        case "sqlalchemy" if not _is_async(connection):
+    match _kind(connection):
+        case "sqlalchemy":
             execute = _on_sqlalchemy
         case "django":
             execute = _on_django
@@ -42,8 +42,8 @@ async def arun_borrowed(connection: Any, operation: Operation[T], schema: str) -
     """Drive an operation on an async connection of the caller's."""
     if isinstance(connection, psycopg.AsyncConnection):
         return await arun(connection, operation, schema)
-    match _family(connection):
-        case "sqlalchemy" if _is_async(connection):
+    match _kind(connection):
+        case "sqlalchemy.ext.asyncio":
             execute = _on_sqlalchemy_async
         case "asyncpg":
             execute = _on_asyncpg
@@ -57,16 +57,23 @@ async def arun_borrowed(connection: Any, operation: Operation[T], schema: str) -
         return end.value  # type: ignore[no-any-return]  # StopIteration carries the operation's own T, untyped
 
 
-def _family(connection: Any) -> str:
-    for kind in type(connection).__mro__:
-        root = kind.__module__.partition(".")[0]
-        if root in ("sqlalchemy", "asyncpg", "django"):
-            return root
+def _kind(connection: Any) -> str:
+    """Whose it is, or nothing when it is no connection to PostgreSQL: an engine, a pool or a cursor has no transaction."""
+    modules = [kind.__module__ for kind in type(connection).__mro__]
+    roots = {module.partition(".")[0] for module in modules}
+    if "sqlalchemy" in roots and hasattr(connection, "execute") and _dialect(connection) == "postgresql":
+        is_async = any(module.startswith("sqlalchemy.ext.asyncio") for module in modules)
+        return "sqlalchemy.ext.asyncio" if is_async else "sqlalchemy"
+    if "asyncpg" in roots and hasattr(connection, "is_in_transaction"):
+        return "asyncpg"
+    if "django" in roots and getattr(connection, "vendor", None) == "postgresql":
+        return "django"
     return ""
 
 
-def _is_async(connection: Any) -> bool:
-    return any(kind.__module__.startswith("sqlalchemy.ext.asyncio") for kind in type(connection).__mro__)
+def _dialect(connection: Any) -> str:
+    owner = connection if hasattr(connection, "dialect") else connection.get_bind()
+    return str(owner.dialect.name)
 
 
 def _refusal(connection: Any, verb: str, known: str, other_verb: str, other: str) -> ConfigurationError:
@@ -79,7 +86,8 @@ def _refusal(connection: Any, verb: str, known: str, other_verb: str, other: str
 def _sqlalchemy_text(statement: Statement, schema: str) -> Any:
     from sqlalchemy import text  # noqa: PLC0415 - the caller has it, we do not depend on it
 
-    return text(_PLACEHOLDER.sub(r":\1", statement.text(schema)))
+    # In brackets, because SQLAlchemy does not see a parameter in ":jobs::text".
+    return text(_PLACEHOLDER.sub(r"(:\1)", statement.text(schema)))
 
 
 def _on_sqlalchemy(connection: Any, statement: Statement, schema: str) -> list[Row]:

@@ -5,9 +5,10 @@ import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, TypeVar
+from weakref import WeakSet
 
 import psycopg
-from psycopg_pool import AsyncConnectionPool, ConnectionPool, PoolTimeout
+from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
 from sereno.settings import Settings
 from sereno.store.connect import parameters, unavailable
@@ -27,7 +28,7 @@ class Database:
         self._find_url = url
         self._url: str | None = None
         self._pool: ConnectionPool[psycopg.Connection[Any]] | None = None
-        self._async_pools: dict[int, AsyncConnectionPool[psycopg.AsyncConnection[Any]]] = {}
+        self._loop_pools: dict[asyncio.AbstractEventLoop, LoopPool] = {}
         self._opening = threading.Lock()
 
     @property
@@ -40,20 +41,26 @@ class Database:
     @contextmanager
     def connection(self) -> Iterator[psycopg.Connection[Any]]:
         """A sync connection in autocommit mode, given back afterwards."""
+        opened: psycopg.Connection[Any] | None = None
         try:
-            with self._sync_pool().connection() as connection:
-                yield connection
-        except (PoolTimeout, psycopg.OperationalError) as error:
+            with self._sync_pool().connection() as opened:
+                yield opened
+        except psycopg.OperationalError as error:
+            if _is_statements_fault(error, opened):
+                raise
             raise unavailable(self.url, error) from error
 
     @asynccontextmanager
     async def aconnection(self) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
         """An async connection in autocommit mode, given back afterwards."""
+        opened: psycopg.AsyncConnection[Any] | None = None
         try:
             pool = await self._async_pool()
-            async with pool.connection() as connection:
-                yield connection
-        except (PoolTimeout, psycopg.OperationalError) as error:
+            async with pool.connection() as opened:
+                yield opened
+        except psycopg.OperationalError as error:
+            if _is_statements_fault(error, opened):
+                raise
             raise unavailable(self.url, error) from error
 
     def run(self, operation: Operation[T]) -> T:
@@ -80,11 +87,12 @@ class Database:
         pool, self._pool = self._pool, None
         if pool is not None:
             pool.close()
+        self._abandon_closed_loops()
 
     async def aclose(self) -> None:
-        pool = self._async_pools.pop(id(asyncio.get_running_loop()), None)
-        if pool is not None:
-            await pool.close()
+        mine = self._loop_pools.pop(asyncio.get_running_loop(), None)
+        if mine is not None:
+            await mine.pool.close()
         self.close()
 
     def _sync_pool(self) -> ConnectionPool[psycopg.Connection[Any]]:
@@ -103,18 +111,49 @@ class Database:
         return self._pool
 
     async def _async_pool(self) -> AsyncConnectionPool[psycopg.AsyncConnection[Any]]:
-        # A pool belongs to the event loop that opened it.
-        key = id(asyncio.get_running_loop())
-        pool = self._async_pools.get(key)
-        if pool is None:
-            pool = self._async_pools[key] = AsyncConnectionPool(
-                self.url,
-                min_size=0,
-                max_size=self.settings.pool_size,
-                timeout=PATIENCE,
-                kwargs=parameters(self.settings, "client"),
-                name="sereno",
-                open=False,
-            )
-            await pool.open()
-        return pool
+        loop = asyncio.get_running_loop()
+        mine = self._loop_pools.get(loop)
+        if mine is None:
+            self._abandon_closed_loops()
+            mine = self._loop_pools[loop] = LoopPool(self.url, self.settings)
+            await mine.pool.open()
+        return mine.pool
+
+    def _abandon_closed_loops(self) -> None:
+        """Each `asyncio.run` is a loop of its own, and few of them say goodbye."""
+        for loop in [loop for loop in list(self._loop_pools) if loop.is_closed()]:
+            ended = self._loop_pools.pop(loop, None)
+            if ended is not None:
+                ended.abandon()
+
+
+class LoopPool:
+    """The async connections of one event loop: a pool belongs to the loop that opened it."""
+
+    def __init__(self, url: str, settings: Settings) -> None:
+        self._opened: WeakSet[psycopg.AsyncConnection[Any]] = WeakSet()
+        self.pool: AsyncConnectionPool[psycopg.AsyncConnection[Any]] = AsyncConnectionPool(
+            url,
+            min_size=0,
+            max_size=settings.pool_size,
+            timeout=PATIENCE,
+            kwargs=parameters(settings, "client"),
+            configure=self._remember,
+            name="sereno",
+            open=False,
+        )
+
+    async def _remember(self, connection: psycopg.AsyncConnection[Any]) -> None:
+        self._opened.add(connection)
+
+    def abandon(self) -> None:
+        """Its loop is gone, so nothing can be awaited any more; the server is told all the same."""
+        for connection in list(self._opened):
+            connection.pgconn.finish()
+
+
+def _is_statements_fault(
+    error: psycopg.OperationalError, connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any] | None
+) -> bool:
+    """A deadlock or a lock timeout inside a healthy connection: PostgreSQL did answer, and that answer is the news."""
+    return error.sqlstate is not None and connection is not None and not connection.closed

@@ -55,9 +55,9 @@ def promote(look_back: float = EVERYTHING) -> Operation[int]:
     return int(rows[0][0])
 
 
-def release_unlisted(session: int, held: Collection[int]) -> Operation[int]:
+def release_unlisted(session: int, held: Collection[int], older_than: float) -> Operation[int]:
     """Give back what the database thinks we hold and we do not: a claim whose reply was lost."""
-    rows = yield Statement(_sql["release_unlisted"], {"session": session, "held": list(held)})
+    rows = yield Statement(_sql["release_unlisted"], {"session": session, "held": list(held), "older_than": older_than})
     return int(rows[0][0])
 
 

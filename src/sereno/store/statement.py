@@ -58,9 +58,9 @@ def in_schema(sql: str, schema: str) -> LiteralString:
 
 
 def run(connection: psycopg.Connection[Any], operation: Operation[T], schema: str = DEFAULT_SCHEMA) -> T:
-    """Drive an operation on a sync connection."""
+    """Drive an operation on a sync connection. With a plain cursor, whatever kind the connection's owner prefers."""
     rows: list[Row] = []
-    with connection.cursor(row_factory=tuple_row) as cursor:
+    with psycopg.Cursor(connection, row_factory=tuple_row) as cursor:
         try:
             statement = next(operation)
             while True:
@@ -74,7 +74,7 @@ def run(connection: psycopg.Connection[Any], operation: Operation[T], schema: st
 async def arun(connection: psycopg.AsyncConnection[Any], operation: Operation[T], schema: str = DEFAULT_SCHEMA) -> T:
     """Drive an operation on an async connection."""
     rows: list[Row] = []
-    async with connection.cursor(row_factory=tuple_row) as cursor:
+    async with psycopg.AsyncCursor(connection, row_factory=tuple_row) as cursor:
         try:
             statement = next(operation)
             while True:

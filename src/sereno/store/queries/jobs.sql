@@ -57,7 +57,8 @@ select (select count(*) from moved), (select count(*) from told);
 -- A claim whose reply was lost: rows that this session owns, claimed a while ago, and does not know of.
 with lost as (
     select id from sereno.jobs
-    where state = 'running' and session_id = %(session)s and claimed_at < sereno.now() - interval '5 seconds'
+    where state = 'running' and session_id = %(session)s
+      and claimed_at <= sereno.now() - make_interval(secs => %(older_than)s)
       and id <> all(%(held)s)
     order by id
     for update skip locked

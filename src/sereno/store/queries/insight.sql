@@ -1,0 +1,214 @@
+-- What a person may see of jobs, queues and sessions. Every count has a bound: a screen never reads a million rows.
+
+-- name: list_jobs
+-- Live and finished jobs together, newest first. Both sides are read backwards along their index on id until the page
+-- is full. A waiting job shows what its last attempt said.
+with page as materialized (
+    select * from (
+        select id, state, task, queue, tenant, priority::integer, attempt, failures, run_at, created_at,
+               claimed_at as started_at, null::timestamptz as finished_at, unique_key, tags,
+               null::text as reason, null::text as error_type, null::text as error_message
+        from sereno.jobs where %(live)s
+        union all
+        select id, state, task, queue, tenant, priority::integer, attempt, failures, run_at, created_at,
+               started_at, finished_at, unique_key, tags, reason, error_type, error_message
+        from sereno.history where %(finished)s
+    ) as every
+    where (%(before)s::bigint is null or id < %(before)s)
+      and (%(ids)s::bigint[] is null or id = any(%(ids)s))
+      and (%(states)s::text[] is null or state = any(%(states)s))
+      and (%(queue)s::text is null or queue = %(queue)s)
+      and (%(task)s::text is null or task = %(task)s)
+      and (%(tenant)s::text is null or tenant = %(tenant)s)
+      and (%(tag)s::text is null or tags @> array[%(tag)s::text])
+      and (%(unique_key)s::text is null or unique_key = %(unique_key)s)
+      and (%(created_after)s::timestamptz is null or created_at >= %(created_after)s)
+      and (%(created_before)s::timestamptz is null or created_at < %(created_before)s)
+      and (%(finished_after)s::timestamptz is null or finished_at >= %(finished_after)s)
+      and (%(finished_before)s::timestamptz is null or finished_at < %(finished_before)s)
+      and (%(error)s::text is null
+           or strpos(lower(concat_ws(' ', reason, error_type, error_message)), lower(%(error)s)) > 0
+           or exists (select from sereno.attempts tried
+                      where tried.job_id = every.id
+                        and strpos(lower(concat_ws(' ', tried.error_type, tried.error_message)), lower(%(error)s)) > 0))
+    order by id desc
+    limit %(limit)s
+)
+select page.id, page.state, page.task, page.queue, page.tenant, page.priority, page.attempt, page.failures, page.run_at,
+       page.created_at, case when page.state in ('scheduled', 'ready') then null else page.started_at end,
+       page.finished_at, page.unique_key, page.tags, coalesce(page.reason, last.reason),
+       coalesce(page.error_type, last.error_type), coalesce(page.error_message, last.error_message)
+from page
+left join lateral (
+    select reason, error_type, error_message from sereno.attempts
+    where attempts.job_id = page.id order by number desc limit 1
+) as last on page.finished_at is null
+order by page.id desc;
+
+-- name: live_job
+-- One job that is alive, with what it says of itself and who runs it.
+select jobs.id, jobs.state, task, queue, tenant, priority::integer, attempt, failures, crashes, snoozes, releases, run_at,
+       created_at, case when jobs.state = 'running' then claimed_at end, null::timestamptz, expires_at, cancel_requested,
+       unique_key, tags, trace, args, null::text, null::text, null::text, null::text, session_id,
+       sessions.host, sessions.pid, ready_seq
+from sereno.jobs left join sereno.sessions on sessions.id = session_id
+where jobs.id = %(id)s;
+
+-- name: finished_job
+-- One job that has ended.
+select history.id, history.state, task, queue, tenant, priority::integer, attempt, failures, crashes, snoozes, releases,
+       run_at, created_at, history.started_at, finished_at, expires_at, false, unique_key, tags, trace, args, reason,
+       error_type, error_message, traceback, session_id, sessions.host, sessions.pid, null::bigint
+from sereno.history left join sereno.sessions on sessions.id = session_id
+where history.id = %(id)s
+order by finished_at desc limit 1;
+
+-- name: attempts
+-- Every try but the last of a finished job, which is its own row.
+select number, session_id, started_at, finished_at, outcome, reason, error_type, error_message, traceback
+from sereno.attempts where job_id = %(id)s order by number;
+
+-- name: steps
+-- What the job has done for good.
+select name, attempt, result, done_at from sereno.steps where job_id = %(id)s order by done_at, name;
+
+-- name: progress
+-- The newest word of the running attempt.
+select attempt, fraction, note, updated_at from sereno.progress where job_id = %(id)s;
+
+-- name: queues
+-- Every queue that has work, a worker or a pause. Ready jobs are counted along their index, queue by queue, up to the
+-- bound; future ones are the next few thousand that fall due; finished ones are looked for among the newest rows only.
+with recursive clock as materialized (select sereno.now() as now),
+ready_queue(queue) as (
+    (select queue from sereno.jobs where state = 'ready' order by queue limit 1)
+    union all
+    select (select jobs.queue from sereno.jobs where state = 'ready' and jobs.queue > ready_queue.queue
+            order by jobs.queue limit 1)
+    from ready_queue where ready_queue.queue is not null
+),
+soon as materialized (
+    select queue from sereno.jobs where state = 'scheduled' order by run_at limit %(bound)s + 1
+),
+busy as materialized (
+    select queue from sereno.jobs where state = 'running' limit %(bound)s + 1
+),
+newest as materialized (
+    select queue, finished_at from sereno.history order by id desc limit %(bound)s
+),
+slots as materialized (
+    select entry.key as queue, sum(entry.value::integer)::integer as slots, count(*)::integer as workers
+    from sereno.sessions, clock, jsonb_each_text(sessions.queues) as entry
+    where state = 'alive' and lease_until > clock.now
+    group by entry.key
+),
+known as (
+    select queue from ready_queue where queue is not null
+    union select queue from soon
+    union select queue from busy
+    union select queue from slots
+    union select name from sereno.pauses where kind = 'queue'
+)
+select known.queue,
+       (select count(*) from soon where soon.queue = known.queue),
+       (select count(*) from soon) > %(bound)s,
+       (select count(*) from (select from sereno.jobs where state = 'ready' and jobs.queue = known.queue
+                              limit %(bound)s + 1) as counted),
+       (select count(*) from busy where busy.queue = known.queue),
+       (select count(*) from newest, clock
+        where newest.queue = known.queue and newest.finished_at > clock.now - interval '1 minute'),
+       (select extract(epoch from clock.now - min(oldest.run_at))::double precision
+        from clock, generate_series(0, 9) as level,
+             lateral (select run_at from sereno.jobs
+                      where state = 'ready' and jobs.queue = known.queue and jobs.priority = level
+                      order by ready_seq limit 1) as oldest),
+       coalesce(slots.slots, 0), coalesce(slots.workers, 0),
+       pauses.paused_at, pauses.paused_by, pauses.note
+from known
+left join slots on slots.queue = known.queue
+left join sereno.pauses on pauses.kind = 'queue' and pauses.name = known.queue
+order by known.queue;
+
+-- name: pauses
+-- What an operator has stopped.
+select kind, name, paused_at, paused_by, note from sereno.pauses order by kind, name;
+
+-- name: sessions
+-- Workers that live, then those that ended lately.
+with clock as materialized (select sereno.now() as now),
+busy as materialized (
+    select session_id, count(*) as running from (
+        select session_id from sereno.jobs where state = 'running' limit %(bound)s) as counted
+    group by session_id
+)
+select id, host, pid, case when state = 'alive' and lease_until <= clock.now then 'expired' else state end,
+       queues, cardinality(tasks), coalesce(busy.running, 0), started_at, ended_at,
+       extract(epoch from lease_until - clock.now)::double precision, version, idle
+from clock, sereno.sessions left join busy on busy.session_id = sessions.id
+where state = 'alive' or ended_at > clock.now - interval '1 day'
+order by (state = 'alive') desc, coalesce(ended_at, started_at) desc, id desc
+limit 200;
+
+-- name: dead_letters
+-- How many jobs wait for a person's decision, up to the bound.
+select count(*) from (select from sereno.history_dead limit %(bound)s + 1) as counted;
+
+-- name: next_scheduled
+-- The job that falls due next.
+select id, task, run_at, extract(epoch from run_at - sereno.now())::double precision
+from sereno.jobs where state = 'scheduled' order by run_at limit 1;
+
+-- name: schema_version
+-- The newest migration that was applied.
+select max(number) from sereno.migrations;
+
+-- name: oldest_transaction
+-- Who has had a transaction open for longest in this database.
+select pid, coalesce(application_name, ''), extract(epoch from clock_timestamp() - xact_start)::double precision, state
+from pg_stat_activity
+where xact_start is not null and pid <> pg_backend_pid() and datname = current_database()
+  and backend_type = 'client backend'
+order by xact_start limit 1;
+
+-- name: waiting
+-- What stands between a waiting job and a worker: the workers of its queue, those that know its task, their slots, and
+-- how many are in front of it.
+with clock as materialized (select sereno.now() as now),
+alive as materialized (
+    select id, queues, tasks from sereno.sessions, clock where state = 'alive' and lease_until > clock.now
+),
+serving as (select * from alive where queues ? %(queue)s),
+able as (select * from serving where %(task)s = any(tasks))
+select (select count(*) from alive),
+       (select count(*) from serving),
+       (select count(*) from able),
+       coalesce((select sum((queues ->> %(queue)s)::integer) from able), 0),
+       (select count(*) from sereno.jobs
+        where state = 'running' and jobs.queue = %(queue)s and session_id = any(array(select id from able))),
+       (select count(*) from (select from sereno.jobs
+                              where state = 'ready' and jobs.queue = %(queue)s
+                                and (priority, ready_seq) < (%(priority)s::smallint, %(ready_seq)s::bigint)
+                              limit %(bound)s + 1) as ahead),
+       (select now from clock);
+
+-- name: newest_failures
+-- What went wrong lately, among the newest jobs: dead letters and attempts that will be repeated.
+select * from (
+    (select id, task, queue, attempt, 'dead' as outcome, finished_at, reason, error_type, error_message
+     from sereno.history_dead order by id desc limit 500)
+    union all
+    (select tried.job_id, jobs.task, jobs.queue, tried.number, tried.outcome, tried.finished_at, tried.reason,
+            tried.error_type, tried.error_message
+     from (select * from sereno.attempts order by job_id desc limit 500) as tried
+     join sereno.jobs on jobs.id = tried.job_id
+     where tried.outcome in ('retry', 'crash'))
+) as failed
+order by finished_at desc
+limit %(limit)s;
+
+-- name: finished_total
+-- How many rows the history has ever taken, from the server's own counters: two looks make a rate, at no cost.
+select coalesce(sum(n_tup_ins), 0)::bigint
+from pg_stat_user_tables
+where relid = 'sereno.history_dead'::regclass
+   or relid in (select inhrelid from pg_inherits where inhparent = 'sereno.history_done'::regclass);

@@ -1,0 +1,491 @@
+-- The sum of the migrations, as pg_dump sees it. Written by `make schema`; read it, do not load it.
+
+CREATE SCHEMA sereno;
+
+CREATE FUNCTION sereno.drop_history_partition(name text) RETURNS void
+    LANGUAGE plpgsql
+    AS $_$
+begin
+    if name !~ '^history_done_[0-9]{8}$' then
+        raise exception '% is not a partition of the history', name;
+    end if;
+    execute format('delete from sereno.attempts where job_id in (select id from sereno.%I)', name);
+    execute format('drop table sereno.%I', name);
+end $_$;
+
+CREATE FUNCTION sereno.enqueue(task text, args jsonb DEFAULT '{}'::jsonb, queue text DEFAULT 'default'::text, priority integer DEFAULT 5, run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, tenant text DEFAULT NULL::text, unique_key text DEFAULT NULL::text, expires_at timestamp with time zone DEFAULT NULL::timestamp with time zone, tags text[] DEFAULT NULL::text[], trace text DEFAULT NULL::text) RETURNS bigint
+    LANGUAGE plpgsql
+    AS $$
+declare
+    moment timestamptz := sereno.now();
+    due    timestamptz := coalesce(run_at, moment);
+    made   bigint;
+begin
+    if unique_key is not null then
+        return (sereno.enqueue_keyed(jsonb_build_array(jsonb_build_object(
+            'task', task, 'args', args, 'queue', queue, 'priority', priority, 'run_at', run_at, 'tenant', tenant,
+            'unique_key', unique_key, 'expires_at', expires_at, 'tags', tags, 'trace', trace))) -> 0 ->> 'id')::bigint;
+    end if;
+    insert into sereno.jobs (task, args, queue, priority, run_at, tenant, expires_at, tags, trace, created_at,
+                             state, ready_seq)
+    values (enqueue.task, enqueue.args, enqueue.queue, enqueue.priority, due, enqueue.tenant, enqueue.expires_at,
+            enqueue.tags, enqueue.trace, moment,
+            case when due <= moment then 'ready' else 'scheduled' end,
+            case when due <= moment then nextval('sereno.ready_seq') end)
+    returning id into made;
+    perform sereno.tell(enqueue.queue, extract(epoch from due - moment));
+    return made;
+end $$;
+
+CREATE FUNCTION sereno.enqueue_keyed(jobs jsonb) RETURNS jsonb
+    LANGUAGE plpgsql
+    AS $$
+declare
+    moment   timestamptz := sereno.now();
+    wanted   record;
+    due      timestamptz;
+    new_id   bigint;
+    found_id bigint;
+    answers  jsonb[] := '{}';
+begin
+    for wanted in
+        select * from rows from (jsonb_to_recordset(jobs) as (
+            task text, args jsonb, queue text, priority smallint, run_at timestamptz, delay double precision,
+            tenant text, expires_at timestamptz, tags text[], trace text, unique_key text, on_conflict text,
+            unique_for double precision, unique_forever boolean)) with ordinality
+        order by task, unique_key, tenant, ordinality
+    loop
+        due := coalesce(wanted.run_at, moment + make_interval(secs => coalesce(wanted.delay, 0)));
+        loop
+            new_id := nextval(pg_get_serial_sequence('sereno.jobs', 'id'));
+            found_id := null;
+            if wanted.unique_for is not null or wanted.unique_forever then
+                insert into sereno.unique_keys as held (task, unique_key, tenant, job_id, until)
+                values (wanted.task, wanted.unique_key, wanted.tenant, new_id,
+                        case when wanted.unique_forever then 'infinity'
+                             else moment + make_interval(secs => wanted.unique_for) end)
+                on conflict on constraint unique_keys_key do update
+                    set job_id = excluded.job_id, until = excluded.until
+                    where held.until <= moment
+                returning job_id into found_id;
+                if found_id is null then
+                    select job_id into found_id from sereno.unique_keys held
+                    where held.task = wanted.task and held.unique_key = wanted.unique_key
+                      and held.tenant is not distinct from wanted.tenant;
+                end if;
+            end if;
+            if found_id is null or found_id = new_id then
+                insert into sereno.jobs (id, task, args, queue, priority, run_at, tenant, expires_at, tags, trace,
+                                         created_at, unique_key, state, ready_seq)
+                values (new_id, wanted.task, coalesce(wanted.args, '{}'), coalesce(wanted.queue, 'default'),
+                        coalesce(wanted.priority, 5), due, wanted.tenant, wanted.expires_at, wanted.tags,
+                        wanted.trace, moment, wanted.unique_key,
+                        case when due <= moment then 'ready' else 'scheduled' end,
+                        case when due <= moment then nextval('sereno.ready_seq') end)
+                on conflict (task, unique_key, tenant) where unique_key is not null do nothing
+                returning id into found_id;
+                if found_id = new_id then
+                    perform sereno.tell(coalesce(wanted.queue, 'default'), extract(epoch from due - moment));
+                    answers[wanted.ordinality] := jsonb_build_object('id', new_id, 'created', true);
+                    exit;
+                end if;
+                -- A live job has the key. Lock it, so that what we say of it is still so when we commit.
+                select id into found_id from sereno.jobs live
+                where live.task = wanted.task and live.unique_key = wanted.unique_key
+                  and live.tenant is not distinct from wanted.tenant
+                for update;
+                -- It finished in between: the key is free again, try once more.
+                continue when found_id is null;
+                update sereno.unique_keys held set job_id = found_id
+                where held.task = wanted.task and held.unique_key = wanted.unique_key
+                  and held.tenant is not distinct from wanted.tenant and held.job_id = new_id;
+            end if;
+            if wanted.on_conflict = 'replace' then
+                update sereno.jobs
+                set args = coalesce(wanted.args, '{}'), run_at = due, priority = coalesce(wanted.priority, 5),
+                    state = case when due <= moment then 'ready' else 'scheduled' end,
+                    ready_seq = case when due <= moment then nextval('sereno.ready_seq') end
+                where id = found_id and state in ('scheduled', 'ready');
+            end if;
+            answers[wanted.ordinality] := jsonb_build_object('id', found_id, 'created', false);
+            exit;
+        end loop;
+    end loop;
+    return to_jsonb(answers);
+end $$;
+
+CREATE FUNCTION sereno.make_history_partition(day date) RETURNS boolean
+    LANGUAGE plpgsql
+    AS $$
+declare
+    name text := 'history_done_' || to_char(day, 'YYYYMMDD');
+    from_at timestamptz := day::timestamp at time zone 'UTC';
+    to_at timestamptz := (day + 1)::timestamp at time zone 'UTC';
+begin
+    -- Two workers may get here together.
+    perform pg_advisory_xact_lock(hashtext('sereno.history_done'));
+    if to_regclass(format('sereno.%I', name)) is not null then
+        return false;
+    end if;
+    execute format('create table sereno.%I (like sereno.history_done including all)', name);
+    -- What the default partition took meanwhile moves in first; attaching would be refused otherwise.
+    execute format('with moved as (delete from sereno.history_done_default where finished_at >= %L and finished_at < %L returning *) '
+                   'insert into sereno.%I select * from moved', from_at, to_at, name);
+    execute format('alter table sereno.history_done attach partition sereno.%I for values from (%L) to (%L)',
+                   name, from_at, to_at);
+    return true;
+end $$;
+
+CREATE TABLE sereno.clock (
+    one_row boolean DEFAULT true NOT NULL,
+    ahead interval NOT NULL,
+    CONSTRAINT clock_one_row_check CHECK (one_row)
+);
+
+CREATE FUNCTION sereno.now() RETURNS timestamp with time zone
+    LANGUAGE sql STABLE PARALLEL SAFE
+    BEGIN ATOMIC
+ SELECT (now() + COALESCE(( SELECT clock.ahead
+            FROM sereno.clock), '00:00:00'::interval));
+END;
+
+CREATE FUNCTION sereno.tell(queue text, due_in double precision) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+begin
+    if due_in <= 10 and exists (select from sereno.sessions s where s.idle and s.queues ? tell.queue) then
+        perform pg_notify('sereno.ready', case when due_in <= 0 then tell.queue else '' end);
+    end if;
+end $$;
+
+CREATE TABLE sereno.attempts (
+    job_id bigint NOT NULL,
+    number integer NOT NULL,
+    session_id bigint,
+    started_at timestamp with time zone NOT NULL,
+    finished_at timestamp with time zone NOT NULL,
+    outcome text NOT NULL,
+    reason text,
+    error_type text,
+    error_message text,
+    traceback text,
+    CONSTRAINT attempts_outcome_check CHECK ((outcome = ANY (ARRAY['retry'::text, 'snooze'::text, 'release'::text, 'crash'::text, 'dead'::text, 'cancelled'::text, 'succeeded'::text])))
+);
+
+CREATE TABLE sereno.audit (
+    id bigint NOT NULL,
+    at timestamp with time zone DEFAULT sereno.now() NOT NULL,
+    actor text NOT NULL,
+    action text NOT NULL,
+    subject text NOT NULL,
+    detail jsonb DEFAULT '{}'::jsonb NOT NULL
+);
+
+ALTER TABLE sereno.audit ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME sereno.audit_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
+CREATE TABLE sereno.duties (
+    name text NOT NULL,
+    done_at timestamp with time zone NOT NULL
+);
+
+CREATE TABLE sereno.history (
+    id bigint NOT NULL,
+    session_id bigint,
+    finished_at timestamp with time zone NOT NULL,
+    started_at timestamp with time zone,
+    run_at timestamp with time zone NOT NULL,
+    created_at timestamp with time zone NOT NULL,
+    expires_at timestamp with time zone,
+    attempt integer NOT NULL,
+    failures integer NOT NULL,
+    crashes integer NOT NULL,
+    snoozes integer NOT NULL,
+    releases integer NOT NULL,
+    priority smallint NOT NULL,
+    state text NOT NULL,
+    queue text NOT NULL,
+    task text NOT NULL,
+    tenant text,
+    unique_key text,
+    trace text,
+    tags text[],
+    args jsonb NOT NULL,
+    reason text,
+    error_type text,
+    error_message text,
+    traceback text
+)
+PARTITION BY LIST (state);
+
+CREATE TABLE sereno.history_dead (
+    id bigint CONSTRAINT history_id_not_null NOT NULL,
+    session_id bigint,
+    finished_at timestamp with time zone CONSTRAINT history_finished_at_not_null NOT NULL,
+    started_at timestamp with time zone,
+    run_at timestamp with time zone CONSTRAINT history_run_at_not_null NOT NULL,
+    created_at timestamp with time zone CONSTRAINT history_created_at_not_null NOT NULL,
+    expires_at timestamp with time zone,
+    attempt integer CONSTRAINT history_attempt_not_null NOT NULL,
+    failures integer CONSTRAINT history_failures_not_null NOT NULL,
+    crashes integer CONSTRAINT history_crashes_not_null NOT NULL,
+    snoozes integer CONSTRAINT history_snoozes_not_null NOT NULL,
+    releases integer CONSTRAINT history_releases_not_null NOT NULL,
+    priority smallint CONSTRAINT history_priority_not_null NOT NULL,
+    state text CONSTRAINT history_state_not_null NOT NULL,
+    queue text CONSTRAINT history_queue_not_null NOT NULL,
+    task text CONSTRAINT history_task_not_null NOT NULL,
+    tenant text,
+    unique_key text,
+    trace text,
+    tags text[],
+    args jsonb CONSTRAINT history_args_not_null NOT NULL,
+    reason text,
+    error_type text,
+    error_message text,
+    traceback text
+);
+
+CREATE TABLE sereno.history_done (
+    id bigint CONSTRAINT history_id_not_null NOT NULL,
+    session_id bigint,
+    finished_at timestamp with time zone CONSTRAINT history_finished_at_not_null NOT NULL,
+    started_at timestamp with time zone,
+    run_at timestamp with time zone CONSTRAINT history_run_at_not_null NOT NULL,
+    created_at timestamp with time zone CONSTRAINT history_created_at_not_null NOT NULL,
+    expires_at timestamp with time zone,
+    attempt integer CONSTRAINT history_attempt_not_null NOT NULL,
+    failures integer CONSTRAINT history_failures_not_null NOT NULL,
+    crashes integer CONSTRAINT history_crashes_not_null NOT NULL,
+    snoozes integer CONSTRAINT history_snoozes_not_null NOT NULL,
+    releases integer CONSTRAINT history_releases_not_null NOT NULL,
+    priority smallint CONSTRAINT history_priority_not_null NOT NULL,
+    state text CONSTRAINT history_state_not_null NOT NULL,
+    queue text CONSTRAINT history_queue_not_null NOT NULL,
+    task text CONSTRAINT history_task_not_null NOT NULL,
+    tenant text,
+    unique_key text,
+    trace text,
+    tags text[],
+    args jsonb CONSTRAINT history_args_not_null NOT NULL,
+    reason text,
+    error_type text,
+    error_message text,
+    traceback text
+)
+PARTITION BY RANGE (finished_at);
+
+CREATE TABLE sereno.history_done_default (
+    id bigint CONSTRAINT history_id_not_null NOT NULL,
+    session_id bigint,
+    finished_at timestamp with time zone CONSTRAINT history_finished_at_not_null NOT NULL,
+    started_at timestamp with time zone,
+    run_at timestamp with time zone CONSTRAINT history_run_at_not_null NOT NULL,
+    created_at timestamp with time zone CONSTRAINT history_created_at_not_null NOT NULL,
+    expires_at timestamp with time zone,
+    attempt integer CONSTRAINT history_attempt_not_null NOT NULL,
+    failures integer CONSTRAINT history_failures_not_null NOT NULL,
+    crashes integer CONSTRAINT history_crashes_not_null NOT NULL,
+    snoozes integer CONSTRAINT history_snoozes_not_null NOT NULL,
+    releases integer CONSTRAINT history_releases_not_null NOT NULL,
+    priority smallint CONSTRAINT history_priority_not_null NOT NULL,
+    state text CONSTRAINT history_state_not_null NOT NULL,
+    queue text CONSTRAINT history_queue_not_null NOT NULL,
+    task text CONSTRAINT history_task_not_null NOT NULL,
+    tenant text,
+    unique_key text,
+    trace text,
+    tags text[],
+    args jsonb CONSTRAINT history_args_not_null NOT NULL,
+    reason text,
+    error_type text,
+    error_message text,
+    traceback text
+);
+
+CREATE TABLE sereno.jobs (
+    id bigint NOT NULL,
+    ready_seq bigint,
+    session_id bigint,
+    run_at timestamp with time zone DEFAULT sereno.now() NOT NULL,
+    created_at timestamp with time zone DEFAULT sereno.now() NOT NULL,
+    claimed_at timestamp with time zone,
+    expires_at timestamp with time zone,
+    attempt integer DEFAULT 0 NOT NULL,
+    failures integer DEFAULT 0 NOT NULL,
+    crashes integer DEFAULT 0 NOT NULL,
+    snoozes integer DEFAULT 0 NOT NULL,
+    releases integer DEFAULT 0 NOT NULL,
+    priority smallint DEFAULT 5 NOT NULL,
+    cancel_requested boolean DEFAULT false NOT NULL,
+    state text NOT NULL,
+    queue text DEFAULT 'default'::text NOT NULL,
+    task text NOT NULL,
+    tenant text,
+    unique_key text,
+    trace text,
+    tags text[],
+    args jsonb DEFAULT '{}'::jsonb NOT NULL,
+    CONSTRAINT jobs_args CHECK ((jsonb_typeof(args) = 'object'::text)),
+    CONSTRAINT jobs_dates CHECK (((run_at > '1900-01-01 00:00:00+00'::timestamp with time zone) AND (run_at < '10000-01-01 00:00:00+00'::timestamp with time zone))),
+    CONSTRAINT jobs_priority CHECK (((priority >= 0) AND (priority <= 9))),
+    CONSTRAINT jobs_state CHECK ((((state = 'running'::text) AND (session_id IS NOT NULL) AND (attempt > 0)) OR ((state = 'ready'::text) AND (session_id IS NULL) AND (ready_seq IS NOT NULL)) OR ((state = 'scheduled'::text) AND (session_id IS NULL))))
+)
+WITH (fillfactor='85', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='1000', autovacuum_vacuum_cost_delay='0');
+
+ALTER TABLE sereno.jobs ALTER COLUMN id ADD GENERATED BY DEFAULT AS IDENTITY (
+    SEQUENCE NAME sereno.jobs_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
+CREATE TABLE sereno.migrations (
+    number integer NOT NULL,
+    name text NOT NULL,
+    checksum text NOT NULL,
+    applied_at timestamp with time zone DEFAULT now() NOT NULL
+);
+
+CREATE TABLE sereno.pauses (
+    kind text NOT NULL,
+    name text NOT NULL,
+    paused_at timestamp with time zone DEFAULT sereno.now() NOT NULL,
+    paused_by text NOT NULL,
+    note text,
+    CONSTRAINT pauses_kind_check CHECK ((kind = ANY (ARRAY['queue'::text, 'task'::text, 'tenant'::text])))
+);
+
+CREATE TABLE sereno.progress (
+    job_id bigint NOT NULL,
+    attempt integer NOT NULL,
+    fraction double precision NOT NULL,
+    note text,
+    updated_at timestamp with time zone DEFAULT sereno.now() NOT NULL,
+    CONSTRAINT progress_fraction_check CHECK (((fraction >= (0)::double precision) AND (fraction <= (1)::double precision)))
+);
+
+CREATE SEQUENCE sereno.ready_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1;
+
+CREATE TABLE sereno.sessions (
+    id bigint NOT NULL,
+    state text DEFAULT 'alive'::text NOT NULL,
+    idle boolean DEFAULT false NOT NULL,
+    host text NOT NULL,
+    pid integer NOT NULL,
+    version text NOT NULL,
+    queues jsonb NOT NULL,
+    tasks text[] NOT NULL,
+    floors jsonb DEFAULT '{}'::jsonb NOT NULL,
+    started_at timestamp with time zone DEFAULT sereno.now() NOT NULL,
+    seen_at timestamp with time zone DEFAULT sereno.now() NOT NULL,
+    lease_until timestamp with time zone NOT NULL,
+    ended_at timestamp with time zone,
+    CONSTRAINT sessions_state_check CHECK ((state = ANY (ARRAY['alive'::text, 'closed'::text, 'dead'::text])))
+)
+WITH (fillfactor='50');
+
+ALTER TABLE sereno.sessions ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME sereno.sessions_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
+CREATE TABLE sereno.steps (
+    job_id bigint NOT NULL,
+    name text NOT NULL,
+    attempt integer NOT NULL,
+    result jsonb,
+    done_at timestamp with time zone DEFAULT sereno.now() NOT NULL
+);
+
+CREATE TABLE sereno.unique_keys (
+    task text NOT NULL,
+    unique_key text NOT NULL,
+    tenant text,
+    job_id bigint NOT NULL,
+    until timestamp with time zone NOT NULL
+);
+
+ALTER TABLE ONLY sereno.history ATTACH PARTITION sereno.history_dead FOR VALUES IN ('dead');
+
+ALTER TABLE ONLY sereno.history ATTACH PARTITION sereno.history_done FOR VALUES IN ('succeeded', 'cancelled');
+
+ALTER TABLE ONLY sereno.history_done ATTACH PARTITION sereno.history_done_default DEFAULT;
+
+ALTER TABLE ONLY sereno.attempts
+    ADD CONSTRAINT attempts_pkey PRIMARY KEY (job_id, number);
+
+ALTER TABLE ONLY sereno.audit
+    ADD CONSTRAINT audit_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY sereno.clock
+    ADD CONSTRAINT clock_pkey PRIMARY KEY (one_row);
+
+ALTER TABLE ONLY sereno.duties
+    ADD CONSTRAINT duties_pkey PRIMARY KEY (name);
+
+ALTER TABLE ONLY sereno.jobs
+    ADD CONSTRAINT jobs_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY sereno.migrations
+    ADD CONSTRAINT migrations_pkey PRIMARY KEY (number);
+
+ALTER TABLE ONLY sereno.pauses
+    ADD CONSTRAINT pauses_pkey PRIMARY KEY (kind, name);
+
+ALTER TABLE ONLY sereno.progress
+    ADD CONSTRAINT progress_pkey PRIMARY KEY (job_id);
+
+ALTER TABLE ONLY sereno.sessions
+    ADD CONSTRAINT sessions_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY sereno.steps
+    ADD CONSTRAINT steps_pkey PRIMARY KEY (job_id, name);
+
+ALTER TABLE ONLY sereno.unique_keys
+    ADD CONSTRAINT unique_keys_key UNIQUE NULLS NOT DISTINCT (task, unique_key, tenant);
+
+CREATE INDEX history_id ON ONLY sereno.history USING btree (id);
+
+CREATE INDEX history_dead_id_idx ON sereno.history_dead USING btree (id);
+
+CREATE INDEX history_done_id_idx ON ONLY sereno.history_done USING btree (id);
+
+CREATE INDEX history_done_default_id_idx ON sereno.history_done_default USING btree (id);
+
+CREATE INDEX jobs_ready ON sereno.jobs USING btree (queue, priority, ready_seq) WHERE (state = 'ready'::text);
+
+CREATE INDEX jobs_running ON sereno.jobs USING btree (session_id) WHERE (state = 'running'::text);
+
+CREATE INDEX jobs_scheduled ON sereno.jobs USING btree (run_at) WHERE (state = 'scheduled'::text);
+
+CREATE UNIQUE INDEX jobs_unique ON sereno.jobs USING btree (task, unique_key, tenant) NULLS NOT DISTINCT WHERE (unique_key IS NOT NULL);
+
+CREATE INDEX sessions_alive ON sereno.sessions USING btree (id) WHERE (state = 'alive'::text);
+
+CREATE INDEX sessions_idle ON sereno.sessions USING btree (id) WHERE idle;
+
+CREATE INDEX unique_keys_until ON sereno.unique_keys USING btree (until) WHERE (until < 'infinity'::timestamp with time zone);
+
+ALTER INDEX sereno.history_id ATTACH PARTITION sereno.history_dead_id_idx;
+
+ALTER INDEX sereno.history_done_id_idx ATTACH PARTITION sereno.history_done_default_id_idx;
+
+ALTER INDEX sereno.history_id ATTACH PARTITION sereno.history_done_id_idx;

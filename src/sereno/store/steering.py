@@ -1,0 +1,66 @@
+"""What a person may change, and the record of it."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from sereno.domain.arguments import encoder
+from sereno.store.filters import JobFilter
+from sereno.store.statement import Operation, Statement, queries
+
+_sql = queries("steering")
+
+PauseKind = Literal["queue", "task", "tenant"]
+
+# A bulk change takes this many jobs in one transaction.
+BATCH = 1000
+# A dry run looks at no more than this many.
+TALLY_BOUND = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """A job that a filter found, with what makes it unique."""
+
+    id: int
+    state: str
+    task: str
+    tenant: str | None
+    unique_key: str | None
+
+
+def audit(actor: str, action: str, subject: str, detail: Mapping[str, Any]) -> Operation[None]:
+    """One line about who did what; part of the transaction that does it."""
+    yield Statement(
+        _sql["audit"],
+        {"actor": actor, "action": action, "subject": subject, "detail": encoder.encode(detail).decode()},
+    )
+
+
+def pause(kind: PauseKind, name: str, actor: str, note: str | None) -> Operation[bool]:
+    """False when it was paused already."""
+    rows = yield Statement(_sql["pause"], {"kind": kind, "name": name, "actor": actor, "note": note})
+    return bool(rows)
+
+
+def resume(kind: PauseKind, name: str) -> Operation[bool]:
+    """False when it was not paused."""
+    rows = yield Statement(_sql["resume"], {"kind": kind, "name": name})
+    return bool(rows)
+
+
+def matching(wanted: JobFilter, after: int = 0, limit: int = BATCH) -> Operation[list[Match]]:
+    """The next jobs that the filter finds, by id."""
+    rows = yield Statement(_sql["matching"], wanted.params() | {"after": after, "limit": limit})
+    return [Match(*row) for row in rows]
+
+
+def tally(wanted: JobFilter) -> Operation[list[tuple[str, str, str | None, int]]]:
+    """How many the filter finds by (task, queue, tenant)."""
+    rows = yield Statement(_sql["tally"], wanted.params() | {"bound": TALLY_BOUND})
+    return [(row[0], row[1], row[2], int(row[3])) for row in rows]
+
+
+def postpone(ids: Collection[int], seconds: float) -> Operation[None]:
+    """Jobs requeued in this transaction start that much later."""
+    yield Statement(_sql["postpone"], {"ids": sorted(ids), "seconds": seconds})

@@ -1,0 +1,230 @@
+"""What a worker promises about claiming, waking, stopping and losing."""
+
+import asyncio
+
+import psycopg
+
+from sereno import Context, Sereno
+from sereno.domain.attempt import SUCCEEDED
+from sereno.store import sessions
+from sereno.store.attempts import Settled, settle
+from sereno.store.statement import run
+from tests.facts import advance, auntil, one, state
+
+
+async def test_priorities_go_first_and_the_last_is_not_starved(app: Sereno, connection: psycopg.Connection) -> None:
+    order: list[int] = []
+
+    @app.task
+    async def work(priority: int) -> None:
+        order.append(priority)
+        await asyncio.sleep(0.001)
+
+    urgent, patient = work.using(priority=0), work.using(priority=9)
+    await app.aenqueue_many([patient.job(9)] + [urgent.job(0) for _ in range(2000)])
+    async with app.working({"default": 1}):
+        await auntil(lambda: 9 in order)
+        # A share of the claims starts from the other end, so it did not wait for all the others.
+        assert one(connection, "select count(*) from sereno.jobs where state = 'ready'") > 0
+    assert order[:3] == [0, 0, 0]
+
+
+async def test_a_job_of_a_slow_transaction_is_found_below_the_floor(app: Sereno, connection: psycopg.Connection) -> None:
+    ran: list[str] = []
+
+    @app.task
+    async def work(name: str) -> None:
+        ran.append(name)
+
+    async with app.working(), app.database.aconnection() as slow:
+        async with slow.transaction():
+            late = await work.using(slow).aenqueue("late")
+            # Ten later ones overtake it, and the floor rises above it.
+            for n in range(10):
+                await work.aenqueue(str(n))
+            await auntil(lambda: len(ran) == 10)
+        await auntil(lambda: state(connection, late.id) == "succeeded")
+    assert ran[-1] == "late"
+
+
+async def test_an_idle_worker_is_told_and_a_busy_one_is_not(app: Sereno, connection: psycopg.Connection) -> None:
+    @app.task
+    async def work() -> None: ...
+
+    async with app.working():
+        await auntil(lambda: one(connection, "select idle from sereno.sessions"))
+        job = await work.aenqueue()
+        await auntil(lambda: state(connection, job.id) == "succeeded")
+    assert one(connection, "select idle from sereno.sessions") is False
+
+
+async def test_everything_works_without_notify(database_url: str, connection: psycopg.Connection) -> None:
+    app = Sereno(database_url, notify=False, poll=0.2)
+
+    @app.task
+    async def work() -> None: ...
+
+    async with app.working():
+        for _ in range(3):
+            job = await work.aenqueue()
+            await auntil(lambda: state(connection, job.id) == "succeeded")  # noqa: B023
+        later = await work.using(delay="1h").aenqueue()
+        advance(connection, 3600)
+        await auntil(lambda: state(connection, later.id) == "succeeded")
+
+
+async def test_plain_sql_enqueues_are_found(app: Sereno, connection: psycopg.Connection) -> None:
+    @app.task
+    async def work() -> None: ...
+
+    async with app.working():
+        await auntil(lambda: one(connection, "select idle from sereno.sessions"))
+        connection.execute(
+            "insert into sereno.jobs (task, state, ready_seq) values ('work', 'ready', nextval('sereno.ready_seq'))"
+        )
+        await auntil(lambda: one(connection, "select count(*) from sereno.history") == 1)
+
+
+async def test_paused_queues_tasks_and_tenants_wait_and_come_back(app: Sereno, connection: psycopg.Connection) -> None:
+    @app.task(queue="slow")
+    async def in_queue() -> None: ...
+
+    @app.task
+    async def of_task() -> None: ...
+
+    @app.task
+    async def other() -> None: ...
+
+    connection.execute(
+        "insert into sereno.pauses (kind, name, paused_by) values ('queue', 'slow', 'me'), ('task', 'of_task', 'me'), "
+        "('tenant', 'r42', 'me')"
+    )
+    held = [await in_queue.aenqueue(), await of_task.aenqueue(), await other.using(tenant="r42").aenqueue()]
+    async with app.working():
+        free = await other.using(tenant="r7").aenqueue()
+        await auntil(lambda: state(connection, free.id) == "succeeded")
+        assert [state(connection, job.id) for job in held] == ["ready"] * 3
+        connection.execute("delete from sereno.pauses")
+        await auntil(lambda: all(state(connection, job.id) == "succeeded" for job in held))
+
+
+async def test_stopping_gives_unstarted_jobs_back_at_once_and_charges_nothing(
+    app: Sereno, connection: psycopg.Connection
+) -> None:
+    started = asyncio.Event()
+
+    @app.task(batch=100)
+    async def batch(items: list[int]) -> None:
+        started.set()
+        await asyncio.Event().wait()
+
+    app.override(grace=0.1)
+    await app.aenqueue_many([batch.job(n) for n in range(150)])
+    async with app.working({"default": 1}):
+        await started.wait()
+        await auntil(lambda: one(connection, "select count(*) from sereno.jobs where state = 'running'") > 100)
+    rows = connection.execute("select distinct state, failures, crashes, releases from sereno.jobs").fetchall()
+    assert rows == [("ready", 0, 0, 1)] or set(rows) <= {("ready", 0, 0, 1), ("ready", 0, 0, 0)}
+    assert one(connection, "select state from sereno.sessions") == "closed"
+
+
+async def test_short_jobs_finish_during_the_grace(app: Sereno, connection: psycopg.Connection) -> None:
+    go_on = asyncio.Event()
+
+    @app.task
+    async def work() -> None:
+        await go_on.wait()
+
+    jobs = await app.aenqueue_many([work.job() for _ in range(20)])
+    async with app.working() as worker:
+        await auntil(lambda: len(worker.executor.running) == 20)
+        worker.stop()
+        await asyncio.sleep(0)
+        go_on.set()
+    assert {state(connection, job.id) for job in jobs} == {"succeeded"}
+
+
+async def test_a_second_stop_hurries(app: Sereno, connection: psycopg.Connection) -> None:
+    @app.task
+    async def work() -> None:
+        await asyncio.Event().wait()
+
+    job = await work.aenqueue()
+    app.override(grace=3600)
+    async with app.working() as worker:
+        await auntil(lambda: state(connection, job.id) == "running")
+        worker.stop()
+        worker.stop()
+    assert connection.execute("select state, releases, failures from sereno.jobs").fetchone() == ("ready", 1, 0)
+
+
+async def test_a_session_declared_dead_changes_nothing_and_a_fresh_one_follows(
+    database_url: str, connection: psycopg.Connection
+) -> None:
+    app = Sereno(database_url, heartbeat=0.2, lease=2)
+    go_on = asyncio.Event()
+    attempts: list[int] = []
+
+    @app.task
+    async def work(ctx: Context) -> None:
+        attempts.append(ctx.attempt)
+        await go_on.wait()
+
+    job = await work.aenqueue()
+    async with app.working() as worker:
+        await auntil(lambda: attempts == [1])
+        old = worker.session
+        connection.execute("update sereno.sessions set state = 'dead', ended_at = sereno.now() where id = %s", [old])
+        await auntil(lambda: worker.session != old)
+        await auntil(lambda: 2 in attempts)
+        # The old session tries to settle: fenced.
+        stale = Settled(job.id, 1, 0.0, SUCCEEDED)
+        assert run(connection, settle("succeed", old, [stale])) == set()
+        go_on.set()
+        await auntil(lambda: state(connection, job.id) == "succeeded")
+    assert one(connection, "select attempt from sereno.history") == 2
+
+
+async def test_a_claim_whose_reply_was_lost_heals(app: Sereno, connection: psycopg.Connection) -> None:
+    @app.task
+    async def work() -> None: ...
+
+    async with app.working() as worker:
+        await auntil(lambda: one(connection, "select idle from sereno.sessions"))
+        # As if a claim had committed and its reply had not arrived.
+        connection.execute(
+            "insert into sereno.jobs (task, state, session_id, attempt, claimed_at) "
+            "values ('work', 'running', %s, 1, sereno.now() - interval '10 seconds')",
+            [worker.session],
+        )
+        worker.claimer.reply_lost_at = 0.0
+        await auntil(lambda: one(connection, "select count(*) from sereno.history where releases = 1") == 1)
+
+
+async def test_jobs_of_a_dead_session_come_back_as_suspects(app: Sereno, connection: psycopg.Connection) -> None:
+    @app.task
+    async def work() -> None: ...
+
+    job = await work.aenqueue()
+    gone, _ = run(connection, sessions.register(host="gone", pid=1, version="0", queues={}, tasks=[], lease=1))
+    connection.execute("update sereno.jobs set state = 'running', session_id = %s, attempt = 1, claimed_at = now()", [gone])
+    connection.execute("update sereno.sessions set lease_until = sereno.now() - interval '1 second'")
+    async with app.working():
+        await auntil(lambda: state(connection, job.id) == "succeeded")
+    assert connection.execute("select crashes, attempt from sereno.history").fetchone() == (1, 2)
+    assert one(connection, "select outcome from sereno.attempts") == "crash"
+
+
+async def test_several_workers_run_every_job_once(database_url: str, connection: psycopg.Connection) -> None:
+    apps = [Sereno(database_url) for _ in range(3)]
+    ran: list[int] = []
+    for app in apps:
+
+        @app.task
+        async def work(n: int) -> None:
+            ran.append(n)
+
+    await apps[0].aenqueue_many([work.job(n) for n in range(3000)])
+    async with apps[0].working(), apps[1].working(), apps[2].working():
+        await auntil(lambda: one(connection, "select count(*) from sereno.history") == 3000)
+    assert sorted(ran) == list(range(3000))
