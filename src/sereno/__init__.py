@@ -1,22 +1,27 @@
 """Schedules, jobs and notifications that arrive, on the PostgreSQL you already run."""
 
-from sereno.app import Sereno
-from sereno.client.task import Task
-from sereno.domain.attempt import Cancel, Dead, Outcome, Retry, Snooze
-from sereno.domain.job import Job, NewJob
-from sereno.domain.retry import Backoff
-from sereno.engine.context import Context
-from sereno.errors import (
-    ConfigurationError,
-    DatabaseUnavailable,
-    DuplicateJob,
-    InvalidArguments,
-    LeaseLost,
-    SchemaError,
-    SerenoError,
-    UnknownTask,
-)
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from sereno.version import __version__
+
+if TYPE_CHECKING:
+    from sereno.app import Sereno
+    from sereno.client.task import Task
+    from sereno.domain.attempt import Cancel, Dead, Outcome, Retry, Snooze
+    from sereno.domain.job import Job, NewJob
+    from sereno.domain.retry import Backoff
+    from sereno.engine.context import Context
+    from sereno.errors import (
+        ConfigurationError,
+        DatabaseUnavailable,
+        DuplicateJob,
+        InvalidArguments,
+        LeaseLost,
+        SchemaError,
+        SerenoError,
+        UnknownTask,
+    )
 
 __all__ = [
     "Backoff",
@@ -40,3 +45,30 @@ __all__ = [
     "UnknownTask",
     "__version__",
 ]
+
+# Where the public names live. They are imported when first used, so that the command line opens quickly.
+_HOMES = {
+    "app": ("Sereno",),
+    "client.task": ("Task",),
+    "domain.attempt": ("Cancel", "Dead", "Outcome", "Retry", "Snooze"),
+    "domain.job": ("Job", "NewJob"),
+    "domain.retry": ("Backoff",),
+    "engine.context": ("Context",),
+    "errors": (
+        "ConfigurationError",
+        "DatabaseUnavailable",
+        "DuplicateJob",
+        "InvalidArguments",
+        "LeaseLost",
+        "SchemaError",
+        "SerenoError",
+        "UnknownTask",
+    ),
+}
+_HOME = {name: module for module, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'sereno' has no attribute {name!r}")
+    return getattr(import_module(f"sereno.{_HOME[name]}"), name)

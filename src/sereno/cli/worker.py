@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from sereno.app import Sereno
-from sereno.cli.options import load_app
+from sereno.cli.desk import load_app
 from sereno.engine.child import run_child
 from sereno.engine.supervisor import CHILD_VARIABLE, Supervisor
 from sereno.errors import ConfigurationError
@@ -52,16 +52,21 @@ def run_worker(app_path: str | None, queues: tuple[str, ...], embedded: bool, **
 
     Example: sereno worker shop.jobs:app --queue ifood=10 --queue default=20 --processes 2
     """
-    app = load_app(app_path, queues=_slots(queues), **given)
+    if app_path is None:
+        raise ConfigurationError("a worker needs your application: sereno worker MODULE:APP, or set SERENO_APP")
+    app = load_app(app_path)
+    app.override(queues=_slots(queues), **given)
     _refuse_embedded(app, embedded)
     configure(app.settings.log_level, app.settings.log_format)
     descriptors = os.environ.pop(CHILD_VARIABLE, None)
     if descriptors is not None:
         wire, page = map(int, descriptors.split(","))
-        sys.exit(run_child(wire, page, app.worker))
+        run_child(wire, page, app.worker)
+        return
     app.check_schema()
     app.worker()
-    asyncio.run(Supervisor(app.database.url, app.settings, ["-m", "sereno", *sys.argv[1:]]).run())
+    command = ["-m", "sereno", *sys.argv[1:]]
+    asyncio.run(Supervisor(app.database.url, app.settings, command).run())
     app.close()
 
 

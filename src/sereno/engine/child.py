@@ -6,10 +6,13 @@ When the supervisor is gone the child keeps its own lease with a heartbeat threa
 import asyncio
 import faulthandler
 import gc
+import logging
+import os
 import signal
 import socket
+import sys
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, NoReturn
 
 from sereno.engine.channel import Figures, Hello, Leased, Lost, Wire
 from sereno.engine.heartbeat import Heartbeat, boot_clock, lease_end
@@ -52,21 +55,29 @@ class SupervisedLease:
             self._own.stop()
 
 
-def run_child(wire: int, page: int, make_worker: Callable[..., Worker]) -> int:
-    """The main function of a child process; answers its exit code."""
+def run_child(wire: int, page: int, make_worker: Callable[..., Worker]) -> None:
+    """The main function of a child process; it ends the process."""
     faulthandler.register(signal.SIGUSR1, all_threads=True)
-    return _run(_child(socket.socket(fileno=wire), PulsePage(page), make_worker))
+    _run(_child(socket.socket(fileno=wire), PulsePage(page), make_worker))
 
 
-def _run(main: Coroutine[Any, Any, int]) -> int:
+def _leave(code: int) -> NoReturn:
+    """All is settled or given back. Handlers that would not be cancelled, and threads, must not keep us here."""
+    logging.shutdown()
+    sys.stdout.flush()
+    os._exit(code)
+
+
+def _run(main: Coroutine[Any, Any, None]) -> None:
     try:
         import uvloop  # noqa: PLC0415 - an extra; the standard loop does as well, more slowly
     except ImportError:
-        return asyncio.run(main)
-    return uvloop.run(main)
+        asyncio.run(main)
+    else:
+        uvloop.run(main)
 
 
-async def _child(end: socket.socket, page: PulsePage, make_worker: Callable[..., Worker]) -> int:
+async def _child(end: socket.socket, page: PulsePage, make_worker: Callable[..., Worker]) -> None:
     worker = make_worker(lease_keeper=SupervisedLease)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -77,18 +88,20 @@ async def _child(end: socket.socket, page: PulsePage, make_worker: Callable[...,
     gc.freeze()
     talk = asyncio.create_task(_talk(wire, worker))
     hear = asyncio.create_task(_hear(wire, worker))
-    pulse = PulseThread(page, lambda: worker.turned_at, lambda: worker.earliest_deadline())
+    pulse = PulseThread(page, worker.earliest_deadline)
     pulse.start()
+    turn = asyncio.create_task(pulse.turn())
     try:
         await worker.run(renew=False)
     finally:
         pulse.stop()
+        turn.cancel()
         talk.cancel()
         hear.cancel()
         wire.close()
     if worker.lost:
-        return EXIT_LOST
-    return EXIT_STUCK if worker.executor.stuck else 0
+        _leave(EXIT_LOST)
+    _leave(EXIT_STUCK if worker.executor.stuck else 0)
 
 
 async def _talk(wire: Wire, worker: Worker) -> None:

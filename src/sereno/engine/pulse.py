@@ -5,6 +5,7 @@ handler that blocks the loop does not block the thread; one that holds the inter
 page simply grows old. Times are of the monotonic clock, which all processes of a machine share.
 """
 
+import asyncio
 import math
 import mmap
 import os
@@ -45,15 +46,22 @@ class PulsePage:
 class PulseThread:
     """The child's side."""
 
-    def __init__(self, page: PulsePage, turned: Callable[[], float], deadline: Callable[[], float | None]) -> None:
+    def __init__(self, page: PulsePage, deadline: Callable[[], float | None]) -> None:
         self._page = page
-        self._turned = turned
         self._deadline = deadline
+        self._turned = time.monotonic()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="sereno pulse", daemon=True)
 
     def start(self) -> None:
+        self._write()
         self._thread.start()
+
+    async def turn(self) -> None:
+        """Run in the loop: while this goes on, the loop turns."""
+        while True:
+            self._turned = time.monotonic()
+            await asyncio.sleep(WRITE_EVERY)
 
     def stop(self) -> None:
         self._stop.set()
@@ -61,5 +69,8 @@ class PulseThread:
 
     def _run(self) -> None:
         while not self._stop.wait(WRITE_EVERY):
-            due_in = self._deadline()
-            self._page.write(self._turned(), None if due_in is None else time.monotonic() + due_in)
+            self._write()
+
+    def _write(self) -> None:
+        due_in = self._deadline()
+        self._page.write(self._turned, None if due_in is None else time.monotonic() + due_in)

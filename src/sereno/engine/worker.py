@@ -70,7 +70,6 @@ class Worker:
             for name, slots in queues.items()
         }
         self.registered = asyncio.Event()
-        self.turned_at = 0.0
         self._stopping = asyncio.Event()
         self._hurry = asyncio.Event()
 
@@ -177,15 +176,11 @@ class Worker:
         self._listener.start()
         self.claimer.start()
         while not self._stopping.is_set() and not self.executor.stuck:
-            self._turn()
+            self.executor.watch()
             if self._lease_is_lost():
                 self._lose()
                 return
             await _wait(self._stopping, WATCH_EVERY)
-
-    def _turn(self) -> None:
-        self.turned_at = monotonic()
-        self.executor.watch()
 
     def earliest_deadline(self) -> float | None:
         """Seconds until the first deadline of what runs; None when nothing does, or nothing has one."""
@@ -199,7 +194,7 @@ class Worker:
         self._give_back_buffers()
         end = monotonic() + self.settings.grace
         while self.executor.running and monotonic() < end and not self._hurry.is_set() and not self._only_stuck():
-            self._turn()
+            self.executor.watch()
             if self._lease_is_lost():
                 self._lose()
                 return

@@ -1,0 +1,106 @@
+"""Real worker processes, really signalled, and ended by the ids that we know."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from tests.facts import until
+
+ROOT = Path(__file__).parents[2]
+
+
+class WorkerProcess:
+    """`sereno worker` as an operator would start it."""
+
+    def __init__(self, url: str, log: Path, *arguments: str, **environment: str) -> None:
+        self.log = log
+        self.output = log.with_suffix(f".{len(list(log.parent.glob('*.output')))}.output")
+        with self.output.open("wb") as output:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "sereno", "worker", "tests.acceptance.jobs:app", *arguments],
+                cwd=ROOT,
+                env={
+                    **os.environ,
+                    "SERENO_DATABASE_URL": url,
+                    "SERENO_LOG_FORMAT": "json",
+                    "SERENO_HEARTBEAT": "0.5",
+                    "SERENO_LEASE": "3",
+                    "TEST_LOG": str(log),
+                    "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]),
+                    **environment,
+                },
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+
+    def said(self) -> str:
+        return self.output.read_text()
+
+    def children(self) -> list[int]:
+        """Worker children that registered a session."""
+        path = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
+        return [int(pid) for pid in path.read_text().split()] if path.exists() else []
+
+    def signal(self, number: int) -> None:
+        self.process.send_signal(number)
+
+    def end(self) -> int:
+        """TERM, and its exit code."""
+        if self.process.poll() is None:
+            self.process.terminate()
+        return self.process.wait(timeout=60)
+
+    def kill(self) -> None:
+        """Everything of it, at once."""
+        for pid in [*self.children(), self.process.pid]:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+        self.process.wait(timeout=60)
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    """What the handlers wrote, independent of the database."""
+    path = tmp_path / "handlers"
+    path.touch()
+    return path
+
+
+@pytest.fixture
+def worker(database_url: str, log: Path) -> Iterator[Callable[..., WorkerProcess]]:
+    """Start workers; whatever is left of them is killed afterwards."""
+    started: list[WorkerProcess] = []
+
+    def start(*arguments: str, url: str = database_url, wait: bool = True, **environment: str) -> WorkerProcess:
+        process = WorkerProcess(url, log, *arguments, **environment)
+        started.append(process)
+        if wait:
+            until(lambda: '"worker.started"' in process.said() or process.process.poll() is not None)
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        # Shown by pytest when the test failed.
+        print(process.said())
+    print(log.read_text())
+
+
+def lines(log: Path, word: str) -> list[list[str]]:
+    """What handlers noted under this word."""
+    return [line.split()[1:] for line in log.read_text().splitlines() if line.split()[0] == word]
+
+
+def alive_sessions(connection: psycopg.Connection) -> int:
+    row = connection.execute("select count(*) from sereno.sessions where state = 'alive'").fetchone()
+    assert row is not None
+    return int(row[0])

@@ -1,0 +1,81 @@
+"""The application that real worker processes run in these tests. Handlers write to a log of their own."""
+
+import asyncio
+import ctypes
+import os
+import signal
+import time
+
+from sereno import Backoff, Context, Sereno
+
+app = Sereno()
+QUICK = Backoff(3, delays=["200ms"], jitter=0)
+
+
+def note(*words: object) -> None:
+    """One line, appended in one write, so that lines of many processes do not mix."""
+    line = " ".join(map(str, words)) + "\n"
+    descriptor = os.open(os.environ["TEST_LOG"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+    os.write(descriptor, line.encode())
+    os.close(descriptor)
+
+
+@app.task(retry=QUICK)
+async def quick(ctx: Context, n: int) -> None:
+    note("quick", n, ctx.attempt)
+
+
+@app.task(retry=QUICK)
+async def slow(ctx: Context, n: int) -> None:
+    note("start", n, ctx.attempt, os.getpid())
+    while not os.path.exists(os.environ["TEST_LOG"] + ".go"):
+        await asyncio.sleep(0.01)
+    note("end", n, ctx.attempt, os.getpid())
+
+
+@app.task(retry=QUICK, timeout="1s")
+async def blocks_the_loop(ctx: Context) -> None:
+    note("blocking", ctx.attempt, os.getpid())
+    if ctx.attempt == 1:
+        time.sleep(600)
+
+
+@app.task(retry=QUICK, timeout="1s")
+async def holds_the_interpreter(ctx: Context) -> None:
+    note("holding", ctx.attempt, os.getpid())
+    if ctx.attempt == 1:
+        # PyDLL keeps the interpreter lock during the call.
+        ctypes.PyDLL(None).sleep(600)
+
+
+@app.task(timeout="500ms", retry=QUICK)
+def ignores_its_deadline(ctx: Context) -> None:
+    note("thread", ctx.attempt, os.getpid())
+    while ctx.attempt == 1:
+        try:
+            time.sleep(0.01)
+        except TimeoutError:
+            note("ignored")
+
+
+@app.task(retry=QUICK)
+async def ignores_cancel(ctx: Context) -> None:
+    note("stubborn", ctx.attempt)
+    while True:
+        try:
+            await asyncio.sleep(3600)
+        except asyncio.CancelledError:
+            note("cancelled")
+
+
+@app.task(retry=Backoff(5, delays=["200ms"], jitter=0))
+async def poison(ctx: Context) -> None:
+    note("poison", ctx.attempt, os.getpid())
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@app.task(retry=QUICK, queue="work")
+async def counted(ctx: Context, n: int) -> None:
+    """Its effect is in the transaction that settles it: exactly once, whatever happens."""
+    async with ctx.transaction() as connection:
+        await connection.execute("insert into effects (n) values (%s)", [n])

@@ -1,0 +1,202 @@
+"""A worker in production: signals, crashes, blocked loops, replaced children."""
+
+import json
+import os
+import signal
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+
+import psycopg
+
+from tests.acceptance.conftest import WorkerProcess, alive_sessions, lines
+from tests.facts import one, state, until
+
+Start = Callable[..., WorkerProcess]
+
+
+def enqueue(connection: psycopg.Connection, task: str, **args: object) -> int:
+    found: int = one(connection, "select sereno.enqueue(%s, %s)", task, json.dumps(args))
+    return found
+
+
+def test_term_finishes_what_runs_and_exits_with_zero(worker: Start, connection: psycopg.Connection, log: Path) -> None:
+    process = worker("--processes", "2")
+    job = enqueue(connection, "slow", n=1)
+    until(lambda: lines(log, "start"))
+    process.signal(signal.SIGTERM)
+    until(lambda: "worker.stopping" in process.said())
+    Path(f"{log}.go").touch()
+    assert process.process.wait(timeout=60) == 0
+    assert state(connection, job) == "succeeded"
+    assert alive_sessions(connection) == 0
+
+
+def test_a_second_signal_goes_straight_to_release(worker: Start, connection: psycopg.Connection, log: Path) -> None:
+    process = worker(SERENO_GRACE="3600")
+    job = enqueue(connection, "slow", n=1)
+    until(lambda: lines(log, "start"))
+    process.signal(signal.SIGTERM)
+    until(lambda: "worker.stopping" in process.said())
+    process.signal(signal.SIGTERM)
+    assert process.process.wait(timeout=60) == 0
+    row = connection.execute("select state, failures, releases from sereno.jobs where id = %s", [job]).fetchone()
+    assert row == ("ready", 0, 1)
+
+
+def test_a_handler_that_ignores_its_cancellation_does_not_keep_the_worker(
+    worker: Start, connection: psycopg.Connection, log: Path
+) -> None:
+    process = worker(SERENO_GRACE="0.1")
+    job = enqueue(connection, "ignores_cancel")
+    until(lambda: lines(log, "stubborn"))
+    assert process.end() == 0
+    assert state(connection, job) == "ready"
+
+
+def test_a_killed_childs_jobs_are_back_at_once_and_it_is_replaced(
+    worker: Start, connection: psycopg.Connection, log: Path
+) -> None:
+    # A lease of minutes: what comes back does so because the supervisor saw the death, not because a lease ran out.
+    process = worker(SERENO_LEASE="600", SERENO_HEARTBEAT="10")
+    job = enqueue(connection, "slow", n=1)
+    first = until(lambda: lines(log, "start"))[0]
+    os.kill(int(first[2]), signal.SIGKILL)
+    second = until(lambda: lines(log, "start")[1:])[0]
+    assert second[1] == "2"
+    assert second[2] != first[2]
+    Path(f"{log}.go").touch()
+    until(lambda: state(connection, job) == "succeeded")
+    assert connection.execute("select attempt, crashes, failures from sereno.history").fetchone() == (2, 1, 0)
+    assert process.end() == 0
+
+
+def test_a_dead_hosts_jobs_are_back_after_the_lease(worker: Start, connection: psycopg.Connection, log: Path) -> None:
+    first = worker()
+    job = enqueue(connection, "slow", n=1)
+    until(lambda: lines(log, "start"))
+    first.kill()
+    worker()
+    Path(f"{log}.go").touch()
+    until(lambda: state(connection, job) == "succeeded")
+    assert [line[1] for line in lines(log, "start")] == ["1", "2"]
+
+
+def test_a_stopped_and_continued_worker_changes_nothing(worker: Start, connection: psycopg.Connection, log: Path) -> None:
+    """SIGSTOP past the lease, another worker takes over, SIGCONT: the first one is fenced."""
+    first = worker()
+    job = enqueue(connection, "slow", n=1)
+    until(lambda: lines(log, "start"))
+    frozen = [*first.children(), first.process.pid]
+    for pid in frozen:
+        os.kill(pid, signal.SIGSTOP)
+    worker()
+    until(lambda: len(lines(log, "start")) == 2)
+    for pid in frozen:
+        os.kill(pid, signal.SIGCONT)
+    Path(f"{log}.go").touch()
+    until(lambda: state(connection, job) == "succeeded")
+    until(lambda: "session.lost" in first.said() or "job.fenced" in first.said())
+    assert one(connection, "select attempt from sereno.history where id = %s", job) == 2
+
+
+def test_a_blocked_loop_meets_its_deadline_keeps_its_lease_and_is_replaced(
+    worker: Start, connection: psycopg.Connection, log: Path
+) -> None:
+    process = worker()
+    jobs = [enqueue(connection, "blocks_the_loop")]
+    until(lambda: all(state(connection, job) == "succeeded" for job in jobs))
+    assert "child.blocked" in process.said()
+    # Its stack was logged, with the line that blocks.
+    assert "in blocks_the_loop" in process.said()
+    assert one(connection, "select count(*) from sereno.sessions where state = 'dead'") == 1
+    attempts = lines(log, "blocking")
+    assert [attempt for attempt, _ in attempts] == ["1", "2"]
+
+
+def test_a_call_that_holds_the_interpreter_is_ended_by_the_stall_limit(
+    worker: Start, connection: psycopg.Connection, log: Path
+) -> None:
+    process = worker(SERENO_STALL_LIMIT="2")
+    job = enqueue(connection, "holds_the_interpreter")
+    until(lambda: state(connection, job) == "succeeded")
+    assert "child.blocked" in process.said()
+
+
+def test_a_stuck_thread_costs_its_process_and_nothing_else(worker: Start, connection: psycopg.Connection, log: Path) -> None:
+    process = worker()
+    job = enqueue(connection, "ignores_its_deadline")
+    until(lambda: state(connection, job) == "succeeded")
+    assert "job.stuck" in process.said()
+    assert "in ignores_its_deadline" in process.said()
+
+
+def test_a_poison_job_is_dead_after_three_crashes_and_the_others_finish(
+    worker: Start, connection: psycopg.Connection, log: Path
+) -> None:
+    worker("--processes", "2")
+    poison = enqueue(connection, "poison")
+    others = [enqueue(connection, "quick", n=n) for n in range(50)]
+    until(lambda: state(connection, poison) == "dead")
+    until(lambda: all(state(connection, job) == "succeeded" for job in others))
+    assert one(connection, "select crashes from sereno.history_dead") == 3
+    assert "crash loop" in one(connection, "select reason from sereno.history_dead")
+    assert one(connection, "select max(crashes) from sereno.history_done") <= 1
+
+
+def test_children_outlive_a_killed_supervisor_only_to_finish(
+    worker: Start, connection: psycopg.Connection, log: Path
+) -> None:
+    process = worker()
+    job = enqueue(connection, "slow", n=1)
+    child = int(until(lambda: lines(log, "start"))[0][2])
+    process.process.kill()
+    Path(f"{log}.go").touch()
+    until(lambda: state(connection, job) == "succeeded")
+    until(lambda: not Path(f"/proc/{child}/cmdline").exists() or not Path(f"/proc/{child}/cmdline").read_bytes())
+    until(lambda: alive_sessions(connection) == 0)
+    assert one(connection, "select attempt from sereno.history where id = %s", job) == 1
+
+
+def test_health_answers_what_it_knows(worker: Start, connection: psycopg.Connection, log: Path) -> None:
+    process = worker("--health-port", "0")
+    said = until(lambda: [line for line in process.said().splitlines() if "health.started" in line])[0]
+    address = json.loads(said)["msg"].split()[1].removesuffix("/livez")
+    job = enqueue(connection, "quick", n=1)
+    until(lambda: state(connection, job) == "succeeded")
+
+    def ask(path: str) -> str:
+        with urllib.request.urlopen(address + path, timeout=10) as answer:
+            return str(answer.read().decode())
+
+    def is_ready() -> bool:
+        try:
+            return ask("/readyz") == "ok\n"
+        except urllib.error.HTTPError:
+            return False
+
+    assert ask("/livez") == "ok\n"
+    until(is_ready)
+    wanted = 'sereno_jobs_finished_total{outcome="succeeded",queue="default",task="quick"} 1.0'
+    until(lambda: wanted in ask("/metrics"))
+    assert "sereno_job_wait_seconds_bucket" in ask("/metrics")
+
+
+def test_a_missing_schema_stops_the_worker_with_its_own_code(worker: Start, empty_database_url: str) -> None:
+    process = worker(url=empty_database_url)
+    assert process.process.wait(timeout=60) == 5
+    assert "sereno migrate" in process.said()
+
+
+def test_no_database_stops_the_worker_with_its_own_code(worker: Start) -> None:
+    process = worker(url="postgresql://nobody:secret@127.0.0.1:1/none")
+    assert process.process.wait(timeout=60) == 4
+    assert "secret" not in process.said()
+
+
+def test_without_a_database_the_embedded_one_is_refused(worker: Start, tmp_path: Path) -> None:
+    process = worker(url="", SERENO_DIRECTORY=str(tmp_path / "none"))
+    assert process.process.wait(timeout=60) == 3
+    assert "--embedded" in process.said()
+    assert not (tmp_path / "none").exists()
