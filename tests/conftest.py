@@ -27,7 +27,7 @@ def _own_environment() -> None:
 
 @pytest.fixture(scope="session")
 def server_url(worker_id: str) -> Iterator[str]:
-    """One server, shared by all processes of this test run. fsync is off: only the fault tests need it, on their own."""
+    """One server for all processes of a test run. No fsync: only the fault tests need it, on servers of their own."""
     name = f"sereno-tests-{os.getuid()}-{'own' if POSTGRES_BIN else 'embedded'}"
     directory = Path(tempfile.gettempdir()) / name
     directory.mkdir(mode=0o755, exist_ok=True)

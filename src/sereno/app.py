@@ -165,7 +165,7 @@ class Sereno:
     def default_queues(self) -> dict[str, int]:
         """As set, or every queue that a task of this application names, plus `default`."""
         if self.settings.queues:
-            return dict(self.settings.queues)
+            return {name: slots or self.settings.concurrency for name, slots in self.settings.queues.items()}
         return dict.fromkeys([*self.registry.queues, "default"], self.settings.concurrency)
 
     # Schema

@@ -16,6 +16,8 @@ import msgspec
 
 from sereno.errors import ConfigurationError
 
+A_DAY = 86400
+
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Every setting of sereno. Durations are in seconds."""
@@ -50,18 +52,22 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[a-z_][a-z0-9_]{0,62}", self.schema):
-            raise ConfigurationError(f"schema {self.schema!r}: small letters, digits and '_', not starting with a digit")
+            raise ConfigurationError(
+                f"schema {self.schema!r}: small letters, digits and '_', not starting with a digit"
+            )
         for name in ("lease", "heartbeat", "poll", "stall_limit"):
-            if not 0 < getattr(self, name) < 86400:
+            if not 0 < getattr(self, name) < A_DAY:
                 raise ConfigurationError(f"{name} must be more than 0 and less than a day, in seconds")
         if self.heartbeat * 2 > self.lease:
-            raise ConfigurationError(f"lease ({self.lease} s) must be at least twice the heartbeat ({self.heartbeat} s)")
+            raise ConfigurationError(
+                f"lease ({self.lease} s) must be at least twice the heartbeat ({self.heartbeat} s)"
+            )
         for name in ("concurrency", "processes", "pool_size", "arguments_limit", "keep_history_days"):
             if getattr(self, name) < 1:
                 raise ConfigurationError(f"{name} must be at least 1")
         for queue, slots in (self.queues or {}).items():
-            if not queue or slots < 1:
-                raise ConfigurationError(f"queue {queue!r} needs at least one slot, such as {queue or 'default'}=10")
+            if not queue or slots < 0:
+                raise ConfigurationError(f"queue {queue!r}: its slots are a number, such as {queue or 'default'}=10")
 
 
 def load(
@@ -128,12 +134,12 @@ def _environment(environment: Mapping[str, str]) -> dict[str, Any]:
     return values
 
 
-def parse_queues(words: list[str]) -> dict[str, int | None]:
-    """`["ifood=10", "default"]`, as on the command line; None where no number was given."""
-    queues: dict[str, int | None] = {}
+def parse_queues(words: list[str]) -> dict[str, int]:
+    """`["ifood=10", "default"]`, as on the command line; 0 where no number was given: as `concurrency` says."""
+    queues: dict[str, int] = {}
     for word in words:
         name, separator, slots = word.strip().partition("=")
         if not name or (separator and not slots.isdigit()):
             raise ConfigurationError(f"{word!r} is no queue: write NAME or NAME=SLOTS, such as default=10")
-        queues[name] = int(slots) if separator else None
+        queues[name] = int(slots) if separator else 0
     return queues

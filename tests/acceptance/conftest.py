@@ -91,8 +91,8 @@ def worker(database_url: str, log: Path) -> Iterator[Callable[..., WorkerProcess
     for process in started:
         process.kill()
         # Shown by pytest when the test failed.
-        print(process.said())
-    print(log.read_text())
+        sys.stdout.write(process.said())
+    sys.stdout.write(log.read_text())
 
 
 def lines(log: Path, word: str) -> list[list[str]]:

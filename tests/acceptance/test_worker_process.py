@@ -83,7 +83,9 @@ def test_a_dead_hosts_jobs_are_back_after_the_lease(worker: Start, connection: p
     assert [line[1] for line in lines(log, "start")] == ["1", "2"]
 
 
-def test_a_stopped_and_continued_worker_changes_nothing(worker: Start, connection: psycopg.Connection, log: Path) -> None:
+def test_a_stopped_and_continued_worker_changes_nothing(
+    worker: Start, connection: psycopg.Connection, log: Path
+) -> None:
     """SIGSTOP past the lease, another worker takes over, SIGCONT: the first one is fenced."""
     first = worker()
     job = enqueue(connection, "slow", n=1)
@@ -124,7 +126,9 @@ def test_a_call_that_holds_the_interpreter_is_ended_by_the_stall_limit(
     assert "child.blocked" in process.said()
 
 
-def test_a_stuck_thread_costs_its_process_and_nothing_else(worker: Start, connection: psycopg.Connection, log: Path) -> None:
+def test_a_stuck_thread_costs_its_process_and_nothing_else(
+    worker: Start, connection: psycopg.Connection, log: Path
+) -> None:
     process = worker()
     job = enqueue(connection, "ignores_its_deadline")
     until(lambda: state(connection, job) == "succeeded")
@@ -167,7 +171,7 @@ def test_health_answers_what_it_knows(worker: Start, connection: psycopg.Connect
     until(lambda: state(connection, job) == "succeeded")
 
     def ask(path: str) -> str:
-        with urllib.request.urlopen(address + path, timeout=10) as answer:
+        with urllib.request.urlopen(address + path, timeout=10) as answer:  # noqa: S310 - our own address
             return str(answer.read().decode())
 
     def is_ready() -> bool:

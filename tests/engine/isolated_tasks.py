@@ -11,7 +11,7 @@ app = Sereno("postgresql://unused")
 
 @app.task(isolate=True)
 async def in_own_process(ctx: Context, where: str) -> None:
-    print("a handler may print", where)
+    print("a handler may print", where)  # noqa: T201 - that is the point
     async with ctx.transaction() as connection:
         await connection.execute("insert into seen values (%s, %s)", [os.getpid(), ctx.attempt])
 

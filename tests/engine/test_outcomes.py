@@ -99,18 +99,18 @@ async def test_dead_and_cancel_end_a_job_with_their_reason(app: Sereno, connecti
     dead, cancelled = await work.aenqueue("dead"), await work.aenqueue("cancel")
     async with app.working():
         await auntil(lambda: state(connection, dead.id) == "dead" and state(connection, cancelled.id) == "cancelled")
-    reasons = dict(connection.execute("select state, reason from sereno.history").fetchall())
+    reasons: dict[str, str] = dict(connection.execute("select state, reason from sereno.history").fetchall())
     assert reasons == {"dead": "account closed", "cancelled": "not wanted"}
 
 
 async def test_an_error_that_postgresql_cannot_store_still_settles(app: Sereno, connection: psycopg.Connection) -> None:
-    class Nasty(Exception):
+    class NastyError(Exception):
         def __str__(self) -> str:
             return "NUL \x00 and surrogate \ud800"
 
     @app.task(retry=Backoff(0))
     async def work() -> None:
-        raise Nasty
+        raise NastyError
 
     job = await work.aenqueue()
     await finished(app, connection, job.id, "dead")
@@ -135,7 +135,10 @@ async def test_an_unknown_task_stays_for_a_worker_that_knows_it(app: Sereno, con
     unknown = one(connection, "select sereno.enqueue('somebody_elses')")
     job = await known.aenqueue()
     await finished(app, connection, job.id, "succeeded")
-    assert connection.execute("select state, attempt from sereno.jobs where id = %s", [unknown]).fetchone() == ("ready", 0)
+    assert connection.execute("select state, attempt from sereno.jobs where id = %s", [unknown]).fetchone() == (
+        "ready",
+        0,
+    )
 
 
 async def test_an_expired_job_does_not_run(app: Sereno, connection: psycopg.Connection) -> None:

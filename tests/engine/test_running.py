@@ -48,7 +48,9 @@ async def test_no_more_jobs_run_at_once_than_a_queue_has_slots(app: Sereno, conn
     assert most == 7
 
 
-async def test_a_coroutine_past_its_deadline_is_cancelled_and_retried(app: Sereno, connection: psycopg.Connection) -> None:
+async def test_a_coroutine_past_its_deadline_is_cancelled_and_retried(
+    app: Sereno, connection: psycopg.Connection
+) -> None:
     @app.task(timeout="50ms", retry=ONCE)
     async def work() -> None:
         await asyncio.Event().wait()
@@ -134,12 +136,14 @@ async def test_a_batch_task_gets_many_and_answers_for_each(app: Sereno, connecti
         await auntil(lambda: one(connection, "select count(*) from sereno.jobs") == 0)
     assert max(sizes) == 50
     assert sum(sizes) == 200
-    found = dict(connection.execute("select state, count(*) from sereno.history group by state").fetchall())
+    found: dict[str, int] = dict(connection.execute("select state, count(*) from sereno.history group by state").fetchall())
     assert found == {"succeeded": 100, "dead": 101}
     assert one(connection, "select count(*) from sereno.history where reason = 'odd ' || (args ->> 'item')") == 100
 
 
-async def test_a_batch_that_answers_wrongly_or_raises_fails_every_job(app: Sereno, connection: psycopg.Connection) -> None:
+async def test_a_batch_that_answers_wrongly_or_raises_fails_every_job(
+    app: Sereno, connection: psycopg.Connection
+) -> None:
     @app.task(batch=10, retry=ONCE)
     async def short(items: list[int]) -> list[Outcome | None]:
         return [None]

@@ -29,7 +29,9 @@ async def test_priorities_go_first_and_the_last_is_not_starved(app: Sereno, conn
     assert order[:3] == [0, 0, 0]
 
 
-async def test_a_job_of_a_slow_transaction_is_found_below_the_floor(app: Sereno, connection: psycopg.Connection) -> None:
+async def test_a_job_of_a_slow_transaction_is_found_below_the_floor(
+    app: Sereno, connection: psycopg.Connection
+) -> None:
     ran: list[str] = []
 
     @app.task
@@ -207,7 +209,9 @@ async def test_jobs_of_a_dead_session_come_back_as_suspects(app: Sereno, connect
 
     job = await work.aenqueue()
     gone, _ = run(connection, sessions.register(host="gone", pid=1, version="0", queues={}, tasks=[], lease=1))
-    connection.execute("update sereno.jobs set state = 'running', session_id = %s, attempt = 1, claimed_at = now()", [gone])
+    connection.execute(
+        "update sereno.jobs set state = 'running', session_id = %s, attempt = 1, claimed_at = now()", [gone]
+    )
     connection.execute("update sereno.sessions set lease_until = sereno.now() - interval '1 second'")
     async with app.working():
         await auntil(lambda: state(connection, job.id) == "succeeded")

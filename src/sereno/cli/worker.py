@@ -9,6 +9,7 @@ import click
 
 from sereno.app import Sereno
 from sereno.cli.desk import load_app
+from sereno.cli.workers import list_workers
 from sereno.engine.child import run_child
 from sereno.engine.supervisor import CHILD_VARIABLE, Supervisor
 from sereno.errors import ConfigurationError
@@ -33,7 +34,7 @@ class WorkerGroup(click.Group):
 
 @click.group(cls=WorkerGroup)
 def worker() -> None:
-    """Run jobs: `sereno worker shop.jobs:app --queue default=20 --processes 2`. Or see who does: `sereno worker list`."""
+    """Run jobs: `sereno worker shop.jobs:app --queue default=20`. Or see who does: `sereno worker list`."""
 
 
 @worker.command("run")
@@ -55,7 +56,7 @@ def run_worker(app_path: str | None, queues: tuple[str, ...], embedded: bool, **
     if app_path is None:
         raise ConfigurationError("a worker needs your application: sereno worker MODULE:APP, or set SERENO_APP")
     app = load_app(app_path)
-    app.override(queues=_slots(queues), **given)
+    app.override(queues=parse_queues(list(queues)) or None, **given)
     _refuse_embedded(app, embedded)
     configure(app.settings.log_level, app.settings.log_format)
     descriptors = os.environ.pop(CHILD_VARIABLE, None)
@@ -70,14 +71,11 @@ def run_worker(app_path: str | None, queues: tuple[str, ...], embedded: bool, **
     app.close()
 
 
-def _slots(words: tuple[str, ...]) -> dict[str, int] | None:
-    if not words:
-        return None
-    return {name: 20 if slots is None else slots for name, slots in parse_queues(list(words)).items()}
+worker.add_command(list_workers, "list")
 
 
 def _refuse_embedded(app: Sereno, embedded: bool) -> None:
     if app.settings.database_url is None and not embedded:
         raise ConfigurationError(
-            "a worker wants a PostgreSQL server: set SERENO_DATABASE_URL, or say --embedded to use the one of this project"
+            "a worker wants a PostgreSQL server: set SERENO_DATABASE_URL, or say --embedded for the one of this project"
         )

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
-from sereno.store.database import Database
 from sereno.domain.job import Job, NewJob
 from sereno.store.borrowed import arun_borrowed, run_borrowed
+from sereno.store.database import Database
 from sereno.store.jobs import enqueue as enqueue_operation
 
 

@@ -6,12 +6,12 @@ from typing import Any, Generic, ParamSpec, TypeVar
 
 import msgspec
 
-from sereno.store.database import Database
 from sereno.client.enqueue import aenqueue, enqueue
 from sereno.domain.duration import Duration
 from sereno.domain.job import Job, JobOptions, NewJob, OnConflict, UniqueFor
 from sereno.domain.task import TaskDefinition
 from sereno.errors import ConfigurationError
+from sereno.store.database import Database
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -61,7 +61,7 @@ class Task(Generic[P, R]):
         tags: Sequence[str] | None = None,
         trace: str | None = None,
     ) -> "Task[P, R]":
-        """The same task with options: in the transaction of `connection`, later, once, for a tenant …"""
+        """The same task with options: in the transaction of `connection`, later, only once, for a tenant."""
         given = {
             "queue": queue,
             "priority": priority,

@@ -48,9 +48,7 @@ class Arguments:
                 )
         if each:
             wanted, hints = _one_of_a_batch(task, wanted, hints)
-        self._signature = inspect.Signature(
-            [p.replace(annotation=inspect.Parameter.empty) for p in wanted]
-        )
+        self._signature = inspect.Signature([p.replace(annotation=inspect.Parameter.empty) for p in wanted])
         fields = [_field(p, hints.get(p.name, Any)) for p in wanted]
         shape = msgspec.defstruct(f"{task}_arguments", fields, kw_only=True, forbid_unknown_fields=True)
         self._decoder = msgspec.json.Decoder(shape, dec_hook=_decode_other)
@@ -60,7 +58,9 @@ class Arguments:
         if self.context_name is not None:
             names = [p.name for p in parameters]
             self._context_index = names.index(self.context_name)
-            self._positional = self._positional and parameters[self._context_index].kind is not inspect.Parameter.KEYWORD_ONLY
+            self._positional = (
+                self._positional and parameters[self._context_index].kind is not inspect.Parameter.KEYWORD_ONLY
+            )
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -79,7 +79,9 @@ class Arguments:
         except (TypeError, NotImplementedError, OverflowError, RecursionError) as error:
             raise self._refusal(f"not storable as JSON: {error}") from None
         if len(raw) > limit:
-            raise self._refusal(f"{len(raw):,} bytes of arguments, the limit is {limit:,}; store it elsewhere, pass a reference")
+            raise self._refusal(
+                f"{len(raw):,} bytes of arguments, the limit is {limit:,}; store it elsewhere, pass a reference"
+            )
         self._check_text(raw, bound)
         self._check_types(raw)
         return raw
@@ -117,7 +119,7 @@ class Arguments:
             raise self._refusal(str(error)) from None
 
     def _check_text(self, raw: bytes, bound: Mapping[str, Any]) -> None:
-        # msgspec writes NaN as null and NUL as an escape; both are rare, so look closer only where the bytes hint at it.
+        # msgspec writes NaN as null and NUL as an escape; both are rare: look closer only where the bytes hint at it.
         if b"null" in raw and _has_nan(msgspec.to_builtins(bound, enc_hook=_encode_other)):
             raise self._refusal("NaN and infinity are not JSON")
         if b"\\u0000" in raw and _has_nul(msgspec.json.decode(raw)):
@@ -139,7 +141,9 @@ def _one_of_a_batch(
 ) -> tuple[list[inspect.Parameter], dict[str, Any]]:
     """A batch task takes a list; each of its jobs carries one element of it."""
     if len(wanted) != 1 or typing.get_origin(hints.get(wanted[0].name)) is not list:
-        raise ConfigurationError(f"batch task {task}: it takes one parameter annotated as a list, such as items: list[Item]")
+        raise ConfigurationError(
+            f"batch task {task}: it takes one parameter annotated as a list, such as items: list[Item]"
+        )
     (element,) = typing.get_args(hints[wanted[0].name])
     return [wanted[0].replace(name="item")], {"item": element}
 
@@ -148,7 +152,7 @@ def _field(parameter: inspect.Parameter, hint: Any) -> tuple[str, Any] | tuple[s
     if parameter.default is inspect.Parameter.empty:
         return (parameter.name, hint)
     if isinstance(parameter.default, list | dict | set):
-        return (parameter.name, hint, msgspec.field(default_factory=lambda: parameter.default.copy()))
+        return (parameter.name, hint, msgspec.field(default_factory=parameter.default.copy))
     return (parameter.name, hint, parameter.default)
 
 

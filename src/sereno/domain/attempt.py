@@ -51,7 +51,9 @@ class Snooze(Outcome):
         if (wait is None) == (until is None):
             raise ConfigurationError('Snooze takes a wait ("10m") or until=, one of the two')
         if until is not None and until.tzinfo is None:
-            raise ConfigurationError("Snooze(until=…) needs a time zone: a naive time means a different instant elsewhere")
+            raise ConfigurationError(
+                "Snooze(until=…) needs a time zone: a naive time means a different instant elsewhere"
+            )
         self.wait = None if wait is None else seconds(wait)
         self.until = until
 
@@ -154,13 +156,14 @@ def described(error: BaseException | None) -> tuple[str | None, str | None, str 
         return None, None, None
     if isinstance(error, IsolatedError):
         return error.kind, error.message, error.trace
-    try:
-        message = str(error)
-    except Exception:  # noqa: BLE001 - a broken __str__ must not keep the job from settling
-        message = "(the exception could not be turned into text)"
     lines = "".join(traceback.format_exception(error)) if error.__traceback__ else ""
-    return _storable(type(error).__qualname__), _storable(message[:MESSAGE_LIMIT]), _storable(lines[-TRACEBACK_LIMIT:])
+    return storable(type(error).__qualname__), storable(error), storable(lines[-TRACEBACK_LIMIT:], TRACEBACK_LIMIT)
 
 
-def _storable(text: str) -> str:
+def storable(value: object, limit: int = MESSAGE_LIMIT) -> str:
+    """Text that PostgreSQL can store, of anything: a reason given as a number, a broken `__str__`, a NUL byte."""
+    try:
+        text = str(value)[:limit]
+    except Exception:  # noqa: BLE001 - whatever it is, it must not keep the job from settling
+        text = f"(a {type(value).__name__} that could not be turned into text)"
     return text.encode("utf-8", "replace").decode().replace("\x00", "\N{REPLACEMENT CHARACTER}")

@@ -18,8 +18,11 @@ def seconds(duration: Duration) -> float:
         value = duration.total_seconds()
     elif isinstance(duration, str):
         value = _parse(duration)
+    elif isinstance(duration, int | float) and not isinstance(duration, bool):
+        # An int can be larger than any float.
+        value = float(min(duration, float("inf")))
     else:
-        value = float(duration)
+        raise ConfigurationError(f'{duration!r} is not a duration: write "15m", a number of seconds or a timedelta')
     if not 0 <= value < float("inf"):
         raise ConfigurationError(f"{duration!r} is not a duration: it must be finite and not negative")
     return value
@@ -38,7 +41,7 @@ def spoken(length: float) -> str:
     if length < 1:
         return f"{length * 1000:.0f} ms"
     whole = round(length)
-    if whole < 60:
+    if whole < _UNITS["m"]:
         return f"{whole} s"
     for name, size, smaller, part in (("d", 86400, "h", 3600), ("h", 3600, "m", 60), ("m", 60, "s", 1)):
         if whole >= size:

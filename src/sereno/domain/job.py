@@ -18,6 +18,8 @@ DEFAULT_PRIORITY = 5
 # What PostgreSQL, Python and a calendar agree on.
 EARLIEST = datetime(1900, 1, 2, tzinfo=UTC)
 LATEST = datetime(9999, 12, 30, tzinfo=UTC)
+# A wait longer than this would leave the calendar.
+LONGEST_WAIT = 1000 * 365 * 86400.0
 NAME_LIMIT = 500
 
 
@@ -44,10 +46,16 @@ class JobOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             _check_date(name, getattr(self, name))
         for name in ("queue", "tenant", "unique_key", "trace"):
             _check_text(name, getattr(self, name))
+        if isinstance(self.tags, str):
+            raise InvalidArguments(f"tags is a list of texts, not the text {self.tags!r:.60}")
         for tag in self.tags:
             _check_text("tag", tag)
-        if self.priority is not None and self.priority not in PRIORITIES:
+        if self.priority is not None and (type(self.priority) is not int or self.priority not in PRIORITIES):
             raise InvalidArguments(f"priority {self.priority} is out of range: 0 (first) to 9 (last)")
+        if self.delay is not None:
+            _check_wait("delay", self.delay)
+        if self.unique_for not in ("live", "forever"):
+            _check_wait("unique_for", self.unique_for)
         if self.on_conflict not in ("keep", "replace", "raise"):
             raise InvalidArguments(f'on_conflict is "keep", "replace" or "raise", not {self.on_conflict!r}')
         if self.unique_key is None and (self.unique_for != "live" or self.on_conflict != "keep"):
@@ -126,10 +134,21 @@ class ClaimedJob(msgspec.Struct, array_like=True):
 def _check_date(name: str, value: datetime | None) -> None:
     if value is None:
         return
+    if not isinstance(value, datetime):
+        raise InvalidArguments(f"{name} is a datetime with a time zone, not {value!r:.60}")
     if value.tzinfo is None:
         raise InvalidArguments(f"{name} needs a time zone: a naive time means a different instant elsewhere")
     if not EARLIEST <= value <= LATEST:
         raise InvalidArguments(f"{name} {value.isoformat()} is out of range: 1900 to 9999")
+
+
+def _check_wait(name: str, value: Duration) -> None:
+    try:
+        length = seconds(value)
+    except ConfigurationError as error:
+        raise InvalidArguments(f"{name}: {error}") from None
+    if length > LONGEST_WAIT:
+        raise InvalidArguments(f"{name} {value!r:.60} is out of range: at most a thousand years")
 
 
 def _check_text(name: str, value: str | None) -> None:

@@ -1,14 +1,14 @@
 """The legal transitions of a job; everything else is a bug.
 
-                 ┌──────────── retry, snooze ─────────────┐
-                 ▼                                        │
-    enqueue ▶ scheduled ──due──▶ ready ──claimed──▶ running ──▶ succeeded
-       │         │                ▲ │                  │
-       └─────────┼── due now ─────┘ │                  ├──▶ dead ───────┐
-                 │                ▲ │                  └──▶ cancelled   │
-                 └──────┬─────────┼─┘                          ▲        │
-                        └─ cancel ┼────────────────────────────┘        │
-                                  └── release, rescue, requeue ◀────────┘
+             ┌──────────── retry, snooze ─────────────┐
+             ▼                                        │
+enqueue ▶ scheduled ──due──▶ ready ──claimed──▶ running ──▶ succeeded
+   │         │                ▲ │                  │
+   └─────────┼── due now ─────┘ │                  ├──▶ dead ───────┐
+             │                ▲ │                  └──▶ cancelled   │
+             └──────┬─────────┼─┘                          ▲        │
+                    └─ cancel ┼────────────────────────────┘        │
+                              └── release, rescue, requeue ◀────────┘
 """
 
 LIVE = ("scheduled", "ready", "running")

@@ -158,7 +158,7 @@ class Claimer(Service):
         return self._poll * random.uniform(0.8, 1.2)  # noqa: S311 - jitter
 
     async def reconcile(self, older_than: float = 5.0) -> int:
-        """Give back what the database thinks we hold and we do not. On the claim's own line, so no claim is under way."""
+        """Give back what the database thinks we hold and we do not. On the claim's line, so no claim is under way."""
         self.reply_lost_at = None
         return await self._line.run(release_unlisted(self._session, self.held, older_than))
 

@@ -134,7 +134,9 @@ class Context:
 
     def _check_settled(self, applied: set[int]) -> None:
         if self.job_id not in applied:
-            raise LeaseLost(f"job {self.job_id}: attempt {self.attempt} is no longer ours; the transaction is rolled back")
+            raise LeaseLost(
+                f"job {self.job_id}: attempt {self.attempt} is no longer ours; the transaction is rolled back"
+            )
 
     @asynccontextmanager
     async def _in_async(self) -> AsyncIterator[psycopg.AsyncConnection[Any]]:

@@ -38,7 +38,7 @@ STUCK_AFTER = 5.0
 class Running:
     """One call of a handler: one job, or the jobs of one batch."""
 
-    __slots__ = ("context", "deadline", "definition", "jobs", "stopped", "started", "task", "thread", "warned")
+    __slots__ = ("context", "deadline", "definition", "jobs", "started", "stopped", "task", "thread", "warned")
 
     def __init__(self, definition: TaskDefinition, jobs: list[ClaimedJob], now: float) -> None:
         self.definition = definition
@@ -175,7 +175,9 @@ class Executor:
             return dict.fromkeys(called)
         answers = list(answer)
         if len(answers) != len(called):
-            wrong = ValueError(f"batch task {definition.name} got {len(called)} jobs and answered {len(answers)} outcomes")
+            wrong = ValueError(
+                f"batch task {definition.name} got {len(called)} jobs and answered {len(answers)} outcomes"
+            )
             return dict.fromkeys(called, wrong)
         return dict(zip(called, map(_as_ending, answers), strict=True))
 
@@ -205,7 +207,7 @@ class Executor:
         return min(deadlines) - monotonic() if deadlines else None
 
     def watch(self) -> None:
-        """Called every moment by the worker: who is past the deadline?"""
+        """Stop whoever is past the deadline; called every moment by the worker."""
         now = monotonic()
         for running in {id(r): r for r in self.running.values()}.values():
             if running.deadline is None or now < running.deadline:
@@ -254,6 +256,12 @@ class Executor:
         for running in {id(r): r for r in self.running.values()}.values():
             if running.stopped is None:
                 self._stop(running, Released(reason))
+
+    async def ended(self, patience: float) -> None:
+        """Until every call has ended, or patience has."""
+        calls = {running.task for running in self.running.values() if running.task is not None}
+        if calls:
+            await asyncio.wait(calls, timeout=patience)
 
     async def flush_progress(self) -> None:
         for running in list(self.running.values()):

@@ -74,7 +74,9 @@ class HealthServer:
         token = self._settings.metrics_token
         if token is None:
             return _is_loopback(self._settings.health_host)
-        given = next((line.partition(":")[2].strip() for line in lines if line.lower().startswith("authorization:")), "")
+        given = next(
+            (line.partition(":")[2].strip() for line in lines if line.lower().startswith("authorization:")), ""
+        )
         return hmac.compare_digest(given.encode(), f"Bearer {token}".encode())
 
 

@@ -102,7 +102,8 @@ def _find(order: Order) -> TaskDefinition:
         name = "__sereno_main__"
         if name not in sys.modules:
             spec = importlib.util.spec_from_file_location(name, order.main_file)
-            assert spec is not None and spec.loader is not None
+            assert spec is not None
+            assert spec.loader is not None
             module = importlib.util.module_from_spec(spec)
             sys.modules[name] = module
             spec.loader.exec_module(module)

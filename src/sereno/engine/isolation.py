@@ -5,10 +5,10 @@ its own, so a handler may print what it likes. The task is found again by module
 """
 
 import asyncio
-import os
 import signal
 import socket
 import sys
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -55,7 +55,9 @@ class Introduction(msgspec.Struct):
 
 
 class _Process:
-    def __init__(self, process: asyncio.subprocess.Process, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(
+        self, process: asyncio.subprocess.Process, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         self.process = process
         self.reader = reader
         self.writer = writer
@@ -88,7 +90,9 @@ class Isolation:
     async def run(self, definition: TaskDefinition, job: ClaimedJob, session: int) -> Ending:
         """One job, alone. Cancelling this kills the process."""
         if not self.can_find(definition):
-            raise ConfigurationError(f"task {definition.name} cannot be isolated: define it at the top level of a module")
+            raise ConfigurationError(
+                f"task {definition.name} cannot be isolated: define it at the top level of a module"
+            )
         process = self._idle.pop() if self._idle else await self._spawn()
         self._busy.add(process)
         try:
@@ -121,7 +125,9 @@ class Isolation:
             theirs.close()
         reader, writer = await asyncio.open_connection(sock=ours, limit=LINE_LIMIT)
         introduction = Introduction(
-            self._database.url, msgspec.to_builtins(self._database.settings), [path or os.getcwd() for path in sys.path]
+            self._database.url,
+            msgspec.to_builtins(self._database.settings),
+            [path or str(Path.cwd()) for path in sys.path],
         )
         writer.write(msgspec.json.encode(introduction) + b"\n")
         return _Process(process, reader, writer)

@@ -9,6 +9,8 @@ from sereno.domain.job import ClaimedJob
 # slow ones are left to workers that have a slot for them.
 AHEAD_SECONDS = 0.1
 MOST_AHEAD = 1000
+# Less time than this says nothing about the pace.
+SHORTEST_MEASURE = 0.001
 # One claim takes at most this many of a queue; the claim statement has the same number.
 LARGEST_CLAIM = 1000
 
@@ -48,7 +50,7 @@ class QueueSlots:
         """Judge the pace since the last claim."""
         now = monotonic()
         elapsed = now - self._since
-        if elapsed > 0.001:
+        if elapsed > SHORTEST_MEASURE:
             rate = self._ended / elapsed
             self._ahead = max(self._largest_batch, min(MOST_AHEAD, int(rate * AHEAD_SECONDS)))
             self._ended, self._since = 0, now

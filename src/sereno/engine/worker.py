@@ -1,8 +1,8 @@
 """A worker: one session of one process, from its registration to its last settlement.
 
-    claimer ──▶ executor ──▶ settler          keeper: what time brings
-       ▲            │                         listener: what is told
-       └── a slot is free                     reporter: what the session says of itself
+claimer ──▶ executor ──▶ settler          keeper: what time brings
+   ▲            │                         listener: what is told
+   └── a slot is free                     reporter: what the session says of itself
 """
 
 import asyncio
@@ -200,9 +200,7 @@ class Worker:
                 return
             await _wait(self._hurry, 0.05)
         self.executor.release_all("the worker stopped")
-        end = monotonic() + CANCEL_PATIENCE
-        while self.executor.running and monotonic() < end:
-            await asyncio.sleep(0.01)
+        await self.executor.ended(CANCEL_PATIENCE)
         self._release_rest()
         try:
             async with asyncio.timeout(CANCEL_PATIENCE):
@@ -238,7 +236,7 @@ class Worker:
         self.executor.close()
         if not self.lost:
             try:
-                await self._keep_line.run(finish([self.session], "closed"), timeout=3.0)
+                await self._keep_line.run(finish([self.session], "closed"), patience=3.0)
             except DatabaseUnavailable:
                 emit(logging.WARNING, "worker.unclosed", "the session could not be closed: its lease will run out")
         for line in (self._claim_line, self._settle_line, self._keep_line):

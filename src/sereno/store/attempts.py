@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from sereno.domain.arguments import encoder
-from sereno.domain.attempt import Settlement, described
+from sereno.domain.attempt import Settlement, described, storable
 from sereno.errors import LeaseLost
 from sereno.store.statement import Operation, Statement, queries
 
@@ -45,7 +45,7 @@ class Settled(NamedTuple):
         error_type, message, traceback = described(settlement.error)
         row |= {
             "outcome": settlement.outcome,
-            "reason": settlement.reason,
+            "reason": None if settlement.reason is None else storable(settlement.reason),
             "error_type": error_type,
             "error_message": message,
             "traceback": traceback,

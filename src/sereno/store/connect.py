@@ -58,7 +58,9 @@ def unavailable(url: str, error: BaseException) -> DatabaseUnavailable:
     """The error for people; the password stays out of it."""
     try:
         parts = pq.Conninfo.parse(url.encode())
-        found = {p.keyword.decode(): p.val.decode() for p in parts if p.val and p.keyword in (b"host", b"port", b"dbname")}
+        found = {
+            p.keyword.decode(): p.val.decode() for p in parts if p.val and p.keyword in (b"host", b"port", b"dbname")
+        }
         where = " ".join(f"{key}={value}" for key, value in found.items()) or "the default server"
     except psycopg.Error:
         where = "that address (it is not a valid connection string)"
@@ -80,11 +82,11 @@ class Line:
         self._connection: psycopg.AsyncConnection[Any] | None = None
         self._turn = asyncio.Lock()
 
-    async def run(self, operation: Operation[T], timeout: float = CALL_TIMEOUT) -> T:
+    async def run(self, operation: Operation[T], patience: float = CALL_TIMEOUT) -> T:
         """Drive one operation; DatabaseUnavailable when the connection or the server is no good."""
         async with self._turn:
             try:
-                async with asyncio.timeout(timeout):
+                async with asyncio.timeout(patience):
                     connection = self._connection or await self._open()
                     if not self._settings.transaction_pooler:
                         return await arun(connection, operation, self._settings.schema)

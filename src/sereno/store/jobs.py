@@ -26,7 +26,7 @@ def enqueue(jobs: Sequence[NewJob]) -> Operation[list[Job]]:
     payload = encoder.encode([job.as_row() for job in jobs]).decode()
     if not any(job.options.unique_key for job in jobs):
         rows = yield Statement(_sql["enqueue"], {"jobs": payload})
-        return [Job(id, job.task) for id, job in zip(sorted(_ids.decode(rows[0][0])), jobs, strict=True)]
+        return [Job(made_id, job.task) for made_id, job in zip(sorted(_ids.decode(rows[0][0])), jobs, strict=True)]
     rows = yield Statement(_sql["enqueue_keyed"], {"jobs": payload})
     made = [
         Job(answer["id"], job.task, answer["created"])

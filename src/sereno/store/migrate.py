@@ -33,7 +33,7 @@ class Migration:
         """Ready to be run by anything that speaks SQL, in one transaction."""
         body = re.sub(r"(create schema if not exists )sereno;", rf"\1{schema};", in_schema(self.sql, schema))
         entry = (
-            f"insert into {schema}.migrations (number, name, checksum) "
+            f"insert into {schema}.migrations (number, name, checksum) "  # noqa: S608 - all of it is ours, and checked
             f"values ({self.number}, '{self.name}', '{self.checksum}');"
         )
         return f"{body.rstrip()}\n\n{entry}\n"
@@ -64,11 +64,7 @@ def pending(connection: psycopg.Connection, schema: str = DEFAULT_SCHEMA) -> lis
 
 def migrate(connection: psycopg.Connection, schema: str = DEFAULT_SCHEMA) -> list[Migration]:
     """Apply what is pending; answers what was applied. Any number of processes may do this at once."""
-    done = []
-    for migration in pending(connection, schema):
-        if _apply(connection, migration, schema):
-            done.append(migration)
-    return done
+    return [migration for migration in pending(connection, schema) if _apply(connection, migration, schema)]
 
 
 def check(connection: psycopg.Connection, schema: str = DEFAULT_SCHEMA) -> None:

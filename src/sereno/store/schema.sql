@@ -46,6 +46,7 @@ declare
     due      timestamptz;
     new_id   bigint;
     found_id bigint;
+    told_queue text;
     answers  jsonb[] := '{}';
 begin
     for wanted in
@@ -72,6 +73,8 @@ begin
                     select job_id into found_id from sereno.unique_keys held
                     where held.task = wanted.task and held.unique_key = wanted.unique_key
                       and held.tenant is not distinct from wanted.tenant;
+                    -- Its time ran out and it was swept away in between: try once more.
+                    continue when found_id is null;
                 end if;
             end if;
             if found_id is null or found_id = new_id then
@@ -89,13 +92,19 @@ begin
                     answers[wanted.ordinality] := jsonb_build_object('id', new_id, 'created', true);
                     exit;
                 end if;
-                -- A live job has the key. Lock it, so that what we say of it is still so when we commit.
+                -- A live job has the key. While it waits, lock it, so that it runs after we commit and sees what we did.
+                -- Never lock a running one: its worker would wait for us, and with it everything that it settles.
                 select id into found_id from sereno.jobs live
                 where live.task = wanted.task and live.unique_key = wanted.unique_key
-                  and live.tenant is not distinct from wanted.tenant
+                  and live.tenant is not distinct from wanted.tenant and live.state in ('scheduled', 'ready')
                 for update;
-                -- It finished in between: the key is free again, try once more.
-                continue when found_id is null;
+                if found_id is null then
+                    select id into found_id from sereno.jobs live
+                    where live.task = wanted.task and live.unique_key = wanted.unique_key
+                      and live.tenant is not distinct from wanted.tenant;
+                    -- It finished in between: the key is free again, try once more.
+                    continue when found_id is null;
+                end if;
                 update sereno.unique_keys held set job_id = found_id
                 where held.task = wanted.task and held.unique_key = wanted.unique_key
                   and held.tenant is not distinct from wanted.tenant and held.job_id = new_id;
@@ -105,7 +114,11 @@ begin
                 set args = coalesce(wanted.args, '{}'), run_at = due, priority = coalesce(wanted.priority, 5),
                     state = case when due <= moment then 'ready' else 'scheduled' end,
                     ready_seq = case when due <= moment then nextval('sereno.ready_seq') end
-                where id = found_id and state in ('scheduled', 'ready');
+                where id = found_id and state in ('scheduled', 'ready')
+                returning queue into told_queue;
+                if found then
+                    perform sereno.tell(told_queue, extract(epoch from due - moment));
+                end if;
             end if;
             answers[wanted.ordinality] := jsonb_build_object('id', found_id, 'created', false);
             exit;

@@ -63,49 +63,74 @@ select coalesce(json_agg(id), '[]')::text from gone;
 -- name: reschedule
 -- Back to waiting: retry, snooze, release or crash. The stored run_at is the promise: never earlier.
 -- An attempt that never started (given back at shutdown) leaves no attempt row.
+-- A job that was asked to stop meanwhile does not wait for another try: it ends here, cancelled.
+-- Rows are locked by the primary key alone and joined afterwards, and the array keeps the update on that key:
+-- joined with the table, a batch is planned as a walk over the whole of it.
 with clock as materialized (select sereno.now() as now),
 item as materialized (
     select * from jsonb_to_recordset(%(items)s::text::jsonb) as i(
         id bigint, attempt integer, began real, outcome text, reason text, delay double precision, until timestamptz,
         error_type text, error_message text, traceback text, started boolean)
 ),
-mine as materialized (
-    select id, attempt, session_id, claimed_at, began, outcome, reason, error_type, error_message, traceback, started,
-           case when outcome = 'release' then run_at
-                else greatest(until, clock.now + make_interval(secs => coalesce(delay, 0))) end as due
-    from sereno.jobs join item using (id, attempt), clock
+held as materialized (
+    select id, attempt, session_id, claimed_at, run_at, cancel_requested
+    from sereno.jobs
     where id = any(%(ids)s) and session_id = %(session)s
     order by id
-    for update of jobs
+    for update
+),
+mine as materialized (
+    select id, attempt, session_id, claimed_at + began * interval '1 second' as started_at, started, outcome, reason,
+           error_type, error_message, traceback, cancel_requested,
+           case when outcome = 'release' then run_at
+                else greatest(until, (select now from clock) + make_interval(secs => coalesce(delay, 0))) end as due
+    from held join item using (id, attempt)
 ),
 moved as (
     update sereno.jobs
     set run_at = mine.due,
-        state = case when mine.due <= clock.now then 'ready' else 'scheduled' end,
-        ready_seq = case when mine.due <= clock.now then nextval('sereno.ready_seq') end,
+        state = case when mine.due <= (select now from clock) then 'ready' else 'scheduled' end,
+        ready_seq = case when mine.due <= (select now from clock) then nextval('sereno.ready_seq') end,
         session_id = null,
-        cancel_requested = false,
         failures = failures + (outcome = 'retry')::integer,
         crashes = crashes + (outcome = 'crash')::integer,
         snoozes = snoozes + (outcome = 'snooze')::integer,
         releases = releases + (outcome = 'release')::integer
-    from mine, clock
-    where jobs.id = mine.id
+    from mine
+    where jobs.id = any(%(ids)s) and jobs.id = mine.id and not mine.cancel_requested
     returning jobs.id, jobs.queue, jobs.state
 ),
 tried as (
     insert into sereno.attempts (job_id, number, session_id, started_at, finished_at, outcome, reason,
                                  error_type, error_message, traceback)
-    select id, attempt, session_id, claimed_at + began * interval '1 second', clock.now, outcome, reason,
+    select id, attempt, session_id, started_at, (select now from clock), outcome, reason,
            error_type, error_message, traceback
-    from mine, clock where started
+    from mine where started and not cancel_requested
 ),
+stopped as (
+    delete from sereno.jobs where id = any(array(select id from mine where cancel_requested)) returning *
+),
+kept as (
+    insert into sereno.history (
+        id, session_id, finished_at, started_at, run_at, created_at, expires_at, attempt, failures, crashes, snoozes,
+        releases, priority, state, queue, task, tenant, unique_key, trace, tags, args,
+        reason, error_type, error_message, traceback)
+    select id, stopped.session_id, (select now from clock), mine.started_at, run_at, created_at, expires_at,
+           stopped.attempt, failures + (outcome = 'retry')::integer, crashes + (outcome = 'crash')::integer,
+           snoozes + (outcome = 'snooze')::integer, releases + (outcome = 'release')::integer, priority, 'cancelled',
+           queue, task, tenant, unique_key, trace, tags, args, coalesce(mine.reason, 'cancelled while running'),
+           mine.error_type, mine.error_message, mine.traceback
+    from stopped join mine using (id)
+),
+forgotten as (delete from sereno.steps where job_id = any(array(select id from stopped))),
+unsaid as (delete from sereno.progress where job_id = any(array(select id from stopped))),
 told as (
     select pg_notify('sereno.ready', queue)
     from (select distinct queue from moved where state = 'ready') as filled
     where exists (select from sereno.sessions where idle and id <> %(session)s and queues ? queue)
 )
-select coalesce(json_agg(id), '[]')::text, (select count(*) from told) from moved;
+select coalesce((select json_agg(id) from (select id from moved union all select id from stopped) as applied), '[]')::text,
+       (select count(*) from told);
 
 -- name: landed
 -- After a settlement that was not applied: had it landed already (a reply was lost), or were we fenced out?
@@ -123,6 +148,7 @@ from (
 ) as mine;
 
 -- name: of_job
+-- Every try of a job but the last, in order.
 select number, session_id, started_at, finished_at, outcome, reason, error_type, error_message, traceback
 from sereno.attempts where job_id = %(id)s order by number;
 
@@ -131,14 +157,15 @@ from sereno.attempts where job_id = %(id)s order by number;
 select coalesce(json_object_agg(name, result), '{}')::text from sereno.steps where job_id = %(id)s;
 
 -- name: keep_step
--- Written once, by the attempt that holds the job.
+-- Written once, by the attempt that holds the job; a second try of the same attempt finds the first one's result kept.
 insert into sereno.steps (job_id, name, attempt, result)
 select id, %(name)s, attempt, %(result)s::text::jsonb
 from sereno.jobs where id = %(id)s and attempt = %(attempt)s and session_id = %(session)s
-on conflict do nothing
+on conflict (job_id, name) do update set name = excluded.name
 returning job_id;
 
 -- name: report_progress
+-- The newest word of a running attempt; only the one that holds the job may speak.
 insert into sereno.progress (job_id, attempt, fraction, note)
 select id, attempt, %(fraction)s, %(note)s
 from sereno.jobs where id = %(id)s and attempt = %(attempt)s and session_id = %(session)s

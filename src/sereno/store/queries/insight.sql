@@ -1,36 +1,50 @@
 -- What a person may see of jobs, queues and sessions. Every count has a bound: a screen never reads a million rows.
 
 -- name: list_jobs
--- Live and finished jobs together, newest first. Both sides are read backwards along their index on id until the page
--- is full. A waiting job shows what its last attempt said.
+-- Live and finished jobs together, newest first. Each side is read backwards along its own index on id until the page
+-- is full, which is why the filter is written twice. A waiting job shows what its last attempt said.
 with page as materialized (
     select * from (
-        select id, state, task, queue, tenant, priority::integer, attempt, failures, run_at, created_at,
-               claimed_at as started_at, null::timestamptz as finished_at, unique_key, tags,
-               null::text as reason, null::text as error_type, null::text as error_message
-        from sereno.jobs where %(live)s
+        (select id, state, task, queue, tenant, priority::integer, attempt, failures, run_at, created_at,
+                claimed_at as started_at, null::timestamptz as finished_at, unique_key, tags,
+                null::text as reason, null::text as error_type, null::text as error_message
+        from sereno.jobs
+        where %(live)s and (%(before)s::bigint is null or id < %(before)s)
+          and (%(ids)s::bigint[] is null or id = any(%(ids)s))
+          and (%(states)s::text[] is null or state = any(%(states)s))
+          and (%(queue)s::text is null or queue = %(queue)s)
+          and (%(task)s::text is null or task = %(task)s)
+          and (%(tenant)s::text is null or tenant = %(tenant)s)
+          and (%(tag)s::text is null or tags @> array[%(tag)s::text])
+          and (%(unique_key)s::text is null or unique_key = %(unique_key)s)
+          and (%(created_after)s::timestamptz is null or created_at >= %(created_after)s)
+          and (%(created_before)s::timestamptz is null or created_at < %(created_before)s)
+          and (%(error)s::text is null
+               or exists (select from sereno.attempts tried
+                          where tried.job_id = jobs.id
+                            and strpos(lower(concat_ws(' ', tried.reason, tried.error_type, tried.error_message)),
+                                       lower(%(error)s)) > 0))
+        order by id desc limit %(limit)s)
         union all
-        select id, state, task, queue, tenant, priority::integer, attempt, failures, run_at, created_at,
-               started_at, finished_at, unique_key, tags, reason, error_type, error_message
-        from sereno.history where %(finished)s
+        (select id, state, task, queue, tenant, priority::integer, attempt, failures, run_at, created_at,
+                started_at, finished_at, unique_key, tags, reason, error_type, error_message
+        from sereno.history
+        where %(finished)s and (%(before)s::bigint is null or id < %(before)s)
+          and (%(ids)s::bigint[] is null or id = any(%(ids)s))
+          and (%(states)s::text[] is null or state = any(%(states)s))
+          and (%(queue)s::text is null or queue = %(queue)s)
+          and (%(task)s::text is null or task = %(task)s)
+          and (%(tenant)s::text is null or tenant = %(tenant)s)
+          and (%(tag)s::text is null or tags @> array[%(tag)s::text])
+          and (%(unique_key)s::text is null or unique_key = %(unique_key)s)
+          and (%(created_after)s::timestamptz is null or created_at >= %(created_after)s)
+          and (%(created_before)s::timestamptz is null or created_at < %(created_before)s)
+          and (%(finished_after)s::timestamptz is null or finished_at >= %(finished_after)s)
+          and (%(finished_before)s::timestamptz is null or finished_at < %(finished_before)s)
+          and (%(error)s::text is null
+               or strpos(lower(concat_ws(' ', reason, error_type, error_message)), lower(%(error)s)) > 0)
+        order by id desc limit %(limit)s)
     ) as every
-    where (%(before)s::bigint is null or id < %(before)s)
-      and (%(ids)s::bigint[] is null or id = any(%(ids)s))
-      and (%(states)s::text[] is null or state = any(%(states)s))
-      and (%(queue)s::text is null or queue = %(queue)s)
-      and (%(task)s::text is null or task = %(task)s)
-      and (%(tenant)s::text is null or tenant = %(tenant)s)
-      and (%(tag)s::text is null or tags @> array[%(tag)s::text])
-      and (%(unique_key)s::text is null or unique_key = %(unique_key)s)
-      and (%(created_after)s::timestamptz is null or created_at >= %(created_after)s)
-      and (%(created_before)s::timestamptz is null or created_at < %(created_before)s)
-      and (%(finished_after)s::timestamptz is null or finished_at >= %(finished_after)s)
-      and (%(finished_before)s::timestamptz is null or finished_at < %(finished_before)s)
-      and (%(error)s::text is null
-           or strpos(lower(concat_ws(' ', reason, error_type, error_message)), lower(%(error)s)) > 0
-           or exists (select from sereno.attempts tried
-                      where tried.job_id = every.id
-                        and strpos(lower(concat_ws(' ', tried.error_type, tried.error_message)), lower(%(error)s)) > 0))
     order by id desc
     limit %(limit)s
 )
@@ -117,7 +131,7 @@ select known.queue,
        (select count(*) from busy where busy.queue = known.queue),
        (select count(*) from newest, clock
         where newest.queue = known.queue and newest.finished_at > clock.now - interval '1 minute'),
-       (select extract(epoch from clock.now - min(oldest.run_at))::double precision
+       (select extract(epoch from max(clock.now - oldest.run_at))::double precision
         from clock, generate_series(0, 9) as level,
              lateral (select run_at from sereno.jobs
                       where state = 'ready' and jobs.queue = known.queue and jobs.priority = level
@@ -163,12 +177,13 @@ from sereno.jobs where state = 'scheduled' order by run_at limit 1;
 select max(number) from sereno.migrations;
 
 -- name: oldest_transaction
--- Who has had a transaction open for longest in this database.
-select pid, coalesce(application_name, ''), extract(epoch from clock_timestamp() - xact_start)::double precision, state
-from pg_stat_activity
-where xact_start is not null and pid <> pg_backend_pid() and datname = current_database()
-  and backend_type = 'client backend'
-order by xact_start limit 1;
+-- Who has had a transaction open for longest in this database; ages are measured from our own statement.
+select other.pid, coalesce(other.application_name, ''),
+       extract(epoch from mine.query_start - other.xact_start)::double precision, other.state
+from pg_stat_activity other, pg_stat_activity mine
+where mine.pid = pg_backend_pid() and other.pid <> mine.pid and other.xact_start < mine.query_start
+  and other.datname = current_database() and other.backend_type = 'client backend'
+order by other.xact_start limit 1;
 
 -- name: waiting
 -- What stands between a waiting job and a worker: the workers of its queue, those that know its task, their slots, and
@@ -212,3 +227,41 @@ select coalesce(sum(n_tup_ins), 0)::bigint
 from pg_stat_user_tables
 where relid = 'sereno.history_dead'::regclass
    or relid in (select inhrelid from pg_inherits where inhparent = 'sereno.history_done'::regclass);
+
+-- name: patience
+-- For this transaction only: a look that takes too long gives up instead of weighing on the server.
+select set_config('statement_timeout', %(milliseconds)s::text, true);
+
+-- name: by_task
+-- How each task fares among the newest jobs: waiting, running, ended, tried again, and the middle of its waits.
+with recent as materialized (
+    (select id, task, state, null::double precision as waited from sereno.jobs order by id desc limit %(bound)s)
+    union all
+    (select id, task, state, extract(epoch from started_at - run_at)::double precision
+     from sereno.history order by id desc limit %(bound)s)
+),
+tried as materialized (
+    select recent.task, count(*) as retries
+    from (select job_id from sereno.attempts where outcome = 'retry' order by job_id desc limit %(bound)s) as failed
+    join recent on recent.id = failed.job_id
+    group by recent.task
+)
+select recent.task,
+       count(*) filter (where state in ('scheduled', 'ready')),
+       count(*) filter (where state = 'running'),
+       count(*) filter (where state = 'succeeded'),
+       count(*) filter (where state = 'cancelled'),
+       count(*) filter (where state = 'dead'),
+       coalesce(max(tried.retries), 0),
+       percentile_cont(0.5) within group (order by greatest(waited, 0)) filter (where state = 'succeeded')
+from recent left join tried on tried.task = recent.task
+group by recent.task
+order by recent.task;
+
+-- name: running_now
+-- What runs, with how far it says it is, longest first.
+select jobs.id, task, tenant, extract(epoch from sereno.now() - claimed_at)::double precision, fraction, note
+from sereno.jobs join sereno.progress on progress.job_id = jobs.id and progress.attempt = jobs.attempt
+where state = 'running'
+order by claimed_at
+limit %(limit)s;

@@ -38,12 +38,12 @@ moved as (
     update sereno.jobs
     set state = 'ready', ready_seq = nextval('sereno.ready_seq')
     where id = any(array(
-        select id from sereno.jobs, clock
-        where state = 'scheduled' and run_at <= clock.now
-          and run_at >= clock.now - make_interval(secs => %(look_back)s)
+        select id from sereno.jobs
+        where state = 'scheduled' and run_at <= (select now from clock)
+          and run_at >= (select now from clock) - make_interval(secs => %(look_back)s)
         order by run_at
         limit 1000
-        for update of jobs skip locked))
+        for update skip locked))
     returning queue
 ),
 told as (
@@ -55,29 +55,35 @@ select (select count(*) from moved), (select count(*) from told);
 
 -- name: release_unlisted
 -- A claim whose reply was lost: rows that this session owns, claimed a while ago, and does not know of.
-with lost as (
+-- Found by the index of running rows, then locked in order by the primary key.
+with lost as materialized (
     select id from sereno.jobs
     where state = 'running' and session_id = %(session)s
       and claimed_at <= sereno.now() - make_interval(secs => %(older_than)s)
       and id <> all(%(held)s)
+),
+locked as materialized (
+    select id from sereno.jobs
+    where id = any(array(select id from lost)) and state = 'running' and session_id = %(session)s
     order by id
     for update skip locked
 ),
 moved as (
     update sereno.jobs
     set state = 'ready', ready_seq = nextval('sereno.ready_seq'), session_id = null, releases = releases + 1
-    where id = any(array(select id from lost))
+    where id = any(array(select id from locked))
     returning id
 )
 select count(*) from moved;
 
 -- name: cancel
 -- Waiting jobs become history at once; running ones are asked to stop, and their worker is told.
-with waiting as materialized (
-    select id from sereno.jobs where id = any(%(ids)s) order by id for update
+-- What a job is, its locked row says: one that was claimed while we waited for its lock is running now.
+with found as materialized (
+    select id, state from sereno.jobs where id = any(%(ids)s) order by id for update
 ),
 gone as (
-    delete from sereno.jobs where id = any(array(select id from waiting)) and state in ('scheduled', 'ready') returning *
+    delete from sereno.jobs where id = any(array(select id from found where state in ('scheduled', 'ready'))) returning *
 ),
 kept as (
     insert into sereno.history (
@@ -88,9 +94,10 @@ kept as (
     from gone
 ),
 forgotten as (delete from sereno.steps where job_id = any(array(select id from gone))),
+unsaid as (delete from sereno.progress where job_id = any(array(select id from gone))),
 asked as (
     update sereno.jobs set cancel_requested = true
-    where id = any(array(select id from waiting)) and state = 'running'
+    where id = any(array(select id from found where state = 'running'))
     returning id
 ),
 told as (select pg_notify('sereno.cancel', id::text) from asked)
@@ -99,19 +106,23 @@ select coalesce((select json_agg(id) from gone), '[]')::text, coalesce((select j
 
 -- name: delete
 -- Waiting or finished, gone for good. Never a running one.
-with gone as (
-    delete from sereno.jobs where id = any(%(ids)s) and state in ('scheduled', 'ready') returning id
+with waiting as materialized (
+    select id from sereno.jobs where id = any(%(ids)s) and state in ('scheduled', 'ready') order by id for update
 ),
+gone as (delete from sereno.jobs where id = any(array(select id from waiting)) returning id),
 past as (delete from sereno.history where id = any(%(ids)s) returning id),
-tries as (delete from sereno.attempts where job_id = any(array(select id from gone union all select id from past))),
-steps as (delete from sereno.steps where job_id = any(array(select id from gone union all select id from past)))
-select coalesce((select json_agg(id) from (select id from gone union select id from past) as both_places), '[]')::text;
+both_places as materialized (select id from gone union select id from past),
+tries as (delete from sereno.attempts where job_id = any(array(select id from both_places))),
+steps as (delete from sereno.steps where job_id = any(array(select id from both_places))),
+progress as (delete from sereno.progress where job_id = any(array(select id from both_places)))
+select coalesce((select json_agg(id) from both_places), '[]')::text;
 
 -- name: requeue
 -- A finished job goes back to work under its own id, with a fresh budget; its last attempt becomes an attempt row.
--- One whose unique key is taken by a live job stays where it is and is not in the answer.
-with chosen as materialized (
-    select id from sereno.history past
+-- One whose unique key is taken, by a live job or by an earlier one of the same call, stays where it is and is not in
+-- the answer.
+with free as materialized (
+    select id, task, unique_key, tenant from sereno.history past
     where id = any(%(ids)s)
       and not exists (select from sereno.jobs live where live.id = past.id)
       and (unique_key is null or not exists (
@@ -120,6 +131,11 @@ with chosen as materialized (
             and live.tenant is not distinct from past.tenant))
     order by id
     for update
+),
+chosen as (
+    select id from (select id, unique_key, row_number() over (partition by task, unique_key, tenant order by id) as turn
+                    from free) as ranked
+    where unique_key is null or turn = 1
 ),
 past as (delete from sereno.history where id = any(array(select id from chosen)) returning *),
 tried as (

@@ -32,9 +32,11 @@ select coalesce((select state from me), 'dead'),
                  where id = any(%(held)s) and session_id = %(session)s and cancel_requested), '[]')::text;
 
 -- name: set_idle
+-- Idle: enqueues should wake it.
 update sereno.sessions set idle = %(idle)s where id = %(session)s and idle <> %(idle)s returning id;
 
 -- name: finish
+-- A session ends: closed by itself, or dead because its supervisor saw it die.
 update sereno.sessions
 set state = %(state)s, idle = false, ended_at = sereno.now()
 where id = any(%(ids)s) and state = 'alive'
@@ -47,9 +49,10 @@ select (select extract(epoch from run_at - clock.now)::double precision from ser
         where state = 'scheduled' and run_at >= clock.now - make_interval(secs => %(look_back)s)
         order by run_at limit 1),
        exists (select from sereno.sessions where state = 'alive' and lease_until < clock.now),
-       exists (select from sereno.sessions ended
-               where ended.state <> 'alive' and ended.ended_at > clock.now - interval '1 hour'
-                 and exists (select from sereno.jobs where state = 'running' and session_id = ended.id))
+       exists (select from sereno.jobs
+               where state = 'running'
+                 and session_id = any(array(select id from sereno.sessions
+                                            where state <> 'alive' and ended_at > clock.now - interval '1 hour')))
 from clock;
 
 -- name: expire
@@ -65,16 +68,26 @@ returning id, host, pid;
 -- Jobs whose session is not alive go back to ready. By anti-join on every pass, because a claim that was in flight
 -- while its session was declared dead commits afterwards. The first crash makes a job a suspect, which then runs in a
 -- process of its own; only what dies there is charged further. A closed session's leftovers are a release, no crash.
-with orphan as materialized (
-    select jobs.id, jobs.attempt, jobs.session_id, jobs.claimed_at, coalesce(ended.state, 'dead') = 'dead' as crashed
-    from sereno.jobs left join sereno.sessions ended on ended.id = jobs.session_id
-    where jobs.state = 'running'
-      and (%(everywhere)s or jobs.session_id = any(array(
+-- Found by the index of running rows, then locked by the primary key: asked for in one go and in order, the planner
+-- walks the whole table. The lock looks at the job alone and at ids of sessions that are dead for good: if another
+-- rescue was faster and a live session has the job now, it must not pass for an orphan.
+with suspect as materialized (
+    select id, session_id from sereno.jobs
+    where state = 'running'
+      and (%(everywhere)s or session_id = any(array(
           select id from sereno.sessions where state <> 'alive' and ended_at > sereno.now() - interval '1 hour')))
-      and (ended.id is null or ended.state <> 'alive')
-    order by jobs.id
+      and session_id <> all(array(select id from sereno.sessions where state = 'alive'))
     limit 1000
-    for update of jobs skip locked
+),
+orphan as materialized (
+    select id, attempt, session_id, claimed_at,
+           session_id <> all(array(select id from sereno.sessions where state = 'closed')) as crashed
+    from sereno.jobs
+    where id = any(array(select id from suspect))
+      and session_id = any(array(select session_id from suspect))
+      and state = 'running'
+    order by id
+    for update skip locked
 ),
 moved as (
     update sereno.jobs
@@ -82,7 +95,7 @@ moved as (
         crashes = case when crashed then greatest(crashes, 1) else crashes end,
         releases = releases + (not crashed)::integer
     from orphan
-    where jobs.id = orphan.id
+    where jobs.id = any(array(select id from suspect)) and jobs.id = orphan.id
     returning jobs.id, jobs.queue
 ),
 tried as (
@@ -106,7 +119,9 @@ on conflict (name) do update set done_at = excluded.done_at
 returning true;
 
 -- name: forget_ended
+-- Sessions that ended long ago; history keeps their numbers.
 delete from sereno.sessions where state <> 'alive' and ended_at < sereno.now() - interval '7 days';
 
 -- name: forget_keys
+-- Unique keys whose period is over.
 delete from sereno.unique_keys where until < sereno.now();

@@ -1,0 +1,82 @@
+"""`sereno demo`: a database, a worker and a few hundred jobs, in one process and one minute."""
+
+import asyncio
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from sereno.store.embedded import EmbeddedPostgres
+
+DATABASE_VARIABLES = ("SERENO_DATABASE_URL", "DATABASE_URL")
+
+
+@click.command(epilog="Example: sereno demo --seconds 20")
+@click.option("--seconds", type=click.FloatRange(min=1), help="Stop after so long, even if work is left.")
+@click.option("--jobs", "count", default=400, show_default=True, type=click.IntRange(40, 100_000))
+@click.option("-v", "--verbose", is_flag=True, expose_value=False, help="Show where an error comes from.")
+def demo(seconds: float | None, count: int) -> None:
+    """See it work. Starts a PostgreSQL of its own, and never touches yours."""
+    from sereno.cli.demo_show import Show  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.store.embedded import EmbeddedPostgres  # noqa: PLC0415 - see above
+
+    directory = demo_directory()
+    with EmbeddedPostgres(directory) as server:
+        _begin_afresh(server)
+        finished = asyncio.run(Show(server.url, count, seconds).run())
+    click.echo()
+    click.echo("All done." if finished else "Stopped before everything was done.")
+    _say_what_next(directory)
+
+
+def demo_directory() -> Path:
+    """Where the demo's database lives: apart from every project."""
+    if os.geteuid() == 0:
+        from sereno.store.embedded_programs import SYSTEM_DIRECTORY  # noqa: PLC0415 - slow to import
+
+        return SYSTEM_DIRECTORY / "demo"
+    data = os.environ.get("XDG_DATA_HOME") or "~/.local/share"
+    return Path(data).expanduser() / "sereno" / "demo"
+
+
+def _begin_afresh(server: "EmbeddedPostgres") -> None:
+    import psycopg  # noqa: PLC0415 - slow to import; --help needs none
+
+    from sereno.errors import Refused  # noqa: PLC0415 - see above
+    from sereno.store.demo import others, reset  # noqa: PLC0415 - see above
+    from sereno.store.migrate import migrate  # noqa: PLC0415 - see above
+    from sereno.store.statement import run  # noqa: PLC0415 - see above
+
+    with psycopg.connect(server.url, autocommit=True) as connection:
+        for pid in run(connection, others()):
+            if _lives(pid):
+                raise Refused(f"another demo is running (pid {pid}): stop it first")
+        run(connection, reset())
+        migrate(connection)
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
+def _say_what_next(directory: Path) -> None:
+    in_the_way = [name for name in DATABASE_VARIABLES if os.environ.get(name)]
+    click.echo("\nLook around in what it left behind:\n")
+    if in_the_way:
+        click.echo(f"  unset {' '.join(in_the_way)}")
+    click.echo(f"  export SERENO_DIRECTORY={directory}")
+    for command, words in (
+        ("sereno job list --state dead", "the dead letter, with reasons"),
+        ("sereno job show 1", "one job and all its attempts"),
+        ("sereno why 1", "where it is, in plain words"),
+        ("sereno doctor", "is everything well?"),
+    ):
+        click.echo(f"  {command:<30}  # {words}")

@@ -1,0 +1,142 @@
+"""What the demo shows while it runs, and what it says at the end."""
+
+import asyncio
+import logging
+import random
+import signal
+from contextlib import AbstractContextManager, nullcontext, suppress
+from time import monotonic
+from typing import Any
+
+import click
+
+from sereno.app import Sereno
+from sereno.cli.demo_tasks import QUEUES, RESTAURANTS, WORDS, declare, workload
+from sereno.cli.options import stdout_is_terminal
+from sereno.cli.output import Column, human_seconds, table, terminal
+from sereno.store import insights
+from sereno.store.sights import RunningRow, TaskLine
+
+# How often the screen is drawn; in a pipe, a line a second is enough.
+FRAME = 0.2
+LINE = 1.0
+# Handlers get this long when the demo ends early.
+GRACE = 1.0
+
+COLUMNS = (
+    Column("task", lambda line: line.task),
+    Column("what it shows", lambda line: WORDS.get(line.task, "")),
+    Column("waiting", lambda line: line.waiting or "", "number"),
+    Column("running", lambda line: line.running or "", "number"),
+    Column("succeeded", lambda line: line.succeeded, "number"),
+    Column("retried", lambda line: line.retried or "", "number"),
+    Column("dead", lambda line: line.dead or "", "number"),
+    Column("wait p50", lambda line: line.median_wait, "seconds"),
+)
+SUMMARY = tuple(column for column in COLUMNS if column.name not in ("waiting", "running"))
+
+
+class Show:
+    """One run of the demo."""
+
+    def __init__(self, url: str, count: int, seconds: float | None) -> None:
+        self._app = Sereno(url, schema="sereno", grace=GRACE, log_level="error", poll=0.5)
+        self._count = count
+        self._seconds = seconds
+        self._chance = random.Random(7)  # noqa: S311 - the same demo each time
+        self._stop = asyncio.Event()
+        self._lines: list[TaskLine] = []
+        self._progress: list[RunningRow] = []
+
+    async def run(self) -> bool:
+        """Whether everything was done."""
+        # The failures are part of the show; their log lines are not.
+        logging.getLogger("sereno").setLevel(logging.CRITICAL)
+        declare(self._app, self._chance)
+        with suppress(NotImplementedError):
+            asyncio.get_running_loop().add_signal_handler(signal.SIGINT, self._stop.set)
+        jobs = workload(self._app, self._count, self._chance)
+        click.echo(
+            f"{len(jobs)} jobs for {len(RESTAURANTS)} restaurants, run by one worker in this process "
+            f"({sum(QUEUES.values())} slots), on a PostgreSQL of its own.\n"
+        )
+        await self._app.aenqueue_many(jobs)
+        async with self._app.working(QUEUES):
+            finished = await self._watch()
+        await self._look()
+        await self._app.aclose()
+        self._show_summary()
+        return finished
+
+    async def _watch(self) -> bool:
+        began = monotonic()
+        with self._screen() as live:
+            while not self._stop.is_set():
+                await self._look()
+                elapsed = monotonic() - began
+                if live is not None:
+                    live.update(self._frame(elapsed), refresh=True)
+                else:
+                    click.echo(self._words(elapsed))
+                if self._left() == 0:
+                    return True
+                if self._seconds is not None and elapsed >= self._seconds:
+                    return False
+                await self._rest(FRAME if live is not None else LINE)
+        return False
+
+    async def _look(self) -> None:
+        found = {line.task: line for line in await self._app.database.arun_one(insights.by_task())}
+        self._lines = [found[task] for task in WORDS if task in found]
+        self._progress = await self._app.database.arun_one(insights.running_now(6))
+
+    async def _rest(self, seconds: float) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._stop.wait()
+
+    def _left(self) -> int:
+        return sum(line.waiting + line.running for line in self._lines)
+
+    def _words(self, elapsed: float) -> str:
+        done = sum(line.succeeded + line.cancelled + line.dead for line in self._lines)
+        running = sum(line.running for line in self._lines)
+        retried = sum(line.retried for line in self._lines)
+        dead = sum(line.dead for line in self._lines)
+        return (
+            f"{elapsed:4.0f} s  {done} of {done + self._left()} finished, {running} running, "
+            f"{retried} retried, {dead} in the dead letter"
+        )
+
+    def _screen(self) -> AbstractContextManager[Any]:
+        if not stdout_is_terminal():
+            return nullcontext()
+        from rich.live import Live  # noqa: PLC0415 - only on a terminal
+
+        return Live(console=terminal(), auto_refresh=False, transient=True)
+
+    def _frame(self, elapsed: float) -> Any:
+        from rich.console import Group  # noqa: PLC0415 - only on a terminal
+        from rich.progress_bar import ProgressBar  # noqa: PLC0415 - only on a terminal
+        from rich.text import Text  # noqa: PLC0415 - only on a terminal
+
+        done = sum(line.succeeded + line.cancelled + line.dead for line in self._lines)
+        bar = ProgressBar(total=max(1, done + self._left()), completed=done, width=60)
+        slow = [
+            Text(
+                f"  {row.task}  {row.tenant or '':<10} {'━' * round(row.fraction * 20):<20} "
+                f"{row.fraction:4.0%}  {row.note or ''}",
+                style="dim",
+            )
+            for row in self._progress
+        ]
+        return Group(table(self._lines, COLUMNS), Text(), bar, Text(self._words(elapsed), style="dim"), Text(), *slow)
+
+    def _show_summary(self) -> None:
+        if stdout_is_terminal():
+            terminal().print(table(self._lines, SUMMARY))
+            return
+        click.echo()
+        for line in self._lines:
+            wait = f", waited {human_seconds(line.median_wait)} (p50)" if line.median_wait is not None else ""
+            click.echo(f"{line.task}: {line.succeeded} succeeded, {line.retried} retried, {line.dead} dead{wait}")

@@ -1,0 +1,144 @@
+"""What a command works with: the settings, one connection, and the application when there is one."""
+
+import importlib
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType, TracebackType
+from typing import Any, Self, TypeVar
+
+import msgspec
+import psycopg
+
+from sereno.app import Sereno
+from sereno.errors import ConfigurationError
+from sereno.operations.plan import Plan, carry_out
+from sereno.settings import load
+from sereno.store.connect import connect
+from sereno.store.embedded import EmbeddedPostgres
+from sereno.store.insights import patience
+from sereno.store.statement import Operation, run
+
+T = TypeVar("T")
+
+# A look that takes longer asks for too much.
+LOOK_SECONDS = 30.0
+
+
+class Desk:
+    """One command's connection to one database. Nothing connects before it is asked to."""
+
+    def __init__(
+        self, app_path: str | None = None, database_url: str | None = None, schema: str | None = None
+    ) -> None:
+        given = {"app": app_path, "database_url": database_url, "schema": schema}
+        self.settings, self.sources = load(given)
+        self._app: Sereno | None = None
+        self._embedded: EmbeddedPostgres | None = None
+        self._connection: psycopg.Connection[Any] | None = None
+        # An application may name its database or schema in its code: where there is one, it knows best.
+        if self.settings.app:
+            self._app = load_app(self.settings.app)
+            chosen = {name: value for name, value in given.items() if value is not None}
+            self.settings = msgspec.structs.replace(self._app.settings, **chosen | {"app": self.settings.app})
+            self.sources = self._app.setting_sources | dict.fromkeys(chosen, "given")
+
+    @property
+    def app(self) -> Sereno:
+        """The application, for commands that need its tasks."""
+        if self._app is None:
+            raise ConfigurationError(
+                "this command needs your application: name it with -a module:attr, or set SERENO_APP"
+            )
+        return self._app
+
+    def run(self, operation: Operation[T]) -> T:
+        """One operation, all of it or nothing."""
+        connection = self.connection()
+        with connection.transaction():
+            run(connection, patience(LOOK_SECONDS), self.settings.schema)
+            return run(connection, operation, self.settings.schema)
+
+    def carry_out(self, plan: Plan[T]) -> T:
+        """A long change, in transactions of a thousand jobs."""
+        return carry_out(self, plan)
+
+    def connection(self, *, create: bool = False) -> psycopg.Connection[Any]:
+        """The connection. `create`: make the project's embedded database if it is not there."""
+        if self._connection is None:
+            self._connection = connect(self.url(create=create), self.settings, "cli")
+        return self._connection
+
+    def url(self, *, create: bool = False) -> str:
+        """Where the database is; starts the project's embedded one if that is the one and it exists."""
+        if self.settings.database_url:
+            return self.settings.database_url
+        directory = Path(self.settings.directory)
+        if not create and not directory.is_dir():
+            raise ConfigurationError(
+                f"no database is named, and there is no embedded one here ({directory}/): "
+                "set SERENO_DATABASE_URL, give --database-url, or go to the directory of your project"
+            )
+        bin_dir = self.settings.postgres_bin
+        self._embedded = EmbeddedPostgres(directory, bin_dir=Path(bin_dir) if bin_dir else None)
+        return self._embedded.start()
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+        if self._embedded is not None:
+            self._embedded.stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def load_app(path: str) -> Sereno:
+    """The application named by `module:attr` or `path/to/file.py[:attr]`; ConfigurationError says what is missing."""
+    source, _, attribute = path.partition(":")
+    module = _from_file(Path(source)) if source.endswith(".py") else _from_name(source)
+    if attribute:
+        found: Any = module
+        for name in attribute.split("."):
+            found = getattr(found, name, None)
+        if not isinstance(found, Sereno):
+            what = "is not there" if found is None else f"is a {type(found).__name__}, not a Sereno"
+            raise ConfigurationError(f"{path}: {attribute} {what}; name the variable that holds your Sereno(…)")
+        return found
+    apps = {name: value for name, value in vars(module).items() if isinstance(value, Sereno)}
+    if len({id(value) for value in apps.values()}) != 1:
+        what = f"has several: {', '.join(apps)}" if apps else "has none"
+        raise ConfigurationError(f"{path}: it should hold one Sereno(…) and {what}; name it, as in {path}:app")
+    return next(iter(apps.values()))
+
+
+def _from_name(name: str) -> ModuleType:
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
+            raise ConfigurationError(f"no module named {name!r} from {here}: check -a, --app or SERENO_APP") from None
+        raise
+    except (ValueError, TypeError):
+        raise ConfigurationError(f"{name!r} names no module: write module:attr or path/to/file.py:attr") from None
+
+
+def _from_file(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise ConfigurationError(f"there is no file {path}: check -a, --app or SERENO_APP")
+    directory = str(path.resolve().parent)
+    if directory not in sys.path:
+        sys.path.insert(0, directory)
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None
+    module = sys.modules[path.stem] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

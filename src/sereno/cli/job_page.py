@@ -1,0 +1,92 @@
+"""`sereno job show`: one job as a page for people."""
+
+import json
+from collections.abc import Iterator
+from datetime import datetime
+
+import click
+
+from sereno.cli.options import stdout_is_terminal
+from sereno.cli.output import STYLES, short_time, terminal
+from sereno.domain.duration import spoken
+from sereno.operations.jobs import JobDetail
+from sereno.store.sights import AttemptRow, JobRow
+
+# The end of a traceback holds the cause.
+TRACEBACK_LINES = 12
+
+
+def show_page(detail: JobDetail) -> None:
+    """Plain text in a pipe; on a terminal the state is coloured and the labels step back."""
+    lines = list(_lines(detail))
+    if not stdout_is_terminal():
+        for label, text in lines:
+            click.echo(f"{label:<12}{text}" if label else text)
+        return
+    from rich.text import Text  # noqa: PLC0415 - only on a terminal
+
+    console = terminal()
+    for label, text in lines:
+        style = STYLES.get(detail.job.state, "") if label == "state" else ""
+        console.print(Text.assemble((f"{label:<12}" if label else "", "dim"), (text, style)), soft_wrap=True)
+
+
+def _lines(detail: JobDetail) -> Iterator[tuple[str, str]]:
+    job = detail.job
+    yield "job", f"{job.id}  {job.task}"
+    yield "state", job.state + (" (asked to stop)" if job.cancel_requested else "")
+    yield "queue", f"{job.queue}, priority {job.priority}"
+    for label, value in (
+        ("tenant", job.tenant),
+        ("unique key", job.unique_key),
+        ("tags", " ".join(job.tags or ())),
+        ("trace", job.trace),
+    ):
+        if value:
+            yield label, value
+    yield from _times(job)
+    yield "counts", (
+        f"attempt {job.attempt}, failures {job.failures}, crashes {job.crashes}, "
+        f"snoozes {job.snoozes}, releases {job.releases}"
+    )
+    if job.session_id is not None:
+        yield "session", f"{job.session_id}" + (f" ({job.host}, pid {job.pid})" if job.host else "")
+    yield "arguments", json.dumps(job.args, ensure_ascii=False)
+    if detail.progress is not None:
+        note = f", {detail.progress.note}" if detail.progress.note else ""
+        yield "progress", f"{detail.progress.fraction:.0%}{note} ({short_time(detail.progress.updated_at)})"
+    for step in detail.steps:
+        yield "step", f"{step.name} done by attempt {step.attempt}: {json.dumps(step.result, ensure_ascii=False)}"
+    for attempt in detail.attempts:
+        yield "", ""
+        yield from _attempt(attempt)
+
+
+def _times(job: JobRow) -> Iterator[tuple[str, str]]:
+    yield "created", _moment(job.created_at)
+    yield "run at", _moment(job.run_at)
+    if job.started_at is not None:
+        yield "started", _moment(job.started_at)
+    if job.finished_at is not None:
+        yield "finished", _moment(job.finished_at)
+    if job.expires_at is not None:
+        yield "expires", _moment(job.expires_at)
+
+
+def _attempt(attempt: AttemptRow) -> Iterator[tuple[str, str]]:
+    took = ""
+    if attempt.finished_at is not None:
+        took = f" after {spoken(max(0.0, (attempt.finished_at - attempt.started_at).total_seconds()))}"
+    yield f"attempt {attempt.number}", f"{attempt.outcome}{took}, started {_moment(attempt.started_at)}"
+    if attempt.reason:
+        yield "  reason", attempt.reason
+    if attempt.error_type:
+        yield "  error", f"{attempt.error_type}: {attempt.error_message or ''}".rstrip(": ")
+    if attempt.traceback:
+        lines = attempt.traceback.rstrip().splitlines()
+        for line in (["…"] if len(lines) > TRACEBACK_LINES else []) + lines[-TRACEBACK_LINES:]:
+            yield "", f"    {line}"
+
+
+def _moment(moment: datetime) -> str:
+    return moment.astimezone().strftime("%Y-%m-%d %H:%M:%S.%f")[:-3] + moment.astimezone().strftime(" %Z")

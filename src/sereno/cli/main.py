@@ -1,0 +1,94 @@
+"""The front door: `sereno <noun> <verb>`. Commands are imported when they are asked for, so that it opens quickly."""
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from sereno.cli.failures import explained, exit_code
+from sereno.version import __version__
+
+# Name: where it lives, what it does. The words are here so that --help imports nothing.
+SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
+    "Start": {
+        "demo": ("sereno.cli.demo:demo", "See it work: a database, a worker and a few hundred jobs"),
+        "worker": ("sereno.cli.worker:worker", "Run jobs; `worker list` shows who does"),
+        "migrate": ("sereno.cli.migrate:migrate", "Bring the database schema up to date"),
+    },
+    "Look": {
+        "status": ("sereno.cli.status:status", "Everything on one screen"),
+        "top": ("sereno.cli.top:top", "The same, live"),
+        "why": ("sereno.cli.why:why", "Why a job is not running, in plain words"),
+        "doctor": ("sereno.cli.doctor:doctor", "Look for trouble, and say what helps"),
+        "verify": ("sereno.cli.verify:verify", "Prove the invariants on the live database"),
+    },
+    "Change": {
+        "job": ("sereno.cli.jobs:job", "list, show, enqueue, retry, cancel, delete"),
+        "queue": ("sereno.cli.queues:queue", "list, pause, resume"),
+    },
+    "About": {
+        "config": ("sereno.cli.config:config", "Settings, with where each came from"),
+        "version": ("sereno.cli.version:version", "The version of sereno"),
+    },
+}
+COMMANDS = {name: entry for section in SECTIONS.values() for name, entry in section.items()}
+# What a shell says of a program that Ctrl-C ended.
+INTERRUPTED = 130
+
+
+class FrontDoor(click.Group):
+    """Finds commands by import path, and turns every error into a line or two and an exit code."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, attribute = COMMANDS[cmd_name][0].partition(":")
+        command: click.Command = getattr(importlib.import_module(module), attribute)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for section, entries in SECTIONS.items():
+            with formatter.section(section):
+                formatter.write_dl([(name, words) for name, (_, words) in entries.items()])
+
+    def main(self, args: Sequence[str] | None = None, *rest: Any, **named: Any) -> Any:
+        given = list(sys.argv[1:] if args is None else args)
+        try:
+            code = super().main(given, *rest, **named | {"standalone_mode": False})
+            sys.stdout.flush()
+        except click.exceptions.Abort:
+            click.echo("Stopped.", err=True)
+            sys.exit(INTERRUPTED)
+        except click.ClickException as error:
+            error.show()
+            sys.exit(error.exit_code)
+        except BrokenPipeError:
+            # Whoever read our output has seen enough. Python would complain again at exit, so give it another one.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(0)
+        except Exception as error:
+            if _wants_traceback(given):
+                raise
+            click.echo(f"Error: {explained(error)}", err=True)
+            sys.exit(exit_code(error))
+        sys.exit(code if isinstance(code, int) else 0)
+
+
+def _wants_traceback(arguments: Sequence[str]) -> bool:
+    return os.environ.get("SERENO_LOG_LEVEL", "").lower() == "debug" or bool({"-v", "--verbose"} & set(arguments))
+
+
+@click.group(
+    cls=FrontDoor,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="Try it first: sereno demo",
+)
+@click.version_option(__version__, "--version", message="sereno %(version)s")
+def main() -> None:
+    """Durable jobs on the PostgreSQL you already run."""

@@ -1,0 +1,134 @@
+"""Options that many commands share."""
+
+import functools
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from sereno.domain.duration import seconds
+from sereno.domain.lifecycle import STATES
+from sereno.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from sereno.store.filters import JobFilter
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+FORMS = ("auto", "table", "json", "jsonl")
+
+
+def desk_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Which application, which database, which schema. The command's first argument becomes a Desk."""
+
+    @click.option("-a", "--app", "app_path", metavar="MODULE:ATTR", help="The application; or SERENO_APP.")
+    @click.option("--database-url", metavar="URL", help="The database; or SERENO_DATABASE_URL, DATABASE_URL.")
+    @click.option("--schema", metavar="NAME", help="Its schema; or SERENO_SCHEMA.  [default: sereno]")
+    @click.option("-v", "--verbose", is_flag=True, expose_value=False, help="Show where an error comes from.")
+    @functools.wraps(function)
+    def command(app_path: str | None, database_url: str | None, schema: str | None, **options: Any) -> Any:
+        from sereno.cli.desk import Desk  # noqa: PLC0415 - the database driver is slow to import; --help needs none
+
+        with Desk(app_path, database_url, schema) as desk:
+            return function(desk, **options)
+
+    return command
+
+
+def output_option(function: F) -> F:
+    """`-o json` and friends."""
+    option = click.option(
+        "-o",
+        "--output",
+        "form",
+        type=click.Choice(FORMS),
+        default="auto",
+        help="auto: a table on a terminal, tab-separated lines in a pipe.",
+    )
+    return option(function)
+
+
+def bulk_options(function: F) -> F:
+    """Options of commands that change many jobs."""
+    for option in (
+        click.option("--fail-empty", is_flag=True, help="Exit with 7 when nothing matches."),
+        click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing."),
+        click.option("-y", "--yes", is_flag=True, help="Do it to everything that the filter finds."),
+    ):
+        function = option(function)
+    return function
+
+
+def filter_options(function: F) -> F:
+    """Which jobs. The command gets them as one JobFilter, `wanted`."""
+
+    @functools.wraps(function)
+    def command(*args: Any, **options: Any) -> Any:
+        return function(*args, wanted=_take_filter(options), **options)
+
+    for option in reversed(
+        (
+            click.option("-s", "--state", "states", multiple=True, type=click.Choice(STATES), help="Repeatable."),
+            click.option("-q", "--queue"),
+            click.option("-t", "--task"),
+            click.option("--tenant"),
+            click.option("--tag"),
+            click.option("--error", metavar="TEXT", help="Part of the reason or of an error."),
+            click.option("--unique-key"),
+            click.option("--created-after", type=Moment(), help='"2h" ago, or a date.'),
+            click.option("--created-before", type=Moment()),
+            click.option("--finished-after", type=Moment()),
+            click.option("--finished-before", type=Moment()),
+        )
+    ):
+        command = option(command)
+    return command  # type: ignore[return-value]  # the wrapper takes what click gives and returns what F returns
+
+
+class Moment(click.ParamType):  # type: ignore[type-arg]  # generic only in the newest click
+    """A date such as 2026-11-15T03:00, or a length of time, back from now or ahead of it: 30m, 2h, 7d."""
+
+    name = "when"
+
+    def __init__(self, *, future: bool = False) -> None:
+        self._sign = 1 if future else -1
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
+        try:
+            return datetime.now(UTC) + self._sign * timedelta(seconds=seconds(str(value)))
+        except ConfigurationError:
+            pass
+        try:
+            return datetime.fromisoformat(str(value)).astimezone()
+        except ValueError:
+            self.fail(f'{value!r}: write a length of time, such as "2h", or a date, such as 2026-11-15T03:00', param, ctx)
+
+
+class Rate(click.ParamType):  # type: ignore[type-arg]  # see above
+    """So many a second: 50, 50/s, 10/m."""
+
+    name = "rate"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        number, _, unit = str(value).partition("/")
+        try:
+            rate = float(number) / {"": 1, "s": 1, "m": 60, "h": 3600}[unit.strip()]
+        except (ValueError, KeyError):
+            self.fail(f"{value!r}: write a rate such as 50/s or 10/m", param, ctx)
+        if not 0 < rate < float("inf"):
+            self.fail(f"{value!r}: a rate is more than nothing", param, ctx)
+        return rate
+
+
+def stdout_is_terminal() -> bool:
+    return sys.stdout.isatty()
+
+
+def _take_filter(options: dict[str, Any]) -> "JobFilter":
+    from sereno.store.filters import JobFilter  # noqa: PLC0415 - the store is slow to import; --help needs none
+
+    names = [name for name in JobFilter.__dataclass_fields__ if name != "ids"]
+    given = {name: options.pop(name) for name in names}
+    return JobFilter(**given | {"states": given["states"] or None})

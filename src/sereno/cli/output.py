@@ -1,0 +1,172 @@
+"""How answers look: a table on a terminal, tab-separated lines in a pipe, JSON when asked. Data goes to stdout."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Literal
+
+import click
+
+from sereno.cli.options import stdout_is_terminal
+from sereno.domain.duration import spoken
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+Form = Literal["table", "tsv", "json", "jsonl"]
+
+STYLES = {
+    "ready": "cyan",
+    "running": "bold cyan",
+    "scheduled": "blue",
+    "succeeded": "green",
+    "dead": "bold red",
+    "cancelled": "dim",
+    "alive": "green",
+    "closed": "dim",
+    "expired": "yellow",
+    "ok": "green",
+    "warn": "yellow",
+    "fail": "bold red",
+    "retry": "yellow",
+    "crash": "red",
+}
+# A table in a file, when somebody asks for one.
+PLAIN_WIDTH = 160
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a list. `style`: "state" colours by the value; `wide`: cut off when there is no room."""
+
+    name: str
+    value: Callable[[Any], Any]
+    style: Literal["", "state", "number", "seconds", "wide"] = ""
+
+
+def chosen_form(form: str) -> Form:
+    """What `auto` means here and now."""
+    if form == "auto":
+        return "table" if stdout_is_terminal() else "tsv"
+    return form  # type: ignore[return-value]  # click has checked it against the same words
+
+
+def show_list(form: str, items: Sequence[Any], columns: Sequence[Column], *, whole: Any = None, empty: str) -> None:
+    """A list of records. `whole`: what JSON shows instead of the bare list; `empty`: said when there is nothing."""
+    match chosen_form(form):
+        case "json":
+            show_json({"items": items} if whole is None else whole)
+        case "jsonl":
+            for item in items:
+                click.echo(as_json(item))
+        case "tsv":
+            click.echo("\t".join(column.name for column in columns))
+            for item in items:
+                click.echo("\t".join(_plain(column.value(item)) for column in columns))
+        case "table":
+            if items:
+                terminal().print(table(items, columns))
+            else:
+                click.echo(empty, err=True)
+
+
+def show_record(form: str, record: Any, lines: Callable[[], Iterable[str]]) -> None:
+    """One record: as JSON, or as the lines that a person reads."""
+    if chosen_form(form) in ("json", "jsonl"):
+        show_json(record, indent=0 if form == "jsonl" else 2)
+        return
+    for line in lines():
+        click.echo(line)
+
+
+def show_json(value: Any, indent: int = 2) -> None:
+    text = as_json(value)
+    if indent:
+        import msgspec  # noqa: PLC0415 - only who asks for JSON pays for it
+
+        text = msgspec.json.format(text, indent=indent)
+    click.echo(text)
+
+
+def as_json(value: Any) -> str:
+    """One line; times are RFC 3339."""
+    import msgspec  # noqa: PLC0415 - only who asks for JSON pays for it
+
+    return msgspec.json.encode(value).decode()
+
+
+def terminal() -> "Console":
+    """rich's console on stdout; imported only where somebody looks."""
+    from rich.console import Console  # noqa: PLC0415 - slow to import
+
+    return Console(highlight=False, width=None if stdout_is_terminal() else PLAIN_WIDTH)
+
+
+def table(items: Iterable[Any], columns: Sequence[Column], title: str | None = None) -> Any:
+    """A calm table: no frame, thin headings."""
+    from rich.table import Table  # noqa: PLC0415 - slow to import
+    from rich.text import Text  # noqa: PLC0415 - slow to import
+
+    made = Table(box=None, header_style="dim", title=title, title_justify="left", pad_edge=False, padding=(0, 2, 0, 0))
+    for column in columns:
+        right = column.style in ("number", "seconds")
+        wide = column.style == "wide"
+        made.add_column(
+            column.name, justify="right" if right else "left", no_wrap=True, overflow="ellipsis", ratio=1 if wide else None
+        )
+    for item in items:
+        made.add_row(*(_cell(Text, column, column.value(item)) for column in columns))
+    return made
+
+
+def _cell(text: Any, column: Column, value: Any) -> Any:
+    words = human_seconds(value) if column.style == "seconds" else human(value)
+    return text(words, style=STYLES.get(words, "") if column.style == "state" else "")
+
+
+def human(value: Any) -> str:
+    """A value in a table."""
+    match value:
+        case None:
+            return ""
+        case bool():
+            return "yes" if value else ""
+        case datetime():
+            return short_time(value)
+        case int():
+            return f"{value:,}"
+        case Mapping():
+            return " ".join(f"{key}={part}" for key, part in value.items())
+        case list() | tuple():
+            return " ".join(str(part) for part in value)
+        case _:
+            return " ".join(str(value).split())
+
+
+def human_seconds(value: float | None) -> str:
+    return "" if value is None else spoken(value) if value >= 0 else f"-{spoken(-value)}"
+
+
+def short_time(moment: datetime) -> str:
+    """Local time; the date only when it is another day."""
+    local = moment.astimezone()
+    same_day = local.date() == datetime.now(UTC).astimezone().date()
+    return local.strftime("%H:%M:%S") if same_day else local.strftime("%Y-%m-%d %H:%M")
+
+
+def _plain(value: Any) -> str:
+    match value:
+        case datetime():
+            return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
+        case int() if not isinstance(value, bool):
+            return str(value)
+        case float():
+            return f"{value:.3f}"
+        case object(value=int(found), exact=bool(exact)):
+            return str(found) if exact else f">{found}"
+        case Mapping():
+            return ",".join(f"{key}={part}" for key, part in value.items())
+        case list() | tuple():
+            return ",".join(str(part) for part in value)
+        case _:
+            return human(value)

@@ -1,0 +1,60 @@
+"""`sereno status`."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import click
+
+from sereno.cli.options import desk_options, output_option
+from sereno.cli.output import chosen_form, show_json, table, terminal
+
+if TYPE_CHECKING:
+    from sereno.cli.desk import Desk
+    from sereno.operations.status import Status
+
+# A transaction open for longer is worth a line.
+LONG_TRANSACTION = 60.0
+
+
+@click.command(epilog="Example: sereno status -o json")
+@output_option
+@desk_options
+def status(desk: "Desk", form: str) -> None:
+    """Everything on one screen: workers, queues, dead letters, pauses."""
+    from sereno.cli.queues import COLUMNS  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.operations.status import status as operation  # noqa: PLC0415 - see above
+
+    found = desk.run(operation())
+    if chosen_form(form) in ("json", "jsonl"):
+        show_json(found, indent=2 if form == "json" else 0)
+        return
+    for line in sentences(found):
+        click.echo(line)
+    if not found.queues:
+        return
+    click.echo()
+    if chosen_form(form) == "table":
+        terminal().print(table(found.queues, COLUMNS))
+        return
+    for queue in found.queues:
+        click.echo(f"{queue.queue}: {queue.ready} ready, {queue.running} running, {queue.scheduled} scheduled")
+
+
+def sentences(found: "Status") -> Iterator[str]:
+    """The state of the house in a few lines."""
+    from sereno.domain.duration import spoken  # noqa: PLC0415 - slow to import; --help needs none
+
+    workers = "1 worker is" if found.workers_alive == 1 else f"{found.workers_alive} workers are"
+    yield f"{workers} alive with {found.slots} slots; schema {found.schema_version}."
+    if found.dead_letters.value:
+        yield f"{found.dead_letters} in the dead letter: sereno job list --state dead"
+    if found.next_scheduled is not None:
+        job = found.next_scheduled
+        when = f"in {spoken(job.in_seconds)}" if job.in_seconds > 0 else "now"
+        yield f"Next due: job {job.id} ({job.task}), {when}."
+    for pause in found.pauses:
+        note = f": {pause.note}" if pause.note else ""
+        yield f"Paused: {pause.kind} {pause.name}, by {pause.paused_by}{note}"
+    oldest = found.oldest_transaction
+    if oldest is not None and oldest.seconds > LONG_TRANSACTION:
+        yield f"A transaction has been open for {spoken(oldest.seconds)} (pid {oldest.pid}, {oldest.application!r})."

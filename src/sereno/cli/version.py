@@ -1,0 +1,13 @@
+"""`sereno version`."""
+
+import platform
+
+import click
+
+from sereno.version import __version__
+
+
+@click.command(epilog="Example: sereno version")
+def version() -> None:
+    """The version of sereno and of Python."""
+    click.echo(f"sereno {__version__} (Python {platform.python_version()})")

@@ -1,0 +1,239 @@
+"""Jobs as a person sees and changes them: list, show, enqueue, retry, cancel, delete."""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from sereno.domain.job import Job, NewJob
+from sereno.domain.lifecycle import FINAL
+from sereno.errors import JobNotFound, Refused
+from sereno.operations.actor import default_actor
+from sereno.operations.plan import Plan
+from sereno.store import insights, steering
+from sereno.store import jobs as store
+from sereno.store.filters import JobFilter
+from sereno.store.sights import AttemptRow, Count, JobLine, JobRow, ProgressRow, StepRow
+from sereno.store.statement import Operation
+from sereno.store.steering import TALLY_BOUND, Match
+
+CANCELLABLE = ("scheduled", "ready", "running")
+DELETABLE = ("scheduled", "ready", *FINAL)
+
+
+@dataclass(frozen=True, slots=True)
+class JobPage:
+    """One page of a list; `next` is the cursor of the page after it."""
+
+    items: list[JobLine]
+    next: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class JobDetail:
+    """One job with its whole story."""
+
+    job: JobRow
+    attempts: list[AttemptRow]
+    steps: list[StepRow]
+    progress: ProgressRow | None
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """What a bulk change would touch."""
+
+    total: Count
+    by_task: dict[str, int]
+    by_queue: dict[str, int]
+    by_tenant: dict[str, int]
+
+
+@dataclass(slots=True)
+class Changed:
+    """What a bulk change did. `asked`: running jobs that were asked to stop. `left`: matched, and left as they were."""
+
+    done: list[int] = field(default_factory=list)
+    asked: list[int] = field(default_factory=list)
+    left: list[int] = field(default_factory=list)
+
+
+def list_jobs(wanted: JobFilter | None = None, *, limit: int = 50, before: int | None = None) -> Operation[JobPage]:
+    """Live and finished jobs, newest first. `before`: the cursor that the page before gave."""
+    found = yield from insights.list_jobs(wanted or JobFilter(), limit + 1, before)
+    page = found[:limit]
+    return JobPage(page, page[-1].id if len(found) > limit else None)
+
+
+def show(job_id: int) -> Operation[JobDetail]:
+    """One job with all its attempts, steps and progress, or JobNotFound."""
+    row = yield from insights.job_row(job_id)
+    if row is None:
+        raise JobNotFound(f"no job has the id {job_id}")
+    tried = yield from insights.attempts(job_id)
+    steps = yield from insights.steps(job_id)
+    progress = yield from insights.progress(job_id)
+    return JobDetail(row, [*tried, *_last_attempt(row)], steps, progress)
+
+
+def enqueue(jobs: Sequence[NewJob], *, actor: str | None = None) -> Operation[list[Job]]:
+    """Write the jobs, and who asked for them."""
+    made = yield from store.enqueue(jobs)
+    for job in made:
+        subject = f"job {job.id}"
+        yield from steering.audit(
+            actor or default_actor(), "job.enqueue", subject, {"task": job.task, "created": job.created}
+        )
+    return made
+
+
+def count(wanted: JobFilter) -> Operation[Tally]:
+    """How many jobs a filter finds, by task, queue and tenant. Changes nothing."""
+    found = yield from steering.tally(wanted)
+    by_task: Counter[str] = Counter()
+    by_queue: Counter[str] = Counter()
+    by_tenant: Counter[str] = Counter()
+    for task, queue, tenant, number in found:
+        by_task[task] += number
+        by_queue[queue] += number
+        if tenant is not None:
+            by_tenant[tenant] += number
+    total = Count.bounded(sum(by_task.values()), TALLY_BOUND)
+    return Tally(total, dict(by_task.most_common()), dict(by_queue.most_common()), dict(by_tenant.most_common()))
+
+
+def count_retry(wanted: JobFilter) -> Operation[Tally]:
+    """What `retry` would send back to work."""
+    return count(wanted.within(FINAL))
+
+
+def count_cancel(wanted: JobFilter) -> Operation[Tally]:
+    """What `cancel` would end."""
+    return count(wanted.within(CANCELLABLE))
+
+
+def count_delete(wanted: JobFilter) -> Operation[Tally]:
+    """What `delete` would remove."""
+    return count(wanted.within(DELETABLE))
+
+
+def retry(
+    wanted: JobFilter, *, rate: float | None = None, yes: bool = False, actor: str | None = None
+) -> Plan[Changed]:
+    """Finished jobs go back to work under their own ids, all at once or `rate` a second.
+
+    Of several with the same unique key only the first goes back; the others, and those whose key a live job has, stay.
+    """
+    _check_confirmed(wanted, yes, "retry")
+    return _in_batches(wanted.within(FINAL), "job.retry", actor, partial(_retry_batch, 1 / rate if rate else 0.0))
+
+
+def cancel(
+    wanted: JobFilter, *, reason: str | None = None, yes: bool = False, actor: str | None = None
+) -> Plan[Changed]:
+    """Waiting jobs end at once; running ones are asked to stop."""
+    _check_confirmed(wanted, yes, "cancel")
+    words = reason or f"cancelled by {actor or default_actor()}"
+    return _in_batches(wanted.within(CANCELLABLE), "job.cancel", actor, partial(_cancel_batch, words))
+
+
+def delete(wanted: JobFilter, *, yes: bool = False, actor: str | None = None) -> Plan[Changed]:
+    """Gone for good, with their attempts. Refused when a running job is named."""
+    _check_confirmed(wanted, yes, "delete")
+    return _delete(wanted, actor)
+
+
+def _delete(wanted: JobFilter, actor: str | None) -> Plan[Changed]:
+    if wanted.ids is not None:
+        running: list[Match] = yield steering.matching(wanted.within(["running"]))
+        if running:
+            names = ", ".join(str(match.id) for match in running)
+            raise Refused(f"job {names} is running: cancel it first, nothing was deleted")
+    return (yield from _in_batches(wanted.within(DELETABLE), "job.delete", actor, _delete_batch))
+
+
+def _check_confirmed(wanted: JobFilter, yes: bool, verb: str) -> None:
+    """Jobs named by their ids are meant; whatever a filter finds must be confirmed."""
+    if wanted.ids is None and not yes:
+        raise Refused(f"this would {verb} every job that matches ({wanted}): look with --dry-run, confirm with --yes")
+
+
+Batch = Callable[[Sequence[Match], Changed], Operation[list[int]]]
+
+
+def _in_batches(wanted: JobFilter, action: str, actor: str | None, change: Batch) -> Plan[Changed]:
+    changed = Changed()
+    after = 0
+    while True:
+        found: list[Match] = yield _one_batch(wanted, after, action, actor or default_actor(), change, changed)
+        if not found:
+            return changed
+        after = found[-1].id
+
+
+def _one_batch(
+    wanted: JobFilter, after: int, action: str, actor: str, change: Batch, changed: Changed
+) -> Operation[list[Match]]:
+    found = yield from steering.matching(wanted, after)
+    if not found:
+        return found
+    touched = yield from change(found, changed)
+    reached = set(touched)
+    changed.left += [match.id for match in found if match.id not in reached]
+    if touched:
+        one = len(touched) == 1
+        detail: dict[str, Any] = {"count": len(touched), "ids": touched, "filter": wanted.as_detail()}
+        yield from steering.audit(actor, action, f"job {touched[0]}" if one else f"{len(touched)} jobs", detail)
+    return found
+
+
+def _retry_batch(spacing: float, found: Sequence[Match], changed: Changed) -> Operation[list[int]]:
+    already = len(changed.done)
+    ids = yield from store.requeue(_first_of_each_key(found), spacing)
+    if spacing and already and ids:
+        yield from steering.postpone(ids, spacing * already)
+    changed.done += ids
+    return ids
+
+
+def _first_of_each_key(found: Sequence[Match]) -> Collection[int]:
+    """Two finished jobs may share a unique key, two live ones may not."""
+    first: dict[tuple[Any, ...], int] = {}
+    for match in found:
+        key = (match.id,) if match.unique_key is None else (match.task, match.unique_key, match.tenant)
+        first.setdefault(key, match.id)
+    return list(first.values())
+
+
+def _cancel_batch(reason: str, found: Sequence[Match], changed: Changed) -> Operation[list[int]]:
+    ended, asked = yield from store.cancel([match.id for match in found], reason)
+    changed.done += sorted(ended)
+    changed.asked += sorted(asked)
+    return sorted([*ended, *asked])
+
+
+def _delete_batch(found: Sequence[Match], changed: Changed) -> Operation[list[int]]:
+    gone = yield from store.delete([match.id for match in found])
+    changed.done += sorted(gone)
+    return sorted(gone)
+
+
+def _last_attempt(row: JobRow) -> list[AttemptRow]:
+    """The attempt that a row is itself: the one that runs, or the one that ended it."""
+    if row.session_id is None or row.started_at is None:
+        return []
+    outcome = "running" if row.finished_at is None else row.state
+    return [
+        AttemptRow(
+            row.attempt,
+            row.session_id,
+            row.started_at,
+            row.finished_at,
+            outcome,
+            row.reason,
+            row.error_type,
+            row.error_message,
+            row.traceback,
+        )
+    ]

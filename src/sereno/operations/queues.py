@@ -1,0 +1,74 @@
+"""Queues as a person sees and stops them; tasks and tenants can be stopped the same way."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from sereno.operations.actor import default_actor
+from sereno.store import insights, steering
+from sereno.store.sights import BOUND, Count, PauseRow
+from sereno.store.statement import Operation, Row
+from sereno.store.steering import PauseKind
+
+
+@dataclass(frozen=True, slots=True)
+class QueueLine:
+    """A queue: what waits in it, what runs, who serves it. `oldest_seconds`: how long its oldest ready job is due."""
+
+    queue: str
+    scheduled: Count
+    ready: Count
+    running: Count
+    finished_last_minute: Count
+    oldest_seconds: float | None
+    slots: int
+    workers: int
+    paused_at: datetime | None
+    paused_by: str | None
+    note: str | None
+
+    @property
+    def is_paused(self) -> bool:
+        return self.paused_at is not None
+
+
+def list_queues() -> Operation[list[QueueLine]]:
+    """Every queue that has work, a worker or a pause."""
+    rows = yield from insights.queue_rows()
+    return [_line(row) for row in rows]
+
+
+def list_pauses() -> Operation[list[PauseRow]]:
+    """Everything that is stopped: queues, tasks, tenants."""
+    return insights.pauses()
+
+
+def pause(kind: PauseKind, name: str, *, note: str | None = None, actor: str | None = None) -> Operation[bool]:
+    """Nothing of it is started any more; what runs goes on. False when it was paused already."""
+    who = actor or default_actor()
+    changed = yield from steering.pause(kind, name, who, note)
+    if changed:
+        yield from steering.audit(who, f"{kind}.pause", f"{kind} {name}", {"note": note})
+    return changed
+
+
+def resume(kind: PauseKind, name: str, *, actor: str | None = None) -> Operation[bool]:
+    """It is started again. False when it was not paused."""
+    changed = yield from steering.resume(kind, name)
+    if changed:
+        yield from steering.audit(actor or default_actor(), f"{kind}.resume", f"{kind} {name}", {})
+    return changed
+
+
+def _line(row: Row) -> QueueLine:
+    queue, scheduled, more_scheduled, ready, running, finished, oldest, slots, workers, *paused = row
+    return QueueLine(
+        queue,
+        Count(min(scheduled, BOUND), not more_scheduled),
+        Count.bounded(ready),
+        Count.bounded(running),
+        Count(finished, finished < BOUND),
+        oldest,
+        slots,
+        workers,
+        *paused,
+    )

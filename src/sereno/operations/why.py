@@ -1,0 +1,127 @@
+"""Why is this job not running? The answer in plain words, the most telling one first."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from sereno.domain.duration import spoken
+from sereno.store import insights
+from sereno.store.sights import AttemptRow, JobRow, PauseRow, ProgressRow, Waiting
+from sereno.store.statement import Operation
+
+
+def why(job_id: int) -> Operation[list[str]]:
+    """Sentences for a person."""
+    row = yield from insights.job_row(job_id)
+    if row is None:
+        return [
+            f"No job has the id {job_id}.",
+            "It may never have been made (its transaction rolled back), or its history was deleted or is past retention; "
+            "a task declared with history=False leaves nothing behind when it succeeds.",
+        ]
+    if row.finished_at is not None:
+        return _finished(row)
+    waiting = yield from insights.waiting(row)
+    if row.state == "running":
+        progress = yield from insights.progress(job_id)
+        return _running(row, progress, waiting.now)
+    pauses = yield from insights.pauses()
+    blockers = [_paused(pause) for pause in pauses if _applies(pause, row)] + _unserved(row, waiting)
+    if row.state == "scheduled":
+        tried = yield from insights.attempts(job_id)
+        return [*_scheduled(row, tried, waiting), *blockers]
+    return [*_expiring(row, waiting.now), *(blockers or _in_line(row, waiting))]
+
+
+def _finished(row: JobRow) -> list[str]:
+    words = {"succeeded": "It succeeded", "dead": "It is in the dead letter", "cancelled": "It was cancelled"}
+    tries = "attempt" if row.attempt == 1 else "attempts"
+    sentences = [f"{words[row.state]}: it finished at {_moment(row.finished_at)}, after {row.attempt} {tries}."]
+    if row.reason:
+        sentences.append(f"The reason: {row.reason}.")
+    if row.error_type:
+        sentences.append(f"The last error: {_error(row.error_type, row.error_message)}.")
+    if row.state == "dead":
+        sentences.append(f"To run it again: sereno job retry {row.id}")
+    return sentences
+
+
+def _running(row: JobRow, progress: ProgressRow | None, now: datetime) -> list[str]:
+    where = f" ({row.host}, pid {row.pid})" if row.host else ""
+    since = f" for {spoken((now - row.started_at).total_seconds())}" if row.started_at else ""
+    sentences = [f"It is running{since}: attempt {row.attempt}, by worker session {row.session_id}{where}."]
+    if progress is not None and progress.attempt == row.attempt:
+        note = f", {progress.note}" if progress.note else ""
+        sentences.append(f"It says it is {progress.fraction:.0%} done{note}.")
+    if row.cancel_requested:
+        sentences.append("It was asked to stop and has not stopped yet.")
+    return sentences
+
+
+def _scheduled(row: JobRow, tried: Sequence[AttemptRow], waiting: Waiting) -> list[str]:
+    wait = (row.run_at - waiting.now).total_seconds()
+    if wait <= 0:
+        sentences = [f"It has been due for {spoken(-wait)}, since {_moment(row.run_at)}; a worker makes it ready."]
+    else:
+        sentences = [f"It is scheduled for {_moment(row.run_at)}, in {spoken(wait)}."]
+    return [*sentences, _postponed(row, tried[-1] if tried else None)]
+
+
+def _postponed(row: JobRow, last: AttemptRow | None) -> str:
+    if last is not None and last.number == row.attempt and last.outcome == "snooze":
+        return f"Attempt {last.number} snoozed it{f': {last.reason}' if last.reason else ''}."
+    if last is not None and last.number == row.attempt and last.outcome in ("retry", "crash"):
+        cause = _error(last.error_type, last.error_message) if last.error_type else last.reason or "no error was given"
+        verb = "failed" if last.outcome == "retry" else "crashed"
+        return f"Attempt {last.number} {verb} ({cause}), and this is its retry."
+    return "It was asked for with a delay, or put off by an operator."
+
+
+def _unserved(row: JobRow, waiting: Waiting) -> list[str]:
+    if not waiting.workers:
+        return ["No worker is alive: start one with `sereno worker`."]
+    if not waiting.serving:
+        return [f"No live worker serves its queue {row.queue!r}: start one with `sereno worker -q {row.queue}`."]
+    if not waiting.able:
+        return [
+            f"No live worker of its queue {row.queue!r} knows its task {row.task!r}: "
+            "start one with the application that declares it, or deploy the version that has it."
+        ]
+    return []
+
+
+def _in_line(row: JobRow, waiting: Waiting) -> list[str]:
+    sentences = []
+    if waiting.busy >= waiting.slots:
+        sentences.append(f"All {waiting.slots} slots of the workers of its queue {row.queue!r} are busy.")
+    if waiting.ahead.value:
+        others = "job is" if waiting.ahead.value == 1 else "jobs are"
+        sentences.append(f"{waiting.ahead} {others} ahead of it in its queue (priority {row.priority}, then arrival).")
+    return sentences or ["It should start within moments; if it does not, look at `sereno doctor`."]
+
+
+def _expiring(row: JobRow, now: datetime) -> list[str]:
+    if row.expires_at is None or row.expires_at > now:
+        return []
+    return [f"It expired at {_moment(row.expires_at)}: the next worker that takes it will not run it."]
+
+
+def _applies(pause: PauseRow, row: JobRow) -> bool:
+    return (pause.kind, pause.name) in (("queue", row.queue), ("task", row.task), ("tenant", row.tenant))
+
+
+def _paused(pause: PauseRow) -> str:
+    note = f", saying {pause.note!r}" if pause.note else ""
+    flag = "" if pause.kind == "queue" else f"--{pause.kind} "
+    return (
+        f"Its {pause.kind} {pause.name!r} is paused: {pause.paused_by} did so at {_moment(pause.paused_at)}{note}. "
+        f"To go on: sereno queue resume {flag}{pause.name}"
+    )
+
+
+def _error(kind: str | None, message: str | None) -> str:
+    first_line = (message or "").strip().splitlines()
+    return f"{kind}: {first_line[0]}" if first_line else str(kind)
+
+
+def _moment(moment: datetime | None) -> str:
+    return moment.astimezone().strftime("%Y-%m-%d %H:%M:%S %Z") if moment else "an unknown time"

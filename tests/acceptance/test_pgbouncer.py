@@ -1,0 +1,107 @@
+"""Everything through PgBouncer in transaction mode, pool of two: no prepared statement, no LISTEN, no session state."""
+
+import os
+import pwd
+import shutil
+import socket
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import psycopg
+import pytest
+
+from sereno import Sereno
+from tests.acceptance.conftest import WorkerProcess, lines
+from tests.facts import auntil, one, state, until
+
+PGBOUNCER = shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
+
+pytestmark = pytest.mark.skipif(PGBOUNCER is None, reason="pgbouncer is not installed")
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@pytest.fixture
+def pooled_url(database_url: str) -> Iterator[str]:
+    """A PgBouncer in front of the test's database."""
+    assert PGBOUNCER is not None
+    parts = urlsplit(database_url)
+    where = parse_qs(parts.query)
+    host, name = where["host"][0], parts.path.lstrip("/")
+    # It refuses to run as root, and only the server's own user can open the server's socket.
+    owner = pwd.getpwuid(Path(host).stat().st_uid).pw_name
+    port = free_port()
+    directory = Path(tempfile.mkdtemp(prefix="sereno-pgbouncer-"))
+    directory.chmod(0o755)
+    (directory / "users").write_text('"postgres" ""\n')
+    (directory / "ini").write_text(
+        f"[databases]\n{name} = host={host} port={where.get('port', ['5432'])[0]} dbname={name} user=postgres\n"
+        f"[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\nauth_type = trust\n"
+        f"auth_file = {directory}/users\npool_mode = transaction\ndefault_pool_size = 2\nmax_client_conn = 200\n"
+        f"ignore_startup_parameters = extra_float_digits\n"
+    )
+    for file in ("users", "ini"):
+        (directory / file).chmod(0o644)
+    arguments = [PGBOUNCER, "-q", str(directory / "ini")]
+    if os.geteuid() == 0:
+        arguments[1:1] = ["-u", owner]
+    with (directory / "log").open("wb") as log:
+        process = subprocess.Popen(arguments, stdout=log, stderr=log)
+    url = f"postgresql://postgres@127.0.0.1:{port}/{name}"
+
+    def answers() -> bool:
+        assert process.poll() is None, (directory / "log").read_text()
+        try:
+            psycopg.connect(url, connect_timeout=2).close()
+        except psycopg.OperationalError:
+            return False
+        return True
+
+    until(answers)
+    yield url
+    process.terminate()
+    process.wait(timeout=10)
+    shutil.rmtree(directory)
+
+
+async def test_jobs_of_every_kind_arrive_through_a_transaction_pooler(
+    pooled_url: str, connection: psycopg.Connection
+) -> None:
+    app = Sereno(pooled_url, transaction_pooler=True, poll=0.1)
+
+    @app.task
+    async def work(n: int) -> None: ...
+
+    @app.task
+    async def fails() -> None:
+        raise ValueError("once")
+
+    async with app.working():
+        jobs = await app.aenqueue_many([work.job(n) for n in range(500)])
+        keyed = await work.using(unique_key="k").aenqueue(1)
+        failing = await fails.aenqueue()
+        await auntil(lambda: one(connection, "select count(*) from sereno.history where state = 'succeeded'") == 501)
+        await auntil(lambda: one(connection, "select failures from sereno.jobs where id = %s", failing.id) == 1)
+    assert {state(connection, job.id) for job in [*jobs, keyed]} == {"succeeded"}
+    # The planner's settings are ours alone: nothing of them stays on the shared server connections.
+    with psycopg.connect(pooled_url, autocommit=True, prepare_threshold=None) as other:
+        assert {one(other, "show enable_sort") for _ in range(10)} == {"on"}
+
+
+def test_a_worker_process_works_through_a_transaction_pooler(
+    pooled_url: str, worker: Callable[..., WorkerProcess], connection: psycopg.Connection, log: Path
+) -> None:
+    process = worker("--processes", "2", url=pooled_url, SERENO_TRANSACTION_POOLER="true", SERENO_POLL="0.2")
+    for n in range(100):
+        connection.execute("select sereno.enqueue('quick', jsonb_build_object('n', %s::int))", [n])
+    until(lambda: one(connection, "select count(*) from sereno.history") == 100)
+    assert sorted(int(line[0]) for line in lines(log, "quick")) == list(range(100))
+    assert process.end() == 0

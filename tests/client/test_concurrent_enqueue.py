@@ -1,0 +1,83 @@
+"""Many callers at once: the index decides who is first, and nobody waits for anybody in a ring."""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+
+import psycopg
+import pytest
+
+from sereno import Sereno, Task
+from sereno.domain.job import Job
+from tests.facts import one
+
+Work = Task[[int], None]
+CALLERS = 20
+
+
+@pytest.fixture
+def work(app: Sereno) -> Iterator[Work]:
+    @app.task
+    def work(number: int) -> None: ...
+
+    return work
+
+
+def all_at_once(url: str, callers: int, act: Callable[[psycopg.Connection, int], list[Job]]) -> list[list[Job]]:
+    """Each caller on a connection of its own, all let go together."""
+    gate = Barrier(callers)
+
+    def call(number: int) -> list[Job]:
+        with psycopg.connect(url) as connection:
+            gate.wait()
+            made = act(connection, number)
+            connection.commit()
+            return made
+
+    with ThreadPoolExecutor(callers) as threads:
+        return list(threads.map(call, range(callers)))
+
+
+@pytest.mark.parametrize("lasting", ["live", "1h", "forever"])
+def test_twenty_callers_with_one_key_make_one_job(
+    work: Work, database_url: str, connection: psycopg.Connection, lasting: str
+) -> None:
+    keyed = work.using(unique_key="k", unique_for=lasting)
+
+    made = all_at_once(database_url, CALLERS, lambda callers, number: [keyed.using(callers).enqueue(number)])
+
+    assert sum(job.created for jobs in made for job in jobs) == 1
+    assert len({job.id for jobs in made for job in jobs}) == 1
+    assert one(connection, "select count(*) from sereno.jobs") == 1
+
+
+def test_callers_that_roll_back_leave_the_key_to_the_next(work: Work, database_url: str) -> None:
+    keyed = work.using(unique_key="k")
+
+    def act(callers: psycopg.Connection, number: int) -> list[Job]:
+        job = keyed.using(callers).enqueue(number)
+        if number % 2:
+            callers.rollback()
+            return []
+        return [job]
+
+    made = all_at_once(database_url, CALLERS, act)
+    assert sum(job.created for jobs in made for job in jobs) == 1
+
+
+@pytest.mark.parametrize("lasting", ["live", "forever"])
+def test_opposite_orders_of_keys_do_not_deadlock(app: Sereno, work: Work, database_url: str, lasting: str) -> None:
+    keys = [f"k{number}" for number in range(50)]
+    rounds = 10
+
+    def act(callers: psycopg.Connection, number: int) -> list[Job]:
+        made: list[Job] = []
+        for turn in range(rounds):
+            order = keys if (number + turn) % 2 else keys[::-1]
+            jobs = [work.using(unique_key=f"{turn} {key}", unique_for=lasting).job(number) for key in order]
+            made += app.enqueue_many(jobs, callers)
+            callers.commit()
+        return made
+
+    made = all_at_once(database_url, 6, act)
+    assert sum(job.created for jobs in made for job in jobs) == rounds * len(keys)

@@ -1,0 +1,117 @@
+"""Enqueue through the application's own connections: durable when it returns, one statement for any number."""
+
+import asyncio
+import gc
+
+import psycopg
+import pytest
+
+from sereno import InvalidArguments, Sereno
+from sereno.store.connect import connect
+from tests.facts import one, until
+
+
+def test_an_accepted_job_is_committed_when_enqueue_returns(app: Sereno, connection: psycopg.Connection) -> None:
+    @app.task
+    def work(number: int) -> None: ...
+
+    job = work.enqueue(7)
+
+    found = connection.execute("select task, args, state, attempt from sereno.jobs where id = %s", [job.id]).fetchone()
+    assert found == ("work", {"number": 7}, "ready", 0)
+    assert job.created
+
+
+async def test_an_accepted_job_is_committed_when_aenqueue_returns(app: Sereno, connection: psycopg.Connection) -> None:
+    @app.task
+    async def work(number: int) -> None: ...
+
+    job = await work.aenqueue(number=7)
+
+    assert one(connection, "select args from sereno.jobs where id = %s", job.id) == {"number": 7}
+    await app.aclose()
+
+
+def test_ids_come_back_in_the_order_of_the_jobs(app: Sereno, connection: psycopg.Connection) -> None:
+    @app.task
+    def work(number: int) -> None: ...
+
+    made = app.enqueue_many([work.job(number) for number in range(10_000)])
+
+    stored = dict(connection.execute("select id, (args ->> 'number')::integer from sereno.jobs").fetchall())
+    assert [stored[job.id] for job in made] == list(range(10_000))
+
+
+def test_keyed_and_plain_jobs_of_one_call_keep_their_order(app: Sereno, connection: psycopg.Connection) -> None:
+    @app.task
+    def work(number: int) -> None: ...
+
+    keyed = [work.using(unique_key=f"k{9 - number}").job(number) for number in range(10)]
+    plain = [work.job(number) for number in range(10, 20)]
+    mixed = [job for pair in zip(keyed, plain, strict=True) for job in pair]
+
+    made = app.enqueue_many(mixed)
+
+    stored = dict(connection.execute("select id, (args ->> 'number')::integer from sereno.jobs").fetchall())
+    assert [stored[job.id] for job in made] == [number for pair in zip(range(10), range(10, 20), strict=True) for number in pair]
+
+
+@pytest.mark.parametrize("key", [None, "k"])
+def test_many_jobs_are_one_statement(app: Sereno, connection: psycopg.Connection, key: str | None) -> None:
+    @app.task
+    def work(number: int) -> None: ...
+
+    before = one(connection, "select xact_commit from pg_stat_database where datname = current_database()")
+    app.enqueue_many([work.using(unique_key=key and f"{key}{n}").job(n) for n in range(1000)])
+
+    # One statement in autocommit mode is one transaction: every row carries the same transaction id.
+    assert one(connection, "select count(distinct xmin::text) from sereno.jobs") == 1
+    assert one(connection, "select count(distinct created_at) from sereno.jobs") == 1
+    assert before is not None
+
+
+def test_no_jobs_are_no_statement(empty_database_url: str) -> None:
+    app = Sereno(empty_database_url)
+    assert app.enqueue_many([]) == []
+    app.close()
+
+
+async def test_no_jobs_are_no_statement_in_async_code(empty_database_url: str) -> None:
+    app = Sereno(empty_database_url)
+    assert await app.aenqueue_many([]) == []
+    await app.aclose()
+
+
+def test_a_refused_job_writes_nothing(app: Sereno, connection: psycopg.Connection) -> None:
+    @app.task
+    def work(number: int) -> None: ...
+
+    with pytest.raises(InvalidArguments):
+        work.enqueue("seven")  # type: ignore[arg-type]  # the point of the test
+    assert one(connection, "select count(*) from sereno.jobs") == 0
+
+
+def test_each_event_loop_gets_connections_of_its_own_and_leaves_none_behind(
+    app: Sereno, connection: psycopg.Connection
+) -> None:
+    @app.task
+    def work(number: int) -> None: ...
+
+    ids = [asyncio.run(work.aenqueue(number)).id for number in range(20)]
+
+    assert len(set(ids)) == 20
+
+    def few_are_open() -> bool:
+        gc.collect()
+        opened: int = one(
+            connection,
+            "select count(*) from pg_stat_activity where datname = current_database() and application_name = 'sereno client'",
+        )
+        return opened <= 2
+
+    until(few_are_open)
+
+
+def test_connections_say_who_they_are(app: Sereno, connection: psycopg.Connection) -> None:
+    with connect(app.database.url, app.settings, "test"):
+        assert one(connection, "select count(*) from pg_stat_activity where application_name = 'sereno test'") == 1

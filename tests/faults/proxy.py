@@ -1,0 +1,88 @@
+"""A TCP proxy before PostgreSQL that can be cut, or frozen so that both sides believe the line is still there."""
+
+import select
+import socket
+import threading
+from types import TracebackType
+from typing import Self
+from urllib.parse import parse_qs, urlsplit
+
+
+class Proxy:
+    """Listens on loopback; `url` reaches the same database through it."""
+
+    def __init__(self, target: str, name: str) -> None:
+        self._target = target
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"postgresql://postgres@127.0.0.1:{self._listener.getsockname()[1]}/{name}"
+        self._pairs: list[tuple[socket.socket, socket.socket]] = []
+        self._frozen = threading.Event()
+        self._closed = False
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    @classmethod
+    def before(cls, url: str) -> Self:
+        """In front of a server that listens on a Unix socket."""
+        parts = urlsplit(url)
+        where = parse_qs(parts.query)
+        return cls(f"{where['host'][0]}/.s.PGSQL.{where.get('port', ['5432'])[0]}", parts.path.lstrip("/"))
+
+    def cut(self) -> None:
+        """Reset every connection."""
+        for pair in self._pairs:
+            for end in pair:
+                end.close()
+        self._pairs.clear()
+
+    def freeze(self) -> None:
+        """Let nothing through, and say nothing; connections made from now on work."""
+        frozen, self._pairs = self._pairs, []
+        self._asleep = frozen
+        self._frozen.set()
+
+    def heal(self) -> None:
+        self._frozen.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._closed = True
+        self._listener.close()
+        self.cut()
+
+    def _accept(self) -> None:
+        while not self._closed:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            server = socket.socket(socket.AF_UNIX)
+            server.connect(self._target)
+            pair = (client, server)
+            self._pairs.append(pair)
+            threading.Thread(target=self._pump, args=pair, daemon=True).start()
+
+    def _pump(self, client: socket.socket, server: socket.socket) -> None:
+        pair = (client, server)
+        try:
+            while True:
+                readable, _, _ = select.select([client, server], [], [], 0.05)
+                # A frozen pair is in nobody's list: it stays open and silent.
+                if pair not in self._pairs:
+                    if client.fileno() < 0:
+                        return
+                    continue
+                for end in readable:
+                    data = end.recv(65536)
+                    if not data:
+                        return
+                    (server if end is client else client).sendall(data)
+        except (OSError, ValueError):
+            return
+        finally:
+            if pair in self._pairs or client.fileno() < 0:
+                for end in pair:
+                    end.close()

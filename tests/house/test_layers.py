@@ -1,0 +1,20 @@
+"""Dependencies run downhill only: the contracts in pyproject.toml hold."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_every_floor_leans_only_on_those_below_it() -> None:
+    linted = subprocess.run(
+        [sys.executable, "-c", "from importlinter.cli import lint_imports_command as run; run(['--no-cache'])"],
+        check=False,
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        encoding="utf-8",
+    )
+    assert linted.returncode == 0, linted.stdout
+    assert "2 kept, 0 broken" in linted.stdout, "a contract went missing"

@@ -1,0 +1,34 @@
+"""Small rooms. The wish is 300 lines a file and 40 a function; these are the walls."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+SOURCES = Path(__file__).parents[2] / "src" / "sereno"
+
+FILE_LINES = 400
+FUNCTION_LINES = 60
+
+# Made by `make schema`, to be looked things up in.
+GENERATED = {SOURCES / "store" / "schema.sql"}
+
+
+def test_no_file_is_long() -> None:
+    files = [path for pattern in ("*.py", "*.sql") for path in SOURCES.rglob(pattern) if path not in GENERATED]
+    lengths = {str(path.relative_to(SOURCES)): len(path.read_text().splitlines()) for path in files}
+    assert lengths
+    assert {name: lines for name, lines in lengths.items() if lines > FILE_LINES} == {}
+
+
+def test_no_function_is_long() -> None:
+    lengths = dict(_function_lengths())
+    assert lengths
+    assert {name: lines for name, lines in lengths.items() if lines > FUNCTION_LINES} == {}
+
+
+def _function_lengths() -> Iterator[tuple[str, int]]:
+    for path in SOURCES.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                assert node.end_lineno is not None
+                yield f"{path.relative_to(SOURCES)}:{node.lineno} {node.name}", node.end_lineno - node.lineno + 1

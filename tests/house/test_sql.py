@@ -1,0 +1,76 @@
+"""The rules that every query keeps."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sereno.store.statement import queries
+
+SOURCES = Path(__file__).parents[2] / "src" / "sereno"
+QUERY_FILES = sorted((SOURCES / "store" / "queries").glob("*.sql"))
+
+# Clocks that a test cannot move.
+OTHER_CLOCKS = re.compile(
+    r"(?<!sereno\.)\bnow\(\)|\b(current_timestamp|current_date|localtimestamp|\w+_timestamp\(\)|timeofday)\b",
+    re.IGNORECASE,
+)
+
+# What can run code that came in as data.
+UNSAFE_MODULES = {"cloudpickle", "dill", "marshal", "pickle", "shelve", "yaml"}
+UNSAFE_CALLS = {"eval", "exec"}
+
+
+def _named_queries() -> list[tuple[str, str]]:
+    return [(f"{file.stem}.{name}", sql) for file in QUERY_FILES for name, sql in queries(file.stem).items()]
+
+
+@pytest.mark.parametrize("file", QUERY_FILES, ids=lambda file: file.stem)
+def test_every_query_has_a_name_and_a_sentence(file: Path) -> None:
+    title, *parts = re.split(r"^-- name: ", file.read_text(), flags=re.MULTILINE)
+    assert parts
+    assert all(line.startswith("--") or not line for line in title.splitlines()), "a query without a name"
+    names = [part.partition("\n")[0].strip() for part in parts]
+    assert len(names) == len(set(names)), "two queries of one name"
+    silent = [name for name, part in zip(names, parts, strict=True) if not re.match(r".*\n-- \S.*\S", part)]
+    assert silent == [], "no sentence of intent above the query"
+    several = [
+        name for name, part in zip(names, parts, strict=True) if len(re.findall(r";\s*$", part, re.MULTILINE)) != 1
+    ]
+    assert several == [], "one query a name, ended by a semicolon"
+
+
+def test_percent_signs_are_only_parameters() -> None:
+    assert [name for name, sql in _named_queries() if "%" in re.sub(r"%\(\w+\)s", "", sql)] == []
+
+
+def test_only_the_clock_of_sereno_tells_the_time() -> None:
+    assert [name for name, sql in _named_queries() if OTHER_CLOCKS.search(sql)] == []
+
+
+def test_no_lock_belongs_to_a_session() -> None:
+    """Behind PgBouncer a session is anybody's. Locks that end with their transaction are fine."""
+    session_level = re.compile(r"\bpg_(try_)?advisory_(lock|unlock)")
+    files = [path for pattern in ("*.py", "*.sql") for path in SOURCES.rglob(pattern)]
+    assert [str(path) for path in files if session_level.search(path.read_text())] == []
+
+
+def test_no_data_is_ever_run_as_code() -> None:
+    assert list(_unsafe()) == []
+
+
+def _unsafe() -> Iterator[str]:
+    for path in SOURCES.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            match node:
+                case ast.Import(names=names):
+                    found = {alias.name.partition(".")[0] for alias in names} & UNSAFE_MODULES
+                case ast.ImportFrom(module=str(module)):
+                    found = {module.partition(".")[0]} & UNSAFE_MODULES
+                case ast.Call(func=ast.Name(id=name)):
+                    found = {name} & UNSAFE_CALLS
+                case _:
+                    continue
+            yield from (f"{path.relative_to(SOURCES)}:{node.lineno} {name}" for name in found)

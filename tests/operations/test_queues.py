@@ -1,0 +1,120 @@
+"""Queues: what waits, who serves them, who stopped them."""
+
+from tests.operations.conftest import House
+from sereno.operations import queues, workers
+from sereno.operations.status import status
+from sereno.store.sights import Count
+
+
+def test_a_queue_line_counts_what_is_in_it(house: House) -> None:
+    house.enqueue()
+    house.enqueue()
+    house.enqueue(delay="1h")
+    house.enqueue(queue="empty of workers")
+    session = house.worker(queues={"default": 3, "served": 2})
+    house.claim(session)
+    house.connection.execute("update sereno.jobs set run_at = run_at - interval '90 seconds' where state = 'ready'")
+    lines = {line.queue: line for line in house.app.database.run(queues.list_queues())}
+    assert set(lines) == {"default", "empty of workers", "served"}
+    default = lines["default"]
+    assert [str(count) for count in (default.ready, default.running, default.scheduled)] == ["1", "1", "1"]
+    assert (default.slots, default.workers) == (3, 1)
+    assert default.oldest_seconds is not None
+    assert 90 <= default.oldest_seconds < 120
+    assert lines["empty of workers"].slots == 0
+    assert lines["served"].slots == 2
+
+
+def test_what_finished_within_the_last_minute_is_counted(house: House) -> None:
+    house.dead()
+    house.dead()
+    house.connection.execute("update sereno.history set finished_at = now() - interval '2 minutes' where id = 1")
+    house.enqueue(queue="apart")
+    (line,) = house.app.database.run(queues.list_queues())
+    assert line.finished_last_minute == Count(1)
+
+
+def test_counting_stops_at_a_bound_and_says_so(house: House) -> None:
+    house.connection.execute(
+        """insert into sereno.jobs (task, args, state, ready_seq)
+           select 'greet', '{}', 'ready', nextval('sereno.ready_seq') from generate_series(1, 10001)"""
+    )
+    house.connection.execute(
+        """insert into sereno.jobs (task, args, state, run_at)
+           select 'greet', '{}', 'scheduled', now() + interval '1 hour' from generate_series(1, 10001)"""
+    )
+    (line,) = house.app.database.run(queues.list_queues())
+    assert line.ready == Count(10_000, exact=False)
+    assert str(line.ready) == ">10,000"
+    assert not line.scheduled.exact
+
+
+def test_the_session_of_a_dead_worker_lends_no_slots(house: House) -> None:
+    house.worker(lease=0.0)
+    assert house.app.database.run(queues.list_queues()) == []
+    (line,) = house.app.database.run(workers.list_workers())
+    assert line.state == "expired"
+
+
+def test_pause_and_resume_are_audited_and_the_first_one_stays_on_record(house: House) -> None:
+    run = house.app.database.run
+    assert run(queues.pause("queue", "default", note="down", actor="eve@desk"))
+    assert not run(queues.pause("queue", "default", note="me too", actor="bob@desk"))
+    (line,) = run(queues.list_queues())
+    assert (line.paused_by, line.note) == ("eve@desk", "down")
+    assert run(queues.resume("queue", "default", actor="eve@desk"))
+    assert not run(queues.resume("queue", "default"))
+    assert house.audit() == [
+        ("eve@desk", "queue.pause", "queue default"),
+        ("eve@desk", "queue.resume", "queue default"),
+    ]
+
+
+def test_a_pause_stops_claims_of_a_queue_a_task_or_a_tenant(house: House) -> None:
+    session = house.worker()
+    house.enqueue(tenant="r1")
+    for kind, name in (("queue", "default"), ("task", "greet"), ("tenant", "r1")):
+        house.app.database.run(queues.pause(kind, name))  # type: ignore[arg-type]  # the words of PauseKind
+        assert house.claim(session) == []
+        house.app.database.run(queues.resume(kind, name))  # type: ignore[arg-type]  # the words of PauseKind
+    assert len(house.claim(session)) == 1
+
+
+def test_resume_wakes_a_sleeping_worker(house: House) -> None:
+    house.connection.execute('listen "sereno.ready"')
+    for kind, name in (("queue", "default"), ("tenant", "r1")):
+        house.app.database.run(queues.pause(kind, name))  # type: ignore[arg-type]  # the words of PauseKind
+        house.app.database.run(queues.resume(kind, name))  # type: ignore[arg-type]  # the words of PauseKind
+    told = [notice.payload for notice in house.connection.notifies(timeout=5, stop_after=2)]
+    assert told == ["default", ""]
+
+
+def test_the_actor_is_the_user_at_this_machine_unless_given(house: House) -> None:
+    house.app.database.run(queues.pause("queue", "default"))
+    ((actor, _, _),) = house.audit()
+    assert "@" in actor
+
+
+def test_status_says_it_all_at_once(house: House) -> None:
+    house.dead()
+    job_id = house.enqueue(delay="1h")
+    house.worker(queues={"default": 3})
+    house.app.database.run(queues.pause("tenant", "r1"))
+    found = house.app.database.run(status())
+    assert (found.workers_alive, found.slots, found.dead_letters) == (1, 3, Count(1))
+    assert found.next_scheduled is not None
+    assert found.next_scheduled.id == job_id
+    assert 3500 < found.next_scheduled.in_seconds <= 3600
+    assert [pause.name for pause in found.pauses] == ["r1"]
+    assert found.schema_version >= 1
+
+
+def test_workers_alive_come_first(house: House) -> None:
+    ended = house.worker()
+    house.connection.execute("update sereno.sessions set state = 'closed', ended_at = now() where id = %s", [ended])
+    alive = house.worker()
+    house.enqueue()
+    house.claim(alive)
+    lines = house.app.database.run(workers.list_workers())
+    assert [(line.id, line.state, line.running) for line in lines] == [(alive, "alive", 1), (ended, "closed", 0)]
+    assert 50 < lines[0].lease_seconds <= 60

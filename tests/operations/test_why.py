@@ -1,0 +1,151 @@
+"""Why is it not running? One test an answer."""
+
+from tests.operations.conftest import House
+from sereno.domain.attempt import SUCCEEDED, Settlement
+from sereno.operations import jobs, queues
+from sereno.operations.plan import carry_out
+from sereno.operations.why import why
+from sereno.store.filters import JobFilter
+
+
+def _why(house: House, job_id: int) -> str:
+    return "\n".join(house.app.database.run(why(job_id)))
+
+
+def test_unknown(house: House) -> None:
+    assert "No job has the id 999" in _why(house, 999)
+
+
+def test_succeeded(house: House) -> None:
+    answer = _why(house, house.finish(SUCCEEDED))
+    assert answer.startswith("It succeeded: it finished at 20")
+    assert "after 1 attempt." in answer
+
+
+def test_dead_with_its_reason_and_the_way_back(house: House) -> None:
+    job_id = house.dead("connection reset")
+    answer = _why(house, job_id)
+    assert "dead letter" in answer
+    assert "The reason: failed 1 times." in answer
+    assert "OSError: connection reset" in answer
+    assert f"sereno job retry {job_id}" in answer
+
+
+def test_cancelled(house: House) -> None:
+    job_id = house.enqueue()
+    carry_out(house.app.database, jobs.cancel(JobFilter(ids=[job_id]), reason="not wanted"))
+    answer = _why(house, job_id)
+    assert "It was cancelled" in answer
+    assert "not wanted" in answer
+
+
+def test_running_by_whom_since_when_and_how_far(house: House) -> None:
+    session = house.worker()
+    job_id = house.enqueue()
+    house.claim(session)
+    house.connection.execute("insert into sereno.progress values (%s, 1, 0.25, 'page 3')", [job_id])
+    answer = _why(house, job_id)
+    assert f"attempt 1, by worker session {session} (somewhere, pid 4242)" in answer
+    assert "It is running for" in answer
+    assert "25% done, page 3" in answer
+
+
+def test_running_and_asked_to_stop(house: House) -> None:
+    house.worker()
+    job_id = house.enqueue()
+    house.claim(1)
+    carry_out(house.app.database, jobs.cancel(JobFilter(ids=[job_id])))
+    assert "asked to stop" in _why(house, job_id)
+
+
+def test_delayed(house: House) -> None:
+    house.worker()
+    answer = _why(house, house.enqueue(delay="2h"))
+    assert "It is scheduled for" in answer
+    assert "in 2 h" in answer or "in 1 h 59 m" in answer
+    assert "delay" in answer
+
+
+def test_waiting_for_a_retry_after_an_error(house: House) -> None:
+    house.worker(queues={"apart": 1})
+    answer = _why(house, house.finish(Settlement("retry", delay=600.0, error=OSError("no route"))))
+    assert "in 10 m" in answer or "in 9 m" in answer
+    assert "Attempt 1 failed (OSError: no route), and this is its retry." in answer
+
+
+def test_snoozed(house: House) -> None:
+    house.worker(queues={"apart": 1})
+    answer = _why(house, house.finish(Settlement("snooze", delay=600.0, reason="shop is closed")))
+    assert "Attempt 1 snoozed it: shop is closed." in answer
+
+
+def test_due_but_not_promoted_without_a_worker(house: House) -> None:
+    job_id = house.enqueue(delay="1h")
+    house.connection.execute("update sereno.jobs set run_at = now() - interval '10 seconds'")
+    answer = _why(house, job_id)
+    assert "It has been due for 10 s" in answer
+    assert "No worker is alive" in answer
+
+
+def test_its_queue_task_or_tenant_is_paused_by_whom_and_why(house: House) -> None:
+    house.worker()
+    job_id = house.enqueue(tenant="r1")
+    for kind, name, flag in (("queue", "default", ""), ("task", "greet", "--task "), ("tenant", "r1", "--tenant ")):
+        house.app.database.run(queues.pause(kind, name, note="broken", actor="eve@desk"))  # type: ignore[arg-type]  # the words of PauseKind
+        answer = _why(house, job_id)
+        assert f"Its {kind} {name!r} is paused: eve@desk did so at" in answer
+        assert "'broken'" in answer
+        assert f"sereno queue resume {flag}{name}" in answer
+        house.app.database.run(queues.resume(kind, name))  # type: ignore[arg-type]  # the words of PauseKind
+
+
+def test_a_pause_of_another_tenant_is_not_the_reason(house: House) -> None:
+    house.worker()
+    house.app.database.run(queues.pause("tenant", "r2"))
+    assert "paused" not in _why(house, house.enqueue(tenant="r1"))
+
+
+def test_no_worker_at_all(house: House) -> None:
+    assert "No worker is alive" in _why(house, house.enqueue())
+
+
+def test_no_worker_serves_its_queue(house: House) -> None:
+    house.worker(queues={"elsewhere": 1})
+    assert "No live worker serves its queue 'default'" in _why(house, house.enqueue())
+
+
+def test_no_worker_knows_its_task(house: House) -> None:
+    house.worker(tasks=["other"])
+    assert "knows its task 'greet'" in _why(house, house.enqueue())
+
+
+def test_every_slot_is_busy(house: House) -> None:
+    session = house.worker(queues={"default": 1})
+    house.enqueue()
+    house.claim(session)
+    assert "All 1 slots of the workers of its queue 'default' are busy." in _why(house, house.enqueue())
+
+
+def test_behind_others_by_priority_and_arrival(house: House) -> None:
+    house.worker()
+    house.enqueue()
+    urgent = house.enqueue(priority=1)
+    job_id = house.enqueue()
+    house.enqueue()
+    house.enqueue(queue="elsewhere")
+    assert "2 jobs are ahead of it" in _why(house, job_id)
+    assert "ahead" not in _why(house, urgent)
+
+
+def test_nothing_in_the_way(house: House) -> None:
+    house.worker()
+    assert _why(house, house.enqueue()) == (
+        "It should start within moments; if it does not, look at `sereno doctor`."
+    )
+
+
+def test_expired_before_it_could_run(house: House) -> None:
+    house.worker()
+    job_id = house.enqueue()
+    house.connection.execute("update sereno.jobs set expires_at = now() - interval '1 minute'")
+    assert "It expired at" in _why(house, job_id)

@@ -1,0 +1,124 @@
+"""The acts of a job's life, straight on the store: no worker, no loop, one connection."""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from random import Random
+from typing import Any, TypeVar
+
+import psycopg
+
+from sereno.domain.attempt import Ending, Settlement, settlement
+from sereno.domain.job import PRIORITIES, ClaimedJob, Job, JobOptions, NewJob
+from sereno.domain.retry import Backoff
+from sereno.store import attempts, jobs, sessions
+from sereno.store.attempts import Settled
+from sereno.store.connect import PLANNER
+from sereno.store.statement import Operation, run
+
+T = TypeVar("T")
+
+Connection = psycopg.Connection[Any]
+
+
+@contextmanager
+def line(url: str) -> Iterator[Connection]:
+    """A connection as a worker has it."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(PLANNER)
+        yield connection
+
+
+def do(connection: Connection, operation: Operation[T]) -> T:
+    return run(connection, operation)
+
+
+def new(task: str = "work", args: bytes = b"{}", **options: Any) -> NewJob:
+    return NewJob(task, args, JobOptions(**{"queue": "default", "priority": 5} | options).checked())
+
+
+def add(connection: Connection, count: int = 1, task: str = "work", **options: Any) -> list[int]:
+    """Enqueue some jobs; their ids."""
+    made: list[Job] = do(connection, jobs.enqueue([new(task, **options)] * count))
+    return [job.id for job in made]
+
+
+def session(
+    connection: Connection,
+    *,
+    queues: Mapping[str, int] | None = None,
+    tasks: Collection[str] = ("work",),
+    lease: float = 30.0,
+    idle: bool = False,
+) -> int:
+    made, _ = do(
+        connection,
+        sessions.register(host="here", pid=1, version="0", queues=queues or {"default": 10}, tasks=tasks, lease=lease),
+    )
+    if idle:
+        do(connection, sessions.set_idle(made, True))
+    return made
+
+
+def wanted(room: int = 10, queue: str = "default", floor: int = 0) -> dict[str, Any]:
+    """One queue of a claim, every priority from the same floor."""
+    return {"queue": queue, "room": room, "floors": [{"priority": p, "floor": floor} for p in PRIORITIES]}
+
+
+def take(
+    connection: Connection,
+    owner: int,
+    room: int = 10,
+    *,
+    queue: str = "default",
+    floor: int = 0,
+    tasks: Collection[str] = ("work",),
+) -> list[ClaimedJob]:
+    """Claim; in the order that a worker would run them."""
+    got = do(connection, jobs.claim(owner, tasks, [wanted(room, queue, floor)]))
+    return sorted(got, key=lambda job: (job.priority, job.ready_seq))
+
+
+def take_one(connection: Connection, owner: int, tasks: Collection[str] = ("work",)) -> ClaimedJob:
+    (job,) = take(connection, owner, 1, tasks=tasks)
+    return job
+
+
+def decided(ending: Ending = None, *, failures: int = 0, crashes: int = 0, policy: Backoff | None = None) -> Settlement:
+    return settlement(ending, failures=failures, crashes=crashes, policy=policy or Backoff(), chance=Random(1))
+
+
+def settled(job: ClaimedJob, decision: Settlement, *, keep_history: bool = True, began: float = 0.5) -> Settled:
+    return Settled(job.id, job.attempt, began, decision, keep_history)
+
+
+def end(
+    connection: Connection, owner: int, batch: Sequence[ClaimedJob], decision: Settlement, *, keep_history: bool = True
+) -> set[int]:
+    """Settle some jobs the same way; the ids that were ours."""
+    items = [settled(job, decision, keep_history=keep_history) for job in batch]
+    return do(connection, attempts.settle(items[0].way, owner, items))
+
+
+def row(connection: Connection, job_id: int) -> dict[str, Any]:
+    """All that is known of a live job."""
+    return _only(connection, "select * from sereno.jobs where id = %s", job_id)
+
+
+def past(connection: Connection, job_id: int) -> dict[str, Any]:
+    """All that is known of a finished job."""
+    return _only(connection, "select * from sereno.history where id = %s", job_id)
+
+
+def tries(connection: Connection, job_id: int) -> list[tuple[int, str]]:
+    """Number and outcome of each attempt row."""
+    found = connection.execute(
+        "select number, outcome from sereno.attempts where job_id = %s order by number", [job_id]
+    ).fetchall()
+    return [(number, outcome) for number, outcome in found]
+
+
+def _only(connection: Connection, query: str, job_id: int) -> dict[str, Any]:
+    cursor = connection.execute(query.encode(), [job_id])
+    names = [column.name for column in cursor.description or ()]
+    (values,) = cursor.fetchall()
+    return dict(zip(names, values, strict=True))

@@ -1,0 +1,40 @@
+"""Every named query is one that PostgreSQL understands, in the migrated schema."""
+
+from importlib import resources
+
+import psycopg
+import pytest
+
+from sereno.store.statement import queries
+from tests.store.plans import GENERIC_PLAN_SINCE, PLACEHOLDER, numbered
+
+NOUNS = sorted(
+    file.name.removesuffix(".sql")
+    for file in (resources.files("sereno.store") / "queries").iterdir()
+    if file.name.endswith(".sql")
+)
+
+
+def test_there_are_queries() -> None:
+    assert {"attempts", "history", "jobs", "sessions"} <= set(NOUNS)
+    assert all(queries(noun) for noun in NOUNS)
+
+
+@pytest.mark.parametrize("noun", NOUNS)
+def test_every_query_can_be_planned(connection: psycopg.Connection, noun: str) -> None:
+    for name, sql in queries(noun).items():
+        try:
+            if connection.info.server_version >= GENERIC_PLAN_SINCE:
+                connection.execute(f"explain (generic_plan) {numbered(sql)}".encode())
+            else:
+                connection.execute(f"explain {sql}".encode(), dict.fromkeys(PLACEHOLDER.findall(sql)))
+        except psycopg.Error as error:
+            raise AssertionError(f"{noun}.{name}: {error}") from error
+
+
+@pytest.mark.parametrize("noun", NOUNS)
+def test_every_query_names_itself(noun: str) -> None:
+    for name, sql in queries(noun).items():
+        assert sql.startswith(f"/* sereno.{noun}.{name} */ ")
+        assert "--" not in sql
+        assert not sql.endswith(";")

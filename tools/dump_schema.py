@@ -1,0 +1,59 @@
+"""Write src/sereno/store/schema.sql: what all migrations together make of an empty database.
+
+    make schema
+
+Nobody loads this file. It is there to be read, and a test compares it with the migrations.
+"""
+
+import re
+import subprocess
+import tempfile
+from pathlib import Path
+
+import psycopg
+
+from sereno.store.embedded import EmbeddedPostgres
+from sereno.store.migrate import migrate
+
+SCHEMA_FILE = Path(__file__).parents[1] / "src" / "sereno" / "store" / "schema.sql"
+
+_TITLE = "-- The sum of the migrations, as pg_dump sees it. Written by `make schema`; read it, do not load it."
+
+# A migration makes partitions from the day on which it runs: they differ from database to database.
+_DATED = re.compile(r"history_done_\d{8}")
+
+# What pg_dump says of itself and of the session, not of the schema.
+_NOISE = re.compile(r"^(-- Dumped .*|\\(un)?restrict .*|SET .*;|SELECT pg_catalog\.set_config\(.*\);)\n", re.MULTILINE)
+
+
+def dump(bin_dir: Path, url: str) -> str:
+    """The schema of a database, without what differs between two databases of one schema."""
+    dumped = subprocess.run(
+        [bin_dir / "pg_dump", "--schema-only", "--no-owner", "--no-privileges", "--dbname", url],
+        check=True,
+        stdout=subprocess.PIPE,
+        encoding="utf-8",
+    ).stdout
+    # pg_dump writes a title of three comment lines above each object.
+    objects = re.split(r"^--\n-- .*\n--\n", dumped, flags=re.MULTILINE)
+    cleaned = (_NOISE.sub("", text).strip() for text in objects if not _DATED.search(text))
+    return "\n\n".join([_TITLE, *(text for text in cleaned if text)]) + "\n"
+
+
+def _reachable(directory: str) -> Path:
+    """Root's server runs as another user, who must get to its data."""
+    path = Path(directory)
+    path.chmod(0o755)
+    return path
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as directory, EmbeddedPostgres(_reachable(directory)) as server:
+        with psycopg.connect(server.url, autocommit=True) as connection:
+            migrate(connection)
+        SCHEMA_FILE.write_text(dump(server.bin_dir, server.url))
+    print(f"wrote {SCHEMA_FILE}")
+
+
+if __name__ == "__main__":
+    main()
