@@ -136,7 +136,9 @@ async def test_a_batch_task_gets_many_and_answers_for_each(app: Sereno, connecti
         await auntil(lambda: one(connection, "select count(*) from sereno.jobs") == 0)
     assert max(sizes) == 50
     assert sum(sizes) == 200
-    found: dict[str, int] = dict(connection.execute("select state, count(*) from sereno.history group by state").fetchall())
+    found: dict[str, int] = dict(
+        connection.execute("select state, count(*) from sereno.history group by state").fetchall()
+    )
     assert found == {"succeeded": 100, "dead": 101}
     assert one(connection, "select count(*) from sereno.history where reason = 'odd ' || (args ->> 'item')") == 100
 

@@ -25,10 +25,9 @@ def demo(seconds: float | None, count: int) -> None:
     directory = demo_directory()
     with EmbeddedPostgres(directory) as server:
         _begin_afresh(server)
-        finished = asyncio.run(Show(server.url, count, seconds).run())
-    click.echo()
-    click.echo("All done." if finished else "Stopped before everything was done.")
-    _say_what_next(directory)
+        ending = asyncio.run(Show(server.url, count, seconds).run())
+    click.echo("\nAll done." if ending.finished else "\nStopped before everything was done.")
+    _say_what_next(directory, ending.example)
 
 
 def demo_directory() -> Path:
@@ -67,7 +66,7 @@ def _lives(pid: int) -> bool:
     return True
 
 
-def _say_what_next(directory: Path) -> None:
+def _say_what_next(directory: Path, example: int) -> None:
     in_the_way = [name for name in DATABASE_VARIABLES if os.environ.get(name)]
     click.echo("\nLook around in what it left behind:\n")
     if in_the_way:
@@ -75,8 +74,8 @@ def _say_what_next(directory: Path) -> None:
     click.echo(f"  export SERENO_DIRECTORY={directory}")
     for command, words in (
         ("sereno job list --state dead", "the dead letter, with reasons"),
-        ("sereno job show 1", "one job and all its attempts"),
-        ("sereno why 1", "where it is, in plain words"),
+        (f"sereno job show {example}", "one of them, with all its attempts"),
+        (f"sereno why {example}", "what became of it, in plain words"),
         ("sereno doctor", "is everything well?"),
     ):
         click.echo(f"  {command:<30}  # {words}")

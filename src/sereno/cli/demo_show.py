@@ -5,6 +5,7 @@ import logging
 import random
 import signal
 from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import dataclass
 from time import monotonic
 from typing import Any
 
@@ -36,6 +37,14 @@ COLUMNS = (
 SUMMARY = tuple(column for column in COLUMNS if column.name not in ("waiting", "running"))
 
 
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """Whether everything was done, and a job worth looking at."""
+
+    finished: bool
+    example: int
+
+
 class Show:
     """One run of the demo."""
 
@@ -48,25 +57,29 @@ class Show:
         self._lines: list[TaskLine] = []
         self._progress: list[RunningRow] = []
 
-    async def run(self) -> bool:
-        """Whether everything was done."""
+    async def run(self) -> Ending:
+        """From the first job to the summary."""
         # The failures are part of the show; their log lines are not.
         logging.getLogger("sereno").setLevel(logging.CRITICAL)
         declare(self._app, self._chance)
         with suppress(NotImplementedError):
             asyncio.get_running_loop().add_signal_handler(signal.SIGINT, self._stop.set)
-        jobs = workload(self._app, self._count, self._chance)
+        made = await self._app.aenqueue_many(workload(self._app, self._count, self._chance))
+        fresh = sum(job.created for job in made)
         click.echo(
-            f"{len(jobs)} jobs for {len(RESTAURANTS)} restaurants, run by one worker in this process "
-            f"({sum(QUEUES.values())} slots), on a PostgreSQL of its own.\n"
+            f"{fresh} jobs for {len(RESTAURANTS)} restaurants, run by one worker in this process "
+            f"({sum(QUEUES.values())} slots), on a PostgreSQL of its own."
         )
-        await self._app.aenqueue_many(jobs)
+        if fresh < len(made):
+            click.echo(f"{len(made) - fresh} more were asked for under a unique key that is in use: not made again.")
+        click.echo()
         async with self._app.working(QUEUES):
             finished = await self._watch()
         await self._look()
+        failed = await self._app.database.arun_one(insights.newest_failures(1))
         await self._app.aclose()
         self._show_summary()
-        return finished
+        return Ending(finished, failed[0].id if failed else 1)
 
     async def _watch(self) -> bool:
         began = monotonic()

@@ -4,6 +4,7 @@ import asyncio
 import random
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
+from typing import Any
 
 from sereno.app import Sereno
 from sereno.domain.arguments import encoder
@@ -109,7 +110,7 @@ def workload(app: Sereno, total: int, chance: random.Random) -> list[NewJob]:
 def _one_round(app: Sereno, number: int, chance: random.Random) -> Iterator[NewJob]:
     """Forty jobs."""
 
-    def one(task: str, arguments: dict[str, object], **options: object) -> NewJob:
+    def one(task: str, arguments: dict[str, object], **options: Any) -> NewJob:
         tenant = RESTAURANTS[chance.randrange(len(RESTAURANTS))]
         return app.new_job(task, encoder.encode(arguments), JobOptions(**{"tenant": tenant} | options))
 

@@ -68,8 +68,19 @@ class Keeper(Service):
     async def _duties(self) -> None:
         if await self._is_ours("rescue", FULL_RESCUE_EVERY):
             await rescue(self._line, everywhere=True)
+            await self._report_unknown_tasks()
         if await self._is_ours("housekeeping", HOUSEKEEPING_EVERY):
             await self._keep_house()
+
+    async def _report_unknown_tasks(self) -> None:
+        for queue, task, count in await self._slowly(sessions.unknown_tasks()):
+            emit(
+                logging.WARNING,
+                "task.unknown",
+                f"queue {queue}: {count} or more jobs of task {task} wait, and no living worker knows that task",
+                queue=queue,
+                task=task,
+            )
 
     async def _is_ours(self, duty: str, every: float) -> bool:
         return await self._line.run(sessions.take_duty(duty, every))

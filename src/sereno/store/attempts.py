@@ -76,7 +76,9 @@ def landed(session: int, batch: Sequence[Settled]) -> Operation[set[int]]:
         {
             "session": session,
             "ids": [item.id for item in batch],
-            "items": encoder.encode([{"id": item.id, "attempt": item.attempt} for item in batch]).decode(),
+            "items": encoder.encode(
+                [{"id": item.id, "attempt": item.attempt, "outcome": item.settlement.outcome} for item in batch]
+            ).decode(),
         },
     )
     return set(_ids.decode(rows[0][0]))

@@ -86,6 +86,12 @@ def rescue(*, everywhere: bool = False) -> Operation[list[int]]:
     return _ids.decode(rows[0][0])
 
 
+def unknown_tasks() -> Operation[list[tuple[str, str, int]]]:
+    """Ready jobs that no living worker can run: (queue, task, how many at least) each."""
+    rows: list[Any] = yield Statement(_sql["unknown_tasks"])
+    return rows
+
+
 def take_duty(name: str, every: float) -> Operation[bool]:
     """True for the one worker that gets to do this duty now."""
     rows = yield Statement(_sql["take_duty"], {"name": name, "every": every})

@@ -134,7 +134,8 @@ select coalesce((select json_agg(id) from (select id from moved union all select
 
 -- name: landed
 -- After a settlement that was not applied: had it landed already (a reply was lost), or were we fenced out?
--- A statement of its own, because the first one may still see the old row.
+-- A statement of its own, because the first one may still see the old row. The outcome is compared, because a rescue
+-- writes a row about our attempt as well.
 select coalesce(json_agg(id), '[]')::text
 from (
     select id from sereno.history
@@ -142,8 +143,8 @@ from (
     where session_id = %(session)s and id = any(%(ids)s)
     union
     select job_id from sereno.attempts
-    join jsonb_to_recordset(%(items)s::text::jsonb) as i(id bigint, attempt integer)
-        on attempts.job_id = i.id and attempts.number = i.attempt
+    join jsonb_to_recordset(%(items)s::text::jsonb) as i(id bigint, attempt integer, outcome text)
+        on attempts.job_id = i.id and attempts.number = i.attempt and attempts.outcome = i.outcome
     where session_id = %(session)s and job_id = any(%(ids)s)
 ) as mine;
 

@@ -111,6 +111,21 @@ told as (
 )
 select coalesce(json_agg(id), '[]')::text, (select count(*) from told) from moved;
 
+-- name: unknown_tasks
+-- Ready jobs that no living worker can run, by task. Nobody claims them, so they gather at the front of their queues:
+-- a bounded look at each front is enough.
+select front.queue, front.task, count(*)
+from (select distinct jsonb_object_keys(queues) as queue from sereno.sessions where state = 'alive') as served
+cross join lateral (
+    select queue, task from sereno.jobs
+    where state = 'ready' and jobs.queue = served.queue
+    order by queue, priority, ready_seq
+    limit 1000
+) as front
+where front.task <> all(array(select unnest(tasks) from sereno.sessions where state = 'alive'))
+group by front.queue, front.task
+order by front.queue, front.task;
+
 -- name: take_duty
 -- Maintenance that one worker of many does: true for whoever gets here first when it is time again.
 insert into sereno.duties as duty (name, done_at) values (%(name)s, sereno.now())

@@ -1,0 +1,191 @@
+"""Is everything well? A list of checks, each with what helps when it is not."""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+from urllib.parse import urlsplit
+
+from sereno.domain.duration import spoken
+from sereno.settings import Settings
+from sereno.store import health, insights
+from sereno.store.health import Holder, Server
+from sereno.store.migrate import migrations
+from sereno.store.statement import Operation
+
+Level = Literal["ok", "warn", "fail"]
+
+OLDEST_SERVER = 150000
+CLOCK_SKEW = 5.0
+NOTIFICATION_USAGE = 0.10
+LONG_TRANSACTION = 300.0
+DEAD_TUPLES = 100_000
+PGBOUNCER_PORT = 6432
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One finding. `remedy` says what helps; it is empty when all is well."""
+
+    name: str
+    level: Level
+    message: str
+    remedy: str = ""
+
+
+def doctor(settings: Settings, clock: Callable[[], float] = time.time) -> Operation[list[Check]]:
+    """Every check, in the order in which one would look."""
+    server = yield from health.server()
+    checks = [*_server(server, clock()), *_pooler(settings)]
+    applied = yield from health.applied()
+    schema = _schema(applied, settings.schema)
+    checks.append(schema)
+    if schema.level == "fail":
+        return checks
+    ahead = yield from health.clock_ahead()
+    checks.append(_moved_clock(ahead))
+    checks += yield from _work()
+    holders = yield from health.pinned()
+    checks.append(_pinned(holders))
+    dead, live = yield from health.dead_tuples()
+    checks.append(_dead_tuples(dead, live))
+    today, tomorrow, strays = yield from health.partitions()
+    checks += _partitions(today, tomorrow, strays)
+    return checks
+
+
+def _work() -> Operation[list[Check]]:
+    alive, unburied = yield from health.live_workers()
+    queues = yield from health.unserved_queues()
+    tasks = yield from health.unknown_tasks()
+    dead = yield from insights.dead_letters()
+    checks = [
+        Check("workers", "ok", f"{alive} alive")
+        if alive
+        else Check("workers", "warn", "no worker is alive", "Start one: sereno worker")
+    ]
+    if unburied:
+        words = f"{unburied} sessions let their lease run out and nobody has taken their jobs back"
+        checks.append(Check("sessions", "fail", words, "Start a worker: it brings their jobs back within seconds."))
+    if queues:
+        words = f"ready jobs wait in {_names(queues)} and no live worker serves it"
+        checks.append(Check("queues", "fail", words, f"Start one: sereno worker -q {queues[0]}"))
+    else:
+        checks.append(Check("queues", "ok", "every queue with ready jobs has a worker"))
+    if tasks:
+        names = ", ".join(f"{task!r} (queue {queue!r})" for task, queue in tasks)
+        remedy = "Deploy the version that declares it, or: sereno job cancel --task NAME"
+        checks.append(Check("tasks", "fail", f"ready jobs wait for a task that no live worker knows: {names}", remedy))
+    else:
+        checks.append(Check("tasks", "ok", "every task that waits is known to a worker" if alive else "nothing to compare"))
+    if dead.value:
+        remedy = "Look: sereno job list --state dead. Send back: sereno job retry --state dead"
+        checks.append(Check("dead letters", "warn", f"{dead} jobs wait for a decision", remedy))
+    else:
+        checks.append(Check("dead letters", "ok", "none"))
+    return checks
+
+
+def _server(server: Server, here: float) -> Iterator[Check]:
+    if server.number >= OLDEST_SERVER:
+        yield Check("PostgreSQL", "ok", server.version)
+    else:
+        yield Check("PostgreSQL", "fail", f"{server.version} is too old", "Upgrade the server to PostgreSQL 15 or newer.")
+    if server.synchronous_commit == "off":
+        yield Check(
+            "durability",
+            "warn",
+            "synchronous_commit is off: a crash of the server can lose jobs that were accepted",
+            "Set synchronous_commit = on for this database or role.",
+        )
+    else:
+        yield Check("durability", "ok", f"synchronous_commit is {server.synchronous_commit}")
+    skew = here - server.moment
+    if abs(skew) > CLOCK_SKEW:
+        words = f"this machine is {spoken(abs(skew))} {'ahead of' if skew > 0 else 'behind'} the database"
+        yield Check("clocks", "warn", words, "Let both follow NTP. Jobs follow the database's clock, your logs this one.")
+    else:
+        yield Check("clocks", "ok", f"within {spoken(abs(skew))} of the database")
+    if server.notifications > NOTIFICATION_USAGE:
+        words = f"PostgreSQL's notification queue is {server.notifications:.0%} full"
+        yield Check("notifications", "warn", words, "A session listens and never reads: end it (see pg_stat_activity).")
+    else:
+        yield Check("notifications", "ok", f"{server.notifications:.0%} of the notification queue is used")
+
+
+def _pooler(settings: Settings) -> Iterator[Check]:
+    if settings.transaction_pooler:
+        yield Check("pooler", "ok", "transaction pooler mode: workers poll, nothing is prepared, nobody is notified")
+    elif settings.database_url and _port(settings.database_url) == PGBOUNCER_PORT:
+        words = f"port {PGBOUNCER_PORT} looks like PgBouncer, and transaction_pooler is not set"
+        yield Check("pooler", "warn", words, "If it pools by transaction, set SERENO_TRANSACTION_POOLER=true.")
+
+
+def _port(url: str) -> int | None:
+    try:
+        return urlsplit(url).port
+    except ValueError:
+        return None
+
+
+def _schema(applied: dict[int, str] | None, schema: str) -> Check:
+    if applied is None:
+        return Check("schema", "fail", f"there is no schema {schema!r} of sereno", "Run: sereno migrate")
+    behind = [migration for migration in migrations() if migration.number not in applied]
+    if behind:
+        return Check("schema", "fail", f"{len(behind)} migrations are not applied", "Run: sereno migrate")
+    changed = [m for m in migrations() if applied[m.number] != m.checksum]
+    if changed:
+        words = f"migration {changed[0].number:04}_{changed[0].name} is not the one that was applied"
+        return Check("schema", "fail", words, "Install the version of sereno that made it, or restore the file.")
+    return Check("schema", "ok", f"{schema}, {len(applied)} migrations, up to date")
+
+
+def _moved_clock(ahead: float | None) -> Check:
+    if ahead is None:
+        return Check("time", "ok", "the clock was not moved")
+    return Check(
+        "time",
+        "warn",
+        f"the clock is moved by {spoken(abs(ahead))}: this is meant for tests",
+        "Delete the row of the table clock if this is not a test.",
+    )
+
+
+def _pinned(holders: list[Holder]) -> Check:
+    long = [h for h in holders if h.seconds is None or h.seconds > LONG_TRANSACTION]
+    if not long:
+        oldest = max((h.seconds or 0.0 for h in holders), default=0.0)
+        return Check("transactions", "ok", f"the oldest is {spoken(oldest)} old" if holders else "none is open for long")
+    worst = long[0]
+    who = f"pid {worst.name}, {worst.detail!r}" if worst.kind == "transaction" else f"{worst.name}, {worst.detail}"
+    since = f" for {spoken(worst.seconds)}" if worst.seconds is not None else ""
+    words = f"a {worst.kind} ({who}) has been open{since}: vacuum cannot clean up behind it"
+    remedy = {
+        "transaction": f"End it: select pg_terminate_backend({worst.name})",
+        "replication slot": f"If nobody reads it: select pg_drop_replication_slot('{worst.name}')",
+        "prepared transaction": f"Finish it: rollback prepared '{worst.name}'",
+    }[worst.kind]
+    return Check("transactions", "warn", words, remedy)
+
+
+def _dead_tuples(dead: int, live: int) -> Check:
+    if dead > max(DEAD_TUPLES, live):
+        words = f"{dead:,} dead rows in the table jobs, {live:,} live ones"
+        return Check("vacuum", "warn", words, "Look for old transactions, then: vacuum (analyze) of the table jobs.")
+    return Check("vacuum", "ok", f"{dead:,} dead rows beside {live:,} live ones")
+
+
+def _partitions(today: bool, tomorrow: bool, strays: int) -> Iterator[Check]:
+    if today and tomorrow:
+        yield Check("history", "ok", "partitions for today and tomorrow are there")
+    else:
+        day = "tomorrow" if today else "today"
+        yield Check("history", "warn", f"no history partition for {day}", "A worker makes them every hour: start one.")
+    if strays:
+        words = f"{strays:,} finished jobs are in the default partition"
+        yield Check("history", "warn", words, "A worker moves them when it makes the day's partition: start one.")
+
+
+def _names(names: list[str]) -> str:
+    return ", ".join(repr(name) for name in names)

@@ -1,0 +1,84 @@
+"""What the doctor looks at: facts, no judgement."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from sereno.store.statement import Operation, Row, Statement, queries
+
+_sql = queries("health")
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """The server as it says of itself; `moment` is its clock in seconds since the epoch."""
+
+    number: int
+    version: str
+    synchronous_commit: str
+    moment: float
+    notifications: float
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Something that keeps old rows from being cleaned."""
+
+    kind: str
+    name: str
+    detail: str
+    seconds: float | None
+    transactions: int
+
+
+def server() -> Operation[Server]:
+    rows = yield Statement(_sql["server"])
+    return Server(*rows[0])
+
+
+def applied() -> Operation[dict[int, str] | None]:
+    """Number and checksum of each migration; None when there is no schema."""
+    rows = yield Statement(_sql["has_schema"])
+    if not rows[0][0]:
+        return None
+    rows = yield Statement(_sql["applied"])
+    return {row[0]: row[1] for row in rows}
+
+
+def clock_ahead() -> Operation[float | None]:
+    """Seconds by which somebody moved the clock."""
+    rows = yield Statement(_sql["clock"])
+    return rows[0][0] if rows else None
+
+
+def live_workers() -> Operation[tuple[int, int]]:
+    """Alive, and expired without a burial."""
+    rows = yield Statement(_sql["live_workers"])
+    return rows[0][0], rows[0][1]
+
+
+def unserved_queues() -> Operation[list[str]]:
+    rows = yield Statement(_sql["unserved_queues"])
+    return [row[0] for row in rows]
+
+
+def unknown_tasks() -> Operation[list[tuple[str, str]]]:
+    """(task, queue) pairs."""
+    rows: list[Any] = yield Statement(_sql["unknown_tasks"])
+    return rows
+
+
+def pinned() -> Operation[list[Holder]]:
+    rows = yield Statement(_sql["pinned"])
+    return [Holder(*row) for row in rows]
+
+
+def dead_tuples() -> Operation[tuple[int, int]]:
+    """Dead and live rows of the jobs table."""
+    rows = yield Statement(_sql["dead_tuples"])
+    return (rows[0][0], rows[0][1]) if rows else (0, 0)
+
+
+def partitions() -> Operation[Row]:
+    """Today's is there, tomorrow's is there, rows in the default one."""
+    rows = yield Statement(_sql["partitions"])
+    return rows[0]

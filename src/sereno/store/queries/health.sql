@@ -1,0 +1,96 @@
+-- What the doctor looks at. Each look is cheap, and none of them changes anything.
+
+-- name: server
+-- The server's version and settings, its clock as this statement began, and how full its notification queue is.
+select current_setting('server_version_num')::integer, current_setting('server_version'),
+       current_setting('synchronous_commit'), extract(epoch from query_start)::double precision,
+       pg_notification_queue_usage()
+from pg_stat_activity where pid = pg_backend_pid();
+
+-- name: has_schema
+-- Whether there is anything of ours.
+select to_regclass('sereno.migrations') is not null;
+
+-- name: applied
+-- The migrations that were applied, with what they looked like then.
+select number, checksum from sereno.migrations order by number;
+
+-- name: clock
+-- A clock that was moved: for tests only.
+select extract(epoch from ahead)::double precision from sereno.clock;
+
+-- name: live_workers
+-- Workers with a valid lease, and sessions whose lease ran out without anybody declaring them dead.
+select count(*) filter (where lease_until > sereno.now()),
+       count(*) filter (where lease_until <= sereno.now() - interval '15 seconds')
+from sereno.sessions where state = 'alive';
+
+-- name: unserved_queues
+-- Queues with ready jobs that no live worker serves; from queue to queue along the index.
+with recursive ready_queue(queue) as (
+    (select queue from sereno.jobs where state = 'ready' order by queue limit 1)
+    union all
+    select (select jobs.queue from sereno.jobs where state = 'ready' and jobs.queue > ready_queue.queue
+            order by jobs.queue limit 1)
+    from ready_queue where ready_queue.queue is not null
+)
+select queue from ready_queue
+where queue is not null
+  and not exists (select from sereno.sessions
+                  where state = 'alive' and lease_until > sereno.now() and queues ? ready_queue.queue)
+order by queue limit 20;
+
+-- name: unknown_tasks
+-- Tasks that wait at the head of a queue while no live worker of it knows them: they stay there, so the head is enough.
+with recursive ready_queue(queue) as (
+    (select queue from sereno.jobs where state = 'ready' order by queue limit 1)
+    union all
+    select (select jobs.queue from sereno.jobs where state = 'ready' and jobs.queue > ready_queue.queue
+            order by jobs.queue limit 1)
+    from ready_queue where ready_queue.queue is not null
+),
+head as materialized (
+    select distinct ready_queue.queue, head.task
+    from ready_queue, generate_series(0, 9) as level,
+         lateral (select task from sereno.jobs
+                  where state = 'ready' and jobs.queue = ready_queue.queue and jobs.priority = level
+                  order by ready_seq limit 500) as head
+    where ready_queue.queue is not null
+)
+select distinct head.task, head.queue from head
+where exists (select from sereno.sessions
+              where state = 'alive' and lease_until > sereno.now() and queues ? head.queue)
+  and not exists (select from sereno.sessions
+                  where state = 'alive' and lease_until > sereno.now() and queues ? head.queue and head.task = any(tasks))
+order by head.task limit 20;
+
+-- name: pinned
+-- What keeps vacuum from cleaning: old transactions of this server, replication slots, prepared transactions.
+select * from (
+    select 'transaction' as kind, other.pid::text as name, coalesce(other.application_name, '') as detail,
+           extract(epoch from mine.query_start - other.xact_start)::double precision as seconds,
+           coalesce(age(other.backend_xmin), 0) as transactions
+    from pg_stat_activity other, pg_stat_activity mine
+    where mine.pid = pg_backend_pid() and other.pid <> mine.pid and other.xact_start < mine.query_start
+      and other.backend_type = 'client backend'
+    union all
+    select 'replication slot', slot_name::text, case when active then 'active' else 'inactive' end, null,
+           greatest(age(xmin), age(catalog_xmin))
+    from pg_replication_slots where xmin is not null or catalog_xmin is not null
+    union all
+    select 'prepared transaction', gid, owner::text,
+           extract(epoch from mine.query_start - prepared)::double precision, age(transaction)
+    from pg_prepared_xacts, pg_stat_activity mine
+    where mine.pid = pg_backend_pid()
+) as holders
+order by seconds desc nulls last limit 5;
+
+-- name: dead_tuples
+-- Rows of the jobs table that vacuum has not cleaned yet, beside those that live.
+select n_dead_tup, n_live_tup from pg_stat_user_tables where relid = 'sereno.jobs'::regclass;
+
+-- name: partitions
+-- Whether history has a partition for today and for tomorrow, and whether the default one had to take anything.
+select to_regclass('sereno.history_done_' || to_char((sereno.now() at time zone 'UTC')::date, 'YYYYMMDD')) is not null,
+       to_regclass('sereno.history_done_' || to_char((sereno.now() at time zone 'UTC')::date + 1, 'YYYYMMDD')) is not null,
+       (select count(*) from (select from sereno.history_done_default limit 10001) as counted);

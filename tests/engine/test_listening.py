@@ -1,0 +1,58 @@
+"""NOTIFY is a hint that is used well: heard at once, rebuilt when lost, and never needed."""
+
+import psycopg
+
+from sereno import Sereno
+from tests.facts import auntil, one, state
+
+# So long that only what is told, or a rebuilt listener, can explain a start.
+NEVER = 3600.0
+
+LISTENERS = (
+    "select count(pg_terminate_backend(pid)) from pg_stat_activity "
+    "where application_name = 'sereno listener' and datname = current_database()"
+)
+
+
+async def test_an_idle_worker_starts_what_it_is_told_of(database_url: str, connection: psycopg.Connection) -> None:
+    app = Sereno(database_url, poll=NEVER)
+
+    @app.task
+    async def work() -> None: ...
+
+    async with app.working():
+        await auntil(lambda: one(connection, "select idle from sereno.sessions"))
+        for _ in range(5):
+            job = await work.aenqueue()
+            await auntil(lambda: state(connection, job.id) == "succeeded")  # noqa: B023
+
+
+async def test_a_lost_listener_is_rebuilt_and_looks_at_what_it_missed(
+    database_url: str, connection: psycopg.Connection
+) -> None:
+    app = Sereno(database_url, poll=NEVER)
+
+    @app.task
+    async def work() -> None: ...
+
+    async with app.working():
+        await auntil(lambda: one(connection, "select idle from sereno.sessions"))
+        for _ in range(10):
+            await auntil(lambda: one(connection, LISTENERS) == 1)
+            job = await work.aenqueue()
+            await auntil(lambda: state(connection, job.id) == "succeeded")  # noqa: B023
+
+
+async def test_a_soon_due_job_does_not_wait_for_the_next_look(
+    database_url: str, connection: psycopg.Connection
+) -> None:
+    app = Sereno(database_url, poll=NEVER)
+
+    @app.task
+    async def work() -> None: ...
+
+    async with app.working():
+        await auntil(lambda: one(connection, "select idle from sereno.sessions"))
+        job = await work.using(delay="300ms").aenqueue()
+        await auntil(lambda: state(connection, job.id) == "succeeded")
+    assert one(connection, "select started_at >= run_at from sereno.history")
