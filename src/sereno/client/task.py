@@ -76,13 +76,13 @@ class Task(Generic[P, R]):
             "trace": trace,
         }
         changed = {name: value for name, value in given.items() if value is not None}
-        options = msgspec.structs.replace(self._options, **changed)
+        options = msgspec.structs.replace(self._options, **changed).checked()
         return Task(self.definition, self._database, options, self._connection if connection is None else connection)
 
     def job(self, *args: P.args, **kwargs: P.kwargs) -> NewJob:
         """The job that `enqueue` would write: for `enqueue_many`, and for schedules. Refused here if it is wrong."""
         raw = self.definition.arguments.encode(args, kwargs, self._database.settings.arguments_limit)
-        return NewJob(self.name, raw, self._options.checked())
+        return NewJob(self.name, raw, self._options)
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job:
         """Have a worker run it. Durable when this returns, or when the transaction of `using(connection)` commits."""

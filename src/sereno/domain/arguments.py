@@ -49,11 +49,13 @@ class Arguments:
         if each:
             wanted, hints = _one_of_a_batch(task, wanted, hints)
         self._signature = inspect.Signature([p.replace(annotation=inspect.Parameter.empty) for p in wanted])
+        self.names = tuple(self._signature.parameters)
+        self._all_positional = all(p.kind is not p.KEYWORD_ONLY for p in wanted)
         fields = [_field(p, hints.get(p.name, Any)) for p in wanted]
         shape = msgspec.defstruct(f"{task}_arguments", fields, kw_only=True, forbid_unknown_fields=True)
         self._decoder = msgspec.json.Decoder(shape, dec_hook=_decode_other)
         # Positional calls are cheapest, and possible unless something after a keyword-only parameter needs a name.
-        self._positional = all(p.kind is not p.KEYWORD_ONLY for p in wanted)
+        self._positional = self._all_positional
         self._context_index = 0
         if self.context_name is not None:
             names = [p.name for p in parameters]
@@ -62,16 +64,9 @@ class Arguments:
                 self._positional and parameters[self._context_index].kind is not inspect.Parameter.KEYWORD_ONLY
             )
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(self._signature.parameters)
-
     def encode(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], limit: int) -> bytes:
         """JSON of the bound arguments, or InvalidArguments with the reason; nothing has been written then."""
-        try:
-            bound = self._signature.bind(*args, **kwargs).arguments
-        except TypeError as error:
-            raise self._refusal(f"{error}; it takes ({', '.join(self.names)})") from None
+        bound = self._bind(args, kwargs)
         try:
             raw = encoder.encode(bound)
         except UnicodeEncodeError:
@@ -111,6 +106,15 @@ class Arguments:
         if self.context_name is not None:
             named[self.context_name] = context
         return function(**named)
+
+    def _bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
+        if not kwargs and self._all_positional and len(args) == len(self.names):
+            # The common call; inspect's general binding takes ten times as long.
+            return dict(zip(self.names, args, strict=True))
+        try:
+            return self._signature.bind(*args, **kwargs).arguments
+        except TypeError as error:
+            raise self._refusal(f"{error}; it takes ({', '.join(self.names)})") from None
 
     def _check_types(self, raw: bytes) -> None:
         try:

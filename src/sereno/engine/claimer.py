@@ -55,6 +55,7 @@ class Claimer(Service):
         self._tally = tally
         self._poll = poll
         self._idle = False
+        self._looked_back = False
         self._backlog_since: float | None = None
         self._ordinary_cost = 0.005
         self._turn = 0
@@ -77,7 +78,7 @@ class Claimer(Service):
         for name in asked:
             self._queues[name].measure()
         began = monotonic()
-        back = self._floors.is_time_to_look_back(began)
+        back = self._floors.look_back_in(began) == 0
         try:
             jobs = await self._line.run(claim(self._session, self._registry.names, self._wanted(asked, back=back)))
         except BaseException:
@@ -85,6 +86,7 @@ class Claimer(Service):
             raise
         now = self.polled_at = monotonic()
         self._tally.claims += 1
+        self._looked_back = back
         if back:
             self._floors.looked_back(now, now - began, self._ordinary_cost)
         else:
@@ -155,7 +157,9 @@ class Claimer(Service):
             await self._line.run(set_idle(self._session, True))
             self._idle = True
             return 0.0
-        return self._poll * random.uniform(0.8, 1.2)  # noqa: S311 - jitter
+        rest = self._poll * random.uniform(0.8, 1.2)  # noqa: S311 - jitter
+        # What we were told of may lie below the floor: a job whose transaction took long to commit.
+        return rest if self._looked_back else min(rest, self._floors.look_back_in(now) + 0.001)
 
     async def reconcile(self, older_than: float = 5.0) -> int:
         """Give back what the database thinks we hold and we do not. On the claim's line, so no claim is under way."""

@@ -26,8 +26,9 @@ class Floors:
     def of(self, queue: str, priority: int) -> int:
         return self._floors.get(f"{queue}:{priority}", 0)
 
-    def is_time_to_look_back(self, now: float) -> bool:
-        return now >= self._next_look_back
+    def look_back_in(self, now: float) -> float:
+        """Seconds until a claim should look back; none left when it is time."""
+        return max(0.0, self._next_look_back - now)
 
     def looked_back(self, now: float, cost: float, ordinary_cost: float) -> None:
         """The dearer it was compared with an ordinary claim, the later the next one."""

@@ -27,6 +27,7 @@ class Listener:
         self._on_ready = on_ready
         self._on_cancel = on_cancel
         self._task: asyncio.Task[None] | None = None
+        self._failures = 0
 
     def start(self) -> None:
         if self._settings.notify and not self._settings.transaction_pooler:
@@ -39,7 +40,6 @@ class Listener:
             await asyncio.wait([task])
 
     async def _loop(self) -> None:
-        failures = 0
         while True:
             try:
                 async with asyncio.timeout(PING_TIMEOUT):
@@ -49,15 +49,16 @@ class Listener:
                 async with connection:
                     await self._listen(connection)
             except BROKEN as error:
-                failures += 1
-                if failures == 1:
+                self._failures += 1
+                if self._failures == 1:
                     emit(logging.WARNING, "listener.lost", f"listener: {error}; polling meanwhile")
-            await asyncio.sleep(min(LONGEST_PAUSE, 0.1 * 2 ** min(failures, 10)) * random.uniform(0.5, 1.0))  # noqa: S311
+            await asyncio.sleep(min(LONGEST_PAUSE, 0.1 * 2 ** min(self._failures, 10)) * random.uniform(0.5, 1.0))  # noqa: S311
 
     async def _listen(self, connection: psycopg.AsyncConnection) -> None:
         schema = self._settings.schema
         async with asyncio.timeout(PING_TIMEOUT):
             await connection.execute(f'listen "{schema}.ready"; listen "{schema}.cancel"')
+        self._failures = 0
         self._on_ready("")
         while True:
             async for notice in connection.notifies(timeout=PING_EVERY):
