@@ -4,6 +4,7 @@ Awake, it claims as often as jobs run low. When the queues are empty it marks it
 tells it, looks once more, and rests until it is told or the poll is due. NOTIFY is a hint: the poll is always on.
 """
 
+import math
 import random
 from collections.abc import Mapping
 from time import monotonic
@@ -12,7 +13,7 @@ from typing import Any
 from sereno.domain.job import PRIORITIES, ClaimedJob
 from sereno.domain.task import Registry, TaskDefinition
 from sereno.engine.executor import Executor
-from sereno.engine.floor import Floors
+from sereno.engine.floor import Floors, LookBack
 from sereno.engine.service import Service
 from sereno.engine.settler import Settler
 from sereno.engine.slots import QueueSlots
@@ -55,13 +56,14 @@ class Claimer(Service):
         self._tally = tally
         self._poll = poll
         self._idle = False
+        self._look_back = LookBack()
         self._looked_back = False
         self._backlog_since: float | None = None
         self._ordinary_cost = 0.005
         self._turn = 0
         self.held: set[int] = set()
         self.reply_lost_at: float | None = None
-        self.polled_at = monotonic()
+        self.polled_at = -math.inf
 
     async def run_once(self) -> float:
         if self._settler.is_behind:
@@ -78,7 +80,7 @@ class Claimer(Service):
         for name in asked:
             self._queues[name].measure()
         began = monotonic()
-        back = self._floors.look_back_in(began) == 0
+        back = self._look_back.due_in(began) == 0
         try:
             jobs = await self._line.run(claim(self._session, self._registry.names, self._wanted(asked, back=back)))
         except BaseException:
@@ -88,7 +90,7 @@ class Claimer(Service):
         self._tally.claims += 1
         self._looked_back = back
         if back:
-            self._floors.looked_back(now, now - began, self._ordinary_cost)
+            self._look_back.done(now, now - began, self._ordinary_cost)
         else:
             self._ordinary_cost += 0.2 * (now - began - self._ordinary_cost)
         return self._take(jobs, asked, now)
@@ -159,7 +161,7 @@ class Claimer(Service):
             return 0.0
         rest = self._poll * random.uniform(0.8, 1.2)  # noqa: S311 - jitter
         # What we were told of may lie below the floor: a job whose transaction took long to commit.
-        return rest if self._looked_back else min(rest, self._floors.look_back_in(now) + 0.001)
+        return rest if self._looked_back else min(rest, self._look_back.due_in(now) + 0.001)
 
     async def reconcile(self, older_than: float = 5.0) -> int:
         """Give back what the database thinks we hold and we do not. On the claim's line, so no claim is under way."""

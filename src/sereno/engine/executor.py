@@ -7,13 +7,8 @@ process of their own. Deadlines are watched from outside by one ticker, so a job
 """
 
 import asyncio
-import contextvars
-import ctypes
 import logging
 import random
-import sys
-import threading
-import traceback
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from time import monotonic
@@ -24,6 +19,7 @@ from sereno.domain.job import ClaimedJob
 from sereno.domain.task import Registry, TaskDefinition
 from sereno.engine.context import Context
 from sereno.engine.isolation import SETTLED_ELSEWHERE, Isolation
+from sereno.engine.running import Running
 from sereno.engine.settler import Settler
 from sereno.errors import InvalidArguments
 from sereno.store.attempts import Settled
@@ -33,23 +29,6 @@ from sereno.telemetry.metrics import Tally
 
 # A thread that ignores its deadline for this long is given up, and with it the process.
 STUCK_AFTER = 5.0
-
-
-class Running:
-    """One call of a handler: one job, or the jobs of one batch."""
-
-    __slots__ = ("context", "deadline", "definition", "jobs", "started", "stopped", "task", "thread", "warned")
-
-    def __init__(self, definition: TaskDefinition, jobs: list[ClaimedJob], now: float) -> None:
-        self.definition = definition
-        self.jobs = jobs
-        self.started = now
-        self.deadline = None if definition.timeout is None else now + definition.timeout
-        self.context: Context | None = None
-        self.task: asyncio.Task[None] | None = None
-        self.thread: int | None = None
-        self.stopped: Ending = None
-        self.warned = False
 
 
 class Executor:
@@ -126,7 +105,7 @@ class Executor:
             context = running.context = self._context(running, job)
         if definition.is_async:
             return await definition.arguments.call(definition.function, values, context)
-        return await self._in_thread(running, definition.arguments.call, definition.function, values, context)
+        return await running.in_thread(self._threads, definition.arguments.call, definition.function, values, context)
 
     def _context(self, running: Running, job: ClaimedJob) -> Context:
         return Context(
@@ -164,8 +143,8 @@ class Executor:
             if definition.is_async:
                 answer = await definition.arguments.call(definition.function, (list(values.values()),), context)
             else:
-                answer = await self._in_thread(
-                    running, definition.arguments.call, definition.function, (list(values.values()),), context
+                answer = await running.in_thread(
+                    self._threads, definition.arguments.call, definition.function, (list(values.values()),), context
                 )
         except Exception as error:  # noqa: BLE001 - whatever a handler raises is data for the policy
             return dict.fromkeys(called, running.stopped or error)
@@ -181,26 +160,6 @@ class Executor:
             return dict.fromkeys(called, wrong)
         return dict(zip(called, map(_as_ending, answers), strict=True))
 
-    async def _in_thread(self, running: Running, function: Callable[..., Any], *args: Any) -> Any:
-        """A plain function in a thread. It cannot be cancelled, so this waits for it, until it is given up as stuck."""
-        inherited = contextvars.copy_context()
-
-        def call() -> Any:
-            running.thread = threading.get_ident()
-            try:
-                return inherited.run(function, *args)
-            finally:
-                running.thread = None
-
-        future = asyncio.get_running_loop().run_in_executor(self._threads, call)
-        while True:
-            try:
-                return await asyncio.shield(future)
-            except asyncio.CancelledError:
-                # A timeout is raised inside the thread instead; only who gives up, or gives back, leaves it behind.
-                if future.cancelled() or running.warned or not isinstance(running.stopped, TimeoutError):
-                    raise
-
     def earliest_deadline(self) -> float | None:
         """Seconds until the first deadline of what runs now; None when nothing has one."""
         deadlines = [running.deadline for running in list(self.running.values()) if running.deadline is not None]
@@ -214,7 +173,7 @@ class Executor:
                 continue
             if running.stopped is None:
                 self._stop(running, TimeoutError(f"ran longer than {running.definition.timeout:g} s"))
-            elif running.thread is not None and not running.warned and now > running.deadline + STUCK_AFTER:
+            elif running.thread is not None and not running.given_up and now > running.deadline + STUCK_AFTER:
                 self._give_up(running)
 
     def _stop(self, running: Running, ending: Ending) -> None:
@@ -224,19 +183,17 @@ class Executor:
             assert running.task is not None
             running.task.cancel()
         elif isinstance(ending, TimeoutError):
-            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(running.thread), ctypes.py_object(TimeoutError))
+            running.interrupt()
 
     def _give_up(self, running: Running) -> None:
-        frame = sys._current_frames().get(running.thread or 0)  # noqa: SLF001 - the documented way to see a thread
-        stack = "".join(traceback.format_stack(frame)) if frame else ""
         emit(
             logging.ERROR,
             "job.stuck",
-            f"job {running.jobs[0].id}: its thread ignores its deadline; this process will be replaced\n{stack}",
+            f"job {running.jobs[0].id}: its thread ignores its deadline; this process will be replaced\n{running.stack()}",
             job_id=running.jobs[0].id,
             task=running.definition.name,
         )
-        running.warned = True
+        running.given_up = True
         self.stuck = True
         if running.task is not None:
             running.task.cancel()

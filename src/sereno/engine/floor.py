@@ -16,24 +16,30 @@ SHORTEST = 0.1
 LONGEST = 30.0
 
 
+class LookBack:
+    """When to look at everything again. Time comes in through the door."""
+
+    def __init__(self) -> None:
+        self._next = 0.0
+
+    def due_in(self, now: float) -> float:
+        """Seconds left; none when it is time."""
+        return max(0.0, self._next - now)
+
+    def done(self, now: float, cost: float, ordinary_cost: float) -> None:
+        """The dearer it was compared with an ordinary look, the later the next one."""
+        extra = max(0.0, cost - ordinary_cost)
+        self._next = now + min(LONGEST, max(SHORTEST, extra / SHARE))
+
+
 class Floors:
-    """The floors of one worker. Time comes in through the door."""
+    """The floors of one worker."""
 
     def __init__(self, published: Mapping[str, int] | None = None) -> None:
         self._floors: dict[str, int] = dict(published or {})
-        self._next_look_back = 0.0
 
     def of(self, queue: str, priority: int) -> int:
         return self._floors.get(f"{queue}:{priority}", 0)
-
-    def look_back_in(self, now: float) -> float:
-        """Seconds until a claim should look back; none left when it is time."""
-        return max(0.0, self._next_look_back - now)
-
-    def looked_back(self, now: float, cost: float, ordinary_cost: float) -> None:
-        """The dearer it was compared with an ordinary claim, the later the next one."""
-        extra = max(0.0, cost - ordinary_cost)
-        self._next_look_back = now + min(LONGEST, max(SHORTEST, extra / SHARE))
 
     def claimed(self, queue: str, priority: int, got: Iterable[int], *, filled: bool) -> None:
         """Learn from a claim that got these values; `filled`: there may be more where they came from."""

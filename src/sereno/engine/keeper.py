@@ -7,18 +7,25 @@ or when the next future job is due, says whether there is anything to do. Rarer 
 import logging
 import random
 from collections.abc import Callable
+from time import monotonic
 from typing import TypeVar
 
+from sereno.engine.floor import LookBack
 from sereno.engine.service import Service
 from sereno.settings import Settings
 from sereno.store import history, jobs, sessions
 from sereno.store.connect import Line
+from sereno.store.jobs import EVERYTHING
 from sereno.store.statement import Operation
 from sereno.telemetry.logs import emit
 
 _T = TypeVar("_T")
 
 LOOK_EVERY = 5.0
+# Jobs that became due longer ago than this are found by looking at everything.
+RECENT = 60.0
+# What a look costs on a healthy table.
+ORDINARY_LOOK = 0.005
 FULL_RESCUE_EVERY = 60.0
 HOUSEKEEPING_EVERY = 3600.0
 # A batch of jobs takes this long at most; more waits for the next round.
@@ -34,10 +41,12 @@ class Keeper(Service):
         self._settings = settings
         self._on_promoted = on_promoted
         self._rounds = 0
+        self._look_back = LookBack()
+        self._everything = True
 
     async def run_once(self) -> float:
         self._rounds += 1
-        found = await self._line.run(sessions.look())
+        found = await self._look()
         if found.expired_sessions:
             await self._bury_sessions()
         if found.orphans or found.expired_sessions:
@@ -49,8 +58,18 @@ class Keeper(Service):
         rest = LOOK_EVERY * random.uniform(0.8, 1.0)  # noqa: S311 - jitter
         return rest if found.next_due is None else min(rest, found.next_due + 0.001)
 
+    async def _look(self) -> sessions.Look:
+        """Mostly at the recent past: under a pinned snapshot, the entries of jobs promoted long ago are still there."""
+        began = monotonic()
+        self._everything = self._look_back.due_in(began) == 0
+        found = await self._line.run(sessions.look(EVERYTHING if self._everything else RECENT))
+        if self._everything:
+            now = monotonic()
+            self._look_back.done(now, now - began, ORDINARY_LOOK)
+        return found
+
     async def _promote(self) -> float:
-        moved = await self._line.run(jobs.promote(), MAINTENANCE_TIMEOUT)
+        moved = await self._line.run(jobs.promote(EVERYTHING if self._everything else RECENT), MAINTENANCE_TIMEOUT)
         if moved:
             self._on_promoted()
         # Nothing moved although something is due: another worker holds those rows right now.

@@ -5,6 +5,7 @@ be cancelled. After a claim whose reply was lost, and once a minute anyway, the 
 database. Between, the newest progress of running jobs is written.
 """
 
+import math
 from time import monotonic
 
 from sereno.engine.claimer import Claimer
@@ -36,6 +37,7 @@ class Reporter(Service):
         self._beat = settings.heartbeat
         self._next_beat = monotonic() + self._beat
         self._next_comparison = monotonic() + COMPARE_EVERY
+        self.reported_at = -math.inf
         self.lost = False
 
     async def run_once(self) -> float:
@@ -55,6 +57,7 @@ class Reporter(Service):
 
     async def _report(self) -> None:
         state, cancelled = await self._line.run(report(self._session, self._floors.published(), self._claimer.held))
+        self.reported_at = monotonic()
         if state != "alive":
             self.lost = True
             return

@@ -7,6 +7,7 @@ claimer ──▶ executor ──▶ settler          keeper: what time brings
 
 import asyncio
 import logging
+import math
 import os
 import socket
 from collections.abc import Mapping, Sequence
@@ -38,6 +39,8 @@ from sereno.version import __version__
 WATCH_EVERY = 0.25
 # After the grace, handlers get this long to notice that they were cancelled.
 CANCEL_PATIENCE = 5.0
+# The pause between two tries to register again.
+REGISTER_AGAIN = 1.0
 
 
 class LeaseKeeper(Protocol):
@@ -88,7 +91,7 @@ class Worker:
         """One session: register, work, drain, close."""
         self.lost = False
         self.queues = {name: queue.fresh() for name, queue in self.queues.items()}
-        await self._open()
+        self._assemble(await self._register())
         try:
             await self._work()
             if not self.lost:
@@ -99,7 +102,11 @@ class Worker:
     @property
     def is_ready(self) -> bool:
         """Whether it really claimed or polled lately."""
-        return not self._stopping.is_set() and monotonic() - self.claimer.polled_at < max(10.0, 4 * self.settings.poll)
+        if self._stopping.is_set() or not self.registered.is_set() or self.claimer.polled_at == -math.inf:
+            return False
+        # With every slot busy it does not claim; then its reports show that it and the database still talk.
+        heard_at = max(self.claimer.polled_at, self._reporter.reported_at)
+        return monotonic() - heard_at < max(3 * self.settings.heartbeat, 4 * self.settings.poll)
 
     def take_tally(self) -> Tally:
         """What was counted since the last time."""
@@ -114,22 +121,36 @@ class Worker:
             {name: queue.slots for name, queue in self.queues.items()},
         )
 
-    async def _open(self) -> None:
+    async def _register(self) -> Mapping[str, int]:
+        """A fresh session; answers the floors that others published.
+
+        At first an unreachable database is the caller's to know; a worker that had a session waits for it to return.
+        """
         settings, url = self.settings, self.database.url
         self._claim_line = Line(url, settings, "claimer")
         self._settle_line = Line(url, settings, "settler")
         self._keep_line = Line(url, settings, "keeper")
-        slots = {name: queue.slots for name, queue in self.queues.items()}
-        self.session, published = await self._keep_line.run(
-            register(
-                host=socket.gethostname(),
-                pid=os.getpid(),
-                version=__version__,
-                queues=slots,
-                tasks=self.registry.names,
-                lease=settings.lease,
-            )
-        )
+        while True:
+            try:
+                self.session, published = await self._keep_line.run(
+                    register(
+                        host=socket.gethostname(),
+                        pid=os.getpid(),
+                        version=__version__,
+                        queues={name: queue.slots for name, queue in self.queues.items()},
+                        tasks=self.registry.names,
+                        lease=settings.lease,
+                    )
+                )
+            except DatabaseUnavailable:
+                if not self.session or self._stopping.is_set():
+                    raise
+                await _wait(self._stopping, REGISTER_AGAIN)
+            else:
+                return published
+
+    def _assemble(self, published: Mapping[str, int]) -> None:
+        settings, url = self.settings, self.database.url
         self._isolation = Isolation(self.database)
         self._settler = Settler(self._settle_line, self.session, self.tally, self._on_settled, self._on_rescheduled)
         self.executor = Executor(
@@ -140,9 +161,9 @@ class Worker:
             self.tally,
             self._on_end,
             self._isolation,
-            threads=sum(slots.values()),
+            threads=sum(queue.slots for queue in self.queues.values()),
         )
-        pairs = {f"{name}:{priority}" for name in slots for priority in PRIORITIES}
+        pairs = {f"{name}:{priority}" for name in self.queues for priority in PRIORITIES}
         self.floors = Floors({pair: floor for pair, floor in published.items() if pair in pairs})
         self.claimer = Claimer(
             self._claim_line,
@@ -160,15 +181,10 @@ class Worker:
         self._listener = Listener(url, settings, self._on_told, self.executor.cancel)
         self.lease_keeper: LeaseKeeper = self._make_lease_keeper(url, settings, self.session)
         self.registered.set()
-        emit(
-            logging.INFO,
-            "worker.started",
-            f"worker started: {', '.join(f'{name}={count}' for name, count in slots.items())}",
-            session=self.session,
-            pid=os.getpid(),
-        )
 
     async def _work(self) -> None:
+        words = ", ".join(f"{name}={queue.slots}" for name, queue in self.queues.items())
+        emit(logging.INFO, "worker.started", f"worker started: {words}", session=self.session, pid=os.getpid())
         self.lease_keeper.start()
         self._settler.start()
         self._keeper.start()
@@ -210,7 +226,7 @@ class Worker:
             emit(logging.ERROR, "worker.unflushed", "some outcomes could not be written: those jobs will run again")
 
     def _only_stuck(self) -> bool:
-        return all(running.warned for running in self.executor.running.values())
+        return all(running.given_up for running in self.executor.running.values())
 
     def _give_back_buffers(self) -> None:
         for queue in self.queues.values():

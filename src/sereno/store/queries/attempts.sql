@@ -5,7 +5,9 @@
 
 -- name: succeed
 -- The hot way out: the delete becomes the history row in one statement.
-with item as materialized (
+-- The clock is read once: called for each row, it would cost more than the row.
+with clock as materialized (select sereno.now() as now),
+item as materialized (
     select * from jsonb_to_recordset(%(items)s::text::jsonb) as i(id bigint, attempt integer, began real)
 ),
 gone as (
@@ -17,8 +19,8 @@ kept as (
     insert into sereno.history_done (
         id, session_id, finished_at, started_at, run_at, created_at, expires_at, attempt, failures, crashes, snoozes,
         releases, priority, state, queue, task, tenant, unique_key, trace, tags, args)
-    select id, session_id, sereno.now(), claimed_at + item.began * interval '1 second', run_at, created_at, expires_at,
-           attempt, failures, crashes, snoozes, releases, priority, 'succeeded', queue, task, tenant, unique_key, trace,
+    select id, session_id, (select now from clock), claimed_at + item.began * interval '1 second', run_at, created_at,
+           expires_at, attempt, failures, crashes, snoozes, releases, priority, 'succeeded', queue, task, tenant, unique_key, trace,
            tags, args
     from gone join item using (id, attempt)
 )

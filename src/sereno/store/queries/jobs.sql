@@ -167,7 +167,8 @@ select coalesce(json_agg(id order by id), '[]')::text, (select count(*) from tol
 -- Take ready jobs for every queue that has room, priorities in the order given, each from its floor.
 -- SKIP LOCKED: a row that another claim holds is that claim's. The array keeps the update on the primary key:
 -- joined, a large limit is planned as a scan of the whole table. A dead session claims nothing.
-with paused as materialized (select kind, name from sereno.pauses),
+with clock as materialized (select sereno.now() as now),
+paused as materialized (select kind, name from sereno.pauses),
 picked as materialized (
     select job.id
     from jsonb_to_recordset(%(queues)s::text::jsonb) as wanted(queue text, room integer, floors jsonb)
@@ -194,11 +195,11 @@ picked as materialized (
 ),
 claimed as (
     update sereno.jobs
-    set state = 'running', attempt = attempt + 1, session_id = %(session)s, claimed_at = sereno.now()
+    set state = 'running', attempt = attempt + 1, session_id = %(session)s, claimed_at = (select now from clock)
     where id = any(array(select id from picked))
       and state = 'ready'
       and exists (select from sereno.sessions
-                  where id = %(session)s and state = 'alive' and lease_until > sereno.now())
+                  where id = %(session)s and state = 'alive' and lease_until > (select now from clock))
     returning id, attempt, task, queue, priority, ready_seq, tenant, failures, crashes, trace, args,
               extract(epoch from claimed_at)::double precision as claimed_at,
               extract(epoch from claimed_at - run_at)::double precision as waited,

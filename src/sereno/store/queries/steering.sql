@@ -19,8 +19,8 @@ select pg_notify('sereno.ready', case when kind = 'queue' then name else '' end)
 
 -- name: matching
 -- The next jobs that a filter finds, by id, after the last one seen: a bulk change walks them in batches.
-select * from (
-    (select id, state, task, tenant, unique_key
+select id from (
+    (select id
     from sereno.jobs
     where %(live)s and id > %(after)s
       and (%(ids)s::bigint[] is null or id = any(%(ids)s))
@@ -39,7 +39,7 @@ select * from (
                                    lower(%(error)s)) > 0))
     order by id limit %(limit)s)
     union all
-    (select id, state, task, tenant, unique_key
+    (select id
     from sereno.history
     where %(finished)s and id > %(after)s
       and (%(ids)s::bigint[] is null or id = any(%(ids)s))

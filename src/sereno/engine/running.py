@@ -1,0 +1,63 @@
+"""One call of a handler while it runs, and what can be done to it from outside."""
+
+import asyncio
+import contextvars
+import ctypes
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from concurrent.futures import Executor
+from typing import Any
+
+from sereno.domain.attempt import Ending
+from sereno.domain.job import ClaimedJob
+from sereno.domain.task import TaskDefinition
+from sereno.engine.context import Context
+
+
+class Running:
+    """One job, or the jobs of one batch. `stopped` is the ending that somebody outside has chosen for it."""
+
+    __slots__ = ("context", "deadline", "definition", "given_up", "jobs", "started", "stopped", "task", "thread")
+
+    def __init__(self, definition: TaskDefinition, jobs: list[ClaimedJob], now: float) -> None:
+        self.definition = definition
+        self.jobs = jobs
+        self.started = now
+        self.deadline = None if definition.timeout is None else now + definition.timeout
+        self.context: Context | None = None
+        self.task: asyncio.Task[None] | None = None
+        self.thread: int | None = None
+        self.stopped: Ending = None
+        self.given_up = False
+
+    async def in_thread(self, threads: Executor, function: Callable[..., Any], *args: Any) -> Any:
+        """A plain function in a thread. It cannot be cancelled, so this waits for it, until it is given up as stuck."""
+        inherited = contextvars.copy_context()
+
+        def call() -> Any:
+            self.thread = threading.get_ident()
+            try:
+                return inherited.run(function, *args)
+            finally:
+                self.thread = None
+
+        future = asyncio.get_running_loop().run_in_executor(threads, call)
+        while True:
+            try:
+                return await asyncio.shield(future)
+            except asyncio.CancelledError:
+                # A timeout is raised inside the thread instead; only who gives up, or gives back, leaves it behind.
+                if future.cancelled() or self.given_up or not isinstance(self.stopped, TimeoutError):
+                    raise
+
+    def interrupt(self) -> None:
+        """Raise TimeoutError inside the thread, at its next step of Python."""
+        if self.thread is not None:
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self.thread), ctypes.py_object(TimeoutError))
+
+    def stack(self) -> str:
+        """Where the thread is."""
+        frame = sys._current_frames().get(self.thread or 0)  # noqa: SLF001 - the documented way to see a thread
+        return "".join(traceback.format_stack(frame)) if frame else ""

@@ -1,0 +1,144 @@
+-- The invariants, as questions whose answer must be empty. Each gives (id, what is wrong), at most twenty of them.
+-- They run in one snapshot that can write nothing. The newest rows are looked at, up to a window; no window means all.
+
+-- name: begin
+-- One snapshot for all questions; nothing can be changed in it.
+set transaction isolation level repeatable read, read only;
+
+-- name: patience
+-- A question that takes longer than this is not worth the load.
+select set_config('statement_timeout', %(milliseconds)s::text, true);
+
+-- name: orphaned
+-- A running job belongs to a session that lives, or has just died.
+select jobs.id, 'its session ' || session_id || ' is ' || coalesce(sessions.state, 'unknown')
+from sereno.jobs left join sereno.sessions on sessions.id = session_id
+where jobs.state = 'running'
+  and case when sessions.id is null then claimed_at < sereno.now() - make_interval(secs => %(grace)s)
+           when sessions.state = 'alive' then lease_until < sereno.now() - make_interval(secs => %(grace)s)
+           else greatest(ended_at, claimed_at) < sereno.now() - make_interval(secs => %(grace)s) end
+order by jobs.id limit 20;
+
+-- name: live_and_finished
+-- A job is alive or finished, never both.
+select id, 'it is both alive and ' || state
+from (select id, state from sereno.history order by id desc limit %(window)s) as past
+where exists (select from sereno.jobs where jobs.id = past.id)
+order by id limit 20;
+
+-- name: finished_twice
+-- A job finishes once.
+select id, 'it finished ' || count(*) || ' times'
+from (select id from sereno.history order by id desc limit %(window)s) as past
+group by id having count(*) > 1
+order by id limit 20;
+
+-- name: attempts_of_live_jobs
+-- The attempts of a live job are those before its current one; a waiting job has ended its last one as well.
+select jobs.id, 'attempt ' || number || ' is recorded, the job is ' || state || ' at attempt ' || attempt
+from (select id, state, attempt from sereno.jobs order by id desc limit %(window)s) as jobs
+join sereno.attempts on attempts.job_id = jobs.id
+where number > attempt or (number = attempt and state = 'running')
+order by jobs.id limit 20;
+
+-- name: attempts_of_finished_jobs
+-- The last attempt of a finished job is its own row: its number is used nowhere else, and none is higher.
+select past.id, 'attempt ' || number || ' is recorded, the job ended with attempt ' || attempt
+from (select id, attempt, started_at, session_id from sereno.history order by id desc limit %(window)s) as past
+join sereno.attempts on attempts.job_id = past.id
+where number > attempt or (number = attempt and past.session_id is not null and past.started_at is not null)
+order by past.id limit 20;
+
+-- name: sessions_of_jobs
+-- A running job has a session, a waiting one has none.
+select id, 'it is ' || state || case when session_id is null then ' without a session' else ' and has a session' end
+from sereno.jobs
+where (state = 'running') <> (session_id is not null)
+order by id limit 20;
+
+-- name: ready_order
+-- A ready job has its place in the order.
+select id, 'it is ready and has no place in the order' from sereno.jobs
+where state = 'ready' and ready_seq is null
+order by id limit 20;
+
+-- name: known_states
+-- A job is in one of the states that there are.
+select id, 'its state is ' || state
+from ((select id, state from sereno.jobs where state not in ('scheduled', 'ready', 'running') limit 20)
+      union all
+      (select id, state from (select id, state from sereno.history order by id desc limit %(window)s) as past
+       where state not in ('succeeded', 'dead', 'cancelled') limit 20)) as odd
+order by id limit 20;
+
+-- name: unique_live_keys
+-- Of one task, tenant and unique key, one job is alive.
+select min(id), 'the key ' || unique_key || ' of task ' || task || ' has ' || count(*) || ' live jobs'
+from sereno.jobs
+where unique_key is not null
+group by task, unique_key, tenant having count(*) > 1
+order by min(id) limit 20;
+
+-- name: unique_kept_keys
+-- A key that outlives its job points to one job.
+select min(job_id), 'the key ' || unique_key || ' of task ' || task || ' points to ' || count(*) || ' jobs'
+from sereno.unique_keys
+group by task, unique_key, tenant having count(*) > 1
+order by min(job_id) limit 20;
+
+-- name: times_in_order
+-- Made, then started, then finished. A second is left to clocks that were set meanwhile.
+select id, 'it finished before it was ' || case when finished_at < created_at - interval '1 second' then 'made'
+                                                else 'started' end
+from (select id, created_at, started_at, finished_at from sereno.history order by id desc limit %(window)s) as past
+where finished_at < created_at - interval '1 second' or finished_at < started_at - interval '1 second'
+order by id limit 20;
+
+-- name: crash_limit
+-- A job that kills its process is stopped in time.
+select id, 'it has crashed ' || crashes || ' times, and is ' || state
+from ((select id, crashes, state from sereno.jobs where crashes > %(crash_limit)s limit 20)
+      union all
+      (select id, crashes, state
+       from (select id, crashes, state from sereno.history order by id desc limit %(window)s) as past
+       where crashes > %(crash_limit)s limit 20)) as crashed
+order by id limit 20;
+
+-- name: dead_with_reason
+-- A dead letter says why.
+select id, 'it is dead without a reason'
+from (select id, reason, error_type from sereno.history_dead order by id desc limit %(window)s) as past
+where coalesce(reason, '') = ''
+order by id limit 20;
+
+-- name: retry_never_early
+-- The next attempt starts after the one before it ended. A moment is left to transactions that overlapped.
+with tries as materialized (
+    (select job_id, number, started_at, finished_at from sereno.attempts order by job_id desc limit %(window)s)
+    union all
+    (select id, attempt, started_at, finished_at from sereno.history
+     where attempt > 1 and started_at is not null and session_id is not null
+     order by id desc limit %(window)s)
+    union all
+    (select id, attempt, claimed_at, null from sereno.jobs where state = 'running' and attempt > 1)
+)
+select later.job_id, 'attempt ' || later.number || ' started before attempt ' || earlier.number || ' had ended'
+from tries earlier join tries later on later.job_id = earlier.job_id and later.number = earlier.number + 1
+where later.started_at < earlier.finished_at - interval '100 milliseconds'
+order by later.job_id limit 20;
+
+-- name: side_rows
+-- What a job remembers ends with the job; a minute is left to the worker that clears it away.
+select job_id, what || ' of a job that is not alive'
+from (
+    (select job_id, 'step ' || name as what from sereno.steps
+     where done_at < sereno.now() - interval '1 minute'
+       and not exists (select from sereno.jobs where jobs.id = steps.job_id)
+     limit 20)
+    union all
+    (select job_id, 'progress' from sereno.progress
+     where updated_at < sereno.now() - interval '1 minute'
+       and not exists (select from sereno.jobs where jobs.id = progress.job_id)
+     limit 20)
+) as left_behind
+order by job_id limit 20;
