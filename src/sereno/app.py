@@ -39,6 +39,11 @@ class Sereno:
         self.embedded: EmbeddedPostgres | None = None
         self.database = Database(self.settings, self._find_database)
 
+    @property
+    def url(self) -> str:
+        """The database's address, for connections of your own; starts the embedded one where that is the one."""
+        return self.database.url
+
     def override(self, **settings: Any) -> None:
         """What the command line says wins over the constructor; None means: not said. Before first use only."""
         self._given.update((name, value) for name, value in settings.items() if value is not None)
@@ -60,7 +65,7 @@ class Sereno:
         name: str | None = None,
         queue: str = "default",
         priority: int = DEFAULT_PRIORITY,
-        retry: Backoff | None = None,
+        retry: Backoff | int | None = None,
         timeout: Duration | None = DEFAULT_TIMEOUT,
         history: bool = True,
         settle_at_once: bool = False,
@@ -73,7 +78,7 @@ class Sereno:
         name: str | None = None,
         queue: str = "default",
         priority: int = DEFAULT_PRIORITY,
-        retry: Backoff | None = None,
+        retry: Backoff | int | None = None,
         timeout: Duration | None = DEFAULT_TIMEOUT,
         isolate: bool = False,
         history: bool = True,
@@ -87,7 +92,7 @@ class Sereno:
         name: str | None = None,
         queue: str = "default",
         priority: int = DEFAULT_PRIORITY,
-        retry: Backoff | None = None,
+        retry: Backoff | int | None = None,
         timeout: Duration | None = DEFAULT_TIMEOUT,
         isolate: bool = False,
         batch: int = 0,
@@ -96,9 +101,9 @@ class Sereno:
     ) -> Any:
         """Make a function a task. With `ctx: Context` as its first parameter it gets its context.
 
-        retry: a Backoff. timeout: "10m" by default, None for none. isolate: in a process of its own. batch=100: gets a
-        list of up to 100 jobs' items, answers with one outcome each. history=False: successes are not kept.
-        settle_at_once: its outcome is written immediately, not with the next batch.
+        retry: a Backoff, or just how many retries. timeout: "10m" by default, None for none. isolate: in a process of
+        its own. batch=100: gets a list of up to 100 jobs' items, answers with one outcome each. history=False:
+        successes are not kept. settle_at_once: its outcome is written immediately, not with the next batch.
         """
 
         def decorate(decorated: Callable[..., Any]) -> Task[..., Any]:

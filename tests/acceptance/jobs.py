@@ -81,3 +81,20 @@ async def counted(ctx: Context, n: int) -> None:
     """Its effect is in the transaction that settles it: exactly once, whatever happens."""
     async with ctx.transaction() as connection:
         await connection.execute("insert into effects (n) values (%s)", [n])
+
+
+@app.task(batch=10, retry=QUICK)
+async def poison_in_a_batch(items: list[int]) -> None:
+    note("batch", len(items), os.getpid())
+    if 13 in items:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+@app.task(timeout="500ms", retry=QUICK)
+async def swallows_its_timeout(ctx: Context) -> None:
+    note("swallowing", ctx.attempt)
+    while ctx.attempt == 1:
+        try:
+            await asyncio.sleep(3600)
+        except asyncio.CancelledError:
+            note("swallowed")

@@ -149,6 +149,36 @@ def test_a_poison_job_is_dead_after_three_crashes_and_the_others_finish(
     assert one(connection, "select max(crashes) from sereno.history_done") <= 1
 
 
+def test_a_poison_item_of_a_batch_dies_alone(worker: Start, connection: psycopg.Connection, log: Path) -> None:
+    jobs = {item: enqueue(connection, "poison_in_a_batch", item=item) for item in range(10, 20)}
+    worker()
+    until(lambda: state(connection, jobs[13]) == "dead")
+    until(lambda: all(state(connection, job) == "succeeded" for item, job in jobs.items() if item != 13))
+
+
+def test_a_coroutine_that_swallows_its_timeout_costs_its_process(
+    worker: Start, connection: psycopg.Connection, log: Path
+) -> None:
+    process = worker()
+    job = enqueue(connection, "swallows_its_timeout")
+    until(lambda: state(connection, job) == "succeeded")
+    assert "job.stuck" in process.said()
+    assert one(connection, "select error_type from sereno.attempts") == "TimeoutError"
+
+
+def test_a_signal_to_every_process_keeps_the_grace(worker: Start, connection: psycopg.Connection, log: Path) -> None:
+    """As a service manager does it: TERM to the supervisor and to its children."""
+    process = worker()
+    job = enqueue(connection, "slow", n=1)
+    until(lambda: lines(log, "start"))
+    for pid in [*process.children(), process.process.pid]:
+        os.kill(pid, signal.SIGTERM)
+    until(lambda: "worker.stopping" in process.said())
+    Path(f"{log}.go").touch()
+    assert process.process.wait(timeout=60) == 0
+    assert state(connection, job) == "succeeded"
+
+
 def test_children_outlive_a_killed_supervisor_only_to_finish(
     worker: Start, connection: psycopg.Connection, log: Path
 ) -> None:

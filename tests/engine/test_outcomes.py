@@ -4,8 +4,9 @@ import asyncio
 from datetime import UTC, datetime, timedelta
 
 import psycopg
+import pytest
 
-from sereno import Backoff, Cancel, Context, Dead, Retry, Sereno, Snooze
+from sereno import Backoff, Cancel, ConfigurationError, Context, Dead, Retry, Sereno, Snooze
 from tests.facts import advance, auntil, one, state
 
 QUICK = Backoff(2, first="1m", jitter=0)
@@ -266,3 +267,47 @@ async def test_a_task_may_keep_no_history(app: Sereno, connection: psycopg.Conne
     async with app.working():
         await auntil(lambda: one(connection, "select count(*) from sereno.jobs") == 0)
     assert one(connection, "select count(*) from sereno.history") == 0
+
+
+async def test_an_error_after_the_handlers_own_commit_changes_nothing(
+    app: Sereno, connection: psycopg.Connection, caplog: pytest.LogCaptureFixture
+) -> None:
+    @app.task
+    async def work(ctx: Context) -> None:
+        async with ctx.transaction():
+            pass
+        with pytest.raises(ConfigurationError, match="settled it already"):
+            ctx.transaction()
+        raise ValueError("too late")
+
+    job = await work.aenqueue()
+    await finished(app, connection, job.id, "succeeded")
+    assert [r.event for r in caplog.records if r.levelname == "WARNING"] == ["job.error_after_success"]  # type: ignore[attr-defined]
+
+
+async def test_a_refused_enqueue_inside_a_handler_is_a_failure_like_any_other(
+    app: Sereno, connection: psycopg.Connection
+) -> None:
+    @app.task
+    async def other(n: int) -> None: ...
+
+    @app.task(retry=0)
+    async def work() -> None:
+        await other.aenqueue("seven")  # type: ignore[arg-type]  # the mistake under test
+
+    job = await work.aenqueue()
+    await finished(app, connection, job.id, "dead")
+    assert one(connection, "select reason from sereno.history") == "failed 1 times"
+
+
+async def test_a_sleep_remembers_when_it_ends(app: Sereno, connection: psycopg.Connection) -> None:
+    @app.task
+    async def work(ctx: Context) -> None:
+        await ctx.sleep("three days", "3d")
+
+    job = await work.aenqueue()
+    async with app.working():
+        await auntil(lambda: one(connection, "select snoozes from sereno.jobs where id = %s", job.id) == 1)
+        advance(connection, 3 * 86400)
+        await auntil(lambda: state(connection, job.id) == "succeeded")
+    assert one(connection, "select snoozes from sereno.history") == 1

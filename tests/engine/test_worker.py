@@ -148,7 +148,7 @@ async def test_short_jobs_finish_during_the_grace(app: Sereno, connection: psyco
     assert {state(connection, job.id) for job in jobs} == {"succeeded"}
 
 
-async def test_a_second_stop_hurries(app: Sereno, connection: psycopg.Connection) -> None:
+async def test_a_stop_in_a_hurry_gives_back_at_once(app: Sereno, connection: psycopg.Connection) -> None:
     @app.task
     async def work() -> None:
         await asyncio.Event().wait()
@@ -158,7 +158,7 @@ async def test_a_second_stop_hurries(app: Sereno, connection: psycopg.Connection
     async with app.working() as worker:
         await auntil(lambda: state(connection, job.id) == "running")
         worker.stop()
-        worker.stop()
+        worker.stop(hurry=True)
     assert connection.execute("select state, releases, failures from sereno.jobs").fetchone() == ("ready", 1, 0)
 
 

@@ -25,6 +25,11 @@ class WorkerGroup(click.Group):
             return super().resolve_command(ctx, ["run", *args])
         return super().resolve_command(ctx, args)
 
+    def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        run_worker.format_help(click.Context(run_worker, info_name=ctx.info_name, parent=ctx.parent), formatter)
+        formatter.write_paragraph()
+        formatter.write_text("sereno worker list shows the workers that live.")
+
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         # Options before the application, as in `worker --queue default=10 shop.jobs:app`, and none at all.
         if not args or (args[0].startswith("-") and args[0] != "--help"):

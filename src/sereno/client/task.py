@@ -16,6 +16,9 @@ from sereno.store.database import Database
 P = ParamSpec("P")
 R = TypeVar("R")
 
+# "Not said", which is not the same as None: a None here is a connection that somebody forgot to open.
+_UNCHANGED: Any = object()
+
 
 class Task(Generic[P, R]):
     """Made by `@app.task`. Call it like the function it is; `enqueue` or `aenqueue` it to have a worker run it."""
@@ -47,7 +50,8 @@ class Task(Generic[P, R]):
 
     def using(
         self,
-        connection: Any = None,
+        connection: Any = _UNCHANGED,
+        /,
         *,
         queue: str | None = None,
         priority: int | None = None,
@@ -62,6 +66,10 @@ class Task(Generic[P, R]):
         trace: str | None = None,
     ) -> "Task[P, R]":
         """The same task with options: in the transaction of `connection`, later, only once, for a tenant."""
+        if connection is None:
+            raise ConfigurationError(
+                "using(None): there is no transaction to enqueue in; leave it out if none is meant"
+            )
         given = {
             "queue": queue,
             "priority": priority,
@@ -77,7 +85,9 @@ class Task(Generic[P, R]):
         }
         changed = {name: value for name, value in given.items() if value is not None}
         options = msgspec.structs.replace(self._options, **changed).checked()
-        return Task(self.definition, self._database, options, self._connection if connection is None else connection)
+        return Task(
+            self.definition, self._database, options, self._connection if connection is _UNCHANGED else connection
+        )
 
     def job(self, *args: P.args, **kwargs: P.kwargs) -> NewJob:
         """The job that `enqueue` would write: for `enqueue_many`, and for schedules. Refused here if it is wrong."""

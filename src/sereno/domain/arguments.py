@@ -46,14 +46,18 @@ class Arguments:
                 raise ConfigurationError(
                     f"task {task}: parameter {parameter} cannot be stored by name; use plain named parameters"
                 )
+        self._call_names = tuple(p.name for p in wanted)
         if each:
             wanted, hints = _one_of_a_batch(task, wanted, hints)
         self._signature = inspect.Signature([p.replace(annotation=inspect.Parameter.empty) for p in wanted])
         self.names = tuple(self._signature.parameters)
         self._all_positional = all(p.kind is not p.KEYWORD_ONLY for p in wanted)
         fields = [_field(p, hints.get(p.name, Any)) for p in wanted]
-        shape = msgspec.defstruct(f"{task}_arguments", fields, kw_only=True, forbid_unknown_fields=True)
-        self._decoder = msgspec.json.Decoder(shape, dec_hook=_decode_other)
+        try:
+            shape = msgspec.defstruct(f"{task}_arguments", fields, kw_only=True, forbid_unknown_fields=True)
+            self._decoder = msgspec.json.Decoder(shape, dec_hook=_decode_other)
+        except TypeError as error:
+            raise ConfigurationError(f"task {task}: its arguments cannot be stored: {error}") from None
         # Positional calls are cheapest, and possible unless something after a keyword-only parameter needs a name.
         self._positional = self._all_positional
         self._context_index = 0
@@ -71,7 +75,7 @@ class Arguments:
             raw = encoder.encode(bound)
         except UnicodeEncodeError:
             raise self._refusal("text with a lone surrogate cannot be stored") from None
-        except (TypeError, NotImplementedError, OverflowError, RecursionError) as error:
+        except Exception as error:  # noqa: BLE001 - a model's own serializer may raise anything
             raise self._refusal(f"not storable as JSON: {error}") from None
         if len(raw) > limit:
             raise self._refusal(
@@ -102,7 +106,7 @@ class Arguments:
                 return function(*values)
             index = self._context_index
             return function(*values[:index], context, *values[index:])
-        named = dict(zip(self.names, values, strict=True))
+        named = dict(zip(self._call_names, values, strict=True))
         if self.context_name is not None:
             named[self.context_name] = context
         return function(**named)
@@ -165,7 +169,7 @@ def _has_nan(value: Any) -> bool:
         case float():
             return not math.isfinite(value)
         case dict():
-            return any(map(_has_nan, value.values()))
+            return any(map(_has_nan, value.values())) or any(map(_has_nan, value))
         case list() | tuple():
             return any(map(_has_nan, value))
         case _:

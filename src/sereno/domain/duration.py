@@ -20,7 +20,7 @@ def seconds(duration: Duration) -> float:
         value = _parse(duration)
     elif isinstance(duration, int | float) and not isinstance(duration, bool):
         # An int can be larger than any float.
-        value = float(min(duration, float("inf")))
+        value = float(duration) if duration < 1e300 else float("inf")
     else:
         raise ConfigurationError(f'{duration!r} is not a duration: write "15m", a number of seconds or a timedelta')
     if not 0 <= value < float("inf"):
@@ -30,6 +30,9 @@ def seconds(duration: Duration) -> float:
 
 def _parse(text: str) -> float:
     compact = text.replace(" ", "")
+    if compact.isdecimal():
+        # A Retry-After header is plain seconds.
+        return float(compact)
     parts = _PART.findall(compact)
     if not parts or "".join(number + unit for number, unit in parts) != compact:
         raise ConfigurationError(f'"{text}" is not a duration: write it like "30s", "15m", "1h30m" or "7d"')

@@ -1,5 +1,6 @@
 """When to try again: a policy is a function from the number of failures to a delay, or to giving up."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random
@@ -38,7 +39,7 @@ class Backoff:
         function: Callable[[int], Duration] | None = None,
         permanent: Sequence[type[BaseException]] = (),
     ) -> None:
-        if retries < 0 or factor < 1 or jitter < 0:
+        if retries < 0 or not 1 <= factor < math.inf or not 0 <= jitter < math.inf:
             raise ConfigurationError("Backoff needs retries >= 0, factor >= 1 and jitter >= 0")
         if delays and function:
             raise ConfigurationError("Backoff takes a list of delays or a function, not both")
@@ -60,11 +61,19 @@ class Backoff:
 
     def _planned(self, failures: int) -> float:
         if self.function is not None:
-            return seconds(self.function(failures))
+            try:
+                return seconds(self.function(failures))
+            except Exception:  # noqa: BLE001 - a policy that fails must not keep the job from settling: exponential then
+                return self._exponential(failures)
         if self.delays:
             return self.delays[min(failures, len(self.delays)) - 1]
-        # The exponent is bounded so that a job with thousands of failures does not overflow a float.
-        return min(self.cap, self.first * self.factor ** min(failures - 1, 64))
+        return self._exponential(failures)
+
+    def _exponential(self, failures: int) -> float:
+        try:
+            return min(self.cap, self.first * self.factor ** (failures - 1))
+        except OverflowError:
+            return self.cap if self.first else 0.0
 
     def is_permanent(self, error: BaseException) -> bool:
         return isinstance(error, self.permanent)

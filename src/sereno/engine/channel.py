@@ -34,8 +34,14 @@ class Lost(msgspec.Struct, tag=True):
     """Supervisor: your session was declared dead."""
 
 
+class Stop(msgspec.Struct, tag=True):
+    """Supervisor: stop; or, the second time, hurry."""
+
+    hurry: bool
+
+
 FromChild = Hello | Figures
-FromSupervisor = Leased | Lost
+FromSupervisor = Leased | Lost | Stop
 _from_child = msgspec.json.Decoder(FromChild)
 _from_supervisor = msgspec.json.Decoder(FromSupervisor)
 

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Coroutine
 from typing import Any, NoReturn
 
-from sereno.engine.channel import Figures, Hello, Leased, Lost, Wire
+from sereno.engine.channel import Figures, Hello, Leased, Lost, Stop, Wire
 from sereno.engine.heartbeat import Heartbeat, boot_clock, lease_end
 from sereno.engine.pulse import PulsePage, PulseThread
 from sereno.engine.worker import Worker
@@ -81,6 +81,7 @@ async def _child(end: socket.socket, page: PulsePage, make_worker: Callable[...,
     worker = make_worker(lease_keeper=SupervisedLease)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
+        # A service manager signals every process of the group; only the supervisor says when to hurry.
         loop.add_signal_handler(number, worker.stop)
     wire = await Wire.on(end)
     # What was made at start-up lives as long as the process: the collector need not look at it again.
@@ -113,6 +114,7 @@ async def _talk(wire: Wire, worker: Worker) -> None:
 
 
 async def _hear(wire: Wire, worker: Worker) -> None:
+    # A child that is told to stop before it has a session registers, finds nothing to do, and ends.
     await worker.registered.wait()
     lease = worker.lease_keeper
     assert isinstance(lease, SupervisedLease)
@@ -122,6 +124,8 @@ async def _hear(wire: Wire, worker: Worker) -> None:
                 lease.told_until = until
             case Lost():
                 lease.told_lost = True
+            case Stop(hurry):
+                worker.stop(hurry=hurry)
     # Nobody keeps us alive any more, and nobody would replace us: finish and go.
     lease.take_over()
     worker.stop()

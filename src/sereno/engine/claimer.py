@@ -129,7 +129,8 @@ class Claimer(Service):
         while queue.buffer and queue.calls < queue.slots and not self.stopping:
             job = queue.buffer.popleft()
             definition = self._registry.find(job.task)
-            jobs = self._batch(queue, definition, job) if definition.batch else [job]
+            # A suspect of a batch task runs alone, like any other suspect.
+            jobs = self._batch(queue, definition, job) if definition.batch and not job.crashes else [job]
             queue.calls += 1
             self._executor.start(definition, jobs)
         if queue.more and queue.runs_low():
@@ -140,7 +141,7 @@ class Claimer(Service):
         others: list[ClaimedJob] = []
         while queue.buffer and len(jobs) < definition.batch:
             job = queue.buffer.popleft()
-            (jobs if job.task == definition.name else others).append(job)
+            (jobs if job.task == definition.name and not job.crashes else others).append(job)
         queue.buffer.extendleft(reversed(others))
         return jobs
 

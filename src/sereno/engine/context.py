@@ -4,7 +4,7 @@ import asyncio
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from types import TracebackType
 from typing import Any, ParamSpec, TypeVar, get_type_hints, overload
 
@@ -13,8 +13,9 @@ import psycopg
 
 from sereno.domain.arguments import encoder
 from sereno.domain.attempt import SUCCEEDED, Snooze
+from sereno.domain.duration import Duration, seconds
 from sereno.domain.job import ClaimedJob
-from sereno.errors import InvalidArguments, LeaseLost
+from sereno.errors import ConfigurationError, InvalidArguments, LeaseLost
 from sereno.store.attempts import Settled, keep_step, report_progress, settle, steps
 from sereno.store.database import Database
 from sereno.store.statement import arun, run
@@ -81,8 +82,12 @@ class Context:
     def transaction(self) -> "Transaction":
         """A transaction of yours whose commit also settles this job as succeeded: effects exactly once.
 
-        `async with ctx.transaction() as connection:` in async handlers, `with` in plain ones.
+        `async with ctx.transaction() as connection:` in async handlers, `with` in plain ones. Once a job.
         """
+        if self.settled:
+            raise ConfigurationError(
+                f"job {self.job_id}: its transaction has settled it already; do it all in one block"
+            )
         return Transaction(self)
 
     @overload
@@ -112,6 +117,13 @@ class Context:
         raw = _stored(name, result)
         self._database.run_one(keep_step(self.session, self.job_id, self.attempt, name, raw))
         return self._remember(name, raw, result)
+
+    async def sleep(self, name: str, wait: Duration) -> None:
+        """Free the worker for so long. The end is kept as a step of this name, so later attempts know it."""
+        await self.sleep_until(await self.step(name, self._after, seconds(wait)))
+
+    def _after(self, wait: float) -> datetime:
+        return self.claimed_at + timedelta(seconds=wait)
 
     async def sleep_until(self, moment: datetime) -> None:
         """Free the worker until then. The job runs again from the top; its finished steps are skipped."""

@@ -27,8 +27,10 @@ from sereno.store.database import Database
 from sereno.telemetry.logs import emit
 from sereno.telemetry.metrics import Tally
 
-# A thread that ignores its deadline for this long is given up, and with it the process.
+# A handler that ignores its deadline for this long is given up, and with it the process.
 STUCK_AFTER = 5.0
+# A process of its own has this long to start and import the task; then the task's own time begins.
+ISOLATION_START = 60.0
 
 
 class Executor:
@@ -56,6 +58,7 @@ class Executor:
         self._chance = random.Random()  # noqa: S311 - jitter, not secrets
         self.running: dict[int, Running] = {}
         self.stuck = False
+        self.ended_jobs = 0
 
     def start(self, definition: TaskDefinition, jobs: list[ClaimedJob]) -> None:
         """Begin one call."""
@@ -67,36 +70,57 @@ class Executor:
     async def _attempt(self, running: Running) -> None:
         definition = running.definition
         try:
-            if definition.batch:
+            if definition.batch and not _runs_alone(definition, running.jobs[0]):
                 endings = await self._batch(running)
             else:
                 endings = (await self._single(running),)
         except asyncio.CancelledError as error:
             endings = (running.stopped or error,) * len(running.jobs)
+        if not running.given_up:
+            self._end(running, endings)
+
+    def _end(self, running: Running, endings: Sequence[Ending]) -> None:
         ended = monotonic()
         for job, ending in zip(running.jobs, endings, strict=True):
             del self.running[job.id]
             self._settle(running, job, ending, ended)
+        self.ended_jobs += len(running.jobs)
         self._on_end(running.jobs[0].queue, len(running.jobs))
 
     async def _single(self, running: Running) -> Ending:
         definition, job = running.definition, running.jobs[0]
+        if job.expired:
+            return Dead("expired before it could run")
         try:
-            if job.expired:
-                return Dead("expired before it could run")
             values = definition.arguments.decode(job.args)
-            if _runs_alone(definition, job):
-                return await self._isolation.run(definition, job, self._session)
-            result = await self._call(running, values, job)
-        except Outcome as outcome:
-            return outcome
         except InvalidArguments as error:
             return Dead(f"undecodable arguments: {error}")
+        try:
+            if _runs_alone(definition, job):
+                running.deadline = running.started + ISOLATION_START
+                return await self._isolation.run(definition, job, self._session, running.begin)
+            result = await self._call(running, values, job)
+        except Outcome as outcome:
+            return self._unless_settled(running, outcome)
         except Exception as error:  # noqa: BLE001 - whatever a handler raises is data for the policy
-            return running.stopped or error
+            return self._unless_settled(running, running.stopped or error)
         if running.stopped is not None and not (running.context and running.context.settled):
             return running.stopped
         return _as_ending(result)
+
+    def _unless_settled(self, running: Running, ending: Ending) -> Ending:
+        """What comes after the handler's own commit changes nothing: the job has succeeded. It is only told."""
+        if running.context is None or not running.context.settled:
+            return ending
+        job = running.jobs[0]
+        emit(
+            logging.WARNING,
+            "job.error_after_success",
+            f"job {job.id} {job.task}: {ending!r}, after its own transaction had settled it as succeeded",
+            job_id=job.id,
+            task=job.task,
+        )
+        return None
 
     async def _call(self, running: Running, values: tuple[Any, ...], job: ClaimedJob) -> Any:
         definition = running.definition
@@ -173,7 +197,7 @@ class Executor:
                 continue
             if running.stopped is None:
                 self._stop(running, TimeoutError(f"ran longer than {running.definition.timeout:g} s"))
-            elif running.thread is not None and not running.given_up and now > running.deadline + STUCK_AFTER:
+            elif not running.given_up and now > running.deadline + STUCK_AFTER:
                 self._give_up(running)
 
     def _stop(self, running: Running, ending: Ending) -> None:
@@ -189,14 +213,15 @@ class Executor:
         emit(
             logging.ERROR,
             "job.stuck",
-            f"job {running.jobs[0].id}: its thread ignores its deadline; this process will be replaced\n{running.stack()}",
+            f"job {running.jobs[0].id}: it ignores its deadline; this process will be replaced\n{running.stack()}",
             job_id=running.jobs[0].id,
             task=running.definition.name,
         )
         running.given_up = True
         self.stuck = True
-        if running.task is not None:
-            running.task.cancel()
+        self._end(running, [running.stopped] * len(running.jobs))
+        assert running.task is not None
+        running.task.cancel()
 
     def cancel(self, job_id: int) -> None:
         """An operator wants it to stop. Plain functions are only asked (`ctx.cancel_requested`)."""
@@ -253,7 +278,7 @@ class Executor:
 
 def _runs_alone(definition: TaskDefinition, job: ClaimedJob) -> bool:
     """Isolated tasks, and suspects: a process died while they ran in it, so next time only they can be harmed."""
-    return definition.isolate or (job.crashes > 0 and not definition.batch and Isolation.can_find(definition))
+    return definition.isolate or (job.crashes > 0 and Isolation.can_find(definition))
 
 
 def _as_ending(answer: Any) -> Ending:

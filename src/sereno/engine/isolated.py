@@ -9,6 +9,7 @@ import random
 import signal
 import socket
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -43,22 +44,26 @@ async def _serve(connection: socket.socket) -> None:
     database = Database(settings, lambda: introduction.url)
     while line := await reader.readline():
         order = msgspec.json.decode(line, type=Order)
-        answer = await _attempt(order, database)
+        answer = await _attempt(order, database, lambda: writer.write(b"ready\n"))
         writer.write(msgspec.json.encode(answer) + b"\n")
         await writer.drain()
     os._exit(0)
 
 
-async def _attempt(order: Order, database: Database) -> Answer:
+async def _attempt(order: Order, database: Database, say_ready: Callable[[], None]) -> Answer:
     job = order.job
     definition: TaskDefinition | None = None
     context = Context(job, order.session, database)
     ending: Ending
     try:
         definition = _find(order)
+        # From here on the time is the handler's.
+        say_ready()
         context = Context(job, order.session, database, keep_history=definition.history)
         ending = await _call(definition, context, order)
     except Exception as error:  # noqa: BLE001 - whatever a handler raises is data for the policy
+        if definition is None:
+            say_ready()
         ending = error
     decision = settlement(
         ending,
@@ -80,6 +85,8 @@ async def _attempt(order: Order, database: Database) -> Answer:
 
 async def _call(definition: TaskDefinition, context: Context, order: Order) -> Ending:
     values = definition.arguments.decode(order.job.args)
+    if definition.batch:
+        values = ([values[0]],)
     watch = asyncio.ensure_future(_report_progress(context))
     try:
         if definition.is_async:
@@ -88,6 +95,8 @@ async def _call(definition: TaskDefinition, context: Context, order: Order) -> E
             result = await asyncio.to_thread(definition.arguments.call, definition.function, values, context)
     finally:
         watch.cancel()
+    if definition.batch and result is not None:
+        (result,) = result
     return result if isinstance(result, BaseException) else None
 
 

@@ -8,6 +8,7 @@ import asyncio
 import signal
 import socket
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -62,9 +63,12 @@ class _Process:
         self.reader = reader
         self.writer = writer
 
-    async def ask(self, line: bytes) -> bytes:
+    async def ask(self, line: bytes, on_ready: Callable[[], None]) -> bytes:
         self.writer.write(line + b"\n")
         await self.writer.drain()
+        if not await self.reader.readline():
+            return b""
+        on_ready()
         return await self.reader.readline()
 
     async def kill(self) -> int:
@@ -87,8 +91,10 @@ class Isolation:
         """Whether another process can import the task."""
         return "<locals>" not in definition.function.__qualname__
 
-    async def run(self, definition: TaskDefinition, job: ClaimedJob, session: int) -> Ending:
-        """One job, alone. Cancelling this kills the process."""
+    async def run(
+        self, definition: TaskDefinition, job: ClaimedJob, session: int, on_ready: Callable[[], None]
+    ) -> Ending:
+        """One job, alone; `on_ready` when its process has started and imported the task. Cancelling kills it."""
         if not self.can_find(definition):
             raise ConfigurationError(
                 f"task {definition.name} cannot be isolated: define it at the top level of a module"
@@ -96,7 +102,7 @@ class Isolation:
         process = self._idle.pop() if self._idle else await self._spawn()
         self._busy.add(process)
         try:
-            reply = await process.ask(msgspec.json.encode(_order(definition, job, session)))
+            reply = await process.ask(msgspec.json.encode(_order(definition, job, session)), on_ready)
         except (OSError, ConnectionError):
             reply = b""
         except BaseException:

@@ -10,6 +10,7 @@ import math
 import mmap
 import os
 import struct
+import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -24,7 +25,7 @@ class PulsePage:
     """The page, from either side."""
 
     def __init__(self, descriptor: int | None = None) -> None:
-        self.descriptor = os.memfd_create("sereno-pulse") if descriptor is None else descriptor
+        self.descriptor = _nameless_file() if descriptor is None else descriptor
         os.ftruncate(self.descriptor, mmap.PAGESIZE)
         self._page = mmap.mmap(self.descriptor, mmap.PAGESIZE)
 
@@ -41,6 +42,12 @@ class PulsePage:
     def close(self) -> None:
         self._page.close()
         os.close(self.descriptor)
+
+
+def _nameless_file() -> int:
+    """A descriptor that only who inherits it can reach."""
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())
 
 
 class PulseThread:

@@ -5,6 +5,7 @@ be cancelled. After a claim whose reply was lost, and once a minute anyway, the 
 database. Between, the newest progress of running jobs is written.
 """
 
+import logging
 import math
 from time import monotonic
 
@@ -15,6 +16,7 @@ from sereno.engine.service import Service
 from sereno.settings import Settings
 from sereno.store.connect import Line
 from sereno.store.sessions import report
+from sereno.telemetry.logs import emit
 
 PROGRESS_EVERY = 1.0
 COMPARE_EVERY = 60.0
@@ -44,6 +46,7 @@ class Reporter(Service):
         await self._executor.flush_progress()
         now = monotonic()
         if now >= self._next_beat:
+            self._tell_what_ran()
             self._next_beat = now + self._beat
             await self._report()
         if now >= self._next_comparison or self._a_reply_was_lost(now):
@@ -54,6 +57,12 @@ class Reporter(Service):
     def _a_reply_was_lost(self, now: float) -> bool:
         lost_at = self._claimer.reply_lost_at
         return lost_at is not None and now > lost_at + SETTLED_DOWN
+
+    def _tell_what_ran(self) -> None:
+        """Successes are logged one by one only at debug; this says that there are any."""
+        ended, self._executor.ended_jobs = self._executor.ended_jobs, 0
+        if ended:
+            emit(logging.INFO, "worker.ran", f"{ended} jobs ended in the last {self._beat:g} s", session=self._session)
 
     async def _report(self) -> None:
         state, cancelled = await self._line.run(report(self._session, self._floors.published(), self._claimer.held))

@@ -8,6 +8,7 @@ import threading
 import traceback
 from collections.abc import Callable
 from concurrent.futures import Executor
+from time import monotonic
 from typing import Any
 
 from sereno.domain.attempt import Ending
@@ -24,13 +25,18 @@ class Running:
     def __init__(self, definition: TaskDefinition, jobs: list[ClaimedJob], now: float) -> None:
         self.definition = definition
         self.jobs = jobs
-        self.started = now
-        self.deadline = None if definition.timeout is None else now + definition.timeout
+        self.begin(now)
         self.context: Context | None = None
         self.task: asyncio.Task[None] | None = None
         self.thread: int | None = None
         self.stopped: Ending = None
         self.given_up = False
+
+    def begin(self, now: float | None = None) -> None:
+        """The handler's time runs from here."""
+        self.started = monotonic() if now is None else now
+        timeout = self.definition.timeout
+        self.deadline: float | None = None if timeout is None else self.started + timeout
 
     async def in_thread(self, threads: Executor, function: Callable[..., Any], *args: Any) -> Any:
         """A plain function in a thread. It cannot be cancelled, so this waits for it, until it is given up as stuck."""
@@ -58,6 +64,9 @@ class Running:
             ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self.thread), ctypes.py_object(TimeoutError))
 
     def stack(self) -> str:
-        """Where the thread is."""
-        frame = sys._current_frames().get(self.thread or 0)  # noqa: SLF001 - the documented way to see a thread
-        return "".join(traceback.format_stack(frame)) if frame else ""
+        """Where it is: its thread, or its coroutine."""
+        if self.thread is not None:
+            frame = sys._current_frames().get(self.thread)  # noqa: SLF001 - the documented way to see a thread
+            return "".join(traceback.format_stack(frame)) if frame else ""
+        frames = [] if self.task is None else self.task.get_stack()
+        return "".join(line for found in frames for line in traceback.format_stack(found, limit=1))

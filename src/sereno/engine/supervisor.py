@@ -14,7 +14,7 @@ import sys
 from collections.abc import Sequence
 from time import monotonic
 
-from sereno.engine.channel import Figures, Hello, Leased, Lost, Wire
+from sereno.engine.channel import Figures, Hello, Leased, Lost, Stop, Wire
 from sereno.engine.child import EXIT_LOST, EXIT_STUCK
 from sereno.engine.health import HealthServer
 from sereno.engine.heartbeat import boot_clock, lease_end
@@ -97,12 +97,12 @@ class Supervisor:
         await self._line.close()
 
     def stop(self) -> None:
-        """Pass it on; children know what a second one means."""
+        """Pass it on; the second time, in a hurry."""
+        message = Stop(hurry=self._stopping)
         self._stopping = True
         self._stopped.set()
         for child in self._children:
-            if child.process.returncode is None:
-                child.process.send_signal(signal.SIGTERM)
+            child.wire.send(message)
 
     async def _keep_one(self) -> None:
         """One child after the other, until we stop."""
@@ -140,7 +140,7 @@ class Supervisor:
         child = Child(process, await Wire.on(ours), page)
         self._children.add(child)
         if self._stopping:
-            process.send_signal(signal.SIGTERM)
+            child.wire.send(Stop(hurry=False))
         return child
 
     async def _live(self, child: Child) -> None:

@@ -76,9 +76,11 @@ class Worker:
         self._stopping = asyncio.Event()
         self._hurry = asyncio.Event()
 
-    def stop(self) -> None:
-        """Ask to stop; a second time: at once."""
-        (self._hurry if self._stopping.is_set() else self._stopping).set()
+    def stop(self, *, hurry: bool = False) -> None:
+        """Ask to stop: what runs may finish within the grace; in a hurry, it is given back at once."""
+        self._stopping.set()
+        if hurry:
+            self._hurry.set()
 
     async def run(self, *, renew: bool = True) -> None:
         """Work until told to stop. A lost session is followed by a fresh one, unless somebody else sees to that."""

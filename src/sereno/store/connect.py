@@ -34,7 +34,14 @@ CONNECT_PARAMETERS: Mapping[str, Any] = {
 }
 
 # What says "this connection, or this server, is no good", as opposed to "this statement is wrong".
-BROKEN = (psycopg.OperationalError, psycopg.InterfaceError, OSError, TimeoutError)
+# A server that became read-only is an old primary after a failover: the next connection finds the new one.
+BROKEN = (
+    psycopg.OperationalError,
+    psycopg.InterfaceError,
+    psycopg.errors.ReadOnlySqlTransaction,
+    OSError,
+    TimeoutError,
+)
 
 
 def parameters(settings: Settings, role: str) -> dict[str, Any]:

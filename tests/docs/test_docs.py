@@ -1,0 +1,157 @@
+"""What the documentation says is so: its code runs, its links lead somewhere, its lists are complete."""
+
+import ast
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import get_args, get_type_hints
+
+import psycopg
+import pytest
+
+from sereno.cli.main import COMMANDS
+from sereno.domain.attempt import Settlement
+from tests.docs.pages import PAGES, ROOT, Block, anchors, blocks, links
+from tests.facts import one, until
+
+BLOCKS = [block for page in PAGES for block in blocks(page)]
+# A program of the documentation takes a second; only a broken one takes this long.
+PATIENCE = 60
+
+
+def run_program(path: Path, database_url: str) -> str:
+    ran = subprocess.run(
+        [sys.executable, path.name],
+        cwd=path.parent,
+        env=environment(database_url),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout
+
+
+def environment(database_url: str) -> dict[str, str]:
+    return {**os.environ, "SERENO_DATABASE_URL": database_url, "PYTHONPATH": str(ROOT / "src")}
+
+
+@pytest.mark.parametrize("block", [b for b in BLOCKS if b.language == "python"], ids=str)
+def test_every_block_of_python_compiles(block: Block) -> None:
+    compile(block.code, str(block), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if any(b.verb for b in blocks(p))], ids=lambda page: page.stem)
+def test_complete_programs_run(page: Path, database_url: str, connection: psycopg.Connection, tmp_path: Path) -> None:
+    for number, block in enumerate(b for b in blocks(page) if b.verb):
+        if block.language == "sql":
+            connection.execute(block.code.encode())
+            continue
+        path = tmp_path / (block.name or f"program_{number}.py")
+        path.write_text(block.code)
+        if block.verb == "run":
+            run_program(path, database_url)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_every_link_leads_somewhere(page: Path) -> None:
+    lost = []
+    for link in links(page):
+        target, _, anchor = link.partition("#")
+        path = (page.parent / target).resolve() if target else page
+        if not path.exists() or (anchor and anchor not in anchors(path)):
+            lost.append(link)
+    assert lost == []
+
+
+@pytest.mark.acceptance
+def test_the_first_job_of_the_readme_is_run_by_a_worker(
+    database_url: str, connection: psycopg.Connection, tmp_path: Path
+) -> None:
+    (first,) = (b for b in BLOCKS if b.page.name == "README.md" and b.name == "first.py")
+    program = tmp_path / "first.py"
+    program.write_text(first.code)
+    assert "is accepted" in run_program(program, database_url)
+    assert "Hello, Ada!" in work_off(program, database_url, connection)
+
+
+@pytest.mark.acceptance
+@pytest.mark.parametrize("name", ["first.py", "transaction.py"])
+def test_examples_run(name: str, database_url: str, connection: psycopg.Connection) -> None:
+    program = ROOT / "examples" / name
+    run_program(program, database_url)
+    work_off(program, database_url, connection)
+    if name == "transaction.py":
+        assert one(connection, "select count(*) from confirmations join orders on orders.id = order_id") == 1
+
+
+def work_off(program: Path, database_url: str, connection: psycopg.Connection) -> str:
+    """A worker as the documentation starts it, until every job has succeeded; what it printed."""
+    worker = subprocess.Popen(
+        [sys.executable, "-m", "sereno", "worker", f"{program.name}:app"],
+        cwd=program.parent,
+        env=environment(database_url),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    try:
+        until(lambda: one(connection, "select count(*) from sereno.history where state = 'succeeded'"), PATIENCE)
+        worker.send_signal(signal.SIGTERM)
+        said, _ = worker.communicate(timeout=PATIENCE)
+    finally:
+        if worker.poll() is None:
+            worker.kill()
+            worker.wait()
+    assert one(connection, "select count(*) from sereno.jobs") == 0
+    assert worker.returncode == 0
+    return said
+
+
+def emitted_events() -> set[str]:
+    """Every event name in the sources; the one that is made from an outcome stands for all of them."""
+    names: set[str] = set()
+    for path in (ROOT / "src").rglob("*.py"):
+        for call in (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)):
+            if isinstance(call.func, ast.Name) and call.func.id == "emit":
+                names |= event_names(call.args[1], path)
+    return names
+
+
+def event_names(argument: ast.expr, path: Path) -> set[str]:
+    match argument:
+        case ast.Constant(value=str(name)):
+            return {name}
+        case ast.JoinedStr():
+            # f"job.{outcome}", the only one that is put together.
+            return {f"job.{outcome}" for outcome in get_args(get_type_hints(Settlement)["outcome"])}
+        case _:
+            # Handed through by a caller: every dotted word of that file is one.
+            return set(re.findall(r'"([a-z]+\.[a-z_]+)"', path.read_text()))
+
+
+def test_every_event_is_documented() -> None:
+    page = (ROOT / "docs" / "worker-in-production.md").read_text()
+    events = emitted_events()
+    assert len(events) > 20
+    assert sorted(event for event in events if f"`{event}`" not in page) == []
+
+
+def test_every_documented_event_exists() -> None:
+    page = (ROOT / "docs" / "worker-in-production.md").read_text()
+    documented = re.findall(r"^\| `([a-z]+\.[a-z_]+)` \|", page, re.MULTILINE)
+    assert sorted(set(documented) - emitted_events() - {"job.log"}) == []
+
+
+def test_every_command_is_documented() -> None:
+    page = (ROOT / "docs" / "reference" / "cli.md").read_text()
+    assert [name for name in COMMANDS if f"`sereno {name}" not in page] == []
+
+
+def test_every_exit_code_is_documented() -> None:
+    page = (ROOT / "docs" / "reference" / "cli.md").read_text()
+    assert [code for code in (*range(9), 130) if f"| {code} |" not in page] == []
