@@ -1,9 +1,9 @@
 """Queues: what waits, who serves them, who stopped them."""
 
-from tests.operations.conftest import House
 from sereno.operations import queues, workers
 from sereno.operations.status import status
 from sereno.store.sights import Count
+from tests.operations.conftest import House
 
 
 def test_a_queue_line_counts_what_is_in_it(house: House) -> None:

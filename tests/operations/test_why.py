@@ -1,11 +1,11 @@
 """Why is it not running? One test an answer."""
 
-from tests.operations.conftest import House
 from sereno.domain.attempt import SUCCEEDED, Settlement
 from sereno.operations import jobs, queues
 from sereno.operations.plan import carry_out
 from sereno.operations.why import why
 from sereno.store.filters import JobFilter
+from tests.operations.conftest import House
 
 
 def _why(house: House, job_id: int) -> str:
@@ -139,9 +139,7 @@ def test_behind_others_by_priority_and_arrival(house: House) -> None:
 
 def test_nothing_in_the_way(house: House) -> None:
     house.worker()
-    assert _why(house, house.enqueue()) == (
-        "It should start within moments; if it does not, look at `sereno doctor`."
-    )
+    assert _why(house, house.enqueue()) == ("It should start within moments; if it does not, look at `sereno doctor`.")
 
 
 def test_expired_before_it_could_run(house: House) -> None:

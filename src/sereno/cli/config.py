@@ -30,7 +30,11 @@ def config() -> None:
 def show(desk: "Desk", form: str) -> None:
     """Every setting, its value and where it came from. Secrets are masked."""
     lines = [
-        {"setting": name, "value": masked(name, getattr(desk.settings, name)), "source": desk.sources.get(name, "default")}
+        {
+            "setting": name,
+            "value": masked(name, getattr(desk.settings, name)),
+            "source": desk.sources.get(name, "default"),
+        }
         for name in desk.settings.__struct_fields__
     ]
     show_list(form, lines, COLUMNS, empty="")

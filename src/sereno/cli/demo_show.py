@@ -4,6 +4,7 @@ import asyncio
 import logging
 import random
 import signal
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from time import monotonic
@@ -15,18 +16,22 @@ from sereno.app import Sereno
 from sereno.cli.demo_tasks import QUEUES, RESTAURANTS, WORDS, declare, workload
 from sereno.cli.options import stdout_is_terminal
 from sereno.cli.output import Column, human_seconds, table, terminal
+from sereno.domain.job import NewJob
 from sereno.store import insights
 from sereno.store.sights import RunningRow, TaskLine
 
 # How often the screen is drawn; in a pipe, a line a second is enough.
 FRAME = 0.2
 LINE = 1.0
+# The jobs arrive over some five seconds.
+PORTIONS = 20
+PORTION_EVERY = 0.25
 # Handlers get this long when the demo ends early.
 GRACE = 1.0
 
 COLUMNS = (
     Column("task", lambda line: line.task),
-    Column("what it shows", lambda line: WORDS.get(line.task, "")),
+    Column("what it shows", lambda line: WORDS.get(line.task, ""), "wide"),
     Column("waiting", lambda line: line.waiting or "", "number"),
     Column("running", lambda line: line.running or "", "number"),
     Column("succeeded", lambda line: line.succeeded, "number"),
@@ -54,6 +59,8 @@ class Show:
         self._seconds = seconds
         self._chance = random.Random(7)  # noqa: S311 - the same demo each time
         self._stop = asyncio.Event()
+        self._asked = 0
+        self._repeats = 0
         self._lines: list[TaskLine] = []
         self._progress: list[RunningRow] = []
 
@@ -64,24 +71,32 @@ class Show:
         declare(self._app, self._chance)
         with suppress(NotImplementedError):
             asyncio.get_running_loop().add_signal_handler(signal.SIGINT, self._stop.set)
-        made = await self._app.aenqueue_many(workload(self._app, self._count, self._chance))
-        fresh = sum(job.created for job in made)
+        jobs = workload(self._app, self._count, self._chance)
+        self._asked = len(jobs)
         click.echo(
-            f"{fresh} jobs for {len(RESTAURANTS)} restaurants, run by one worker in this process "
-            f"({sum(QUEUES.values())} slots), on a PostgreSQL of its own."
+            f"{len(RESTAURANTS)} restaurants ask for {len(jobs)} jobs. "
+            f"One worker in this process runs them, {sum(QUEUES.values())} at a time.\n"
         )
-        if fresh < len(made):
-            click.echo(f"{len(made) - fresh} more were asked for under a unique key that is in use: not made again.")
-        click.echo()
         async with self._app.working(QUEUES):
-            finished = await self._watch()
+            enqueuing = asyncio.create_task(self._enqueue(jobs))
+            finished = await self._watch(enqueuing)
+            enqueuing.cancel()
+            await asyncio.wait([enqueuing])
         await self._look()
         failed = await self._app.database.arun_one(insights.newest_failures(1))
         await self._app.aclose()
         self._show_summary()
         return Ending(finished, failed[0].id if failed else 1)
 
-    async def _watch(self) -> bool:
+    async def _enqueue(self, jobs: Sequence[NewJob]) -> None:
+        """In portions, as they would arrive, so that the waits in the table are those of a worker with room."""
+        size = -(-len(jobs) // PORTIONS)
+        for start in range(0, len(jobs), size):
+            made = await self._app.aenqueue_many(jobs[start : start + size])
+            self._repeats += sum(not job.created for job in made)
+            await asyncio.sleep(PORTION_EVERY)
+
+    async def _watch(self, enqueuing: asyncio.Task[None]) -> bool:
         began = monotonic()
         with self._screen() as live:
             while not self._stop.is_set():
@@ -91,7 +106,8 @@ class Show:
                     live.update(self._frame(elapsed), refresh=True)
                 else:
                     click.echo(self._words(elapsed))
-                if self._left() == 0:
+                if enqueuing.done() and self._left() == 0:
+                    enqueuing.result()
                     return True
                 if self._seconds is not None and elapsed >= self._seconds:
                     return False
@@ -117,7 +133,7 @@ class Show:
         retried = sum(line.retried for line in self._lines)
         dead = sum(line.dead for line in self._lines)
         return (
-            f"{elapsed:4.0f} s  {done} of {done + self._left()} finished, {running} running, "
+            f"{elapsed:4.0f} s  {done} of {self._asked - self._repeats} finished, {running} running, "
             f"{retried} retried, {dead} in the dead letter"
         )
 
@@ -130,26 +146,34 @@ class Show:
 
     def _frame(self, elapsed: float) -> Any:
         from rich.console import Group  # noqa: PLC0415 - only on a terminal
+        from rich.padding import Padding  # noqa: PLC0415 - only on a terminal
         from rich.progress_bar import ProgressBar  # noqa: PLC0415 - only on a terminal
         from rich.text import Text  # noqa: PLC0415 - only on a terminal
 
         done = sum(line.succeeded + line.cancelled + line.dead for line in self._lines)
-        bar = ProgressBar(total=max(1, done + self._left()), completed=done, width=60)
+        bar = ProgressBar(total=max(1, self._asked - self._repeats), completed=done, width=60)
         slow = [
             Text(
-                f"  {row.task}  {row.tenant or '':<10} {'━' * round(row.fraction * 20):<20} "
+                f"  {row.task}  {row.tenant or '':<10} {'━' * round(row.fraction * 20):╌<20} "
                 f"{row.fraction:4.0%}  {row.note or ''}",
                 style="dim",
             )
             for row in self._progress
         ]
-        return Group(table(self._lines, COLUMNS), Text(), bar, Text(self._words(elapsed), style="dim"), Text(), *slow)
+        return Group(
+            table(self._lines, COLUMNS), Text(), Padding(bar, 0), Text(self._words(elapsed), style="dim"), Text(), *slow
+        )
 
     def _show_summary(self) -> None:
+        if not stdout_is_terminal():
+            click.echo()
+        if self._repeats:
+            click.echo(
+                f"{self._repeats} were asked for again under a unique key that was in use, and not made twice.\n"
+            )
         if stdout_is_terminal():
             terminal().print(table(self._lines, SUMMARY))
             return
-        click.echo()
         for line in self._lines:
             wait = f", waited {human_seconds(line.median_wait)} (p50)" if line.median_wait is not None else ""
             click.echo(f"{line.task}: {line.succeeded} succeeded, {line.retried} retried, {line.dead} dead{wait}")

@@ -17,6 +17,7 @@ from sereno.settings import load
 from sereno.store.connect import connect
 from sereno.store.embedded import EmbeddedPostgres
 from sereno.store.insights import patience
+from sereno.store.migrate import migrate
 from sereno.store.statement import Operation, run
 
 T = TypeVar("T")
@@ -28,9 +29,7 @@ LOOK_SECONDS = 30.0
 class Desk:
     """One command's connection to one database. Nothing connects before it is asked to."""
 
-    def __init__(
-        self, app_path: str | None = None, database_url: str | None = None, schema: str | None = None
-    ) -> None:
+    def __init__(self, app_path: str | None = None, database_url: str | None = None, schema: str | None = None) -> None:
         given = {"app": app_path, "database_url": database_url, "schema": schema}
         self.settings, self.sources = load(given)
         self._app: Sereno | None = None
@@ -59,6 +58,12 @@ class Desk:
             run(connection, patience(LOOK_SECONDS), self.settings.schema)
             return run(connection, operation, self.settings.schema)
 
+    def run_bare(self, operation: Operation[T]) -> T:
+        """An operation that sets up its transaction itself."""
+        connection = self.connection()
+        with connection.transaction():
+            return run(connection, operation, self.settings.schema)
+
     def carry_out(self, plan: Plan[T]) -> T:
         """A long change, in transactions of a thousand jobs."""
         return carry_out(self, plan)
@@ -81,7 +86,12 @@ class Desk:
             )
         bin_dir = self.settings.postgres_bin
         self._embedded = EmbeddedPostgres(directory, bin_dir=Path(bin_dir) if bin_dir else None)
-        return self._embedded.start()
+        url = self._embedded.start()
+        if create:
+            # As the application does with its embedded database: it is ready when it is there.
+            with connect(url, self.settings, "migrate") as connection:
+                migrate(connection, self.settings.schema)
+        return url
 
     def close(self) -> None:
         if self._connection is not None:
@@ -138,7 +148,8 @@ def _from_file(path: Path) -> ModuleType:
     if directory not in sys.path:
         sys.path.insert(0, directory)
     spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = sys.modules[path.stem] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

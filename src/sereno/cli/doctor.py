@@ -29,10 +29,10 @@ def doctor(desk: "Desk", form: str) -> int:
     return UNHEALTHY if failed else 0
 
 
-def tell(level: str, name: str, message: str, remedy: str = "") -> None:
+def tell(level: str, name: str, message: str, remedy: str = "", *, width: int = 14) -> None:
     """One finding; the level is coloured where somebody looks."""
     words = level if level == "ok" else level.upper()
     colour = STYLES.get(level, "").removeprefix("bold ") or None
-    click.echo(f"{click.style(f'{words:<5}', fg=colour, bold=level == 'fail')} {name:<14} {message}")
+    click.echo(f"{click.style(f'{words:<5}', fg=colour, bold=level == 'fail')} {name:<{width}} {message}")
     if remedy:
-        click.echo(f"{'':<20} {click.style('→ ' + remedy, dim=True)}")
+        click.echo(f"{'':<{width + 6}} {click.style('→ ' + remedy, dim=True)}")

@@ -45,9 +45,12 @@ def _lines(detail: JobDetail) -> Iterator[tuple[str, str]]:
         if value:
             yield label, value
     yield from _times(job)
-    yield "counts", (
-        f"attempt {job.attempt}, failures {job.failures}, crashes {job.crashes}, "
-        f"snoozes {job.snoozes}, releases {job.releases}"
+    yield (
+        "counts",
+        (
+            f"attempt {job.attempt}, failures {job.failures}, crashes {job.crashes}, "
+            f"snoozes {job.snoozes}, releases {job.releases}"
+        ),
     )
     if job.session_id is not None:
         yield "session", f"{job.session_id}" + (f" ({job.host}, pid {job.pid})" if job.host else "")

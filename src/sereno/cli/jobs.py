@@ -15,6 +15,14 @@ if TYPE_CHECKING:
     from sereno.operations.jobs import Changed, Tally
     from sereno.store.filters import JobFilter
 
+
+def _what_happened(line: Any) -> str:
+    error = ": ".join(part for part in (line.error_type, line.error_message) if part)
+    if line.state == "scheduled" and line.failures and error:
+        return f"retry after {error}"
+    return error or line.reason or ""
+
+
 COLUMNS = (
     Column("id", lambda line: str(line.id), "number"),
     Column("state", lambda line: line.state, "state"),
@@ -22,10 +30,9 @@ COLUMNS = (
     Column("queue", lambda line: line.queue),
     Column("tenant", lambda line: line.tenant),
     Column("attempt", lambda line: line.attempt, "number"),
-    Column("created", lambda line: line.created_at),
     Column("run at", lambda line: line.run_at),
     Column("finished", lambda line: line.finished_at),
-    Column("what happened", lambda line: _what_happened(line), "wide"),
+    Column("what happened", _what_happened, "wide"),
 )
 
 
@@ -68,7 +75,9 @@ def show(desk: "Desk", job_id: int, form: str) -> None:
         show_page(detail)
 
 
-@job.command(epilog="""Example: sereno job enqueue reconcile '{"account": "r42"}' --tenant r42 --delay 10m -a shop:app""")
+@job.command(
+    epilog="""Example: sereno job enqueue reconcile '{"account": "r42"}' --tenant r42 --delay 10m -a shop:app"""
+)
 @click.argument("task")
 @click.argument("arguments", default="{}", metavar="[JSON]")
 @click.option("-q", "--queue")
@@ -145,9 +154,7 @@ def cancel(
 @bulk_options
 @output_option
 @desk_options
-def delete(
-    desk: "Desk", ids: tuple[int, ...], wanted: "JobFilter", dry_run: bool, yes: bool, **rest: Any
-) -> int:
+def delete(desk: "Desk", ids: tuple[int, ...], wanted: "JobFilter", dry_run: bool, yes: bool, **rest: Any) -> int:
     """Remove waiting or finished jobs for good. Never a running one."""
     from sereno.operations import jobs  # noqa: PLC0415 - slow to import; --help needs none
 
@@ -175,7 +182,9 @@ def _tell_tally(verb: str, tally: "Tally", pace: str, *, form: str, fail_empty: 
         click.echo(f"Would {verb} {_jobs(tally.total)}{tenants}{pace}.")
         for title, counts in (("task", tally.by_task), ("queue", tally.by_queue), ("tenant", tally.by_tenant)):
             if counts:
-                click.echo(f"  by {title}: " + ", ".join(f"{name} {count:,}" for name, count in list(counts.items())[:8]))
+                click.echo(
+                    f"  by {title}: " + ", ".join(f"{name} {count:,}" for name, count in list(counts.items())[:8])
+                )
     return NOTHING_MATCHED if fail_empty and not tally.total.value else 0
 
 
@@ -205,10 +214,3 @@ def _say(count: int, words: Callable[[], str]) -> None:
 
 def _jobs(count: Any) -> str:
     return "1 job" if str(count) == "1" else f"{count:,} jobs" if isinstance(count, int) else f"{count} jobs"
-
-
-def _what_happened(line: Any) -> str:
-    error = ": ".join(part for part in (line.error_type, line.error_message) if part)
-    if line.state == "scheduled" and line.failures and error:
-        return f"retry after {error}"
-    return error or line.reason or ""

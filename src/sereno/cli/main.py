@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from sereno.cli.failures import explained, exit_code
+from sereno.cli.failures import exit_code, explained
 from sereno.version import __version__
 
 # Name: where it lives, what it does. The words are here so that --help imports nothing.
@@ -42,36 +42,42 @@ INTERRUPTED = 130
 class FrontDoor(click.Group):
     """Finds commands by import path, and turns every error into a line or two and an exit code."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's own signature
         return list(COMMANDS)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's own signature
         if cmd_name not in COMMANDS:
             return None
         module, _, attribute = COMMANDS[cmd_name][0].partition(":")
         command: click.Command = getattr(importlib.import_module(module), attribute)
         return command
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's own signature
         for section, entries in SECTIONS.items():
             with formatter.section(section):
                 formatter.write_dl([(name, words) for name, (_, words) in entries.items()])
 
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            answer = super().invoke(ctx)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            # Whoever read our output has seen enough. Python would complain again at exit, so give it another one.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 0
+        return answer
+
     def main(self, args: Sequence[str] | None = None, *rest: Any, **named: Any) -> Any:
         given = list(sys.argv[1:] if args is None else args)
         try:
-            code = super().main(given, *rest, **named | {"standalone_mode": False})
-            sys.stdout.flush()
+            colour = {"color": False} if os.environ.get("NO_COLOR") else {}
+            code = super().main(given, *rest, **named | colour | {"standalone_mode": False})
         except click.exceptions.Abort:
             click.echo("Stopped.", err=True)
             sys.exit(INTERRUPTED)
         except click.ClickException as error:
             error.show()
             sys.exit(error.exit_code)
-        except BrokenPipeError:
-            # Whoever read our output has seen enough. Python would complain again at exit, so give it another one.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            sys.exit(0)
         except Exception as error:
             if _wants_traceback(given):
                 raise

@@ -103,7 +103,9 @@ class Moment(click.ParamType):  # type: ignore[type-arg]  # generic only in the 
         try:
             return datetime.fromisoformat(str(value)).astimezone()
         except ValueError:
-            self.fail(f'{value!r}: write a length of time, such as "2h", or a date, such as 2026-11-15T03:00', param, ctx)
+            self.fail(
+                f'{value!r}: write a length of time, such as "2h", or a date, such as 2026-11-15T03:00', param, ctx
+            )
 
 
 class Rate(click.ParamType):  # type: ignore[type-arg]  # see above

@@ -33,6 +33,9 @@ STYLES = {
 }
 # A table in a file, when somebody asks for one.
 PLAIN_WIDTH = 160
+# Between two columns; and what is left of a wide one when there is no room at all.
+GAP = 2
+NARROWEST = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,32 +99,46 @@ def as_json(value: Any) -> str:
 
 
 def terminal() -> "Console":
-    """rich's console on stdout; imported only where somebody looks."""
+    """Rich's console on stdout; imported only where somebody looks."""
     from rich.console import Console  # noqa: PLC0415 - slow to import
 
     return Console(highlight=False, width=None if stdout_is_terminal() else PLAIN_WIDTH)
 
 
-def table(items: Iterable[Any], columns: Sequence[Column], title: str | None = None) -> Any:
-    """A calm table: no frame, thin headings."""
+def table(items: Iterable[Any], columns: Sequence[Column]) -> Any:
+    """A calm table: no frame, thin headings. Where there is little room, the wide columns give way."""
     from rich.table import Table  # noqa: PLC0415 - slow to import
     from rich.text import Text  # noqa: PLC0415 - slow to import
 
-    made = Table(box=None, header_style="dim", title=title, title_justify="left", pad_edge=False, padding=(0, 2, 0, 0))
-    for column in columns:
+    rows = [[_cell(column, column.value(item)) for column in columns] for item in items]
+    made = Table(box=None, header_style="dim", pad_edge=False, padding=(0, GAP, 0, 0))
+    for column, width in zip(columns, _widths(columns, rows, terminal().width), strict=True):
         right = column.style in ("number", "seconds")
-        wide = column.style == "wide"
         made.add_column(
-            column.name, justify="right" if right else "left", no_wrap=True, overflow="ellipsis", ratio=1 if wide else None
+            column.name, justify="right" if right else "left", no_wrap=True, overflow="ellipsis", width=width
         )
-    for item in items:
-        made.add_row(*(_cell(Text, column, column.value(item)) for column in columns))
+    for row in rows:
+        made.add_row(
+            *(
+                Text(words, style=STYLES.get(words, "") if column.style == "state" else "")
+                for column, words in zip(columns, row, strict=True)
+            )
+        )
     return made
 
 
-def _cell(text: Any, column: Column, value: Any) -> Any:
-    words = human_seconds(value) if column.style == "seconds" else human(value)
-    return text(words, style=STYLES.get(words, "") if column.style == "state" else "")
+def _widths(columns: Sequence[Column], rows: Sequence[Sequence[str]], room: int) -> list[int]:
+    """What each column needs; the wide ones share what the others leave."""
+    needs = [max([len(column.name), *(len(row[index]) for row in rows)]) for index, column in enumerate(columns)]
+    wide = [index for index, column in enumerate(columns) if column.style == "wide"]
+    left = room - GAP * (len(columns) - 1) - sum(need for index, need in enumerate(needs) if index not in wide)
+    for index in wide:
+        needs[index] = min(needs[index], max(NARROWEST, left // len(wide)))
+    return needs
+
+
+def _cell(column: Column, value: Any) -> str:
+    return human_seconds(value) if column.style == "seconds" else human(value)
 
 
 def human(value: Any) -> str:

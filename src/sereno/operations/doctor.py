@@ -68,7 +68,7 @@ def _work() -> Operation[list[Check]]:
         words = f"{unburied} sessions let their lease run out and nobody has taken their jobs back"
         checks.append(Check("sessions", "fail", words, "Start a worker: it brings their jobs back within seconds."))
     if queues:
-        words = f"ready jobs wait in {_names(queues)} and no live worker serves it"
+        words = f"ready jobs wait where no live worker looks: {_names(queues)}"
         checks.append(Check("queues", "fail", words, f"Start one: sereno worker -q {queues[0]}"))
     else:
         checks.append(Check("queues", "ok", "every queue with ready jobs has a worker"))
@@ -77,7 +77,9 @@ def _work() -> Operation[list[Check]]:
         remedy = "Deploy the version that declares it, or: sereno job cancel --task NAME"
         checks.append(Check("tasks", "fail", f"ready jobs wait for a task that no live worker knows: {names}", remedy))
     else:
-        checks.append(Check("tasks", "ok", "every task that waits is known to a worker" if alive else "nothing to compare"))
+        checks.append(
+            Check("tasks", "ok", "every task that waits is known to a worker" if alive else "nothing to compare")
+        )
     if dead.value:
         remedy = "Look: sereno job list --state dead. Send back: sereno job retry --state dead"
         checks.append(Check("dead letters", "warn", f"{dead} jobs wait for a decision", remedy))
@@ -90,7 +92,9 @@ def _server(server: Server, here: float) -> Iterator[Check]:
     if server.number >= OLDEST_SERVER:
         yield Check("PostgreSQL", "ok", server.version)
     else:
-        yield Check("PostgreSQL", "fail", f"{server.version} is too old", "Upgrade the server to PostgreSQL 15 or newer.")
+        yield Check(
+            "PostgreSQL", "fail", f"{server.version} is too old", "Upgrade the server to PostgreSQL 15 or newer."
+        )
     if server.synchronous_commit == "off":
         yield Check(
             "durability",
@@ -103,7 +107,9 @@ def _server(server: Server, here: float) -> Iterator[Check]:
     skew = here - server.moment
     if abs(skew) > CLOCK_SKEW:
         words = f"this machine is {spoken(abs(skew))} {'ahead of' if skew > 0 else 'behind'} the database"
-        yield Check("clocks", "warn", words, "Let both follow NTP. Jobs follow the database's clock, your logs this one.")
+        yield Check(
+            "clocks", "warn", words, "Let both follow NTP. Jobs follow the database's clock, your logs this one."
+        )
     else:
         yield Check("clocks", "ok", f"within {spoken(abs(skew))} of the database")
     if server.notifications > NOTIFICATION_USAGE:
@@ -156,7 +162,9 @@ def _pinned(holders: list[Holder]) -> Check:
     long = [h for h in holders if h.seconds is None or h.seconds > LONG_TRANSACTION]
     if not long:
         oldest = max((h.seconds or 0.0 for h in holders), default=0.0)
-        return Check("transactions", "ok", f"the oldest is {spoken(oldest)} old" if holders else "none is open for long")
+        return Check(
+            "transactions", "ok", f"the oldest is {spoken(oldest)} old" if holders else "none is open for long"
+        )
     worst = long[0]
     who = f"pid {worst.name}, {worst.detail!r}" if worst.kind == "transaction" else f"{worst.name}, {worst.detail}"
     since = f" for {spoken(worst.seconds)}" if worst.seconds is not None else ""

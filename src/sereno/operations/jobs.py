@@ -1,7 +1,7 @@
 """Jobs as a person sees and changes them: list, show, enqueue, retry, cancel, delete."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -16,7 +16,7 @@ from sereno.store import jobs as store
 from sereno.store.filters import JobFilter
 from sereno.store.sights import AttemptRow, Count, JobLine, JobRow, ProgressRow, StepRow
 from sereno.store.statement import Operation
-from sereno.store.steering import TALLY_BOUND, Match
+from sereno.store.steering import TALLY_BOUND
 
 CANCELLABLE = ("scheduled", "ready", "running")
 DELETABLE = ("scheduled", "ready", *FINAL)
@@ -146,9 +146,9 @@ def delete(wanted: JobFilter, *, yes: bool = False, actor: str | None = None) ->
 
 def _delete(wanted: JobFilter, actor: str | None) -> Plan[Changed]:
     if wanted.ids is not None:
-        running: list[Match] = yield steering.matching(wanted.within(["running"]))
+        running: list[int] = yield steering.matching(wanted.within(["running"]))
         if running:
-            names = ", ".join(str(match.id) for match in running)
+            names = ", ".join(map(str, running))
             raise Refused(f"job {names} is running: cancel it first, nothing was deleted")
     return (yield from _in_batches(wanted.within(DELETABLE), "job.delete", actor, _delete_batch))
 
@@ -159,28 +159,28 @@ def _check_confirmed(wanted: JobFilter, yes: bool, verb: str) -> None:
         raise Refused(f"this would {verb} every job that matches ({wanted}): look with --dry-run, confirm with --yes")
 
 
-Batch = Callable[[Sequence[Match], Changed], Operation[list[int]]]
+Batch = Callable[[Sequence[int], Changed], Operation[list[int]]]
 
 
 def _in_batches(wanted: JobFilter, action: str, actor: str | None, change: Batch) -> Plan[Changed]:
     changed = Changed()
     after = 0
     while True:
-        found: list[Match] = yield _one_batch(wanted, after, action, actor or default_actor(), change, changed)
+        found: list[int] = yield _one_batch(wanted, after, action, actor or default_actor(), change, changed)
         if not found:
             return changed
-        after = found[-1].id
+        after = found[-1]
 
 
 def _one_batch(
     wanted: JobFilter, after: int, action: str, actor: str, change: Batch, changed: Changed
-) -> Operation[list[Match]]:
+) -> Operation[list[int]]:
     found = yield from steering.matching(wanted, after)
     if not found:
         return found
     touched = yield from change(found, changed)
     reached = set(touched)
-    changed.left += [match.id for match in found if match.id not in reached]
+    changed.left += [job_id for job_id in found if job_id not in reached]
     if touched:
         one = len(touched) == 1
         detail: dict[str, Any] = {"count": len(touched), "ids": touched, "filter": wanted.as_detail()}
@@ -188,33 +188,24 @@ def _one_batch(
     return found
 
 
-def _retry_batch(spacing: float, found: Sequence[Match], changed: Changed) -> Operation[list[int]]:
+def _retry_batch(spacing: float, found: Sequence[int], changed: Changed) -> Operation[list[int]]:
     already = len(changed.done)
-    ids = yield from store.requeue(_first_of_each_key(found), spacing)
+    ids = yield from store.requeue(found, spacing)
     if spacing and already and ids:
         yield from steering.postpone(ids, spacing * already)
     changed.done += ids
     return ids
 
 
-def _first_of_each_key(found: Sequence[Match]) -> Collection[int]:
-    """Two finished jobs may share a unique key, two live ones may not."""
-    first: dict[tuple[Any, ...], int] = {}
-    for match in found:
-        key = (match.id,) if match.unique_key is None else (match.task, match.unique_key, match.tenant)
-        first.setdefault(key, match.id)
-    return list(first.values())
-
-
-def _cancel_batch(reason: str, found: Sequence[Match], changed: Changed) -> Operation[list[int]]:
-    ended, asked = yield from store.cancel([match.id for match in found], reason)
+def _cancel_batch(reason: str, found: Sequence[int], changed: Changed) -> Operation[list[int]]:
+    ended, asked = yield from store.cancel(found, reason)
     changed.done += sorted(ended)
     changed.asked += sorted(asked)
     return sorted([*ended, *asked])
 
 
-def _delete_batch(found: Sequence[Match], changed: Changed) -> Operation[list[int]]:
-    gone = yield from store.delete([match.id for match in found])
+def _delete_batch(found: Sequence[int], changed: Changed) -> Operation[list[int]]:
+    gone = yield from store.delete(found)
     changed.done += sorted(gone)
     return sorted(gone)
 

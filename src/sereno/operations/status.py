@@ -1,4 +1,4 @@
-"""Everything on one screen: is it well, and what is it doing?"""
+"""Everything on one screen."""
 
 from dataclasses import dataclass
 

@@ -15,8 +15,8 @@ def why(job_id: int) -> Operation[list[str]]:
     if row is None:
         return [
             f"No job has the id {job_id}.",
-            "It may never have been made (its transaction rolled back), or its history was deleted or is past retention; "
-            "a task declared with history=False leaves nothing behind when it succeeds.",
+            "It may never have been made (its transaction rolled back), or its history is deleted or past retention.",
+            "A task declared with history=False leaves nothing behind when it succeeds.",
         ]
     if row.finished_at is not None:
         return _finished(row)
@@ -83,8 +83,8 @@ def _unserved(row: JobRow, waiting: Waiting) -> list[str]:
         return [f"No live worker serves its queue {row.queue!r}: start one with `sereno worker -q {row.queue}`."]
     if not waiting.able:
         return [
-            f"No live worker of its queue {row.queue!r} knows its task {row.task!r}: "
-            "start one with the application that declares it, or deploy the version that has it."
+            f"No live worker of its queue {row.queue!r} knows its task {row.task!r}.",
+            "Start one with the application that declares it, or deploy the version that has it.",
         ]
     return []
 

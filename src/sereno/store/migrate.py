@@ -81,8 +81,11 @@ def check(connection: psycopg.Connection, schema: str = DEFAULT_SCHEMA) -> None:
 
 def _applied(connection: psycopg.Connection, schema: str) -> dict[int, str]:
     with connection.transaction():
-        found = connection.execute("select to_regclass(%s)", [f"{schema}.migrations"]).fetchone()
-        if found is None or found[0] is None:
+        # Read from the catalogue, not with to_regclass: that remembers the answer of before we waited for the lock.
+        found = connection.execute(
+            "select 1 from pg_catalog.pg_tables where schemaname = %s and tablename = 'migrations'", [schema]
+        ).fetchone()
+        if found is None:
             return {}
         rows = connection.execute(in_schema("select number, checksum from sereno.migrations", schema)).fetchall()
     return dict(rows)

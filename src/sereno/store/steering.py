@@ -1,7 +1,6 @@
 """What a person may change, and the record of it."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from sereno.domain.arguments import encoder
@@ -16,17 +15,6 @@ PauseKind = Literal["queue", "task", "tenant"]
 BATCH = 1000
 # A dry run looks at no more than this many.
 TALLY_BOUND = 1_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class Match:
-    """A job that a filter found, with what makes it unique."""
-
-    id: int
-    state: str
-    task: str
-    tenant: str | None
-    unique_key: str | None
 
 
 def audit(actor: str, action: str, subject: str, detail: Mapping[str, Any]) -> Operation[None]:
@@ -49,10 +37,10 @@ def resume(kind: PauseKind, name: str) -> Operation[bool]:
     return bool(rows)
 
 
-def matching(wanted: JobFilter, after: int = 0, limit: int = BATCH) -> Operation[list[Match]]:
-    """The next jobs that the filter finds, by id."""
+def matching(wanted: JobFilter, after: int = 0, limit: int = BATCH) -> Operation[list[int]]:
+    """Ids of the next jobs that the filter finds."""
     rows = yield Statement(_sql["matching"], wanted.params() | {"after": after, "limit": limit})
-    return [Match(*row) for row in rows]
+    return [row[0] for row in rows]
 
 
 def tally(wanted: JobFilter) -> Operation[list[tuple[str, str, str | None, int]]]:

@@ -1,7 +1,8 @@
--- History by the day: made ahead of time, dropped whole.
+-- History by the day: made ahead of time, dropped whole. Both need a lock that a long look at the history holds up,
+-- and everybody who settles would queue behind the wait for it: so they give up within a second; there is another hour.
 
 create function sereno.make_history_partition(day date) returns boolean
-    language plpgsql as $$
+    language plpgsql set lock_timeout = '1s' as $$
 declare
     name text := 'history_done_' || to_char(day, 'YYYYMMDD');
     from_at timestamptz := day::timestamp at time zone 'UTC';
@@ -22,7 +23,7 @@ begin
 end $$;
 
 create function sereno.drop_history_partition(name text) returns void
-    language plpgsql as $$
+    language plpgsql set lock_timeout = '1s' as $$
 begin
     if name !~ '^history_done_[0-9]{8}$' then
         raise exception '% is not a partition of the history', name;

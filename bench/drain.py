@@ -1,0 +1,124 @@
+"""A full queue is worked off by one process, and by two; with successes kept in the history, and without."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median
+
+import psycopg
+
+from bench import ceiling
+from bench.site import Site
+from bench.tally import Tally
+from bench.tasks import MONTH, account, register
+from bench.workers import BenchmarkFailed, Workers, working
+from sereno import Sereno
+
+CHUNK = 10_000
+ROUNDS = 3
+# More than any worker holds: when the last so many jobs are gone, one look at the whole table is worth its price.
+TAIL = 5_000
+# Long enough for a second execution of a job to show itself.
+SECONDS_AFTER = 0.3
+
+Prepare = Callable[[psycopg.Connection], None]
+
+
+@dataclass(frozen=True)
+class Drained:
+    """One drain: jobs per second from the first handler to the last settlement, and those of each tenth."""
+
+    rate: float
+    tenths: list[float]
+
+
+def run(site: Site) -> None:
+    """`drain`, `drain_two`, `drain_forget`, `drain_forget_two`; the first against the ceiling of the same run."""
+    jobs = site.size(200_000, 40_000)
+    seen: dict[str, list[float]] = {}
+    for _ in range(site.size(ROUNDS, 1)):
+        seen.setdefault("ceiling", []).append(ceiling.measure(site, jobs))
+        for name, processes, keep in (
+            ("drain", 1, True),
+            ("drain_two", 2, True),
+            ("drain_forget", 1, False),
+            ("drain_forget_two", 2, False),
+        ):
+            seen.setdefault(name, []).append(drain(site, jobs, processes, keep=keep).rate)
+    limit = median(seen.pop("ceiling"))
+    site.report.figure("ceiling", limit, "jobs/s")
+    for name, rates in seen.items():
+        site.report.figure(name, median(rates), "jobs/s", "ceiling", limit)
+        site.report.note(f"{name}: {', '.join(f'{rate:,.0f}' for rate in rates)}")
+
+
+def drain(
+    site: Site, jobs: int, processes: int = 1, *, keep: bool = True, prepare: Prepare | None = None
+) -> Drained:
+    """Fill a fresh database and let workers empty it. `prepare` puts there first what stands in the way."""
+    with (
+        site.server.fresh("drain") as url,
+        site.tally() as tally,
+        psycopg.connect(url, autocommit=True) as connection,
+    ):
+        if prepare is not None:
+            prepare(connection)
+        before = _kept(connection)
+        last = fill(url, jobs, keep=keep)
+        # The statistics that a database in use has; autovacuum would bring them at a moment of its own choice.
+        connection.execute("analyze sereno.jobs")
+        with working(url, tally, processes) as workers:
+            drained = watch(connection, workers, jobs, last)
+            time.sleep(SECONDS_AFTER)
+        check(tally, jobs, kept=_kept(connection) - before, expected=jobs if keep else 0)
+    return drained
+
+
+def fill(url: str, jobs: int, *, keep: bool = True) -> int:
+    """Enqueue them in bulk; answers the last id."""
+    app = Sereno(url)
+    tasks = register(app)
+    task = tasks.noop if keep else tasks.noop_forgotten
+    last = 0
+    for first in range(0, jobs, CHUNK):
+        numbers = range(first, min(jobs, first + CHUNK))
+        last = app.enqueue_many([task.job(account(number), MONTH) for number in numbers])[-1].id
+    app.close()
+    return last
+
+
+def watch(connection: psycopg.Connection, workers: Workers, jobs: int, last: int) -> Drained:
+    """Take the time from the first handler until no job is left, and of every tenth."""
+    tally = workers.tally
+    workers.wait_for(lambda: tally.executed > 0)
+    moments = [time.perf_counter()]
+    for tenth in range(1, 11):
+        workers.wait_for(lambda wanted=jobs * tenth // 10: tally.executed >= wanted)  # type: ignore[misc]  # bound now
+        moments.append(time.perf_counter())
+    workers.wait_for(lambda: _is_settled(connection, last))
+    moments[-1] = time.perf_counter()
+    tenths = [jobs / 10 / (end - begin) for begin, end in pairwise(moments)]
+    return Drained(jobs / (moments[-1] - moments[0]), tenths)
+
+
+def check(tally: Tally, jobs: int, kept: int, expected: int) -> None:
+    """A rate of work that was not done, or was done twice, is not a rate."""
+    if tally.executed != jobs or kept != expected:
+        raise BenchmarkFailed(f"{jobs} jobs, but {tally.executed} handlers ran and {kept} are in the history")
+
+
+def _is_settled(connection: psycopg.Connection, last: int) -> bool:
+    # By the primary key, because the index of running rows is full of dead entries under a pinned snapshot.
+    tail = connection.execute(
+        "select exists (select from sereno.jobs where id between %s and %s)", [last - TAIL, last]
+    ).fetchone()
+    if tail is None or tail[0]:
+        return False
+    left = connection.execute("select exists (select from sereno.jobs where state <> 'scheduled')").fetchone()
+    return left is not None and not left[0]
+
+
+def _kept(connection: psycopg.Connection) -> int:
+    row = connection.execute("select count(*) from sereno.history where state = 'succeeded'").fetchone()
+    return int(row[0]) if row else 0

@@ -1,0 +1,80 @@
+"""The PostgreSQL that everything runs on, and a fresh database for every measurement."""
+
+import os
+import platform
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote, urlencode
+
+import psycopg
+from psycopg.sql import SQL, Composed, Identifier
+
+from sereno.store.embedded import EmbeddedPostgres
+from sereno.store.migrate import migrate
+
+HOME = Path(__file__).parents[1] / ".bench"
+# What a small server in production has. Durable: an accepted job survives the machine.
+PARAMETERS = {"shared_buffers": "1GB", "max_wal_size": "8GB", "fsync": "on", "synchronous_commit": "on"}
+
+
+@contextmanager
+def server(database_url: str | None) -> Iterator["Server"]:
+    """The server at that address, or an embedded one of our own under `.bench/`."""
+    if database_url:
+        yield Server(database_url)
+        return
+    HOME.mkdir(exist_ok=True)
+    (HOME / ".gitignore").write_text("*\n")
+    with EmbeddedPostgres(HOME / "postgres", parameters=PARAMETERS) as embedded:
+        yield Server(embedded.url)
+
+
+@dataclass(frozen=True)
+class Server:
+    """A server; `url` leads to a database that is only used to make others."""
+
+    url: str
+
+    @contextmanager
+    def fresh(self, name: str) -> Iterator[str]:
+        """The address of a new, migrated database, which is dropped at the end."""
+        database = f"bench_{name}"
+        self._drop(database)
+        self._execute(SQL("create database {}").format(Identifier(database)))
+        try:
+            address = self.address(database)
+            with psycopg.connect(address, autocommit=True) as connection:
+                migrate(connection)
+            yield address
+        finally:
+            self._drop(database)
+
+    def address(self, database: str) -> str:
+        """Everything but the database in the query part: the one form that also has room for a socket directory."""
+        with psycopg.connect(self.url) as connection:
+            info = connection.info
+            parts = {"host": info.host, "port": info.port, "user": info.user, "password": info.password}
+        known = {key: value for key, value in parts.items() if value}
+        return f"postgresql:///{database}?{urlencode(known, quote_via=quote)}"
+
+    def description(self) -> str:
+        """What a reader of the figures has to know about where they come from."""
+        with psycopg.connect(self.url) as connection:
+            version = connection.info.parameter_status("server_version") or "?"
+            shown = ", ".join(f"{name} {_setting(connection, name)}" for name in PARAMETERS)
+        machine = f"{os.cpu_count()} cores, {platform.machine()}"
+        return f"PostgreSQL {version.split()[0]} ({shown}); Python {platform.python_version()}; {machine}"
+
+    def _drop(self, database: str) -> None:
+        self._execute(SQL("drop database if exists {} with (force)").format(Identifier(database)))
+
+    def _execute(self, statement: Composed) -> None:
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            connection.execute(statement)
+
+
+def _setting(connection: psycopg.Connection, name: str) -> str:
+    row = connection.execute("select current_setting(%s)", [name]).fetchone()
+    return str(row[0]) if row else "?"

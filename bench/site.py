@@ -1,0 +1,26 @@
+"""What every benchmark is given: a server, somewhere to report, and how long it may take."""
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.report import Report
+from bench.server import Server
+from bench.tally import Tally
+
+
+@dataclass(frozen=True)
+class Site:
+    server: Server
+    report: Report
+    quick: bool
+
+    def size(self, full: int, quick: int) -> int:
+        return quick if self.quick else full
+
+    @contextmanager
+    def tally(self, samples: int = 0) -> Iterator[Tally]:
+        with tempfile.TemporaryDirectory(prefix="bench-") as directory:
+            yield Tally.create(Path(directory) / "tally", samples)

@@ -1,0 +1,26 @@
+"""The table of the README, from figures that were saved with --json."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+
+from bench.report import Figure, amount
+
+
+def table(path: Path) -> str:
+    """Markdown. Of a figure that was measured more than once, the last one counts."""
+    figures = {figure.name: figure for figure in _read(path)}
+    lines = ["| figure | value | compared |", "|---|--:|---|"]
+    for figure in figures.values():
+        compared = "" if figure.ratio is None else f"{figure.ratio:.2f} × {_words(figure.against or '')}"
+        lines.append(f"| {_words(figure.name)} | {amount(figure.value)} {figure.unit} | {compared} |")
+    return "\n".join(lines)
+
+
+def _read(path: Path) -> Iterable[Figure]:
+    return [msgspec.json.decode(line, type=Figure) for line in path.read_bytes().splitlines() if line.strip()]
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ")

@@ -1,0 +1,63 @@
+"""What worker processes did, in a memory-mapped file that is read from outside while they run.
+
+Every slot is an unsigned 8-byte integer: for each worker its process id and its count of handler calls, then the
+latency samples in microseconds. A worker takes a place of its own when it starts and writes nowhere else, so no lock
+is needed afterwards.
+"""
+
+import fcntl
+import mmap
+import os
+from pathlib import Path
+
+SLOT_BYTES = 8
+MOST_WORKERS = 16
+
+
+class Tally:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with path.open("r+b") as file:
+            self._slots = memoryview(mmap.mmap(file.fileno(), 0)).cast("Q")
+
+    @classmethod
+    def create(cls, path: Path, samples: int = 0) -> "Tally":
+        path.write_bytes(bytes(SLOT_BYTES * (2 * MOST_WORKERS + samples)))
+        return cls(path)
+
+    def join(self) -> "Place":
+        """Take the next free place; for a worker process."""
+        with self.path.open("r+b") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            number = self._slots[:MOST_WORKERS].tolist().index(0)
+            self._slots[number] = os.getpid()
+        return Place(self._slots[MOST_WORKERS + number :][:1], self._slots[2 * MOST_WORKERS :])
+
+    @property
+    def executed(self) -> int:
+        return sum(self._slots[MOST_WORKERS : 2 * MOST_WORKERS])
+
+    @property
+    def processes(self) -> list[int]:
+        """The workers that have joined, by process id."""
+        return [process for process in self._slots[:MOST_WORKERS] if process]
+
+    @property
+    def samples(self) -> list[int]:
+        return list(self._slots[2 * MOST_WORKERS :])
+
+
+class Place:
+    """One worker's own part of the tally."""
+
+    def __init__(self, count: "memoryview[int]", samples: "memoryview[int]") -> None:
+        self._count = count
+        self._samples = samples
+        self._sampled = 0
+
+    def count_up(self) -> None:
+        self._count[0] += 1
+
+    def add_sample(self, microseconds: int) -> None:
+        self._samples[self._sampled] = microseconds
+        self._sampled += 1

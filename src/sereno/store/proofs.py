@@ -1,0 +1,37 @@
+"""The invariants as questions to the database; every answer must be empty."""
+
+from sereno.domain.attempt import CRASH_LIMIT
+from sereno.store.statement import Operation, Statement, queries
+
+_sql = queries("verify")
+
+# In the order in which they are asked. The sentence says what must hold.
+PROMISES = {
+    "orphaned": "running jobs belong to sessions that live",
+    "live_and_finished": "a job is alive or finished, never both",
+    "finished_twice": "a job finishes once",
+    "attempts_of_live_jobs": "attempts of live jobs are numbered below the current one",
+    "attempts_of_finished_jobs": "attempt numbers are never used again",
+    "sessions_of_jobs": "running jobs have a session, waiting ones have none",
+    "ready_order": "ready jobs have their place in the order",
+    "known_states": "every state is one that there is",
+    "unique_live_keys": "a unique key has one live job",
+    "unique_kept_keys": "a kept unique key points to one job",
+    "times_in_order": "jobs are made, then started, then finished",
+    "crash_limit": "no job crashes more often than the limit",
+    "dead_with_reason": "every dead letter has a reason",
+    "retry_never_early": "no attempt starts before the one before it ended",
+    "side_rows": "steps and progress end with their job",
+}
+
+
+def begin(timeout: float) -> Operation[None]:
+    """One read-only snapshot, in which no question takes longer than this; the first thing in its transaction."""
+    yield Statement(_sql["begin"])
+    yield Statement(_sql["patience"], {"milliseconds": int(timeout * 1000)})
+
+
+def violations(name: str, *, window: int | None, grace: float) -> Operation[list[tuple[int, str]]]:
+    """(job id, what is wrong) of at most twenty rows that break the promise."""
+    rows = yield Statement(_sql[name], {"window": window, "grace": grace, "crash_limit": CRASH_LIMIT})
+    return [(row[0], row[1]) for row in rows]

@@ -1,0 +1,252 @@
+"""Each command does what it says. Data is on stdout, talk is on stderr."""
+
+import json
+import re
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from sereno.cli import demo as demo_command
+from sereno.cli.top import sparkline
+from sereno.store.migrate import migrations, pending
+from tests.cli.conftest import Command, House, Process
+
+APPLICATION = """
+from sereno import Sereno
+app = Sereno()
+
+@app.task(queue="letters", priority=2)
+def greet(name: str, times: int = 1) -> None: ...
+"""
+
+
+def test_job_list_is_tab_separated_in_a_pipe(process: Process, house: House) -> None:
+    dead = house.dead("no\troute\nat all")
+    done = process("job", "list", "--state", "dead")
+    assert done.returncode == 0
+    header, line = done.stdout.splitlines()
+    assert header.split("\t")[:3] == ["id", "state", "task"]
+    cells = line.split("\t")
+    assert cells[:3] == [str(dead), "dead", "greet"]
+    assert cells[-1] == "OSError: no route at all"
+    assert "\x1b" not in done.stdout
+
+
+def test_job_list_as_json_and_json_lines(sereno: Command, house: House) -> None:
+    ids = [house.dead(), house.enqueue(tenant="r1")]
+    page = json.loads(sereno("job", "list", "-o", "json").stdout)
+    assert [item["id"] for item in page["items"]] == ids[::-1]
+    assert page["next"] is None
+    assert {"id", "state", "task", "queue", "tenant", "run_at", "error_type", "reason"} <= set(page["items"][0])
+    lines = sereno("job", "list", "-o", "jsonl").stdout.splitlines()
+    assert [json.loads(line)["id"] for line in lines] == ids[::-1]
+
+
+def test_job_list_pages(sereno: Command, house: House) -> None:
+    ids = [house.enqueue() for _ in range(3)]
+    page = json.loads(sereno("job", "list", "-n", "2", "-o", "json").stdout)
+    assert page["next"] == ids[1]
+    rest = json.loads(sereno("job", "list", "-n", "2", "--before", str(page["next"]), "-o", "json").stdout)
+    assert [item["id"] for item in rest["items"]] == [ids[0]]
+
+
+@pytest.mark.parametrize(
+    ("words", "count"),
+    [
+        (["--state", "dead"], 1),
+        (["--state", "dead", "--state", "ready"], 2),
+        (["--tenant", "r1"], 1),
+        (["--error", "RESET"], 1),
+        (["--finished-after", "1h"], 1),
+        (["--finished-before", "1h"], 0),
+        (["--created-after", "2020-01-01"], 2),
+        (["--queue", "default"], 1),
+    ],
+)
+def test_job_list_filters(sereno: Command, house: House, words: list[str], count: int) -> None:
+    house.dead("connection reset")
+    house.enqueue(tenant="r1")
+    assert len(sereno("job", "list", *words, "-o", "jsonl").stdout.splitlines()) == count
+
+
+def test_a_moment_that_is_none_is_a_usage_error(sereno: Command) -> None:
+    result = sereno("job", "list", "--created-after", "soon")
+    assert result.exit_code == 2
+    assert "2h" in result.stderr
+
+
+def test_job_show_for_people_and_for_programs(sereno: Command, house: House) -> None:
+    job_id = house.dead("connection reset", tenant="r1")
+    page = sereno("job", "show", job_id).stdout
+    for words in (f"{job_id}  greet", "dead", "r1", '{"name": "Ada"}', "attempt 1", "OSError: connection reset"):
+        assert words in page
+    detail = json.loads(sereno("job", "show", job_id, "-o", "json").stdout)
+    assert detail["job"]["id"] == job_id
+    assert [attempt["outcome"] for attempt in detail["attempts"]] == ["dead"]
+
+
+def test_job_enqueue_checks_and_writes(sereno: Command, house: House, tmp_path: Path) -> None:
+    (tmp_path / "letters.py").write_text(APPLICATION)
+    app = ["-a", "letters.py:app"]
+    result = sereno("job", "enqueue", "greet", '{"name": "Ada"}', "--tenant", "r1", "--delay", "1h", *app)
+    assert result.exit_code == 0, result.stderr
+    job = json.loads(sereno("job", "show", result.stdout.strip(), "-o", "json").stdout)["job"]
+    assert (job["state"], job["queue"], job["priority"], job["tenant"]) == ("scheduled", "letters", 2, "r1")
+    assert job["args"] == {"name": "Ada"}
+    wrong = sereno("job", "enqueue", "greet", '{"nam": 1}', *app)
+    assert wrong.exit_code == 2
+    assert "it takes (name, times)" in wrong.stderr
+    assert sereno("job", "enqueue", "unheard", *app).exit_code == 3
+    without = sereno("job", "enqueue", "greet", '{"name": "x"}')
+    assert without.exit_code == 3
+    assert "SERENO_APP" in without.stderr
+
+
+def test_job_enqueue_twice_under_one_key_gives_the_same_job(sereno: Command, tmp_path: Path) -> None:
+    (tmp_path / "letters.py").write_text(APPLICATION)
+    words = ["job", "enqueue", "greet", '{"name": "x"}', "--unique-key", "k", "-a", "letters.py"]
+    first, second = sereno(*words), sereno(*words)
+    assert first.stdout == second.stdout
+    assert "already" in second.stderr
+
+
+def test_job_retry_dry_run_then_for_real(sereno: Command, house: House) -> None:
+    for tenant in ("r1", "r2"):
+        house.dead("connection reset", tenant=tenant)
+    house.dead("other", task="other")
+    words = ["job", "retry", "--state", "dead", "--error", "connection reset", "--rate", "10/s"]
+    planned = sereno(*words, "--dry-run").stdout
+    assert "Would retry 2 jobs, 2 tenants, 0.2 s at 10/s." in planned
+    assert "greet 2" in planned
+    assert json.loads(sereno(*words, "--dry-run", "-o", "json").stdout)["by_tenant"] == {"r1": 1, "r2": 1}
+    assert house.audit() == []
+    result = sereno(*words, "--yes")
+    assert "Sent back to work: 2 jobs." in result.stdout
+    assert house.state(1) in ("ready", "scheduled")
+    assert house.state(3) == "dead"
+
+
+def test_job_retry_of_one_needs_no_yes(sereno: Command, house: House) -> None:
+    job_id = house.dead()
+    assert "1 job." in sereno("job", "retry", job_id).stdout
+    assert house.state(job_id) == "ready"
+    again = sereno("job", "retry", job_id)
+    assert again.exit_code == 7
+    assert str(job_id) in again.stderr
+
+
+def test_job_cancel_and_delete(sereno: Command, house: House) -> None:
+    running, waiting = house.enqueue(), house.enqueue()
+    house.claim(house.worker())
+    result = sereno("job", "cancel", running, waiting, "--reason", "not wanted")
+    assert "Cancelled: 1 job." in result.stdout
+    assert "still running: 1 job." in result.stdout
+    refused = sereno("job", "delete", running)
+    assert refused.exit_code == 8
+    assert "is running" in refused.stderr
+    assert "Deleted: 1 job." in sereno("job", "delete", waiting).stdout
+    assert house.state(waiting) is None
+
+
+def test_queue_list_pause_and_resume(sereno: Command, house: House) -> None:
+    house.enqueue()
+    assert sereno("queue", "pause", "default", "--note", "down").exit_code == 0
+    (item,) = json.loads(sereno("queue", "list", "-o", "json").stdout)["items"]
+    assert item["ready"] == {"value": 1, "exact": True}
+    assert item["note"] == "down"
+    assert "was paused already" in sereno("queue", "pause", "default").stderr
+    assert "goes on" in sereno("queue", "resume", "default").stderr
+    sereno("queue", "pause", "--tenant", "r1")
+    assert "The tenant 'r1' is paused" in sereno("queue", "list").stderr
+    assert sereno("queue", "pause", "default", "--task", "greet").exit_code == 2
+    assert sereno("queue", "pause").exit_code == 2
+
+
+def test_why_answers_in_words_and_in_json(sereno: Command, house: House) -> None:
+    job_id = house.enqueue()
+    assert sereno("why", job_id).stdout.startswith("No worker is alive")
+    assert json.loads(sereno("why", job_id, "-o", "json").stdout)["id"] == job_id
+
+
+def test_status(sereno: Command, house: House) -> None:
+    house.dead()
+    house.worker()
+    text = sereno("status").stdout
+    assert "1 worker is alive with 2 slots" in text
+    assert "1 in the dead letter" in text
+    assert json.loads(sereno("status", "-o", "json").stdout)["workers_alive"] == 1
+
+
+def test_doctor_and_verify_as_json(sereno: Command, house: House) -> None:
+    house.worker()
+    healthy = sereno("doctor", "-o", "json")
+    assert healthy.exit_code == 0
+    assert json.loads(healthy.stdout)["healthy"] is True
+    assert sereno("verify").exit_code == 0
+    job_id = house.dead()
+    house.connection.execute("update sereno.history set reason = null")
+    broken = sereno("verify")
+    assert broken.exit_code == 6
+    assert re.search(rf"FAIL\s+dead_with_reason.*\n\s+{job_id}: it is dead without a reason", broken.stdout)
+    assert json.loads(sereno("verify", "--all", "-o", "json").stdout)["holds"] is False
+
+
+def test_migrate_checks_applies_and_prints(sereno: Command, empty_database_url: str) -> None:
+    given = {"SERENO_DATABASE_URL": empty_database_url}
+    behind = sereno("migrate", "--check", **given)
+    assert behind.exit_code == 5
+    assert len(behind.stdout.splitlines()) == len(migrations())
+    assert sereno("migrate", **given).exit_code == 0
+    assert sereno("migrate", "--check", **given).exit_code == 0
+    assert "Up to date" in sereno("migrate", **given).stderr
+    script = sereno("migrate", "--sql", "--schema", "elsewhere", **given).stdout
+    with psycopg.connect(empty_database_url, autocommit=True) as connection:
+        connection.execute(script.encode())
+        assert pending(connection, "elsewhere") == []
+
+
+def test_config_show_says_where_and_masks_secrets(sereno: Command) -> None:
+    result = sereno(
+        "config",
+        "show",
+        "-o",
+        "json",
+        SERENO_DATABASE_URL="postgresql://eve:hunter2@db/x?password=hunter2",
+        SERENO_METRICS_TOKEN="hunter2",  # noqa: S106 - it must not be shown
+    )
+    lines = {line["setting"]: line for line in json.loads(result.stdout)["items"]}
+    assert lines["database_url"]["source"] == "environment"
+    assert lines["schema"] == {"setting": "schema", "value": "sereno", "source": "default"}
+    assert "eve" in lines["database_url"]["value"]
+    assert "hunter2" not in result.stdout
+
+
+def test_top_in_a_pipe_prints_lines(process: Process, house: House) -> None:
+    house.enqueue()
+    done = process("top", "--every", "0.2", "--seconds", "0.5")
+    assert done.returncode == 0
+    assert "ready: default 1" in done.stdout
+
+
+def test_a_sparkline_shows_the_highest_as_full() -> None:
+    assert sparkline([0.0, 4.0, 8.0]) == "▁▄█"
+    assert sparkline([0.0]) == "▁"
+
+
+def test_version(sereno: Command) -> None:
+    assert sereno("version").stdout.startswith("sereno ")
+    assert sereno("--version").stdout.startswith("sereno ")
+
+
+def test_the_demo_uses_its_own_database_and_ends_by_itself(
+    sereno: Command, house: House, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    tmp_path.chmod(0o755)
+    monkeypatch.setattr(demo_command, "demo_directory", lambda: tmp_path / "demo")
+    result = sereno("demo", "--jobs", "40", "--seconds", "30")
+    assert result.exit_code == 0, result.stderr
+    assert "All done." in result.stdout
+    assert "menu.refresh: 12 succeeded" in result.stdout
+    assert "export SERENO_DIRECTORY=" in result.stdout
+    assert house.connection.execute("select count(*) from sereno.sessions").fetchone() == (0,)

@@ -1,0 +1,61 @@
+"""How answers look."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from sereno.cli.config import masked
+from sereno.cli.output import Column, _plain, _widths, human, human_seconds
+from sereno.store.sights import Count
+
+COLUMNS = (Column("id", str, "number"), Column("what happened", str, "wide"))
+
+
+@pytest.mark.parametrize(("room", "width"), [(200, 40), (30, 24), (10, 8)])
+def test_only_wide_columns_give_way(room: int, width: int) -> None:
+    assert _widths(COLUMNS, [["1234", "x" * 40]], room) == [4, width]
+
+
+@pytest.mark.parametrize(
+    ("value", "for_people", "for_programs"),
+    [
+        (None, "", ""),
+        (True, "yes", "yes"),
+        (1234567, "1,234,567", "1234567"),
+        (Count(1234), "1,234", "1234"),
+        (Count(10_000, exact=False), ">10,000", ">10000"),
+        (Count(37, exact=False), "≥37", ">37"),
+        ({"default": 3}, "default=3", "default=3"),
+        (["a", "b"], "a b", "a,b"),
+        ("two\nlines\tand a tab", "two lines and a tab", "two lines and a tab"),
+    ],
+)
+def test_values(value: object, for_people: str, for_programs: str) -> None:
+    assert human(value) == for_people
+    assert _plain(value) == for_programs
+
+
+def test_times_are_local_for_people_and_utc_for_programs() -> None:
+    moment = datetime(2020, 1, 2, 3, 4, 5, tzinfo=UTC)
+    assert human(moment) == f"{moment.astimezone():%Y-%m-%d %H:%M}"
+    assert _plain(moment) == "2020-01-02T03:04:05Z"
+    assert len(human(datetime.now(UTC))) == len("03:04:05")
+
+
+def test_seconds() -> None:
+    assert [human_seconds(value) for value in (None, 0.25, 75.0, -3.0)] == ["", "250 ms", "1 m 15 s", "-3 s"]
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "postgresql://eve:hunter2@db/x",
+        "postgresql://eve@db/x?password=hunter2&a=b",
+        "host=db password='hunter2 x' user=eve",
+    ],
+)
+def test_passwords_are_masked_and_the_rest_is_not(address: str) -> None:
+    shown = masked("database_url", address)
+    assert "hunter2" not in shown
+    assert "eve" in shown
+    assert "db" in shown
