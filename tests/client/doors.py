@@ -99,9 +99,9 @@ async def with_asyncpg(url: str) -> AsyncIterator[Any]:
 
 @asynccontextmanager
 async def with_asyncpg_pool(url: str) -> AsyncIterator[Any]:
-    async with asyncpg.create_pool(url, min_size=1, max_size=1) as pool, pool.acquire() as connection:
-        async with connection.transaction():
-            yield connection
+    pool = asyncpg.create_pool(url, min_size=1, max_size=1)
+    async with pool, pool.acquire() as connection, connection.transaction():
+        yield connection
 
 
 def with_async_engine(driver: str) -> AsyncDoor:

@@ -1,6 +1,6 @@
 """Many callers at once: the index decides who is first, and nobody waits for anybody in a ring."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 
@@ -16,7 +16,7 @@ CALLERS = 20
 
 
 @pytest.fixture
-def work(app: Sereno) -> Iterator[Work]:
+def work(app: Sereno) -> Work:
     @app.task
     def work(number: int) -> None: ...
 

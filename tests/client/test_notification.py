@@ -38,7 +38,7 @@ def ear(database_url: str) -> Iterator[Ear]:
 
 
 @pytest.fixture
-def work(app: Sereno) -> Iterator[Work]:
+def work(app: Sereno) -> Work:
     @app.task
     def work(number: int) -> None: ...
 

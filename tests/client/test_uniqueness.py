@@ -1,7 +1,5 @@
 """A key makes one job: while it lives, for a period, or for ever; within its task and tenant."""
 
-from collections.abc import Iterator
-
 import psycopg
 import pytest
 
@@ -13,7 +11,7 @@ Work = Task[[int], None]
 
 
 @pytest.fixture
-def work(app: Sereno) -> Iterator[Work]:
+def work(app: Sereno) -> Work:
     @app.task
     def work(number: int) -> None: ...
 

@@ -1,7 +1,5 @@
 """A connection of the wrong kind is refused with a sentence, before anything is written."""
 
-from collections.abc import Iterator
-
 import asyncpg
 import psycopg
 import pytest
@@ -15,7 +13,7 @@ from tests.client.doors import sqlalchemy_url, with_django
 
 
 @pytest.fixture
-def work(app: Sereno) -> Iterator[Task[[], None]]:
+def work(app: Sereno) -> Task[[], None]:
     @app.task
     def work() -> None: ...
 
@@ -51,7 +49,8 @@ async def test_an_async_connection_in_sync_code(work: Task[[], None], database_u
     callers_asyncpg = await asyncpg.connect(database_url)
     refused(work, callers_asyncpg)
     await callers_asyncpg.close()
-    async with create_async_engine(sqlalchemy_url(database_url, "asyncpg"), poolclass=NullPool).connect() as callers_alchemy:
+    engine = create_async_engine(sqlalchemy_url(database_url, "asyncpg"), poolclass=NullPool)
+    async with engine.connect() as callers_alchemy:
         refused(work, callers_alchemy)
 
 

@@ -33,7 +33,8 @@ def do(connection: Connection, operation: Operation[T]) -> T:
 
 
 def new(task: str = "work", args: bytes = b"{}", **options: Any) -> NewJob:
-    return NewJob(task, args, JobOptions(**{"queue": "default", "priority": 5} | options).checked())
+    chosen: dict[str, Any] = {"queue": "default", "priority": 5} | options
+    return NewJob(task, args, JobOptions(**chosen).checked())
 
 
 def add(connection: Connection, count: int = 1, task: str = "work", **options: Any) -> list[int]:
@@ -122,3 +123,20 @@ def _only(connection: Connection, query: str, job_id: int) -> dict[str, Any]:
     names = [column.name for column in cursor.description or ()]
     (values,) = cursor.fetchall()
     return dict(zip(names, values, strict=True))
+
+
+def advance(connection: Connection, seconds: float) -> None:
+    """Time passes for everybody: leases run out as well."""
+    connection.execute(
+        "insert into sereno.clock (ahead) values (make_interval(secs => %s)) "
+        "on conflict (one_row) do update set ahead = clock.ahead + excluded.ahead",
+        [seconds],
+    )
+
+
+def waits_for_a_lock(connection: Connection) -> bool:
+    """Somebody in this database does."""
+    found = connection.execute(
+        "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
+    ).fetchone()
+    return found is not None and found[0] > 0

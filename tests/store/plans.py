@@ -15,7 +15,7 @@ class Access(NamedTuple):
     """One look at a table: how, by which index, with a condition on it or by walking all of it."""
 
     how: str
-    index: str | None
+    by: str | None
     bounded: bool
 
 
@@ -24,7 +24,8 @@ def plan(connection: Connection, noun: str, name: str, params: Mapping[str, Any]
     sql = queries(noun)[name]
     tops = [_top(connection.execute(f"explain (format json) {sql}".encode(), params).fetchone())]
     if connection.info.server_version >= GENERIC_PLAN_SINCE:
-        tops.append(_top(connection.execute(f"explain (generic_plan, format json) {numbered(sql)}".encode()).fetchone()))
+        generic = f"explain (generic_plan, format json) {numbered(sql)}".encode()
+        tops.append(_top(connection.execute(generic).fetchone()))
     return {"Node Type": "Both", "Plans": tops}
 
 

@@ -138,7 +138,7 @@ def test_what_landed_before_a_lost_reply_is_recognised(connection: Connection) -
     do(connection, sessions.rescue())
     other = session(connection)
     end(connection, other, [take_one(connection, other)], decided())
-    asked = [settled(job, decided()) for job in (done, retried, lost)]
+    asked = [settled(done, decided()), settled(retried, decided(Retry())), settled(lost, decided())]
     assert do(connection, landed(owner, asked)) == {done.id, retried.id}
 
 

@@ -47,7 +47,7 @@ def fill(connection: Connection) -> None:
 
 
 IDS = list(range(ROWS + 1, ROWS + 501))
-ITEMS = json.dumps([{"id": id, "attempt": 1, "began": 0.1, "outcome": "retry", "started": True} for id in IDS])
+ITEMS = json.dumps([{"id": n, "attempt": 1, "began": 0.1, "outcome": "retry", "started": True} for n in IDS])
 SETTLING: dict[str, Any] = {"session": 1, "ids": IDS, "items": ITEMS}
 
 
@@ -106,7 +106,7 @@ def test_an_operators_change_finds_its_rows_by_primary_key(connection: Connectio
 
 
 def test_a_requeue_finds_its_rows_by_index(connection: Connection) -> None:
-    top = plan(connection, "jobs", "requeue", {"ids": IDS[:3], "spacing": 0.0})
+    top = plan(connection, "jobs", "requeue", {"ids": IDS[:3], "spacing": 0.0, "start": 0.0})
     assert {access.how for access in accesses(top)} <= {"Index Scan", "Index Only Scan"}
     assert all(access.bounded for access in accesses(top))
     for node in nodes(top):

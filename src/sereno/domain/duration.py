@@ -1,6 +1,7 @@
 """Durations as people write them: "15m", "1h30m", 90, timedelta(minutes=2)."""
 
 import re
+import sys
 from datetime import timedelta
 from typing import TypeAlias
 
@@ -20,7 +21,7 @@ def seconds(duration: Duration) -> float:
         value = _parse(duration)
     elif isinstance(duration, int | float) and not isinstance(duration, bool):
         # An int can be larger than any float.
-        value = float(duration) if duration < 1e300 else float("inf")
+        value = float(duration) if duration < sys.float_info.max else float("inf")
     else:
         raise ConfigurationError(f'{duration!r} is not a duration: write "15m", a number of seconds or a timedelta')
     if not 0 <= value < float("inf"):

@@ -189,10 +189,7 @@ def _one_batch(
 
 
 def _retry_batch(spacing: float, found: Sequence[int], changed: Changed) -> Operation[list[int]]:
-    already = len(changed.done)
-    ids = yield from store.requeue(found, spacing)
-    if spacing and already and ids:
-        yield from steering.postpone(ids, spacing * already)
+    ids = yield from store.requeue(found, spacing, start=spacing * len(changed.done))
     changed.done += ids
     return ids
 

@@ -58,7 +58,7 @@ async def arun_borrowed(connection: Any, operation: Operation[T], schema: str) -
 
 
 def _kind(connection: Any) -> str:
-    """Whose it is, or nothing when it is no connection to PostgreSQL: an engine, a pool or a cursor has no transaction."""
+    """Whose it is; nothing when it is no connection to PostgreSQL. Engines, pools and cursors hold no transaction."""
     modules = [kind.__module__ for kind in type(connection).__mro__]
     roots = {module.partition(".")[0] for module in modules}
     if "sqlalchemy" in roots and hasattr(connection, "execute") and _dialect(connection) == "postgresql":

@@ -73,7 +73,7 @@ def delete(ids: Collection[int]) -> Operation[list[int]]:
     return _ids.decode(rows[0][0])
 
 
-def requeue(ids: Collection[int], spacing: float = 0.0) -> Operation[list[int]]:
-    """Finished jobs go back to work under their own ids, `spacing` seconds apart."""
-    rows = yield Statement(_sql["requeue"], {"ids": sorted(ids), "spacing": spacing})
+def requeue(ids: Collection[int], spacing: float = 0.0, start: float = 0.0) -> Operation[list[int]]:
+    """Finished jobs go back to work under their own ids, `spacing` seconds apart, the first in `start` seconds."""
+    rows = yield Statement(_sql["requeue"], {"ids": sorted(ids), "spacing": spacing, "start": start})
     return _ids.decode(rows[0][0])

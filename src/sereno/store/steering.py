@@ -47,8 +47,3 @@ def tally(wanted: JobFilter) -> Operation[list[tuple[str, str, str | None, int]]
     """How many the filter finds by (task, queue, tenant)."""
     rows = yield Statement(_sql["tally"], wanted.params() | {"bound": TALLY_BOUND})
     return [(row[0], row[1], row[2], int(row[3])) for row in rows]
-
-
-def postpone(ids: Collection[int], seconds: float) -> Operation[None]:
-    """Jobs requeued in this transaction start that much later."""
-    yield Statement(_sql["postpone"], {"ids": sorted(ids), "seconds": seconds})

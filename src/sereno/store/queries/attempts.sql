@@ -27,15 +27,16 @@ kept as (
 select coalesce(json_agg(id), '[]')::text from gone;
 
 -- name: forget
--- A success whose task keeps no history.
+-- A success whose task keeps no history; nor of its earlier tries.
 with item as materialized (
     select * from jsonb_to_recordset(%(items)s::text::jsonb) as i(id bigint, attempt integer, began real)
 ),
 gone as (
     delete from sereno.jobs
     where id = any(%(ids)s) and session_id = %(session)s and (id, attempt) in (select id, attempt from item)
-    returning id
-)
+    returning id, attempt
+),
+tries as (delete from sereno.attempts where job_id = any(array(select id from gone where attempt > 1)))
 select coalesce(json_agg(id), '[]')::text from gone;
 
 -- name: bury

@@ -105,13 +105,20 @@ select coalesce((select json_agg(id) from gone), '[]')::text, coalesce((select j
        (select count(*) from told);
 
 -- name: delete
--- Waiting or finished, gone for good. Never a running one.
+-- Waiting or finished, gone for good, and its unique key is free again. Never a running one.
 with waiting as materialized (
     select id from sereno.jobs where id = any(%(ids)s) and state in ('scheduled', 'ready') order by id for update
 ),
-gone as (delete from sereno.jobs where id = any(array(select id from waiting)) returning id),
-past as (delete from sereno.history where id = any(%(ids)s) returning id),
-both_places as materialized (select id from gone union select id from past),
+gone as (
+    delete from sereno.jobs where id = any(array(select id from waiting)) returning id, task, unique_key, tenant
+),
+past as (delete from sereno.history where id = any(%(ids)s) returning id, task, unique_key, tenant),
+both_places as materialized (select * from gone union select * from past),
+keys as (
+    delete from sereno.unique_keys held using both_places
+    where held.task = both_places.task and held.unique_key = both_places.unique_key
+      and held.tenant is not distinct from both_places.tenant and held.job_id = both_places.id
+),
 tries as (delete from sereno.attempts where job_id = any(array(select id from both_places))),
 steps as (delete from sereno.steps where job_id = any(array(select id from both_places))),
 progress as (delete from sereno.progress where job_id = any(array(select id from both_places)))
@@ -152,7 +159,8 @@ made as (
     select id, due, created_at, attempt, snoozes, releases, priority, queue, task, tenant, unique_key, trace, tags, args,
            case when due <= sereno.now() then 'ready' else 'scheduled' end,
            case when due <= sereno.now() then nextval('sereno.ready_seq') end
-    from (select past.*, sereno.now() + make_interval(secs => %(spacing)s * (row_number() over (order by id) - 1)) as due
+    from (select past.*, sereno.now() + make_interval(secs => %(start)s + %(spacing)s * (row_number() over (order by id) - 1))
+                     as due
           from past) as paced
     returning id, queue, state
 ),

@@ -102,10 +102,3 @@ select task, queue, tenant, count(*) from (
 ) as found
 group by task, queue, tenant
 order by count(*) desc, task, queue, tenant;
-
--- name: postpone
--- Jobs that were requeued a moment ago in this transaction, moved behind the batches before theirs.
-update sereno.jobs
-set run_at = run_at + make_interval(secs => %(seconds)s), state = 'scheduled', ready_seq = null
-where id = any(%(ids)s) and state in ('scheduled', 'ready')
-returning id;

@@ -1,0 +1,63 @@
+"""Durations as people write them."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sereno import ConfigurationError
+from sereno.domain.duration import seconds, spoken
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("30s", 30),
+        ("120", 120),
+        ("15m", 900),
+        ("1h30m", 5400),
+        ("1h 30m", 5400),
+        ("1.5h", 5400),
+        ("250ms", 0.25),
+        ("2d", 172800),
+        ("1w", 604800),
+        ("1m30s500ms", 90.5),
+        (90, 90),
+        (0, 0),
+        (0.5, 0.5),
+        (timedelta(minutes=2), 120),
+    ],
+)
+def test_what_is_written_is_what_is_meant(written: Any, meant: float) -> None:
+    assert seconds(written) == meant
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    ["", "soon", "\u00b2", "m", "15 x", "-5m", "1e3s", "15m soon", -1, -0.1, float("nan"), float("inf"), 10**400,
+     timedelta(seconds=-1), None, True, [1], "9" * 400 + "s"],
+    ids=lambda wrong: repr(wrong)[:20],
+)  # fmt: skip
+def test_what_means_nothing_is_refused(wrong: Any) -> None:
+    with pytest.raises(ConfigurationError):
+        seconds(wrong)
+
+
+@given(st.timedeltas(min_value=timedelta(0), max_value=timedelta(days=10_000)))
+def test_a_timedelta_and_its_seconds_are_the_same_length(length: timedelta) -> None:
+    assert seconds(length) == seconds(length.total_seconds())
+
+
+@given(st.integers(0, 100), st.integers(0, 59), st.integers(0, 59))
+def test_parts_add_up(hours: int, minutes: int, rest: int) -> None:
+    assert seconds(f"{hours}h{minutes}m{rest}s") == hours * 3600 + minutes * 60 + rest
+
+
+@pytest.mark.parametrize(
+    ("length", "said"),
+    [(0, "0 ms"), (0.85, "850 ms"), (12, "12 s"), (59.7, "1 m"), (200, "3 m 20 s"), (20460, "5 h 41 m")],
+)
+def test_a_length_is_spoken_for_people(length: float, said: str) -> None:
+    assert spoken(length) == said

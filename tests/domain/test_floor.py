@@ -1,0 +1,56 @@
+"""Where a claim starts, and how often it looks back. Pure: time comes in through the door."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sereno.engine.floor import LONGEST, SHARE, SHORTEST, Floors, LookBack
+
+
+def test_a_floor_starts_at_zero_or_where_another_session_stood() -> None:
+    assert Floors().of("default", 5) == 0
+    floors = Floors({"default:5": 40})
+    assert (floors.of("default", 5), floors.of("default", 6), floors.of("other", 5)) == (40, 0, 0)
+    assert floors.published() == {"default:5": 40}
+
+
+def test_a_claim_raises_the_floor_to_the_lowest_it_got() -> None:
+    floors = Floors()
+    floors.claimed("default", 5, [12, 10, 11], filled=True)
+    assert floors.of("default", 5) == 10
+    floors.claimed("default", 5, [13, 14], filled=False)
+    assert floors.of("default", 5) == 13
+
+
+def test_old_work_lowers_the_floor_only_while_there_is_more_of_it() -> None:
+    floors = Floors({"default:5": 100})
+    floors.claimed("default", 5, [7, 8], filled=False)
+    assert floors.of("default", 5) == 100
+    floors.claimed("default", 5, [7, 8], filled=True)
+    assert floors.of("default", 5) == 7
+
+
+def test_old_and_new_work_together_mean_that_the_old_is_exhausted() -> None:
+    floors = Floors({"default:5": 100})
+    floors.claimed("default", 5, [7, 100, 101], filled=True)
+    assert floors.of("default", 5) == 100
+
+
+@given(st.lists(st.lists(st.integers(1, 1000), min_size=1, unique=True), max_size=20), st.booleans())
+def test_a_floor_never_rises_above_what_was_claimed(claims: list[list[int]], filled: bool) -> None:
+    floors = Floors()
+    for got in claims:
+        before = floors.of("default", 5)
+        floors.claimed("default", 5, got, filled=filled)
+        assert floors.of("default", 5) in {before, *got}
+        assert floors.of("default", 5) <= max(before, *got)
+
+
+@given(st.floats(0, 1e6), st.floats(0, 100), st.floats(0, 1))
+def test_a_look_back_costs_its_share_of_the_time_and_never_waits_long(now: float, cost: float, usual: float) -> None:
+    back = LookBack()
+    assert back.due_in(now) == 0
+    back.done(now, cost, usual)
+    rest = min(LONGEST, max(SHORTEST, max(0.0, cost - usual) / SHARE))
+    assert back.due_in(now) == pytest.approx(rest, abs=1e-6)
+    assert back.due_in(now + rest * 1.01) == 0
