@@ -53,9 +53,7 @@ def run(site: Site) -> None:
         site.report.note(f"{name}: {', '.join(f'{rate:,.0f}' for rate in rates)}")
 
 
-def drain(
-    site: Site, jobs: int, processes: int = 1, *, keep: bool = True, prepare: Prepare | None = None
-) -> Drained:
+def drain(site: Site, jobs: int, processes: int = 1, *, keep: bool = True, prepare: Prepare | None = None) -> Drained:
     """Fill a fresh database and let workers empty it. `prepare` puts there first what stands in the way."""
     with (
         site.server.fresh("drain") as url,

@@ -13,7 +13,7 @@ def table(path: Path) -> str:
     figures = {figure.name: figure for figure in _read(path)}
     lines = ["| figure | value | compared |", "|---|--:|---|"]
     for figure in figures.values():
-        compared = "" if figure.ratio is None else f"{figure.ratio:.2f} × {_words(figure.against or '')}"
+        compared = "" if figure.ratio is None else f"{figure.ratio:.2f} of {_words(figure.against or '')}"
         lines.append(f"| {_words(figure.name)} | {amount(figure.value)} {figure.unit} | {compared} |")
     return "\n".join(lines)
 

@@ -24,7 +24,7 @@ def main(url: str, queues: str, tally: str) -> None:
     name, _, slots = queues.partition("=")
     life = work(url, {name: int(slots)}, Path(tally))
     try:
-        import uvloop
+        import uvloop  # noqa: PLC0415 - used where it is installed
     except ImportError:
         asyncio.run(life)
     else:

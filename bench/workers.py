@@ -65,7 +65,8 @@ def working(url: str, tally: Tally, processes: int = 1) -> Iterator[Workers]:
     with log.open("wb") as output:
         try:
             for command in worker_commands(url, processes, tally):
-                started.append(subprocess.Popen(command, stdout=output, stderr=output))
+                # One by one: what has started is stopped even when the next one fails to.
+                started.append(subprocess.Popen(command, stdout=output, stderr=output))  # noqa: PERF401
             yield Workers(started, log, tally)
         finally:
             for process in started:
