@@ -6,7 +6,7 @@ import gc
 import psycopg
 import pytest
 
-from sereno import InvalidArguments, Sereno
+from sereno import ConfigurationError, Context, InvalidArguments, Sereno
 from sereno.store.connect import connect
 from tests.facts import one, until
 
@@ -123,3 +123,17 @@ def test_each_event_loop_gets_connections_of_its_own_and_leaves_none_behind(
 def test_connections_say_who_they_are(app: Sereno, connection: psycopg.Connection) -> None:
     with connect(app.database.url, app.settings, "test"):
         assert one(connection, "select count(*) from pg_stat_activity where application_name = 'sereno test'") == 1
+
+
+def test_a_task_is_still_a_function_unless_it_wants_what_only_a_worker_has(app: Sereno) -> None:
+    @app.task
+    def plain(number: int) -> int:
+        return number + 1
+
+    @app.task
+    def wants_context(ctx: Context, number: int) -> int:
+        return number
+
+    assert plain(1) == 2
+    with pytest.raises(ConfigurationError, match="only a worker has"):
+        wants_context(1)

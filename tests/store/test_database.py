@@ -9,20 +9,20 @@ from sereno.store import database
 from sereno.store.connect import connect
 from tests.facts import one
 
-SECRET_URL = "postgresql://me:hunter2@127.0.0.1:1/nowhere"
+NOWHERE = "postgresql://me:hunter2@127.0.0.1:1/nowhere"
 
 
 def test_a_server_that_does_not_answer_is_named_without_the_password() -> None:
-    with pytest.raises(DatabaseUnavailable, match=r"host=127\.0\.0\.1 port=1 dbname=nowhere") as refusal:
-        connect(SECRET_URL, Settings(), "test")
+    with pytest.raises(DatabaseUnavailable, match=r"dbname=nowhere host=127\.0\.0\.1 port=1") as refusal:
+        connect(NOWHERE, Settings(), "test")
     assert "hunter2" not in str(refusal.value)
     with pytest.raises(DatabaseUnavailable, match="not a valid connection string"):
-        connect("host==", Settings(), "test")
+        connect("hunter2", Settings(), "test")
 
 
 async def test_an_enqueue_without_a_server_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(database, "PATIENCE", 0.1)
-    app = Sereno(SECRET_URL)
+    app = Sereno(NOWHERE)
 
     @app.task
     def work() -> None: ...
@@ -62,21 +62,46 @@ async def test_a_statement_that_failed_is_no_server_that_is_gone_in_async_code(
     await app.aclose()
 
 
-def test_a_connection_that_was_cut_is_told_and_replaced(app: Sereno, connection: psycopg.Connection) -> None:
+CUT = (
+    "select count(pg_terminate_backend(pid, 10000)) from pg_stat_activity "
+    "where application_name = 'sereno client' and datname = current_database()"
+)
+
+
+def test_connections_that_were_cut_while_they_rested_are_replaced(app: Sereno, connection: psycopg.Connection) -> None:
     @app.task
     def work() -> None: ...
 
     work.enqueue()
-    cut = "select pg_terminate_backend(pid, 10000) from pg_stat_activity where application_name = 'sereno client'"
-    assert one(connection, f"{cut} and datname = current_database()")
-    with pytest.raises(DatabaseUnavailable):
-        work.enqueue()
+    assert one(connection, CUT) >= 1
     assert work.enqueue().created
     assert one(connection, "select count(*) from sereno.jobs") == 2
 
 
+async def test_connections_that_were_cut_while_they_rested_are_replaced_in_async_code(
+    app: Sereno, connection: psycopg.Connection
+) -> None:
+    @app.task
+    def work() -> None: ...
+
+    await work.aenqueue()
+    assert one(connection, CUT) >= 1
+    assert (await work.aenqueue()).created
+    await app.aclose()
+
+
+def test_a_connection_that_is_cut_while_it_works_is_told(app: Sereno, connection: psycopg.Connection) -> None:
+    def work_on() -> None:
+        with app.database.connection() as own:
+            one(connection, CUT)
+            own.execute("select 1")
+
+    with pytest.raises(DatabaseUnavailable, match="does not answer"):
+        work_on()
+
+
 def test_nothing_connects_before_it_is_needed() -> None:
-    app = Sereno(SECRET_URL)
+    app = Sereno(NOWHERE)
 
     @app.task
     def work(number: int) -> int:

@@ -57,7 +57,8 @@ def connect(url: str, settings: Settings, role: str) -> psycopg.Connection:
     """A sync connection, or DatabaseUnavailable that says where it tried."""
     try:
         return psycopg.connect(url, **parameters(settings, role))
-    except psycopg.OperationalError as error:
+    except (psycopg.OperationalError, psycopg.ProgrammingError) as error:
+        # A ProgrammingError before there is a connection is about the address.
         raise unavailable(url, error) from None
 
 

@@ -1,6 +1,7 @@
 """The application's own connections: small pools, opened when first used; nothing connects at import."""
 
 import asyncio
+import select
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -105,6 +106,7 @@ class Database:
                         max_size=self.settings.pool_size,
                         timeout=PATIENCE,
                         kwargs=parameters(self.settings, "client"),
+                        check=_check,
                         name="sereno",
                         open=True,
                     )
@@ -139,6 +141,7 @@ class LoopPool:
             timeout=PATIENCE,
             kwargs=parameters(settings, "client"),
             configure=self._remember,
+            check=_acheck,
             name="sereno",
             open=False,
         )
@@ -157,3 +160,21 @@ def _is_statements_fault(
 ) -> bool:
     """A deadlock or a lock timeout inside a healthy connection: PostgreSQL did answer, and that answer is the news."""
     return error.sqlstate is not None and connection is not None and not connection.closed
+
+
+def _has_news(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> bool:
+    """The server said something that nobody asked for: goodbye, most likely. Costs no round trip."""
+    poll = select.poll()
+    poll.register(connection.pgconn.socket, select.POLLIN)
+    return bool(poll.poll(0))
+
+
+def _check(connection: psycopg.Connection[Any]) -> None:
+    """After a restart of PostgreSQL, a pool full of dead connections must not fail one enqueue each."""
+    if _has_news(connection):
+        ConnectionPool.check_connection(connection)
+
+
+async def _acheck(connection: psycopg.AsyncConnection[Any]) -> None:
+    if _has_news(connection):
+        await AsyncConnectionPool.check_connection(connection)

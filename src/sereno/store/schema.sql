@@ -4,6 +4,7 @@ CREATE SCHEMA sereno;
 
 CREATE FUNCTION sereno.drop_history_partition(name text) RETURNS void
     LANGUAGE plpgsql
+    SET lock_timeout TO '1s'
     AS $_$
 begin
     if name !~ '^history_done_[0-9]{8}$' then
@@ -129,6 +130,7 @@ end $$;
 
 CREATE FUNCTION sereno.make_history_partition(day date) RETURNS boolean
     LANGUAGE plpgsql
+    SET lock_timeout TO '1s'
     AS $$
 declare
     name text := 'history_done_' || to_char(day, 'YYYYMMDD');
