@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 from sereno.app import Sereno
-from sereno.domain.arguments import encoder
+from sereno.domain.stored import encoder
 from sereno.domain.attempt import Outcome
 from sereno.domain.job import JobOptions, NewJob
 from sereno.domain.retry import Backoff

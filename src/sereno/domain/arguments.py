@@ -5,21 +5,14 @@ pydantic models are welcome as annotations.
 """
 
 import inspect
-import math
 import typing
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
 
+from sereno.domain.stored import stored
 from sereno.errors import ConfigurationError, InvalidArguments
-
-
-def _encode_other(value: Any) -> Any:
-    dump = getattr(value, "model_dump", None)
-    if callable(dump):
-        return dump(mode="json")
-    raise NotImplementedError(f"{type(value).__name__} has no JSON form")
 
 
 def _decode_other(wanted: type, value: Any) -> Any:
@@ -27,9 +20,6 @@ def _decode_other(wanted: type, value: Any) -> Any:
     if callable(validate):
         return validate(value)
     raise NotImplementedError(f"{wanted.__name__} has no JSON form")
-
-
-encoder = msgspec.json.Encoder(enc_hook=_encode_other)
 
 
 class Arguments:
@@ -71,17 +61,11 @@ class Arguments:
     def encode(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], limit: int) -> bytes:
         """JSON of the bound arguments, or InvalidArguments with the reason; nothing has been written then."""
         bound = self._bind(args, kwargs)
-        try:
-            raw = encoder.encode(bound)
-        except UnicodeEncodeError:
-            raise self._refusal("text with a lone surrogate cannot be stored") from None
-        except Exception as error:  # noqa: BLE001 - a model's own serializer may raise anything
-            raise self._refusal(f"not storable as JSON: {error}") from None
+        raw = stored(bound, self._refusal)
         if len(raw) > limit:
             raise self._refusal(
                 f"{len(raw):,} bytes of arguments, the limit is {limit:,}; store it elsewhere, pass a reference"
             )
-        self._check_text(raw, bound)
         self._check_types(raw)
         return raw
 
@@ -126,13 +110,6 @@ class Arguments:
         except Exception as error:  # noqa: BLE001 - a model's own validator may raise anything
             raise self._refusal(str(error)) from None
 
-    def _check_text(self, raw: bytes, bound: Mapping[str, Any]) -> None:
-        # msgspec writes NaN as null and NUL as an escape; both are rare: look closer only where the bytes hint at it.
-        if b"null" in raw and _has_nan(msgspec.to_builtins(bound, enc_hook=_encode_other)):
-            raise self._refusal("NaN and infinity are not JSON")
-        if b"\\u0000" in raw and _has_nul(msgspec.json.decode(raw)):
-            raise self._refusal("text with a NUL byte cannot be stored in PostgreSQL")
-
     def _refusal(self, why: str) -> InvalidArguments:
         return InvalidArguments(f"task {self._task}: {why}")
 
@@ -162,27 +139,3 @@ def _field(parameter: inspect.Parameter, hint: Any) -> tuple[str, Any] | tuple[s
     if isinstance(parameter.default, list | dict | set):
         return (parameter.name, hint, msgspec.field(default_factory=parameter.default.copy))
     return (parameter.name, hint, parameter.default)
-
-
-def _has_nan(value: Any) -> bool:
-    match value:
-        case float():
-            return not math.isfinite(value)
-        case dict():
-            return any(map(_has_nan, value.values())) or any(map(_has_nan, value))
-        case list() | tuple():
-            return any(map(_has_nan, value))
-        case _:
-            return False
-
-
-def _has_nul(value: Any) -> bool:
-    match value:
-        case str():
-            return "\x00" in value
-        case dict():
-            return any(map(_has_nul, value.values())) or any(map(_has_nul, value))
-        case list():
-            return any(map(_has_nul, value))
-        case _:
-            return False

@@ -11,10 +11,10 @@ from typing import Any, ParamSpec, TypeVar, get_type_hints, overload
 import msgspec
 import psycopg
 
-from sereno.domain.arguments import encoder
 from sereno.domain.attempt import SUCCEEDED, Snooze
 from sereno.domain.duration import Duration, seconds
 from sereno.domain.job import ClaimedJob
+from sereno.domain.stored import stored
 from sereno.errors import ConfigurationError, InvalidArguments, LeaseLost
 from sereno.store.attempts import Settled, keep_step, report_progress, settle, steps
 from sereno.store.database import Database
@@ -103,7 +103,7 @@ class Context:
         result = function(*args, **kwargs)
         if inspect.isawaitable(result):
             result = await result
-        raw = _stored(name, result)
+        raw = _result(name, result)
         await self._database.arun_one(keep_step(self.session, self.job_id, self.attempt, name, raw))
         return self._remember(name, raw, result)
 
@@ -114,7 +114,7 @@ class Context:
         if name in self._steps:
             return _restored(function, self._steps[name])  # type: ignore[no-any-return]  # stored by this very function
         result = function(*args, **kwargs)
-        raw = _stored(name, result)
+        raw = _result(name, result)
         self._database.run_one(keep_step(self.session, self.job_id, self.attempt, name, raw))
         return self._remember(name, raw, result)
 
@@ -206,14 +206,8 @@ class Transaction:
         return await self._async.__aexit__(kind, error, trace)
 
 
-def _stored(name: str, result: Any) -> bytes:
-    try:
-        raw = encoder.encode(result)
-    except (TypeError, NotImplementedError, UnicodeEncodeError) as error:
-        raise InvalidArguments(f"step {name!r}: its result cannot be stored as JSON: {error}") from None
-    if b"\\u0000" in raw:
-        raise InvalidArguments(f"step {name!r}: its result holds a NUL byte, which PostgreSQL cannot store")
-    return raw
+def _result(name: str, result: Any) -> bytes:
+    return stored(result, lambda why: InvalidArguments(f"step {name!r}: its result: {why}"))
 
 
 def _restored(function: Callable[..., Any], value: Any) -> Any:

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from time import monotonic
 from typing import Any
 
-from sereno.domain.attempt import Cancel, Dead, Ending, Outcome, Released, settlement
+from sereno.domain.attempt import Cancel, Dead, Ending, Outcome, Released, Settlement, settlement
 from sereno.domain.job import ClaimedJob
 from sereno.domain.task import Registry, TaskDefinition
 from sereno.engine.context import Context
@@ -253,12 +253,18 @@ class Executor:
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
+    def _decide(self, definition: TaskDefinition, job: ClaimedJob, ending: Ending) -> Settlement:
+        try:
+            return settlement(
+                ending, failures=job.failures, crashes=job.crashes, policy=definition.retry, chance=self._chance
+            )
+        except Exception as error:  # noqa: BLE001 - a policy of the user's may raise; its job must still settle
+            return Settlement("dead", reason="what to do next could not be decided", error=error, failed=1)
+
     def _settle(self, running: Running, job: ClaimedJob, ending: Ending, ended: float) -> None:
         definition = running.definition
         context = running.context
-        decision = settlement(
-            ending, failures=job.failures, crashes=job.crashes, policy=definition.retry, chance=self._chance
-        )
+        decision = self._decide(definition, job, ending)
         ran = ended - running.started
         self._tally.job(job.queue, job.task, decision.outcome, job.waited, ran)
         if decision.outcome != "succeeded":

@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from sereno.engine.floor import LookBack
 from sereno.engine.service import Service
+from sereno.errors import DatabaseUnavailable
 from sereno.settings import Settings
 from sereno.store import history, jobs, sessions
 from sereno.store.connect import Line
@@ -107,7 +108,12 @@ class Keeper(Service):
     async def _keep_house(self) -> None:
         await self._slowly(history.make_partitions())
         for name in await self._slowly(history.old_partitions(self._settings.keep_history_days)):
-            await self._slowly(history.drop_partition(name))
+            try:
+                await self._slowly(history.drop_partition(name))
+            except DatabaseUnavailable as error:
+                # Somebody reads it: it must not make settlements queue behind its lock. The next hour is early enough.
+                emit(logging.WARNING, "history.kept", f"history partition {name} could not be dropped now: {error}")
+                continue
             emit(logging.INFO, "history.dropped", f"history partition {name} is past its retention: dropped")
         if self._settings.keep_dead_days is not None:
             while await self._slowly(history.forget_dead(self._settings.keep_dead_days)):

@@ -6,8 +6,8 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from sereno.domain.arguments import encoder
 from sereno.domain.attempt import Settlement, described, storable
+from sereno.domain.stored import encoder
 from sereno.errors import LeaseLost
 from sereno.store.statement import Operation, Statement, queries
 

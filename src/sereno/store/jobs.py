@@ -5,8 +5,8 @@ from typing import Any
 
 import msgspec
 
-from sereno.domain.arguments import encoder
 from sereno.domain.job import ClaimedJob, Job, NewJob
+from sereno.domain.stored import encoder
 from sereno.errors import DuplicateJob
 from sereno.store.statement import Operation, Statement, queries
 

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from sereno.domain.arguments import encoder
+from sereno.domain.stored import encoder
 from sereno.store.jobs import EVERYTHING
 from sereno.store.statement import Operation, Statement, queries
 

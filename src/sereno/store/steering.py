@@ -1,9 +1,9 @@
 """What a person may change, and the record of it."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any, Literal
 
-from sereno.domain.arguments import encoder
+from sereno.domain.stored import encoder
 from sereno.store.filters import JobFilter
 from sereno.store.statement import Operation, Statement, queries
 

@@ -1,0 +1,57 @@
+"""Values as PostgreSQL keeps them: JSON, never pickles, and nothing that would come back as something else."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+
+def _encode_other(value: Any) -> Any:
+    dump = getattr(value, "model_dump", None)
+    if callable(dump):
+        return dump(mode="json")
+    raise NotImplementedError(f"{type(value).__name__} has no JSON form")
+
+
+encoder = msgspec.json.Encoder(enc_hook=_encode_other)
+
+
+def stored(value: Any, refusal: Callable[[str], Exception]) -> bytes:
+    """Its JSON, or the refusal: no NaN, no NUL byte, no lone surrogate."""
+    try:
+        raw = encoder.encode(value)
+    except UnicodeEncodeError:
+        raise refusal("text with a lone surrogate cannot be stored") from None
+    except Exception as error:  # noqa: BLE001 - a model's own serializer may raise anything
+        raise refusal(f"not storable as JSON: {error}") from None
+    # msgspec writes NaN as null and NUL as an escape; both are rare: look closer only where the bytes hint at it.
+    if b"null" in raw and _has_nan(msgspec.to_builtins(value, enc_hook=_encode_other)):
+        raise refusal("NaN and infinity are not JSON")
+    if b"\\u0000" in raw and _has_nul(msgspec.json.decode(raw)):
+        raise refusal("text with a NUL byte cannot be stored in PostgreSQL")
+    return raw
+
+
+def _has_nan(value: Any) -> bool:
+    match value:
+        case float():
+            return not math.isfinite(value)
+        case dict():
+            return any(map(_has_nan, value.values())) or any(map(_has_nan, value))
+        case list() | tuple():
+            return any(map(_has_nan, value))
+        case _:
+            return False
+
+
+def _has_nul(value: Any) -> bool:
+    match value:
+        case str():
+            return "\x00" in value
+        case dict():
+            return any(map(_has_nul, value.values())) or any(map(_has_nul, value))
+        case list():
+            return any(map(_has_nul, value))
+        case _:
+            return False
