@@ -76,14 +76,14 @@ def _python_for(peer: Peer) -> str:
 
 def _answers(python: str) -> bool:
     try:
-        return subprocess.run([python, "--version"], capture_output=True, timeout=30).returncode == 0
+        return subprocess.run([python, "--version"], capture_output=True, check=False, timeout=30).returncode == 0
     except (OSError, subprocess.SubprocessError):
         return False
 
 
 def _install(command: list[str]) -> None:
     try:
-        finished = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS_TO_INSTALL)
+        finished = subprocess.run(command, capture_output=True, text=True, check=False, timeout=SECONDS_TO_INSTALL)
     except subprocess.TimeoutExpired:
         raise PeerFailed(f"installing took more than {SECONDS_TO_INSTALL} s") from None
     if finished.returncode != 0:

@@ -32,7 +32,7 @@ class ObanPeer:
         await self.client.enqueue_many(Bench.new(payload) for payload in payloads)
 
     async def work(self, handle: harness.Handle) -> None:
-        global handle_payload
+        global handle_payload  # noqa: PLW0603 - a worker class of that library is made by it, not by us
         handle_payload = handle
         async with Oban(pool=self.pool, queues={"bench": QUEUE_LIMIT}):
             await asyncio.Event().wait()

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from sereno.operations.verify import verify
 
+from sereno.operations.verify import verify
 from sereno.store.embedded import EmbeddedPostgres
 from sereno.store.migrate import migrate
 from sereno.store.statement import run

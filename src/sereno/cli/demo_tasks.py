@@ -7,10 +7,10 @@ from datetime import timedelta
 from typing import Any
 
 from sereno.app import Sereno
-from sereno.domain.stored import encoder
 from sereno.domain.attempt import Outcome
 from sereno.domain.job import JobOptions, NewJob
 from sereno.domain.retry import Backoff
+from sereno.domain.stored import encoder
 from sereno.engine.context import Context
 
 RESTAURANTS = ("osteria", "pelmeni", "taqueria", "izakaya", "bistro", "tandoor", "mezze", "brauhaus")

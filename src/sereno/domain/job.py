@@ -1,7 +1,6 @@
 """A job as it is asked for (NewJob), as it was accepted (Job), and as a worker holds it (ClaimedJob)."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -70,6 +69,10 @@ class NewJob(msgspec.Struct, frozen=True):
     args: bytes
     options: JobOptions
 
+    def is_like(self, other: "NewJob") -> bool:
+        """The same task with the same options; only the arguments may differ."""
+        return self.task == other.task and (self.options is other.options or self.options == other.options)
+
     def as_row(self) -> dict[str, Any]:
         """The object that the enqueue statements read."""
         options = self.options
@@ -101,8 +104,7 @@ class NewJob(msgspec.Struct, frozen=True):
         return row
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
+class Job(msgspec.Struct, frozen=True):
     """The answer to an enqueue: the job's id, and whether it is new or was there before."""
 
     id: int
@@ -110,7 +112,7 @@ class Job:
     created: bool = True
 
 
-class ClaimedJob(msgspec.Struct, array_like=True):
+class ClaimedJob(msgspec.Struct, array_like=True, gc=False):
     """A job in the hands of a worker session; the field order is that of the claim statement."""
 
     id: int

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from time import monotonic
 from typing import Any
 
-from sereno.domain.attempt import Cancel, Dead, Ending, Outcome, Released, Settlement, settlement
+from sereno.domain.attempt import SUCCEEDED, Cancel, Dead, Ending, Outcome, Released, Settlement, settlement
 from sereno.domain.job import ClaimedJob
 from sereno.domain.task import Registry, TaskDefinition
 from sereno.engine.context import Context
@@ -24,7 +24,7 @@ from sereno.engine.settler import Settler
 from sereno.errors import InvalidArguments
 from sereno.store.attempts import Settled
 from sereno.store.database import Database
-from sereno.telemetry.logs import emit
+from sereno.telemetry.logs import emit, logger
 from sereno.telemetry.metrics import Tally
 
 # A handler that ignores its deadline for this long is given up, and with it the process.
@@ -254,6 +254,8 @@ class Executor:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _decide(self, definition: TaskDefinition, job: ClaimedJob, ending: Ending) -> Settlement:
+        if ending is None:
+            return SUCCEEDED
         try:
             return settlement(
                 ending, failures=job.failures, crashes=job.crashes, policy=definition.retry, chance=self._chance
@@ -293,7 +295,7 @@ def _as_ending(answer: Any) -> Ending:
 
 
 def _logs_successes() -> bool:
-    return logging.getLogger("sereno").isEnabledFor(logging.DEBUG)
+    return logger.isEnabledFor(logging.DEBUG)
 
 
 _LEVELS = {"dead": logging.ERROR, "crash": logging.ERROR, "retry": logging.WARNING}

@@ -17,7 +17,7 @@ T = TypeVar("T")
 # as they are after a bulk enqueue into an empty table. Sorts and scans that are really needed still happen.
 PLANNER = (
     "set jit = off; set enable_sort = off; set enable_bitmapscan = off; set enable_seqscan = off; "
-    "set enable_nestloop = off; set enable_mergejoin = off"
+    "set enable_nestloop = off; set enable_mergejoin = off; set plan_cache_mode = force_generic_plan"
 )
 PLANNER_LOCAL = PLANNER.replace("set ", "set local ")
 

@@ -44,8 +44,13 @@ class Database:
         """A sync connection in autocommit mode, given back afterwards."""
         opened: psycopg.Connection[Any] | None = None
         try:
-            with self._sync_pool().connection() as opened:
+            pool = self._sync_pool()
+            opened = pool.getconn()
+            try:
                 yield opened
+            finally:
+                # Autocommit: nothing to commit, so the pool's own context, which tries to, is not needed.
+                pool.putconn(opened)
         except psycopg.OperationalError as error:
             if _is_statements_fault(error, opened):
                 raise

@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from sereno.domain.duration import seconds
 from sereno.domain.job import ClaimedJob, Job, NewJob
 from sereno.domain.stored import encoder
 from sereno.errors import DuplicateJob
@@ -23,6 +24,9 @@ def enqueue(jobs: Sequence[NewJob]) -> Operation[list[Job]]:
     """Write the jobs with one statement; the answers come in the same order. Keyed jobs take the careful path."""
     if not jobs:
         return []
+    first = jobs[0]
+    if first.options.unique_key is None and all(job.is_like(first) for job in jobs):
+        return (yield from _enqueue_alike(first, jobs))
     payload = encoder.encode([job.as_row() for job in jobs]).decode()
     if not any(job.options.unique_key for job in jobs):
         rows = yield Statement(_sql["enqueue"], {"jobs": payload})
@@ -38,6 +42,27 @@ def enqueue(jobs: Sequence[NewJob]) -> Operation[list[Job]]:
                 f"task {wanted.task}: job {job.id} has the unique key {wanted.options.unique_key!r} already", job.id
             )
     return made
+
+
+def _enqueue_alike(first: NewJob, jobs: Sequence[NewJob]) -> Operation[list[Job]]:
+    """Jobs that differ only in their arguments."""
+    options = first.options
+    shared = {
+        "task": first.task,
+        "queue": options.queue,
+        "priority": options.priority,
+        "tenant": options.tenant,
+        "expires_at": options.expires_at,
+        "tags": list(options.tags) or None,
+        "trace": options.trace,
+    }
+    if len(jobs) == 1 and options.run_at is None and options.delay is None:
+        rows = yield Statement(_sql["enqueue_one"], {**shared, "args": first.args.decode()})
+        return [Job(rows[0][0], first.task)]
+    payload = b"[" + b",".join([job.args for job in jobs]) + b"]"
+    when = {"run_at": options.run_at, "delay": seconds(options.delay or 0)}
+    rows = yield Statement(_sql["enqueue_alike"], {**shared, **when, "args": payload.decode()})
+    return [Job(made_id, first.task) for made_id in sorted(_ids.decode(rows[0][0]))]
 
 
 def claim(session: int, tasks: Collection[str], queues: Sequence[Mapping[str, Any]]) -> Operation[list[ClaimedJob]]:

@@ -57,6 +57,11 @@ def in_schema(sql: str, schema: str) -> LiteralString:
     return cast(LiteralString, text)
 
 
+def _has_rows(cursor: psycopg.Cursor[Any] | psycopg.AsyncCursor[Any]) -> bool:
+    """Asking for the description would build one object a column."""
+    return cursor.pgresult is not None and cursor.pgresult.nfields > 0
+
+
 def run(connection: psycopg.Connection[Any], operation: Operation[T], schema: str = DEFAULT_SCHEMA) -> T:
     """Drive an operation on a sync connection. With a plain cursor, whatever kind the connection's owner prefers."""
     rows: list[Row] = []
@@ -65,7 +70,7 @@ def run(connection: psycopg.Connection[Any], operation: Operation[T], schema: st
             statement = next(operation)
             while True:
                 cursor.execute(statement.text(schema), statement.params)
-                rows = cursor.fetchall() if cursor.description else []
+                rows = cursor.fetchall() if _has_rows(cursor) else []
                 statement = operation.send(rows)
         except StopIteration as end:
             return cast(T, end.value)
@@ -79,7 +84,7 @@ async def arun(connection: psycopg.AsyncConnection[Any], operation: Operation[T]
             statement = next(operation)
             while True:
                 await cursor.execute(statement.text(schema), statement.params)
-                rows = await cursor.fetchall() if cursor.description else []
+                rows = await cursor.fetchall() if _has_rows(cursor) else []
                 statement = operation.send(rows)
         except StopIteration as end:
             return cast(T, end.value)

@@ -7,33 +7,30 @@
 -- The hot way out: the delete becomes the history row in one statement.
 -- The clock is read once: called for each row, it would cost more than the row.
 with clock as materialized (select sereno.now() as now),
-item as materialized (
-    select * from jsonb_to_recordset(%(items)s::text::jsonb) as i(id bigint, attempt integer, began real)
-),
 gone as (
     delete from sereno.jobs
-    where id = any(%(ids)s) and session_id = %(session)s and (id, attempt) in (select id, attempt from item)
-    returning *
+    using unnest(%(ids)s::text::bigint[], %(attempts)s::text::integer[], %(began)s::text::real[])
+        as item(item_id, tried, began)
+    where id = any(%(ids)s::text::bigint[]) and id = item_id and attempt = tried and session_id = %(session)s
+    returning jobs.*, began
 ),
 kept as (
     insert into sereno.history_done (
         id, session_id, finished_at, started_at, run_at, created_at, expires_at, attempt, failures, crashes, snoozes,
         releases, priority, state, queue, task, tenant, unique_key, trace, tags, args)
-    select id, session_id, (select now from clock), claimed_at + item.began * interval '1 second', run_at, created_at,
-           expires_at, attempt, failures, crashes, snoozes, releases, priority, 'succeeded', queue, task, tenant, unique_key, trace,
-           tags, args
-    from gone join item using (id, attempt)
+    select id, session_id, (select now from clock), claimed_at + began * interval '1 second', run_at, created_at,
+           expires_at, attempt, failures, crashes, snoozes, releases, priority, 'succeeded', queue, task, tenant,
+           unique_key, trace, tags, args
+    from gone
 )
 select coalesce(json_agg(id), '[]')::text from gone;
 
 -- name: forget
 -- A success whose task keeps no history; nor of its earlier tries.
-with item as materialized (
-    select * from jsonb_to_recordset(%(items)s::text::jsonb) as i(id bigint, attempt integer, began real)
-),
-gone as (
+with gone as (
     delete from sereno.jobs
-    where id = any(%(ids)s) and session_id = %(session)s and (id, attempt) in (select id, attempt from item)
+    using unnest(%(ids)s::text::bigint[], %(attempts)s::text::integer[]) as item(item_id, tried)
+    where id = any(%(ids)s::text::bigint[]) and id = item_id and attempt = tried and session_id = %(session)s
     returning id, attempt
 ),
 tries as (delete from sereno.attempts where job_id = any(array(select id from gone where attempt > 1)))

@@ -26,6 +26,39 @@ told as (
 )
 select coalesce(json_agg(id), '[]')::text, (select count(*) from told) from made;
 
+-- name: enqueue_alike
+-- Many jobs of one task with the same options: what they share is sent once, and only their arguments are a list.
+with clock as materialized (
+    select now, coalesce(%(run_at)s::timestamptz, now + make_interval(secs => %(delay)s::double precision)) as due
+    from (select sereno.now() as now offset 0) as moment
+),
+made as (
+    insert into sereno.jobs (task, args, queue, priority, run_at, tenant, expires_at, tags, trace, created_at,
+                             state, ready_seq)
+    select %(task)s::text, args, %(queue)s::text, %(priority)s::smallint, due, %(tenant)s::text, %(expires_at)s::timestamptz, %(tags)s::text[], %(trace)s::text, now,
+           case when due <= now then 'ready' else 'scheduled' end,
+           case when due <= now then nextval('sereno.ready_seq') end
+    from clock, jsonb_array_elements(%(args)s::text::jsonb) as args
+    returning id
+),
+told as (
+    select pg_notify('sereno.ready', case when due <= now then %(queue)s::text else '' end)
+    from clock
+    where due <= now + interval '10 seconds'
+      and exists (select from sereno.sessions where idle and queues ? %(queue)s::text)
+)
+select json_agg(id)::text, (select count(*) from told) from made;
+
+-- name: enqueue_one
+-- One job, due at once: the commonest call, and no plan could be smaller.
+insert into sereno.jobs (task, args, queue, priority, run_at, tenant, expires_at, tags, trace, created_at,
+                         state, ready_seq)
+select %(task)s::text, %(args)s::text::jsonb, %(queue)s::text, %(priority)s::smallint, now, %(tenant)s::text, %(expires_at)s::timestamptz, %(tags)s::text[], %(trace)s::text,
+       now, 'ready', nextval('sereno.ready_seq')
+from (select sereno.now() as now offset 0) as clock
+returning id, (select pg_notify('sereno.ready', %(queue)s::text)
+               where exists (select from sereno.sessions where idle and queues ? %(queue)s::text));
+
 -- name: enqueue_keyed
 -- Jobs with a unique key; the index decides who is first (see the function).
 select sereno.enqueue_keyed(%(jobs)s::text::jsonb)::text;
@@ -174,7 +207,8 @@ select coalesce(json_agg(id order by id), '[]')::text, (select count(*) from tol
 -- name: claim
 -- Take ready jobs for every queue that has room, priorities in the order given, each from its floor.
 -- SKIP LOCKED: a row that another claim holds is that claim's. The array keeps the update on the primary key:
--- joined, a large limit is planned as a scan of the whole table. A dead session claims nothing.
+-- joined, a large limit is planned as a scan of the whole table. Asking for the state again, which the lock has
+-- settled, would let a plan that was made on an empty table read every ready row. A dead session claims nothing.
 with clock as materialized (select sereno.now() as now),
 paused as materialized (select kind, name from sereno.pauses),
 picked as materialized (
@@ -205,12 +239,11 @@ claimed as (
     update sereno.jobs
     set state = 'running', attempt = attempt + 1, session_id = %(session)s, claimed_at = (select now from clock)
     where id = any(array(select id from picked))
-      and state = 'ready'
       and exists (select from sereno.sessions
                   where id = %(session)s and state = 'alive' and lease_until > (select now from clock))
     returning id, attempt, task, queue, priority, ready_seq, tenant, failures, crashes, trace, args,
-              extract(epoch from claimed_at)::double precision as claimed_at,
-              extract(epoch from claimed_at - run_at)::double precision as waited,
+              date_part('epoch', claimed_at) as claimed_at,
+              date_part('epoch', claimed_at - run_at) as waited,
               expires_at <= claimed_at as expired
 )
 select coalesce(json_agg(json_build_array(
