@@ -48,7 +48,7 @@ class Sereno:
         """What the command line says wins over the constructor; None means: not said. Before first use only."""
         self._given.update((name, value) for name, value in settings.items() if value is not None)
         self.settings, self.setting_sources = load(self._given)
-        self.database.settings = self.settings
+        self.database.configure(self.settings)
 
     # Tasks
 

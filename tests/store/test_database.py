@@ -110,3 +110,17 @@ def test_nothing_connects_before_it_is_needed() -> None:
     assert work(1) == 2
     assert work.job(1).args == b'{"number":1}'
     app.close()
+
+
+def test_when_all_connections_are_in_use_the_setting_is_named(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database, "PATIENCE", 0.01)
+    app = Sereno(database_url, pool_size=1)
+
+    @app.task
+    def work() -> None: ...
+
+    with app.database.connection(), pytest.raises(DatabaseUnavailable, match="SERENO_POOL_SIZE"):
+        work.enqueue()
+    app.close()

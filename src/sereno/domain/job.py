@@ -37,6 +37,12 @@ class JobOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     tags: Sequence[str] = ()
     trace: str | None = None
 
+    @property
+    def is_plain(self) -> bool:
+        """Nothing but a queue and a priority."""
+        others = (self.run_at, self.delay, self.tenant, self.unique_key, self.expires_at, self.trace)
+        return others == (None,) * len(others) and not self.tags
+
     def checked(self) -> "JobOptions":
         """Itself, or InvalidArguments that names the option."""
         if self.run_at is not None and self.delay is not None:
@@ -62,7 +68,7 @@ class JobOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self
 
 
-class NewJob(msgspec.Struct, frozen=True):
+class NewJob(msgspec.Struct, frozen=True, gc=False):
     """A job that is asked for: a task's name, its encoded arguments, and options."""
 
     task: str
@@ -104,7 +110,7 @@ class NewJob(msgspec.Struct, frozen=True):
         return row
 
 
-class Job(msgspec.Struct, frozen=True):
+class Job(msgspec.Struct, frozen=True, gc=False):
     """The answer to an enqueue: the job's id, and whether it is new or was there before."""
 
     id: int

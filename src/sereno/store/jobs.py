@@ -47,21 +47,20 @@ def enqueue(jobs: Sequence[NewJob]) -> Operation[list[Job]]:
 def _enqueue_alike(first: NewJob, jobs: Sequence[NewJob]) -> Operation[list[Job]]:
     """Jobs that differ only in their arguments."""
     options = first.options
-    shared = {
-        "task": first.task,
-        "queue": options.queue,
-        "priority": options.priority,
+    shared = {"task": first.task, "queue": options.queue, "priority": options.priority}
+    if len(jobs) == 1 and options.is_plain:
+        rows = yield Statement(_sql["enqueue_one"], {**shared, "args": first.args.decode()})
+        return [Job(rows[0][0], first.task)]
+    payload = b"[" + b",".join([job.args for job in jobs]) + b"]"
+    rest = {
+        "run_at": options.run_at,
+        "delay": seconds(options.delay or 0),
         "tenant": options.tenant,
         "expires_at": options.expires_at,
         "tags": list(options.tags) or None,
         "trace": options.trace,
     }
-    if len(jobs) == 1 and options.run_at is None and options.delay is None:
-        rows = yield Statement(_sql["enqueue_one"], {**shared, "args": first.args.decode()})
-        return [Job(rows[0][0], first.task)]
-    payload = b"[" + b",".join([job.args for job in jobs]) + b"]"
-    when = {"run_at": options.run_at, "delay": seconds(options.delay or 0)}
-    rows = yield Statement(_sql["enqueue_alike"], {**shared, **when, "args": payload.decode()})
+    rows = yield Statement(_sql["enqueue_alike"], {**shared, **rest, "args": payload.decode()})
     return [Job(made_id, first.task) for made_id in sorted(_ids.decode(rows[0][0]))]
 
 

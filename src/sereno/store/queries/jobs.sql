@@ -50,14 +50,12 @@ told as (
 select json_agg(id)::text, (select count(*) from told) from made;
 
 -- name: enqueue_one
--- One job, due at once: the commonest call, and no plan could be smaller.
-insert into sereno.jobs (task, args, queue, priority, run_at, tenant, expires_at, tags, trace, created_at,
-                         state, ready_seq)
-select %(task)s::text, %(args)s::text::jsonb, %(queue)s::text, %(priority)s::smallint, now, %(tenant)s::text, %(expires_at)s::timestamptz, %(tags)s::text[], %(trace)s::text,
-       now, 'ready', nextval('sereno.ready_seq')
+-- One plain job, due at once: the commonest call, and no plan could be smaller.
+insert into sereno.jobs (task, args, queue, priority, run_at, created_at, state, ready_seq)
+select %(task)s, %(args)s::text::jsonb, %(queue)s, %(priority)s::smallint, now, now, 'ready', nextval('sereno.ready_seq')
 from (select sereno.now() as now offset 0) as clock
-returning id, (select pg_notify('sereno.ready', %(queue)s::text)
-               where exists (select from sereno.sessions where idle and queues ? %(queue)s::text));
+returning id, (select pg_notify('sereno.ready', %(queue)s)
+               where exists (select from sereno.sessions where idle and queues ? %(queue)s));
 
 -- name: enqueue_keyed
 -- Jobs with a unique key; the index decides who is first (see the function).
