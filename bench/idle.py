@@ -1,6 +1,8 @@
 """What a worker costs that has nothing to do."""
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
@@ -15,7 +17,12 @@ SECONDS_TO_SETTLE = 11
 
 def run(site: Site) -> None:
     """`idle_queries` a second, `idle_cpu` in per cent of a core, `idle_memory` of the process that runs handlers."""
-    with site.server.fresh("idle") as url, site.tally() as tally, working(url, tally) as workers:
+    with (
+        _no_autovacuum(site.server.url),
+        site.server.fresh("idle") as url,
+        site.tally() as tally,
+        working(url, tally) as workers,
+    ):
         workers.wait_for(lambda: bool(tally.processes))
         time.sleep(SECONDS_TO_SETTLE)
         processes = [member for process in workers.pids for member in family(process)]
@@ -32,6 +39,19 @@ def run(site: Site) -> None:
     site.report.figure("idle_queries", queries / elapsed, "/s")
     site.report.figure("idle_cpu", 100 * spent / elapsed, "%")
     site.report.figure("idle_memory", memory, "MiB")
+
+
+@contextmanager
+def _no_autovacuum(url: str) -> Iterator[None]:
+    """Its transactions are counted with everybody's, and would pass for the worker's."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("alter system set autovacuum = off")
+        connection.execute("select pg_reload_conf()")
+        try:
+            yield
+        finally:
+            connection.execute("alter system reset autovacuum")
+            connection.execute("select pg_reload_conf()")
 
 
 def _transactions(connection: psycopg.Connection, database: str) -> int:

@@ -37,6 +37,7 @@ from sereno.telemetry.metrics import Gauges, Tally
 from sereno.version import __version__
 
 WATCH_EVERY = 0.25
+WATCH_WHEN_IDLE = 1.0
 # After the grace, handlers get this long to notice that they were cancelled.
 CANCEL_PATIENCE = 5.0
 # The pause between two tries to register again.
@@ -198,7 +199,7 @@ class Worker:
             if self._lease_is_lost():
                 self._lose()
                 return
-            await _wait(self._stopping, WATCH_EVERY)
+            await _wait(self._stopping, WATCH_EVERY if self.executor.running else WATCH_WHEN_IDLE)
 
     def earliest_deadline(self) -> float | None:
         """Seconds until the first deadline of what runs; None when nothing does, or nothing has one."""
