@@ -9,7 +9,6 @@ import shutil
 import signal
 import tempfile
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -26,7 +25,6 @@ from tests.facts import one, until
 from tests.faults.proxy import Proxy
 
 Start = Callable[..., WorkerProcess]
-JOBS = int(os.environ.get("SERENO_TEST_STORM_JOBS", "2000"))
 
 
 @pytest.fixture
@@ -56,26 +54,25 @@ def fill(connection: psycopg.Connection, count: int) -> None:
     )
 
 
-def wait_until_done(url: str, count: int) -> None:
-    def done() -> bool:
-        try:
-            with psycopg.connect(url, autocommit=True, connect_timeout=2) as connection:
-                return bool(one(connection, "select count(*) from sereno.history where state = 'succeeded'") == count)
-        except psycopg.OperationalError:
-            return False
-
-    until(done, patience=90)
+def done(url: str) -> int:
+    """How many have succeeded; none that we know of while the database is away."""
+    try:
+        with psycopg.connect(url, autocommit=True, connect_timeout=2) as connection:
+            return int(one(connection, "select count(*) from sereno.history where state = 'succeeded'"))
+    except psycopg.OperationalError:
+        return 0
 
 
+@pytest.mark.parametrize(("jobs", "kills"), [(2_000, 6), pytest.param(50_000, 60, marks=pytest.mark.storm)])
 def test_killed_workers_lose_nothing_and_every_effect_happens_once(
-    worker: Start, database_url: str, connection: psycopg.Connection
+    worker: Start, database_url: str, connection: psycopg.Connection, jobs: int, kills: int
 ) -> None:
     connection.execute("create table effects (n bigint)")
     chance = random.Random(7)
     workers = [worker("--processes", "2", "--queue", "work=10") for _ in range(2)]
-    fill(connection, JOBS)
-    for _ in range(6):
-        before = one(connection, "select count(*) from sereno.history")
+    fill(connection, jobs)
+    for _ in range(kills):
+        before = done(database_url)
         victim = chance.choice(workers)
         children = victim.children()
         if children and chance.random() < 0.7:
@@ -84,75 +81,88 @@ def test_killed_workers_lose_nothing_and_every_effect_happens_once(
             victim.kill()
             workers.remove(victim)
             workers.append(worker("--processes", "2", "--queue", "work=10"))
-        if before == JOBS:
+        if before == jobs:
             break
-        until(lambda: one(connection, "select count(*) from sereno.history") > min(before, JOBS - 1))  # noqa: B023
-    wait_until_done(database_url, JOBS)
-    assert one(connection, "select count(*) from effects") == JOBS
-    assert one(connection, "select count(distinct n) from effects") == JOBS
+        until(lambda: done(database_url) > min(before, jobs - 1), patience=90)  # noqa: B023
+    until(lambda: done(database_url) == jobs, patience=600)
+    assert one(connection, "select count(*) from effects") == jobs
+    assert one(connection, "select count(distinct n) from effects") == jobs
     for left in workers:
         assert left.end() == 0
     assert one(connection, "select count(*) from sereno.jobs") == 0
     assert_sound(connection)
 
 
-def test_a_restarted_database_loses_nothing(worker: Start, own_server: tuple[EmbeddedPostgres, Path]) -> None:
-    server, directory = own_server
-    process = worker("--processes", "2", "--queue", "work=10", url=server.url)
-    accepted: list[int] = []
-    stop = threading.Event()
+class Producer(threading.Thread):
+    """Enqueues one job after the other; only what was acknowledged counts as accepted."""
 
-    def produce() -> None:
-        """Enqueue one after the other; only what was acknowledged counts as accepted."""
+    def __init__(self, url: str) -> None:
+        super().__init__()
+        self._url = url
+        self._enough = threading.Event()
+        self.accepted: list[int] = []
+
+    def run(self) -> None:
         number = 0
-        while not stop.is_set():
+        while not self._enough.is_set():
             try:
-                with psycopg.connect(server.url, autocommit=True, connect_timeout=2) as connection:
-                    while not stop.is_set():
+                with psycopg.connect(self._url, autocommit=True, connect_timeout=2) as connection:
+                    while not self._enough.is_set():
                         number += 1
                         connection.execute(
                             "select sereno.enqueue('counted', jsonb_build_object('n', %s::bigint), queue => 'work')",
                             [number],
                         )
-                        accepted.append(number)
+                        self.accepted.append(number)
             except psycopg.OperationalError:
-                time.sleep(0.05)
+                self._enough.wait(0.05)
 
-    producer = threading.Thread(target=produce)
+    def stop(self) -> None:
+        self._enough.set()
+        self.join()
+
+
+def restart(server: EmbeddedPostgres, directory: Path) -> None:
+    """As if the machine had lost its power: no checkpoint, no goodbye."""
+    pid = int(next(directory.rglob("postmaster.pid")).read_text().split()[0])
+    os.kill(pid, signal.SIGQUIT)
+    until(lambda: not Path(f"/proc/{pid}").exists())
+    server.stop()
+    server.start()
+
+
+@pytest.mark.parametrize("restarts", [3, pytest.param(40, marks=pytest.mark.storm)])
+def test_a_restarted_database_loses_nothing(
+    worker: Start, own_server: tuple[EmbeddedPostgres, Path], restarts: int
+) -> None:
+    server, directory = own_server
+    process = worker("--processes", "2", "--queue", "work=10", url=server.url)
+    producer = Producer(server.url)
     producer.start()
     try:
-        for round_number in range(1, 4):
-            until(lambda: len(accepted) >= 200 * round_number)  # noqa: B023
-            pid = int((next(directory.rglob("postmaster.pid"))).read_text().split()[0])
-            os.kill(pid, signal.SIGQUIT)
-            until(lambda: not Path(f"/proc/{pid}").exists())  # noqa: B023
-            with EmbeddedPostgres(directory):
-                wanted = len(accepted) + 50
-                until(lambda: len(accepted) >= wanted)  # noqa: B023
-                stop_after = round_number == 3
-                if stop_after:
-                    stop.set()
-                    producer.join()
-                    with psycopg.connect(server.url, autocommit=True) as connection:
-                        until(lambda: one(connection, "select count(*) from sereno.jobs") == 0, patience=90)
-                        seen = {row[0] for row in connection.execute("select n from effects")}
-                        assert set(accepted) <= seen
-                        assert one(connection, "select count(*) - count(distinct n) from effects") == 0
-                        assert_sound(connection)
-                    assert process.end() == 0
-                else:
-                    # Still in use by the worker's connections; the next restart finds it running.
-                    continue
+        for _ in range(restarts):
+            wanted = len(producer.accepted) + 200
+            until(lambda: len(producer.accepted) >= wanted, patience=90)  # noqa: B023
+            restart(server, directory)
     finally:
-        stop.set()
-        producer.join()
+        producer.stop()
+    with psycopg.connect(server.url, autocommit=True) as connection:
+        until(lambda: one(connection, "select count(*) from sereno.jobs") == 0, patience=90)
+        effects = [row[0] for row in connection.execute("select n from effects")]
+        assert set(producer.accepted) <= set(effects)
+        assert len(effects) == len(set(effects))
+        assert process.end() == 0
+        assert_sound(connection)
 
 
-def test_a_cut_network_heals(worker: Start, database_url: str, connection: psycopg.Connection, log: Path) -> None:
+@pytest.mark.parametrize("rounds", [1, pytest.param(20, marks=pytest.mark.storm)])
+def test_a_cut_network_heals(
+    worker: Start, database_url: str, connection: psycopg.Connection, log: Path, rounds: int
+) -> None:
     with Proxy.before(database_url) as proxy:
         process = worker("--queue", "default=10", url=proxy.url, SERENO_LEASE="5", SERENO_HEARTBEAT="1")
         done = 0
-        for trouble in (proxy.cut, proxy.freeze, proxy.cut):
+        for trouble in (proxy.cut, proxy.freeze, proxy.cut) * rounds:
             for n in range(50):
                 connection.execute("select sereno.enqueue('quick', jsonb_build_object('n', %s::int))", [n])
             done += 50
