@@ -5,10 +5,12 @@ its own, so a handler may print what it likes. The task is found again by module
 """
 
 import asyncio
+import os
 import signal
 import socket
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -72,8 +74,10 @@ class _Process:
         return await self.reader.readline()
 
     async def kill(self) -> int:
-        if self.process.returncode is None:
-            self.process.kill()
+        # Not process.kill(): it polls first, and would take the exit status away from whoever waits for it.
+        with suppress(ProcessLookupError):
+            if self.process.returncode is None:
+                os.kill(self.process.pid, signal.SIGKILL)
         self.writer.close()
         return await self.process.wait()
 

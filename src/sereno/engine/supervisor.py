@@ -12,6 +12,7 @@ import signal
 import socket
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from time import monotonic
 
 from sereno.engine.channel import Figures, Hello, Leased, Lost, Stop, Wire
@@ -196,10 +197,12 @@ class Supervisor:
             pid=child.process.pid,
             session=child.session,
         )
-        child.process.send_signal(signal.SIGUSR1)
-        await asyncio.sleep(STACKS_PATIENCE)
-        if child.process.returncode is None:
-            child.process.kill()
+        # Not process.kill(): it polls first, and would take the exit status away from whoever waits for it.
+        with suppress(ProcessLookupError):
+            os.kill(child.process.pid, signal.SIGUSR1)
+            await asyncio.sleep(STACKS_PATIENCE)
+            if child.process.returncode is None:
+                os.kill(child.process.pid, signal.SIGKILL)
 
     def _is_ready(self) -> bool:
         ready = [child for child in self._children if child.ready and monotonic() - child.heard_at < SILENT_AFTER]
