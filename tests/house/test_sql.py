@@ -27,7 +27,18 @@ def _named_queries() -> list[tuple[str, str]]:
     return [(f"{file.stem}.{name}", sql) for file in QUERY_FILES for name, sql in queries(file.stem).items()]
 
 
-@pytest.mark.parametrize("file", QUERY_FILES, ids=lambda file: file.stem)
+# Not queries, but what several of them share.
+PARTS = SOURCES / "store" / "queries" / "parts.sql"
+
+
+def test_every_part_is_used_more_than_once() -> None:
+    parts = re.findall(r"^-- part: (\w+)", PARTS.read_text(), flags=re.MULTILINE)
+    uses = [name for file in QUERY_FILES if file != PARTS for name in re.findall(r"-- use: (\w+)", file.read_text())]
+    assert set(uses) == set(parts)
+    assert all(uses.count(name) > 1 for name in parts)
+
+
+@pytest.mark.parametrize("file", [file for file in QUERY_FILES if file != PARTS], ids=lambda file: file.stem)
 def test_every_query_has_a_name_and_a_sentence(file: Path) -> None:
     title, *parts = re.split(r"^-- name: ", file.read_text(), flags=re.MULTILINE)
     assert parts

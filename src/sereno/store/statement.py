@@ -23,6 +23,8 @@ DEFAULT_SCHEMA = "sereno"
 Row: TypeAlias = tuple[Any, ...]
 T = TypeVar("T")
 
+_USE = re.compile(r"-- use: (\w+)")
+
 
 @dataclass(frozen=True, slots=True)
 class Statement:
@@ -40,14 +42,31 @@ Operation: TypeAlias = Generator[Statement, list[Row], T]
 
 @cache
 def queries(noun: str) -> Mapping[str, str]:
-    """The named queries of one noun. Comments stay in the file: psycopg would read a percent sign inside one."""
-    text = (resources.files("sereno.store") / "queries" / f"{noun}.sql").read_text()
+    """The named queries of one noun, with the parts that they use."""
+    return {
+        name: f"/* sereno.{noun}.{name} */ {_USE.sub(lambda match: _parts()[match[1]], body)}"
+        for name, body in _sections(noun, "name").items()
+    }
+
+
+@cache
+def _parts() -> Mapping[str, str]:
+    return _sections("parts", "part")
+
+
+def _sections(file: str, kind: str) -> dict[str, str]:
+    """What stands under each heading. Comments stay in the file: psycopg would read a percent sign inside one."""
+    text = (resources.files("sereno.store") / "queries" / f"{file}.sql").read_text()
     found: dict[str, str] = {}
-    for part in re.split(r"^-- name: ", text, flags=re.MULTILINE)[1:]:
-        name, _, body = part.partition("\n")
-        lines = (line for line in body.splitlines() if line.strip() and not line.lstrip().startswith("--"))
-        found[name.strip()] = f"/* sereno.{noun}.{name.strip()} */ " + "\n".join(lines).rstrip().rstrip(";")
+    for section in re.split(rf"^-- {kind}: ", text, flags=re.MULTILINE)[1:]:
+        name, _, body = section.partition("\n")
+        lines = (line for line in body.splitlines() if line.strip() and (_is_sql(line) or _USE.search(line)))
+        found[name.strip()] = "\n".join(lines).rstrip().rstrip(";")
     return found
+
+
+def _is_sql(line: str) -> bool:
+    return not line.lstrip().startswith("--")
 
 
 @cache

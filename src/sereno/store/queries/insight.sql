@@ -2,7 +2,7 @@
 
 -- name: list_jobs
 -- Live and finished jobs together, newest first. Each side is read backwards along its own index on id until the page
--- is full, which is why the filter is written twice. A waiting job shows what its last attempt said.
+-- is full, so the filter is used twice. A waiting job shows what its last attempt said.
 with page as materialized (
     select * from (
         (select id, state, task, queue, tenant, priority::integer, attempt, failures, run_at, created_at,
@@ -10,39 +10,14 @@ with page as materialized (
                 null::text as reason, null::text as error_type, null::text as error_message
         from sereno.jobs
         where %(live)s and (%(before)s::bigint is null or id < %(before)s)
-          and (%(ids)s::bigint[] is null or id = any(%(ids)s))
-          and (%(states)s::text[] is null or state = any(%(states)s))
-          and (%(queue)s::text is null or queue = %(queue)s)
-          and (%(task)s::text is null or task = %(task)s)
-          and (%(tenant)s::text is null or tenant = %(tenant)s)
-          and (%(tag)s::text is null or tags @> array[%(tag)s::text])
-          and (%(unique_key)s::text is null or unique_key = %(unique_key)s)
-          and (%(created_after)s::timestamptz is null or created_at >= %(created_after)s)
-          and (%(created_before)s::timestamptz is null or created_at < %(created_before)s)
-          and (%(error)s::text is null
-               or exists (select from sereno.attempts tried
-                          where tried.job_id = jobs.id
-                            and strpos(lower(concat_ws(' ', tried.reason, tried.error_type, tried.error_message)),
-                                       lower(%(error)s)) > 0))
+          -- use: live_filter
         order by id desc limit %(limit)s)
         union all
         (select id, state, task, queue, tenant, priority::integer, attempt, failures, run_at, created_at,
                 started_at, finished_at, unique_key, tags, reason, error_type, error_message
         from sereno.history
         where %(finished)s and (%(before)s::bigint is null or id < %(before)s)
-          and (%(ids)s::bigint[] is null or id = any(%(ids)s))
-          and (%(states)s::text[] is null or state = any(%(states)s))
-          and (%(queue)s::text is null or queue = %(queue)s)
-          and (%(task)s::text is null or task = %(task)s)
-          and (%(tenant)s::text is null or tenant = %(tenant)s)
-          and (%(tag)s::text is null or tags @> array[%(tag)s::text])
-          and (%(unique_key)s::text is null or unique_key = %(unique_key)s)
-          and (%(created_after)s::timestamptz is null or created_at >= %(created_after)s)
-          and (%(created_before)s::timestamptz is null or created_at < %(created_before)s)
-          and (%(finished_after)s::timestamptz is null or finished_at >= %(finished_after)s)
-          and (%(finished_before)s::timestamptz is null or finished_at < %(finished_before)s)
-          and (%(error)s::text is null
-               or strpos(lower(concat_ws(' ', reason, error_type, error_message)), lower(%(error)s)) > 0)
+          -- use: finished_filter
         order by id desc limit %(limit)s)
     ) as every
     order by id desc

@@ -23,38 +23,13 @@ select id from (
     (select id
     from sereno.jobs
     where %(live)s and id > %(after)s
-      and (%(ids)s::bigint[] is null or id = any(%(ids)s))
-      and (%(states)s::text[] is null or state = any(%(states)s))
-      and (%(queue)s::text is null or queue = %(queue)s)
-      and (%(task)s::text is null or task = %(task)s)
-      and (%(tenant)s::text is null or tenant = %(tenant)s)
-      and (%(tag)s::text is null or tags @> array[%(tag)s::text])
-      and (%(unique_key)s::text is null or unique_key = %(unique_key)s)
-      and (%(created_after)s::timestamptz is null or created_at >= %(created_after)s)
-      and (%(created_before)s::timestamptz is null or created_at < %(created_before)s)
-      and (%(error)s::text is null
-           or exists (select from sereno.attempts tried
-                      where tried.job_id = jobs.id
-                        and strpos(lower(concat_ws(' ', tried.reason, tried.error_type, tried.error_message)),
-                                   lower(%(error)s)) > 0))
+      -- use: live_filter
     order by id limit %(limit)s)
     union all
     (select id
     from sereno.history
     where %(finished)s and id > %(after)s
-      and (%(ids)s::bigint[] is null or id = any(%(ids)s))
-      and (%(states)s::text[] is null or state = any(%(states)s))
-      and (%(queue)s::text is null or queue = %(queue)s)
-      and (%(task)s::text is null or task = %(task)s)
-      and (%(tenant)s::text is null or tenant = %(tenant)s)
-      and (%(tag)s::text is null or tags @> array[%(tag)s::text])
-      and (%(unique_key)s::text is null or unique_key = %(unique_key)s)
-      and (%(created_after)s::timestamptz is null or created_at >= %(created_after)s)
-      and (%(created_before)s::timestamptz is null or created_at < %(created_before)s)
-      and (%(finished_after)s::timestamptz is null or finished_at >= %(finished_after)s)
-      and (%(finished_before)s::timestamptz is null or finished_at < %(finished_before)s)
-      and (%(error)s::text is null
-           or strpos(lower(concat_ws(' ', reason, error_type, error_message)), lower(%(error)s)) > 0)
+      -- use: finished_filter
     order by id limit %(limit)s)
 ) as every
 order by id
@@ -66,38 +41,13 @@ select task, queue, tenant, count(*) from (
     (select task, queue, tenant
     from sereno.jobs
     where %(live)s
-      and (%(ids)s::bigint[] is null or id = any(%(ids)s))
-      and (%(states)s::text[] is null or state = any(%(states)s))
-      and (%(queue)s::text is null or queue = %(queue)s)
-      and (%(task)s::text is null or task = %(task)s)
-      and (%(tenant)s::text is null or tenant = %(tenant)s)
-      and (%(tag)s::text is null or tags @> array[%(tag)s::text])
-      and (%(unique_key)s::text is null or unique_key = %(unique_key)s)
-      and (%(created_after)s::timestamptz is null or created_at >= %(created_after)s)
-      and (%(created_before)s::timestamptz is null or created_at < %(created_before)s)
-      and (%(error)s::text is null
-           or exists (select from sereno.attempts tried
-                      where tried.job_id = jobs.id
-                        and strpos(lower(concat_ws(' ', tried.reason, tried.error_type, tried.error_message)),
-                                   lower(%(error)s)) > 0))
+      -- use: live_filter
     limit %(bound)s + 1)
     union all
     (select task, queue, tenant
     from sereno.history
     where %(finished)s
-      and (%(ids)s::bigint[] is null or id = any(%(ids)s))
-      and (%(states)s::text[] is null or state = any(%(states)s))
-      and (%(queue)s::text is null or queue = %(queue)s)
-      and (%(task)s::text is null or task = %(task)s)
-      and (%(tenant)s::text is null or tenant = %(tenant)s)
-      and (%(tag)s::text is null or tags @> array[%(tag)s::text])
-      and (%(unique_key)s::text is null or unique_key = %(unique_key)s)
-      and (%(created_after)s::timestamptz is null or created_at >= %(created_after)s)
-      and (%(created_before)s::timestamptz is null or created_at < %(created_before)s)
-      and (%(finished_after)s::timestamptz is null or finished_at >= %(finished_after)s)
-      and (%(finished_before)s::timestamptz is null or finished_at < %(finished_before)s)
-      and (%(error)s::text is null
-           or strpos(lower(concat_ws(' ', reason, error_type, error_message)), lower(%(error)s)) > 0)
+      -- use: finished_filter
     limit %(bound)s + 1)
 ) as found
 group by task, queue, tenant
