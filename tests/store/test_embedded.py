@@ -379,8 +379,10 @@ def test_a_recycled_process_id_does_not_stand_in_its_way(place: Path) -> None:
     # PostgreSQL believes the file if it may signal the process, so this one has the server's own user.
     with subprocess.Popen(["sleep", "600"], user=account) as stranger:
         try:
-            postmaster_file.write_text("\n".join([str(stranger.pid), *lines[1:]]) + "\n")
-            os.chown(postmaster_file, owner, -1)
+            socket_lock = postmaster_file.parents[1] / ".s.PGSQL.5432.lock"
+            for left in (postmaster_file, socket_lock):
+                left.write_text("\n".join([str(stranger.pid), *lines[1:]]) + "\n")
+                os.chown(left, owner, -1)
             with EmbeddedPostgres(directory) as server:
                 assert server_process(server.url) != stranger.pid
             assert stranger.poll() is None

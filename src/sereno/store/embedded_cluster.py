@@ -157,7 +157,8 @@ class Cluster:
         _sync_directory(self._home)
 
     def _start(self, bin_dir: Path, account: Account, server_lock: FileLock) -> None:
-        self._remove_stale_postmaster_file()
+        socket_directory = self._socket_directory(account)
+        self._remove_stale_files(socket_directory)
         with suppress(FileNotFoundError):
             self._log.rename(self._log.with_name("server.log.previous"))
         parameters = {
@@ -165,7 +166,7 @@ class Cluster:
             **self._parameters,
             "listen_addresses": "",
             "port": str(_PORT),
-            "unix_socket_directories": str(self._socket_directory(account)),
+            "unix_socket_directories": str(socket_directory),
             "unix_socket_permissions": "0700",
         }
         options = shlex.join(word for name, value in parameters.items() for word in ("-c", f"{name}={value}"))
@@ -175,12 +176,14 @@ class Cluster:
         if result.returncode != 0:
             raise self._failure("did not start", result.stdout)
 
-    def _remove_stale_postmaster_file(self) -> None:
-        """Remove what a killed server left: PostgreSQL would believe it once its process id is somebody else's."""
+    def _remove_stale_files(self, socket_directory: Path) -> None:
+        """Remove what a killed server left: PostgreSQL believes it while its process id is a zombie's or somebody's."""
         server = PostmasterFile.read(self._postmaster_file)
         # We hold the server lock, so a server that listens was launched by hand: PostgreSQL itself will refuse.
-        if server is None or not server.server_listens():
-            self._postmaster_file.unlink(missing_ok=True)
+        if server is not None and server.server_listens():
+            return
+        self._postmaster_file.unlink(missing_ok=True)
+        (socket_directory / f".s.PGSQL.{_PORT}.lock").unlink(missing_ok=True)
 
     def _socket_directory(self, account: Account) -> Path:
         """Return the cluster's own directory, or a private one in the temporary directory if its path does not do."""
