@@ -63,7 +63,7 @@ def _one_at_a_time(site: Site, tasks: Tasks, connection: psycopg.Connection) -> 
 
 def _in_bulk(site: Site, app: Sereno, tasks: Tasks, connection: psycopg.Connection) -> None:
     def enqueue(numbers: range) -> None:
-        app.enqueue_many([tasks.noop.job(account(number), MONTH) for number in numbers])
+        app.enqueue_many(tasks.noop.job(account(number), MONTH) for number in numbers)
 
     def copy(numbers: range) -> None:
         with connection.cursor() as cursor, cursor.copy(BARE_COPY) as rows:

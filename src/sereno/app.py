@@ -2,11 +2,12 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar, overload
 
 from sereno.client.enqueue import aenqueue, enqueue
+from sereno.client.stream import aenqueue_stream, enqueue_stream
 from sereno.client.task import Task
 from sereno.domain.duration import Duration
 from sereno.domain.job import DEFAULT_PRIORITY, Job, JobOptions, NewJob
@@ -127,13 +128,17 @@ class Sereno:
 
     # Enqueue
 
-    def enqueue_many(self, jobs: Sequence[NewJob], connection: Any = None) -> list[Job]:
-        """Any number of jobs with one statement: `app.enqueue_many([task.job(1), task.job(2)])`."""
-        return enqueue(self.database, jobs, connection)
+    def enqueue_many(self, jobs: Iterable[NewJob], connection: Any = None) -> list[Job]:
+        """Any number of jobs, all or none: a list with one statement, a generator while it is still making them."""
+        if isinstance(jobs, Sequence) or connection is not None:
+            return enqueue(self.database, list(jobs), connection)
+        return enqueue_stream(self.database, jobs)
 
-    async def aenqueue_many(self, jobs: Sequence[NewJob], connection: Any = None) -> list[Job]:
+    async def aenqueue_many(self, jobs: Iterable[NewJob], connection: Any = None) -> list[Job]:
         """`enqueue_many` for async code."""
-        return await aenqueue(self.database, jobs, connection)
+        if isinstance(jobs, Sequence) or connection is not None:
+            return await aenqueue(self.database, list(jobs), connection)
+        return await aenqueue_stream(self.database, jobs)
 
     def new_job(self, task: str, arguments: bytes, options: JobOptions | None = None) -> NewJob:
         """A job for a task known by name, from JSON: checked like any other."""

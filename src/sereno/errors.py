@@ -5,6 +5,7 @@ SerenoError
 │   ├── EmbeddedPostgresError   the embedded PostgreSQL could not be started
 │   └── UnknownTask             no task of that name in this application
 ├── InvalidArguments          refused before anything was written
+├── InvalidSchedule           the schedule was refused; nothing was written
 ├── DuplicateJob              a job with this unique key exists, and the caller asked to be told
 ├── JobNotFound               no job has this id
 ├── DatabaseUnavailable       PostgreSQL did not answer
@@ -32,6 +33,10 @@ class UnknownTask(ConfigurationError):
 
 class InvalidArguments(SerenoError):
     """The job was refused; nothing was written."""
+
+
+class InvalidSchedule(SerenoError):
+    """The schedule was refused; nothing was written."""
 
 
 class DuplicateJob(SerenoError):

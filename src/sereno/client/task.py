@@ -6,7 +6,7 @@ from typing import Any, Generic, ParamSpec, TypeVar
 
 import msgspec
 
-from sereno.client.enqueue import aenqueue, enqueue
+from sereno.client.enqueue import aenqueue, enqueue_one
 from sereno.domain.duration import Duration
 from sereno.domain.job import Job, JobOptions, NewJob, OnConflict, UniqueFor
 from sereno.domain.task import TaskDefinition
@@ -96,7 +96,7 @@ class Task(Generic[P, R]):
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job:
         """Have a worker run it. Durable when this returns, or when the transaction of `using(connection)` commits."""
-        return enqueue(self._database, [self.job(*args, **kwargs)], self._connection)[0]
+        return enqueue_one(self._database, self.job(*args, **kwargs), self._connection)
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job:
         """`enqueue` for async code."""

@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, TypeVar
 
@@ -11,6 +11,7 @@ import psycopg
 from sereno.errors import DatabaseUnavailable
 from sereno.settings import Settings
 from sereno.store.connect import parameters, unavailable
+from sereno.store.quick import Held, QuickStatement
 from sereno.store.shelf import Shelf
 from sereno.store.statement import Operation, arun, run
 
@@ -47,17 +48,36 @@ class Database:
         """A sync connection in autocommit mode, given back afterwards."""
         if not self._free.acquire(timeout=PATIENCE):
             raise self._all_in_use()
-        opened: psycopg.Connection[Any] | None = None
+        held: Held[psycopg.Connection[Any]] | None = None
         try:
-            opened = self._shelf.take() or psycopg.connect(self.url, **parameters(self.settings, "client"))
-            yield opened
+            held = self._shelf.take() or self._opened()
+            yield held.connection
         except psycopg.OperationalError as error:
-            if _is_statements_fault(error, opened):
+            if _is_statements_fault(error, held):
                 raise
             raise unavailable(self.url, error) from error
         finally:
-            self._shelf.put(opened)
+            self._shelf.put(held)
             self._free.release()
+
+    def first_row(self, statement: QuickStatement, values: Sequence[bytes | None]) -> list[bytes | None]:
+        """The shortest way to an answer: `connection` and a cursor would cost as much as the server takes."""
+        if not self._free.acquire(timeout=PATIENCE):
+            raise self._all_in_use()
+        held: Held[psycopg.Connection[Any]] | None = None
+        try:
+            held = self._shelf.take() or self._opened()
+            return held.first_row(statement.text(self.settings.schema), values)
+        except psycopg.OperationalError as error:
+            if _is_statements_fault(error, held):
+                raise
+            raise unavailable(self.url, error) from error
+        finally:
+            self._shelf.put(held)
+            self._free.release()
+
+    def _opened(self) -> Held[psycopg.Connection[Any]]:
+        return Held(psycopg.connect(self.url, **parameters(self.settings, "client")))
 
     @asynccontextmanager
     async def aconnection(self) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
@@ -68,18 +88,18 @@ class Database:
                 await mine.free.acquire()
         except TimeoutError:
             raise self._all_in_use() from None
-        opened: psycopg.AsyncConnection[Any] | None = None
+        held: Held[psycopg.AsyncConnection[Any]] | None = None
         try:
-            opened = mine.shelf.take() or await psycopg.AsyncConnection.connect(
-                self.url, **parameters(self.settings, "client")
+            held = mine.shelf.take() or Held(
+                await psycopg.AsyncConnection.connect(self.url, **parameters(self.settings, "client"))
             )
-            yield opened
+            yield held.connection
         except psycopg.OperationalError as error:
-            if _is_statements_fault(error, opened):
+            if _is_statements_fault(error, held):
                 raise
             raise unavailable(self.url, error) from error
         finally:
-            mine.shelf.put(opened)
+            mine.shelf.put(held)
             mine.free.release()
 
     def run(self, operation: Operation[T]) -> T:
@@ -141,7 +161,8 @@ class LoopConnections:
 
 
 def _is_statements_fault(
-    error: psycopg.OperationalError, connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any] | None
+    error: psycopg.OperationalError,
+    held: Held[psycopg.Connection[Any]] | Held[psycopg.AsyncConnection[Any]] | None,
 ) -> bool:
     """A deadlock or a lock timeout inside a healthy connection: PostgreSQL did answer, and that answer is the news."""
-    return error.sqlstate is not None and connection is not None and not connection.closed
+    return error.sqlstate is not None and held is not None and not held.connection.closed

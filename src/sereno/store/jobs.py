@@ -1,7 +1,7 @@
 """Jobs that are alive: made, promoted, claimed, cancelled, requeued."""
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -9,6 +9,7 @@ from sereno.domain.duration import seconds
 from sereno.domain.job import ClaimedJob, Job, NewJob
 from sereno.domain.stored import encoder
 from sereno.errors import DuplicateJob
+from sereno.store.quick import QuickStatement
 from sereno.store.statement import Operation, Statement, queries
 
 _sql = queries("jobs")
@@ -42,6 +43,18 @@ def enqueue(jobs: Sequence[NewJob]) -> Operation[list[Job]]:
                 f"task {wanted.task}: job {job.id} has the unique key {wanted.options.unique_key!r} already", job.id
             )
     return made
+
+
+# For an application's own sync connection: the same statement without the driver's cursor.
+ENQUEUE_ONE = QuickStatement(_sql["enqueue_one"])
+
+
+def one_job_values(job: NewJob) -> list[bytes | None]:
+    """The values of ENQUEUE_ONE in its order."""
+    options = job.options
+    queue, priority = cast(str, options.queue), cast(int, options.priority)
+    given = {"task": job.task.encode(), "args": job.args, "queue": queue.encode(), "priority": b"%d" % priority}
+    return [given[name] for name in ENQUEUE_ONE.names]
 
 
 def _enqueue_alike(first: NewJob, jobs: Sequence[NewJob]) -> Operation[list[Job]]:

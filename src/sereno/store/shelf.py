@@ -4,14 +4,10 @@ A library's pool does more, and takes 40 µs of each enqueue for it, a fifth of 
 place to put a connection down, and a look, without a round trip, whether it is still good when it is taken up again.
 """
 
-import select
 import weakref
-from typing import Any, Generic, TypeVar
+from typing import Generic
 
-import psycopg
-from psycopg.pq import TransactionStatus
-
-C = TypeVar("C", psycopg.Connection[Any], psycopg.AsyncConnection[Any])
+from sereno.store.quick import C, Held
 
 
 class Shelf(Generic[C]):
@@ -19,44 +15,35 @@ class Shelf(Generic[C]):
 
     def __init__(self) -> None:
         # Appending to a list and popping from it are atomic.
-        self._resting: list[C] = []
+        self._resting: list[Held[C]] = []
         # An application that was never closed is no leak: its connections end with it.
         weakref.finalize(self, _say_goodbye, self._resting)
 
-    def take(self) -> C | None:
+    def take(self) -> Held[C] | None:
         """A connection that is still good, or None."""
         while self._resting:
             try:
-                connection = self._resting.pop()
+                held = self._resting.pop()
             except IndexError:
                 return None
-            if not _has_news(connection):
-                return connection
-            connection.pgconn.finish()
+            if not held.has_news:
+                return held
+            held.finish()
         return None
 
-    def put(self, connection: C | None) -> None:
+    def put(self, held: Held[C] | None) -> None:
         """Keep it, unless it is broken or in the middle of something."""
-        if connection is None:
+        if held is None:
             return
-        if connection.pgconn.transaction_status == TransactionStatus.IDLE:
-            self._resting.append(connection)
+        if held.is_idle:
+            self._resting.append(held)
         else:
-            connection.pgconn.finish()
+            held.finish()
 
     def clear(self) -> None:
-        """Tell the server goodbye. Needs no loop, so that the connections of one that is gone can be ended too."""
         _say_goodbye(self._resting)
 
 
-def _say_goodbye(resting: list[C]) -> None:
+def _say_goodbye(resting: list[Held[C]]) -> None:
     while resting:
-        connection = resting.pop()
-        connection.pgconn.finish()
-
-
-def _has_news(connection: C) -> bool:
-    """The server said something that nobody asked for: goodbye, most likely, as after a restart."""
-    poll = select.poll()
-    poll.register(connection.pgconn.socket, select.POLLIN)
-    return bool(poll.poll(0))
+        resting.pop().finish()

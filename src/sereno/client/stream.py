@@ -1,0 +1,73 @@
+"""Jobs from a generator: the server writes one chunk while the next one is being made.
+
+All of them or none: the chunks share a transaction. Neither side ever holds more than a few chunks, so that a million
+jobs need no more memory than a thousand, but for their ids.
+"""
+
+from collections.abc import Iterable, Iterator
+from contextlib import AsyncExitStack, ExitStack
+from itertools import islice
+from typing import Any
+
+import psycopg
+from psycopg.rows import tuple_row
+
+from sereno.domain.job import Job, NewJob
+from sereno.store.database import Database
+from sereno.store.jobs import enqueue
+from sereno.store.statement import Operation
+
+# Large enough that a statement's fixed cost is nothing, small enough that the server starts early.
+CHUNK = 2_000
+
+
+def enqueue_stream(database: Database, jobs: Iterable[NewJob]) -> list[Job]:
+    made: list[Job] = []
+    with ExitStack() as stack:
+        connection = stack.enter_context(database.connection())
+        stack.enter_context(connection.transaction())
+        stack.enter_context(connection.pipeline())
+        sent: list[tuple[Operation[list[Job]], psycopg.Cursor[Any]]] = []
+        for chunk in chunks(jobs):
+            operation = enqueue(chunk)
+            statement = next(operation)
+            cursor = psycopg.Cursor(connection, row_factory=tuple_row)
+            cursor.execute(statement.text(database.settings.schema), statement.params)
+            sent.append((operation, cursor))
+        for operation, cursor in sent:
+            made += answer(operation, cursor.fetchall())
+    return made
+
+
+async def aenqueue_stream(database: Database, jobs: Iterable[NewJob]) -> list[Job]:
+    made: list[Job] = []
+    async with AsyncExitStack() as stack:
+        connection = await stack.enter_async_context(database.aconnection())
+        await stack.enter_async_context(connection.transaction())
+        await stack.enter_async_context(connection.pipeline())
+        sent: list[tuple[Operation[list[Job]], psycopg.AsyncCursor[Any]]] = []
+        for chunk in chunks(jobs):
+            operation = enqueue(chunk)
+            statement = next(operation)
+            cursor = psycopg.AsyncCursor(connection, row_factory=tuple_row)
+            await cursor.execute(statement.text(database.settings.schema), statement.params)
+            sent.append((operation, cursor))
+        for operation, cursor in sent:
+            made += answer(operation, await cursor.fetchall())
+    return made
+
+
+def chunks(jobs: Iterable[NewJob]) -> Iterator[list[NewJob]]:
+    rest = iter(jobs)
+    while chunk := list(islice(rest, CHUNK)):
+        yield chunk
+
+
+def answer(operation: Operation[list[Job]], rows: list[tuple[Any, ...]]) -> list[Job]:
+    """What an operation of one statement makes of its rows."""
+    try:
+        operation.send(rows)
+    except StopIteration as end:
+        made: list[Job] = end.value
+        return made
+    raise AssertionError("an enqueue is one statement")

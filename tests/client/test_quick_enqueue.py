@@ -1,0 +1,116 @@
+"""One plain job on a connection of sereno's own: the short way past the driver's cursor keeps its manners."""
+
+import os
+import signal
+import threading
+
+import psycopg
+import pytest
+
+from sereno import Sereno
+from sereno.errors import DatabaseUnavailable
+from tests.facts import one, until
+
+OUR_CONNECTIONS = "from pg_stat_activity where datname = current_database() and application_name = 'sereno client'"
+
+
+def test_arguments_larger_than_a_socket_takes_at_once(app: Sereno, connection: psycopg.Connection) -> None:
+    @app.task
+    def work(text: str) -> None: ...
+
+    job = work.enqueue("x" * 1_000_000)
+
+    assert one(connection, "select length(args ->> 'text') from sereno.jobs where id = %s", job.id) == 1_000_000
+
+
+def test_a_statement_that_fails_is_an_error_of_the_driver(app: Sereno, connection: psycopg.Connection) -> None:
+    @app.task
+    def work() -> None: ...
+
+    work.enqueue()
+    connection.execute("alter table sereno.jobs add constraint no_more check (false) not valid")
+    with pytest.raises(psycopg.errors.CheckViolation, match="no_more"):
+        work.enqueue()
+    connection.execute("alter table sereno.jobs drop constraint no_more")
+    assert work.enqueue().created
+    assert one(connection, f"select count(*) {OUR_CONNECTIONS}") == 1, "an error in a statement costs no connection"
+
+
+def test_a_connection_that_the_server_ended_is_replaced(app: Sereno, connection: psycopg.Connection) -> None:
+    @app.task
+    def work() -> None: ...
+
+    work.enqueue()
+    connection.execute(f"select pg_terminate_backend(pid) {OUR_CONNECTIONS}")
+    until(lambda: one(connection, f"select count(*) {OUR_CONNECTIONS}") == 0)
+
+    assert work.enqueue().created
+
+
+def test_a_connection_that_breaks_in_the_middle_says_so(app: Sereno, connection: psycopg.Connection) -> None:
+    @app.task
+    def work() -> None: ...
+
+    work.enqueue()
+    ended = threading.Thread(target=_end_whoever_waits, args=[app.url])
+    with connection.transaction():
+        connection.execute("lock table sereno.jobs in exclusive mode")
+        ended.start()
+        with pytest.raises(DatabaseUnavailable, match="terminating connection"):
+            work.enqueue()
+    ended.join()
+    assert work.enqueue().created
+
+
+def _end_whoever_waits(url: str) -> None:
+    with psycopg.connect(url, autocommit=True) as connection:
+        until(lambda: one(connection, f"select count(*) {OUR_CONNECTIONS} and wait_event_type = 'Lock'"))
+        connection.execute(f"select pg_terminate_backend(pid) {OUR_CONNECTIONS}")
+
+
+def test_a_signal_interrupts_the_wait(app: Sereno, connection: psycopg.Connection) -> None:
+    @app.task
+    def work() -> None: ...
+
+    work.enqueue()
+    pressed = threading.Thread(target=_interrupt_when_waiting, args=[app.url])
+    with connection.transaction():
+        connection.execute("lock table sereno.jobs in exclusive mode")
+        pressed.start()
+        with pytest.raises(KeyboardInterrupt):
+            work.enqueue()
+    pressed.join()
+    assert work.enqueue().created
+
+
+def _interrupt_when_waiting(url: str) -> None:
+    with psycopg.connect(url, autocommit=True) as connection:
+        until(lambda: one(connection, f"select count(*) {OUR_CONNECTIONS} and wait_event_type = 'Lock'"))
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_behind_a_transaction_pooler_nothing_is_prepared(database_url: str, connection: psycopg.Connection) -> None:
+    app = Sereno(database_url, transaction_pooler=True)
+
+    @app.task
+    def work(number: int) -> None: ...
+
+    for number in range(20):
+        work.enqueue(number)
+    with app.database.connection() as ours:
+        assert one(ours, "select count(*) from pg_prepared_statements") == 0
+    assert one(connection, "select count(*) from sereno.jobs") == 20
+    app.close()
+
+
+def test_another_schema(empty_database_url: str) -> None:
+    app = Sereno(empty_database_url, schema="elsewhere")
+    app.migrate()
+
+    @app.task
+    def work() -> None: ...
+
+    job = work.enqueue()
+    with psycopg.connect(empty_database_url) as connection:
+        assert one(connection, "select id from elsewhere.jobs") == job.id
+    app.close()
