@@ -9,14 +9,16 @@ if TYPE_CHECKING:
     from sereno.app import Sereno
     from sereno.client.task import Task
     from sereno.domain.attempt import Cancel, Dead, Outcome, Retry, Snooze
-    from sereno.domain.job import Job, NewJob
+    from sereno.domain.job import Fired, Job, NewJob
     from sereno.domain.retry import Backoff
+    from sereno.domain.when import Cron, Daily, Every, Once
     from sereno.engine.context import Context
     from sereno.errors import (
         ConfigurationError,
         DatabaseUnavailable,
         DuplicateJob,
         InvalidArguments,
+        InvalidSchedule,
         LeaseLost,
         SchemaError,
         SerenoError,
@@ -28,13 +30,19 @@ __all__ = [
     "Cancel",
     "ConfigurationError",
     "Context",
+    "Cron",
+    "Daily",
     "DatabaseUnavailable",
     "Dead",
     "DuplicateJob",
+    "Every",
+    "Fired",
     "InvalidArguments",
+    "InvalidSchedule",
     "Job",
     "LeaseLost",
     "NewJob",
+    "Once",
     "Outcome",
     "Retry",
     "SchemaError",
@@ -51,14 +59,16 @@ _HOMES = {
     "app": ("Sereno",),
     "client.task": ("Task",),
     "domain.attempt": ("Cancel", "Dead", "Outcome", "Retry", "Snooze"),
-    "domain.job": ("Job", "NewJob"),
+    "domain.job": ("Fired", "Job", "NewJob"),
     "domain.retry": ("Backoff",),
+    "domain.when": ("Cron", "Daily", "Every", "Once"),
     "engine.context": ("Context",),
     "errors": (
         "ConfigurationError",
         "DatabaseUnavailable",
         "DuplicateJob",
         "InvalidArguments",
+        "InvalidSchedule",
         "LeaseLost",
         "SchemaError",
         "SerenoError",

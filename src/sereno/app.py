@@ -2,9 +2,10 @@
 
 import asyncio
 import contextlib
+import sys
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Concatenate, ParamSpec, TypeVar, overload
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast, overload
 
 from sereno.client.enqueue import aenqueue, enqueue
 from sereno.client.stream import aenqueue_stream, enqueue_stream
@@ -13,8 +14,12 @@ from sereno.domain.duration import Duration
 from sereno.domain.job import DEFAULT_PRIORITY, Job, JobOptions, NewJob
 from sereno.domain.retry import Backoff
 from sereno.domain.task import DEFAULT_TIMEOUT, Registry, define
+from sereno.domain.when import When
 from sereno.engine.context import Context
+from sereno.engine.scheduler import Scheduler
 from sereno.engine.worker import Worker
+from sereno.errors import ConfigurationError
+from sereno.schedules import Schedules
 from sereno.settings import load
 from sereno.store.connect import connect
 from sereno.store.database import Database
@@ -39,6 +44,13 @@ class Sereno:
         self.registry = Registry()
         self.embedded: EmbeddedPostgres | None = None
         self.database = Database(self.settings, self._find_database)
+        self._home = home_of(sys._getframe(1).f_globals)  # noqa: SLF001 - whose code this is, nothing else says
+        self.schedules = Schedules(self.database, lambda: self.service)
+
+    @property
+    def service(self) -> str:
+        """The name under which this code declares schedules; two services on one database leave each other's alone."""
+        return self.settings.service or self._home
 
     @property
     def url(self) -> str:
@@ -126,6 +138,31 @@ class Sereno:
 
         return decorate if function is None else decorate(function)
 
+    # Schedules
+
+    def schedule(
+        self, when: When, /, *, key: str | None = None, arguments: Mapping[str, Any] | None = None, **options: Any
+    ) -> "ScheduleDecorator":
+        """Run a task by the clock: `@app.schedule(Cron("30 9 * * 1-5", tz="Europe/Riga"))` above a function or a task.
+
+        Written when a worker starts; disabled when it leaves the code. `key`: the task's name unless given.
+        `arguments`: those of the job. `options`: as in `app.schedules.new`.
+        """
+
+        def decorate(decorated: Any) -> Any:
+            task = decorated if isinstance(decorated, Task) else self.task(decorated)
+            job = task.job(**(arguments or {}))
+            self.schedules.declare(self.schedules.new(key or task.name, job, when, **options))
+            return task
+
+        return cast(ScheduleDecorator, decorate)
+
+    def cycle(self, when: When, /, **options: Any) -> "ScheduleDecorator":
+        """A schedule that never overlaps itself: `@app.cycle(Every("2m"))`."""
+        if options.get("overlap", "skip") != "skip":
+            raise ConfigurationError("a cycle never overlaps itself: use @app.schedule for another overlap")
+        return self.schedule(when, **options)
+
     # Enqueue
 
     def enqueue_many(self, jobs: Iterable[NewJob], connection: Any = None) -> list[Job]:
@@ -162,6 +199,10 @@ class Sereno:
     async def working(self, queues: Mapping[str, int] | None = None) -> AsyncIterator[Worker]:
         """A worker beside your own code: `async with app.working(): …`. It drains on the way out."""
         worker = self.worker(queues)
+        await self.schedules.asynchronise()
+        scheduler = Scheduler(self.database.url, self.settings) if self.settings.scheduler else None
+        if scheduler is not None:
+            scheduler.start()
         task = asyncio.create_task(worker.run())
         registered = asyncio.create_task(worker.registered.wait())
         await asyncio.wait([task, registered], return_when=asyncio.FIRST_COMPLETED)
@@ -169,6 +210,8 @@ class Sereno:
         try:
             yield worker
         finally:
+            if scheduler is not None:
+                await scheduler.stop()
             worker.stop()
             await task
 
@@ -213,6 +256,25 @@ class Sereno:
         with connect(url, self.settings, "migrate") as connection:
             migrate(connection, self.settings.schema)
         return url
+
+
+def home_of(names: Mapping[str, Any]) -> str:
+    """The module in which an application is made; a script by its file's name."""
+    module = str(names.get("__name__", "app"))
+    return Path(str(names.get("__file__", "app"))).stem if module == "__main__" else module
+
+
+class ScheduleDecorator:
+    """The type of `@app.schedule(...)` and `@app.cycle(...)`; never made."""
+
+    @overload
+    def __call__(self, function: Task[P, R], /) -> Task[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[Concatenate[Context, P], R], /) -> Task[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> Task[P, R]: ...
+    def __call__(self, function: Any, /) -> Any:
+        raise AssertionError(function)
 
 
 class TaskDecorator:

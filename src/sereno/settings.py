@@ -41,7 +41,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     grace: float = 25.0
     stall_limit: float = 60.0
 
+    scheduler: bool = True
+    service: str | None = None
+
     keep_history_days: int = 30
+    keep_fires_days: int = 30
     keep_dead_days: int | None = None
 
     health_host: str = "127.0.0.1"
@@ -62,7 +66,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             raise ConfigurationError(
                 f"lease ({self.lease} s) must be at least twice the heartbeat ({self.heartbeat} s)"
             )
-        for name in ("concurrency", "processes", "pool_size", "arguments_limit", "keep_history_days"):
+        for name in (
+            "concurrency",
+            "processes",
+            "pool_size",
+            "arguments_limit",
+            "keep_history_days",
+            "keep_fires_days",
+        ):
             if getattr(self, name) < 1:
                 raise ConfigurationError(f"{name} must be at least 1")
         for queue, slots in (self.queues or {}).items():

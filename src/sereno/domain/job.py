@@ -48,13 +48,13 @@ class JobOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         if self.run_at is not None and self.delay is not None:
             raise InvalidArguments("run_at and delay say the same thing twice: give one of them")
         for name in ("run_at", "expires_at"):
-            _check_date(name, getattr(self, name))
+            check_date(name, getattr(self, name))
         for name in ("queue", "tenant", "unique_key", "trace"):
-            _check_text(name, getattr(self, name))
+            check_text(name, getattr(self, name))
         if isinstance(self.tags, str):
             raise InvalidArguments(f"tags is a list of texts, not the text {self.tags!r:.60}")
         for tag in self.tags:
-            _check_text("tag", tag)
+            check_text("tag", tag)
         if self.priority is not None and (type(self.priority) is not int or self.priority not in PRIORITIES):
             raise InvalidArguments(f"priority {self.priority} is out of range: 0 (first) to 9 (last)")
         if self.delay is not None:
@@ -118,6 +118,14 @@ class Job(msgspec.Struct, frozen=True, gc=False):
     created: bool = True
 
 
+class Fired(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """The fire that made a job: whose, the planned instant, and how many it stands for: itself and missed ones."""
+
+    schedule_id: int
+    at: datetime
+    stands_for: int = 1
+
+
 class ClaimedJob(msgspec.Struct, array_like=True, gc=False):
     """A job in the hands of a worker session; the field order is that of the claim statement."""
 
@@ -135,11 +143,12 @@ class ClaimedJob(msgspec.Struct, array_like=True, gc=False):
     claimed_at: float
     waited: float
     expired: bool
+    fire: Fired | None = None
     # Set by the worker: its own clock when the claim was answered.
     seen: float = 0.0
 
 
-def _check_date(name: str, value: datetime | None) -> None:
+def check_date(name: str, value: datetime | None) -> None:
     if value is None:
         return
     if not isinstance(value, datetime):
@@ -159,7 +168,7 @@ def _check_wait(name: str, value: Duration) -> None:
         raise InvalidArguments(f"{name} {value!r:.60} is out of range: at most a thousand years")
 
 
-def _check_text(name: str, value: str | None) -> None:
+def check_text(name: str, value: str | None) -> None:
     if value is None:
         return
     if not isinstance(value, str) or not value or len(value) > NAME_LIMIT or "\x00" in value:
@@ -174,7 +183,7 @@ def _check_text(name: str, value: str | None) -> None:
 def check_queue_name(name: str) -> str:
     """A queue's name as given in a declaration or on the command line."""
     try:
-        _check_text("queue", name)
+        check_text("queue", name)
     except InvalidArguments as error:
         raise ConfigurationError(str(error)) from None
     return name

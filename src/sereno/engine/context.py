@@ -44,6 +44,8 @@ class Context:
         self.attempt = job.attempt
         self.failures = job.failures
         self.trace = job.trace
+        # Of the schedule that made this job, if one did.
+        self.fire = job.fire
         self.session = session
         self.claimed_at = datetime.fromtimestamp(job.claimed_at, UTC)
         self.cancel_requested = False

@@ -1,9 +1,9 @@
-"""Hears what is told: jobs became ready, a running job is to be cancelled. A hint; everything works without it."""
+"""Hears what is told: jobs became ready, a running job is to be cancelled, a schedule is due sooner. A hint only."""
 
 import asyncio
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import psycopg
 
@@ -20,12 +20,17 @@ class Listener:
     """A connection of its own, pinged, rebuilt on any error; after each rebuild everything is looked at once."""
 
     def __init__(
-        self, url: str, settings: Settings, on_ready: Callable[[str], None], on_cancel: Callable[[int], None]
+        self,
+        url: str,
+        settings: Settings,
+        heard: Mapping[str, Callable[[str], None]],
+        on_connected: Callable[[], None],
     ) -> None:
         self._url = url
         self._settings = settings
-        self._on_ready = on_ready
-        self._on_cancel = on_cancel
+        # What to do with a word, by channel.
+        self._heard = heard
+        self._on_connected = on_connected
         self._task: asyncio.Task[None] | None = None
         self._failures = 0
 
@@ -57,9 +62,9 @@ class Listener:
     async def _listen(self, connection: psycopg.AsyncConnection) -> None:
         schema = self._settings.schema
         async with asyncio.timeout(PING_TIMEOUT):
-            await connection.execute(f'listen "{schema}.ready"; listen "{schema}.cancel"')
+            await connection.execute("; ".join(f'listen "{schema}.{channel}"' for channel in self._heard))
         self._failures = 0
-        self._on_ready("")
+        self._on_connected()
         while True:
             async for notice in connection.notifies(timeout=PING_EVERY):
                 self._hear(notice)
@@ -67,8 +72,4 @@ class Listener:
                 await connection.execute("select pg_listening_channels()")
 
     def _hear(self, notice: psycopg.Notify) -> None:
-        if notice.channel.endswith(".cancel"):
-            if notice.payload.isdigit():
-                self._on_cancel(int(notice.payload))
-        else:
-            self._on_ready(notice.payload)
+        self._heard[notice.channel.rpartition(".")[2]](notice.payload)

@@ -21,6 +21,7 @@ from sereno.engine.health import HealthServer
 from sereno.engine.heartbeat import boot_clock, lease_end
 from sereno.engine.keeper import rescue
 from sereno.engine.pulse import PulsePage
+from sereno.engine.scheduler import Scheduler
 from sereno.engine.service import Service
 from sereno.errors import DatabaseUnavailable
 from sereno.settings import Settings
@@ -70,6 +71,8 @@ class Supervisor:
         self._stopped = asyncio.Event()
         self._tally = Tally()
         self._heartbeat = _Heartbeats(self._line, settings, self._children)
+        # Here no handler can hold it up.
+        self._scheduler = Scheduler(url, settings) if settings.scheduler else None
         self.health = HealthServer(
             settings,
             is_live=lambda: True,
@@ -90,9 +93,13 @@ class Supervisor:
             life = asyncio.create_task(self._keep_one())
             self._lives.add(life)
         self._heartbeat.start()
+        if self._scheduler is not None:
+            self._scheduler.start()
         watch = asyncio.create_task(self._watch())
         await asyncio.gather(*self._lives)
         watch.cancel()
+        if self._scheduler is not None:
+            await self._scheduler.stop()
         await self._heartbeat.stop()
         await self.health.stop()
         await self._line.close()

@@ -181,7 +181,9 @@ class Worker:
         )
         self._keeper = Keeper(self._keep_line, settings, self.claimer.wake)
         self._reporter = Reporter(self._keep_line, self.session, self.claimer, self.executor, self.floors, settings)
-        self._listener = Listener(url, settings, self._on_told, self.executor.cancel)
+        self._listener = Listener(
+            url, settings, {"ready": self._on_told, "cancel": self._on_cancel}, lambda: self._on_told("")
+        )
         self.lease_keeper: LeaseKeeper = self._make_lease_keeper(url, settings, self.session)
         self.registered.set()
 
@@ -283,6 +285,10 @@ class Worker:
         slots.ended(jobs)
         if not self._stopping.is_set():
             self.claimer.fill(slots)
+
+    def _on_cancel(self, word: str) -> None:
+        if word.isdecimal():
+            self.executor.cancel(int(word))
 
     def _on_told(self, queue: str) -> None:
         if queue in self.queues:

@@ -90,16 +90,21 @@ class Line:
         self._connection: psycopg.AsyncConnection[Any] | None = None
         self._turn = asyncio.Lock()
 
-    async def run(self, operation: Operation[T], patience: float = CALL_TIMEOUT) -> T:
-        """Drive one operation; DatabaseUnavailable when the connection or the server is no good."""
+    async def run(self, operation: Operation[T], patience: float = CALL_TIMEOUT, *, atomic: bool = False) -> T:
+        """Drive one operation; DatabaseUnavailable when the connection or the server is no good.
+
+        `atomic`: an operation of several statements, all of it or nothing.
+        """
         async with self._turn:
             try:
                 async with asyncio.timeout(patience):
                     connection = self._connection or await self._open()
-                    if not self._settings.transaction_pooler:
+                    pooled = self._settings.transaction_pooler
+                    if not pooled and not atomic:
                         return await arun(connection, operation, self._settings.schema)
                     async with connection.transaction():
-                        await connection.execute(PLANNER_LOCAL)
+                        if pooled:
+                            await connection.execute(PLANNER_LOCAL)
                         return await arun(connection, operation, self._settings.schema)
             except BROKEN as error:
                 await self._drop()

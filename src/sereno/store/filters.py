@@ -66,5 +66,55 @@ class JobFilter:
         return " ".join(words) or "any"
 
 
+@dataclass(frozen=True, slots=True)
+class ScheduleFilter:
+    """Which schedules; everything that is given must hold. `pattern`: a key in which * stands for anything."""
+
+    keys: Collection[str] | None = None
+    pattern: str | None = None
+    task: str | None = None
+    tenant: str | None = None
+    states: Collection[str] | None = None
+    declared_by: str | None = None
+
+    @classmethod
+    def of(cls, key_or_pattern: str | None = None, **others: Any) -> "ScheduleFilter":
+        """A key as a person writes it: with a * it is a pattern."""
+        if key_or_pattern is None:
+            return cls(**others)
+        if "*" in key_or_pattern:
+            return cls(pattern=key_or_pattern, **others)
+        return cls(keys=[key_or_pattern], **others)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it names nothing, and so finds every schedule there is."""
+        return all(getattr(self, field.name) is None for field in fields(self))
+
+    def params(self) -> dict[str, Any]:
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return values | {
+            "keys": None if self.keys is None else sorted(self.keys),
+            "states": None if self.states is None else sorted(self.states),
+            "pattern": None if self.pattern is None else _like(self.pattern),
+        }
+
+    def as_detail(self) -> dict[str, Any]:
+        """What was given, for the audit."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {
+            name: value if isinstance(value, str) else sorted(value)
+            for name, value in values.items()
+            if value is not None
+        }
+
+
+def _like(pattern: str) -> str:
+    """The pattern in SQL's own words: only * is special."""
+    for special in "\\%_":
+        pattern = pattern.replace(special, "\\" + special)
+    return pattern.replace("*", "%")
+
+
 def _any_of(states: Collection[str] | None, group: Collection[str]) -> bool:
     return states is None or any(state in group for state in states)

@@ -2,6 +2,17 @@
 
 CREATE SCHEMA sereno;
 
+CREATE FUNCTION sereno.drop_fires_partition(name text) RETURNS void
+    LANGUAGE plpgsql
+    SET lock_timeout TO '1s'
+    AS $_$
+begin
+    if name !~ '^fires_[0-9]{8}$' then
+        raise exception '% is not a partition of the fires', name;
+    end if;
+    execute format('drop table sereno.%I', name);
+end $_$;
+
 CREATE FUNCTION sereno.drop_history_partition(name text) RETURNS void
     LANGUAGE plpgsql
     SET lock_timeout TO '1s'
@@ -128,28 +139,45 @@ begin
     return to_jsonb(answers);
 end $$;
 
-CREATE FUNCTION sereno.make_history_partition(day date) RETURNS boolean
+CREATE FUNCTION sereno.instant(micros bigint) RETURNS timestamp with time zone
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    BEGIN ATOMIC
+ SELECT ('1970-01-01 00:00:00+00'::timestamp with time zone + ((micros)::double precision * '00:00:00.000001'::interval));
+END;
+
+CREATE FUNCTION sereno.make_day_partition(parent text, moment text, day date) RETURNS boolean
     LANGUAGE plpgsql
     SET lock_timeout TO '1s'
     AS $$
 declare
-    name text := 'history_done_' || to_char(day, 'YYYYMMDD');
+    name text := parent || '_' || to_char(day, 'YYYYMMDD');
     from_at timestamptz := day::timestamp at time zone 'UTC';
     to_at timestamptz := (day + 1)::timestamp at time zone 'UTC';
 begin
     -- Two workers may get here together.
-    perform pg_advisory_xact_lock(hashtext('sereno.history_done'));
+    perform pg_advisory_xact_lock(hashtext('sereno.' || parent));
     if to_regclass(format('sereno.%I', name)) is not null then
         return false;
     end if;
-    execute format('create table sereno.%I (like sereno.history_done including all)', name);
+    execute format('create table sereno.%I (like sereno.%I including all)', name, parent);
     -- What the default partition took meanwhile moves in first; attaching would be refused otherwise.
-    execute format('with moved as (delete from sereno.history_done_default where finished_at >= %L and finished_at < %L returning *) '
-                   'insert into sereno.%I select * from moved', from_at, to_at, name);
-    execute format('alter table sereno.history_done attach partition sereno.%I for values from (%L) to (%L)',
-                   name, from_at, to_at);
+    execute format('with moved as (delete from sereno.%I where %I >= %L and %I < %L returning *) '
+                   'insert into sereno.%I select * from moved',
+                   parent || '_default', moment, from_at, moment, to_at, name);
+    execute format('alter table sereno.%I attach partition sereno.%I for values from (%L) to (%L)',
+                   parent, name, from_at, to_at);
     return true;
 end $$;
+
+CREATE FUNCTION sereno.make_history_partition(day date) RETURNS boolean
+    LANGUAGE sql
+    AS $$ select sereno.make_day_partition('history_done', 'finished_at', day) $$;
+
+CREATE FUNCTION sereno.micros(at timestamp with time zone) RETURNS bigint
+    LANGUAGE sql STABLE PARALLEL SAFE
+    BEGIN ATOMIC
+ SELECT ((EXTRACT(epoch FROM at) * (1000000)::numeric))::bigint AS int8;
+END;
 
 CREATE TABLE sereno.clock (
     one_row boolean DEFAULT true NOT NULL,
@@ -164,12 +192,71 @@ CREATE FUNCTION sereno.now() RETURNS timestamp with time zone
             FROM sereno.clock), '00:00:00'::interval));
 END;
 
+CREATE FUNCTION sereno.returns_to_work(state text, note text, wanted text) RETURNS boolean
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    BEGIN ATOMIC
+ SELECT ((state = 'disabled'::text) AND (note = 'left the code'::text) AND (wanted = 'enabled'::text));
+END;
+
+CREATE FUNCTION sereno.schedule(key text, task text, args jsonb DEFAULT '{}'::jsonb, cron text DEFAULT NULL::text, every interval DEFAULT NULL::interval, at timestamp with time zone DEFAULT NULL::timestamp with time zone, daily text DEFAULT NULL::text, tz text DEFAULT 'UTC'::text, queue text DEFAULT 'default'::text, priority integer DEFAULT 5, tenant text DEFAULT NULL::text, unique_key text DEFAULT NULL::text, missed text DEFAULT 'latest'::text, overlap text DEFAULT 'skip'::text) RETURNS bigint
+    LANGUAGE plpgsql
+    AS $$
+declare
+    moment timestamptz := sereno.now();
+    rule jsonb;
+    found_id bigint;
+begin
+    if num_nonnulls(cron, every, at, daily) <> 1 then
+        raise exception 'schedule %: say when with exactly one of cron, every, at and daily', key
+            using errcode = 'invalid_parameter_value';
+    end if;
+    rule := case
+        when cron is not null then jsonb_build_object('kind', 'cron', 'expression', cron, 'tz', tz)
+        when daily is not null then jsonb_build_object('kind', 'daily', 'at', daily, 'tz', tz)
+        when at is not null then jsonb_build_object('kind', 'once', 'at', to_char(at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'))
+        else jsonb_build_object('kind', 'every', 'interval', extract(epoch from every))
+    end;
+    insert into sereno.schedules as s (key, task, args, rule, queue, priority, tenant, unique_key, missed, overlap,
+                                       templated, planned, next_run_at, created_at, changed_at, changed_by)
+    values (schedule.key, schedule.task, schedule.args, rule, schedule.queue, schedule.priority, schedule.tenant,
+            schedule.unique_key, schedule.missed, schedule.overlap,
+            concat(schedule.args::text, schedule.unique_key) ~ '\{(fire|date|key|tenant)[:}]', false, moment, moment,
+            moment, current_user)
+    on conflict on constraint schedules_key do update
+        set task = excluded.task, args = excluded.args, rule = excluded.rule, queue = excluded.queue,
+            priority = excluded.priority, tenant = excluded.tenant, unique_key = excluded.unique_key,
+            missed = excluded.missed, overlap = excluded.overlap, templated = excluded.templated, shift = 0,
+            planned = false, changed_at = moment, changed_by = excluded.changed_by,
+            state = case when s.state in ('paused', 'disabled') then s.state else 'enabled' end,
+            next_run_at = case when s.state in ('paused', 'disabled') then null else moment end
+    returning id into found_id;
+    perform sereno.wake_scheduler(moment);
+    return found_id;
+end $$;
+
 CREATE FUNCTION sereno.tell(queue text, due_in double precision) RETURNS void
     LANGUAGE plpgsql
     AS $$
 begin
     if due_in <= 10 and exists (select from sereno.sessions s where s.idle and s.queues ? tell.queue) then
         perform pg_notify('sereno.ready', case when due_in <= 0 then tell.queue else '' end);
+    end if;
+end $$;
+
+CREATE FUNCTION sereno.unschedule(key text) RETURNS boolean
+    LANGUAGE plpgsql
+    AS $$
+begin
+    delete from sereno.schedules where schedules.key = unschedule.key;
+    return found;
+end $$;
+
+CREATE FUNCTION sereno.wake_scheduler(due timestamp with time zone) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+begin
+    if exists (select from sereno.leases where name = 'scheduler' and (wakes_at is null or wakes_at > due)) then
+        perform pg_notify('sereno.schedule', '');
     end if;
 end $$;
 
@@ -210,6 +297,97 @@ CREATE TABLE sereno.duties (
     done_at timestamp with time zone NOT NULL
 );
 
+CREATE TABLE sereno.fires (
+    planned_at timestamp with time zone NOT NULL,
+    schedule_id bigint NOT NULL,
+    fired_at timestamp with time zone NOT NULL,
+    job_id bigint,
+    stands_for integer DEFAULT 1 NOT NULL,
+    reason text
+)
+PARTITION BY RANGE (planned_at);
+
+CREATE TABLE sereno.fires_20261115 (
+    planned_at timestamp with time zone CONSTRAINT fires_planned_at_not_null NOT NULL,
+    schedule_id bigint CONSTRAINT fires_schedule_id_not_null NOT NULL,
+    fired_at timestamp with time zone CONSTRAINT fires_fired_at_not_null NOT NULL,
+    job_id bigint,
+    stands_for integer DEFAULT 1 CONSTRAINT fires_stands_for_not_null NOT NULL,
+    reason text
+);
+
+CREATE TABLE sereno.fires_20261116 (
+    planned_at timestamp with time zone CONSTRAINT fires_planned_at_not_null NOT NULL,
+    schedule_id bigint CONSTRAINT fires_schedule_id_not_null NOT NULL,
+    fired_at timestamp with time zone CONSTRAINT fires_fired_at_not_null NOT NULL,
+    job_id bigint,
+    stands_for integer DEFAULT 1 CONSTRAINT fires_stands_for_not_null NOT NULL,
+    reason text
+);
+
+CREATE TABLE sereno.fires_20261117 (
+    planned_at timestamp with time zone CONSTRAINT fires_planned_at_not_null NOT NULL,
+    schedule_id bigint CONSTRAINT fires_schedule_id_not_null NOT NULL,
+    fired_at timestamp with time zone CONSTRAINT fires_fired_at_not_null NOT NULL,
+    job_id bigint,
+    stands_for integer DEFAULT 1 CONSTRAINT fires_stands_for_not_null NOT NULL,
+    reason text
+);
+
+CREATE TABLE sereno.fires_20261118 (
+    planned_at timestamp with time zone CONSTRAINT fires_planned_at_not_null NOT NULL,
+    schedule_id bigint CONSTRAINT fires_schedule_id_not_null NOT NULL,
+    fired_at timestamp with time zone CONSTRAINT fires_fired_at_not_null NOT NULL,
+    job_id bigint,
+    stands_for integer DEFAULT 1 CONSTRAINT fires_stands_for_not_null NOT NULL,
+    reason text
+);
+
+CREATE TABLE sereno.fires_20261119 (
+    planned_at timestamp with time zone CONSTRAINT fires_planned_at_not_null NOT NULL,
+    schedule_id bigint CONSTRAINT fires_schedule_id_not_null NOT NULL,
+    fired_at timestamp with time zone CONSTRAINT fires_fired_at_not_null NOT NULL,
+    job_id bigint,
+    stands_for integer DEFAULT 1 CONSTRAINT fires_stands_for_not_null NOT NULL,
+    reason text
+);
+
+CREATE TABLE sereno.fires_20261120 (
+    planned_at timestamp with time zone CONSTRAINT fires_planned_at_not_null NOT NULL,
+    schedule_id bigint CONSTRAINT fires_schedule_id_not_null NOT NULL,
+    fired_at timestamp with time zone CONSTRAINT fires_fired_at_not_null NOT NULL,
+    job_id bigint,
+    stands_for integer DEFAULT 1 CONSTRAINT fires_stands_for_not_null NOT NULL,
+    reason text
+);
+
+CREATE TABLE sereno.fires_20261121 (
+    planned_at timestamp with time zone CONSTRAINT fires_planned_at_not_null NOT NULL,
+    schedule_id bigint CONSTRAINT fires_schedule_id_not_null NOT NULL,
+    fired_at timestamp with time zone CONSTRAINT fires_fired_at_not_null NOT NULL,
+    job_id bigint,
+    stands_for integer DEFAULT 1 CONSTRAINT fires_stands_for_not_null NOT NULL,
+    reason text
+);
+
+CREATE TABLE sereno.fires_20261122 (
+    planned_at timestamp with time zone CONSTRAINT fires_planned_at_not_null NOT NULL,
+    schedule_id bigint CONSTRAINT fires_schedule_id_not_null NOT NULL,
+    fired_at timestamp with time zone CONSTRAINT fires_fired_at_not_null NOT NULL,
+    job_id bigint,
+    stands_for integer DEFAULT 1 CONSTRAINT fires_stands_for_not_null NOT NULL,
+    reason text
+);
+
+CREATE TABLE sereno.fires_default (
+    planned_at timestamp with time zone CONSTRAINT fires_planned_at_not_null NOT NULL,
+    schedule_id bigint CONSTRAINT fires_schedule_id_not_null NOT NULL,
+    fired_at timestamp with time zone CONSTRAINT fires_fired_at_not_null NOT NULL,
+    job_id bigint,
+    stands_for integer DEFAULT 1 CONSTRAINT fires_stands_for_not_null NOT NULL,
+    reason text
+);
+
 CREATE TABLE sereno.history (
     id bigint NOT NULL,
     session_id bigint,
@@ -235,7 +413,10 @@ CREATE TABLE sereno.history (
     reason text,
     error_type text,
     error_message text,
-    traceback text
+    traceback text,
+    schedule_id bigint,
+    planned_at timestamp with time zone,
+    stands_for integer
 )
 PARTITION BY LIST (state);
 
@@ -264,7 +445,10 @@ CREATE TABLE sereno.history_dead (
     reason text,
     error_type text,
     error_message text,
-    traceback text
+    traceback text,
+    schedule_id bigint,
+    planned_at timestamp with time zone,
+    stands_for integer
 );
 
 CREATE TABLE sereno.history_done (
@@ -292,7 +476,10 @@ CREATE TABLE sereno.history_done (
     reason text,
     error_type text,
     error_message text,
-    traceback text
+    traceback text,
+    schedule_id bigint,
+    planned_at timestamp with time zone,
+    stands_for integer
 )
 PARTITION BY RANGE (finished_at);
 
@@ -321,7 +508,10 @@ CREATE TABLE sereno.history_done_default (
     reason text,
     error_type text,
     error_message text,
-    traceback text
+    traceback text,
+    schedule_id bigint,
+    planned_at timestamp with time zone,
+    stands_for integer
 );
 
 CREATE TABLE sereno.jobs (
@@ -347,6 +537,9 @@ CREATE TABLE sereno.jobs (
     trace text,
     tags text[],
     args jsonb DEFAULT '{}'::jsonb NOT NULL,
+    schedule_id bigint,
+    planned_at timestamp with time zone,
+    stands_for integer,
     CONSTRAINT jobs_args CHECK ((jsonb_typeof(args) = 'object'::text)),
     CONSTRAINT jobs_dates CHECK (((run_at > '1900-01-01 00:00:00+00'::timestamp with time zone) AND (run_at < '10000-01-01 00:00:00+00'::timestamp with time zone))),
     CONSTRAINT jobs_priority CHECK (((priority >= 0) AND (priority <= 9))),
@@ -362,6 +555,22 @@ ALTER TABLE sereno.jobs ALTER COLUMN id ADD GENERATED BY DEFAULT AS IDENTITY (
     NO MAXVALUE
     CACHE 1
 );
+
+CREATE TABLE sereno.leases (
+    name text NOT NULL,
+    holder text NOT NULL,
+    fence bigint DEFAULT 1 NOT NULL,
+    since timestamp with time zone NOT NULL,
+    until timestamp with time zone NOT NULL,
+    wakes_at timestamp with time zone,
+    ticked_at timestamp with time zone,
+    tick_seconds double precision,
+    tick_fires integer,
+    error text,
+    error_at timestamp with time zone,
+    zones text
+)
+WITH (fillfactor='50');
 
 CREATE TABLE sereno.migrations (
     number integer NOT NULL,
@@ -394,6 +603,100 @@ CREATE SEQUENCE sereno.ready_seq
     NO MINVALUE
     NO MAXVALUE
     CACHE 1;
+
+CREATE TABLE sereno.schedule_ends (
+    id bigint NOT NULL,
+    schedule_id bigint NOT NULL,
+    job_id bigint NOT NULL,
+    state text NOT NULL,
+    finished_at timestamp with time zone NOT NULL,
+    error text
+)
+WITH (autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='1000', autovacuum_vacuum_cost_delay='0');
+
+ALTER TABLE sereno.schedule_ends ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME sereno.schedule_ends_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
+CREATE TABLE sereno.schedules (
+    id bigint NOT NULL,
+    next_run_at timestamp with time zone,
+    planned boolean DEFAULT true NOT NULL,
+    state text DEFAULT 'enabled'::text NOT NULL,
+    key text NOT NULL,
+    rule jsonb NOT NULL,
+    shift bigint DEFAULT 0 NOT NULL,
+    task text NOT NULL,
+    queue text DEFAULT 'default'::text NOT NULL,
+    priority smallint DEFAULT 5 NOT NULL,
+    tenant text,
+    trace text,
+    tags text[],
+    args jsonb DEFAULT '{}'::jsonb NOT NULL,
+    templated boolean DEFAULT false NOT NULL,
+    unique_key text,
+    unique_for double precision,
+    unique_forever boolean,
+    on_conflict text,
+    expires_after double precision,
+    missed text DEFAULT 'latest'::text NOT NULL,
+    missed_limit integer DEFAULT 100 NOT NULL,
+    missed_window double precision DEFAULT 86400 NOT NULL,
+    max_lateness double precision,
+    overlap text DEFAULT 'skip'::text NOT NULL,
+    disable_after integer,
+    starts_at timestamp with time zone,
+    ends_at timestamp with time zone,
+    max_fires bigint,
+    paused_until timestamp with time zone,
+    note text,
+    changed_by text,
+    declared_by text,
+    created_at timestamp with time zone DEFAULT sereno.now() NOT NULL,
+    changed_at timestamp with time zone DEFAULT sereno.now() NOT NULL,
+    last_planned_at timestamp with time zone,
+    last_fired_at timestamp with time zone,
+    last_job_id bigint,
+    last_finished_at timestamp with time zone,
+    last_state text,
+    last_error text,
+    held_at timestamp with time zone,
+    held_for integer DEFAULT 1 NOT NULL,
+    held_free boolean DEFAULT false NOT NULL,
+    fired bigint DEFAULT 0 NOT NULL,
+    missed_count bigint DEFAULT 0 NOT NULL,
+    succeeded bigint DEFAULT 0 NOT NULL,
+    failed bigint DEFAULT 0 NOT NULL,
+    failed_in_row integer DEFAULT 0 NOT NULL,
+    skipped jsonb DEFAULT '{}'::jsonb NOT NULL,
+    lateness integer[] DEFAULT '{}'::integer[] NOT NULL,
+    CONSTRAINT schedules_args_check CHECK ((jsonb_typeof(args) = 'object'::text)),
+    CONSTRAINT schedules_disable_after_check CHECK ((disable_after > 0)),
+    CONSTRAINT schedules_max_fires_check CHECK ((max_fires > 0)),
+    CONSTRAINT schedules_missed_check CHECK ((missed = ANY (ARRAY['skip'::text, 'latest'::text, 'all'::text]))),
+    CONSTRAINT schedules_missed_limit_check CHECK ((missed_limit > 0)),
+    CONSTRAINT schedules_next CHECK (((next_run_at IS NULL) OR (state = 'enabled'::text))),
+    CONSTRAINT schedules_on_conflict_check CHECK ((on_conflict = ANY (ARRAY['keep'::text, 'replace'::text]))),
+    CONSTRAINT schedules_overlap_check CHECK ((overlap = ANY (ARRAY['skip'::text, 'allow'::text, 'queue_one'::text, 'cancel_previous'::text]))),
+    CONSTRAINT schedules_priority_check CHECK (((priority >= 0) AND (priority <= 9))),
+    CONSTRAINT schedules_rule_check CHECK ((jsonb_typeof(rule) = 'object'::text)),
+    CONSTRAINT schedules_state_check CHECK ((state = ANY (ARRAY['enabled'::text, 'paused'::text, 'disabled'::text, 'parked'::text, 'finished'::text])))
+)
+WITH (fillfactor='80', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='1000', autovacuum_vacuum_cost_delay='0');
+
+ALTER TABLE sereno.schedules ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME sereno.schedules_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
 
 CREATE TABLE sereno.sessions (
     id bigint NOT NULL,
@@ -438,6 +741,24 @@ CREATE TABLE sereno.unique_keys (
     until timestamp with time zone NOT NULL
 );
 
+ALTER TABLE ONLY sereno.fires ATTACH PARTITION sereno.fires_20261115 FOR VALUES FROM ('2026-11-15 00:00:00+00') TO ('2026-11-16 00:00:00+00');
+
+ALTER TABLE ONLY sereno.fires ATTACH PARTITION sereno.fires_20261116 FOR VALUES FROM ('2026-11-16 00:00:00+00') TO ('2026-11-17 00:00:00+00');
+
+ALTER TABLE ONLY sereno.fires ATTACH PARTITION sereno.fires_20261117 FOR VALUES FROM ('2026-11-17 00:00:00+00') TO ('2026-11-18 00:00:00+00');
+
+ALTER TABLE ONLY sereno.fires ATTACH PARTITION sereno.fires_20261118 FOR VALUES FROM ('2026-11-18 00:00:00+00') TO ('2026-11-19 00:00:00+00');
+
+ALTER TABLE ONLY sereno.fires ATTACH PARTITION sereno.fires_20261119 FOR VALUES FROM ('2026-11-19 00:00:00+00') TO ('2026-11-20 00:00:00+00');
+
+ALTER TABLE ONLY sereno.fires ATTACH PARTITION sereno.fires_20261120 FOR VALUES FROM ('2026-11-20 00:00:00+00') TO ('2026-11-21 00:00:00+00');
+
+ALTER TABLE ONLY sereno.fires ATTACH PARTITION sereno.fires_20261121 FOR VALUES FROM ('2026-11-21 00:00:00+00') TO ('2026-11-22 00:00:00+00');
+
+ALTER TABLE ONLY sereno.fires ATTACH PARTITION sereno.fires_20261122 FOR VALUES FROM ('2026-11-22 00:00:00+00') TO ('2026-11-23 00:00:00+00');
+
+ALTER TABLE ONLY sereno.fires ATTACH PARTITION sereno.fires_default DEFAULT;
+
 ALTER TABLE ONLY sereno.history ATTACH PARTITION sereno.history_dead FOR VALUES IN ('dead');
 
 ALTER TABLE ONLY sereno.history ATTACH PARTITION sereno.history_done FOR VALUES IN ('succeeded', 'cancelled');
@@ -456,8 +777,41 @@ ALTER TABLE ONLY sereno.clock
 ALTER TABLE ONLY sereno.duties
     ADD CONSTRAINT duties_pkey PRIMARY KEY (name);
 
+ALTER TABLE ONLY sereno.fires
+    ADD CONSTRAINT fires_pkey PRIMARY KEY (planned_at, schedule_id);
+
+ALTER TABLE ONLY sereno.fires_20261115
+    ADD CONSTRAINT fires_20261115_pkey PRIMARY KEY (planned_at, schedule_id);
+
+ALTER TABLE ONLY sereno.fires_20261116
+    ADD CONSTRAINT fires_20261116_pkey PRIMARY KEY (planned_at, schedule_id);
+
+ALTER TABLE ONLY sereno.fires_20261117
+    ADD CONSTRAINT fires_20261117_pkey PRIMARY KEY (planned_at, schedule_id);
+
+ALTER TABLE ONLY sereno.fires_20261118
+    ADD CONSTRAINT fires_20261118_pkey PRIMARY KEY (planned_at, schedule_id);
+
+ALTER TABLE ONLY sereno.fires_20261119
+    ADD CONSTRAINT fires_20261119_pkey PRIMARY KEY (planned_at, schedule_id);
+
+ALTER TABLE ONLY sereno.fires_20261120
+    ADD CONSTRAINT fires_20261120_pkey PRIMARY KEY (planned_at, schedule_id);
+
+ALTER TABLE ONLY sereno.fires_20261121
+    ADD CONSTRAINT fires_20261121_pkey PRIMARY KEY (planned_at, schedule_id);
+
+ALTER TABLE ONLY sereno.fires_20261122
+    ADD CONSTRAINT fires_20261122_pkey PRIMARY KEY (planned_at, schedule_id);
+
+ALTER TABLE ONLY sereno.fires_default
+    ADD CONSTRAINT fires_default_pkey PRIMARY KEY (planned_at, schedule_id);
+
 ALTER TABLE ONLY sereno.jobs
     ADD CONSTRAINT jobs_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY sereno.leases
+    ADD CONSTRAINT leases_pkey PRIMARY KEY (name);
 
 ALTER TABLE ONLY sereno.migrations
     ADD CONSTRAINT migrations_pkey PRIMARY KEY (number);
@@ -468,6 +822,15 @@ ALTER TABLE ONLY sereno.pauses
 ALTER TABLE ONLY sereno.progress
     ADD CONSTRAINT progress_pkey PRIMARY KEY (job_id);
 
+ALTER TABLE ONLY sereno.schedule_ends
+    ADD CONSTRAINT schedule_ends_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY sereno.schedules
+    ADD CONSTRAINT schedules_key UNIQUE (key);
+
+ALTER TABLE ONLY sereno.schedules
+    ADD CONSTRAINT schedules_pkey PRIMARY KEY (id);
+
 ALTER TABLE ONLY sereno.sessions
     ADD CONSTRAINT sessions_pkey PRIMARY KEY (id);
 
@@ -477,21 +840,61 @@ ALTER TABLE ONLY sereno.steps
 ALTER TABLE ONLY sereno.unique_keys
     ADD CONSTRAINT unique_keys_key UNIQUE NULLS NOT DISTINCT (task, unique_key, tenant);
 
+CREATE INDEX fires_skipped ON ONLY sereno.fires USING btree (schedule_id, planned_at) WHERE (reason IS NOT NULL);
+
+CREATE INDEX fires_20261115_schedule_id_planned_at_idx ON sereno.fires_20261115 USING btree (schedule_id, planned_at) WHERE (reason IS NOT NULL);
+
+CREATE INDEX fires_20261116_schedule_id_planned_at_idx ON sereno.fires_20261116 USING btree (schedule_id, planned_at) WHERE (reason IS NOT NULL);
+
+CREATE INDEX fires_20261117_schedule_id_planned_at_idx ON sereno.fires_20261117 USING btree (schedule_id, planned_at) WHERE (reason IS NOT NULL);
+
+CREATE INDEX fires_20261118_schedule_id_planned_at_idx ON sereno.fires_20261118 USING btree (schedule_id, planned_at) WHERE (reason IS NOT NULL);
+
+CREATE INDEX fires_20261119_schedule_id_planned_at_idx ON sereno.fires_20261119 USING btree (schedule_id, planned_at) WHERE (reason IS NOT NULL);
+
+CREATE INDEX fires_20261120_schedule_id_planned_at_idx ON sereno.fires_20261120 USING btree (schedule_id, planned_at) WHERE (reason IS NOT NULL);
+
+CREATE INDEX fires_20261121_schedule_id_planned_at_idx ON sereno.fires_20261121 USING btree (schedule_id, planned_at) WHERE (reason IS NOT NULL);
+
+CREATE INDEX fires_20261122_schedule_id_planned_at_idx ON sereno.fires_20261122 USING btree (schedule_id, planned_at) WHERE (reason IS NOT NULL);
+
+CREATE INDEX fires_default_schedule_id_planned_at_idx ON sereno.fires_default USING btree (schedule_id, planned_at) WHERE (reason IS NOT NULL);
+
 CREATE INDEX history_id ON ONLY sereno.history USING btree (id);
 
 CREATE INDEX history_dead_id_idx ON sereno.history_dead USING btree (id);
 
+CREATE INDEX history_schedule ON ONLY sereno.history USING btree (schedule_id, finished_at) WHERE (schedule_id IS NOT NULL);
+
+CREATE INDEX history_dead_schedule_id_finished_at_idx ON sereno.history_dead USING btree (schedule_id, finished_at) WHERE (schedule_id IS NOT NULL);
+
 CREATE INDEX history_done_id_idx ON ONLY sereno.history_done USING btree (id);
 
+CREATE INDEX history_done_schedule_id_finished_at_idx ON ONLY sereno.history_done USING btree (schedule_id, finished_at) WHERE (schedule_id IS NOT NULL);
+
 CREATE INDEX history_done_default_id_idx ON sereno.history_done_default USING btree (id);
+
+CREATE INDEX history_done_default_schedule_id_finished_at_idx ON sereno.history_done_default USING btree (schedule_id, finished_at) WHERE (schedule_id IS NOT NULL);
 
 CREATE INDEX jobs_ready ON sereno.jobs USING btree (queue, priority, ready_seq) WHERE (state = 'ready'::text);
 
 CREATE INDEX jobs_running ON sereno.jobs USING btree (session_id) WHERE (state = 'running'::text);
 
+CREATE INDEX jobs_schedule ON sereno.jobs USING btree (schedule_id) WHERE (schedule_id IS NOT NULL);
+
 CREATE INDEX jobs_scheduled ON sereno.jobs USING btree (run_at) WHERE (state = 'scheduled'::text);
 
 CREATE UNIQUE INDEX jobs_unique ON sereno.jobs USING btree (task, unique_key, tenant) NULLS NOT DISTINCT WHERE (unique_key IS NOT NULL);
+
+CREATE INDEX schedules_due ON sereno.schedules USING btree (next_run_at) WHERE (next_run_at IS NOT NULL);
+
+CREATE INDEX schedules_held ON sereno.schedules USING btree (id) WHERE (held_at IS NOT NULL);
+
+CREATE INDEX schedules_tenant ON sereno.schedules USING btree (tenant, key) WHERE (tenant IS NOT NULL);
+
+CREATE INDEX schedules_trouble ON sereno.schedules USING btree (state, id) WHERE (state = ANY (ARRAY['parked'::text, 'disabled'::text]));
+
+CREATE INDEX schedules_waiting ON sereno.schedules USING btree (id) WHERE ((state = 'enabled'::text) AND (next_run_at IS NULL));
 
 CREATE INDEX sessions_alive ON sereno.sessions USING btree (id) WHERE (state = 'alive'::text);
 
@@ -499,8 +902,50 @@ CREATE INDEX sessions_idle ON sereno.sessions USING btree (id) WHERE idle;
 
 CREATE INDEX unique_keys_until ON sereno.unique_keys USING btree (until) WHERE (until < 'infinity'::timestamp with time zone);
 
+ALTER INDEX sereno.fires_pkey ATTACH PARTITION sereno.fires_20261115_pkey;
+
+ALTER INDEX sereno.fires_skipped ATTACH PARTITION sereno.fires_20261115_schedule_id_planned_at_idx;
+
+ALTER INDEX sereno.fires_pkey ATTACH PARTITION sereno.fires_20261116_pkey;
+
+ALTER INDEX sereno.fires_skipped ATTACH PARTITION sereno.fires_20261116_schedule_id_planned_at_idx;
+
+ALTER INDEX sereno.fires_pkey ATTACH PARTITION sereno.fires_20261117_pkey;
+
+ALTER INDEX sereno.fires_skipped ATTACH PARTITION sereno.fires_20261117_schedule_id_planned_at_idx;
+
+ALTER INDEX sereno.fires_pkey ATTACH PARTITION sereno.fires_20261118_pkey;
+
+ALTER INDEX sereno.fires_skipped ATTACH PARTITION sereno.fires_20261118_schedule_id_planned_at_idx;
+
+ALTER INDEX sereno.fires_pkey ATTACH PARTITION sereno.fires_20261119_pkey;
+
+ALTER INDEX sereno.fires_skipped ATTACH PARTITION sereno.fires_20261119_schedule_id_planned_at_idx;
+
+ALTER INDEX sereno.fires_pkey ATTACH PARTITION sereno.fires_20261120_pkey;
+
+ALTER INDEX sereno.fires_skipped ATTACH PARTITION sereno.fires_20261120_schedule_id_planned_at_idx;
+
+ALTER INDEX sereno.fires_pkey ATTACH PARTITION sereno.fires_20261121_pkey;
+
+ALTER INDEX sereno.fires_skipped ATTACH PARTITION sereno.fires_20261121_schedule_id_planned_at_idx;
+
+ALTER INDEX sereno.fires_pkey ATTACH PARTITION sereno.fires_20261122_pkey;
+
+ALTER INDEX sereno.fires_skipped ATTACH PARTITION sereno.fires_20261122_schedule_id_planned_at_idx;
+
+ALTER INDEX sereno.fires_pkey ATTACH PARTITION sereno.fires_default_pkey;
+
+ALTER INDEX sereno.fires_skipped ATTACH PARTITION sereno.fires_default_schedule_id_planned_at_idx;
+
 ALTER INDEX sereno.history_id ATTACH PARTITION sereno.history_dead_id_idx;
+
+ALTER INDEX sereno.history_schedule ATTACH PARTITION sereno.history_dead_schedule_id_finished_at_idx;
 
 ALTER INDEX sereno.history_done_id_idx ATTACH PARTITION sereno.history_done_default_id_idx;
 
+ALTER INDEX sereno.history_done_schedule_id_finished_at_idx ATTACH PARTITION sereno.history_done_default_schedule_id_finished_at_idx;
+
 ALTER INDEX sereno.history_id ATTACH PARTITION sereno.history_done_id_idx;
+
+ALTER INDEX sereno.history_schedule ATTACH PARTITION sereno.history_done_schedule_id_finished_at_idx;

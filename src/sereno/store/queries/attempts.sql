@@ -17,11 +17,15 @@ gone as (
 kept as (
     insert into sereno.history_done (
         id, session_id, finished_at, started_at, run_at, created_at, expires_at, attempt, failures, crashes, snoozes,
-        releases, priority, state, queue, task, tenant, unique_key, trace, tags, args)
+        releases, priority, state, queue, task, tenant, unique_key, trace, tags, args, schedule_id, planned_at, stands_for)
     select id, session_id, (select now from clock), claimed_at + began * interval '1 second', run_at, created_at,
            expires_at, attempt, failures, crashes, snoozes, releases, priority, 'succeeded', queue, task, tenant,
-           unique_key, trace, tags, args
+           unique_key, trace, tags, args, schedule_id, planned_at, stands_for
     from gone
+),
+ended as (
+    insert into sereno.schedule_ends (schedule_id, job_id, state, finished_at)
+    select schedule_id, id, 'succeeded', (select now from clock) from gone where schedule_id is not null
 )
 select coalesce(json_agg(id), '[]')::text from gone;
 
@@ -31,7 +35,11 @@ with gone as (
     delete from sereno.jobs
     using unnest(%(ids)s::text::bigint[], %(attempts)s::text::integer[]) as item(item_id, tried)
     where id = any(%(ids)s::text::bigint[]) and id = item_id and attempt = tried and session_id = %(session)s
-    returning id, attempt
+    returning id, attempt, schedule_id
+),
+ended as (
+    insert into sereno.schedule_ends (schedule_id, job_id, state, finished_at)
+    select schedule_id, id, 'succeeded', sereno.now() from gone where schedule_id is not null
 ),
 tries as (delete from sereno.attempts where job_id = any(array(select id from gone where attempt > 1)))
 select coalesce(json_agg(id), '[]')::text from gone;
@@ -52,11 +60,16 @@ kept as (
     insert into sereno.history (
         id, session_id, finished_at, started_at, run_at, created_at, expires_at, attempt, failures, crashes, snoozes,
         releases, priority, state, queue, task, tenant, unique_key, trace, tags, args,
-        reason, error_type, error_message, traceback)
+        schedule_id, planned_at, stands_for, reason, error_type, error_message, traceback)
     select id, session_id, sereno.now(), claimed_at + item.began * interval '1 second', run_at, created_at, expires_at,
            attempt, failures + item.failed, crashes + item.crashed, snoozes, releases, priority, item.outcome, queue,
-           task, tenant, unique_key, trace, tags, args, item.reason, item.error_type, item.error_message, item.traceback
+           task, tenant, unique_key, trace, tags, args, schedule_id, planned_at, stands_for, item.reason, item.error_type, item.error_message, item.traceback
     from gone join item using (id, attempt)
+),
+ended as (
+    insert into sereno.schedule_ends (schedule_id, job_id, state, finished_at, error)
+    select schedule_id, id, item.outcome, sereno.now(), coalesce(item.error_type || ': ' || item.error_message, item.reason)
+    from gone join item using (id, attempt) where schedule_id is not null
 )
 select coalesce(json_agg(id), '[]')::text from gone;
 
@@ -114,13 +127,17 @@ kept as (
     insert into sereno.history (
         id, session_id, finished_at, started_at, run_at, created_at, expires_at, attempt, failures, crashes, snoozes,
         releases, priority, state, queue, task, tenant, unique_key, trace, tags, args,
-        reason, error_type, error_message, traceback)
+        schedule_id, planned_at, stands_for, reason, error_type, error_message, traceback)
     select id, stopped.session_id, (select now from clock), mine.started_at, run_at, created_at, expires_at,
            stopped.attempt, failures + (outcome = 'retry')::integer, crashes + (outcome = 'crash')::integer,
            snoozes + (outcome = 'snooze')::integer, releases + (outcome = 'release')::integer, priority, 'cancelled',
-           queue, task, tenant, unique_key, trace, tags, args, coalesce(mine.reason, 'cancelled while running'),
+           queue, task, tenant, unique_key, trace, tags, args, schedule_id, planned_at, stands_for, coalesce(mine.reason, 'cancelled while running'),
            mine.error_type, mine.error_message, mine.traceback
     from stopped join mine using (id)
+),
+ended as (
+    insert into sereno.schedule_ends (schedule_id, job_id, state, finished_at)
+    select schedule_id, id, 'cancelled', (select now from clock) from stopped where schedule_id is not null
 ),
 forgotten as (delete from sereno.steps where job_id = any(array(select id from stopped))),
 unsaid as (delete from sereno.progress where job_id = any(array(select id from stopped))),

@@ -119,10 +119,14 @@ gone as (
 kept as (
     insert into sereno.history (
         id, finished_at, run_at, created_at, expires_at, attempt, failures, crashes, snoozes, releases, priority, state,
-        queue, task, tenant, unique_key, trace, tags, args, reason)
+        queue, task, tenant, unique_key, trace, tags, args, schedule_id, planned_at, stands_for, reason)
     select id, sereno.now(), run_at, created_at, expires_at, attempt, failures, crashes, snoozes, releases, priority,
-           'cancelled', queue, task, tenant, unique_key, trace, tags, args, %(reason)s
+           'cancelled', queue, task, tenant, unique_key, trace, tags, args, schedule_id, planned_at, stands_for, %(reason)s
     from gone
+),
+ended as (
+    insert into sereno.schedule_ends (schedule_id, job_id, state, finished_at, error)
+    select schedule_id, id, 'cancelled', sereno.now(), %(reason)s from gone where schedule_id is not null
 ),
 forgotten as (delete from sereno.steps where job_id = any(array(select id from gone))),
 unsaid as (delete from sereno.progress where job_id = any(array(select id from gone))),
@@ -141,10 +145,14 @@ with waiting as materialized (
     select id from sereno.jobs where id = any(%(ids)s) and state in ('scheduled', 'ready') order by id for update
 ),
 gone as (
-    delete from sereno.jobs where id = any(array(select id from waiting)) returning id, task, unique_key, tenant
+    delete from sereno.jobs where id = any(array(select id from waiting)) returning id, task, unique_key, tenant, schedule_id
+),
+ended as (
+    insert into sereno.schedule_ends (schedule_id, job_id, state, finished_at)
+    select schedule_id, id, 'deleted', sereno.now() from gone where schedule_id is not null
 ),
 past as (delete from sereno.history where id = any(%(ids)s) returning id, task, unique_key, tenant),
-both_places as materialized (select * from gone union select * from past),
+both_places as materialized (select id, task, unique_key, tenant from gone union select * from past),
 keys as (
     delete from sereno.unique_keys held using both_places
     where held.task = both_places.task and held.unique_key = both_places.unique_key
@@ -186,8 +194,9 @@ tried as (
 ),
 made as (
     insert into sereno.jobs (id, run_at, created_at, attempt, snoozes, releases, priority, queue, task, tenant,
-                             unique_key, trace, tags, args, state, ready_seq)
+                             unique_key, trace, tags, args, schedule_id, planned_at, stands_for, state, ready_seq)
     select id, due, created_at, attempt, snoozes, releases, priority, queue, task, tenant, unique_key, trace, tags, args,
+           schedule_id, planned_at, stands_for,
            case when due <= sereno.now() then 'ready' else 'scheduled' end,
            case when due <= sereno.now() then nextval('sereno.ready_seq') end
     from (select past.*, sereno.now() + make_interval(secs => %(start)s + %(spacing)s * (row_number() over (order by id) - 1))
@@ -239,12 +248,14 @@ claimed as (
     where id = any(array(select id from picked))
       and exists (select from sereno.sessions
                   where id = %(session)s and state = 'alive' and lease_until > (select now from clock))
-    returning id, attempt, task, queue, priority, ready_seq, tenant, failures, crashes, trace, args,
+    returning id, attempt, task, queue, priority, ready_seq, tenant, failures, crashes, trace, args, schedule_id,
+              planned_at, stands_for,
               date_part('epoch', claimed_at) as claimed_at,
               date_part('epoch', claimed_at - run_at) as waited,
               expires_at <= claimed_at as expired
 )
 select coalesce(json_agg(json_build_array(
     id, attempt, task, queue, priority, ready_seq, tenant, failures, crashes, trace, args, claimed_at, waited,
-    coalesce(expired, false))), '[]')::text
+    coalesce(expired, false),
+    case when schedule_id is not null then json_build_array(schedule_id, planned_at, stands_for) end)), '[]')::text
 from claimed;

@@ -32,3 +32,27 @@
   and (%(finished_before)s::timestamptz is null or finished_at < %(finished_before)s)
   and (%(error)s::text is null
        or strpos(lower(concat_ws(' ', reason, error_type, error_message)), lower(%(error)s)) > 0)
+
+-- part: schedule_filter
+-- A ScheduleFilter, as conditions on sereno.schedules; what is null does not filter.
+  and (%(keys)s::text[] is null or key = any(%(keys)s))
+  and (%(pattern)s::text is null or key like %(pattern)s)
+  and (%(task)s::text is null or task = %(task)s)
+  and (%(tenant)s::text is null or tenant = %(tenant)s)
+  and (%(states)s::text[] is null or state = any(%(states)s))
+  and (%(declared_by)s::text is null or declared_by = %(declared_by)s)
+
+-- part: schedule_columns
+-- A schedule as people see it, as one JSON object.
+json_build_object(
+    'id', id, 'key', key, 'state', state, 'rule', rule, 'shift', shift, 'next_run_at', next_run_at, 'planned', planned,
+    'task', task, 'queue', queue, 'priority', priority, 'tenant', tenant, 'trace', trace, 'tags', tags, 'args', args,
+    'unique_key', unique_key, 'unique_for', unique_for, 'unique_forever', unique_forever, 'on_conflict', on_conflict,
+    'expires_after', expires_after, 'missed', missed, 'missed_limit', missed_limit, 'missed_window', missed_window,
+    'max_lateness', max_lateness, 'overlap', overlap, 'disable_after', disable_after, 'starts_at', starts_at,
+    'ends_at', ends_at, 'max_fires', max_fires, 'paused_until', paused_until, 'note', note, 'changed_by', changed_by,
+    'declared_by', declared_by, 'created_at', created_at, 'changed_at', changed_at,
+    'last_planned_at', last_planned_at, 'last_fired_at', last_fired_at, 'last_job_id', last_job_id,
+    'last_finished_at', last_finished_at, 'last_state', last_state, 'last_error', last_error, 'held_at', held_at,
+    'fired', fired, 'missed_count', missed_count, 'succeeded', succeeded, 'failed', failed,
+    'failed_in_row', failed_in_row, 'skipped', skipped, 'lateness', to_json(lateness))

@@ -1,0 +1,264 @@
+"""Cron expressions: what is written is checked here, character by character; cronsim knows which days match.
+
+Five fields (minute, hour, day of month, month, day of week), or six with seconds first. The walk from one time to the
+next is our own and knows no time zones: it answers in wall time, and `instants` turns that into instants.
+"""
+
+import calendar
+import re
+from bisect import bisect_left
+from collections.abc import Iterator
+from datetime import date, datetime, time, timedelta
+from typing import NamedTuple
+
+from cronsim import CronSim, CronSimError
+
+from sereno.errors import InvalidSchedule
+
+NICKNAMES = {
+    "@HOURLY": "0 * * * *",
+    "@DAILY": "0 0 * * *",
+    "@MIDNIGHT": "0 0 * * *",
+    "@WEEKLY": "0 0 * * 0",
+    "@MONTHLY": "0 0 1 * *",
+    "@YEARLY": "0 0 1 1 *",
+    "@ANNUALLY": "0 0 1 1 *",
+}
+
+# Every value of every field spelled out is shorter.
+LONGEST = 600
+# An error shows this much of an expression before and after the character at fault.
+_SHOWN = 60
+# The rarest day, a 29 February on a given weekday, comes back within 40 years.
+_PATIENCE = 50
+# More digits than any value of any field.
+_DIGITS = 9
+_WITHOUT_SECONDS, _WITH_SECONDS = 5, 6
+# From here on, every kind of year is met within the patience of the walk.
+_ANY_START = datetime(2000, 1, 1)  # noqa: DTZ001 - wall time
+
+
+class _Field(NamedTuple):
+    name: str
+    low: int
+    high: int
+    words: tuple[str, ...] = ()
+
+
+_DAY = _Field("day of month", 1, 31)
+_MONTH = _Field("month", 1, 12, ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC"))
+_WEEKDAY = _Field("day of week", 0, 7, ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"))
+_FIELDS = (
+    _Field("second", 0, 59),
+    _Field("minute", 0, 59),
+    _Field("hour", 0, 23),
+    _DAY,
+    _MONTH,
+    _WEEKDAY,
+)
+
+
+class _Fault(Exception):  # noqa: N818 - it never leaves this file
+    """What is wrong, and at which character."""
+
+    def __init__(self, position: int, problem: str) -> None:
+        super().__init__(problem)
+        self.position = position
+        self.problem = problem
+
+
+class CronExpression:
+    """A checked expression; `text` is its one spelling: capital letters, single spaces, no nickname."""
+
+    def __init__(self, expression: str) -> None:
+        self.text = canonical(expression)
+        fields = self.text.split()
+        # Debian's rule: such a job follows the time that passes, any other one the clock on the wall.
+        self.is_wildcard = len(fields) == _WITH_SECONDS or fields[0].startswith("*") or fields[1].startswith("*")
+        try:
+            self._parsed = CronSim(self.text, _ANY_START)
+        except CronSimError:
+            raise _never(self.text) from None
+        self._seconds = sorted(self._parsed.seconds)
+        self._minutes = sorted(self._parsed.minutes)
+        self._hours = sorted(self._parsed.hours)
+        self._first = time(self._hours[0], self._minutes[0], self._seconds[0])
+        if self.next_wall(_ANY_START) is None:
+            raise _never(self.text)
+
+    def __repr__(self) -> str:
+        return f"CronExpression({self.text!r})"
+
+    def explain(self) -> str:
+        """In words: "At 09:30 on Monday through Friday"."""
+        return self._parsed.explain()
+
+    def next_wall(self, start: datetime) -> datetime | None:
+        """The first matching wall time that is not before this one; None when there is none for fifty years."""
+        if start.microsecond:
+            start = start.replace(microsecond=0) + timedelta(seconds=1)
+        today = start.date()
+        if today.month in self._parsed.months and self._parsed.match_day(today):
+            found = self._time_from(start.hour, start.minute, start.second)
+            if found is not None:
+                return datetime.combine(today, found)
+        day = self._day_after(today)
+        return None if day is None else datetime.combine(day, self._first)
+
+    def _time_from(self, hour: int, minute: int, second: int) -> time | None:
+        """The first matching time of day that is not before this one."""
+        hours, minutes, seconds = self._hours, self._minutes, self._seconds
+        h = bisect_left(hours, hour)
+        if h < len(hours) and hours[h] == hour:
+            m = bisect_left(minutes, minute)
+            if m < len(minutes) and minutes[m] == minute:
+                s = bisect_left(seconds, second)
+                if s < len(seconds):
+                    return time(hour, minute, seconds[s])
+                m += 1
+            if m < len(minutes):
+                return time(hour, minutes[m], seconds[0])
+            h += 1
+        return time(hours[h], minutes[0], seconds[0]) if h < len(hours) else None
+
+    def _day_after(self, day: date) -> date | None:
+        last = min(day.year + _PATIENCE, date.max.year)
+        year, month, number = day.year, day.month, day.day + 1
+        while year <= last:
+            if month in self._parsed.months:
+                for candidate in range(number, calendar.monthrange(year, month)[1] + 1):
+                    if self._parsed.match_day(found := date(year, month, candidate)):
+                        return found
+            year, month, number = (year, month + 1, 1) if month < _MONTH.high else (year + 1, 1, 1)
+        return None
+
+
+def canonical(expression: str) -> str:
+    """The one spelling of an expression, or InvalidSchedule that points at what is wrong."""
+    if not isinstance(expression, str):
+        raise InvalidSchedule(f'expression is a text such as "0 3 * * *", not {type(expression).__name__}')
+    if len(expression) > LONGEST:
+        raise InvalidSchedule(f"a cron expression has at most {LONGEST} characters, not {len(expression)}")
+    text = " ".join(expression.split())
+    if text.startswith("@"):
+        return _nickname(text)
+    try:
+        _check(text)
+    except _Fault as fault:
+        raise _refusal(text, fault.position, f"is not a cron expression: {fault.problem}") from None
+    return text.upper()
+
+
+def _nickname(text: str) -> str:
+    if text.upper() == "@REBOOT":
+        raise InvalidSchedule("@reboot is no time: a schedule belongs to the database, which knows no reboot of yours")
+    try:
+        return NICKNAMES[text.upper()]
+    except KeyError:
+        known = ", ".join(name.lower() for name in NICKNAMES)
+        raise InvalidSchedule(f"{text!a:.60} is not a nickname: there are {known}") from None
+
+
+def _refusal(text: str, position: int, sentence: str) -> InvalidSchedule:
+    """The sentence, the expression, and a pointer at the character."""
+    # As wide as it was written, and nothing that a terminal would obey.
+    shown = "".join(letter if letter.isascii() and letter.isprintable() else "?" for letter in text)
+    start = max(0, position - _SHOWN)
+    pointer = " " * (position - start) + "^"
+    quoted = shown if len(shown) <= 2 * _SHOWN else f"{shown[:_SHOWN]}…"
+    return InvalidSchedule(f'"{quoted}" {sentence}\n {shown[start : position + _SHOWN]}\n {pointer}')
+
+
+def _never(text: str) -> InvalidSchedule:
+    days = list(re.finditer(r"\S+", text))[-3]
+    return _refusal(text, days.start(), "never comes: no such month has such a day")
+
+
+def _check(text: str) -> None:
+    for position, letter in enumerate(text):
+        if not (letter.isascii() and letter.isprintable()):
+            raise _Fault(position, f"the character {letter!a} has no place in it")
+    words = list(re.finditer(r"\S+", text.upper()))
+    if len(words) not in {_WITHOUT_SECONDS, _WITH_SECONDS}:
+        raise _Fault(
+            words[_WITH_SECONDS].start() if len(words) > _WITH_SECONDS else len(text),
+            f"it has {len(words)} fields: write 5 (minute, hour, day of month, month, day of week), "
+            "or 6 with seconds first",
+        )
+    for field, word in zip(_FIELDS[-len(words) :], words, strict=True):
+        for position, term in _split(word.group(), word.start()):
+            _check_term(field, position, term)
+
+
+def _split(word: str, start: int) -> Iterator[tuple[int, str]]:
+    """The parts between commas, with where each begins."""
+    for term in word.split(","):
+        yield start, term
+        start += len(term) + 1
+
+
+def _check_term(field: _Field, position: int, term: str) -> None:
+    base, slash, step = term.partition("/")
+    after = position + len(base)
+    if _is_special(field, position, base):
+        if slash:
+            raise _Fault(after, f"{base} is one day of a month and takes no step")
+        return
+    if slash:
+        number, most = _number(field, after + 1, step, "step"), field.high - field.low + 1
+        if not 1 <= number <= most:
+            raise _Fault(after + 1, f"{field.name} step {step:.20} is out of range 1 to {most}")
+    if base == "*":
+        return
+    first, dash, last = base.partition("-")
+    low = _value(field, position, first)
+    if not dash:
+        return
+    high = _value(field, position + len(first) + 1, last)
+    if high < low:
+        hint = "write 7 for a Sunday at the end" if field is _WEEKDAY and high == 0 else "write two ranges"
+        raise _Fault(position, f"{field.name} {base} runs backwards: {hint}")
+
+
+def _is_special(field: _Field, position: int, base: str) -> bool:
+    """L, LW, 5L and MON#2: days that depend on the month."""
+    if field is _DAY:
+        return base in {"L", "LW"}
+    if field is not _WEEKDAY:
+        return False
+    day, mark, count = base.partition("#")
+    if mark:
+        _value(field, position, day)
+        if count not in set("12345"):
+            raise _Fault(
+                position + len(day) + 1, f"a weekday comes 1 to 5 times in a month, not {count[:20] or 'nothing'}"
+            )
+        return True
+    if base.endswith("L"):
+        if not base[:-1].isdigit():
+            raise _Fault(position, f"day of week {base:.20} is not known: write 5L for the last Friday")
+        _value(field, position, base[:-1])
+        return True
+    return False
+
+
+def _value(field: _Field, position: int, text: str) -> int:
+    if text in field.words:
+        return field.words.index(text) + field.low
+    number = _number(field, position, text, "")
+    if not field.low <= number <= field.high:
+        raise _Fault(position, f"{field.name} {text:.20} is out of range {field.low} to {field.high}")
+    return number
+
+
+def _number(field: _Field, position: int, text: str, what: str) -> int:
+    label = f"{field.name} {what}".strip()
+    if not text:
+        raise _Fault(position, f"{label} is missing")
+    if text == "?":
+        raise _Fault(position, f'{label} "?" is not known: write "*" for any')
+    if not text.isdigit():
+        words = f" or a name such as {field.words[1]}" if field.words and not what else ""
+        raise _Fault(position, f'{label} "{text:.20}" is not a number{words}')
+    # Longer ones are out of range anyway, and not worth the arithmetic.
+    return int(text) if len(text) <= _DIGITS else 10**_DIGITS

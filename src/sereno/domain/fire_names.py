@@ -1,0 +1,74 @@
+"""Arguments that name the fire: "{fire:%Y-%m}", "{date}", "{key}", "{tenant}".
+
+Filled in when the schedule fires, in the schedule's own zone, from the planned instant and not from when it really ran.
+Only a fixed set of strftime directives is known: a format is data, and the C library takes widths that fill the memory.
+"""
+
+import re
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from sereno.errors import InvalidSchedule
+
+_NAME = re.compile(r"\{(fire(?::[^{}]*)?|date|key|tenant)\}")
+_DIRECTIVE = re.compile(r"%(.?)", re.DOTALL)
+# Numbers and names of days and months; nothing that depends on the machine, nothing with a width.
+DIRECTIVES = frozenset("YmdHMSjGVuwyBbAaz%F")
+LONGEST_FORMAT = 100
+
+
+def has_names(text: str) -> bool:
+    """Whether there is anything to fill in."""
+    return _NAME.search(text) is not None
+
+
+def check_names(value: Any) -> None:
+    """InvalidSchedule unless every format in it is one we know."""
+    match value:
+        case str():
+            for match in _NAME.finditer(value):
+                _check_format(match[1])
+        case Mapping():
+            for key, item in value.items():
+                check_names(key)
+                check_names(item)
+        case list() | tuple():
+            for item in value:
+                check_names(item)
+
+
+def filled(value: Any, at: datetime, key: str, tenant: str | None) -> Any:
+    """The same value with every name replaced; `at` is the planned instant in the schedule's zone."""
+
+    def named(match: re.Match[str]) -> str:
+        what, _, pattern = match[1].partition(":")
+        match what:
+            case "fire":
+                return at.strftime(pattern) if pattern else at.isoformat()
+            case "date":
+                return at.date().isoformat()
+            case "key":
+                return key
+            case _:
+                return tenant or ""
+
+    match value:
+        case str():
+            return _NAME.sub(named, value)
+        case Mapping():
+            return {filled(name, at, key, tenant): filled(item, at, key, tenant) for name, item in value.items()}
+        case list() | tuple():
+            return [filled(item, at, key, tenant) for item in value]
+        case _:
+            return value
+
+
+def _check_format(name: str) -> None:
+    _, _, pattern = name.partition(":")
+    if len(pattern) > LONGEST_FORMAT:
+        raise InvalidSchedule(f"{{{name:.40}…}}: a format has at most {LONGEST_FORMAT} characters")
+    for match in _DIRECTIVE.finditer(pattern):
+        if match[1] not in DIRECTIVES:
+            known = " ".join(f"%{letter}" for letter in sorted(DIRECTIVES))
+            raise InvalidSchedule(f"{{{name}}}: {match[0]} is not known here; there are {known}")

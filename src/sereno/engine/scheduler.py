@@ -1,0 +1,252 @@
+"""The scheduler: sleeps until a schedule is due, ticks, and sleeps again.
+
+Any number of them may run; every row is locked while it is fired, and a fire is unique. One leads under a lease, so
+that the others can sleep; a follower that sees the leader fall behind ticks as well. NOTIFY wakes it when a schedule
+becomes due sooner than it meant to wake.
+"""
+
+import logging
+import os
+import random
+import secrets
+import socket
+from dataclasses import dataclass
+from time import monotonic
+
+import psycopg
+
+from sereno.domain.firing import SECOND, first_instant
+from sereno.domain.instants import compile_text
+from sereno.domain.zones import VERSION
+from sereno.engine.floor import LookBack
+from sereno.engine.listener import Listener
+from sereno.engine.service import Service
+from sereno.engine.ticker import BATCH, Ticked, Ticker
+from sereno.errors import DatabaseUnavailable, InvalidSchedule
+from sereno.settings import Settings
+from sereno.store import schedules, ticks
+from sereno.store.connect import Line
+from sereno.telemetry.logs import emit
+
+# A leader that is gone is missed after this long.
+LEASE = 20.0
+REST = 7.0
+# While something waits for a run to end.
+REST_AWAITING = 0.5
+# A follower helps when the leader is this far behind.
+OVERDUE = 2.0
+LOCKED_REST = 0.1
+# How far behind the present the floor stays: transactions that are under way may still bring schedules.
+MARGIN = 5 * SECOND
+# What a look costs on a healthy table.
+ORDINARY_LOOK = 0.005
+TICK_TIMEOUT = 60.0
+PAGE = 5000
+
+
+@dataclass
+class Figures:
+    """What it did since it was last asked."""
+
+    fires: int = 0
+    skips: int = 0
+    ticks: int = 0
+    parked: int = 0
+
+
+class Scheduler(Service):
+    """Fires schedules until it is stopped."""
+
+    def __init__(self, url: str, settings: Settings) -> None:
+        super().__init__("scheduler")
+        self.holder = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}"
+        self.figures = Figures()
+        self._line = Line(url, settings, "scheduler")
+        self._listener = Listener(url, settings, {"schedule": lambda _: self.wake()}, self.wake)
+        self._ticker = Ticker()
+        self._fence: int | None = None
+        self._floor = 0
+        self._look_back = LookBack()
+        self._last = ticks.LastTick()
+        # One row at a time, because a row in the batch could not be written.
+        self._single = 0
+
+    @property
+    def leads(self) -> bool:
+        return self._fence is not None
+
+    def start(self) -> None:
+        self._listener.start()
+        super().start()
+
+    async def stop(self) -> None:
+        await super().stop()
+        await self._listener.stop()
+        if self._fence is not None:
+            try:
+                await self._line.run(ticks.resign(self.holder), patience=3.0)
+            except DatabaseUnavailable:
+                emit(logging.WARNING, "scheduler.unresigned", "the scheduler's lease will run out by itself")
+        await self._line.close()
+
+    async def run_once(self) -> float:
+        if self._fence is None:
+            return await self._follow()
+        began = monotonic()
+        everything = self._look_back.due_in(began) == 0
+        floor = 0 if everything else self._floor
+        rest = REST * random.uniform(0.8, 1.0)  # noqa: S311 - jitter
+        seen = await self._line.run(
+            ticks.look(self.holder, self._fence, lease=LEASE, rest=rest, floor=floor, last=self._last)
+        )
+        self._last = ticks.LastTick()
+        if everything:
+            now = monotonic()
+            self._look_back.done(now, now - began, ORDINARY_LOOK)
+        if not seen.leads:
+            emit(logging.WARNING, "scheduler.deposed", f"scheduler {self.holder}: another one leads now")
+            self._fence = None
+            return 0.0
+        freed = seen.free
+        if seen.ends:
+            freed = await self._end_runs() or freed
+        if freed or (seen.next_due is not None and seen.next_due <= 0):
+            # Nothing taken although something is due: somebody is changing those rows right now.
+            return 0.0 if await self._ticks(floor, look_at_held=freed) else LOCKED_REST
+        if seen.awaits:
+            rest = min(rest, REST_AWAITING)
+        return rest if seen.next_due is None else min(rest, seen.next_due + 0.0005)
+
+    async def _follow(self) -> float:
+        lead = await self._line.run(ticks.lead(self.holder, LEASE, OVERDUE))
+        if lead.fence is None:
+            if lead.overdue:
+                await self._ticks(0, look_at_held=False)
+            return REST * random.uniform(0.8, 1.0)  # noqa: S311 - jitter
+        self._fence = lead.fence
+        emit(logging.INFO, "scheduler.leads", f"scheduler {self.holder} leads", fence=lead.fence)
+        if lead.zones != VERSION:
+            await self._use_zones(lead.fence, lead.zones)
+        await self._heal()
+        return 0.0
+
+    async def _end_runs(self) -> bool:
+        """Whether a fire that waited is free now."""
+        freed = False
+        while True:
+            ended = await self._line.run(ticks.end_runs(), TICK_TIMEOUT)
+            freed = freed or ended.freed > 0
+            for key, note in ended.disabled:
+                emit(logging.ERROR, "schedule.disabled", f"schedule {key}: {note}", schedule=key)
+            if not ended.read:
+                return freed
+
+    async def _ticks(self, floor: int, *, look_at_held: bool) -> int:
+        """One pass after the other until nothing is due, for a third of a lease at most; answers how many rows."""
+        end = monotonic() + LEASE / 3
+        began = monotonic()
+        total = Ticked()
+        full = True
+        while full and monotonic() < end:
+            limit = 1 if self._single else BATCH
+            done = await self._tick(floor, limit, look_at_held=look_at_held)
+            if done is None:
+                continue
+            self._single = max(0, self._single - 1)
+            full = done.taken >= limit
+            # What a full pass left is at or after where it stopped; locked rows are met by the next look at everything.
+            floor = done.reached if full else max(floor, done.now - MARGIN)
+            total.now, total.fires, total.skips = done.now, total.fires + done.fires, total.skips + done.skips
+            total.latest, total.taken = max(total.latest, done.latest), total.taken + done.taken
+            self._note(done)
+        self._floor = floor
+        self._last = ticks.LastTick(total.now or None, monotonic() - began, total.fires)
+        emit(
+            logging.INFO if total.fires or total.skips else logging.DEBUG,
+            "scheduler.tick",
+            f"tick: {total.fires} fires, {total.skips} skipped, {(monotonic() - began) * 1000:.0f} ms, "
+            f"latest {total.latest * 1000:.0f} ms",
+            fires=total.fires,
+            skips=total.skips,
+        )
+        return total.taken
+
+    async def _tick(self, floor: int, limit: int, *, look_at_held: bool) -> Ticked | None:
+        """None when a row could not be written: the rows of that pass are then met one by one."""
+        try:
+            return await self._line.run(
+                self._ticker.tick(floor, limit, look_at_held=look_at_held), TICK_TIMEOUT, atomic=True
+            )
+        except DatabaseUnavailable:
+            raise
+        except (psycopg.Error, InvalidSchedule, ValueError, OverflowError, KeyError) as error:
+            emit(logging.ERROR, "scheduler.refused", f"a schedule could not be fired: {error}", error=error)
+            if self._fence is not None:
+                await self._line.run(ticks.note_error(self.holder, self._fence, str(error)))
+            if limit > 1:
+                self._single = len(self._ticker.taken) + 1
+                return None
+            for key in await self._line.run(ticks.park(self._ticker.taken, f"it could not be fired: {error}")):
+                self._parked(key, str(error))
+            return None
+
+    def _note(self, done: Ticked) -> None:
+        self.figures.ticks += 1
+        self.figures.fires += done.fires
+        self.figures.skips += done.skips
+        for key, why in done.parked:
+            self._parked(key, why)
+
+    def _parked(self, key: str, why: str) -> None:
+        self.figures.parked += 1
+        emit(logging.ERROR, "schedule.parked", f"schedule {key} is parked: {why}", schedule=key)
+
+    async def _use_zones(self, fence: int, before: str | None) -> None:
+        """Newer zone data moves instants; older data than somebody has used already does not move them back."""
+        if before is not None and before > VERSION:
+            emit(
+                logging.WARNING,
+                "scheduler.zones_old",
+                f"time zone data {VERSION} here, {before} was in use: upgrade tzdata on this host",
+            )
+            return
+        if before is not None:
+            moved = await self._replan()
+            emit(
+                logging.WARNING,
+                "scheduler.zones_changed",
+                f"time zone data changed from {before} to {VERSION}: {moved} schedules have another next instant",
+                moved=moved,
+            )
+        await self._line.run(ticks.set_zones(fence, VERSION))
+
+    async def _replan(self) -> int:
+        after = moved = 0
+        while page := await self._line.run(ticks.zoned(after, PAGE)):
+            after = page[-1][0]
+            now = await self._line.run(schedules.clock())
+            changed = []
+            for number, text, seen, shift, last in page:
+                try:
+                    at = first_instant(compile_text(text), shift, max(now, last or 0), None)
+                except InvalidSchedule:
+                    # The tick parks it when it is due.
+                    continue
+                # What is due already is fired as it was planned.
+                if at is not None and at != seen and seen > now:
+                    changed.append({"id": number, "seen": seen, "next": at})
+            if changed:
+                moved += await self._line.run(ticks.replan(changed), TICK_TIMEOUT)
+        return moved
+
+    async def _heal(self) -> None:
+        after: int | None = 0
+        while after is not None:
+            after, keys = await self._line.run(ticks.heal(after))
+            for key in keys:
+                emit(
+                    logging.WARNING,
+                    "schedule.healed",
+                    f"schedule {key} had nothing to come: planned anew",
+                    schedule=key,
+                )

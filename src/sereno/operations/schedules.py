@@ -1,0 +1,253 @@
+"""Schedules as a person sees and steers them: list, show, pause, run now, backfill, spread."""
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from sereno.domain.duration import Duration, seconds
+from sereno.domain.fire_job import fire_job
+from sereno.domain.instants import compile_text
+from sereno.domain.job import Job
+from sereno.domain.preview import Instant, preview
+from sereno.domain.schedule import shift
+from sereno.domain.when import Every, Once, When, checked, decode, encode
+from sereno.domain.zones import instant, moment
+from sereno.errors import InvalidSchedule, Refused
+from sereno.operations.actor import default_actor
+from sereno.store import schedules as store
+from sereno.store import steering, ticks
+from sereno.store.filters import ScheduleFilter
+from sereno.store.schedules import FireRow, ScheduleRow
+from sereno.store.statement import Operation
+
+PAGE = 1000
+# A backfill is written in transactions of this many.
+BATCH = 500
+# More instants than this in one backfill are a mistake in the dates.
+MOST_BACKFILLED = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleDetail:
+    """One schedule with what it did and what it will do."""
+
+    schedule: ScheduleRow
+    fires: list[FireRow]
+    upcoming: list[Instant]
+
+
+@dataclass(frozen=True, slots=True)
+class Backfill:
+    """The instants of a range; those in `done` made a job before."""
+
+    schedule: ScheduleRow
+    instants: list[datetime]
+    done: set[datetime]
+
+
+def find(key: str) -> Operation[ScheduleRow]:
+    """One schedule, or InvalidSchedule that says how to find it."""
+    found = yield from store.page(ScheduleFilter(keys=[key]), 1)
+    if not found:
+        raise InvalidSchedule(f"there is no schedule {key!r:.80}; `sereno schedule list` shows those that there are")
+    return found[0]
+
+
+def show(key: str, *, fires: int = 10, upcoming: int = 5) -> Operation[ScheduleDetail]:
+    row = yield from find(key)
+    past = yield from store.fires(row.id, fires)
+    now = yield from store.clock()
+    return ScheduleDetail(row, past, coming(row, moment(now), upcoming))
+
+
+def coming(row: ScheduleRow, now: datetime, n: int) -> list[Instant]:
+    """Its next instants, as things stand."""
+    if row.next_run_at is None:
+        return []
+    when = decode(row.rule)
+    if isinstance(when, Every) and when.count_from == "end":
+        # Only the first is known: the others wait for runs that have not begun.
+        n = min(n, 1)
+    first = instant(row.next_run_at)
+    start = now if not row.planned else moment(first - 1)
+    anchor = None if not row.planned else moment(first - row.shift - _step(when))
+    found = preview(when, start, n, row.shift, anchor)
+    return [at for at in found if row.ends_at is None or at.at <= row.ends_at]
+
+
+def _step(when: When) -> int:
+    """An Every counts on from its last instant: one step before the next."""
+    return round(seconds(when.interval) * 1_000_000) if isinstance(when, Every) else 0
+
+
+def pause(
+    wanted: ScheduleFilter, *, until: datetime | None = None, note: str | None = None, actor: str | None = None
+) -> Operation[int]:
+    """They fire no more, or not before `until`; answers how many."""
+    _check_named(wanted, "pause")
+    who = actor or default_actor()
+    changed = yield from store.pause(wanted, until, note, who)
+    yield from _noted(who, "pause", wanted, changed, {"until": until, "note": note})
+    return changed
+
+
+def resume(wanted: ScheduleFilter, *, actor: str | None = None) -> Operation[int]:
+    """They fire again from now on; what passed meanwhile is not caught up."""
+    _check_named(wanted, "resume")
+    who = actor or default_actor()
+    changed = yield from store.resume(wanted, who)
+    yield from _noted(who, "resume", wanted, changed, {})
+    return changed
+
+
+def disable(wanted: ScheduleFilter, *, note: str | None = None, actor: str | None = None) -> Operation[int]:
+    """They fire no more until somebody resumes them."""
+    _check_named(wanted, "disable")
+    who = actor or default_actor()
+    changed = yield from store.disable(wanted, note, who)
+    yield from _noted(who, "disable", wanted, changed, {"note": note})
+    return changed
+
+
+def delete(wanted: ScheduleFilter, *, actor: str | None = None) -> Operation[int]:
+    """Gone; their jobs and fires stay as history."""
+    _check_named(wanted, "delete")
+    changed = yield from store.delete(wanted)
+    yield from _noted(actor or default_actor(), "delete", wanted, changed, {})
+    return changed
+
+
+def spread(wanted: ScheduleFilter, window: Duration, *, actor: str | None = None) -> Operation[int]:
+    """Each fires at its own place inside the window after its instant; 0 takes the spread away."""
+    _check_named(wanted, "spread")
+    who = actor or default_actor()
+    changed, after = 0, ""
+    while page := (yield from store.page(wanted, PAGE, after)):
+        after = page[-1].key
+        rows = []
+        for row in page:
+            when = decode(row.rule)
+            if isinstance(when, Once):
+                continue
+            spreading = checked(_with_spread(when, window))
+            rows.append({"id": row.id, "rule": decode_object(spreading), "shift": shift(row.key, spreading)})
+        if rows:
+            changed += yield from store.reshift(rows, who)
+    yield from _noted(who, "spread", wanted, changed, {"window": seconds(window)})
+    return changed
+
+
+def run_now(key: str, *, actor: str | None = None) -> Operation[Job]:
+    """A run that a person asks for, whatever the rule says; its overlap policy does not hold it back."""
+    row = yield from store.lock_one(key)
+    now = yield from store.clock()
+    (made,) = yield from _fire(row, [now], now, [0.0])
+    yield from steering.audit(actor or default_actor(), "schedule.run", f"schedule {key}", {"job": made.id})
+    return made
+
+
+def backfill_plan(key: str, start: datetime, end: datetime) -> Operation[Backfill]:
+    """The instants of its rule from start to end, and which of them made a job before. Nothing is written."""
+    if end <= start:
+        raise Refused(f"a backfill goes forward: {end.isoformat()} is not after {start.isoformat()}")
+    row = yield from find(key)
+    rule = compile_text(encode(decode(row.rule)))
+    if rule.uses_anchor:
+        raise Refused(f"schedule {key}: an Every that counts from its last run has no instants in the past")
+    found: list[int] = []
+    at = rule.next(instant(start) - row.shift - 1, 0)
+    while at is not None and at + row.shift <= instant(end):
+        found.append(at + row.shift)
+        if len(found) > MOST_BACKFILLED:
+            raise Refused(f"more than {MOST_BACKFILLED:,} instants between {start.isoformat()} and {end.isoformat()}")
+        at = rule.next(at, 0)
+    done = yield from store.fired_instants(row.id, found)
+    return Backfill(row, [moment(at) for at in found], {moment(at) for at in done})
+
+
+def backfill(
+    key: str, instants: Sequence[datetime], *, first: int = 0, rate: float | None = None, actor: str | None = None
+) -> Operation[list[Job]]:
+    """Run these instants, `rate` a second, the first one after `first` others of the same backfill."""
+    row = yield from store.lock_one(key)
+    now = yield from store.clock()
+    spacing = 1 / rate if rate else 0.0
+    delays = [(first + number) * spacing for number in range(len(instants))]
+    made = yield from _fire(row, [instant(at) for at in instants], now, delays)
+    yield from steering.audit(
+        actor or default_actor(), "schedule.backfill", f"schedule {key}", {"instants": len(instants), "jobs": len(made)}
+    )
+    return made
+
+
+def batches(instants: Sequence[datetime]) -> Iterator[tuple[int, Sequence[datetime]]]:
+    """The instants of a long backfill, and how many came before."""
+    for first in range(0, len(instants), BATCH):
+        yield first, instants[first : first + BATCH]
+
+
+def _fire(row: ScheduleRow, instants: Sequence[int], now: int, delays: Sequence[float]) -> Operation[list[Job]]:
+    """Fires by hand: recorded, so that none happens twice."""
+    records = [{"id": row.id, "planned": at, "stands_for": 1, "reason": None} for at in instants]
+    fresh = yield from ticks.record(records)
+    wanted = [(at, delay) for at, delay in zip(instants, delays, strict=True) if (row.id, at) in fresh]
+    if not wanted:
+        return []
+    details = {name: getattr(row, name) for name in JOB_FIELDS}
+    rule = encode(decode(row.rule)).decode()
+    jobs = [fire_job(details, rule, at - row.shift, now) | {"delay": delay} for at, delay in wanted]
+    made = yield from ticks.make_jobs(jobs)
+    yield from ticks.link(
+        [
+            {"id": row.id, "planned": at, "stands_for": 1, "job_id": made_id, "created": created}
+            for (at, _), (made_id, created) in zip(wanted, made, strict=True)
+        ]
+    )
+    yield from store.note_manual(row.id, made[-1][0], len(made))
+    return [Job(made_id, row.task, created) for made_id, created in made]
+
+
+JOB_FIELDS = (
+    "key",
+    "task",
+    "args",
+    "queue",
+    "priority",
+    "tenant",
+    "trace",
+    "tags",
+    "unique_key",
+    "unique_for",
+    "unique_forever",
+    "on_conflict",
+    "expires_after",
+)
+
+
+def _with_spread(when: When, window: Duration) -> When:
+    return msgspec.structs.replace(when, spread=window)
+
+
+def decode_object(when: When) -> dict[str, Any]:
+    """A rule as the object that is stored."""
+    found: dict[str, Any] = msgspec.json.decode(encode(when))
+    return found
+
+
+def _check_named(wanted: ScheduleFilter, what: str) -> None:
+    if wanted.is_empty:
+        raise Refused(f"{what} of every schedule there is: name a key, a pattern, a task or a tenant ('*' for all)")
+
+
+def _noted(who: str, what: str, wanted: ScheduleFilter, changed: int, detail: dict[str, Any]) -> Operation[None]:
+    subject = ", ".join(_keys(wanted.keys)) if wanted.keys else wanted.pattern or "schedules"
+    yield from steering.audit(
+        who, f"schedule.{what}", f"schedule {subject}", {**wanted.as_detail(), **detail, "changed": changed}
+    )
+
+
+def _keys(keys: Collection[str]) -> list[str]:
+    return sorted(keys)[:5]

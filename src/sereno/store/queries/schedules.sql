@@ -1,0 +1,247 @@
+-- Schedules as people and programs write, read and steer them.
+
+-- name: clock
+-- The only time that counts.
+select sereno.micros(sereno.now());
+
+-- name: known_rules
+-- The rules of these keys, to tell a changed schedule from one that is merely said again.
+select coalesce(json_object_agg(key, rule), '{}')::text from sereno.schedules where key = any(%(keys)s);
+
+-- name: upsert
+-- Any number of schedules. One that is said again unchanged is not touched at all; a changed rule starts from now and
+-- never fires a past instant again; what a person paused or disabled stays so. Answers in the order given.
+with clock as materialized (select sereno.now() as now),
+item as materialized (
+    select * from rows from (jsonb_to_recordset(%(rows)s::text::jsonb) as (
+        key text, rule jsonb, shift bigint, next bigint, state text, task text, args jsonb, templated boolean, queue text,
+        priority smallint, tenant text, trace text, tags text[], unique_key text, unique_for double precision,
+        unique_forever boolean, on_conflict text, expires_after double precision, missed text, missed_limit integer,
+        missed_window double precision, max_lateness double precision, overlap text, starts_at timestamptz,
+        ends_at timestamptz, max_fires bigint, disable_after integer, note text)) with ordinality
+),
+written as (
+    insert into sereno.schedules as s (
+        key, rule, shift, next_run_at, state, task, args, templated, queue, priority, tenant, trace, tags, unique_key,
+        unique_for, unique_forever, on_conflict, expires_after, missed, missed_limit, missed_window, max_lateness,
+        overlap, starts_at, ends_at, max_fires, disable_after, note, changed_by, declared_by, created_at, changed_at)
+    select key, rule, shift,
+           case when coalesce(state, 'enabled') = 'enabled' then sereno.instant(next) end,
+           case when coalesce(state, 'enabled') = 'enabled' and next is null then 'finished' else coalesce(state, 'enabled') end,
+           task, args, templated, queue, priority, tenant, trace, tags, unique_key, unique_for, unique_forever,
+           on_conflict, expires_after, missed, missed_limit, missed_window, max_lateness, overlap, starts_at, ends_at,
+           max_fires, disable_after, note, %(actor)s, %(declared_by)s, (select now from clock), (select now from clock)
+    from item order by key
+    on conflict on constraint schedules_key do update
+    set rule = excluded.rule, shift = excluded.shift, task = excluded.task, args = excluded.args,
+        templated = excluded.templated, queue = excluded.queue, priority = excluded.priority, tenant = excluded.tenant,
+        trace = excluded.trace, tags = excluded.tags, unique_key = excluded.unique_key,
+        unique_for = excluded.unique_for, unique_forever = excluded.unique_forever, on_conflict = excluded.on_conflict,
+        expires_after = excluded.expires_after, missed = excluded.missed, missed_limit = excluded.missed_limit,
+        missed_window = excluded.missed_window, max_lateness = excluded.max_lateness, overlap = excluded.overlap,
+        starts_at = excluded.starts_at, ends_at = excluded.ends_at, max_fires = excluded.max_fires,
+        disable_after = excluded.disable_after, declared_by = excluded.declared_by,
+        changed_by = excluded.changed_by, changed_at = excluded.changed_at,
+        note = case when sereno.returns_to_work(s.state, s.note, excluded.state) then null else s.note end,
+        state = case when sereno.returns_to_work(s.state, s.note, excluded.state)
+                          or excluded.state in ('paused', 'disabled') then excluded.state
+                     when s.state in ('paused', 'disabled') then s.state
+                     else excluded.state end,
+        next_run_at = case
+            when excluded.state in ('paused', 'disabled') then null
+            when s.state in ('paused', 'disabled') and not sereno.returns_to_work(s.state, s.note, excluded.state) then null
+            when s.state = 'enabled' and s.next_run_at is not null
+                 and (s.rule, s.shift, s.starts_at, s.ends_at) is not distinct from
+                     (excluded.rule, excluded.shift, excluded.starts_at, excluded.ends_at) then s.next_run_at
+            else excluded.next_run_at end
+    where (s.rule, s.shift, s.task, s.args, s.queue, s.priority, s.tenant, s.trace, s.tags, s.unique_key, s.unique_for,
+           s.unique_forever, s.on_conflict, s.expires_after, s.missed, s.missed_limit, s.missed_window, s.max_lateness,
+           s.overlap, s.starts_at, s.ends_at, s.max_fires, s.disable_after, s.declared_by)
+          is distinct from
+          (excluded.rule, excluded.shift, excluded.task, excluded.args, excluded.queue, excluded.priority,
+           excluded.tenant, excluded.trace, excluded.tags, excluded.unique_key, excluded.unique_for,
+           excluded.unique_forever, excluded.on_conflict, excluded.expires_after, excluded.missed,
+           excluded.missed_limit, excluded.missed_window, excluded.max_lateness, excluded.overlap, excluded.starts_at,
+           excluded.ends_at, excluded.max_fires, excluded.disable_after, excluded.declared_by)
+       or (excluded.state in ('paused', 'disabled') and s.state <> excluded.state)
+       or sereno.returns_to_work(s.state, s.note, excluded.state)
+    returning id, key, xmax = 0 as created, next_run_at, state
+),
+told as (select sereno.wake_scheduler(min(next_run_at)) from written having min(next_run_at) is not null)
+select coalesce(json_agg(json_build_array(
+           coalesce(written.id, s.id), item.key,
+           case when written.id is null then 'unchanged' when written.created then 'created' else 'changed' end,
+           coalesce(written.state, s.state),
+           sereno.micros(case when written.id is null then s.next_run_at else written.next_run_at end))
+           order by item.ordinality), '[]')::text,
+       (select count(*) from told)
+from item
+left join written on written.key = item.key
+left join sereno.schedules s on s.key = item.key;
+
+-- name: retire
+-- Declared by this service before, and no longer in its code: disabled, and it says so.
+update sereno.schedules
+set state = 'disabled', next_run_at = null, note = 'left the code', changed_at = sereno.now(), changed_by = %(service)s
+where declared_by = %(service)s and key <> all(%(keys)s) and state <> 'disabled'
+returning key;
+
+-- name: list
+-- A page of schedules by key.
+select coalesce(json_agg(shown order by key), '[]')::text
+from (
+    select key,
+-- use: schedule_columns
+        as shown
+    from (select * from sereno.schedules
+          where key > %(after)s
+-- use: schedule_filter
+          order by key limit %(limit)s) as page
+) as shown_page;
+
+-- name: soonest
+-- A page of schedules by when they are due next.
+select coalesce(json_agg(shown order by next_run_at), '[]')::text
+from (
+    select next_run_at,
+-- use: schedule_columns
+        as shown
+    from (select * from sereno.schedules
+          where next_run_at is not null
+-- use: schedule_filter
+          order by next_run_at limit %(limit)s) as page
+) as shown_page;
+
+-- name: count
+-- How many match, by state.
+select state, count(*) from sereno.schedules
+where true
+-- use: schedule_filter
+group by state order by state;
+
+-- name: pause
+-- For good, or until a moment, at which the scheduler plans it anew.
+with changed as (
+    update sereno.schedules
+    set state = case when %(until)s::timestamptz is null then 'paused' else 'enabled' end,
+        next_run_at = %(until)s::timestamptz, planned = false, paused_until = %(until)s::timestamptz,
+        note = %(note)s, changed_by = %(actor)s, changed_at = sereno.now()
+    where state in ('enabled', 'paused')
+-- use: schedule_filter
+    returning 1
+)
+select count(*) from changed;
+
+-- name: resume
+-- Enabled again, from now on: instants that passed meanwhile are not caught up.
+with changed as (
+    update sereno.schedules
+    set state = 'enabled', next_run_at = sereno.now(), planned = false, paused_until = null, note = null,
+        failed_in_row = 0, changed_by = %(actor)s, changed_at = sereno.now()
+    where (state <> 'enabled' or paused_until is not null)
+-- use: schedule_filter
+    returning 1
+),
+told as (select sereno.wake_scheduler(sereno.now()) where exists (select from changed))
+select (select count(*) from changed), (select count(*) from told);
+
+-- name: disable
+-- Stopped until somebody enables it again.
+with changed as (
+    update sereno.schedules
+    set state = 'disabled', next_run_at = null, paused_until = null, note = %(note)s,
+        changed_by = %(actor)s, changed_at = sereno.now()
+    where state <> 'disabled'
+-- use: schedule_filter
+    returning 1
+)
+select count(*) from changed;
+
+-- name: delete
+-- Gone; its jobs and its fires stay as history.
+with gone as (
+    delete from sereno.schedules
+    where true
+-- use: schedule_filter
+    returning 1
+)
+select count(*) from gone;
+
+-- name: reshift
+-- Another spread: another place inside it for each, worked out by the caller; planned anew from now.
+with item as materialized (
+    select * from jsonb_to_recordset(%(rows)s::text::jsonb) as i(id bigint, rule jsonb, shift bigint)
+),
+changed as (
+    update sereno.schedules s
+    set rule = item.rule, shift = item.shift, planned = false, changed_by = %(actor)s, changed_at = sereno.now(),
+        next_run_at = case when s.state = 'enabled' and s.next_run_at is not null then sereno.now() end
+    from item
+    where s.id = any(array(select id from item)) and s.id = item.id
+    returning 1
+),
+told as (select sereno.wake_scheduler(sereno.now()) where exists (select from changed))
+select (select count(*) from changed), (select count(*) from told);
+
+-- name: lock_one
+-- One schedule, for whoever is about to fire it by hand.
+select
+-- use: schedule_columns
+    ::text
+from sereno.schedules where key = %(key)s
+for update;
+
+-- name: note_manual
+-- A run that a person asked for.
+update sereno.schedules set last_fired_at = sereno.now(), last_job_id = %(job)s, fired = fired + %(fired)s
+where id = %(id)s
+returning id;
+
+-- name: fires
+-- The newest fires of a schedule: what it made, what it skipped, and why. From the jobs' history and the skips.
+with runs as materialized (
+    select planned_at, created_at as fired_at, id as job_id, stands_for, null::text as reason, state, started_at,
+           finished_at, attempt, coalesce(error_type || ': ' || error_message, history.reason) as error
+    from sereno.history where schedule_id = %(id)s
+    order by finished_at desc limit %(limit)s
+),
+live as materialized (
+    select planned_at, created_at as fired_at, id as job_id, stands_for, null::text as reason, state, claimed_at as started_at,
+           null::timestamptz as finished_at, attempt, null::text as error
+    from sereno.jobs where schedule_id = %(id)s
+    order by id desc limit %(limit)s
+),
+skips as materialized (
+    select planned_at, fired_at, job_id, stands_for, reason, 'skipped' as state, null::timestamptz as started_at,
+           null::timestamptz as finished_at, 0 as attempt, null::text as error
+    from sereno.fires where schedule_id = %(id)s and reason is not null
+    order by planned_at desc limit %(limit)s
+)
+select planned_at, fired_at, job_id, stands_for, reason, state, started_at, finished_at, attempt, error
+from (select * from runs union all select * from live union all select * from skips) as every
+order by planned_at desc nulls last
+limit %(limit)s;
+
+-- name: fired_instants
+-- Which of these instants of a schedule were fired or skipped before.
+select coalesce(json_agg(sereno.micros(planned_at)), '[]')::text
+from sereno.fires
+where schedule_id = %(id)s and planned_at = any(array(select sereno.instant(at) from unnest(%(instants)s::bigint[]) as at))
+  and (job_id is not null or reason is null);
+
+-- name: rules
+-- What shares a rule, counted: a million schedules are a few hundred rules.
+select rule::text, count(*) from sereno.schedules
+where next_run_at is not null
+-- use: schedule_filter
+group by rule
+order by count(*) desc
+limit %(limit)s;
+
+-- name: scheduler
+-- Who leads, since when, until when, and how its last tick went.
+select holder, fence, since, until, until > sereno.now() as alive, wakes_at, ticked_at, tick_seconds, tick_fires,
+       error, error_at, zones,
+       (select extract(epoch from sereno.now() - min(next_run_at))::double precision from sereno.schedules
+        where next_run_at <= sereno.now()) as lag
+from sereno.leases where name = 'scheduler';

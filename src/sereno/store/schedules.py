@@ -1,0 +1,274 @@
+"""Schedules as people and programs write, read and steer them."""
+
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+
+from sereno.domain.firing import first_instant
+from sereno.domain.instants import compile_text
+from sereno.domain.schedule import NewSchedule, rule_text, shift
+from sereno.domain.stored import encoder
+from sereno.domain.zones import instant
+from sereno.errors import InvalidSchedule
+from sereno.store.filters import ScheduleFilter
+from sereno.store.statement import Operation, Statement, queries
+
+_sql = queries("schedules")
+
+
+class ScheduleRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A schedule as it is stored."""
+
+    id: int
+    key: str
+    state: str
+    rule: dict[str, Any]
+    shift: int
+    next_run_at: datetime | None
+    planned: bool
+    task: str
+    queue: str
+    priority: int
+    tenant: str | None
+    trace: str | None
+    tags: list[str] | None
+    args: dict[str, Any]
+    unique_key: str | None
+    unique_for: float | None
+    unique_forever: bool | None
+    on_conflict: str | None
+    expires_after: float | None
+    missed: str
+    missed_limit: int
+    missed_window: float
+    max_lateness: float | None
+    overlap: str
+    disable_after: int | None
+    starts_at: datetime | None
+    ends_at: datetime | None
+    max_fires: int | None
+    paused_until: datetime | None
+    note: str | None
+    changed_by: str | None
+    declared_by: str | None
+    created_at: datetime
+    changed_at: datetime
+    last_planned_at: datetime | None
+    last_fired_at: datetime | None
+    last_job_id: int | None
+    last_finished_at: datetime | None
+    last_state: str | None
+    last_error: str | None
+    held_at: datetime | None
+    fired: int
+    missed_count: int
+    succeeded: int
+    failed: int
+    failed_in_row: int
+    skipped: dict[str, int]
+    lateness: list[int | None]
+
+    @property
+    def late_p99(self) -> float | None:
+        """Seconds; within a factor of two, from the counts on the row."""
+        counts = [count or 0 for count in self.lateness]
+        wanted = sum(counts) * 0.99
+        seen = 0
+        for power, count in enumerate(counts, 1):
+            seen += count
+            if count and seen >= wanted:
+                return float(2**power) / 1000
+        return None
+
+
+class Upserted(NamedTuple):
+    """What became of a schedule that was said."""
+
+    id: int
+    key: str
+    what: Literal["created", "changed", "unchanged"]
+    state: str
+    next_run_at: int | None
+
+
+class FireRow(NamedTuple):
+    """One instant of a schedule: the job that it made and how that went, or why there is none."""
+
+    planned_at: datetime | None
+    fired_at: datetime
+    job_id: int | None
+    stands_for: int | None
+    reason: str | None
+    state: str
+    started_at: datetime | None
+    finished_at: datetime | None
+    attempt: int
+    error: str | None
+
+
+class SchedulerRow(NamedTuple):
+    """Who leads, and how its last tick went. `lag`: seconds that the oldest due schedule waits."""
+
+    holder: str
+    fence: int
+    since: datetime
+    until: datetime
+    alive: bool
+    wakes_at: datetime | None
+    ticked_at: datetime | None
+    tick_seconds: float | None
+    tick_fires: int | None
+    error: str | None
+    error_at: datetime | None
+    zones: str | None
+    lag: float | None
+
+
+_upserted = msgspec.json.Decoder(list[Upserted])
+_rows = msgspec.json.Decoder(list[ScheduleRow])
+_row = msgspec.json.Decoder(ScheduleRow)
+_instants = msgspec.json.Decoder(list[int])
+_objects = msgspec.json.Decoder(dict[str, dict[str, Any]])
+
+
+def clock() -> Operation[int]:
+    """Now, by the only clock that counts."""
+    rows = yield Statement(_sql["clock"])
+    return int(rows[0][0])
+
+
+def upsert(
+    schedules: Sequence[NewSchedule],
+    actor: str,
+    *,
+    state: str | None = None,
+    declared_by: str | None = None,
+    may_be_over: bool = False,
+) -> Operation[list[Upserted]]:
+    """Write them, each checked before. One whose instants are all past is refused, unless it may be over."""
+    if not schedules:
+        return []
+    _check_keys(schedules)
+    now = yield from clock()
+    first = [_first(schedule, now) for schedule in schedules]
+    over = [schedule for schedule, at in zip(schedules, first, strict=True) if at is None]
+    if over and not may_be_over:
+        yield from _check_known(over)
+    payload = [schedule.as_row() | {"next": at, "state": state} for schedule, at in zip(schedules, first, strict=True)]
+    rows = yield Statement(
+        _sql["upsert"], {"rows": encoder.encode(payload).decode(), "actor": actor, "declared_by": declared_by}
+    )
+    return _upserted.decode(rows[0][0])
+
+
+def _check_keys(schedules: Sequence[NewSchedule]) -> None:
+    seen: set[str] = set()
+    for schedule in schedules:
+        if schedule.key in seen:
+            raise schedule.refusal("it is given twice in one call")
+        seen.add(schedule.key)
+
+
+def _first(schedule: NewSchedule, now: int) -> int | None:
+    rule = compile_text(rule_text(schedule.when))
+    starts_at = None if schedule.starts_at is None else instant(schedule.starts_at)
+    at = first_instant(rule, shift(schedule.key, schedule.when), now, starts_at)
+    if at is not None and schedule.ends_at is not None and at > instant(schedule.ends_at):
+        return None
+    return at
+
+
+def _check_known(over: Sequence[NewSchedule]) -> Operation[None]:
+    rows = yield Statement(_sql["known_rules"], {"keys": [schedule.key for schedule in over]})
+    known = _objects.decode(rows[0][0])
+    for schedule in over:
+        if known.get(schedule.key) != msgspec.json.decode(rule_text(schedule.when)):
+            raise schedule.refusal("it would never fire: its instants are all past")
+
+
+def retire(service: str, keys: Collection[str]) -> Operation[list[str]]:
+    """Schedules that this service declared once and no longer does: disabled; answers their keys."""
+    rows = yield Statement(_sql["retire"], {"service": service, "keys": list(keys)})
+    return [row[0] for row in rows]
+
+
+def page(wanted: ScheduleFilter, limit: int, after: str = "") -> Operation[list[ScheduleRow]]:
+    """By key; `after` is the last key of the page before."""
+    rows = yield Statement(_sql["list"], wanted.params() | {"limit": limit, "after": after})
+    return _rows.decode(rows[0][0])
+
+
+def soonest(wanted: ScheduleFilter, limit: int) -> Operation[list[ScheduleRow]]:
+    """Those that are due next."""
+    rows = yield Statement(_sql["soonest"], wanted.params() | {"limit": limit})
+    return _rows.decode(rows[0][0])
+
+
+def count(wanted: ScheduleFilter) -> Operation[dict[str, int]]:
+    """How many match, by state."""
+    rows = yield Statement(_sql["count"], wanted.params())
+    return {row[0]: int(row[1]) for row in rows}
+
+
+def pause(wanted: ScheduleFilter, until: datetime | None, note: str | None, actor: str) -> Operation[int]:
+    return _counted("pause", wanted, {"until": until, "note": note, "actor": actor})
+
+
+def resume(wanted: ScheduleFilter, actor: str) -> Operation[int]:
+    return _counted("resume", wanted, {"actor": actor})
+
+
+def disable(wanted: ScheduleFilter, note: str | None, actor: str) -> Operation[int]:
+    return _counted("disable", wanted, {"note": note, "actor": actor})
+
+
+def delete(wanted: ScheduleFilter) -> Operation[int]:
+    return _counted("delete", wanted, {})
+
+
+def _counted(name: str, wanted: ScheduleFilter, others: Mapping[str, Any]) -> Operation[int]:
+    rows = yield Statement(_sql[name], {**wanted.params(), **others})
+    return int(rows[0][0])
+
+
+def reshift(rows: Sequence[Mapping[str, Any]], actor: str) -> Operation[int]:
+    """Other rules and places inside their spread, by id."""
+    found = yield Statement(_sql["reshift"], {"rows": encoder.encode(rows).decode(), "actor": actor})
+    return int(found[0][0])
+
+
+def lock_one(key: str) -> Operation[ScheduleRow]:
+    """A schedule that is about to be fired by hand."""
+    rows = yield Statement(_sql["lock_one"], {"key": key})
+    if not rows:
+        raise InvalidSchedule(f"there is no schedule {key!r:.80}; `sereno schedule list` shows those that there are")
+    return _row.decode(rows[0][0])
+
+
+def note_manual(schedule: int, job: int, fired: int) -> Operation[None]:
+    yield Statement(_sql["note_manual"], {"id": schedule, "job": job, "fired": fired})
+
+
+def fires(schedule: int, limit: int) -> Operation[list[FireRow]]:
+    """The newest instants first."""
+    rows = yield Statement(_sql["fires"], {"id": schedule, "limit": limit})
+    return [FireRow(*row) for row in rows]
+
+
+def fired_instants(schedule: int, instants: Sequence[int]) -> Operation[set[int]]:
+    """Those of these instants that made a job before."""
+    rows = yield Statement(_sql["fired_instants"], {"id": schedule, "instants": list(instants)})
+    return set(_instants.decode(rows[0][0]))
+
+
+def rules(wanted: ScheduleFilter, limit: int) -> Operation[list[tuple[str, int]]]:
+    """Rules with how many schedules share each, the commonest first."""
+    rows = yield Statement(_sql["rules"], wanted.params() | {"limit": limit})
+    return [(row[0], int(row[1])) for row in rows]
+
+
+def scheduler() -> Operation[SchedulerRow | None]:
+    rows = yield Statement(_sql["scheduler"])
+    return SchedulerRow(*rows[0]) if rows else None

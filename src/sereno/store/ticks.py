@@ -1,0 +1,218 @@
+"""The tick: take what is due, decide, write it; count the runs that ended; lead."""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from sereno.domain.firing import Due
+from sereno.domain.stored import encoder
+from sereno.store.statement import Operation, Statement, queries
+
+_sql = queries("ticks")
+_jobs = queries("jobs")
+_due = msgspec.json.Decoder(list[Due])
+_pairs = msgspec.json.Decoder(list[tuple[int, int]])
+_zoned = msgspec.json.Decoder(list[tuple[int, str, int, int, int | None]])
+_words = msgspec.json.Decoder(list[str])
+_notes = msgspec.json.Decoder(list[tuple[str, str | None]])
+_ids = msgspec.json.Decoder(list[int])
+_details = msgspec.json.Decoder(dict[int, dict[str, Any]])
+_answers = msgspec.json.Decoder(list[dict[str, Any]])
+
+
+class Taken(NamedTuple):
+    rows: list[Due]
+    now: int
+
+
+class Fired(NamedTuple):
+    """A common fire, as the statement wants it."""
+
+    id: int
+    planned: int
+    next: int | None
+    stands_for: int
+    bucket: int
+    ended: bool
+
+
+class Ended(NamedTuple):
+    """Runs that were read, held fires that are free now, schedules that were disabled with why."""
+
+    read: int
+    freed: int
+    disabled: list[tuple[str, str | None]]
+
+
+def take(floor: int, limit: int, *, look_at_held: bool) -> Operation[Taken]:
+    """Rows that are due, locked until the transaction ends."""
+    rows = yield Statement(_sql["take"], {"floor": floor, "limit": limit, "look_at_held": look_at_held})
+    return Taken(_due.decode(rows[0][0]), rows[0][1])
+
+
+def fire(fires: Sequence[Fired]) -> Operation[int]:
+    """The common fires, all of them with one statement; answers how many jobs were made."""
+    ids, planned, following, stands_for, buckets, ended = zip(*fires, strict=True)
+    rows = yield Statement(
+        _sql["fire"],
+        {
+            "ids": _array(ids),
+            "planned": _array(planned),
+            "next": "{" + ",".join("null" if at is None else str(at) for at in following) + "}",
+            "stands_for": _array(stands_for),
+            "bucket": _array(buckets),
+            "ended": _array(ended),
+        },
+    )
+    return int(rows[0][0])
+
+
+def record(fires: Sequence[Mapping[str, Any]]) -> Operation[set[tuple[int, int]]]:
+    """Fires and skips by (schedule, instant); answers those that nobody had written before."""
+    rows = yield Statement(_sql["record"], {"fires": encoder.encode(fires).decode()})
+    return set(_pairs.decode(rows[0][0]))
+
+
+def make_jobs(jobs: Sequence[Mapping[str, Any]]) -> Operation[list[tuple[int, bool]]]:
+    """The jobs of fires that needed a closer look, in order: ids, and whether they are new."""
+    payload = encoder.encode(jobs).decode()
+    if any(job.get("unique_key") for job in jobs):
+        rows = yield Statement(_jobs["enqueue_keyed"], {"jobs": payload})
+        return [(answer["id"], answer["created"]) for answer in _answers.decode(rows[0][0])]
+    rows = yield Statement(_jobs["enqueue"], {"jobs": payload})
+    return [(made_id, True) for made_id in sorted(_ids.decode(rows[0][0]))]
+
+
+def link(fires: Sequence[Mapping[str, Any]]) -> Operation[None]:
+    """Jobs made by hand learn their fire, fires their job."""
+    yield Statement(_sql["link"], {"fires": encoder.encode(fires).decode()})
+
+
+def advance(rows: Sequence[Mapping[str, Any]]) -> Operation[None]:
+    """Where schedules stand after a closer look."""
+    ids = sorted(row["id"] for row in rows)
+    yield Statement(_sql["advance"], {"rows": encoder.encode(rows).decode(), "ids": ids})
+
+
+def details(schedules: Collection[int]) -> Operation[dict[int, dict[str, Any]]]:
+    """Job details of schedules whose common statement does not do."""
+    rows = yield Statement(_sql["details"], {"ids": list(schedules)})
+    return _details.decode(rows[0][0])
+
+
+def park(schedules: Collection[int], reason: str) -> Operation[list[str]]:
+    """Out of the way of the others; answers the keys."""
+    rows = yield Statement(_sql["park"], {"ids": list(schedules), "reason": reason[:2000]})
+    return [row[0] for row in rows]
+
+
+def live_jobs(schedules: Collection[int]) -> Operation[list[int]]:
+    rows = yield Statement(_sql["live_jobs"], {"ids": list(schedules)})
+    return _ids.decode(rows[0][0])
+
+
+def end_runs() -> Operation[Ended]:
+    """Count runs that ended, at most a thousand a call."""
+    rows = yield Statement(_sql["end_runs"])
+    return Ended(rows[0][0], rows[0][1], _notes.decode(rows[0][2]))
+
+
+class Lead(NamedTuple):
+    """The fence of a leader; None: somebody else leads. `overdue`: and does not keep up."""
+
+    fence: int | None
+    zones: str | None
+    overdue: bool
+
+
+def lead(holder: str, lease: float, overdue: float) -> Operation[Lead]:
+    rows = yield Statement(_sql["lead"], {"holder": holder, "lease": lease, "overdue": overdue})
+    return Lead(*rows[0])
+
+
+class Look(NamedTuple):
+    """What the leader sees. `next_due`: seconds; `awaits`: something waits for a run to end."""
+
+    leads: bool
+    next_due: float | None
+    ends: bool
+    free: bool
+    awaits: bool
+
+
+class LastTick(NamedTuple):
+    """When the last tick was, by the database's clock, how long it took, and how many fires it made."""
+
+    at: int | None = None
+    seconds: float | None = None
+    fires: int | None = None
+
+
+def look(holder: str, fence: int, *, lease: float, rest: float, floor: int, last: LastTick) -> Operation[Look]:
+    rows = yield Statement(
+        _sql["look"],
+        {
+            "holder": holder,
+            "fence": fence,
+            "lease": lease,
+            "rest": rest,
+            "floor": floor,
+            "ticked": last.at,
+            "seconds": last.seconds,
+            "fires": last.fires,
+        },
+    )
+    return Look(*rows[0])
+
+
+def note_error(holder: str, fence: int, error: str) -> Operation[None]:
+    yield Statement(_sql["note_error"], {"holder": holder, "fence": fence, "error": error[:2000]})
+
+
+def resign(holder: str) -> Operation[None]:
+    yield Statement(_sql["resign"], {"holder": holder})
+
+
+def set_zones(fence: int, version: str) -> Operation[None]:
+    yield Statement(_sql["set_zones"], {"zones": version, "fence": fence})
+
+
+def zoned(after: int, limit: int) -> Operation[list[tuple[int, str, int, int, int | None]]]:
+    """A page of (id, rule, next, shift, last planned) whose instants depend on zone data."""
+    rows = yield Statement(_sql["zoned"], {"after": after, "limit": limit})
+    return _zoned.decode(rows[0][0])
+
+
+def replan(rows: Sequence[Mapping[str, int]]) -> Operation[int]:
+    found = yield Statement(_sql["replan"], {"rows": encoder.encode(rows).decode()})
+    return int(found[0][0])
+
+
+def heal(after: int) -> Operation[tuple[int | None, list[str]]]:
+    """The last candidate of this page, None after the last one; keys that would never have fired again."""
+    rows = yield Statement(_sql["heal"], {"after": after})
+    return rows[0][0], _words.decode(rows[0][1])
+
+
+def make_partitions() -> Operation[int]:
+    rows = yield Statement(_sql["make_partitions"])
+    return sum(1 for row in rows if row[0])
+
+
+def old_partitions(days: int) -> Operation[list[str]]:
+    rows = yield Statement(_sql["old_partitions"], {"days": days})
+    return [row[0] for row in rows]
+
+
+def drop_partition(name: str) -> Operation[None]:
+    yield Statement(_sql["drop_partition"], {"name": name})
+
+
+def forget_fires(days: int) -> Operation[int]:
+    rows = yield Statement(_sql["forget_fires"], {"days": days})
+    return int(rows[0][0])
+
+
+def _array(values: Sequence[int]) -> str:
+    return "{" + ",".join(map(str, values)) + "}"

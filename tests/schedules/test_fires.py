@@ -1,0 +1,257 @@
+"""Schedules on a real PostgreSQL: written, fired once, advanced; missed, overlapping, limited, failing."""
+
+from datetime import UTC, datetime, timedelta
+
+import psycopg
+import pytest
+
+from sereno import Cron, Daily, Every, InvalidSchedule, Once, Sereno
+from sereno.client.task import Task
+from tests.facts import advance, one
+
+
+@pytest.fixture
+def work(app: Sereno) -> Task[[str], None]:
+    @app.task
+    def work(name: str) -> None: ...
+
+    return work
+
+
+def jobs(connection: psycopg.Connection) -> list[tuple[str, int]]:
+    rows = connection.execute("select args ->> 'name', stands_for from sereno.jobs order by id").fetchall()
+    return [(row[0], row[1]) for row in rows]
+
+
+def now(connection: psycopg.Connection) -> datetime:
+    found: datetime = one(connection, "select sereno.now()")
+    return found
+
+
+def test_a_due_schedule_makes_one_job_and_goes_on(
+    app: Sereno, work: Task[[str], None], connection: psycopg.Connection
+) -> None:
+    made = app.schedules.upsert("k", work.job("a"), Every("1h"))
+    assert (made.what, made.state) == ("created", "enabled")
+    assert app.schedules.tick().fires == 0
+
+    advance(connection, 3601)
+    assert app.schedules.tick().fires == 1
+    assert app.schedules.tick().fires == 0
+
+    assert jobs(connection) == [("a", 1)]
+    row = app.schedules.get("k")
+    assert row.fired == 1
+    assert made.next_run_at is not None
+    assert row.last_planned_at == made.next_run_at
+    assert row.next_run_at == made.next_run_at + timedelta(hours=1)
+    assert one(connection, "select schedule_id from sereno.jobs") == made.id
+
+
+@pytest.mark.parametrize(
+    ("missed", "fires", "stands_for", "skipped"),
+    [
+        ("latest", 1, 5, {}),
+        ("skip", 1, 1, {"missed": 4}),
+        ("all", 5, 1, {}),
+    ],
+)
+def test_missed_instants(
+    app: Sereno,
+    work: Task[[str], None],
+    connection: psycopg.Connection,
+    missed: str,
+    fires: int,
+    stands_for: int,
+    skipped: dict[str, int],
+) -> None:
+    overlap = "allow" if missed == "all" else "skip"
+    app.schedules.upsert("k", work.job("a"), Every("1h"), missed=missed, overlap=overlap)
+    advance(connection, 5 * 3600 + 10)
+
+    done = app.schedules.tick()
+
+    assert done.fires == fires
+    assert jobs(connection) == [("a", stands_for)] * fires
+    row = app.schedules.get("k")
+    assert row.skipped == skipped
+    assert row.next_run_at is not None
+    assert 0 < (row.next_run_at - now(connection)).total_seconds() <= 3600
+
+
+def test_more_than_the_cap_is_recorded_and_not_run(
+    app: Sereno, work: Task[[str], None], connection: psycopg.Connection
+) -> None:
+    app.schedules.upsert("k", work.job("a"), Every("1h"), missed="all", missed_limit=3, overlap="allow")
+    advance(connection, 10 * 3600 + 10)
+    assert app.schedules.tick().fires == 3
+    assert app.schedules.get("k").skipped == {"missed": 7}
+    reasons = connection.execute("select reason, stands_for from sereno.fires where reason is not null").fetchall()
+    assert reasons == [("missed", 7)]
+
+
+def test_later_than_it_may_be_is_skipped(
+    app: Sereno, work: Task[[str], None], connection: psycopg.Connection
+) -> None:
+    app.schedules.upsert("k", work.job("a"), Every("1h"), max_lateness="5m")
+    advance(connection, 3600 + 301)
+    done = app.schedules.tick()
+    assert (done.fires, done.skips) == (0, 1)
+    assert app.schedules.get("k").skipped == {"late": 1}
+
+
+def test_a_run_that_goes_on_makes_the_next_fire_wait_or_go(
+    app: Sereno, work: Task[[str], None], connection: psycopg.Connection
+) -> None:
+    for overlap in ("skip", "allow", "queue_one", "cancel_previous"):
+        app.schedules.upsert(overlap, work.job(overlap), Every("1h"), overlap=overlap)
+    for _ in range(3):
+        advance(connection, 3601)
+        app.schedules.tick()
+
+    made = [name for name, _ in jobs(connection)]
+    assert made.count("skip") == 1
+    assert made.count("allow") == 3
+    assert made.count("queue_one") == 1
+    assert app.schedules.get("skip").skipped == {"overlap": 2}
+    assert app.schedules.get("queue_one").skipped == {"overlap": 1}
+    held = app.schedules.get("queue_one")
+    assert held.held_at is not None
+    # The one before waited, so it was cancelled at once, and the newest fire waits for its end to be read.
+    assert app.schedules.get("cancel_previous").held_at is not None
+    assert made.count("cancel_previous") == 0
+
+
+def test_once_fires_once_and_is_finished(
+    app: Sereno, work: Task[[str], None], connection: psycopg.Connection
+) -> None:
+    at = now(connection) + timedelta(hours=1)
+    app.schedules.upsert("k", work.job("a"), Once(at))
+    for _ in range(3):
+        advance(connection, 3601)
+        app.schedules.tick()
+    assert jobs(connection) == [("a", 1)]
+    row = app.schedules.get("k")
+    assert (row.state, row.next_run_at, row.last_planned_at) == ("finished", None, at)
+
+
+def test_a_past_once_is_refused_unless_it_is_there_already(
+    app: Sereno, work: Task[[str], None], connection: psycopg.Connection
+) -> None:
+    at = now(connection) + timedelta(hours=1)
+    app.schedules.upsert("k", work.job("a"), Once(at))
+    advance(connection, 7200)
+    app.schedules.tick()
+    assert app.schedules.upsert("k", work.job("a"), Once(at)).what == "unchanged"
+    with pytest.raises(InvalidSchedule, match="all past"):
+        app.schedules.upsert("other", work.job("a"), Once(at))
+
+
+def test_names_of_the_fire_are_filled_in_and_keep_a_month_unique(
+    app: Sereno, work: Task[[str], None], connection: psycopg.Connection
+) -> None:
+    app.schedules.upsert(
+        "reconcile:r42",
+        work.using(unique_key="{key}:{fire:%Y-%m}", unique_for="forever").job("{fire:%Y-%m} {date} {tenant}"),
+        Daily("03:00", tz="America/Sao_Paulo"),
+        tenant="r42",
+        overlap="allow",
+    )
+    months = set()
+    for _ in range(70):
+        planned = app.schedules.get("reconcile:r42").next_run_at
+        assert planned is not None
+        months.add(planned.strftime("%Y-%m"))
+        advance(connection, (planned - now(connection)).total_seconds() + 1)
+        app.schedules.tick()
+    keys = connection.execute("select unique_key, args ->> 'name' from sereno.jobs order by id").fetchall()
+    assert {key for key, _ in keys} == {f"reconcile:r42:{month}" for month in months}
+    assert len(keys) == len(months)
+    assert keys[0][1].endswith(" r42")
+    assert app.schedules.get("reconcile:r42").skipped == {"duplicate": 70 - len(months)}
+
+
+def test_a_changed_rule_never_fires_a_past_instant_again(
+    app: Sereno, work: Task[[str], None], connection: psycopg.Connection
+) -> None:
+    app.schedules.upsert("k", work.job("a"), Cron("0 * * * *"), overlap="allow")
+    advance(connection, 3601)
+    app.schedules.tick()
+    again = app.schedules.upsert("k", work.job("a"), Cron("0,30 * * * *"), overlap="allow")
+    assert again.what == "changed"
+    assert again.next_run_at is not None
+    assert again.next_run_at > now(connection)
+    assert app.schedules.tick().fires == 0
+    assert app.schedules.upsert("k", work.job("a"), Cron("0,30  *  * * *"), overlap="allow").what == "unchanged"
+
+
+def test_sql_makes_a_schedule_too_and_a_bad_one_is_parked(
+    app: Sereno, work: Task[[str], None], connection: psycopg.Connection
+) -> None:
+    connection.execute(
+        "select sereno.schedule('good', 'work', '{\"name\": \"sql\"}', cron => '0 * * * *', tz => 'Europe/Riga')"
+    )
+    connection.execute("select sereno.schedule('bad', 'work', '{}', cron => '61 * * * *')")
+    connection.execute("select sereno.schedule('worse', 'work', '{}', every => interval '1 hour')")
+    connection.execute("""update sereno.schedules set rule = '{"kind": 7}' where key = 'worse'""")
+
+    done = app.schedules.tick()
+
+    assert done.fires == 0
+    assert {key for key, _ in done.parked} == {"bad", "worse"}
+    assert app.schedules.get("bad").state == "parked"
+    assert "61" in (app.schedules.get("bad").note or "")
+    good = app.schedules.get("good").next_run_at
+    assert good is not None
+    assert good > now(connection)
+    advance(connection, 3601)
+    assert app.schedules.tick().fires == 1
+    assert jobs(connection) == [("sql", 1)]
+
+
+def test_in_the_callers_transaction(app: Sereno, work: Task[[str], None], connection: psycopg.Connection) -> None:
+    with connection.transaction(force_rollback=True):
+        app.schedules.upsert("k", work.job("a"), Every("1h"), connection=connection)
+        assert one(connection, "select count(*) from sereno.schedules") == 1
+    assert one(connection, "select count(*) from sereno.schedules") == 0
+
+
+def test_pause_until_and_resume(app: Sereno, work: Task[[str], None], connection: psycopg.Connection) -> None:
+    app.schedules.upsert("k", work.job("a"), Cron("0 * * * *"))
+    until = now(connection) + timedelta(days=2)
+    assert app.schedules.pause("k*", until=until, note="holiday") == 1
+    advance(connection, 86400)
+    assert app.schedules.tick().fires == 0
+    advance(connection, 86401)
+    app.schedules.tick()
+    row = app.schedules.get("k")
+    assert (row.paused_until, row.note) == (None, None)
+    assert row.next_run_at is not None
+    assert row.next_run_at >= until
+    assert app.schedules.pause("k") == 1
+    assert app.schedules.get("k").next_run_at is None
+    assert app.schedules.resume("k") == 1
+    app.schedules.tick()
+    assert app.schedules.get("k").next_run_at is not None
+
+
+def test_max_fires_and_the_end(app: Sereno, work: Task[[str], None], connection: psycopg.Connection) -> None:
+    app.schedules.upsert("three", work.job("three"), Every("1h"), max_fires=3, overlap="allow")
+    app.schedules.upsert(
+        "day", work.job("day"), Every("1h"), ends_at=now(connection) + timedelta(hours=2, minutes=1), overlap="allow"
+    )
+    for _ in range(5):
+        advance(connection, 3601)
+        app.schedules.tick()
+    made = [name for name, _ in jobs(connection)]
+    assert (made.count("three"), made.count("day")) == (3, 2)
+    assert {app.schedules.get("three").state, app.schedules.get("day").state} == {"finished"}
+
+
+def test_run_now(app: Sereno, work: Task[[str], None], connection: psycopg.Connection) -> None:
+    app.schedules.upsert("k", work.job("at {fire:%Y}"), Cron("0 0 1 1 *"))
+    job = app.schedules.run("k")
+    assert one(connection, "select args ->> 'name' from sereno.jobs where id = %s", job.id) == (
+        f"at {datetime.now(UTC):%Y}"
+    )
+    assert [fire.job_id for fire in app.schedules.history("k")] == [job.id]
