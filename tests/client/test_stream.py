@@ -21,8 +21,6 @@ def test_ids_come_back_in_the_order_of_the_jobs(app: Sereno, connection: psycopg
 
     found = connection.execute("select id, (args ->> 'number')::integer from sereno.jobs").fetchall()
     stored: dict[int, int] = dict(found)
-        connection.execute("select id, (args ->> 'number')::integer from sereno.jobs").fetchall()
-    )
     assert [stored[job.id] for job in made] == list(range(MANY))
     assert one(connection, "select count(distinct xmin::text) from sereno.jobs") == 1
 
