@@ -9,7 +9,8 @@ import re
 from bisect import bisect_left
 from collections.abc import Iterator
 from datetime import date, datetime, time, timedelta
-from typing import NamedTuple
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 from cronsim import CronSim, CronSimError
 
@@ -31,6 +32,8 @@ LONGEST = 600
 _SHOWN = 60
 # The rarest day, a 29 February on a given weekday, comes back within 40 years.
 _PATIENCE = 50
+# Minutes and hours make 1,440 daily ones.
+_SHARED = 4096
 # More digits than any value of any field.
 _DIGITS = 9
 _WITHOUT_SECONDS, _WITH_SECONDS = 5, 6
@@ -79,9 +82,10 @@ class CronExpression:
             self._parsed = CronSim(self.text, _ANY_START)
         except CronSimError:
             raise _never(self.text) from None
-        self._seconds = sorted(self._parsed.seconds)
-        self._minutes = sorted(self._parsed.minutes)
-        self._hours = sorted(self._parsed.hours)
+        self._seconds = bytes(sorted(self._parsed.seconds))
+        self._minutes = bytes(sorted(self._parsed.minutes))
+        self._hours = bytes(sorted(self._parsed.hours))
+        self._make_small()
         self._first = time(self._hours[0], self._minutes[0], self._seconds[0])
         if self.next_wall(_ANY_START) is None:
             raise _never(self.text)
@@ -104,6 +108,15 @@ class CronExpression:
                 return datetime.combine(today, found)
         day = self._day_after(today)
         return None if day is None else datetime.combine(day, self._first)
+
+    def _make_small(self) -> None:
+        """Sets are large, and there may be many expressions: most of them have the same days, months and weekdays."""
+        parsed = self._parsed
+        # Only cronsim's own walk needs these.
+        parsed.seconds = parsed.minutes = parsed.hours = _shared(frozenset())
+        parsed.days = _shared(frozenset(parsed.days))
+        parsed.months = _shared(frozenset(parsed.months))
+        parsed.weekdays = _shared(frozenset(parsed.weekdays))
 
     def _time_from(self, hour: int, minute: int, second: int) -> time | None:
         """The first matching time of day that is not before this one."""
@@ -131,6 +144,17 @@ class CronExpression:
                         return found
             year, month, number = (year, month + 1, 1) if month < _MONTH.high else (year + 1, 1, 1)
         return None
+
+
+@lru_cache(maxsize=_SHARED)
+def _shared(values: frozenset[Any]) -> Any:
+    return values
+
+
+@lru_cache(maxsize=_SHARED)
+def parsed(text: str) -> CronExpression:
+    """The expression of a text; the same one for every zone and spread."""
+    return CronExpression(text)
 
 
 def canonical(expression: str) -> str:

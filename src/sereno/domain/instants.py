@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Protocol
 
-from sereno.domain.cron import CronExpression
+from sereno.domain.cron import CronExpression, parsed
 from sereno.domain.job import EARLIEST, LATEST
 from sereno.domain.when import LONGEST_ELAPSED, Cron, Daily, DstFold, Every, Once, When, decode, encode, microseconds
 from sereno.domain.zones import BEGINNING, DAY, FOREVER, SECOND, Segment, Zone, instant, zone
@@ -205,7 +205,7 @@ def compile_text(text: str | bytes) -> Rule:
         case Every():
             return StepRule(microseconds(when.interval), waits_for_end=when.count_from == "end")
         case Cron():
-            expression = CronExpression(when.expression)
+            expression = parsed(when.expression)
             return _wall_rule(CronWalls(expression), when, elapsed=expression.is_wildcard)
         case Daily():
             return _wall_rule(Marks(DAY, _time_of_day(when.at)), when, elapsed=False)

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias, get_args
 
 import msgspec
 
-from sereno.domain.cron import CronExpression
+from sereno.domain.cron import canonical, parsed
 from sereno.domain.duration import Duration, seconds, spoken
 from sereno.domain.job import EARLIEST, LATEST, LONGEST_WAIT
 from sereno.domain.zones import zone
@@ -89,7 +89,7 @@ def checked(when: When) -> When:
         case Every():
             return _spelled(when, _every(when))
         case Cron():
-            expression = CronExpression(when.expression)
+            expression = parsed(canonical(when.expression))
             wildcard = "a cron rule with * as minute or hour, or with seconds" if expression.is_wildcard else None
             fields = _local(when, elapsed=wildcard)
             return _spelled(when, {"expression": expression.text, **fields})
@@ -132,7 +132,7 @@ def describe(when: When) -> str:
         case Every():
             text = _counted(when)
         case Cron():
-            explained = CronExpression(when.expression).explain()
+            explained = parsed(when.expression).explain()
             text = f"{explained[0].lower()}{explained[1:]}, {when.tz}"
         case Daily():
             text = f"every day at {when.at}, {when.tz}"

@@ -10,7 +10,6 @@ import os
 import random
 import secrets
 import socket
-from dataclasses import dataclass
 from time import monotonic
 
 import psycopg
@@ -27,6 +26,7 @@ from sereno.settings import Settings
 from sereno.store import schedules, ticks
 from sereno.store.connect import Line
 from sereno.telemetry.logs import emit
+from sereno.telemetry.metrics import SchedulerFigures
 
 # A leader that is gone is missed after this long.
 LEASE = 20.0
@@ -44,23 +44,13 @@ TICK_TIMEOUT = 60.0
 PAGE = 5000
 
 
-@dataclass
-class Figures:
-    """What it did since it was last asked."""
-
-    fires: int = 0
-    skips: int = 0
-    ticks: int = 0
-    parked: int = 0
-
-
 class Scheduler(Service):
     """Fires schedules until it is stopped."""
 
     def __init__(self, url: str, settings: Settings) -> None:
         super().__init__("scheduler")
         self.holder = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}"
-        self.figures = Figures()
+        self.figures = SchedulerFigures()
         self._line = Line(url, settings, "scheduler")
         self._listener = Listener(url, settings, {"schedule": lambda _: self.wake()}, self.wake)
         self._ticker = Ticker()
@@ -90,6 +80,7 @@ class Scheduler(Service):
         await self._line.close()
 
     async def run_once(self) -> float:
+        self.figures.leads = self.leads
         if self._fence is None:
             return await self._follow()
         began = monotonic()
@@ -160,6 +151,7 @@ class Scheduler(Service):
             total.latest, total.taken = max(total.latest, done.latest), total.taken + done.taken
             self._note(done)
         self._floor = floor
+        self.figures.late = total.latest
         self._last = ticks.LastTick(total.now or None, monotonic() - began, total.fires)
         emit(
             logging.INFO if total.fires or total.skips else logging.DEBUG,

@@ -77,7 +77,7 @@ class Supervisor:
             settings,
             is_live=lambda: True,
             is_ready=self._is_ready,
-            metrics=lambda: exposition(self._tally, [child.gauges for child in self._children], __version__),
+            metrics=self._metrics,
         )
 
     async def run(self) -> None:
@@ -111,6 +111,10 @@ class Supervisor:
         self._stopped.set()
         for child in self._children:
             child.wire.send(message)
+
+    def _metrics(self) -> bytes:
+        figures = None if self._scheduler is None else self._scheduler.figures
+        return exposition(self._tally, [child.gauges for child in self._children], __version__, figures)
 
     async def _keep_one(self) -> None:
         """One child after the other, until we stop."""

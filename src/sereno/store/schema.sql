@@ -886,6 +886,8 @@ CREATE INDEX jobs_scheduled ON sereno.jobs USING btree (run_at) WHERE (state = '
 
 CREATE UNIQUE INDEX jobs_unique ON sereno.jobs USING btree (task, unique_key, tenant) NULLS NOT DISTINCT WHERE (unique_key IS NOT NULL);
 
+CREATE INDEX schedules_declared ON sereno.schedules USING btree (declared_by) WHERE (declared_by IS NOT NULL);
+
 CREATE INDEX schedules_due ON sereno.schedules USING btree (next_run_at) WHERE (next_run_at IS NOT NULL);
 
 CREATE INDEX schedules_held ON sereno.schedules USING btree (id) WHERE (held_at IS NOT NULL);

@@ -65,20 +65,43 @@ class Gauges(msgspec.Struct):
     slots: dict[str, int] = msgspec.field(default_factory=dict)
 
 
-def exposition(tally: Tally, gauges: Iterable[Gauges], version: str) -> bytes:
+class SchedulerFigures(msgspec.Struct):
+    """What the scheduler of this process did. `late`: how late the latest fire of the last tick was, in seconds."""
+
+    leads: bool = False
+    fires: int = 0
+    skips: int = 0
+    ticks: int = 0
+    parked: int = 0
+    late: float = 0.0
+
+
+def exposition(
+    tally: Tally, gauges: Iterable[Gauges], version: str, scheduler: SchedulerFigures | None = None
+) -> bytes:
     """The Prometheus text format."""
     from prometheus_client import CollectorRegistry, generate_latest  # noqa: PLC0415 - only who serves it pays for it
 
     registry = CollectorRegistry()
-    registry.register(_Collector(tally, list(gauges), version))
+    registry.register(_Collector(tally, list(gauges), version, scheduler))
     return generate_latest(registry)
 
 
+def _of_scheduler(figures: SchedulerFigures, counter: Any, gauge: Any) -> Iterable[Any]:
+    yield gauge("sereno_scheduler_leads", "Whether this scheduler fires the schedules", value=int(figures.leads))
+    yield counter("sereno_scheduler_ticks", "Passes over what was due", value=figures.ticks)
+    yield counter("sereno_schedule_fires", "Instants that made a job", value=figures.fires)
+    yield counter("sereno_schedule_skips", "Instants that were skipped", value=figures.skips)
+    yield counter("sereno_schedule_parked", "Schedules that made no sense", value=figures.parked)
+    yield gauge("sereno_schedule_lag_seconds", "How late the latest fire of the last tick was", value=figures.late)
+
+
 class _Collector:
-    def __init__(self, tally: Tally, gauges: list[Gauges], version: str) -> None:
+    def __init__(self, tally: Tally, gauges: list[Gauges], version: str, scheduler: SchedulerFigures | None) -> None:
         self._tally = tally
         self._gauges = gauges
         self._version = version
+        self._scheduler = scheduler
 
     def collect(self) -> Iterable[Any]:
         from prometheus_client.core import (  # noqa: PLC0415 - only who serves it pays for it
@@ -115,6 +138,8 @@ class _Collector:
             "sereno_settlements_fenced", "Results of attempts that were no longer ours", value=self._tally.fenced
         )
         yield CounterMetricFamily("sereno_claims", "Claim statements sent", value=self._tally.claims)
+        if self._scheduler is not None:
+            yield from _of_scheduler(self._scheduler, CounterMetricFamily, GaugeMetricFamily)
         build = GaugeMetricFamily("sereno_build_info", "This version", labels=["version"])
         build.add_metric([self._version], 1)
         yield build

@@ -97,6 +97,7 @@ create index schedules_due on sereno.schedules (next_run_at) where next_run_at i
 create index schedules_waiting on sereno.schedules (id) where state = 'enabled' and next_run_at is null;
 create index schedules_held on sereno.schedules (id) where held_at is not null;
 create index schedules_tenant on sereno.schedules (tenant, key) where tenant is not null;
+create index schedules_declared on sereno.schedules (declared_by) where declared_by is not null;
 create index schedules_trouble on sereno.schedules (state, id) where state in ('parked', 'disabled');
 
 -- One instant of one schedule: it made a job, or was skipped for a reason. Unique, whatever schedulers do.

@@ -1,4 +1,5 @@
--- Schedules as people and programs write, read and steer them.
+-- Schedules as people and programs write, read and steer them. Whoever changes several meets them in the order of their
+-- keys, as an upsert does, so that two changes never wait for each other in a ring; a tick never waits at all.
 
 -- name: clock
 -- The only time that counts.
@@ -83,7 +84,10 @@ left join sereno.schedules s on s.key = item.key;
 -- Declared by this service before, and no longer in its code: disabled, and it says so.
 update sereno.schedules
 set state = 'disabled', next_run_at = null, note = 'left the code', changed_at = sereno.now(), changed_by = %(service)s
-where declared_by = %(service)s and key <> all(%(keys)s) and state <> 'disabled'
+where id = any(array(select id from sereno.schedules
+                     where declared_by = %(service)s and key <> all(%(keys)s) and state <> 'disabled'
+                     order by key
+                     for update))
 returning key;
 
 -- name: list
@@ -121,25 +125,37 @@ group by state order by state;
 
 -- name: pause
 -- For good, or until a moment, at which the scheduler plans it anew.
-with changed as (
+with found as materialized (
+    select id from sereno.schedules
+    where state in ('enabled', 'paused')
+-- use: schedule_filter
+    order by key
+    for update
+),
+changed as (
     update sereno.schedules
     set state = case when %(until)s::timestamptz is null then 'paused' else 'enabled' end,
         next_run_at = %(until)s::timestamptz, planned = false, paused_until = %(until)s::timestamptz,
         note = %(note)s, changed_by = %(actor)s, changed_at = sereno.now()
-    where state in ('enabled', 'paused')
--- use: schedule_filter
+    where id = any(array(select id from found))
     returning 1
 )
 select count(*) from changed;
 
 -- name: resume
 -- Enabled again, from now on: instants that passed meanwhile are not caught up.
-with changed as (
+with found as materialized (
+    select id from sereno.schedules
+    where (state <> 'enabled' or paused_until is not null)
+-- use: schedule_filter
+    order by key
+    for update
+),
+changed as (
     update sereno.schedules
     set state = 'enabled', next_run_at = sereno.now(), planned = false, paused_until = null, note = null,
         failed_in_row = 0, changed_by = %(actor)s, changed_at = sereno.now()
-    where (state <> 'enabled' or paused_until is not null)
--- use: schedule_filter
+    where id = any(array(select id from found))
     returning 1
 ),
 told as (select sereno.wake_scheduler(sereno.now()) where exists (select from changed))
@@ -147,22 +163,34 @@ select (select count(*) from changed), (select count(*) from told);
 
 -- name: disable
 -- Stopped until somebody enables it again.
-with changed as (
+with found as materialized (
+    select id from sereno.schedules
+    where state <> 'disabled'
+-- use: schedule_filter
+    order by key
+    for update
+),
+changed as (
     update sereno.schedules
     set state = 'disabled', next_run_at = null, paused_until = null, note = %(note)s,
         changed_by = %(actor)s, changed_at = sereno.now()
-    where state <> 'disabled'
--- use: schedule_filter
+    where id = any(array(select id from found))
     returning 1
 )
 select count(*) from changed;
 
 -- name: delete
 -- Gone; its jobs and its fires stay as history.
-with gone as (
-    delete from sereno.schedules
+with found as materialized (
+    select id from sereno.schedules
     where true
 -- use: schedule_filter
+    order by key
+    for update
+),
+gone as (
+    delete from sereno.schedules
+    where id = any(array(select id from found))
     returning 1
 )
 select count(*) from gone;
