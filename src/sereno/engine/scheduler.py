@@ -156,8 +156,8 @@ class Scheduler(Service):
         emit(
             logging.INFO if total.fires or total.skips else logging.DEBUG,
             "scheduler.tick",
-            f"tick: {total.fires} fires, {total.skips} skipped, {(monotonic() - began) * 1000:.0f} ms, "
-            f"latest {total.latest * 1000:.0f} ms",
+            f"tick: fired {total.fires}, skipped {total.skips}, took {(monotonic() - began) * 1000:.0f} ms, "
+            f"the latest was {total.latest * 1000:.0f} ms late",
             fires=total.fires,
             skips=total.skips,
         )

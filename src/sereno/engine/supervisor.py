@@ -93,13 +93,11 @@ class Supervisor:
             life = asyncio.create_task(self._keep_one())
             self._lives.add(life)
         self._heartbeat.start()
-        if self._scheduler is not None:
-            self._scheduler.start()
+        keeping_time = asyncio.create_task(self._keep_time())
         watch = asyncio.create_task(self._watch())
         await asyncio.gather(*self._lives)
         watch.cancel()
-        if self._scheduler is not None:
-            await self._scheduler.stop()
+        await keeping_time
         await self._heartbeat.stop()
         await self.health.stop()
         await self._line.close()
@@ -111,6 +109,13 @@ class Supervisor:
         self._stopped.set()
         for child in self._children:
             child.wire.send(message)
+
+    async def _keep_time(self) -> None:
+        """Until we are told to stop: another scheduler leads while the last handlers here run to their end."""
+        if self._scheduler is not None:
+            self._scheduler.start()
+            await self._stopped.wait()
+            await self._scheduler.stop()
 
     def _metrics(self) -> bytes:
         figures = None if self._scheduler is None else self._scheduler.figures

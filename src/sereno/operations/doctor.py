@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from sereno.domain.duration import spoken
 from sereno.settings import Settings
 from sereno.store import health, insights
-from sereno.store.health import Holder, Server
+from sereno.store.health import Holder, ScheduleHealth, Server
 from sereno.store.migrate import migrations
 from sereno.store.statement import Operation
 
@@ -21,6 +21,7 @@ NOTIFICATION_USAGE = 0.10
 LONG_TRANSACTION = 300.0
 DEAD_TUPLES = 100_000
 PGBOUNCER_PORT = 6432
+SCHEDULE_LAG = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,8 @@ def doctor(settings: Settings, clock: Callable[[], float] = time.time) -> Operat
     ahead = yield from health.clock_ahead()
     checks.append(_moved_clock(ahead))
     checks += yield from _work()
+    keeping = yield from health.schedules()
+    checks += _schedules(keeping)
     holders = yield from health.pinned()
     checks.append(_pinned(holders))
     dead, live = yield from health.dead_tuples()
@@ -86,6 +89,22 @@ def _work() -> Operation[list[Check]]:
     else:
         checks.append(Check("dead letters", "ok", "none"))
     return checks
+
+
+def _schedules(found: ScheduleHealth) -> Iterator[Check]:
+    if found.any_due and not found.led:
+        yield Check("scheduler", "fail", "there are schedules, and nobody fires them", "Start one: sereno scheduler")
+    elif found.behind is not None and found.behind > SCHEDULE_LAG:
+        words = f"the oldest due schedule waits for {spoken(found.behind)}"
+        yield Check("scheduler", "warn", words, "Look: sereno status. Its last error is in the table leases.")
+    else:
+        yield Check("scheduler", "ok", "keeps up" if found.any_due else "nothing to fire")
+    if found.parked:
+        words = f"schedules that make no sense are parked: {_names(found.parked)}"
+        yield Check("schedules", "warn", words, f"Look: sereno schedule show {found.parked[0]}. Write it again.")
+    if found.failed:
+        words = f"schedules were disabled, because their runs failed: {_names(found.failed)}"
+        yield Check("schedules", "warn", words, f"Look: sereno schedule show {found.failed[0]}; then resume it.")
 
 
 def _server(server: Server, here: float) -> Iterator[Check]:

@@ -82,3 +82,19 @@ def partitions() -> Operation[Row]:
     """Today's is there, tomorrow's is there, rows in the default one."""
     rows = yield Statement(_sql["partitions"])
     return rows[0]
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleHealth:
+    """Anything to fire, anybody who keeps time, seconds behind, and keys that are out of the way."""
+
+    any_due: bool
+    led: bool
+    behind: float | None
+    parked: list[str]
+    failed: list[str]
+
+
+def schedules() -> Operation[ScheduleHealth]:
+    rows = yield Statement(_sql["schedules"])
+    return ScheduleHealth(*rows[0])

@@ -14,7 +14,7 @@ due as materialized (
 ),
 free as materialized (
     select id, held_at as at, true as free from sereno.schedules
-    where held_at is not null and held_free and %(look_at_held)s
+    where held_at is not null and held_free and state = 'enabled' and %(look_at_held)s
     order by id
     limit %(limit)s
     for update skip locked
@@ -279,9 +279,9 @@ noted as (
 )
 select exists (select from noted), (select seconds from upcoming),
        exists (select from sereno.schedule_ends),
-       exists (select from sereno.schedules where held_at is not null and held_free),
+       exists (select from sereno.schedules where held_at is not null and held_free and state = 'enabled'),
        exists (select from sereno.schedules where state = 'enabled' and next_run_at is null)
-       or exists (select from sereno.schedules where held_at is not null);
+       or exists (select from sereno.schedules where held_at is not null and state = 'enabled');
 
 -- name: note_error
 -- The leader could not do its work; kept until somebody reads it.

@@ -1,0 +1,44 @@
+"""The doctor looks at schedules: does anybody keep time, and is anything out of the way?"""
+
+import psycopg
+
+from sereno import Every, Sereno
+from sereno.operations.doctor import Check, doctor
+from sereno.store.statement import run
+from tests.facts import advance
+
+
+def found(connection: psycopg.Connection, app: Sereno) -> dict[str, Check]:
+    return {check.name: check for check in run(connection, doctor(app.settings))}
+
+
+def test_nothing_to_fire_is_well(app: Sereno, connection: psycopg.Connection) -> None:
+    checks = found(connection, app)
+    assert checks["scheduler"].level == "ok"
+    assert "schedules" not in checks
+
+
+def test_schedules_without_a_scheduler_are_a_failure(app: Sereno, connection: psycopg.Connection) -> None:
+    @app.task
+    def work() -> None: ...
+
+    app.schedules.upsert("k", work.job(), Every("1h"))
+    assert found(connection, app)["scheduler"].level == "fail"
+    assert "sereno scheduler" in found(connection, app)["scheduler"].remedy
+
+
+def test_a_scheduler_that_falls_behind_and_a_parked_schedule(app: Sereno, connection: psycopg.Connection) -> None:
+    @app.task
+    def work() -> None: ...
+
+    app.schedules.upsert("k", work.job(), Every("1h"))
+    connection.execute("select sereno.schedule('bad', 'work', cron => 'x * * * *')")
+    app.schedules.tick()
+    advance(connection, 3700)
+    connection.execute(
+        "insert into sereno.leases (name, holder, since, until) "
+        "values ('scheduler', 'somebody', sereno.now(), sereno.now() + interval '1 minute')"
+    )
+    checks = found(connection, app)
+    assert (checks["scheduler"].level, checks["schedules"].level) == ("warn", "warn")
+    assert "'bad'" in checks["schedules"].message
