@@ -5,7 +5,7 @@ import contextlib
 import sys
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Concatenate, ParamSpec, TypeVar, cast, overload
+from typing import Any, Concatenate, ParamSpec, TypeVar, Unpack, cast, overload
 
 from sereno.client.enqueue import aenqueue, enqueue
 from sereno.client.stream import aenqueue_stream, enqueue_stream
@@ -13,6 +13,7 @@ from sereno.client.task import Task
 from sereno.domain.duration import Duration
 from sereno.domain.job import DEFAULT_PRIORITY, Job, JobOptions, NewJob
 from sereno.domain.retry import Backoff
+from sereno.domain.schedule import ScheduleOptions
 from sereno.domain.task import DEFAULT_TIMEOUT, Registry, define
 from sereno.domain.when import When
 from sereno.engine.context import Context
@@ -141,7 +142,13 @@ class Sereno:
     # Schedules
 
     def schedule(
-        self, when: When, /, *, key: str | None = None, arguments: Mapping[str, Any] | None = None, **options: Any
+        self,
+        when: When,
+        /,
+        *,
+        key: str | None = None,
+        arguments: Mapping[str, Any] | None = None,
+        **options: Unpack[ScheduleOptions],
     ) -> "ScheduleDecorator":
         """Run a task by the clock: `@app.schedule(Cron("30 9 * * 1-5", tz="Europe/Riga"))` above a function or a task.
 
@@ -157,11 +164,13 @@ class Sereno:
 
         return cast(ScheduleDecorator, decorate)
 
-    def cycle(self, when: When, /, **options: Any) -> "ScheduleDecorator":
+    def cycle(
+        self, when: When, /, *, key: str | None = None, **options: Unpack[ScheduleOptions]
+    ) -> "ScheduleDecorator":
         """A schedule that never overlaps itself: `@app.cycle(Every("2m"))`."""
         if options.get("overlap", "skip") != "skip":
             raise ConfigurationError("a cycle never overlaps itself: use @app.schedule for another overlap")
-        return self.schedule(when, **options)
+        return self.schedule(when, key=key, **options)
 
     # Enqueue
 

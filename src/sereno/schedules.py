@@ -3,15 +3,13 @@
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import Any, TypedDict, TypeVar, Unpack
 
 import msgspec
 
-from sereno.domain.duration import Duration
-from sereno.domain.firing import Missed, Overlap
 from sereno.domain.job import Job, NewJob
 from sereno.domain.preview import Instant, preview
-from sereno.domain.schedule import NewSchedule, shift
+from sereno.domain.schedule import NewSchedule, ScheduleOptions, shift
 from sereno.domain.when import When, checked
 from sereno.domain.zones import moment
 from sereno.engine.ticker import Ticked, Ticker
@@ -26,6 +24,16 @@ from sereno.store.schedules import FireRow, ScheduleRow, Upserted
 from sereno.store.statement import Operation
 
 T = TypeVar("T")
+
+
+class Which(TypedDict, total=False):
+    """Which schedules, besides their key; who changes them, and why."""
+
+    tenant: str
+    task: str
+    note: str
+    actor: str
+
 
 # Schedules are written in statements of this many.
 CHUNK = 5000
@@ -52,42 +60,12 @@ class Schedules:
 
     # Write
 
-    def new(
-        self,
-        key: str,
-        job: NewJob,
-        when: When,
-        *,
-        tenant: str | None = None,
-        missed: Missed = "latest",
-        missed_limit: int = 100,
-        missed_window: Duration = "24h",
-        max_lateness: Duration | None = None,
-        overlap: Overlap = "skip",
-        starts_at: datetime | None = None,
-        ends_at: datetime | None = None,
-        max_fires: int | None = None,
-        disable_after: int | None = None,
-        expires_after: Duration | None = None,
-    ) -> NewSchedule:
+    def new(self, key: str, job: NewJob, when: When, **options: Unpack[ScheduleOptions]) -> NewSchedule:
         """A schedule for `upsert_many`. Refused here if it is wrong."""
+        tenant = options.pop("tenant", None)
         if tenant is not None and isinstance(job, NewJob):
             job = msgspec.structs.replace(job, options=msgspec.structs.replace(job.options, tenant=tenant).checked())
-        return NewSchedule(
-            key=key,
-            job=job,
-            when=when,
-            missed=missed,
-            missed_limit=missed_limit,
-            missed_window=missed_window,
-            max_lateness=max_lateness,
-            overlap=overlap,
-            starts_at=starts_at,
-            ends_at=ends_at,
-            max_fires=max_fires,
-            disable_after=disable_after,
-            expires_after=expires_after,
-        ).checked()
+        return NewSchedule(key=key, job=job, when=when, **options).checked()
 
     def upsert(
         self,
@@ -97,7 +75,7 @@ class Schedules:
         *,
         enabled: bool | None = None,
         connection: Any = None,
-        **options: Any,
+        **options: Unpack[ScheduleOptions],
     ) -> Schedule:
         """Create it, or change it to be so. Said again unchanged, it is not touched. `options`: those of `new`."""
         schedule = self.new(key, job, when, **options)
@@ -111,7 +89,7 @@ class Schedules:
         *,
         enabled: bool | None = None,
         connection: Any = None,
-        **options: Any,
+        **options: Unpack[ScheduleOptions],
     ) -> Schedule:
         schedule = self.new(key, job, when, **options)
         return (await self._arun(_upsert([schedule], _wanted_state(enabled)), connection))[0]
@@ -154,25 +132,25 @@ class Schedules:
         wanted = ScheduleFilter.of(key, tenant=tenant, task=task)
         return await self._arun(operations.pause(wanted, until=until, note=note, actor=actor), connection)
 
-    def resume(self, key: str | None = None, *, connection: Any = None, **which: Any) -> int:
+    def resume(self, key: str | None = None, *, connection: Any = None, **which: Unpack[Which]) -> int:
         """They fire again from now on. `which`: tenant, task, actor."""
         return self._run(_steered(operations.resume, key, which), connection)
 
-    async def aresume(self, key: str | None = None, *, connection: Any = None, **which: Any) -> int:
+    async def aresume(self, key: str | None = None, *, connection: Any = None, **which: Unpack[Which]) -> int:
         return await self._arun(_steered(operations.resume, key, which), connection)
 
-    def disable(self, key: str | None = None, *, connection: Any = None, **which: Any) -> int:
+    def disable(self, key: str | None = None, *, connection: Any = None, **which: Unpack[Which]) -> int:
         """They fire no more until somebody resumes them. `which`: tenant, task, note, actor."""
         return self._run(_steered(operations.disable, key, which), connection)
 
-    async def adisable(self, key: str | None = None, *, connection: Any = None, **which: Any) -> int:
+    async def adisable(self, key: str | None = None, *, connection: Any = None, **which: Unpack[Which]) -> int:
         return await self._arun(_steered(operations.disable, key, which), connection)
 
-    def delete(self, key: str | None = None, *, connection: Any = None, **which: Any) -> int:
+    def delete(self, key: str | None = None, *, connection: Any = None, **which: Unpack[Which]) -> int:
         """Gone; their jobs stay as history."""
         return self._run(_steered(operations.delete, key, which), connection)
 
-    async def adelete(self, key: str | None = None, *, connection: Any = None, **which: Any) -> int:
+    async def adelete(self, key: str | None = None, *, connection: Any = None, **which: Unpack[Which]) -> int:
         return await self._arun(_steered(operations.delete, key, which), connection)
 
     def run(self, key: str, *, actor: str | None = None, connection: Any = None) -> Job:
@@ -270,9 +248,9 @@ def _wanted_state(enabled: bool | None) -> str | None:
     return "disabled" if enabled is False else None
 
 
-def _steered(operation: Callable[..., Operation[int]], key: str | None, which: dict[str, Any]) -> Operation[int]:
-    others = {name: which.pop(name) for name in ("actor", "note") if name in which}
-    return operation(ScheduleFilter.of(key, **which), **others)
+def _steered(operation: Callable[..., Operation[int]], key: str | None, which: Which) -> Operation[int]:
+    said = {name: which[name] for name in ("actor", "note") if name in which}
+    return operation(ScheduleFilter.of(key, tenant=which.get("tenant"), task=which.get("task")), **said)
 
 
 def _history(key: str, limit: int) -> Operation[list[FireRow]]:

@@ -3,7 +3,7 @@
 import hashlib
 from datetime import datetime
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypedDict
 
 import msgspec
 
@@ -19,6 +19,31 @@ OVERLAPS = ("skip", "allow", "queue_one", "cancel_previous")
 # More missed runs than this at once are no catching up, but a flood.
 MOST_CAUGHT_UP = 10_000
 LONGEST_WINDOW = 366 * 86400.0
+
+
+class ScheduleOptions(TypedDict, total=False):
+    """What may be said of a schedule besides its key, its job and its rule.
+
+    tenant         whose it is; also of its jobs
+    missed         "latest" (default), "skip" or "all", with missed_limit (100) and missed_window ("24h")
+    max_lateness   an instant that is noticed later than this is skipped
+    overlap        "skip" (default), "allow", "queue_one" or "cancel_previous"
+    starts_at, ends_at, max_fires    its limits
+    disable_after  so many runs in a row that ended dead disable it
+    expires_after  a job that has not started by then is not started any more
+    """
+
+    tenant: str | None
+    missed: Missed
+    missed_limit: int
+    missed_window: Duration
+    max_lateness: Duration | None
+    overlap: Overlap
+    starts_at: datetime | None
+    ends_at: datetime | None
+    max_fires: int | None
+    disable_after: int | None
+    expires_after: Duration | None
 
 
 class NewSchedule(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,0 +1,56 @@
+"""A schedule is written together with the caller's own rows, on every kind of connection."""
+
+from contextlib import suppress
+
+import psycopg
+import pytest
+
+from sereno import Cron, Sereno, Task
+from tests.client.doors import ASYNC_DOORS, SYNC_DOORS, AsyncDoor, ChangedMyMindError, SyncDoor
+from tests.facts import one
+
+COUNT = "select count(*) from sereno.schedules"
+TRICKY = "100% :name ? $1 '; \\ ::text é"
+RULE = Cron("0 3 * * *", tz="America/Sao_Paulo", spread="20m")
+
+
+@pytest.fixture
+def work(app: Sereno) -> Task[[str], None]:
+    @app.task
+    def work(text: str) -> None: ...
+
+    return work
+
+
+@pytest.mark.parametrize("door", SYNC_DOORS.values(), ids=SYNC_DOORS)
+def test_commit_and_roll_back(
+    app: Sereno, work: Task[[str], None], database_url: str, connection: psycopg.Connection, door: SyncDoor
+) -> None:
+    with suppress(ChangedMyMindError), door(database_url) as callers:
+        app.schedules.upsert(TRICKY, work.job(TRICKY), RULE, connection=callers)
+        raise ChangedMyMindError
+    assert one(connection, COUNT) == 0
+    with door(database_url) as callers:
+        made = app.schedules.upsert(TRICKY, work.job(TRICKY), RULE, tenant=TRICKY, connection=callers)
+        assert one(connection, COUNT) == 0
+        assert app.schedules.pause(TRICKY, note=TRICKY, connection=callers) == 1
+        assert app.schedules.resume(TRICKY, connection=callers) == 1
+    row = app.schedules.get(TRICKY)
+    assert (row.id, row.args, row.tenant) == (made.id, {"text": TRICKY}, TRICKY)
+
+
+@pytest.mark.parametrize("door", ASYNC_DOORS.values(), ids=ASYNC_DOORS)
+async def test_commit_and_roll_back_in_async_code(
+    app: Sereno, work: Task[[str], None], database_url: str, connection: psycopg.Connection, door: AsyncDoor
+) -> None:
+    with suppress(ChangedMyMindError):
+        async with door(database_url) as callers:
+            await app.schedules.aupsert(TRICKY, work.job(TRICKY), RULE, connection=callers)
+            raise ChangedMyMindError
+    assert one(connection, COUNT) == 0
+    async with door(database_url) as callers:
+        made = await app.schedules.aupsert(TRICKY, work.job(TRICKY), RULE, connection=callers)
+        assert one(connection, COUNT) == 0
+        assert await app.schedules.apause(TRICKY, note=TRICKY, connection=callers) == 1
+    assert (await app.schedules.aget(TRICKY)).id == made.id
+    await app.aclose()

@@ -1,0 +1,96 @@
+"""The statements of a tick find their rows by index: a tick costs what is due, never what exists."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.store.acts import Connection, line
+from tests.store.plans import Access, accesses, nodes, plan
+
+ROWS = 50_000
+IDS = list(range(1, 501))
+BY_ID = Access("Index Scan", "schedules_pkey", True)
+BY_TIME = Access("Index Scan", "schedules_due", True)
+HELD = Access("Index Scan", "schedules_held", False)
+
+
+@pytest.fixture(scope="module", params=["never analysed", "analysed"])
+def connection(request: pytest.FixtureRequest, server_url: str, template: str) -> Iterator[Connection]:
+    """Many schedules, some of them due; with statistics, and without, as after a bulk import."""
+    name = f"ticks_{template}_{request.param.replace(' ', '_')}"
+    with line(server_url) as maker:
+        maker.execute(f"create database {name} template {template}".encode())
+        with line(server_url.replace("/postgres?", f"/{name}?", 1)) as opened:
+            opened.execute("alter table sereno.schedules set (autovacuum_enabled = off)")
+            opened.execute(
+                "insert into sereno.schedules (key, rule, task, next_run_at) "
+                "select 'k' || n, '{\"kind\": \"every\", \"interval\": 60}', 'work', "
+                "sereno.now() + (n - 500) * interval '1 second' from generate_series(1, %s) as n",
+                [ROWS],
+            )
+            if request.param == "analysed":
+                opened.execute("analyze")
+            yield opened
+        maker.execute(f"drop database {name} with (force)".encode())
+
+
+def no_scan(top: dict[str, Any]) -> bool:
+    found = {
+        (node["Node Type"], node.get("Relation Name"))
+        for node in nodes(top)
+        if node.get("Relation Name") in ("schedules", "jobs", "fires")
+    }
+    return not {how for how, _ in found} & {"Seq Scan", "Bitmap Heap Scan"}
+
+
+def test_a_tick_takes_what_is_due_by_index_from_its_floor(connection: Connection) -> None:
+    top = plan(connection, "ticks", "take", {"floor": 0, "limit": 1000, "look_at_held": True})
+    assert accesses(top, "schedules") == {BY_TIME, BY_ID, HELD}
+    assert accesses(top, "jobs") == {Access("Index Only Scan", "jobs_schedule", True)}
+    conditions = [node["Index Cond"] for node in nodes(top) if node.get("Index Name") == "schedules_due"]
+    assert all("next_run_at <=" in condition and "next_run_at >=" in condition for condition in conditions)
+    assert not any(node["Node Type"] == "Sort" for node in nodes(top))
+
+
+def test_a_fire_is_written_by_primary_key(connection: Connection) -> None:
+    array = "{" + ",".join(map(str, IDS)) + "}"
+    ones = "{" + ",".join("1" for _ in IDS) + "}"
+    falses = "{" + ",".join("false" for _ in IDS) + "}"
+    params = {"ids": array, "planned": array, "next": array, "stands_for": ones, "bucket": ones, "ended": falses}
+    top = plan(connection, "ticks", "fire", params)
+    assert accesses(top, "schedules") == {BY_ID}
+
+
+def test_a_look_reads_one_entry(connection: Connection) -> None:
+    params = {
+        "holder": "me",
+        "fence": 1,
+        "lease": 20.0,
+        "rest": 7.0,
+        "floor": 0,
+        "ticked": None,
+        "seconds": None,
+        "fires": None,
+    }
+    top = plan(connection, "ticks", "look", params)
+    assert no_scan(top)
+
+
+@pytest.mark.parametrize(
+    ("name", "params"),
+    [
+        ("advance", {"rows": json.dumps([{"id": n} for n in IDS]), "ids": IDS}),
+        ("end_runs", {}),
+        ("heal", {"after": 0}),
+        ("live_jobs", {"ids": IDS}),
+        ("details", {"ids": IDS}),
+        ("park", {"ids": IDS, "reason": "r"}),
+        ("replan", {"rows": json.dumps([{"id": n, "seen": 1, "next": 2} for n in IDS])}),
+        ("lead", {"holder": "me", "lease": 20.0, "overdue": 2.0}),
+        ("link", {"fires": json.dumps([{"id": n, "planned": 1, "job_id": n} for n in IDS])}),
+    ],
+)
+def test_nothing_scans_a_table(connection: Connection, name: str, params: dict[str, Any]) -> None:
+    assert no_scan(plan(connection, "ticks", name, params)), name
