@@ -80,7 +80,7 @@ def test_the_first_job_of_the_readme_is_run_by_a_worker(
 
 
 @pytest.mark.acceptance
-@pytest.mark.parametrize("name", ["first.py", "transaction.py"])
+@pytest.mark.parametrize("name", ["first.py", "transaction.py", "schedules.py"])
 def test_examples_run(name: str, database_url: str, connection: psycopg.Connection) -> None:
     program = ROOT / "examples" / name
     run_program(program, database_url)
