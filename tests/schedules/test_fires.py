@@ -253,3 +253,28 @@ def test_run_now(app: Sereno, work: Task[[str], None], connection: psycopg.Conne
         f"at {datetime.now(UTC):%Y}"
     )
     assert [fire.job_id for fire in app.schedules.history("k")] == [job.id]
+
+
+def test_a_change_does_not_end_a_pause(app: Sereno, work: Task[[str], None], connection: psycopg.Connection) -> None:
+    app.schedules.upsert("k", work.job("a"), Cron("0 * * * *"))
+    until = now(connection) + timedelta(days=2)
+    app.schedules.pause("k", until=until)
+    assert app.schedules.upsert("k", work.job("a"), Cron("30 * * * *")).next_run_at == until
+    advance(connection, 86400)
+    assert app.schedules.tick().fires == 0
+    advance(connection, 86401)
+    app.schedules.tick()
+    row = app.schedules.get("k")
+    assert row.next_run_at is not None
+    assert (row.next_run_at.minute, row.paused_until) == (30, None)
+
+
+def test_a_change_right_after_a_resume_loses_no_instant(
+    app: Sereno, work: Task[[str], None], connection: psycopg.Connection
+) -> None:
+    app.schedules.upsert("k", work.job("a"), Cron("0 * * * *"))
+    app.schedules.pause("k")
+    app.schedules.resume("k")
+    app.schedules.upsert("k", work.job("a"), Cron("30 * * * *"))
+    advance(connection, 3600)
+    assert app.schedules.tick().fires == 1

@@ -52,9 +52,17 @@ written as (
             when excluded.state in ('paused', 'disabled') then null
             when s.state in ('paused', 'disabled') and not sereno.returns_to_work(s.state, s.note, excluded.state) then null
             when s.state = 'enabled' and s.next_run_at is not null
-                 and (s.rule, s.shift, s.starts_at, s.ends_at) is not distinct from
-                     (excluded.rule, excluded.shift, excluded.starts_at, excluded.ends_at) then s.next_run_at
-            else excluded.next_run_at end
+                 and (s.paused_until > excluded.changed_at
+                      or (s.rule, s.shift, s.starts_at, s.ends_at) is not distinct from
+                         (excluded.rule, excluded.shift, excluded.starts_at, excluded.ends_at)) then s.next_run_at
+            else excluded.next_run_at end,
+        -- What stays as it was planned; another instant was worked out by whoever says it.
+        planned = case
+            when s.state = 'enabled' and s.next_run_at is not null
+                 and (s.paused_until > excluded.changed_at
+                      or (s.rule, s.shift, s.starts_at, s.ends_at) is not distinct from
+                         (excluded.rule, excluded.shift, excluded.starts_at, excluded.ends_at)) then s.planned
+            else true end
     where (s.rule, s.shift, s.task, s.args, s.queue, s.priority, s.tenant, s.trace, s.tags, s.unique_key, s.unique_for,
            s.unique_forever, s.on_conflict, s.expires_after, s.missed, s.missed_limit, s.missed_window, s.max_lateness,
            s.overlap, s.starts_at, s.ends_at, s.max_fires, s.disable_after, s.declared_by)

@@ -1,0 +1,39 @@
+"""Looking at the tables of somebody else: everything as JSON, nothing is changed."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, LiteralString
+
+import psycopg
+from psycopg.rows import tuple_row
+
+from sereno.errors import ConfigurationError
+
+_MISSING = (
+    psycopg.errors.InvalidSchemaName,
+    psycopg.errors.UndefinedColumn,
+    psycopg.errors.UndefinedTable,
+)
+
+
+def rows(
+    connection: psycopg.Connection[Any], query: LiteralString, table: str, params: Mapping[str, Any] | None = None
+) -> list[Any]:
+    """The only column of each row, or ConfigurationError when this is not the database that holds the table."""
+    try:
+        with connection.transaction(), connection.cursor(row_factory=tuple_row) as cursor:
+            cursor.execute("set transaction read only")
+            return [row[0] for row in cursor.execute(query, params)]
+    except _MISSING as error:
+        raise ConfigurationError(
+            f"{table} is not in the database {connection.info.dbname} as expected: {error.diag.message_primary}; "
+            "is this the database of the scheduler that you want to leave?"
+        ) from None
+    except psycopg.errors.InsufficientPrivilege as error:
+        raise ConfigurationError(f"{connection.info.user} may not read {table}: {error.diag.message_primary}") from None
+
+
+def clock(connection: psycopg.Connection[Any]) -> datetime:
+    """Now, by the clock of that database."""
+    found: datetime = rows(connection, "select now()", "now")[0]
+    return found
