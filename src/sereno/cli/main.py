@@ -16,6 +16,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
     "Start": {
         "demo": ("sereno.cli.demo:demo", "See it work: a database, a worker and a few hundred jobs"),
         "worker": ("sereno.cli.worker:worker", "Run jobs; `worker list` shows who does"),
+        "scheduler": ("sereno.cli.scheduler:scheduler", "Fire schedules, where there is no worker to do it"),
         "migrate": ("sereno.cli.migrate:migrate", "Bring the database schema up to date"),
     },
     "Look": {
@@ -27,6 +28,10 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
     },
     "Change": {
         "job": ("sereno.cli.jobs:job", "list, show, enqueue, retry, cancel, delete"),
+        "schedule": (
+            "sereno.cli.schedules:schedule",
+            "list, show, add, preview, pause, run, backfill, import, heatmap …",
+        ),
         "queue": ("sereno.cli.queues:queue", "list, pause, resume"),
     },
     "About": {

@@ -6,21 +6,23 @@ from typing import TYPE_CHECKING
 import click
 
 from sereno.cli.options import desk_options, output_option
-from sereno.cli.output import chosen_form, show_json, table, terminal
+from sereno.cli.output import chosen_form, short_time, show_json, table, terminal
 
 if TYPE_CHECKING:
     from sereno.cli.desk import Desk
-    from sereno.operations.status import Status
+    from sereno.operations.status import SchedulerLine, Status
 
 # A transaction open for longer is worth a line.
 LONG_TRANSACTION = 60.0
+# A scheduler that is this far behind is worth a word.
+BEHIND = 1.0
 
 
 @click.command(epilog="Example: sereno status -o json")
 @output_option
 @desk_options
 def status(desk: "Desk", form: str) -> None:
-    """Everything on one screen: workers, queues, dead letters, pauses."""
+    """Everything on one screen: workers, the scheduler, queues, dead letters, pauses."""
     from sereno.cli.queues import COLUMNS  # noqa: PLC0415 - slow to import; --help needs none
     from sereno.operations.status import status as operation  # noqa: PLC0415 - see above
 
@@ -46,6 +48,7 @@ def sentences(found: "Status") -> Iterator[str]:
 
     workers = "1 worker is" if found.workers_alive == 1 else f"{found.workers_alive} workers are"
     yield f"{workers} alive with {found.slots} slots; schema {found.schema_version}."
+    yield from scheduler_sentences(found.scheduler)
     if found.dead_letters.value:
         yield f"{found.dead_letters} in the dead letter: sereno job list --state dead"
     if found.next_scheduled is not None:
@@ -58,3 +61,33 @@ def sentences(found: "Status") -> Iterator[str]:
     oldest = found.oldest_transaction
     if oldest is not None and oldest.seconds > LONG_TRANSACTION:
         yield f"A transaction has been open for {spoken(oldest.seconds)} (pid {oldest.pid}, {oldest.application!r})."
+
+
+def scheduler_sentences(found: "SchedulerLine") -> Iterator[str]:
+    """Who keeps time, and what there is to keep."""
+    from sereno.domain.duration import spoken  # noqa: PLC0415 - slow to import; --help needs none
+
+    if found.since is None or found.until is None:
+        yield "Scheduler: none has run yet."
+    elif found.alive:
+        since, end = short_time(found.since), short_time(found.until)
+        yield f"Scheduler: {found.holder} leads since {since}, its lease runs until {end}."
+    else:
+        yield f"Scheduler: none is alive. The last one, {found.holder}, was gone at {short_time(found.until)}."
+    if found.ticked_seconds_ago is not None and found.tick_seconds is not None:
+        fires = "1 fire" if found.tick_fires == 1 else f"{found.tick_fires or 0:,} fires"
+        yield f"  Last tick {spoken(found.ticked_seconds_ago)} ago: {fires} in {spoken(found.tick_seconds)}."
+    if found.error and found.error_at is not None:
+        yield f"  Last error at {short_time(found.error_at)}: {found.error.splitlines()[0]}"
+    counts = ", ".join(f"{count:,} {state}" for state, count in found.schedules.items())
+    yield f"  Schedules: {counts or 'none'}{_lag(found)}."
+    if not found.alive and found.schedules.get("enabled"):
+        yield "  Nothing fires: start a worker, or `sereno scheduler`."
+
+
+def _lag(found: "SchedulerLine") -> str:
+    from sereno.domain.duration import spoken  # noqa: PLC0415 - slow to import; --help needs none
+
+    if found.lag_seconds is None or found.lag_seconds < BEHIND:
+        return "; none is late" if found.schedules.get("enabled") else ""
+    return f"; the oldest that is due waits for {spoken(found.lag_seconds)}"

@@ -9,6 +9,7 @@ import msgspec
 
 from sereno.domain.duration import Duration, seconds
 from sereno.domain.fire_job import fire_job
+from sereno.domain.firing import SECOND, first_instant
 from sereno.domain.instants import compile_text
 from sereno.domain.job import Job
 from sereno.domain.preview import Instant, preview
@@ -32,11 +33,12 @@ MOST_BACKFILLED = 100_000
 
 @dataclass(frozen=True, slots=True)
 class ScheduleDetail:
-    """One schedule with what it did and what it will do."""
+    """One schedule with what it did and what it will do, as seen at this moment."""
 
     schedule: ScheduleRow
     fires: list[FireRow]
     upcoming: list[Instant]
+    now: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,23 +61,39 @@ def find(key: str) -> Operation[ScheduleRow]:
 def show(key: str, *, fires: int = 10, upcoming: int = 5) -> Operation[ScheduleDetail]:
     row = yield from find(key)
     past = yield from store.fires(row.id, fires)
-    now = yield from store.clock()
-    return ScheduleDetail(row, past, coming(row, moment(now), upcoming))
+    now = moment((yield from store.clock()))
+    return ScheduleDetail(row, past, coming(row, now, upcoming), now)
 
 
 def coming(row: ScheduleRow, now: datetime, n: int) -> list[Instant]:
-    """Its next instants, as things stand."""
-    if row.next_run_at is None:
+    """Its next instants, as things stand: the one that it is due at, then those that are still to come."""
+    try:
+        when = decode(row.rule)
+    except InvalidSchedule:
+        # Written by SQL; the scheduler parks it.
         return []
-    when = decode(row.rule)
+    at = _due(row, when)
     if isinstance(when, Every) and when.count_from == "end":
         # Only the first is known: the others wait for runs that have not begun.
         n = min(n, 1)
-    first = instant(row.next_run_at)
-    start = now if not row.planned else moment(first - 1)
-    anchor = None if not row.planned else moment(first - row.shift - _step(when))
-    found = preview(when, start, n, row.shift, anchor)
-    return [at for at in found if row.ends_at is None or at.at <= row.ends_at]
+    if row.max_fires is not None:
+        n = min(n, row.max_fires - row.fired)
+    if at is None or n < 1:
+        return []
+    first = preview(when, moment(at - 1), 1, row.shift, moment(at - row.shift - _step(when)))
+    # One that is overdue stands for those between it and now.
+    others = preview(when, max(now, moment(at)), n - 1, row.shift, moment(at - row.shift))
+    return [each for each in (*first, *others) if row.ends_at is None or each.at <= row.ends_at]
+
+
+def _due(row: ScheduleRow, when: When) -> int | None:
+    """When it fires next; for a row that is not planned yet, as the scheduler will plan it."""
+    if row.next_run_at is None or row.planned:
+        return None if row.next_run_at is None else instant(row.next_run_at)
+    rule = compile_text(encode(when))
+    start = instant(row.next_run_at)
+    starts_at = None if row.starts_at is None else instant(row.starts_at)
+    return first_instant(rule, row.shift, start if rule.uses_anchor else start - 1, starts_at)
 
 
 def _step(when: When) -> int:
@@ -144,7 +162,7 @@ def run_now(key: str, *, actor: str | None = None) -> Operation[Job]:
     """A run that a person asks for, whatever the rule says; its overlap policy does not hold it back."""
     row = yield from store.lock_one(key)
     now = yield from store.clock()
-    (made,) = yield from _fire(row, [now], now, [0.0])
+    (made,) = yield from _fire(row, [now], now, [0.0], shift=0)
     yield from steering.audit(actor or default_actor(), "schedule.run", f"schedule {key}", {"job": made.id})
     return made
 
@@ -176,7 +194,7 @@ def backfill(
     now = yield from store.clock()
     spacing = 1 / rate if rate else 0.0
     delays = [(first + number) * spacing for number in range(len(instants))]
-    made = yield from _fire(row, [instant(at) for at in instants], now, delays)
+    made = yield from _fire(row, [instant(at) for at in instants], now, delays, shift=row.shift)
     yield from steering.audit(
         actor or default_actor(), "schedule.backfill", f"schedule {key}", {"instants": len(instants), "jobs": len(made)}
     )
@@ -189,8 +207,10 @@ def batches(instants: Sequence[datetime]) -> Iterator[tuple[int, Sequence[dateti
         yield first, instants[first : first + BATCH]
 
 
-def _fire(row: ScheduleRow, instants: Sequence[int], now: int, delays: Sequence[float]) -> Operation[list[Job]]:
-    """Fires by hand: recorded, so that none happens twice."""
+def _fire(
+    row: ScheduleRow, instants: Sequence[int], now: int, delays: Sequence[float], *, shift: int
+) -> Operation[list[Job]]:
+    """Fires by hand: recorded, so that none happens twice. `shift`: how far they are from what the rule names."""
     records = [{"id": row.id, "planned": at, "stands_for": 1, "reason": None} for at in instants]
     fresh = yield from ticks.record(records)
     wanted = [(at, delay) for at, delay in zip(instants, delays, strict=True) if (row.id, at) in fresh]
@@ -198,7 +218,8 @@ def _fire(row: ScheduleRow, instants: Sequence[int], now: int, delays: Sequence[
         return []
     details = {name: getattr(row, name) for name in JOB_FIELDS}
     rule = encode(decode(row.rule)).decode()
-    jobs = [fire_job(details, rule, at - row.shift, now) | {"delay": delay} for at, delay in wanted]
+    # One that waits for its turn does not expire before it.
+    jobs = [fire_job(details, rule, at - shift, now + round(delay * SECOND)) | {"delay": delay} for at, delay in wanted]
     made = yield from ticks.make_jobs(jobs)
     yield from ticks.link(
         [

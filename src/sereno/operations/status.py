@@ -1,11 +1,38 @@
 """Everything on one screen."""
 
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 
+from sereno.domain.zones import moment
 from sereno.operations.queues import QueueLine, list_queues
-from sereno.store import insights
+from sereno.store import insights, schedules
+from sereno.store.filters import ScheduleFilter
 from sereno.store.sights import Count, NextJob, OpenTransaction, PauseRow
 from sereno.store.statement import Operation
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerLine:
+    """Who keeps time, and how its last tick went; `holder` is None when no scheduler has run yet.
+
+    `lease_seconds`: what is left of its lease, less than nothing when it is gone. `lag_seconds`: how long the oldest
+    due schedule waits.
+    """
+
+    schedules: dict[str, int]
+    lag_seconds: float | None = None
+    alive: bool = False
+    holder: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    lease_seconds: float | None = None
+    ticked_at: datetime | None = None
+    ticked_seconds_ago: float | None = None
+    tick_seconds: float | None = None
+    tick_fires: int | None = None
+    error: str | None = None
+    error_at: datetime | None = None
+    zones: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,10 +47,11 @@ class Status:
     next_scheduled: NextJob | None
     oldest_transaction: OpenTransaction | None
     pauses: list[PauseRow]
+    scheduler: SchedulerLine
 
 
 def status() -> Operation[Status]:
-    """A handful of bounded looks."""
+    """A handful of bounded looks, and a count of the schedules."""
     version = yield from insights.schema_version()
     sessions = yield from insights.sessions()
     alive = [session for session in sessions if session.state == "alive"]
@@ -32,5 +60,34 @@ def status() -> Operation[Status]:
     following = yield from insights.next_scheduled()
     oldest = yield from insights.oldest_transaction()
     pauses = yield from insights.pauses()
+    keeper = yield from scheduler()
     slots = sum(sum(session.queues.values()) for session in alive)
-    return Status(version, len(alive), slots, queues, dead, following, oldest, pauses)
+    return Status(version, len(alive), slots, queues, dead, following, oldest, pauses, keeper)
+
+
+def scheduler() -> Operation[SchedulerLine]:
+    """Who keeps time."""
+    counts = yield from schedules.count(ScheduleFilter())
+    row = yield from schedules.scheduler()
+    now = moment((yield from schedules.clock()))
+    if row is None:
+        first = yield from schedules.soonest(ScheduleFilter(), 1)
+        due = first[0].next_run_at if first else None
+        return SchedulerLine(counts, None if due is None or due > now else (now - due).total_seconds())
+    ago = None if row.ticked_at is None else now - row.ticked_at
+    return SchedulerLine(
+        counts,
+        row.lag,
+        row.alive,
+        row.holder,
+        row.since,
+        row.until,
+        (row.until - now).total_seconds(),
+        row.ticked_at,
+        None if ago is None else max(ago, timedelta()).total_seconds(),
+        row.tick_seconds,
+        row.tick_fires,
+        row.error,
+        row.error_at,
+        row.zones,
+    )

@@ -1,0 +1,152 @@
+"""`sereno schedule pause`, `resume`, `disable`, `delete` and `spread`: one by its key, or whatever a filter finds."""
+
+from collections.abc import Callable
+from datetime import datetime
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from sereno.cli.failures import NOTHING_MATCHED
+from sereno.cli.options import Moment, bulk_options, desk_options, output_option
+from sereno.cli.output import chosen_form, show_json
+from sereno.cli.schedule_options import confirm, existing, how_many, which_options, would
+
+if TYPE_CHECKING:
+    from sereno.cli.desk import Desk
+    from sereno.operations.schedule_lists import Verb
+    from sereno.store.filters import ScheduleFilter
+    from sereno.store.statement import Operation
+
+DONE = {
+    "pause": "Paused",
+    "resume": "Resumed",
+    "disable": "Disabled",
+    "delete": "Deleted",
+    "spread": "Spread",
+}
+
+
+@click.command(epilog='Example: sereno schedule pause "menu:*" --tenant r42 --until 2027-01-08 --note "holidays" --yes')
+@which_options()
+@click.option("--until", type=Moment(future=True), help='A date on this machine\'s clock, or "2h" from now.')
+@click.option("--note", help="Why; shown wherever somebody wonders.")
+@bulk_options
+@output_option
+@desk_options
+def pause(desk: "Desk", wanted: "ScheduleFilter", until: datetime | None, note: str | None, **rest: Any) -> int:
+    """Fire them no more, or not before a date. What runs goes on."""
+    from sereno.operations.schedules import pause as operation  # noqa: PLC0415 - slow to import; --help needs none
+
+    _check_note(note)
+    words = "" if until is None else f", until {until.astimezone():%a %Y-%m-%d %H:%M %Z}"
+    return _change(desk, "pause", wanted, partial(operation, until=until, note=note), words, **rest)
+
+
+@click.command(epilog="Example: sereno schedule resume reconcile:r42")
+@which_options()
+@bulk_options
+@output_option
+@desk_options
+def resume(desk: "Desk", wanted: "ScheduleFilter", **rest: Any) -> int:
+    """Fire them again, from now on. What passed meanwhile is not caught up."""
+    from sereno.operations.schedules import resume as operation  # noqa: PLC0415 - slow to import; --help needs none
+
+    return _change(desk, "resume", wanted, operation, "", **rest)
+
+
+@click.command(epilog='Example: sereno schedule disable reconcile:r42 --note "the account is closed"')
+@which_options()
+@click.option("--note", help="Why; shown wherever somebody wonders.")
+@bulk_options
+@output_option
+@desk_options
+def disable(desk: "Desk", wanted: "ScheduleFilter", note: str | None, **rest: Any) -> int:
+    """Fire them no more until somebody resumes them."""
+    from sereno.operations.schedules import disable as operation  # noqa: PLC0415 - slow to import; --help needs none
+
+    _check_note(note)
+    return _change(desk, "disable", wanted, partial(operation, note=note), "", **rest)
+
+
+@click.command(epilog="Example: sereno schedule delete --tenant r42 --dry-run")
+@which_options()
+@bulk_options
+@output_option
+@desk_options
+def delete(desk: "Desk", wanted: "ScheduleFilter", **rest: Any) -> int:
+    """Remove them for good. Their jobs stay as history."""
+    from sereno.operations.schedules import delete as operation  # noqa: PLC0415 - slow to import; --help needs none
+
+    return _change(desk, "delete", wanted, operation, "", **rest)
+
+
+@click.command(epilog='Example: sereno schedule spread "reconcile:*" --over 20m --dry-run')
+@which_options()
+@click.option("--over", required=True, metavar="DURATION", help='Such as "20m"; 0 takes the spread away.')
+@bulk_options
+@output_option
+@desk_options
+def spread(desk: "Desk", wanted: "ScheduleFilter", over: str, **rest: Any) -> int:
+    """Give each its own place in a window. It fires there after each instant, always at the same place."""
+    from sereno.domain.duration import seconds, spoken  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.domain.when import Daily, checked  # noqa: PLC0415 - see above
+    from sereno.operations.schedules import spread as operation  # noqa: PLC0415 - see above
+
+    # Refused before anything is looked at, in the words of the rule.
+    checked(Daily("00:00", spread=over))
+    words = f" over {spoken(seconds(over))}" if seconds(over) else ", none any more"
+    return _change(desk, "spread", wanted, partial(operation, window=over), words, **rest)
+
+
+def _change(
+    desk: "Desk",
+    verb: "Verb",
+    wanted: "ScheduleFilter",
+    operation: "Callable[[ScheduleFilter], Operation[int]]",
+    words: str,
+    *,
+    dry_run: bool,
+    yes: bool,
+    form: str,
+    fail_empty: bool,
+) -> int:
+    from sereno.operations.schedule_lists import in_batches  # noqa: PLC0415 - slow to import; --help needs none
+
+    if wanted.is_empty:
+        raise click.UsageError('Which schedules? Name a key, a pattern such as "menu:*", or give --task or --tenant.')
+    if dry_run:
+        return _tell_tally(desk, verb, wanted, words, form, fail_empty=fail_empty)
+    confirm(desk, verb, wanted, yes)
+    state = existing(desk, next(iter(wanted.keys))).state if wanted.keys else None
+    changed = desk.carry_out(in_batches(wanted, operation))
+    if chosen_form(form) in ("json", "jsonl"):
+        show_json({"changed": changed}, indent=2 if form == "json" else 0)
+    elif changed:
+        click.echo(f"{DONE[verb]}: {how_many(changed)}{words}.")
+    elif state is None or wanted.task or wanted.tenant:
+        click.echo("Nothing matched: nothing was done.")
+    else:
+        click.echo(f"It is {state}: there is nothing to {verb}.", err=True)
+    return NOTHING_MATCHED if not changed and fail_empty else 0
+
+
+def _tell_tally(
+    desk: "Desk", verb: "Verb", wanted: "ScheduleFilter", words: str, form: str, *, fail_empty: bool
+) -> int:
+    from sereno.operations.schedule_lists import tally  # noqa: PLC0415 - slow to import; --help needs none
+
+    if wanted.keys:
+        existing(desk, next(iter(wanted.keys)))
+    found = desk.run(tally(wanted, verb))
+    if chosen_form(form) in ("json", "jsonl"):
+        show_json(found, indent=2 if form == "json" else 0)
+    else:
+        click.echo(would(verb, found, words))
+    return NOTHING_MATCHED if fail_empty and not found.total.value else 0
+
+
+def _check_note(note: str | None) -> None:
+    from sereno.domain.job import check_text  # noqa: PLC0415 - slow to import; --help needs none
+
+    check_text("note", note)

@@ -1,0 +1,147 @@
+"""`sereno schedule export` and `import`: definitions as lines of JSON, and schedules of other programs."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+import click
+
+from sereno.cli.options import desk_options, output_option
+from sereno.cli.output import as_json, chosen_form, show_json
+from sereno.cli.schedule_options import which_options
+from sereno.cli.schedule_write import job_maker
+from sereno.errors import InvalidArguments
+
+if TYPE_CHECKING:
+    from sereno.cli.desk import Desk
+    from sereno.cli.schedule_import import Import, Source
+    from sereno.store.filters import ScheduleFilter
+
+# As in sereno.operations.imports, which --help need not import.
+PROGRAMS = ("celery-beat", "apscheduler", "pg-cron")
+PAGE = 1000
+# Refused lines that are shown; the others are counted.
+SHOWN = 20
+USAGE = 2
+WORDS = ("Created", "changed", "unchanged", "refused")
+
+
+@click.command("export", epilog='Example: sereno schedule export "menu:*" > menus.jsonl')
+@which_options(states=True)
+@desk_options
+def export_schedules(desk: "Desk", wanted: "ScheduleFilter") -> None:
+    """Definitions, as lines of JSON. What they are, not how they went."""
+    from sereno.operations.schedule_objects import exported  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.store.schedules import page  # noqa: PLC0415 - see above
+
+    after, number = "", 0
+    while rows := desk.run(page(wanted, PAGE, after)):
+        for row in rows:
+            click.echo(as_json(exported(row)))
+        after, number = rows[-1].key, number + len(rows)
+    if not number:
+        click.echo("No schedule matches.", err=True)
+
+
+@click.command("import", epilog="Example: sereno schedule import menus.jsonl --dry-run")
+@click.argument("path", required=False, metavar="[FILE|-]")
+@click.option("--from", "program", type=click.Choice(PROGRAMS), help="Read the tables of another program instead.")
+@click.option("--source", metavar="URL", help="The database of that program.  [default: this one]")
+@click.option("--task-map", "renames", multiple=True, metavar="OLD=NEW", help="Another name for a task; repeatable.")
+@click.option("--strict", is_flag=True, help="All of them, or none.")
+@click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
+@output_option
+@desk_options
+def import_schedules(
+    desk: "Desk",
+    path: str | None,
+    program: str | None,
+    source: str | None,
+    renames: tuple[str, ...],
+    strict: bool,
+    dry_run: bool,
+    form: str,
+) -> int:
+    """Schedules out of a file, or another program. Those that are there already are changed to be so.
+
+    With an application, every job is checked. A line that is refused does not stop the others.
+    """
+    from sereno.cli.schedule_import import Import  # noqa: PLC0415 - slow to import; --help needs none
+
+    if (path is None) == (program is None):
+        raise click.UsageError("Import what? Name a FILE (- for stdin), or a program with --from.")
+    if source and not program:
+        raise click.UsageError("--source belongs to --from.")
+    make_job = job_maker(desk, unchecked=not desk.settings.app)
+    made = Import(desk, make_job, _renames(renames), strict=strict, dry_run=dry_run)
+    desk.connection(create=not dry_run)
+    if program is not None:
+        made.read(_of_program(desk, program, source))
+    else:
+        assert path is not None
+        with _opened(path) as file, _bar(path, file) as sources:
+            made.read(sources)
+    _tell(made, form)
+    if not desk.settings.app and made.written:
+        click.echo("The jobs were not checked: with -a, your application checks them.", err=True)
+    return USAGE if made.refused else 0
+
+
+def _renames(words: tuple[str, ...]) -> dict[str, str]:
+    pairs = [word.partition("=") for word in words]
+    if wrong := [word for word, (old, _, new) in zip(words, pairs, strict=True) if not (old and new)]:
+        raise click.UsageError(f"--task-map {wrong[0]!r}: write OLD=NEW.")
+    return {old: new for old, _, new in pairs}
+
+
+@contextmanager
+def _opened(path: str) -> Iterator[IO[bytes]]:
+    if path == "-":
+        yield sys.stdin.buffer
+        return
+    try:
+        with Path(path).open("rb") as file:
+            yield file
+    except (OSError, ValueError) as error:
+        raise InvalidArguments(f"{path!r:.80} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+
+
+@contextmanager
+def _bar(path: str, file: IO[bytes]) -> "Iterator[Iterator[Source]]":
+    """The lines of a file, with a bar for whoever watches."""
+    from sereno.cli.schedule_import import of_lines  # noqa: PLC0415 - slow to import; --help needs none
+
+    hidden = path == "-" or not sys.stderr.isatty()
+    size = 0 if path == "-" else Path(path).stat().st_size
+    with click.progressbar(length=size, label="Importing", file=sys.stderr, hidden=hidden) as progress:
+        yield of_lines(file, progress.update)
+
+
+def _of_program(desk: "Desk", program: str, source: str | None) -> "Iterator[Source]":
+    from sereno.cli.schedule_import import of_program  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.operations.imports import read  # noqa: PLC0415 - see above
+    from sereno.store.connect import connect  # noqa: PLC0415 - see above
+
+    if source is None:
+        return of_program(read(program, desk.connection()))
+    with connect(source, desk.settings, "import") as connection:
+        return of_program(read(program, connection))
+
+
+def _tell(made: "Import", form: str) -> None:
+    if chosen_form(form) in ("json", "jsonl"):
+        show_json(made.report(), indent=2 if form == "json" else 0)
+        return
+    counts = [made.counts["created"], made.counts["changed"], made.counts["unchanged"], len(made.refused)]
+    words = ("Would create", "change", "leave as they are", "refuse") if made.dry_run else WORDS
+    click.echo(", ".join(f"{word} {count:,}" for word, count in zip(words, counts, strict=True)) + ".")
+    for where, note in made.notes[:SHOWN]:
+        click.echo(f"{where}: {note}", err=True)
+    for refusal in made.refused[:SHOWN]:
+        click.echo(f"{refusal.where}: {refusal.problem}", err=True)
+    if len(made.refused) > SHOWN:
+        click.echo(f"… and {len(made.refused) - SHOWN:,} more; -o json has all of them.", err=True)
+    for old in made.unused_renames:
+        click.echo(f"--task-map: no schedule has the task {old!r}.", err=True)

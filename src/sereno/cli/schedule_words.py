@@ -1,0 +1,175 @@
+"""Schedules in the words and on the clocks of people: rules, times in a schedule's own zone, runs and skips."""
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime, tzinfo
+from typing import Literal
+
+import msgspec
+
+from sereno.domain.duration import spoken
+from sereno.domain.preview import Instant
+from sereno.domain.when import Once, When, decode, describe
+from sereno.errors import InvalidSchedule
+from sereno.operations.schedule_lists import clock_of, in_words
+from sereno.store.schedules import FireRow, ScheduleRow
+
+MICROSECONDS = 1_000_000
+# Within these times the name of the day, and a date without a year, say enough.
+AN_HOUR = 3600
+A_WEEK = 6 * 86400
+A_YEAR = 300 * 86400
+
+SKIPS = {
+    "late": "it was later than it may be",
+    "missed": "nobody was there to run it",
+    "overlap": "the run before went on",
+    "superseded": "a newer one took its place",
+    "finished": "it had made all its fires",
+    "duplicate": "a job with its unique key was there",
+}
+
+
+def full_time(at: datetime, clock: tzinfo, *, precise: bool = False) -> str:
+    """Mon 2026-11-16 06:07:12 EET."""
+    local = at.astimezone(clock)
+    fraction = f".{local.microsecond // 1000:03}" if precise else ""
+    return f"{local:%a %Y-%m-%d %H:%M:%S}{fraction} {local:%Z}"
+
+
+def brief_time(at: datetime, clock: tzinfo, now: datetime) -> str:
+    """06:07 EET today, Mon 06:07 EET within a week, Dec 24 16:00 EET within a year."""
+    local = at.astimezone(clock)
+    away = abs((at - now).total_seconds())
+    if local.date() == now.astimezone(clock).date():
+        return f"{local:%H:%M:%S %Z}" if local.second and away < AN_HOUR else f"{local:%H:%M %Z}"
+    return (
+        f"{local:%a %H:%M %Z}" if away < A_WEEK else f"{local:%b %d %H:%M %Z}" if away < A_YEAR else f"{local:%Y-%m-%d}"
+    )
+
+
+def relative(at: datetime, now: datetime, late: Literal["due", "ago"] = "due") -> str:
+    """In 5 h 41 m, or how long it has been due, or how long ago it was."""
+    wait = (at - now).total_seconds()
+    if wait >= 0:
+        return f"in {spoken(wait)}"
+    return f"due for {spoken(-wait)}" if late == "due" else f"{spoken(-wait)} ago"
+
+
+def soon(at: datetime, now: datetime) -> str:
+    """The same in one unit: in 5 h."""
+    wait = (at - now).total_seconds()
+    return f"in {about(wait)}" if wait >= 0 else f"due for {about(-wait)}"
+
+
+def about(seconds: float) -> str:
+    """A length in its largest unit: 3 m, 5 h."""
+    return " ".join(spoken(max(0.0, seconds)).split()[:2])
+
+
+def headline(key: str, when: When, shift: int, task: str) -> str:
+    """menu:42   every day at 06:00, Europe/Riga (spread +7m12s)   refresh_menu."""
+    return "   ".join(visible(part) for part in (key, rule_words(when, shift), task) if part)
+
+
+def rule_words(when: When, shift: int) -> str:
+    """The rule, with where in its spread this schedule is."""
+    if isinstance(when, Once) or not when.spread or not shift:
+        return describe(when)
+    alone = msgspec.structs.replace(when, spread=0)
+    share = shift // MICROSECONDS or shift / MICROSECONDS
+    return f"{describe(alone)} (spread +{spoken(share).replace(' ', '')})"
+
+
+def row_headline(row: ScheduleRow) -> str:
+    try:
+        return headline(row.key, decode(row.rule), row.shift, row.task)
+    except InvalidSchedule:
+        return f"{visible(row.key)}   {visible(in_words(row.rule))}   {visible(row.task)}"
+
+
+def instant_lines(
+    found: Sequence[Instant], clock: tzinfo, now: datetime, late: Literal["due", "ago"] = "due"
+) -> Iterator[str]:
+    """Each on a line: when, how far away, and what is odd about it."""
+    texts = [full_time(each.at, clock) for each in found]
+    if len(set(texts)) < len(texts):
+        texts = [full_time(each.at, clock, precise=True) for each in found]
+    waits = [relative(each.at, now, late) for each in found]
+    wide, wider = (max(map(len, words), default=0) for words in (texts, waits))
+    for text, wait, each in zip(texts, waits, found, strict=True):
+        yield f"{text:<{wide}}   {wait:<{wider}}   {each.note}".rstrip()
+
+
+def instant_object(each: Instant) -> dict[str, object]:
+    return {
+        "at": each.at,
+        "local": each.local.isoformat(),
+        "zone": each.local.strftime("%Z"),
+        "note": each.note or None,
+    }
+
+
+def no_instants(row: ScheduleRow) -> str:
+    """Why nothing is to come."""
+    match row.state:
+        case "enabled" if row.next_run_at is None:
+            return "Nothing is planned: it waits for its run to end."
+        case "enabled":
+            return "Nothing is to come."
+        case "finished":
+            return "Nothing is to come: it is finished."
+        case _:
+            return f"Nothing is to come: it is {state_words(row, None)}."
+
+
+def state_words(row: ScheduleRow, now: datetime | None) -> str:
+    """Its state, until when, by whom and why."""
+    if row.state == "enabled" and row.paused_until is not None:
+        until = f"paused until {full_time(row.paused_until, clock_of(row.rule))}"
+        return visible(until + _by(row) + _note(row))
+    if row.state in ("paused", "disabled"):
+        at = "" if now is None else f", {about((now - row.changed_at).total_seconds())} ago"
+        return visible(row.state + _by(row) + at + _note(row))
+    return visible(row.state + _note(row))
+
+
+def last_words(row: ScheduleRow, now: datetime) -> str:
+    """How the last run went: succeeded 3 m ago."""
+    if row.last_fired_at is None:
+        return ""
+    ended = row.last_finished_at is not None and row.last_finished_at >= row.last_fired_at
+    if ended and row.last_state and row.last_finished_at is not None:
+        return f"{row.last_state} {about((now - row.last_finished_at).total_seconds())} ago"
+    return f"under way for {about((now - row.last_fired_at).total_seconds())}"
+
+
+def fire_words(fire: FireRow, now: datetime) -> str:
+    """What became of an instant."""
+    if fire.reason is not None:
+        others = f" ({fire.stands_for} instants)" if (fire.stands_for or 1) > 1 else ""
+        return f"skipped: {SKIPS.get(fire.reason, visible(fire.reason))}{others}"
+    words = fire.state
+    if fire.started_at is not None and fire.finished_at is not None:
+        words += f" after {spoken(max(0.0, (fire.finished_at - fire.started_at).total_seconds()))}"
+    elif fire.state == "running" and fire.started_at is not None:
+        words += f" for {about((now - fire.started_at).total_seconds())}"
+    if fire.attempt > 1:
+        words += f", attempt {fire.attempt}"
+    if (fire.stands_for or 1) > 1:
+        words += f", stands for {fire.stands_for}"
+    return words + (f": {visible(fire.error)}" if fire.error else "")
+
+
+def visible(text: str) -> str:
+    """On one line, and nothing that a terminal would obey: a key may hold anything."""
+    return "".join(
+        letter if letter.isprintable() else " " if letter.isspace() else "\N{REPLACEMENT CHARACTER}" for letter in text
+    )
+
+
+def _by(row: ScheduleRow) -> str:
+    return f" by {row.changed_by}" if row.changed_by else ""
+
+
+def _note(row: ScheduleRow) -> str:
+    return f": {row.note}" if row.note else ""

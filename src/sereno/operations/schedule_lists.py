@@ -1,0 +1,105 @@
+"""Many schedules: a page of a list, a rule in words, what a bulk change would touch, and the change in batches."""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, tzinfo
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from sereno.domain.when import Once, decode, describe
+from sereno.domain.zones import moment, zone
+from sereno.errors import InvalidSchedule
+from sereno.operations.plan import Plan
+from sereno.operations.schedules import PAGE
+from sereno.store import schedules as store
+from sereno.store.filters import ScheduleFilter
+from sereno.store.schedules import ScheduleRow
+from sereno.store.sights import Count
+from sereno.store.statement import Operation
+
+Verb: TypeAlias = Literal["pause", "resume", "disable", "delete", "spread"]
+
+# A dry run looks at no more than this many.
+TALLY_BOUND = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulePage:
+    """One page of a list, when it was looked at, and the cursor of the page after it."""
+
+    items: list[ScheduleRow]
+    now: datetime
+    next: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleTally:
+    """What a bulk change would touch."""
+
+    total: Count
+    by_state: dict[str, int]
+    by_task: dict[str, int]
+
+
+def list_schedules(
+    wanted: ScheduleFilter, *, limit: int = 50, after: str = "", soonest: bool = False
+) -> Operation[SchedulePage]:
+    """By key, or by when they are due next."""
+    now = moment((yield from store.clock()))
+    if soonest:
+        return SchedulePage((yield from store.soonest(wanted, limit)), now, None)
+    found = yield from store.page(wanted, limit + 1, after)
+    page = found[:limit]
+    return SchedulePage(page, now, page[-1].key if len(found) > limit else None)
+
+
+def tally(wanted: ScheduleFilter, verb: Verb) -> Operation[ScheduleTally]:
+    """Changes nothing; counts up to a bound."""
+    by_state: Counter[str] = Counter()
+    by_task: Counter[str] = Counter()
+    seen, after = 0, ""
+    while seen <= TALLY_BOUND and (page := (yield from store.page(wanted, PAGE, after))):
+        seen, after = seen + len(page), page[-1].key
+        touched = [row for row in page if _touches[verb](row)]
+        by_state.update(row.state for row in touched)
+        by_task.update(row.task for row in touched)
+    return ScheduleTally(
+        Count(by_state.total(), seen <= TALLY_BOUND), dict(by_state.most_common()), dict(by_task.most_common())
+    )
+
+
+def in_batches(wanted: ScheduleFilter, change: Callable[[ScheduleFilter], Operation[int]]) -> Plan[int]:
+    """A change of everything that matches, in transactions of a thousand: none keeps the scheduler waiting for long."""
+    changed, after = 0, ""
+    while page := (yield store.page(wanted, PAGE, after)):
+        after = page[-1].key
+        changed += yield change(replace(wanted, keys=[row.key for row in page], pattern=None))
+    return changed
+
+
+def in_words(rule: dict[str, Any]) -> str:
+    """A rule for people; one that makes no sense as it is stored."""
+    try:
+        return describe(decode(rule))
+    except InvalidSchedule:
+        return msgspec.json.encode(rule).decode()
+
+
+def clock_of(rule: dict[str, Any]) -> tzinfo:
+    """The clock that a rule looks at; UTC where it looks at none, or makes no sense."""
+    try:
+        when = decode(rule)
+    except InvalidSchedule:
+        return UTC
+    return UTC if isinstance(when, Once) else zone(when.tz).info
+
+
+_touches: dict[Verb, Callable[[ScheduleRow], bool]] = {
+    "pause": lambda row: row.state in ("enabled", "paused"),
+    "resume": lambda row: row.state != "enabled" or row.paused_until is not None,
+    "disable": lambda row: row.state != "disabled",
+    "delete": lambda _: True,
+    "spread": lambda row: row.rule.get("kind") != "once",
+}
