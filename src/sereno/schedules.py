@@ -9,7 +9,7 @@ import msgspec
 
 from sereno.domain.job import Job, NewJob
 from sereno.domain.preview import Instant, preview
-from sereno.domain.schedule import NewSchedule, ScheduleOptions, shift
+from sereno.domain.schedule import NewSchedule, Policies, ScheduleOptions, shift
 from sereno.domain.when import When, checked
 from sereno.domain.zones import moment
 from sereno.engine.ticker import Ticked, Ticker
@@ -17,6 +17,7 @@ from sereno.errors import ConfigurationError
 from sereno.operations import schedules as operations
 from sereno.operations.actor import default_actor
 from sereno.store import schedules as store
+from sereno.store import ticks
 from sereno.store.borrowed import arun_borrowed, run_borrowed
 from sereno.store.database import Database
 from sereno.store.filters import ScheduleFilter
@@ -60,9 +61,10 @@ class Schedules:
 
     # Write
 
-    def new(self, key: str, job: NewJob, when: When, **options: Unpack[ScheduleOptions]) -> NewSchedule:
+    def new(
+        self, key: str, job: NewJob, when: When, *, tenant: str | None = None, **options: Unpack[Policies]
+    ) -> NewSchedule:
         """A schedule for `upsert_many`. Refused here if it is wrong."""
-        tenant = options.pop("tenant", None)
         if tenant is not None and isinstance(job, NewJob):
             job = msgspec.structs.replace(job, options=msgspec.structs.replace(job.options, tenant=tenant).checked())
         return NewSchedule(key=key, job=job, when=when, **options).checked()
@@ -195,9 +197,13 @@ class Schedules:
 
     def tick(self) -> Ticked:
         """One pass over what is due, for whoever drives it from outside; the scheduler does this by itself."""
+        while self._database.run(ticks.end_runs()).read:
+            pass
         return self._database.run(Ticker().tick())
 
     async def atick(self) -> Ticked:
+        while (await self._database.arun(ticks.end_runs())).read:
+            pass
         return await self._database.arun(Ticker().tick())
 
     # Declared in code

@@ -9,6 +9,10 @@ import pytest
 from sereno import Cron, Daily, Every, InvalidSchedule, Once, Sereno
 from sereno.client.task import Task
 from sereno.domain.firing import Missed, Overlap
+from sereno.operations import schedules as operations
+from sereno.store.filters import ScheduleFilter
+from sereno.store.jobs import cancel
+from sereno.store.statement import run
 from tests.facts import advance, one
 
 
@@ -117,7 +121,7 @@ def test_a_run_that_goes_on_makes_the_next_fire_wait_or_go(
     assert app.schedules.get("queue_one").skipped == {"overlap": 1}
     held = app.schedules.get("queue_one")
     assert held.held_at is not None
-    # The first one waited, so it was cancelled at once; no run was left: the third took the place of the second and went.
+    # The first one waited, so it was cancelled at once; with no run left, the third went instead of the second.
     assert made.count("cancel_previous") == 1
     assert app.schedules.get("cancel_previous").skipped == {"superseded": 1}
 
@@ -278,3 +282,86 @@ def test_a_change_right_after_a_resume_loses_no_instant(
     app.schedules.upsert("k", work.job("a"), Cron("30 * * * *"))
     advance(connection, 3600)
     assert app.schedules.tick().fires == 1
+
+
+def test_another_spread_does_not_fire_the_same_day_again(
+    app: Sereno, work: Task[[str], None], connection: psycopg.Connection
+) -> None:
+    app.schedules.upsert("menu:42", work.job("a"), Daily("03:00"), overlap="allow")
+    app.schedules.upsert("menu:43", work.job("a"), Daily("03:00"), overlap="allow")
+    planned = app.schedules.get("menu:42").next_run_at
+    assert planned is not None
+    advance(connection, (planned - now(connection)).total_seconds() + 60)
+    assert app.schedules.tick().fires == 2
+
+    app.schedules.upsert("menu:42", work.job("a"), Daily("03:00", spread="20m"), overlap="allow")
+    with app.database.connection() as ours:
+        run(ours, operations.spread(ScheduleFilter.of("menu:43"), "20m"))
+
+    assert app.schedules.tick().fires == 0
+    for _ in range(3):
+        advance(connection, 3600)
+        assert app.schedules.tick().fires == 0
+    for key in ("menu:42", "menu:43"):
+        row = app.schedules.get(key)
+        assert row.next_run_at is not None
+        assert row.shift > 0
+        assert row.next_run_at == planned + timedelta(days=1, microseconds=row.shift)
+
+
+def test_a_spread_does_not_end_a_pause(app: Sereno, work: Task[[str], None], connection: psycopg.Connection) -> None:
+    app.schedules.upsert("k", work.job("a"), Daily("03:00"))
+    until = now(connection) + timedelta(days=2)
+    app.schedules.pause("k", until=until)
+    with app.database.connection() as ours:
+        run(ours, operations.spread(ScheduleFilter.of("k"), "20m"))
+    app.schedules.tick()
+    assert app.schedules.get("k").paused_until == until
+
+
+def test_what_was_skipped_can_be_run_after_all(
+    app: Sereno, work: Task[[str], None], connection: psycopg.Connection
+) -> None:
+    app.schedules.upsert("k", work.job("a"), Cron("0 * * * *"), max_lateness="1m", overlap="allow")
+    start = now(connection)
+    advance(connection, 3 * 3600 + 1800)
+    app.schedules.tick()
+    with app.database.connection() as ours:
+        wanted = run(ours, operations.backfill_plan("k", start, now(connection)))
+        made = run(ours, operations.backfill("k", wanted.instants))
+        again = run(ours, operations.backfill("k", wanted.instants))
+    assert len(made) == len(wanted.instants) >= 3
+    assert again == []
+
+
+def test_how_late_it_was(app: Sereno, work: Task[[str], None], connection: psycopg.Connection) -> None:
+    app.schedules.upsert("k", work.job("a"), Every("1h"))
+    assert app.schedules.get("k").late_p99 is None
+    advance(connection, 3600 + 100)
+    app.schedules.tick()
+    late = app.schedules.get("k").late_p99
+    assert late is not None
+    assert 100 <= late < 200
+
+
+def test_a_good_rule_clears_the_note_of_a_bad_one(
+    app: Sereno, work: Task[[str], None], connection: psycopg.Connection
+) -> None:
+    connection.execute("select sereno.schedule('k', 'work', '{\"name\": \"a\"}', cron => '61 * * * *')")
+    app.schedules.tick()
+    app.schedules.upsert("k", work.job("a"), Cron("0 * * * *"))
+    assert (app.schedules.get("k").state, app.schedules.get("k").note) == ("enabled", None)
+
+
+def test_a_tick_from_outside_reads_the_ends_of_runs(
+    app: Sereno, work: Task[[str], None], connection: psycopg.Connection
+) -> None:
+    app.schedules.upsert("k", work.job("a"), Every("1h", count_from="end"))
+    for _ in range(3):
+        advance(connection, 3601)
+        assert app.schedules.tick().fires == 1
+        assert app.schedules.get("k").next_run_at is None
+        with app.database.connection() as ours:
+            run(ours, cancel([one(connection, "select id from sereno.jobs")], "over"))
+        app.schedules.tick()
+    assert app.schedules.get("k").fired == 3

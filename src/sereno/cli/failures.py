@@ -11,6 +11,7 @@ from sereno.errors import (
     DatabaseUnavailable,
     DuplicateJob,
     InvalidArguments,
+    InvalidSchedule,
     JobNotFound,
     Refused,
     SchemaError,
@@ -24,6 +25,7 @@ NOTHING_MATCHED = 7
 
 _CODES: tuple[tuple[type[BaseException], int], ...] = (
     (InvalidArguments, 2),
+    (InvalidSchedule, 2),
     (ConfigurationError, 3),
     (DatabaseUnavailable, 4),
     (SchemaError, BEHIND),

@@ -13,7 +13,7 @@ from sereno.cli.schedule_files import export_schedules, import_schedules
 from sereno.cli.schedule_fire import backfill, run_now, tick
 from sereno.cli.schedule_options import existing, which_options
 from sereno.cli.schedule_write import add, preview
-from sereno.errors import InvalidArguments, InvalidSchedule
+from sereno.errors import InvalidArguments
 
 if TYPE_CHECKING:
     from sereno.cli.desk import Desk
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class ScheduleGroup(click.Group):
-    """A rule that makes no sense is a mistake on the command line, like arguments that do not fit their task."""
+    """Commands in the order in which one needs them."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's own signature
         return list(self.commands)
@@ -29,8 +29,6 @@ class ScheduleGroup(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
-        except InvalidSchedule as error:
-            raise InvalidArguments(str(error)) from error
         except RecursionError as error:
             raise InvalidArguments("JSON that is nested this deeply is refused") from error
 

@@ -16,6 +16,22 @@ _DIRECTIVE = re.compile(r"%(.?)", re.DOTALL)
 # Numbers and names of days and months; nothing that depends on the machine, nothing with a width.
 DIRECTIVES = frozenset("YmdHMSjGVuwyBbAaz%F")
 LONGEST_FORMAT = 100
+# The C library would take them from the locale of the process that happens to fire.
+_MONTHS = [
+    "January",
+    "February",
+    "March",
+    "April",
+    "May",
+    "June",
+    "July",
+    "August",
+    "September",
+    "October",
+    "November",
+    "December",
+]
+_DAYS = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"]
 
 
 def has_names(text: str) -> bool:
@@ -45,7 +61,9 @@ def filled(value: Any, at: datetime, key: str, tenant: str | None) -> Any:
         what, _, pattern = match[1].partition(":")
         match what:
             case "fire":
-                return at.strftime(pattern) if pattern else at.isoformat()
+                # Written by SQL, it was never checked.
+                _check_format(match[1])
+                return _DIRECTIVE.sub(lambda each: _written(each[1], at), pattern) if pattern else at.isoformat()
             case "date":
                 return at.date().isoformat()
             case "key":
@@ -62,6 +80,20 @@ def filled(value: Any, at: datetime, key: str, tenant: str | None) -> Any:
             return [filled(item, at, key, tenant) for item in value]
         case _:
             return value
+
+
+def _written(letter: str, at: datetime) -> str:
+    match letter:
+        case "B":
+            return _MONTHS[at.month - 1]
+        case "b":
+            return _MONTHS[at.month - 1][:3]
+        case "A":
+            return _DAYS[at.weekday()]
+        case "a":
+            return _DAYS[at.weekday()][:3]
+        case _:
+            return at.strftime(f"%{letter}")
 
 
 def _check_format(name: str) -> None:

@@ -6,6 +6,7 @@ due instants up to now ───┼─ more than it catches up ▶ skipped (miss
                                         └─ free ───────────────────▶ fired
 """
 
+from functools import lru_cache
 from typing import Any, Literal
 
 import msgspec
@@ -20,6 +21,8 @@ SECOND = 1_000_000
 ON_TIME = 60 * SECOND
 # Missed instants are counted up to this number; beyond it, they are "many".
 COUNTED = 10_000
+# Schedules that share a rule missed the same instants: they are counted once.
+_COUNTS = 4096
 
 
 class Due(msgspec.Struct, array_like=True, gc=False):
@@ -32,7 +35,6 @@ class Due(msgspec.Struct, array_like=True, gc=False):
     free: bool
     planned: bool
     shift: int
-    anchor: int
     starts_at: int | None
     ends_at: int | None
     fires_left: int | None
@@ -84,10 +86,12 @@ def plan(due: Due, rule: Rule, now: int) -> Plan:
     if due.free:
         return _release(due, rule)
     if not due.planned:
-        return _first(due, rule, now)
+        return _first(due, rule)
     found = _instants(due, rule, now)
-    _within_limits(due, found)
     _apart(due, found)
+    _within_limits(due, found)
+    # What still waits is still to be fired.
+    found.finished = found.finished and found.held is None
     if rule.waits_for_end and found.fires and not found.finished:
         # The end of this run decides.
         found.next = None
@@ -103,12 +107,12 @@ def first_instant(rule: Rule, shift: int, now: int, starts_at: int | None) -> in
     return None if found is None else found + shift
 
 
-def _first(due: Due, rule: Rule, now: int) -> Plan:
-    # One that is due this very moment is not past.
-    at = first_instant(rule, due.shift, now - 1, due.starts_at)
+def _first(due: Due, rule: Rule) -> Plan:
+    """Counted from the moment that it was written for, which is not past; nobody may have looked for a while."""
+    at = first_instant(rule, due.shift, due.at if rule.uses_anchor else due.at - 1, due.starts_at)
     ended = at is None or (due.ends_at is not None and at > due.ends_at)
     held = None if due.held is None else Fire(due.held, due.held_for)
-    return Plan([], [], None if ended else at, finished=ended, held=held)
+    return Plan([], [], None if ended else at, finished=ended and held is None, held=held)
 
 
 def _release(due: Due, rule: Rule) -> Plan:
@@ -117,61 +121,69 @@ def _release(due: Due, rule: Rule) -> Plan:
     held = Fire(due.held, due.held_for)
     if due.busy:
         return Plan([], [], due.next_at, held=held)
-    ended = due.fires_left is not None and due.fires_left <= 1
-    following = None if ended or rule.waits_for_end else due.next_at
-    return Plan([held], [], following, finished=ended or (following is None and not rule.waits_for_end))
+    following = None if rule.waits_for_end else due.next_at
+    found = Plan([held], [], following, finished=following is None and not rule.waits_for_end)
+    _within_limits(due, found)
+    return found
 
 
 def _instants(due: Due, rule: Rule, now: int) -> Plan:
     """Which instants between the due one and now are run."""
     shift, at = due.shift, due.at
     until = now if due.ends_at is None else min(now, due.ends_at)
-    anchor = last = at - shift
-    following = rule.next(anchor, anchor)
     if at > until:
         return Plan([], [], None, finished=True)
-    if following is None or following + shift > until:
-        fires, skips = ([Fire(at)], []) if _in_time(due, at, now) else ([], [Skip(at, "late")])
-    else:
+    anchor = last = at - shift
+    count = 1
+    following = rule.next(now - shift if rule.waits_for_end else anchor, anchor)
+    if not rule.waits_for_end and following is not None and following + shift <= until:
+        # More than one instant passed unseen. Where the end of a run decides, there is only the one.
         last = rule.latest(anchor, until - shift, anchor) or anchor
-        fires, skips = _caught_up(due, rule, last + shift, now)
+        count += _counted(rule, anchor, last)
         following = rule.next(last, last)
+    fires, skips = _chosen(due, rule, last + shift, count, now)
     upcoming = None if following is None else following + shift
     ended = upcoming is None or (due.ends_at is not None and upcoming > due.ends_at)
     return Plan(fires, skips, None if ended else upcoming, finished=ended, last=last + shift)
 
 
-def _caught_up(due: Due, rule: Rule, last: int, now: int) -> tuple[list[Fire], list[Skip]]:
-    """More than one instant passed unseen."""
-    shift, first = due.shift, due.at
-    count = 1 + rule.count(first - shift, last - shift, first - shift, COUNTED)
-    if due.missed != "all":
-        if not _in_time(due, last, now):
-            return [], [Skip(last, "late" if due.missed == "latest" else "missed", count)]
-        if due.missed == "latest":
+@lru_cache(maxsize=_COUNTS)
+def _counted(rule: Rule, first: int, last: int) -> int:
+    return rule.count(first, last, first, COUNTED)
+
+
+def _chosen(due: Due, rule: Rule, last: int, count: int, now: int) -> tuple[list[Fire], list[Skip]]:
+    """What is run of so many instants up to the last one."""
+    if due.max_lateness is not None and now - last > _span(due.max_lateness):
+        return [], [Skip(last, "late", count)]
+    match due.missed:
+        case "latest":
             return [Fire(last, count)], []
-        before = _before(rule, shift, first, last)
-        return [Fire(last)], [Skip(before, "missed", count - 1)]
-    oldest = max(first, now - round(due.missed_window * SECOND))
-    if due.max_lateness is not None:
-        oldest = max(oldest, now - round(due.max_lateness * SECOND))
-    wanted = _newest(rule, shift, first, oldest, last, due.missed_limit)
+        case "skip":
+            in_time = due.max_lateness is not None or now - last <= ON_TIME
+            wanted = [last] if in_time else []
+        case "all":
+            wanted = _newest(due, rule, last, now)
     dropped = count - len(wanted)
-    if not wanted:
-        return [], [Skip(last, "missed", count)]
-    skips = [Skip(_before(rule, shift, first, wanted[0]), "missed", dropped)] if dropped > 0 else []
-    return [Fire(at) for at in wanted], skips
+    if not dropped:
+        return [Fire(at) for at in wanted], []
+    before = _before(rule, due.shift, due.at, wanted[0]) if wanted else last
+    return [Fire(at) for at in wanted], [Skip(before, "missed", dropped)]
 
 
-def _newest(rule: Rule, shift: int, first: int, oldest: int, last: int, limit: int) -> list[int]:
-    """At most `limit` instants from `oldest` to `last`, the newest ones, in order; found from the end."""
+def _newest(due: Due, rule: Rule, last: int, now: int) -> list[int]:
+    """The newest of those that are caught up, in order; found from the end."""
+    oldest = now - max(_span(due.missed_window), ON_TIME)
+    if due.max_lateness is not None:
+        oldest = max(oldest, now - _span(due.max_lateness))
+    limit = min(due.missed_limit, COUNTED)
     found: list[int] = []
-    at: int | None = last
-    while at is not None and at >= oldest and len(found) < limit:
+    at = last
+    while at >= oldest and len(found) < limit:
         found.append(at)
-        if at <= first:
+        if at <= due.at:
             break
-        at = _before(rule, shift, first, at)
+        at = _before(rule, due.shift, due.at, at)
     return found[::-1]
 
 
@@ -181,38 +193,38 @@ def _before(rule: Rule, shift: int, first: int, at: int) -> int:
     return first if found is None else found + shift
 
 
-def _in_time(due: Due, at: int, now: int) -> bool:
-    if due.max_lateness is not None:
-        return now - at <= due.max_lateness * SECOND
-    return due.missed != "skip" or now - at <= ON_TIME
-
-
-def _within_limits(due: Due, found: Plan) -> None:
-    """No more fires than it may still make."""
-    if due.fires_left is None:
-        return
-    if len(found.fires) >= due.fires_left:
-        beyond = found.fires[due.fires_left :]
-        found.fires = found.fires[: due.fires_left]
-        if beyond:
-            found.skips.append(Skip(beyond[-1].at, "finished", sum(fire.stands_for for fire in beyond)))
-        found.finished, found.next = True, None
+def _span(seconds: float) -> int:
+    return round(seconds * SECOND)
 
 
 def _apart(due: Due, found: Plan) -> None:
-    """Runs of one schedule stay apart, unless they may overlap."""
-    held = None if due.held is None else Fire(due.held, due.held_for)
-    found.held = held
-    if due.overlap == "allow" or not found.fires or not (due.busy or held):
+    """Runs of one schedule stay apart, unless they may overlap. What waited before stands first in the line."""
+    line = found.fires if due.held is None else [Fire(due.held, due.held_for), *found.fires]
+    if due.overlap == "allow":
+        found.fires = line
         return
-    (fire,) = found.fires
-    found.fires = []
-    if due.overlap == "skip" or (due.overlap == "queue_one" and held):
-        found.skips.append(Skip(fire.at, "overlap", fire.stands_for))
-    else:
-        if held is not None:
-            found.skips.append(Skip(held.at, "superseded", held.stands_for))
-        found.held = fire
-        found.cancels_previous = due.overlap == "cancel_previous"
-    # What still waits is still to be fired.
-    found.finished = found.finished and found.held is None
+    if due.overlap == "cancel_previous":
+        found.skips += [Skip(fire.at, "superseded", fire.stands_for) for fire in line[:-1]]
+        line = line[-1:]
+    # With no run under way, there is nothing to wait for.
+    free = 0 if due.busy else 1
+    found.fires, line = line[:free], line[free:]
+    if line and (due.overlap != "skip" or line[0].at == due.held):
+        found.held, *line = line
+        found.cancels_previous = due.overlap == "cancel_previous" and found.held.at != due.held
+    found.skips += [Skip(fire.at, "overlap", fire.stands_for) for fire in line]
+
+
+def _within_limits(due: Due, found: Plan) -> None:
+    """No more fires than it may still make; one that waits is one of them."""
+    if due.fires_left is None:
+        return
+    left = max(0, due.fires_left)
+    beyond, found.fires = found.fires[left:], found.fires[:left]
+    if found.held is not None and len(found.fires) >= left:
+        beyond.append(found.held)
+        found.held, found.cancels_previous = None, False
+    if beyond:
+        found.skips.append(Skip(beyond[-1].at, "finished", sum(fire.stands_for for fire in beyond)))
+    if len(found.fires) + (found.held is not None) >= left:
+        found.finished, found.next = True, None

@@ -21,10 +21,9 @@ MOST_CAUGHT_UP = 10_000
 LONGEST_WINDOW = 366 * 86400.0
 
 
-class ScheduleOptions(TypedDict, total=False):
-    """What may be said of a schedule besides its key, its job and its rule.
+class Policies(TypedDict, total=False):
+    """What a schedule does when things go wrong, and its limits.
 
-    tenant         whose it is; also of its jobs
     missed         "latest" (default), "skip" or "all", with missed_limit (100) and missed_window ("24h")
     max_lateness   an instant that is noticed later than this is skipped
     overlap        "skip" (default), "allow", "queue_one" or "cancel_previous"
@@ -33,7 +32,6 @@ class ScheduleOptions(TypedDict, total=False):
     expires_after  a job that has not started by then is not started any more
     """
 
-    tenant: str | None
     missed: Missed
     missed_limit: int
     missed_window: Duration
@@ -44,6 +42,12 @@ class ScheduleOptions(TypedDict, total=False):
     max_fires: int | None
     disable_after: int | None
     expires_after: Duration | None
+
+
+class ScheduleOptions(Policies, total=False):
+    """What may be said of a schedule besides its key, its job and its rule. `tenant`: whose it is, and its jobs."""
+
+    tenant: str | None
 
 
 class NewSchedule(msgspec.Struct, frozen=True, kw_only=True):

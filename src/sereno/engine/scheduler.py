@@ -13,6 +13,7 @@ import socket
 from time import monotonic
 
 import psycopg
+from psycopg.errors import QueryCanceled
 
 from sereno.domain.firing import SECOND, first_instant
 from sereno.domain.instants import compile_text
@@ -41,6 +42,10 @@ MARGIN = 5 * SECOND
 # What a look costs on a healthy table.
 ORDINARY_LOOK = 0.005
 TICK_TIMEOUT = 60.0
+# A pass that took too long is tried again with this part of its rows; the next ones grow again.
+SMALLER, LARGER = 8, 2
+# What waits for a run that is gone is looked for this often.
+HEAL_EVERY = 60.0
 PAGE = 5000
 
 
@@ -58,6 +63,9 @@ class Scheduler(Service):
         self._floor = 0
         self._look_back = LookBack()
         self._last = ticks.LastTick()
+        self._healed_at = 0.0
+        self._healed_up_to: int | None = None
+        self._batch = BATCH
         # One row at a time, because a row in the batch could not be written.
         self._single = 0
 
@@ -98,6 +106,9 @@ class Scheduler(Service):
             emit(logging.WARNING, "scheduler.deposed", f"scheduler {self.holder}: another one leads now")
             self._fence = None
             return 0.0
+        if monotonic() - self._healed_at > HEAL_EVERY:
+            # A page at a time: those that wait may be many, and what is due must not wait for them.
+            self._healed_up_to = await self._heal(self._healed_up_to or 0)
         freed = seen.free
         if seen.ends:
             freed = await self._end_runs() or freed
@@ -106,6 +117,9 @@ class Scheduler(Service):
             return 0.0 if await self._ticks(floor, look_at_held=freed) else LOCKED_REST
         if seen.awaits:
             rest = min(rest, REST_AWAITING)
+        if not everything:
+            # Below the floor may be what a slow transaction brought, or what was locked.
+            rest = min(rest, self._look_back.due_in(monotonic()))
         return rest if seen.next_due is None else min(rest, seen.next_due + 0.0005)
 
     async def _follow(self) -> float:
@@ -114,11 +128,14 @@ class Scheduler(Service):
             if lead.overdue:
                 await self._ticks(0, look_at_held=False)
             return REST * random.uniform(0.8, 1.0)  # noqa: S311 - jitter
-        self._fence = lead.fence
         emit(logging.INFO, "scheduler.leads", f"scheduler {self.holder} leads", fence=lead.fence)
         if lead.zones != VERSION:
             await self._use_zones(lead.fence, lead.zones)
-        await self._heal()
+        after: int | None = 0
+        while after is not None:
+            after = await self._heal(after)
+        # Now that all of this is done; after an outage in the middle, it is done again.
+        self._fence = lead.fence
         return 0.0
 
     async def _end_runs(self) -> bool:
@@ -139,12 +156,13 @@ class Scheduler(Service):
         total = Ticked()
         full = True
         while full and monotonic() < end:
-            limit = 1 if self._single else BATCH
+            limit = 1 if self._single else self._batch
             done = await self._tick(floor, limit, look_at_held=look_at_held)
             if done is None:
                 continue
             self._single = max(0, self._single - 1)
             full = done.taken >= limit
+            self._batch = min(BATCH, self._batch * LARGER)
             # What a full pass left is at or after where it stopped; locked rows are met by the next look at everything.
             floor = done.reached if full else max(floor, done.now - MARGIN)
             total.now, total.fires, total.skips = done.now, total.fires + done.fires, total.skips + done.skips
@@ -169,16 +187,23 @@ class Scheduler(Service):
             return await self._line.run(
                 self._ticker.tick(floor, limit, look_at_held=look_at_held), TICK_TIMEOUT, atomic=True
             )
-        except DatabaseUnavailable:
+        except DatabaseUnavailable as error:
+            if isinstance(error.__cause__, TimeoutError | QueryCanceled):
+                self._batch = max(1, limit // SMALLER)
             raise
-        except (psycopg.Error, InvalidSchedule, ValueError, OverflowError, KeyError) as error:
+        except (psycopg.Error, InvalidSchedule, ValueError, OverflowError, KeyError, RecursionError) as error:
             emit(logging.ERROR, "scheduler.refused", f"a schedule could not be fired: {error}", error=error)
             if self._fence is not None:
                 await self._line.run(ticks.note_error(self.holder, self._fence, str(error)))
+            if isinstance(error, psycopg.ProgrammingError):
+                # A table or a right is missing: no fault of any schedule.
+                raise
             if limit > 1:
-                self._single = len(self._ticker.taken) + 1
+                self._single = (len(self._ticker.taken) or limit) + 1
                 return None
-            for key in await self._line.run(ticks.park(self._ticker.taken, f"it could not be fired: {error}")):
+            # One that could not even be read is known by its place alone.
+            refused = self._ticker.taken or await self._line.run(ticks.first(floor))
+            for key in await self._line.run(ticks.park(refused, f"it could not be fired: {error}")):
                 self._parked(key, str(error))
             return None
 
@@ -220,7 +245,8 @@ class Scheduler(Service):
             changed = []
             for number, text, seen, shift, last in page:
                 try:
-                    at = first_instant(compile_text(text), shift, max(now, last or 0), None)
+                    rule = compile_text(text)
+                    at = first_instant(rule, shift, max(now, last or 0), None) if rule.uses_zone else None
                 except InvalidSchedule:
                     # The tick parks it when it is due.
                     continue
@@ -231,14 +257,15 @@ class Scheduler(Service):
                 moved += await self._line.run(ticks.replan(changed), TICK_TIMEOUT)
         return moved
 
-    async def _heal(self) -> None:
-        after: int | None = 0
-        while after is not None:
-            after, keys = await self._line.run(ticks.heal(after))
-            for key in keys:
-                emit(
-                    logging.WARNING,
-                    "schedule.healed",
-                    f"schedule {key} had nothing to come: planned anew",
-                    schedule=key,
-                )
+    async def _heal(self, after: int) -> int | None:
+        """A page of schedules that wait; answers where the next page begins, None after the last."""
+        self._healed_at = monotonic()
+        reached, keys = await self._line.run(ticks.heal(after))
+        for key in keys:
+            emit(
+                logging.WARNING,
+                "schedule.healed",
+                f"schedule {key} waited for a run that is gone: it goes on",
+                schedule=key,
+            )
+        return reached

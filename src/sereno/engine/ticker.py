@@ -4,12 +4,12 @@ Most rows fire one instant, in time, and go on to the next: for them the decisio
 instants, and the statement does the rest. Whatever is late, held, limited, keyed or broken takes the careful way.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from sereno.domain.fire_job import fire_job
-from sereno.domain.firing import ON_TIME, SECOND, Due, Plan, plan
+from sereno.domain.firing import ON_TIME, SECOND, Due, Fire, Plan, plan
 from sereno.domain.instants import Rule, compile_text
 from sereno.errors import InvalidSchedule
 from sereno.store import jobs, ticks
@@ -35,6 +35,21 @@ class Ticked:
     parked: list[tuple[str, str]] = field(default_factory=list)
     # The last instant that was taken: a full pass goes on from here.
     reached: int = 0
+
+
+@dataclass
+class Made:
+    """What the fires of one schedule made: the last job, and which of the jobs are new."""
+
+    last: int | None = None
+    fires: list[tuple[Fire, bool]] = field(default_factory=list)
+
+    @property
+    def new(self) -> list[Fire]:
+        return [fire for fire, created in self.fires if created]
+
+
+_NOTHING = Made()
 
 
 class Ticker:
@@ -76,7 +91,7 @@ class Ticker:
             or due.job is not None
             or due.fires_left is not None
             or due.max_lateness is not None
-            or (due.missed == "skip" and now - due.at > ON_TIME)
+            or (due.missed != "latest" and now - due.at > ON_TIME)
         ):
             return None
         base = due.at - due.shift
@@ -118,18 +133,18 @@ class Ticker:
         made = yield from self._make_jobs(plans, fresh, now)
         yield from _cancel_previous([due.id for due, found in plans if found.cancels_previous])
         if plans:
-            yield from ticks.advance([_row(due, found, fresh, made, now) for due, found in plans])
+            yield from ticks.advance([_row(due, found, made.get(due.id, _NOTHING), now) for due, found in plans])
         for due, found in plans:
             done.skips += sum(skip.count for skip in found.skips)
-            for fire in found.fires:
-                if (due.id, fire.at) in fresh:
-                    done.fires += 1
-                    done.latest = max(done.latest, (now - fire.at) / SECOND)
+            for fire, created in made.get(due.id, _NOTHING).fires:
+                done.fires += created
+                done.skips += not created
+                done.latest = max(done.latest, (now - fire.at) / SECOND)
 
     def _make_jobs(
         self, plans: Sequence[tuple[Due, Plan]], fresh: set[tuple[int, int]], now: int
-    ) -> Operation[dict[int, tuple[int, bool]]]:
-        """The jobs of the fires that are ours, and for each schedule its last one, and whether it is new."""
+    ) -> Operation[dict[int, "Made"]]:
+        """The jobs of the fires that are ours, by schedule."""
         wanted = [(due, fire) for due, found in plans for fire in found.fires if (due.id, fire.at) in fresh]
         if not wanted:
             return {}
@@ -143,7 +158,12 @@ class Ticker:
                 for (due, fire), (made_id, created) in zip(wanted, made, strict=True)
             ]
         )
-        return {due.id: answer for (due, _), answer in zip(wanted, made, strict=True)}
+        answers: dict[int, Made] = {}
+        for (due, fire), (made_id, created) in zip(wanted, made, strict=True):
+            of_schedule = answers.setdefault(due.id, Made())
+            of_schedule.last = made_id
+            of_schedule.fires.append((fire, created))
+        return answers
 
 
 def bucket(late: int) -> int:
@@ -165,36 +185,35 @@ def _cancel_previous(schedules: Sequence[int]) -> Operation[None]:
         yield from jobs.cancel(live, "the next run of its schedule was due")
 
 
-def _row(
-    due: Due, found: Plan, fresh: set[tuple[int, int]], made: Mapping[int, tuple[int, bool]], now: int
-) -> dict[str, Any]:
+def _row(due: Due, found: Plan, made: Made, now: int) -> dict[str, Any]:
     """How a schedule stands afterwards."""
-    fires = [fire for fire in found.fires if (due.id, fire.at) in fresh]
-    job_id, created = made.get(due.id, (None, True))
     skipped = dict(due.skipped)
     for skip in found.skips:
         skipped[skip.reason] = skipped.get(skip.reason, 0) + skip.count
-    following = found.next
-    if not created:
-        # Its job was there before: no run of ours will end, so nothing is to be waited for.
-        skipped["duplicate"] = skipped.get("duplicate", 0) + 1
-        following = following if following is not None or found.finished else _after_duplicate(due, now)
+    duplicates = len(made.fires) - len(made.new)
+    if duplicates:
+        skipped["duplicate"] = skipped.get("duplicate", 0) + duplicates
+    missed = sum(skip.count for skip in found.skips if skip.reason in ("missed", "late"))
     return {
         "id": due.id,
-        "next": following,
+        "next": found.next if made.new else _unless_it_waits(due, found, now),
         "state": "finished" if found.finished else None,
         "last_planned": found.last,
-        "fired": len(fires),
-        "missed": sum(fire.stands_for - 1 for fire in fires)
-        + sum(skip.count for skip in found.skips if skip.reason in ("missed", "late")),
+        "fired": len(made.new),
+        "missed": missed + sum(fire.stands_for - 1 for fire, _ in made.fires),
         "skipped": skipped,
-        "job_id": job_id,
+        "job_id": made.last,
         "held": found.held.at if found.held else None,
         "held_for": found.held.stands_for if found.held else 1,
-        "bucket": bucket(now - (fires[-1].at if fires else now)),
+        # With no run under way and none begun, it waits for nothing.
+        "held_free": found.held is not None and not due.busy and not made.new,
+        "bucket": bucket(now - (made.new[-1].at if made.new else now)),
     }
 
 
-def _after_duplicate(due: Due, now: int) -> int | None:
+def _unless_it_waits(due: Due, found: Plan, now: int) -> int | None:
+    """The next instant; where the end of a run was to decide, and no run of ours began, it counts from now."""
+    if found.next is not None or found.finished or not found.fires:
+        return found.next
     rule: Rule = compile_text(due.rule)
-    return rule.next(now, now)
+    return rule.next(now, now) if rule.waits_for_end else None

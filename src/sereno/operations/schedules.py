@@ -142,6 +142,7 @@ def spread(wanted: ScheduleFilter, window: Duration, *, actor: str | None = None
     """Each fires at its own place inside the window after its instant; 0 takes the spread away."""
     _check_named(wanted, "spread")
     who = actor or default_actor()
+    now = yield from store.clock()
     changed, after = 0, ""
     while page := (yield from store.page(wanted, PAGE, after)):
         after = page[-1].key
@@ -151,11 +152,27 @@ def spread(wanted: ScheduleFilter, window: Duration, *, actor: str | None = None
             if isinstance(when, Once):
                 continue
             spreading = checked(_with_spread(when, window))
-            rows.append({"id": row.id, "rule": decode_object(spreading), "shift": shift(row.key, spreading)})
+            rows.append(_respread(row, spreading, now))
         if rows:
-            changed += yield from store.reshift(rows, who)
+            changed += yield from store.reshift(rows)
     yield from _noted(who, "spread", wanted, changed, {"window": seconds(window)})
     return changed
+
+
+def _respread(row: ScheduleRow, when: When, now: int) -> dict[str, Any]:
+    """Another place inside the spread; the instant that was fired last does not come again there."""
+    place = shift(row.key, when)
+    rule = compile_text(encode(when))
+    if rule.uses_anchor:
+        # An Every counts on from where it stands.
+        moved = None if row.next_run_at is None else max(now, instant(row.next_run_at) - row.shift + place)
+    else:
+        after = now - place
+        if row.last_planned_at is not None:
+            after = max(after, instant(row.last_planned_at) - row.shift)
+        found = rule.next(after, now)
+        moved = None if found is None else found + place
+    return {"id": row.id, "rule": decode_object(when), "shift": place, "next": moved}
 
 
 def run_now(key: str, *, actor: str | None = None) -> Operation[Job]:
@@ -211,8 +228,8 @@ def _fire(
     row: ScheduleRow, instants: Sequence[int], now: int, delays: Sequence[float], *, shift: int
 ) -> Operation[list[Job]]:
     """Fires by hand: recorded, so that none happens twice. `shift`: how far they are from what the rule names."""
-    records = [{"id": row.id, "planned": at, "stands_for": 1, "reason": None} for at in instants]
-    fresh = yield from ticks.record(records)
+    records = [{"id": row.id, "planned": at} for at in instants]
+    fresh = yield from ticks.record_again(records)
     wanted = [(at, delay) for at, delay in zip(instants, delays, strict=True) if (row.id, at) in fresh]
     if not wanted:
         return []

@@ -7,7 +7,7 @@ from sereno.domain.zones import moment
 from sereno.operations.queues import QueueLine, list_queues
 from sereno.store import insights, schedules
 from sereno.store.filters import ScheduleFilter
-from sereno.store.sights import Count, NextJob, OpenTransaction, PauseRow
+from sereno.store.sights import BOUND, Count, NextJob, OpenTransaction, PauseRow
 from sereno.store.statement import Operation
 
 
@@ -67,7 +67,7 @@ def status() -> Operation[Status]:
 
 def scheduler() -> Operation[SchedulerLine]:
     """Who keeps time."""
-    counts = yield from schedules.count(ScheduleFilter())
+    counts = yield from schedules.count(ScheduleFilter(), BOUND)
     row = yield from schedules.scheduler()
     now = moment((yield from schedules.clock()))
     if row is None:

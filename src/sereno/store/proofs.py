@@ -22,6 +22,12 @@ PROMISES = {
     "dead_with_reason": "every dead letter has a reason",
     "retry_never_early": "no attempt starts before the one before it ended",
     "side_rows": "steps and progress end with their job",
+    "one_job_per_fire": "an instant of a schedule makes one job",
+    "fires_accounted": "every fire has a job or a reason",
+    "jobs_have_fires": "every job of a schedule belongs to a fire",
+    "schedules_go_on": "an enabled schedule has something to come, or a run whose end brings it",
+    "stopped_schedules": "a schedule that is not enabled is never due",
+    "schedules_on_time": "what is due is fired within a minute while a scheduler leads",
 }
 
 
@@ -32,6 +38,6 @@ def begin(timeout: float) -> Operation[None]:
 
 
 def violations(name: str, *, window: int | None, grace: float) -> Operation[list[tuple[int, str]]]:
-    """(job id, what is wrong) of at most twenty rows that break the promise."""
+    """(id of the job or the schedule, what is wrong) of at most twenty rows that break the promise."""
     rows = yield Statement(_sql[name], {"window": window, "grace": grace, "crash_limit": CRASH_LIMIT})
     return [(row[0], row[1]) for row in rows]

@@ -18,6 +18,10 @@ from sereno.store.statement import Operation, Statement, queries
 _sql = queries("schedules")
 
 
+# More than there will ever be.
+EVERY = 2**62
+
+
 class ScheduleRow(msgspec.Struct, frozen=True, kw_only=True):
     """A schedule as it is stored."""
 
@@ -206,9 +210,9 @@ def soonest(wanted: ScheduleFilter, limit: int) -> Operation[list[ScheduleRow]]:
     return _rows.decode(rows[0][0])
 
 
-def count(wanted: ScheduleFilter) -> Operation[dict[str, int]]:
-    """How many match, by state."""
-    rows = yield Statement(_sql["count"], wanted.params())
+def count(wanted: ScheduleFilter, bound: int = EVERY) -> Operation[dict[str, int]]:
+    """How many match, by state; those beyond the bound are not looked at."""
+    rows = yield Statement(_sql["count"], wanted.params() | {"bound": bound})
     return {row[0]: int(row[1]) for row in rows}
 
 
@@ -233,9 +237,9 @@ def _counted(name: str, wanted: ScheduleFilter, others: Mapping[str, Any]) -> Op
     return int(rows[0][0])
 
 
-def reshift(rows: Sequence[Mapping[str, Any]], actor: str) -> Operation[int]:
-    """Other rules and places inside their spread, by id."""
-    found = yield Statement(_sql["reshift"], {"rows": encoder.encode(rows).decode(), "actor": actor})
+def reshift(rows: Sequence[Mapping[str, Any]]) -> Operation[int]:
+    """Other rules, places inside their spread, and next instants, by id."""
+    found = yield Statement(_sql["reshift"], {"rows": encoder.encode(rows).decode()})
     return int(found[0][0])
 
 

@@ -234,6 +234,12 @@ begin
     return found_id;
 end $$;
 
+CREATE FUNCTION sereno.span(micros bigint) RETURNS interval
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    BEGIN ATOMIC
+ SELECT ((micros)::double precision * '00:00:00.000001'::interval);
+END;
+
 CREATE FUNCTION sereno.tell(queue text, due_in double precision) RETURNS void
     LANGUAGE plpgsql
     AS $$
@@ -674,7 +680,7 @@ CREATE TABLE sereno.schedules (
     failed bigint DEFAULT 0 NOT NULL,
     failed_in_row integer DEFAULT 0 NOT NULL,
     skipped jsonb DEFAULT '{}'::jsonb NOT NULL,
-    lateness integer[] DEFAULT '{}'::integer[] NOT NULL,
+    lateness integer[] DEFAULT '{0}'::integer[] NOT NULL,
     CONSTRAINT schedules_args_check CHECK ((jsonb_typeof(args) = 'object'::text)),
     CONSTRAINT schedules_disable_after_check CHECK ((disable_after > 0)),
     CONSTRAINT schedules_max_fires_check CHECK ((max_fires > 0)),

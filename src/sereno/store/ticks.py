@@ -11,6 +11,7 @@ from sereno.store.statement import Operation, Statement, queries
 
 _sql = queries("ticks")
 _jobs = queries("jobs")
+_fires = queries("fires")
 _due = msgspec.json.Decoder(list[Due])
 _pairs = msgspec.json.Decoder(list[tuple[int, int]])
 _zoned = msgspec.json.Decoder(list[tuple[int, str, int, int, int | None]])
@@ -51,6 +52,12 @@ def take(floor: int, limit: int, *, look_at_held: bool) -> Operation[Taken]:
     return Taken(_due.decode(rows[0][0]), rows[0][1])
 
 
+def first(floor: int) -> Operation[list[int]]:
+    """What a pass of one row takes, by its id alone."""
+    rows = yield Statement(_sql["first"], {"floor": floor})
+    return _ids.decode(rows[0][0])
+
+
 def fire(fires: Sequence[Fired]) -> Operation[int]:
     """The common fires, all of them with one statement; answers how many jobs were made."""
     ids, planned, following, stands_for, buckets, ended = zip(*fires, strict=True)
@@ -71,6 +78,12 @@ def fire(fires: Sequence[Fired]) -> Operation[int]:
 def record(fires: Sequence[Mapping[str, Any]]) -> Operation[set[tuple[int, int]]]:
     """Fires and skips by (schedule, instant); answers those that nobody had written before."""
     rows = yield Statement(_sql["record"], {"fires": encoder.encode(fires).decode()})
+    return set(_pairs.decode(rows[0][0]))
+
+
+def record_again(fires: Sequence[Mapping[str, Any]]) -> Operation[set[tuple[int, int]]]:
+    """Instants that a person wants run, skipped ones too; answers those that nobody has run before."""
+    rows = yield Statement(_sql["record_again"], {"fires": encoder.encode(fires).decode()})
     return set(_pairs.decode(rows[0][0]))
 
 
@@ -179,7 +192,7 @@ def set_zones(fence: int, version: str) -> Operation[None]:
 
 
 def zoned(after: int, limit: int) -> Operation[list[tuple[int, str, int, int, int | None]]]:
-    """A page of (id, rule, next, shift, last planned) whose instants depend on zone data."""
+    """A page of (id, rule, next, shift, after which instant) whose instants depend on zone data."""
     rows = yield Statement(_sql["zoned"], {"after": after, "limit": limit})
     return _zoned.decode(rows[0][0])
 
@@ -190,27 +203,27 @@ def replan(rows: Sequence[Mapping[str, int]]) -> Operation[int]:
 
 
 def heal(after: int) -> Operation[tuple[int | None, list[str]]]:
-    """The last candidate of this page, None after the last one; keys that would never have fired again."""
+    """The last candidate of this page, None after the last one; keys that waited for nothing."""
     rows = yield Statement(_sql["heal"], {"after": after})
     return rows[0][0], _words.decode(rows[0][1])
 
 
 def make_partitions() -> Operation[int]:
-    rows = yield Statement(_sql["make_partitions"])
+    rows = yield Statement(_fires["make_partitions"])
     return sum(1 for row in rows if row[0])
 
 
 def old_partitions(days: int) -> Operation[list[str]]:
-    rows = yield Statement(_sql["old_partitions"], {"days": days})
+    rows = yield Statement(_fires["old_partitions"], {"days": days})
     return [row[0] for row in rows]
 
 
 def drop_partition(name: str) -> Operation[None]:
-    yield Statement(_sql["drop_partition"], {"name": name})
+    yield Statement(_fires["drop_partition"], {"name": name})
 
 
 def forget_fires(days: int) -> Operation[int]:
-    rows = yield Statement(_sql["forget_fires"], {"days": days})
+    rows = yield Statement(_fires["forget_fires"], {"days": days})
     return int(rows[0][0])
 
 

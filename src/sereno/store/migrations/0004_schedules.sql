@@ -13,6 +13,12 @@ create function sereno.instant(micros bigint) returns timestamptz
         select timestamptz 'epoch' + micros * interval '1 microsecond';
     end;
 
+create function sereno.span(micros bigint) returns interval
+    language sql immutable parallel safe
+    begin atomic
+        select micros * interval '1 microsecond';
+    end;
+
 create table sereno.schedules (
     id               bigint generated always as identity primary key,
     -- Null when nothing is to come: paused, disabled, parked, finished, or waiting for a run to end.
@@ -80,7 +86,7 @@ create table sereno.schedules (
     failed_in_row    integer not null default 0,
     skipped          jsonb not null default '{}',
     -- How many fires were how late: bucket n holds those up to 2^n ms.
-    lateness         integer[] not null default '{}',
+    lateness         integer[] not null default '{0}',
 
     constraint schedules_key unique (key),
     constraint schedules_next check (next_run_at is null or state = 'enabled')

@@ -42,8 +42,12 @@ written as (
         missed_window = excluded.missed_window, max_lateness = excluded.max_lateness, overlap = excluded.overlap,
         starts_at = excluded.starts_at, ends_at = excluded.ends_at, max_fires = excluded.max_fires,
         disable_after = excluded.disable_after, declared_by = excluded.declared_by,
-        changed_by = excluded.changed_by, changed_at = excluded.changed_at,
-        note = case when sereno.returns_to_work(s.state, s.note, excluded.state) then null else s.note end,
+        -- Who stopped it, and why, is worth more than who wrote it last.
+        changed_by = case when s.state in ('paused', 'disabled') or s.paused_until > excluded.changed_at then s.changed_by
+                          else excluded.changed_by end,
+        changed_at = excluded.changed_at,
+        note = case when s.state in ('parked', 'finished')
+                         or sereno.returns_to_work(s.state, s.note, excluded.state) then null else s.note end,
         state = case when sereno.returns_to_work(s.state, s.note, excluded.state)
                           or excluded.state in ('paused', 'disabled') then excluded.state
                      when s.state in ('paused', 'disabled') then s.state
@@ -55,6 +59,10 @@ written as (
                  and (s.paused_until > excluded.changed_at
                       or (s.rule, s.shift, s.starts_at, s.ends_at) is not distinct from
                          (excluded.rule, excluded.shift, excluded.starts_at, excluded.ends_at)) then s.next_run_at
+            -- Only its spread is another: the instant that it fired last does not come again. Planned anew right after.
+            when s.rule - 'spread' = excluded.rule - 'spread'
+                 and excluded.next_run_at - sereno.span(excluded.shift) <= s.last_planned_at - sereno.span(s.shift)
+                then excluded.next_run_at + interval '1 microsecond'
             else excluded.next_run_at end,
         -- What stays as it was planned; another instant was worked out by whoever says it.
         planned = case
@@ -62,7 +70,9 @@ written as (
                  and (s.paused_until > excluded.changed_at
                       or (s.rule, s.shift, s.starts_at, s.ends_at) is not distinct from
                          (excluded.rule, excluded.shift, excluded.starts_at, excluded.ends_at)) then s.planned
-            else true end
+            else (s.rule - 'spread' = excluded.rule - 'spread'
+                  and excluded.next_run_at - sereno.span(excluded.shift) <= s.last_planned_at - sereno.span(s.shift))
+                 is not true end
     where (s.rule, s.shift, s.task, s.args, s.queue, s.priority, s.tenant, s.trace, s.tags, s.unique_key, s.unique_for,
            s.unique_forever, s.on_conflict, s.expires_after, s.missed, s.missed_limit, s.missed_window, s.max_lateness,
            s.overlap, s.starts_at, s.ends_at, s.max_fires, s.disable_after, s.declared_by)
@@ -125,10 +135,12 @@ from (
 ) as shown_page;
 
 -- name: count
--- How many match, by state.
-select state, count(*) from sereno.schedules
-where true
+-- How many match, by state; no more than the bound are looked at.
+select state, count(*)
+from (select state from sereno.schedules
+      where true
 -- use: schedule_filter
+      limit %(bound)s) as found
 group by state order by state;
 
 -- name: pause
@@ -204,14 +216,16 @@ gone as (
 select count(*) from gone;
 
 -- name: reshift
--- Another spread: another place inside it for each, worked out by the caller; planned anew from now.
+-- Another spread: another place inside it for each, and the next instant there, worked out by the caller.
 with item as materialized (
-    select * from jsonb_to_recordset(%(rows)s::text::jsonb) as i(id bigint, rule jsonb, shift bigint)
+    select * from jsonb_to_recordset(%(rows)s::text::jsonb) as i(id bigint, rule jsonb, shift bigint, next bigint)
 ),
 changed as (
     update sereno.schedules s
-    set rule = item.rule, shift = item.shift, planned = false, changed_by = %(actor)s, changed_at = sereno.now(),
-        next_run_at = case when s.state = 'enabled' and s.next_run_at is not null then sereno.now() end
+    set rule = item.rule, shift = item.shift, changed_at = sereno.now(),
+        planned = s.planned and s.paused_until is null,
+        next_run_at = case when s.planned and s.paused_until is null and s.state = 'enabled' and s.next_run_at is not null
+                           then sereno.instant(item.next) else s.next_run_at end
     from item
     where s.id = any(array(select id from item)) and s.id = item.id
     returning 1

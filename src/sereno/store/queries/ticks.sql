@@ -2,37 +2,41 @@
 
 -- name: take
 -- Rows that are due, oldest first, from a floor: under a pinned snapshot the entries of instants that have long been
--- fired are still in the index. One JSON value out. A row that somebody changes right now is left for the next look.
+-- fired are still in the index. A clock that was set back pulls the floor down with it. One JSON value out. A row that
+-- somebody changes right now is left for the next look. What is read is the row that was locked: looked up again, it would
+-- be as the snapshot knew it, before whoever changed it in between.
 -- Held rows: their fire waited for the run before it, which has ended.
 with clock as materialized (select sereno.now() as now),
 due as materialized (
-    select id, next_run_at as at, false as free from sereno.schedules
-    where next_run_at <= (select now from clock) and next_run_at >= sereno.instant(%(floor)s)
+    select next_run_at as at, false as free, schedules.* from sereno.schedules
+    where next_run_at <= (select now from clock)
+      and next_run_at >= least(sereno.instant(%(floor)s), (select now from clock))
     order by next_run_at
     limit %(limit)s
     for update skip locked
 ),
 free as materialized (
-    select id, held_at as at, true as free from sereno.schedules
-    where held_at is not null and held_free and state = 'enabled' and %(look_at_held)s
+    select held_at as at, true as free, schedules.* from sereno.schedules
+    where held_at is not null and held_free and state = 'enabled' and planned and %(look_at_held)s
     order by id
-    limit %(limit)s
+    limit %(limit)s - (select count(*) from due)
     for update skip locked
 ),
 taken as materialized (
-    select id, at, free from due
+    select * from due
     union all
-    select id, at, free from free where id <> all(array(select id from due))
+    select * from free where id <> all(array(select id from due))
 ),
 busy as materialized (
-    select distinct schedule_id from sereno.jobs where schedule_id = any(array(select id from taken))
+    select distinct schedule_id from sereno.jobs
+    where schedule_id = any(array(select id from taken where overlap <> 'allow'))
 )
 select coalesce(json_agg(json_build_array(
-           s.id, s.rule::text, sereno.micros(taken.at), taken.free, s.planned, s.shift,
-           sereno.micros(coalesce(s.last_planned_at, s.starts_at, s.created_at)),
-           sereno.micros(s.starts_at), sereno.micros(s.ends_at), s.max_fires - s.fired,
+           s.id, s.rule::text, sereno.micros(s.at), s.free, s.planned, s.shift,
+           sereno.micros(nullif(s.starts_at, '-infinity')), sereno.micros(nullif(s.ends_at, 'infinity')),
+           s.max_fires - s.fired,
            s.missed, s.missed_limit, s.missed_window, s.max_lateness, s.overlap,
-           s.overlap <> 'allow' and busy.schedule_id is not null, sereno.micros(s.held_at), s.held_for,
+           busy.schedule_id is not null, sereno.micros(s.held_at), s.held_for,
            sereno.micros(s.next_run_at), s.skipped,
            case when s.templated or s.unique_key is not null then json_build_object(
                'key', s.key, 'task', s.task, 'args', s.args, 'queue', s.queue, 'priority', s.priority,
@@ -40,14 +44,29 @@ select coalesce(json_agg(json_build_array(
                'unique_for', s.unique_for, 'unique_forever', s.unique_forever, 'on_conflict', s.on_conflict,
                'expires_after', s.expires_after) end)), '[]')::text,
        (select sereno.micros(now) from clock)
-from sereno.schedules s
-join taken on taken.id = s.id
-left join busy on busy.schedule_id = s.id
-where s.id = any(array(select id from taken));
+from taken s left join busy on busy.schedule_id = s.id;
+
+-- name: first
+-- What a pass of one takes; for whoever could not even read it.
+with due as materialized (
+    select id from sereno.schedules
+    where next_run_at <= sereno.now() and next_run_at >= least(sereno.instant(%(floor)s), sereno.now())
+    order by next_run_at
+    limit 1
+    for update skip locked
+),
+free as materialized (
+    select id from sereno.schedules
+    where held_at is not null and held_free and state = 'enabled' and planned
+    order by id
+    limit 1 - (select count(*) from due)
+    for update skip locked
+)
+select coalesce(json_agg(id), '[]')::text from (select id from due union all select id from free) as taken;
 
 -- name: fire
 -- The common fire, many at once: the fire is written first and is unique; only who wrote it makes a job.
--- Then the job, and the advance of the schedule.
+-- Then the job, and the advance of the schedule; a fire that was there before is not counted again.
 with clock as materialized (select sereno.now() as now),
 item as materialized (
     select * from unnest(%(ids)s::text::bigint[], %(planned)s::text::bigint[], %(next)s::text::bigint[],
@@ -56,7 +75,7 @@ item as materialized (
 ),
 numbered as materialized (
     select item.*, sereno.instant(planned) as planned_at, sereno.instant(next) as next_at,
-           nextval(pg_get_serial_sequence('sereno.jobs', 'id')) as job_id
+           nextval('sereno.jobs_id_seq') as job_id
     from item
 ),
 written as (
@@ -75,15 +94,21 @@ made as (
     where s.id = any(%(ids)s::text::bigint[])
     returning queue
 ),
+done as materialized (
+    select numbered.*, written.job_id as made_id, (written.job_id is not null)::integer as new
+    from numbered left join written on written.schedule_id = numbered.id
+),
 advanced as (
     update sereno.schedules s
-    set next_run_at = case when numbered.ended then null else numbered.next_at end,
-        state = case when numbered.ended then 'finished' else s.state end,
-        last_planned_at = numbered.planned_at, last_fired_at = (select now from clock), last_job_id = numbered.job_id,
-        fired = s.fired + 1, missed_count = s.missed_count + numbered.stands_for - 1,
-        lateness[numbered.bucket] = coalesce(s.lateness[numbered.bucket], 0) + 1
-    from numbered
-    where s.id = any(%(ids)s::text::bigint[]) and s.id = numbered.id
+    set next_run_at = case when done.ended then null else done.next_at end,
+        state = case when done.ended then 'finished' else s.state end,
+        last_planned_at = done.planned_at,
+        last_fired_at = case when done.made_id is null then s.last_fired_at else (select now from clock) end,
+        last_job_id = coalesce(done.made_id, s.last_job_id),
+        fired = s.fired + done.new, missed_count = s.missed_count + (done.stands_for - 1) * done.new,
+        lateness[done.bucket] = coalesce(s.lateness[done.bucket], 0) + done.new
+    from done
+    where s.id = any(%(ids)s::text::bigint[]) and s.id = done.id
 ),
 told as (
     select pg_notify('sereno.ready', queue)
@@ -103,6 +128,22 @@ written as (
     select sereno.instant(planned), id, sereno.now(), stands_for, reason from item
     order by planned, id
     on conflict do nothing
+    returning schedule_id, planned_at
+)
+select coalesce(json_agg(json_build_array(schedule_id, sereno.micros(planned_at))), '[]')::text from written;
+
+-- name: record_again
+-- Instants that a person wants run: new ones, and those that were skipped. Answers those that nobody has run before.
+with item as materialized (
+    select * from jsonb_to_recordset(%(fires)s::text::jsonb) as i(id bigint, planned bigint)
+),
+written as (
+    insert into sereno.fires as f (planned_at, schedule_id, fired_at)
+    select sereno.instant(planned), id, sereno.now() from item
+    order by planned, id
+    on conflict (planned_at, schedule_id) do update
+        set fired_at = excluded.fired_at, reason = null, stands_for = 1
+        where f.job_id is null and f.reason is not null
     returning schedule_id, planned_at
 )
 select coalesce(json_agg(json_build_array(schedule_id, sereno.micros(planned_at))), '[]')::text from written;
@@ -134,7 +175,7 @@ with clock as materialized (select sereno.now() as now),
 item as materialized (
     select * from jsonb_to_recordset(%(rows)s::text::jsonb)
         as i(id bigint, next bigint, state text, last_planned bigint, fired integer, missed integer,
-             skipped jsonb, job_id bigint, held bigint, held_for integer, bucket integer)
+             skipped jsonb, job_id bigint, held bigint, held_for integer, held_free boolean, bucket integer)
 )
 update sereno.schedules s
 set next_run_at = case when coalesce(item.state, s.state) = 'enabled' then sereno.instant(item.next) end,
@@ -150,7 +191,7 @@ set next_run_at = case when coalesce(item.state, s.state) = 'enabled' then seren
     skipped = item.skipped,
     held_at = sereno.instant(item.held),
     held_for = item.held_for,
-    held_free = false,
+    held_free = item.held_free,
     lateness[item.bucket] = coalesce(s.lateness[item.bucket], 0) + item.fired
 from item
 where s.id = any(%(ids)s) and s.id = item.id;
@@ -181,7 +222,8 @@ with over as materialized (
     select * from sereno.schedule_ends order by id limit 1000 for update skip locked
 ),
 locked as materialized (
-    select id, state from sereno.schedules where id = any(array(select schedule_id from over)) order by id for update skip locked
+    select id, state, held_at is not null or next_run_at is null as waits from sereno.schedules
+    where id = any(array(select schedule_id from over)) order by id for update skip locked
 ),
 read as materialized (
     delete from sereno.schedule_ends
@@ -192,7 +234,7 @@ read as materialized (
     returning *
 ),
 live as materialized (
-    select distinct schedule_id from sereno.jobs where schedule_id = any(array(select id from locked))
+    select distinct schedule_id from sereno.jobs where schedule_id = any(array(select id from locked where waits))
 ),
 summed as materialized (
     select schedule_id, count(*) filter (where state = 'succeeded') as succeeded,
@@ -240,7 +282,8 @@ select (select count(*) from read),
                  where locked.state = 'enabled' and counted.state = 'disabled'), '[]')::text;
 
 -- name: lead
--- Take the lease, keep it, or learn who has it. The fence rises when it changes hands.
+-- Take the lease, keep it, or learn who has it. The fence rises when it changes hands. One that ends later than any lease
+-- was written before the clock was set back: it is over too.
 with clock as materialized (select sereno.now() as now),
 mine as (
     insert into sereno.leases as held (name, holder, since, until)
@@ -250,6 +293,7 @@ mine as (
             fence = held.fence + (held.holder <> excluded.holder)::integer,
             since = case when held.holder <> excluded.holder then excluded.since else held.since end
         where held.until <= (select now from clock) or held.holder = excluded.holder
+           or held.until > (select now from clock) + make_interval(secs => 2 * %(lease)s)
     returning fence, zones
 )
 select (select fence from mine), (select zones from mine),
@@ -264,7 +308,7 @@ with clock as materialized (select sereno.now() as now),
 upcoming as materialized (
     select extract(epoch from next_run_at - (select now from clock))::double precision as seconds
     from sereno.schedules
-    where next_run_at is not null and next_run_at >= sereno.instant(%(floor)s)
+    where next_run_at < 'infinity' and next_run_at >= least(sereno.instant(%(floor)s), (select now from clock))
     order by next_run_at limit 1
 ),
 noted as (
@@ -279,7 +323,7 @@ noted as (
 )
 select exists (select from noted), (select seconds from upcoming),
        exists (select from sereno.schedule_ends),
-       exists (select from sereno.schedules where held_at is not null and held_free and state = 'enabled'),
+       exists (select from sereno.schedules where held_at is not null and held_free and state = 'enabled' and planned),
        exists (select from sereno.schedules where state = 'enabled' and next_run_at is null)
        or exists (select from sereno.schedules where held_at is not null and state = 'enabled');
 
@@ -303,11 +347,14 @@ select pg_notify('sereno.schedule', 'lead') from gone;
 update sereno.leases set zones = %(zones)s where name = 'scheduler' and fence = %(fence)s returning true;
 
 -- name: zoned
--- A page of schedules whose instants depend on zone data: what it takes to work out the next one again.
-select coalesce(json_agg(json_build_array(id, rule::text, sereno.micros(next_run_at), shift,
-                                          sereno.micros(last_planned_at)) order by id), '[]')::text
+-- A page of schedules whose instants depend on zone data: what it takes to work out the next one again, which comes after
+-- the last one and not before the start.
+select coalesce(json_agg(json_build_array(
+           id, rule::text, sereno.micros(next_run_at), shift,
+           sereno.micros(greatest(last_planned_at, nullif(starts_at, '-infinity') - interval '1 microsecond')))
+           order by id), '[]')::text
 from (select * from sereno.schedules
-      where id > %(after)s and next_run_at is not null and planned and rule ->> 'tz' is not null
+      where id > %(after)s and next_run_at < 'infinity' and planned and rule ->> 'tz' is not null
       order by id limit %(limit)s) as page;
 
 -- name: replan
@@ -325,12 +372,23 @@ moved as (
 select count(*) from moved;
 
 -- name: heal
--- Enabled, nothing to come, and nothing that could bring it: planned anew. A job that was removed by hand leaves such.
--- A page of candidates at a time; answers the last one that was looked at, and the keys that were healed.
-with waiting as materialized (
-    select id from sereno.schedules
-    where state = 'enabled' and next_run_at is null and id > %(after)s
+-- Enabled, nothing to come, and nothing that could bring it: planned anew. A fire that waits for nothing: free to go.
+-- A job that was removed by hand leaves such. A page of candidates at a time; answers the last one that was looked at, and
+-- the keys that were healed.
+with page as materialized (
+    select id from (
+        (select id from sereno.schedules
+         where state = 'enabled' and next_run_at is null and id > %(after)s order by id limit 1000)
+        union
+        (select id from sereno.schedules where held_at is not null and id > %(after)s order by id limit 1000)
+    ) as candidate
     order by id limit 1000
+),
+waiting as materialized (
+    select id from sereno.schedules
+    where id = any(array(select id from page)) and state = 'enabled' and not held_free
+      and (next_run_at is null or held_at is not null)
+    order by id
     for update skip locked
 ),
 alive as materialized (
@@ -339,42 +397,10 @@ alive as materialized (
     select schedule_id from sereno.schedule_ends
 ),
 healed as (
-    update sereno.schedules set planned = false, next_run_at = sereno.now(), held_free = held_at is not null
+    update sereno.schedules
+    set held_free = held_at is not null, planned = planned and held_at is not null,
+        next_run_at = case when held_at is null then sereno.now() else next_run_at end
     where id = any(array(select id from waiting)) and id <> all(array(select schedule_id from alive))
     returning key
 )
-select (select max(id) from waiting), coalesce((select json_agg(key) from healed), '[]')::text;
-
--- name: make_partitions
--- One partition of fires a day, today and a week ahead.
-select sereno.make_day_partition('fires', 'planned_at', day::date)
-from generate_series(date_trunc('day', sereno.now() at time zone 'UTC'),
-                     date_trunc('day', sereno.now() at time zone 'UTC') + interval '7 days', interval '1 day') as day;
-
--- name: old_partitions
--- Whole days of fires that ended before their retention began.
-select child.relname
-from pg_inherits
-join pg_class child on child.oid = inhrelid
-where inhparent = 'sereno.fires'::regclass
-  and child.relname ~ '^fires_[0-9]{8}$'
-  and to_date(right(child.relname, 8), 'YYYYMMDD') + 1 <= ((sereno.now() at time zone 'UTC')::date - %(days)s::integer)
-order by child.relname;
-
--- name: drop_partition
--- A day of fires that nobody will ask for.
-select sereno.drop_fires_partition(%(name)s);
-
--- name: forget_fires
--- What the default partition took (backfills of long ago), a thousand at a time.
-with old as (
-    select planned_at, schedule_id from sereno.fires_default
-    where fired_at < sereno.now() - make_interval(days => %(days)s)
-    limit 1000
-),
-gone as (
-    delete from sereno.fires_default f using old
-    where f.planned_at = old.planned_at and f.schedule_id = old.schedule_id
-    returning 1
-)
-select count(*) from gone;
+select (select max(id) from page), coalesce((select json_agg(key) from healed), '[]')::text;

@@ -142,3 +142,64 @@ from (
      limit 20)
 ) as left_behind
 order by job_id limit 20;
+
+-- name: one_job_per_fire
+-- Of one schedule and instant, there is one job, alive or finished.
+select min(id), 'schedule ' || schedule_id || ' made ' || count(distinct id) || ' jobs for ' || planned_at
+from ((select id, schedule_id, planned_at from sereno.jobs order by id desc limit %(window)s)
+      union all
+      (select id, schedule_id, planned_at from sereno.history order by id desc limit %(window)s)) as made
+where schedule_id is not null and planned_at is not null
+group by schedule_id, planned_at having count(distinct id) > 1
+order by min(id) limit 20;
+
+-- name: fires_accounted
+-- A fire made a job, or says why not. The job itself may have been forgotten since.
+select schedule_id, 'its fire of ' || planned_at || ' has neither a job nor a reason'
+from (select schedule_id, planned_at, job_id, reason from sereno.fires order by planned_at desc limit %(window)s) as newest
+where job_id is null and reason is null
+order by schedule_id limit 20;
+
+-- name: jobs_have_fires
+-- A job that a schedule made has its fire. Fires are kept for a day at least; older ones may be gone.
+select id, 'schedule ' || schedule_id || ' has no fire of ' || planned_at
+from ((select id, schedule_id, planned_at, created_at from sereno.jobs order by id desc limit %(window)s)
+      union all
+      (select id, schedule_id, planned_at, created_at from sereno.history order by id desc limit %(window)s)) as made
+where schedule_id is not null and least(planned_at, created_at) > sereno.now() - interval '1 day'
+  and not exists (select from sereno.fires
+                  where fires.planned_at = made.planned_at and fires.schedule_id = made.schedule_id)
+order by id limit 20;
+
+-- name: schedules_go_on
+-- Nothing to come, or a fire that waits: then a run is under way, or its end is still to be read.
+select id, 'schedule ' || key || case when held_at is null then ' has nothing to come' else ' holds a fire' end
+           || ', and no run is under way'
+from sereno.schedules
+where id in ((select id from sereno.schedules where state = 'enabled' and next_run_at is null
+              order by id desc limit %(window)s)
+             union all
+             (select id from sereno.schedules where held_at is not null order by id desc limit %(window)s))
+  and state = 'enabled' and not held_free
+  and not exists (select from sereno.jobs where schedule_id = schedules.id)
+  and not exists (select from sereno.schedule_ends where schedule_id = schedules.id)
+order by id limit 20;
+
+-- name: stopped_schedules
+-- Paused, disabled, parked or finished: nothing is to come.
+select id, 'schedule ' || key || ' is ' || state || ' and due at ' || next_run_at
+from (select id, key, state, next_run_at from sereno.schedules
+      where next_run_at is not null order by next_run_at limit %(window)s) as soonest
+where state <> 'enabled'
+order by id limit 20;
+
+-- name: schedules_on_time
+-- What is due is fired, unless somebody is changing it: then the transaction that locked the row is still there.
+-- A new leader is given time.
+select overdue.id, 'schedule ' || key || ' was due at ' || next_run_at || ', and ' || holder || ' leads'
+from (select id, key, next_run_at, xmax as locked_by from sereno.schedules
+      where next_run_at < sereno.now() - interval '1 minute' order by next_run_at limit %(window)s) as overdue,
+     (select holder from sereno.leases
+      where name = 'scheduler' and until > sereno.now() and since < sereno.now() - interval '1 minute') as leader
+where not exists (select from pg_locks where transactionid = locked_by)
+order by overdue.id limit 20;
