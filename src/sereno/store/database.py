@@ -46,38 +46,29 @@ class Database:
     @contextmanager
     def connection(self) -> Iterator[psycopg.Connection[Any]]:
         """A sync connection in autocommit mode, given back afterwards."""
-        if not self._free.acquire(timeout=PATIENCE):
-            raise self._all_in_use()
-        held: Held[psycopg.Connection[Any]] | None = None
-        try:
-            held = self._shelf.take() or self._opened()
+        with _Lent(self) as held:
             yield held.connection
-        except psycopg.OperationalError as error:
-            if _is_statements_fault(error, held):
-                raise
-            raise unavailable(self.url, error) from error
-        finally:
-            self._shelf.put(held)
-            self._free.release()
 
     def first_row(self, statement: QuickStatement, values: Sequence[bytes | None]) -> list[bytes | None]:
         """The shortest way to an answer: `connection` and a cursor would cost as much as the server takes."""
+        with _Lent(self) as held:
+            return held.first_row(statement.text(self.settings.schema), values)
+
+    def lend(self) -> Held[psycopg.Connection[Any]]:
+        """A connection from the shelf, or a new one; `take_back` it."""
         if not self._free.acquire(timeout=PATIENCE):
             raise self._all_in_use()
-        held: Held[psycopg.Connection[Any]] | None = None
         try:
-            held = self._shelf.take() or self._opened()
-            return held.first_row(statement.text(self.settings.schema), values)
-        except psycopg.OperationalError as error:
-            if _is_statements_fault(error, held):
-                raise
-            raise unavailable(self.url, error) from error
-        finally:
-            self._shelf.put(held)
+            return self._shelf.take() or Held(psycopg.connect(self.url, **parameters(self.settings, "client")))
+        except BaseException as error:
             self._free.release()
+            if isinstance(error, psycopg.OperationalError):
+                raise unavailable(self.url, error) from error
+            raise
 
-    def _opened(self) -> Held[psycopg.Connection[Any]]:
-        return Held(psycopg.connect(self.url, **parameters(self.settings, "client")))
+    def take_back(self, held: Held[psycopg.Connection[Any]]) -> None:
+        self._shelf.put(held)
+        self._free.release()
 
     @asynccontextmanager
     async def aconnection(self) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
@@ -150,6 +141,27 @@ class Database:
     def _all_in_use(self) -> DatabaseUnavailable:
         size = self.settings.pool_size
         return DatabaseUnavailable(f"all {size} connections were in use for {PATIENCE:g} s: raise SERENO_POOL_SIZE")
+
+
+class _Lent:
+    """A sync connection for one block; a generator would take longer than everything else that is done here."""
+
+    __slots__ = ("_database", "_held")
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def __enter__(self) -> Held[psycopg.Connection[Any]]:
+        self._held = self._database.lend()
+        return self._held
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        held, database = self._held, self._database
+        # Asked before it is taken back, which may close it.
+        broken = isinstance(error, psycopg.OperationalError) and not _is_statements_fault(error, held)
+        database.take_back(held)
+        if broken and error is not None:
+            raise unavailable(database.url, error) from error
 
 
 class LoopConnections:
