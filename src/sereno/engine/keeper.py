@@ -11,10 +11,10 @@ from time import monotonic
 from typing import TypeVar
 
 from sereno.engine.floor import LookBack
+from sereno.engine.retention import MAINTENANCE_TIMEOUT, drop_days
 from sereno.engine.service import Service
-from sereno.errors import DatabaseUnavailable
 from sereno.settings import Settings
-from sereno.store import history, jobs, sessions, ticks
+from sereno.store import history, jobs, sessions
 from sereno.store.connect import Line
 from sereno.store.jobs import EVERYTHING
 from sereno.store.statement import Operation
@@ -29,8 +29,6 @@ RECENT = 60.0
 ORDINARY_LOOK = 0.005
 FULL_RESCUE_EVERY = 60.0
 HOUSEKEEPING_EVERY = 3600.0
-# A batch of jobs takes this long at most; more waits for the next round.
-MAINTENANCE_TIMEOUT = 60.0
 
 
 class Keeper(Service):
@@ -107,26 +105,12 @@ class Keeper(Service):
 
     async def _keep_house(self) -> None:
         await self._slowly(history.make_partitions())
-        for name in await self._slowly(history.old_partitions(self._settings.keep_history_days)):
-            await self._drop(name, history.drop_partition(name))
-        await self._slowly(ticks.make_partitions())
-        for name in await self._slowly(ticks.old_partitions(self._settings.keep_fires_days)):
-            await self._drop(name, ticks.drop_partition(name))
-        while await self._slowly(ticks.forget_fires(self._settings.keep_fires_days)):
-            pass
+        old = await self._slowly(history.old_partitions(self._settings.keep_history_days))
+        await drop_days(self._line, old, history.drop_partition)
         if self._settings.keep_dead_days is not None:
             while await self._slowly(history.forget_dead(self._settings.keep_dead_days)):
                 pass
         await self._slowly(sessions.forget_ended())
-
-    async def _drop(self, name: str, operation: Operation[None]) -> None:
-        try:
-            await self._slowly(operation)
-        except DatabaseUnavailable as error:
-            # Somebody reads it: it must not make settlements queue behind its lock. The next hour is early enough.
-            emit(logging.WARNING, "history.kept", f"partition {name} could not be dropped now: {error}")
-        else:
-            emit(logging.INFO, "history.dropped", f"partition {name} is past its retention: dropped")
 
     async def _slowly(self, operation: Operation[_T]) -> _T:
         return await self._line.run(operation, MAINTENANCE_TIMEOUT)

@@ -20,11 +20,12 @@ from sereno.domain.instants import compile_text
 from sereno.domain.zones import VERSION
 from sereno.engine.floor import LookBack
 from sereno.engine.listener import Listener
+from sereno.engine.retention import keep_fires
 from sereno.engine.service import Service
 from sereno.engine.ticker import BATCH, Ticked, Ticker
 from sereno.errors import DatabaseUnavailable, InvalidSchedule
 from sereno.settings import Settings
-from sereno.store import schedules, ticks
+from sereno.store import schedules, sessions, ticks
 from sereno.store.connect import Line
 from sereno.telemetry.logs import emit
 from sereno.telemetry.metrics import SchedulerFigures
@@ -46,6 +47,7 @@ TICK_TIMEOUT = 60.0
 SMALLER, LARGER = 8, 2
 # What waits for a run that is gone is looked for this often.
 HEAL_EVERY = 60.0
+HOUSEKEEPING_EVERY = 3600.0
 PAGE = 5000
 
 
@@ -56,6 +58,7 @@ class Scheduler(Service):
         super().__init__("scheduler")
         self.holder = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}"
         self.figures = SchedulerFigures()
+        self._settings = settings
         self._line = Line(url, settings, "scheduler")
         self._listener = Listener(url, settings, {"schedule": lambda _: self.wake()}, self.wake)
         self._ticker = Ticker()
@@ -109,6 +112,8 @@ class Scheduler(Service):
         if monotonic() - self._healed_at > HEAL_EVERY:
             # A page at a time: those that wait may be many, and what is due must not wait for them.
             self._healed_up_to = await self._heal(self._healed_up_to or 0)
+            if await self._line.run(sessions.take_duty("fires", HOUSEKEEPING_EVERY)):
+                await keep_fires(self._line, self._settings)
         freed = seen.free
         if seen.ends:
             freed = await self._end_runs() or freed

@@ -1,0 +1,35 @@
+"""Days that are past their retention: dropped whole, and never at the price of those who write."""
+
+import logging
+from collections.abc import Callable
+
+from sereno.errors import DatabaseUnavailable
+from sereno.settings import Settings
+from sereno.store import ticks
+from sereno.store.connect import Line
+from sereno.store.statement import Operation
+from sereno.telemetry.logs import emit
+
+# A batch takes this long at most; more waits for the next round.
+MAINTENANCE_TIMEOUT = 60.0
+
+
+async def drop_days(line: Line, names: list[str], drop: Callable[[str], Operation[None]]) -> None:
+    """Drop these partitions, those that somebody reads later."""
+    for name in names:
+        try:
+            await line.run(drop(name), MAINTENANCE_TIMEOUT)
+        except DatabaseUnavailable as error:
+            # Somebody reads it: it must not make others queue behind its lock. The next hour is early enough.
+            emit(logging.WARNING, "history.kept", f"partition {name} could not be dropped now: {error}")
+        else:
+            emit(logging.INFO, "history.dropped", f"partition {name} is past its retention: dropped")
+
+
+async def keep_fires(line: Line, settings: Settings) -> None:
+    """Partitions of fires ahead of time, and none behind their retention."""
+    await line.run(ticks.make_partitions(), MAINTENANCE_TIMEOUT)
+    old = await line.run(ticks.old_partitions(settings.keep_fires_days), MAINTENANCE_TIMEOUT)
+    await drop_days(line, old, ticks.drop_partition)
+    while await line.run(ticks.forget_fires(settings.keep_fires_days), MAINTENANCE_TIMEOUT):
+        pass

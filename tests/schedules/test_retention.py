@@ -1,0 +1,47 @@
+"""Fires are kept by the day: made ahead of time, dropped whole, also where only a scheduler runs."""
+
+import psycopg
+
+from sereno import Cron, Sereno
+from sereno.engine.scheduler import Scheduler
+from tests.facts import advance, auntil, one
+
+PARTITIONS = (
+    "select count(*) from pg_inherits join pg_class on oid = inhrelid "
+    "where inhparent = 'sereno.fires'::regclass and relname ~ '^fires_[0-9]{8}$' "
+    "and to_date(right(relname, 8), 'YYYYMMDD') {} (sereno.now() at time zone 'UTC')::date"
+)
+
+
+async def test_a_scheduler_makes_days_and_drops_old_ones(app: Sereno, connection: psycopg.Connection) -> None:
+    @app.task
+    def work() -> None: ...
+
+    app.schedules.upsert("k", work.job(), Cron("0 * * * *"), overlap="allow")
+    advance(connection, 3601)
+    app.schedules.tick()
+    assert one(connection, "select count(*) from sereno.fires") == 1
+    advance(connection, 40 * 86400)
+    app.schedules.pause("k")
+
+    scheduler = Scheduler(app.url, app.settings)
+    scheduler.start()
+    try:
+        await auntil(lambda: one(connection, "select count(*) from sereno.fires") == 0)
+        await auntil(lambda: one(connection, PARTITIONS.format(">=")) == 8)
+        assert one(connection, PARTITIONS.format("<")) == 0
+    finally:
+        await scheduler.stop()
+
+
+async def test_a_fire_of_long_ago_leaves_as_well(app: Sereno, connection: psycopg.Connection) -> None:
+    connection.execute(
+        "insert into sereno.fires (planned_at, schedule_id, fired_at) "
+        "values ('2001-01-01', 1, sereno.now() - interval '31 days'), ('2001-01-02', 1, sereno.now())"
+    )
+    scheduler = Scheduler(app.url, app.settings)
+    scheduler.start()
+    try:
+        await auntil(lambda: one(connection, "select count(*) from sereno.fires") == 1)
+    finally:
+        await scheduler.stop()
