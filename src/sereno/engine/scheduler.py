@@ -6,6 +6,7 @@ becomes due sooner than it meant to wake.
 """
 
 import logging
+import math
 import os
 import random
 import secrets
@@ -66,7 +67,7 @@ class Scheduler(Service):
         self._floor = 0
         self._look_back = LookBack()
         self._last = ticks.LastTick()
-        self._healed_at = 0.0
+        self._healed_at = self._asked_at = -math.inf
         self._healed_up_to: int | None = None
         self._batch = BATCH
         # One row at a time, because a row in the batch could not be written.
@@ -112,6 +113,8 @@ class Scheduler(Service):
         if monotonic() - self._healed_at > HEAL_EVERY:
             # A page at a time: those that wait may be many, and what is due must not wait for them.
             self._healed_up_to = await self._heal(self._healed_up_to or 0)
+        if monotonic() - self._asked_at > HEAL_EVERY:
+            self._asked_at = monotonic()
             if await self._line.run(sessions.take_duty("fires", HOUSEKEEPING_EVERY)):
                 await keep_fires(self._line, self._settings)
         freed = seen.free

@@ -83,7 +83,7 @@ def record(fires: Sequence[Mapping[str, Any]]) -> Operation[set[tuple[int, int]]
 
 def record_again(fires: Sequence[Mapping[str, Any]]) -> Operation[set[tuple[int, int]]]:
     """Instants that a person wants run, skipped ones too; answers those that nobody has run before."""
-    rows = yield Statement(_sql["record_again"], {"fires": encoder.encode(fires).decode()})
+    rows = yield Statement(_fires["record_again"], {"fires": encoder.encode(fires).decode()})
     return set(_pairs.decode(rows[0][0]))
 
 

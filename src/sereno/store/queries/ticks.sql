@@ -132,22 +132,6 @@ written as (
 )
 select coalesce(json_agg(json_build_array(schedule_id, sereno.micros(planned_at))), '[]')::text from written;
 
--- name: record_again
--- Instants that a person wants run: new ones, and those that were skipped. Answers those that nobody has run before.
-with item as materialized (
-    select * from jsonb_to_recordset(%(fires)s::text::jsonb) as i(id bigint, planned bigint)
-),
-written as (
-    insert into sereno.fires as f (planned_at, schedule_id, fired_at)
-    select sereno.instant(planned), id, sereno.now() from item
-    order by planned, id
-    on conflict (planned_at, schedule_id) do update
-        set fired_at = excluded.fired_at, reason = null, stands_for = 1
-        where f.job_id is null and f.reason is not null
-    returning schedule_id, planned_at
-)
-select coalesce(json_agg(json_build_array(schedule_id, sereno.micros(planned_at))), '[]')::text from written;
-
 -- name: link
 -- Jobs that were made the careful way learn which fire they are, and the fires which job.
 with item as materialized (
