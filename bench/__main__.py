@@ -5,7 +5,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from bench import burden, ceiling, drain, enqueue, idle, latency, memory, peers, table
+from bench import burden, ceiling, drain, enqueue, idle, latency, memory, peers, schedules, table
+from bench.peers import schedules as peers_schedules
 from bench.report import Report
 from bench.server import server
 from bench.site import Site
@@ -22,7 +23,10 @@ BENCHMARKS: dict[str, Callable[[Site], None]] = {
     "backlog": burden.run_backlog,
     "history": burden.run_history,
     "memory": memory.run,
+    "schedules": schedules.run,
 }
+# The same on others.
+PEERS = {"peers": peers.run, "schedule_peers": peers_schedules.run}
 # The drain measures it anyway.
 NOT_IN_ALL = {"ceiling"}
 
@@ -37,8 +41,8 @@ def main() -> int:
         report.note(running.description())
         site = Site(running, report, options.quick)
         try:
-            if options.name == "peers":
-                peers.run(running.url, quick=options.quick, only=options.only, report=report.figure, note=report.note)
+            if measure := PEERS.get(options.name):
+                measure(running.url, quick=options.quick, only=options.only, report=report.figure, note=report.note)
             for name in _chosen(options.name):
                 BENCHMARKS[name](site)
         except BenchmarkFailed as failure:
@@ -49,12 +53,12 @@ def main() -> int:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description="Measure sereno, and others beside it.")
-    parser.add_argument("name", choices=[*BENCHMARKS, "peers", "all", "table"], help="all: everything but peers")
+    parser.add_argument("name", choices=[*BENCHMARKS, *PEERS, "all", "table"], help="all: everything but peers")
     parser.add_argument("file", nargs="?", type=Path, help="for table: figures that were saved with --json")
     parser.add_argument("--quick", action="store_true", help="fewer jobs, one round: under 40 s, and less exact")
     parser.add_argument("--json", action="store_true", help="one JSON object per figure")
     parser.add_argument("--database-url", help="a server of your own, where databases bench_… may be made and dropped")
-    parser.add_argument("--only", nargs="+", metavar="PEER", help="for peers: these, not all")
+    parser.add_argument("--only", nargs="+", metavar="PEER", help="for peers and schedule_peers: these, not all")
     options = parser.parse_args()
     if (options.name == "table") != (options.file is not None):
         parser.error("table takes one file, the others take none")

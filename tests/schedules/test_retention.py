@@ -8,7 +8,7 @@ from tests.facts import advance, auntil, one
 
 PARTITIONS = (
     "select count(*) from pg_inherits join pg_class on oid = inhrelid "
-    "where inhparent = 'sereno.fires'::regclass and relname ~ '^fires_[0-9]{8}$' "
+    "where inhparent = 'sereno.fires'::regclass and relname ~ '^fires_[0-9]+$' "
     "and to_date(right(relname, 8), 'YYYYMMDD') {} (sereno.now() at time zone 'UTC')::date"
 )
 
