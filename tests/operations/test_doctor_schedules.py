@@ -1,4 +1,4 @@
-"""The doctor looks at schedules: does anybody keep time, and is anything out of the way?"""
+"""The doctor looks at schedules: does anybody keep time, and is anything out of the way."""
 
 import psycopg
 

@@ -1,0 +1,256 @@
+"""Storms over schedules: schedulers killed, the database's clock set forwards and back, everybody on the same rows.
+
+Afterwards every instant is accounted for exactly once: it made one job, one stood for it, or a row says why not.
+"""
+
+import random
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import pairwise
+from threading import Event
+from typing import Any
+
+import psycopg
+import pytest
+
+from sereno import Cron, Every, Sereno
+from sereno.domain.attempt import SUCCEEDED
+from sereno.domain.when import When
+from sereno.engine.ticker import Ticker
+from sereno.operations.verify import verify
+from sereno.store import attempts, ticks
+from sereno.store.attempts import Settled
+from sereno.store.statement import run
+from tests.acceptance.conftest import WorkerProcess
+from tests.facts import advance, one, until
+from tests.store.acts import do, line, session, take
+
+Start = Callable[..., WorkerProcess]
+Connection = psycopg.Connection[Any]
+
+# A clock that was set back shows in the times of jobs that were under way: these two promises are about such times.
+TIMES = ("times_in_order", "retry_never_early")
+
+
+@dataclass(frozen=True)
+class Rhythm:
+    """A rule whose instants are equally far apart, so that anybody can count them."""
+
+    when: When
+    step: timedelta
+
+
+RHYTHMS = (
+    Rhythm(Every("500ms"), timedelta(seconds=0.5)),
+    Rhythm(Every("1s", count_from="clock"), timedelta(seconds=1)),
+    Rhythm(Cron("*/2 * * * * *"), timedelta(seconds=2)),
+    Rhythm(Every("3s", spread="2s"), timedelta(seconds=3)),
+)
+POLICIES: tuple[dict[str, Any], ...] = (
+    {"overlap": "allow"},
+    {"overlap": "allow", "missed": "all", "missed_limit": 5},
+    {"overlap": "allow", "missed": "skip"},
+    {"overlap": "allow", "max_lateness": "5s"},
+    {"overlap": "skip"},
+    {"overlap": "queue_one"},
+    {"overlap": "cancel_previous"},
+)
+
+
+@pytest.fixture
+def planted(database_url: str) -> Iterator[tuple[Sereno, dict[str, tuple[Rhythm, datetime]]]]:
+    """Every rhythm with every policy, and when each fires first; beside them some that count from the end of a run."""
+    app = Sereno(database_url)
+
+    @app.task(name="quick")
+    def quick(n: int) -> None: ...
+
+    first: dict[str, tuple[Rhythm, datetime]] = {}
+    for number, rhythm in enumerate(RHYTHMS):
+        for policy in POLICIES:
+            key = f"{number} {' '.join(map(str, policy.values()))}"
+            made = app.schedules.upsert(key, quick.job(number), rhythm.when, **policy)
+            assert made.next_run_at is not None
+            first[key] = rhythm, made.next_run_at
+    for number in range(3):
+        app.schedules.upsert(f"end {number}", quick.job(99), Every("500ms", count_from="end"))
+    yield app, first
+    app.close()
+
+
+def accounted(connection: Connection, first: dict[str, tuple[Rhythm, datetime]]) -> int:
+    """Walk over what is recorded of each schedule: no instant twice, none left out. Answers how many instants."""
+    recorded: dict[str, list[tuple[datetime, int]]] = defaultdict(list)
+    for key, at, stands_for in connection.execute(
+        "select key, planned_at, f.stands_for from sereno.fires f join sereno.schedules s on s.id = schedule_id "
+        "union all select key, held_at, held_for from sereno.schedules where held_at is not null"
+    ):
+        recorded[key].append((at, stands_for))
+    total = 0
+    for key, (rhythm, begins) in first.items():
+        rows = sorted(recorded[key])
+        assert rows, f"{key} never fired"
+        before = begins - rhythm.step
+        for (earlier, _), (later, stands_for) in pairwise([(before, 0), *rows]):
+            assert later - earlier == stands_for * rhythm.step, f"{key}: {earlier} then {later} for {stands_for}"
+            total += stands_for
+        assert rows[-1][0] == one(connection, "select last_planned_at from sereno.schedules where key = %s", key)
+    return total
+
+
+def assert_once(connection: Connection) -> None:
+    """At most one job for an instant, and exactly one for each that was fired."""
+    jobs = (
+        "(select id, schedule_id, planned_at from sereno.jobs union all "
+        "select id, schedule_id, planned_at from sereno.history) as made"
+    )
+    twice = connection.execute(
+        f"select schedule_id, planned_at, count(*) from {jobs} where schedule_id is not null "
+        "group by 1, 2 having count(*) > 1".encode()
+    ).fetchall()
+    assert twice == []
+    alone = connection.execute(
+        f"select f.schedule_id, f.planned_at from sereno.fires f left join {jobs} on made.id = f.job_id "
+        "where f.reason is null "
+        "and (made.schedule_id, made.planned_at) is distinct from (f.schedule_id, f.planned_at)".encode()
+    ).fetchall()
+    assert alone == []
+
+
+def assert_sound(connection: Connection) -> None:
+    with connection.transaction():
+        found = run(connection, verify(lease=3.0, window=None))
+    assert [proof for proof in found if proof.violations and proof.name not in TIMES] == []
+
+
+def settled_down(connection: Connection, overdue: float) -> bool:
+    """Nothing that should have been fired by now is waiting."""
+    late = "select exists (select from sereno.schedules where next_run_at < sereno.now() - make_interval(secs => %s))"
+    return not one(connection, late, overdue)
+
+
+def ended(connection: Connection) -> int:
+    """Runs that were begun because another one had ended."""
+    return int(one(connection, "select sum(fired) from sereno.schedules where key like 'end%%'"))
+
+
+@pytest.mark.parametrize("rounds", [9, pytest.param(150, marks=[pytest.mark.storm, pytest.mark.timeout(3600)])])
+def test_killed_schedulers_and_a_clock_that_jumps_fire_every_instant_once(
+    worker: Start,
+    planted: tuple[Sereno, dict[str, tuple[Rhythm, datetime]]],
+    connection: Connection,
+    rounds: int,
+) -> None:
+    app, first = planted
+    chance = random.Random(11)
+    behind = 0.0
+    workers = [worker("--queue", "default=3", wait=False) for _ in range(3)]
+    until(lambda: one(connection, "select count(*) from sereno.fires") > 0)
+    for number in range(rounds):
+        if number % 3 != 2:
+            victim = workers.pop(chance.randrange(3))
+            victim.kill()
+            # Some of them are killed again before they have begun.
+            workers.append(worker("--queue", "default=3", wait=chance.random() < 0.5))
+        before = ended(connection)
+        # Twice forwards, then back by less than that; beyond twenty seconds, whoever led leads no more.
+        jump = -chance.uniform(1, 40) if number % 3 == 1 else chance.uniform(0.5, 60)
+        behind = max(0.0, behind - jump)
+        advance(connection, jump)
+        connection.execute("select pg_notify('sereno.schedule', '')")
+        if not behind:
+            until(lambda: settled_down(connection, 1.0))
+            until(lambda: ended(connection) > before)  # noqa: B023
+    if behind:
+        advance(connection, behind + 1)
+        connection.execute("select pg_notify('sereno.schedule', '')")
+    until(lambda: settled_down(connection, 1.0))
+    app.schedules.disable("*", actor="the end")
+    until(lambda: one(connection, "select count(*) from sereno.jobs") == 0, patience=60)
+    for left in workers:
+        assert left.end() == 0
+    assert accounted(connection, first) > 20 * len(first)
+    assert_once(connection)
+    assert ended(connection) > rounds / 3
+    assert one(connection, "select count(*) from sereno.schedules where state <> 'disabled'") == 0
+    assert_sound(connection)
+
+
+@contextmanager
+def crowd(url: str, acts: list[Callable[[Connection, random.Random], object]]) -> Iterator[None]:
+    """Everybody does the same thing over and over, on a connection of its own, until we are done; any error is ours."""
+    enough = Event()
+
+    def call(number: int, act: Callable[[Connection, random.Random], object]) -> int:
+        chance, times = random.Random(number), 0
+        with line(url) as own:
+            own.execute("set deadlock_timeout = '20ms'")
+            while not enough.is_set():
+                act(own, chance)
+                times += 1
+        return times
+
+    with ThreadPoolExecutor(len(acts)) as threads:
+        calls = [threads.submit(call, number, act) for number, act in enumerate(acts)]
+        try:
+            yield
+        finally:
+            enough.set()
+        assert all(called.result() > 3 for called in calls), [called.result() for called in calls]
+
+
+@pytest.mark.parametrize("seconds", [150, pytest.param(5000, marks=[pytest.mark.storm, pytest.mark.timeout(3600)])])
+def test_everybody_at_once_on_the_same_rows_never_deadlocks_and_loses_nothing(
+    planted: tuple[Sereno, dict[str, tuple[Rhythm, datetime]]], connection: Connection, seconds: int
+) -> None:
+    """Ticks of several schedulers, runs that end, people who steer, programs that say everything again; time flies."""
+    app, first = planted
+    schedules = list(app.schedules.list())
+    owner = session(connection, tasks=("quick",), lease=10**6)
+
+    def tick(own: Connection, chance: random.Random) -> None:
+        with own.transaction():
+            do(own, Ticker().tick(limit=chance.choice([1, 5, 50])))
+
+    def end_runs(own: Connection, _: random.Random) -> None:
+        do(own, ticks.end_runs())
+        do(own, ticks.heal(0))
+
+    def work(own: Connection, _: random.Random) -> None:
+        done = [Settled(job.id, job.attempt, 0.0, SUCCEEDED) for job in take(own, owner, 50, tasks=("quick",))]
+        if done:
+            do(own, attempts.settle("succeed", owner, done))
+
+    def steer(own: Connection, chance: random.Random) -> None:
+        own.execute(
+            "update sereno.schedules set note = %s "
+            "where key in (select key from sereno.schedules order by key for update)",
+            [str(chance.random())],
+        )
+
+    def say_again(own: Connection, chance: random.Random) -> None:
+        row = chance.choice(schedules)
+        app.schedules.upsert(
+            row.key,
+            app.new_job("quick", b'{"n": 1}'),
+            first[row.key][0].when if row.key in first else Every("500ms", count_from="end"),
+            disable_after=chance.randrange(10**6, 10**7),
+            **{name: getattr(row, name) for name in ("missed", "missed_limit", "max_lateness", "overlap")},
+        )
+
+    with crowd(app.url, [tick, tick, tick, end_runs, work, work, steer, say_again]):
+        for _ in range(seconds):
+            advance(connection, 1)
+            until(lambda: settled_down(connection, 3.0))
+    for _ in range(20):
+        tick(connection, random.Random(1))
+        work(connection, random.Random(1))
+        end_runs(connection, random.Random(1))
+    accounted(connection, first)
+    assert_once(connection)
+    assert one(connection, "select deadlocks from pg_stat_database where datname = current_database()") == 0
+    assert_sound(connection)

@@ -1,0 +1,163 @@
+"""Every promise about schedules is planted broken once, and named."""
+
+from datetime import timedelta
+from typing import Any
+
+import psycopg
+import pytest
+
+from sereno import Every, Once, Sereno
+from sereno.operations.verify import verify
+from sereno.store import ticks
+from tests.facts import advance, one
+from tests.operations.conftest import House
+from tests.store.acts import do, line
+from tests.store.plans import nodes, plan
+
+Connection = psycopg.Connection[Any]
+
+
+def broken(app: Sereno, window: int | None = 1000) -> dict[str, list[int]]:
+    proofs = app.database.run(verify(lease=30.0, window=window))
+    return {proof.name: [violation.id for violation in proof.violations] for proof in proofs if not proof.holds}
+
+
+def leads(connection: Connection, seconds: float = 3600) -> None:
+    """Somebody has led for this long, and its lease is good."""
+    connection.execute(
+        "insert into sereno.leases (name, holder, since, until) "
+        "values ('scheduler', 'here', sereno.now() - make_interval(secs => %s), sereno.now() + interval '1 minute')",
+        [seconds],
+    )
+
+
+@pytest.fixture
+def fired(house: House) -> tuple[int, int]:
+    """A schedule that has fired once: its id, and that of its job."""
+    greet = house.app.new_job("greet", b'{"name": "Ada"}')
+    made = house.app.schedules.upsert("k", greet, Every("1h"))
+    advance(house.connection, 3601)
+    assert house.app.schedules.tick().fires == 1
+    return made.id, one(house.connection, "select id from sereno.jobs")
+
+
+def test_schedules_in_use_keep_every_promise(house: House) -> None:
+    greet = house.app.new_job("greet", b'{"name": "Ada"}')
+    schedules = house.app.schedules
+    for overlap in ("skip", "allow", "queue_one", "cancel_previous"):
+        schedules.upsert(overlap, greet, Every("1h"), overlap=overlap)
+    schedules.upsert("end", greet, Every("1h", count_from="end"))
+    schedules.upsert("once", greet, Once(one(house.connection, "select sereno.now()") + timedelta(hours=1)))
+    schedules.upsert("paused", greet, Every("1h"))
+    schedules.pause("paused")
+    house.connection.execute("select sereno.schedule('parked', 'greet', '{}', cron => '61 * * * *')")
+    leads(house.connection)
+    for _ in range(4):
+        advance(house.connection, 3601)
+        schedules.tick()
+        assert broken(house.app, None) == {}
+    schedules.run("skip")
+    house.connection.execute("select sereno.schedule('new', 'greet', '{}', every => interval '1 hour')")
+    with line(house.app.url) as own:
+        do(own, ticks.end_runs())
+    assert broken(house.app, None) == {}
+
+
+@pytest.mark.parametrize("finished", [False, True])
+def test_two_jobs_for_one_fire(house: House, fired: tuple[int, int], finished: bool) -> None:
+    _, job = fired
+    house.connection.execute(
+        "insert into sereno.jobs (task, state, ready_seq, schedule_id, planned_at, created_at) "
+        "select task, 'ready', 1, schedule_id, planned_at, created_at from sereno.jobs"
+    )
+    if finished:
+        house.connection.execute(
+            "insert into sereno.history (id, task, state, finished_at, run_at, created_at, attempt, failures, crashes, "
+            "snoozes, releases, priority, queue, args, schedule_id, planned_at) "
+            "select id, task, 'cancelled', sereno.now(), run_at, created_at, 0, 0, 0, 0, 0, 5, queue, args, "
+            "schedule_id, planned_at from sereno.jobs where id = %s",
+            [job],
+        )
+        house.connection.execute("delete from sereno.jobs where id = %s", [job])
+    assert broken(house.app) == {"one_job_per_fire": [job]}
+
+
+def test_a_fire_without_a_job_and_without_a_reason(house: House, fired: tuple[int, int]) -> None:
+    schedule, _ = fired
+    house.connection.execute("update sereno.fires set job_id = null")
+    assert broken(house.app) == {"fires_accounted": [schedule]}
+    house.connection.execute("update sereno.fires set reason = 'overlap'")
+    assert broken(house.app) == {}
+
+
+def test_a_job_that_was_forgotten_does_not_make_its_fire_wrong(house: House, fired: tuple[int, int]) -> None:
+    house.connection.execute("delete from sereno.jobs")
+    assert broken(house.app) == {}
+
+
+def test_a_job_whose_fire_is_missing(house: House, fired: tuple[int, int]) -> None:
+    _, job = fired
+    house.connection.execute("delete from sereno.fires")
+    assert broken(house.app) == {"jobs_have_fires": [job]}
+    # After a day, fires may have been forgotten.
+    advance(house.connection, 86400)
+    assert broken(house.app) == {}
+
+
+@pytest.mark.parametrize("what", ["end", "held"])
+def test_a_schedule_that_waits_for_nothing(house: House, what: str) -> None:
+    greet = house.app.new_job("greet", b'{"name": "Ada"}')
+    rule = Every("1h", count_from="end" if what == "end" else "plan")
+    made = house.app.schedules.upsert("k", greet, rule, overlap="queue_one")
+    for _ in range(2):
+        advance(house.connection, 3601)
+        house.app.schedules.tick()
+    row = house.app.schedules.get("k")
+    assert row.held_at is not None if what == "held" else row.next_run_at is None
+    assert broken(house.app) == {}
+    house.connection.execute("delete from sereno.jobs")
+    assert broken(house.app) == {"schedules_go_on": [made.id]}
+    house.connection.execute(
+        "insert into sereno.schedule_ends (schedule_id, job_id, state, finished_at) "
+        "values (%s, 1, 'dead', sereno.now())",
+        [made.id],
+    )
+    assert broken(house.app) == {}, "the end of its run is still to be read"
+    house.connection.execute("truncate sereno.schedule_ends")
+    house.app.schedules.pause("k")
+    assert broken(house.app) == {}, "somebody stopped it"
+
+
+@pytest.mark.parametrize("state", ["paused", "disabled", "parked", "finished"])
+def test_a_stopped_schedule_that_is_due(house: House, fired: tuple[int, int], state: str) -> None:
+    house.connection.execute("alter table sereno.schedules drop constraint schedules_next")
+    house.connection.execute("update sereno.schedules set state = %s", [state])
+    assert broken(house.app) == {"stopped_schedules": [fired[0]]}
+
+
+def test_a_schedule_that_is_overdue_while_somebody_leads(house: House, fired: tuple[int, int]) -> None:
+    schedule, _ = fired
+    advance(house.connection, 3600 + 61)
+    assert broken(house.app) == {}, "nobody leads"
+    leads(house.connection)
+    assert broken(house.app) == {"schedules_on_time": [schedule]}
+    house.connection.execute("update sereno.leases set since = sereno.now() - interval '10 seconds'")
+    assert broken(house.app) == {}, "a new leader is given time"
+    house.connection.execute("update sereno.leases set since = sereno.now() - interval '1 hour'")
+    with psycopg.connect(house.app.url) as other:
+        other.execute("select from sereno.schedules for update")
+        assert broken(house.app) == {}, "somebody is changing it"
+    assert broken(house.app) == {"schedules_on_time": [schedule]}, "a lock that was given back is none"
+
+
+def test_no_question_walks_over_all_schedules(connection: Connection) -> None:
+    connection.execute(
+        "insert into sereno.schedules (key, rule, task, next_run_at) "
+        "select 'k' || n, '{}', 'work', sereno.now() + n * interval '1 second' from generate_series(1, 50000) as n"
+    )
+    connection.execute("analyze sereno.schedules")
+    for name in ("schedules_go_on", "stopped_schedules", "schedules_on_time"):
+        top = plan(connection, "verify", name, {"window": 1000, "grace": 1.0, "crash_limit": 3})
+        looked = [node["Node Type"] for node in nodes(top) if node.get("Relation Name") == "schedules"]
+        assert looked
+        assert "Seq Scan" not in looked, name

@@ -1,0 +1,210 @@
+"""Schedules that the code declares: written when it starts, disabled when they leave it, and nobody else's touched."""
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import Any
+
+import psycopg
+import pytest
+
+from sereno import ConfigurationError, Cron, Daily, Every, InvalidSchedule, Once, Sereno
+from sereno.app import home_of
+from tests.facts import advance, auntil, one
+
+Connection = psycopg.Connection[Any]
+
+
+class Deploy:
+    """The same service, started with other code each time."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._started: list[Sereno] = []
+
+    def __call__(self, *keys: str, service: str = "shop", every: str = "1h", **options: Any) -> Sereno:
+        app = Sereno(self._url, service=service)
+        self._started.append(app)
+        for key in keys:
+
+            @app.cycle(Every(every), key=key, **options)
+            @app.task(name=f"task_of_{key}")
+            def work() -> None: ...
+
+        return app
+
+    def close(self) -> None:
+        for app in self._started:
+            app.close()
+
+
+@pytest.fixture
+def deploy(database_url: str) -> Iterator[Deploy]:
+    made = Deploy(database_url)
+    yield made
+    made.close()
+
+
+def states(app: Sereno) -> dict[str, str]:
+    return {row.key: row.state for row in app.schedules.list()}
+
+
+def test_what_the_code_declares_is_written_when_it_starts(app: Sereno, connection: Connection) -> None:
+    @app.cycle(Every("2m"))
+    def poll() -> None: ...
+
+    @app.schedule(Cron("30 9 * * 1-5", tz="Europe/Riga"), key="morning", arguments={"name": "{date}"}, missed="skip")
+    @app.task
+    def greet(name: str) -> None: ...
+
+    assert one(connection, "select count(*) from sereno.schedules") == 0
+    written, left = app.schedules.synchronise()
+    assert [(schedule.key, schedule.what) for schedule in written] == [(poll.name, "created"), ("morning", "created")]
+    assert left == []
+    row = app.schedules.get("morning")
+    assert (row.task, row.args, row.missed, row.overlap) == (greet.name, {"name": "{date}"}, "skip", "skip")
+    assert row.declared_by == app.service
+    assert row.changed_by == f"code of {app.service}"
+    again, _ = app.schedules.synchronise()
+    assert {schedule.what for schedule in again} == {"unchanged"}
+
+
+def test_a_restart_moves_nothing(deploy: Deploy, connection: Connection) -> None:
+    """An hourly schedule of a service that restarts every ten minutes fires every hour all the same."""
+    deploy("k").schedules.synchronise()
+    planned = one(connection, "select next_run_at from sereno.schedules")
+    for _ in range(5):
+        advance(connection, 600)
+        deploy("k").schedules.synchronise()
+        assert one(connection, "select next_run_at from sereno.schedules") == planned
+    changed, _ = deploy("k", missed="skip").schedules.synchronise()
+    assert changed[0].what == "changed"
+    assert changed[0].next_run_at == planned, "another policy is no other rule"
+    moved, _ = deploy("k", every="2h").schedules.synchronise()
+    assert moved[0].next_run_at is not None
+    assert moved[0].next_run_at > planned
+
+
+def test_what_left_the_code_is_disabled_and_comes_back_with_it(deploy: Deploy, connection: Connection) -> None:
+    app = deploy("stays", "leaves")
+    app.schedules.synchronise()
+    _, left = deploy("stays").schedules.synchronise()
+    assert left == ["leaves"]
+    assert states(app) == {"leaves": "disabled", "stays": "enabled"}
+    row = app.schedules.get("leaves")
+    assert (row.next_run_at, row.note) == (None, "left the code")
+    assert deploy("stays").schedules.synchronise()[1] == [], "it is said once"
+    advance(connection, 10 * 3600)
+    assert app.schedules.tick().fires == 1
+
+    back, _ = deploy("stays", "leaves").schedules.synchronise()
+    assert {schedule.key: schedule.what for schedule in back} == {"stays": "unchanged", "leaves": "changed"}
+    row = app.schedules.get("leaves")
+    assert (row.state, row.note) == ("enabled", None)
+    assert row.next_run_at is not None
+    assert row.next_run_at > one(connection, "select sereno.now()"), "what passed meanwhile is not caught up"
+
+
+def test_code_without_any_schedule_disables_the_last_one(deploy: Deploy) -> None:
+    app = deploy("k")
+    app.schedules.synchronise()
+    assert deploy().schedules.synchronise() == ([], ["k"])
+    assert states(app) == {"k": "disabled"}
+
+
+@pytest.mark.parametrize("changed", [False, True])
+@pytest.mark.parametrize("stop", ["pause", "disable"])
+def test_what_a_person_stopped_stays_so_whatever_the_code_says(deploy: Deploy, stop: str, changed: bool) -> None:
+    app = deploy("k")
+    app.schedules.synchronise()
+    getattr(app.schedules, stop)("k", note="the supplier is closed", actor="ada")
+    deploy("k", every="2h" if changed else "1h").schedules.synchronise()
+    row = app.schedules.get("k")
+    assert (row.state, row.next_run_at) == (f"{stop}d", None)
+    assert row.note == "the supplier is closed"
+    assert row.rule["interval"] == (7200 if changed else 3600)
+
+
+@pytest.mark.parametrize("changed", [False, True])
+def test_what_a_person_paused_until_a_day_sleeps_until_then(
+    deploy: Deploy, connection: Connection, changed: bool
+) -> None:
+    app = deploy("k")
+    app.schedules.synchronise()
+    until: datetime = one(connection, "select sereno.now()") + timedelta(days=3)
+    app.schedules.pause("k", until=until, note="holidays")
+    deploy("k", every="2h" if changed else "1h").schedules.synchronise()
+    row = app.schedules.get("k")
+    assert (row.paused_until, row.next_run_at, row.note) == (until, until, "holidays")
+
+
+def test_two_services_leave_each_other_alone(deploy: Deploy) -> None:
+    a, b = deploy("a1", "a2", service="a"), deploy("b1", service="b")
+    for app in (a, b, a, b):
+        app.schedules.synchronise()
+    assert states(a) == {"a1": "enabled", "a2": "enabled", "b1": "enabled"}
+    deploy("a1", service="a").schedules.synchronise()
+    assert states(a) == {"a1": "enabled", "a2": "disabled", "b1": "enabled"}
+    deploy(service="b").schedules.synchronise()
+    assert states(a) == {"a1": "enabled", "a2": "disabled", "b1": "disabled"}
+
+
+def test_what_a_program_made_at_run_time_is_not_the_codes(deploy: Deploy) -> None:
+    app = deploy("declared")
+    app.schedules.synchronise()
+
+    @app.task
+    def other() -> None: ...
+
+    app.schedules.upsert("made", other.job(), Every("1h"))
+    deploy().schedules.synchronise()
+    assert states(app) == {"declared": "disabled", "made": "enabled"}
+
+
+def test_a_once_that_is_over_does_not_stop_a_start(database_url: str, connection: Connection) -> None:
+    at: datetime = one(connection, "select sereno.now()") + timedelta(hours=1)
+    app = Sereno(database_url)
+
+    @app.schedule(Once(at))
+    def launch() -> None: ...
+
+    app.schedules.synchronise()
+    advance(connection, 3601)
+    assert app.schedules.tick().fires == 1
+    for _ in range(2):
+        app.schedules.synchronise()
+        advance(connection, 3600)
+        assert app.schedules.tick().fires == 0
+    assert app.schedules.get(launch.name).state == "finished"
+    app.close()
+
+
+async def test_a_worker_writes_them_before_it_works(app: Sereno, connection: Connection) -> None:
+    @app.cycle(Every("200ms"))
+    async def beat() -> None: ...
+
+    async with app.working():
+        await auntil(lambda: app.schedules.get(beat.name).succeeded >= 2)
+
+
+def test_what_makes_no_sense_is_refused_where_it_is_written(app: Sereno) -> None:
+    with pytest.raises(InvalidSchedule, match="61"):
+
+        @app.schedule(Cron("61 * * * *"))
+        def wrong() -> None: ...
+
+    with pytest.raises(ConfigurationError, match="never overlaps itself"):
+        app.cycle(Every("1m"), overlap="allow")
+
+    @app.cycle(Every("1m"), key="k")
+    def first() -> None: ...
+
+    with pytest.raises(ConfigurationError, match="declared twice"):
+
+        @app.cycle(Daily("03:00"), key="k")
+        def second() -> None: ...
+
+
+def test_a_service_has_the_name_of_its_module_unless_it_is_given_one(app: Sereno, database_url: str) -> None:
+    assert app.service == "tests.conftest"
+    assert Sereno(database_url, service="shop").service == "shop"
+    assert home_of({"__name__": "__main__", "__file__": "/srv/shop/jobs.py"}) == "jobs"

@@ -1,0 +1,376 @@
+"""What a due schedule does, against a model that walks from instant to instant and takes the docs at their word.
+
+Every instant from the due one to now must be fired, stood for, skipped or held: none twice, none forgotten.
+"""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from random import Random
+from typing import Literal
+
+import pytest
+
+from sereno.domain.firing import COUNTED, Due, Fire, Overlap, Plan, plan
+from sereno.domain.instants import Rule, compile_rule
+from sereno.domain.when import Cron, Daily, Every, Once, When
+from sereno.domain.zones import SECOND, instant, moment
+
+MINUTE, HOUR, DAY = 60 * SECOND, 3600 * SECOND, 86400 * SECOND
+START = instant(datetime(2026, 1, 1, tzinfo=UTC))
+ZONES = ("UTC", "America/Sao_Paulo", "Europe/Riga", "Australia/Lord_Howe", "Africa/Cairo", "Asia/Kolkata")
+OVERLAPS: tuple[Overlap, ...] = ("skip", "allow", "queue_one", "cancel_previous")
+# A walk longer than this would only cost time.
+LONGEST_WALK = 4000
+
+Stood = tuple[int, int]
+
+
+@dataclass
+class Answer:
+    """What the model says: (instant, how many it stands for), skips with their reason, and what is to come."""
+
+    fires: list[Stood] = field(default_factory=list)
+    skips: list[tuple[int, str, int]] = field(default_factory=list)
+    held: Stood | None = None
+    next: int | None = None
+    finished: bool = False
+    cancels: bool = False
+
+
+def walked(due: Due, rule: Rule, now: int) -> list[int]:
+    """Every instant from the due one to now, one by one; a run's end decides about the one after it."""
+    until = now if due.ends_at is None else min(now, due.ends_at)
+    found: list[int] = []
+    at: int | None = due.at
+    while at is not None and at <= until:
+        found.append(at)
+        if rule.waits_for_end:
+            break
+        following = rule.next(at - due.shift, at - due.shift)
+        at = None if following is None else following + due.shift
+    return found
+
+
+def first_after(due: Due, rule: Rule, passed: list[int], now: int) -> int | None:
+    """The first instant after now that the rule still has, walked to as well."""
+    at = passed[-1] if passed else due.at
+    while at <= now and (due.ends_at is None or at <= due.ends_at):
+        following = rule.next(at - due.shift, at - due.shift)
+        if following is None:
+            return None
+        at = following + due.shift
+    return None if due.ends_at is not None and at > due.ends_at else at
+
+
+def chosen(due: Due, passed: list[int], now: int, answer: Answer) -> list[Stood]:
+    """What the docs say about missed instants, sentence by sentence; answers what wants to run."""
+    if not passed:
+        return []
+    newest = passed[-1]
+    too_late = [at for at in passed if due.max_lateness is not None and now - at > round(due.max_lateness * SECOND)]
+    if newest in too_late:
+        answer.skips.append((newest, "late", len(passed)))
+        return []
+    match due.missed:
+        case "latest":
+            return [(newest, len(passed))]
+        case "skip":
+            if due.max_lateness is None and now - newest > MINUTE:
+                answer.skips.append((newest, "missed", len(passed)))
+                return []
+            wanted = [newest]
+        case "all":
+            window = max(round(due.missed_window * SECOND), MINUTE)
+            wanted = [at for at in passed if at not in too_late and now - at <= window][-due.missed_limit :]
+    dropped = passed[: len(passed) - len(wanted)]
+    if dropped:
+        answer.skips.append((dropped[-1], "missed", len(dropped)))
+    return [(at, 1) for at in wanted]
+
+
+def apart(due: Due, wanted: list[Stood], answer: Answer) -> None:
+    """What they say about overlap, one fire after the other; what waited before is the first of them."""
+    going_on, held = due.busy, None if due.held is None else (due.held, due.held_for)
+    if due.overlap == "allow":
+        answer.fires = ([held] if held else []) + wanted
+        return
+    if held is not None and not going_on and not (due.overlap == "cancel_previous" and wanted):
+        # The run that it waited for is over.
+        answer.fires, held, going_on = [held], None, True
+    for number, fire in enumerate(wanted):
+        is_last = number == len(wanted) - 1
+        if due.overlap == "cancel_previous" and not is_last:
+            answer.skips.append((fire[0], "superseded", fire[1]))
+        elif due.overlap == "cancel_previous":
+            if held is not None:
+                answer.skips.append((held[0], "superseded", held[1]))
+                held = None
+            if going_on:
+                held, answer.cancels = fire, True
+            else:
+                answer.fires.append(fire)
+        elif not going_on:
+            answer.fires.append(fire)
+            going_on = True
+        elif due.overlap == "queue_one" and held is None:
+            held = fire
+        else:
+            answer.skips.append((fire[0], "overlap", fire[1]))
+    answer.held = held
+
+
+def limited(due: Due, answer: Answer) -> None:
+    """No more runs than `max_fires`, those that wait included."""
+    if due.fires_left is None:
+        return
+    wanted = [*answer.fires, *([answer.held] if answer.held else [])]
+    beyond = wanted[max(0, due.fires_left) :]
+    if answer.held in beyond:
+        answer.held, answer.cancels = None, False
+    answer.fires = [fire for fire in answer.fires if fire not in beyond]
+    if beyond:
+        answer.skips.append((beyond[-1][0], "finished", sum(count for _, count in beyond)))
+    if len(wanted) >= due.fires_left:
+        answer.next, answer.finished = None, True
+
+
+def modelled(due: Due, rule: Rule, now: int) -> Answer:
+    passed = walked(due, rule, now)
+    answer = Answer(next=first_after(due, rule, passed, now))
+    answer.finished = answer.next is None
+    apart(due, chosen(due, passed, now, answer), answer)
+    limited(due, answer)
+    answer.finished = answer.finished and answer.held is None
+    if rule.waits_for_end and answer.fires and not answer.finished:
+        answer.next = None
+    answer.skips.sort()
+    return answer
+
+
+def said(found: Plan) -> Answer:
+    return Answer(
+        [(fire.at, fire.stands_for) for fire in found.fires],
+        sorted((skip.at, skip.reason, skip.count) for skip in found.skips),
+        None if found.held is None else (found.held.at, found.held.stands_for),
+        found.next,
+        found.finished,
+        found.cancels_previous,
+    )
+
+
+def a_rule(chance: Random) -> tuple[When, int]:
+    """A rule, and about how far its instants are apart."""
+    tz = chance.choice(ZONES)
+    minutes = chance.choice([1, 5, 7, 15, 45, 60, 90, 1440])
+    match chance.randrange(8):
+        case 0 | 1:
+            return Every(minutes * 60), minutes * MINUTE
+        case 2:
+            return Every(minutes * 60, count_from="end"), minutes * MINUTE
+        case 3:
+            return Every(minutes * 60, count_from="clock", tz=tz), minutes * MINUTE
+        case 4:
+            return Daily(f"{chance.randrange(24):02}:{chance.choice([0, 30]):02}", tz=tz), DAY
+        case 5:
+            return Cron(f"*/{chance.choice([1, 5, 20])} * * * *", tz=tz), 10 * MINUTE
+        case 6:
+            return Cron(f"{chance.randrange(60)} {chance.randrange(24)} * * 1-5", tz=tz), DAY
+        case _:
+            return Once(moment(START + chance.randrange(DAY))), HOUR
+
+
+def a_case(chance: Random) -> tuple[When, Due, int]:
+    """A row that is due, and a now that is some instants later."""
+    when, apart_by = a_rule(chance)
+    rule = compile_rule(when)
+    shift = 0 if isinstance(when, Once) or chance.random() < 0.5 else chance.randrange(20 * MINUTE)
+    base = rule.next(START + chance.randrange(300 * DAY), START) if not isinstance(when, Once) else rule.next(0, 0)
+    assert base is not None
+    at = base + shift
+    passed = chance.choice([0, 0, 0, 1, 2, 3, 10, 100, 1000])
+    late = chance.choice([0, 1, SECOND, MINUTE, MINUTE + 1, chance.randrange(apart_by)])
+    now = at + min(passed * apart_by, 60 * DAY) + late
+    overlap: Overlap = chance.choice(OVERLAPS)
+    # A run goes on only where that matters; what waits was planned before.
+    busy = overlap != "allow" and chance.random() < 0.5
+    held = at - chance.randrange(1, DAY) if chance.random() < 0.3 else None
+    due = Due(
+        id=1,
+        rule="",
+        at=at,
+        free=False,
+        planned=True,
+        shift=shift,
+        starts_at=None,
+        ends_at=at + chance.randrange(-HOUR, 3 * apart_by) if chance.random() < 0.2 else None,
+        fires_left=chance.choice([-1, 0, 1, 1, 2, 3, 50]) if chance.random() < 0.3 else None,
+        missed=chance.choice(["skip", "latest", "all"]),
+        missed_limit=chance.choice([1, 2, 10, 100, 1000]),
+        missed_window=chance.choice([0.0, 30.0, 600.0, 86400.0, 30 * 86400.0]),
+        max_lateness=chance.choice([0.0, 1.0, 60.0, 3600.5, 86400.0]) if chance.random() < 0.3 else None,
+        overlap=overlap,
+        busy=busy,
+        held=held,
+        held_for=chance.randrange(1, 5),
+        next_at=at,
+        skipped={},
+    )
+    return when, due, now
+
+
+def accounted(due: Due, passed: int, answer: Answer) -> None:
+    """Each instant is in exactly one place; what waited before is too."""
+    waited = due.held_for if due.held is not None else 0
+    total = sum(count for _, count in answer.fires) + sum(count for _, _, count in answer.skips)
+    total += answer.held[1] if answer.held else 0
+    assert total == passed + waited
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_due_schedule_does_what_the_model_says_and_no_instant_is_lost(seed: int) -> None:
+    chance = Random(20261115 + seed)
+    seen: Counter[str] = Counter()
+    while seen["cases"] < 1500:
+        when, due, now = a_case(chance)
+        rule = compile_rule(when)
+        passed = walked(due, rule, now)
+        if len(passed) > LONGEST_WALK:
+            continue
+        expected, found = modelled(due, rule, now), said(plan(due, rule, now))
+        assert found == expected, f"{when} {due} now {now}, {len(passed)} passed"
+        accounted(due, len(passed), found)
+        assert found.next is None or found.next > now
+        seen["cases"] += 1
+        seen.update(reason for _, reason, _ in found.skips)
+        seen.update(what for what in ("held", "finished", "cancels") if getattr(found, what))
+        seen["caught up"] += len(passed) > 1
+    # The cases are worth something: each way out was taken often.
+    ways = ("missed", "late", "overlap", "superseded", "finished", "held", "cancels", "caught up")
+    assert all(seen[way] >= 20 for way in ways), seen
+
+
+def test_nothing_is_to_come_only_for_a_reason() -> None:
+    chance = Random(4)
+    reasons: Counter[str] = Counter()
+    for _ in range(3000):
+        when, due, now = a_case(chance)
+        rule = compile_rule(when)
+        found = plan(due, rule, now)
+        if found.next is not None:
+            assert not found.finished
+            continue
+        if found.held is not None:
+            reasons["a fire waits for a run"] += 1
+            assert not found.finished
+        elif rule.waits_for_end and not found.finished:
+            reasons["the end of the run decides"] += 1
+            assert found.fires
+        else:
+            reasons["finished"] += 1
+            assert found.finished
+    assert len(reasons) == 3
+
+
+def a_due(at: int, **changes: object) -> Due:
+    fields: dict[str, object] = {
+        "id": 1,
+        "rule": "",
+        "at": at,
+        "free": False,
+        "planned": True,
+        "shift": 0,
+        "starts_at": None,
+        "ends_at": None,
+        "fires_left": None,
+        "missed": "latest",
+        "missed_limit": 100,
+        "missed_window": 86400.0,
+        "max_lateness": None,
+        "overlap": "skip",
+        "busy": False,
+        "held": None,
+        "held_for": 1,
+        "next_at": at,
+        "skipped": {},
+    }
+    return Due(**(fields | changes))  # type: ignore[arg-type]  # each test says what it needs
+
+
+@pytest.mark.parametrize("missed", ["latest", "skip", "all"])
+def test_months_of_every_minute_are_counted_up_to_the_cap(missed: Literal["latest", "skip", "all"]) -> None:
+    rule = compile_rule(Cron("* * * * *", tz="Europe/Riga"))
+    found = plan(a_due(START, missed=missed, missed_limit=50, overlap="allow"), rule, START + 90 * DAY)
+    stood = sum(fire.stands_for for fire in found.fires) + sum(skip.count for skip in found.skips)
+    assert COUNTED <= stood <= COUNTED + 1
+    assert found.next == START + 90 * DAY + MINUTE
+    assert found.last == START + 90 * DAY
+
+
+def test_the_same_months_are_walked_once_however_many_schedules_share_them() -> None:
+    """Two thousand rows of a batch must not take minutes in a process that keeps leases as well."""
+    rule = compile_rule(Cron("* * * * *", tz="Europe/Vilnius"))
+    walks = 0
+    walk = rule.next
+
+    def counted(after: int, anchor: int) -> int | None:
+        nonlocal walks
+        walks += 1
+        return walk(after, anchor)
+
+    rule.next = counted  # type: ignore[method-assign]  # to see how often it is asked
+    for number in range(200):
+        plan(a_due(START + number, shift=number), rule, START + 90 * DAY + number)
+    assert walks < 2 * COUNTED
+
+
+FREE = a_due(START, free=True, held=START - HOUR, held_for=3, next_at=START + HOUR, overlap="queue_one")
+
+
+@pytest.mark.parametrize(
+    ("when", "changes", "fires", "following", "finished"),
+    [
+        (Every("1h"), {}, 1, START + HOUR, False),
+        (Every("1h"), {"busy": True}, 0, START + HOUR, False),
+        (Every("1h"), {"fires_left": 1}, 1, None, True),
+        (Every("1h"), {"fires_left": 0}, 0, None, True),
+        (Every("1h"), {"next_at": None}, 1, None, True),
+        (Every("1h", count_from="end"), {"next_at": None}, 1, None, False),
+    ],
+)
+def test_a_fire_that_waited_goes_when_it_is_free(
+    when: When, changes: dict[str, object], fires: int, following: int | None, finished: bool
+) -> None:
+    due = Due(*(changes.get(name, getattr(FREE, name)) for name in Due.__struct_fields__))  # type: ignore[arg-type]
+    found = plan(due, compile_rule(when), START)
+    assert [(fire.at, fire.stands_for) for fire in found.fires] == [(START - HOUR, 3)] * fires
+    assert (found.next, found.finished) == (following, finished)
+    assert (found.held is not None) == bool(due.busy)
+
+
+@pytest.mark.parametrize(
+    ("when", "starts_at", "first"),
+    [
+        (Every("1h"), None, START + HOUR),
+        (Every("1h"), START + DAY, START + DAY),
+        (Every("1h"), START - MINUTE, START + 59 * MINUTE),
+        (Cron("0 * * * *"), None, START),
+        (Cron("0 * * * *"), START + 1, START + HOUR),
+        (Once(moment(START)), None, START),
+        (Once(moment(START + 5)), None, START + 5),
+    ],
+)
+def test_what_was_written_by_sql_counts_from_when_it_was_written(when: When, starts_at: int | None, first: int) -> None:
+    """However long nobody looked: a moment that has come meanwhile is due, not forgotten."""
+    due = a_due(START, planned=False, starts_at=starts_at)
+    for now in (START, START + SECOND, START + 10 * DAY):
+        found = plan(due, compile_rule(when), now)
+        assert (found.fires, found.skips, found.next, found.finished) == ([], [], first, False)
+
+
+def test_what_waited_survives_another_plan() -> None:
+    due = a_due(START, planned=False, held=START - HOUR, held_for=2)
+    for when in (Cron("0 * * * *"), Once(moment(START - DAY))):
+        found = plan(due, compile_rule(when), START)
+        assert found.held == Fire(START - HOUR, 2)
+        assert not found.finished
