@@ -1,0 +1,173 @@
+"""A population of schedules: 500 rules in 20 zones, and any number of rows that share them.
+
+The rows are written with one statement, in the shape in which `app.schedules` writes them: a row fires at an instant of
+its rule, moved to its own place inside the rule's spread. There that place follows from the key; here it is chosen, so
+that as many rows are due at a moment as the measurement wants.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any
+
+import psycopg
+
+from bench.tasks import ACCOUNT, MONTH, QUEUE
+from sereno.domain.duration import Duration
+from sereno.domain.instants import Rule, compile_rule
+from sereno.domain.when import Cron, Daily, Every, When, encode, microseconds
+from sereno.domain.zones import DAY
+
+ZONES = (
+    "Africa/Cairo",
+    "Africa/Lagos",
+    "America/Bogota",
+    "America/Chicago",
+    "America/Los_Angeles",
+    "America/Mexico_City",
+    "America/New_York",
+    "America/Sao_Paulo",
+    "America/St_Johns",
+    "Asia/Dubai",
+    "Asia/Kolkata",
+    "Asia/Shanghai",
+    "Asia/Tokyo",
+    "Australia/Lord_Howe",
+    "Australia/Sydney",
+    "Europe/Berlin",
+    "Europe/Lisbon",
+    "Europe/London",
+    "Pacific/Auckland",
+    "UTC",
+)
+
+# With the time from one instant to the next, which is the spread. None is shorter than a quarter of an hour: what has
+# fired is not due again before the measurement is over.
+CRONS = (
+    ("*/15 * * * *", "15m"),
+    ("*/20 * * * *", "20m"),
+    ("7,37 * * * *", "30m"),
+    ("0 * * * *", "1h"),
+    ("45 * * * *", "1h"),
+    ("10 */2 * * *", "2h"),
+    ("0 */6 * * *", "6h"),
+    ("15 8,20 * * *", "12h"),
+    ("0 3 * * *", "1d"),
+    ("30 9 * * *", "1d"),
+)
+DAILIES = ("00:00", "03:00", "06:30", "09:00", "12:00", "15:30", "18:00", "22:15")
+INTERVALS = ("15m", "20m", "30m", "1h", "2h", "4h", "12h")
+
+# Any prime that divides no number of rows: neighbours in the table are strangers in time, as real ones are.
+STRIDE = 7919
+
+# A row is due at its place in a slot, or, when its place is in none, after all of them.
+LOAD = """
+with rule as (
+    select number - 1 as number, text::jsonb as rule, first, second, third, spread
+    from unnest(%(texts)s::text[], %(firsts)s::bigint[], %(seconds)s::bigint[], %(thirds)s::bigint[],
+                %(spreads)s::bigint[]) with ordinality as r(text, first, second, third, spread, number)
+),
+slot as (
+    select * from unnest(%(slot_places)s::bigint[], %(slot_rows)s::bigint[], %(slot_ats)s::bigint[],
+                         %(slot_lengths)s::bigint[]) as s(place, rows, at, length)
+),
+each as (
+    select number, number * %(stride)s %% %(rows)s as place from generate_series(1, %(rows)s::bigint) as number
+),
+wanted as (
+    select each.number, rule, first, second, third, each.place * %(stride)s * 1000 %% spread as anywhere,
+           slot.at + (each.place - slot.place) * slot.length / slot.rows / 1000 * 1000 as at
+    from each
+    join rule on rule.number = each.number %% cardinality(%(texts)s::text[])
+    left join slot on each.place >= slot.place and each.place < slot.place + slot.rows
+),
+planned as (
+    select number, rule, at, anywhere, case
+               when at is not null then case when third <= at then third when second <= at then second else first end
+               when first + anywhere > %(end)s then first
+               when second + anywhere > %(end)s then second
+               else third end as instant
+    from wanted
+)
+insert into sereno.schedules (key, rule, shift, next_run_at, task, queue, args, overlap)
+select 'close:' || number, rule, coalesce(at - instant, anywhere), sereno.instant(coalesce(at, instant + anywhere)),
+       'noop', %(queue)s, jsonb_build_object('account', %(account)s || number, 'month', %(month)s::text), 'allow'
+from planned
+order by number
+"""
+
+
+@dataclass(frozen=True)
+class Slot:
+    """So many rows are due, evenly from `at` on, for `length`; microseconds."""
+
+    rows: int
+    at: int
+    length: int
+
+    @property
+    def end(self) -> int:
+        return self.at + self.length
+
+
+def load(connection: psycopg.Connection, rows: int, slots: Sequence[Slot]) -> None:
+    """Write the rows. The slots are in order, and all of them within a quarter of an hour."""
+    connection.execute(LOAD, _rules(slots[0].at) | _slots(slots) | {"rows": rows, "end": slots[-1].end})
+    connection.execute("vacuum analyze sereno.schedules")
+
+
+def set_clock(connection: psycopg.Connection, at: int) -> None:
+    """Now it is `at`, and time goes on from there."""
+    connection.execute(
+        "insert into sereno.clock (ahead) values (sereno.instant(%(at)s) - now()) "
+        "on conflict (one_row) do update set ahead = excluded.ahead",
+        {"at": at},
+    )
+
+
+def rules() -> list[tuple[When, Duration]]:
+    """Every rule, with its spread."""
+    found: list[tuple[When, Duration]] = []
+    for zone in ZONES:
+        found += [(Cron(text, tz=zone, spread=spread), spread) for text, spread in CRONS]
+        found += [(Daily(at, tz=zone, spread="1d"), "1d") for at in DAILIES]
+        found += [(Every(every, count_from="clock", tz=zone, spread=every), every) for every in INTERVALS]
+    return found
+
+
+def _rules(begin: int) -> dict[str, Any]:
+    """For each rule the last instant up to `begin`, and two more."""
+    instants = [_instants(compile_rule(when), begin) for when, _ in rules()]
+    firsts, seconds, thirds = map(list, zip(*instants, strict=True))
+    return {
+        "texts": [encode(when).decode() for when, _ in rules()],
+        "spreads": [microseconds(spread) for _, spread in rules()],
+        "firsts": firsts,
+        "seconds": seconds,
+        "thirds": thirds,
+        "stride": STRIDE,
+        "queue": QUEUE,
+        "account": ACCOUNT.format(0)[:-8],
+        "month": MONTH,
+    }
+
+
+def _instants(rule: Rule, begin: int) -> tuple[int, int, int]:
+    first = rule.latest(begin - 3 * DAY, begin, begin)
+    assert first is not None
+    second = rule.next(first, first)
+    assert second is not None
+    third = rule.next(second, second)
+    assert third is not None
+    return first, second, third
+
+
+def _slots(slots: Sequence[Slot]) -> dict[str, list[int]]:
+    counts = [slot.rows for slot in slots]
+    return {
+        "slot_places": [0, *accumulate(counts)][:-1],
+        "slot_rows": counts,
+        "slot_ats": [slot.at for slot in slots],
+        "slot_lengths": [slot.length for slot in slots],
+    }

@@ -1,0 +1,44 @@
+"""Processor time: of the whole PostgreSQL server, where it runs on this machine, and of the machine."""
+
+import os
+
+import psycopg
+
+from bench.process import PROC, processor_seconds
+
+# Fields of /proc/PID/stat after the command: the parent, and the time of children that have ended.
+PARENT = 1
+ENDED = slice(13, 15)
+# Fields of the first line of /proc/stat: what was idle; what runs inside virtual machines is in the others already.
+IDLE = slice(3, 5)
+COUNTED = slice(0, 8)
+
+
+def server_seconds(connection: psycopg.Connection) -> float:
+    """Of the postmaster, every process under it, and those that have ended, as autovacuum's workers do."""
+    postmaster = int(_fields(connection.info.backend_pid)[PARENT])
+    children = (PROC / str(postmaster) / "task" / str(postmaster) / "children").read_text().split()
+    living = sum(map(_seconds, [postmaster, *map(int, children)]))
+    return living + _in_seconds(_fields(postmaster)[ENDED])
+
+
+def machine_seconds() -> float:
+    """Of everything that runs, and what a host took away."""
+    fields = (PROC / "stat").read_text().splitlines()[0].split()[1:]
+    return _in_seconds(fields[COUNTED]) - _in_seconds(fields[IDLE])
+
+
+def _seconds(process: int) -> float:
+    try:
+        return processor_seconds(process)
+    except FileNotFoundError:
+        # It has ended since it was listed, and is counted with those that have.
+        return 0.0
+
+
+def _in_seconds(ticks: list[str]) -> float:
+    return sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
+
+
+def _fields(process: int) -> list[str]:
+    return (PROC / str(process) / "stat").read_text().rpartition(")")[2].split()
