@@ -141,7 +141,7 @@ def ended(connection: Connection) -> int:
     return int(one(connection, "select sum(fired) from sereno.schedules where key like 'end%%'"))
 
 
-@pytest.mark.parametrize("rounds", [12, pytest.param(150, marks=[pytest.mark.storm, pytest.mark.timeout(3600)])])
+@pytest.mark.parametrize("rounds", [8, pytest.param(150, marks=[pytest.mark.storm, pytest.mark.timeout(3600)])])
 def test_killed_schedulers_and_a_clock_that_jumps_fire_every_instant_once(
     worker: Start,
     planted: tuple[Sereno, dict[str, tuple[Rhythm, datetime]]],

@@ -261,7 +261,7 @@ CREATE FUNCTION sereno.wake_scheduler(due timestamp with time zone) RETURNS void
     LANGUAGE plpgsql
     AS $$
 begin
-    if exists (select from sereno.leases where name = 'scheduler' and (wakes_at is null or wakes_at > due)) then
+    if due < sereno.now() + interval '10 seconds' and exists (select from sereno.leases where name = 'scheduler') then
         perform pg_notify('sereno.schedule', '');
     end if;
 end $$;

@@ -203,11 +203,12 @@ select sereno.make_day_partition('fires', 'planned_at', day::date)
 from generate_series(date_trunc('day', sereno.now() at time zone 'UTC'),
                      date_trunc('day', sereno.now() at time zone 'UTC') + interval '7 days', interval '1 day') as day;
 
--- A schedule that becomes due before the leader means to wake up is worth a word to it.
+-- A schedule that becomes due before the leader looks again is worth a word to it. When it looks is not asked: it may
+-- look between this and the commit, and go to sleep for its few seconds.
 create function sereno.wake_scheduler(due timestamptz) returns void
     language plpgsql as $$
 begin
-    if exists (select from sereno.leases where name = 'scheduler' and (wakes_at is null or wakes_at > due)) then
+    if due < sereno.now() + interval '10 seconds' and exists (select from sereno.leases where name = 'scheduler') then
         perform pg_notify('sereno.schedule', '');
     end if;
 end $$;
