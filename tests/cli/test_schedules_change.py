@@ -218,6 +218,17 @@ def test_tick_parks_the_one_that_cannot_be_written_and_fires_the_others(
     assert state(connection, "b") == "parked"
 
 
+def test_tick_parks_the_one_that_cannot_be_read(sereno: Command, connection: psycopg.Connection) -> None:
+    for key in ("a", "b", "c"):
+        add(sereno, key, "--every", "1h")
+    connection.execute("update sereno.schedules set missed_window = 'infinity' where key = 'b'")
+    advance(connection, 3700)
+    done = json.loads(sereno("schedule", "tick", "-o", "json").stdout)
+    assert done["fires"] == 2
+    assert [parked["key"] for parked in done["parked"]] == ["b"]
+    assert state(connection, "b") == "parked"
+
+
 def test_tick_without_a_schema_says_so(sereno: Command, empty_database_url: str) -> None:
     result = sereno("schedule", "tick", SERENO_DATABASE_URL=empty_database_url)
     assert result.exit_code == 5

@@ -197,6 +197,7 @@ def a_case(chance: Random) -> tuple[When, Due, int]:
     held = at - chance.randrange(1, DAY) if chance.random() < 0.3 else None
     due = Due(
         id=1,
+        place="",
         rule="",
         at=at,
         free=False,
@@ -275,6 +276,7 @@ def test_nothing_is_to_come_only_for_a_reason() -> None:
 def a_due(at: int, **changes: object) -> Due:
     fields: dict[str, object] = {
         "id": 1,
+        "place": "",
         "rule": "",
         "at": at,
         "free": False,

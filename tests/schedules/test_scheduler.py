@@ -492,7 +492,14 @@ async def test_moments_that_never_come_are_moments_too(app: Sereno, work: Work, 
         app.schedules.upsert(key, work.job(key), Every("1h"))
     connection.execute("update sereno.schedules set ends_at = 'infinity' where key = 'endless'")
     connection.execute("update sereno.schedules set starts_at = '-infinity' where key = 'ever'")
-    connection.execute("update sereno.schedules set next_run_at = 'infinity' where key = 'never'")
+    connection.execute(
+        "update sereno.schedules set next_run_at = 'infinity', max_lateness = 'infinity' where key = 'never'"
+    )
+    assert {row.key for row in app.schedules.list() if row.ends_at is None and row.max_lateness is None} == {
+        "endless",
+        "ever",
+        "never",
+    }
     async with scheduling(app) as scheduler:
         await auntil(lambda: scheduler.leads)
         advance(connection, 3601)

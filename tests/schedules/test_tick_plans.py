@@ -11,7 +11,6 @@ from tests.store.plans import Access, accesses, nodes, plan
 
 ROWS = 50_000
 IDS = list(range(1, 501))
-BY_ID = Access("Index Scan", "schedules_pkey", True)
 BY_TIME = Access("Index Scan", "schedules_due", True)
 HELD = Access("Index Scan", "schedules_held", False)
 
@@ -54,13 +53,12 @@ def test_a_tick_takes_what_is_due_by_index_from_its_floor(connection: Connection
     assert not any(node["Node Type"] == "Sort" for node in nodes(top))
 
 
-def test_a_fire_is_written_by_primary_key(connection: Connection) -> None:
+def test_a_fire_is_written_where_its_row_was_taken(connection: Connection) -> None:
     array = "{" + ",".join(map(str, IDS)) + "}"
-    ones = "{" + ",".join("1" for _ in IDS) + "}"
-    falses = "{" + ",".join("false" for _ in IDS) + "}"
-    params = {"ids": array, "planned": array, "next": array, "stands_for": ones, "bucket": ones, "ended": falses}
+    places = "{" + ",".join(f'"(0,{number})"' for number in IDS) + "}"
+    params = {"ids": array, "places": places, "planned": array, "next": array, "bucket": array}
     top = plan(connection, "ticks", "fire", params)
-    assert accesses(top, "schedules") == {BY_ID}
+    assert {access.how for access in accesses(top, "schedules")} == {"Tid Scan"}
 
 
 def test_a_look_reads_one_entry(connection: Connection) -> None:

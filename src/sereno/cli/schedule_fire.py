@@ -86,7 +86,7 @@ def _fire_due(desk: "Desk", passed: Passed) -> None:
         done = _one_pass(desk, ticker, limit, passed)
         if done is None:
             # One of them could not be written: they are met one by one, and that one is parked.
-            single = single or len(ticker.taken)
+            single = single or len(ticker.taken) or BATCH
             continue
         began, single = began or done.now, max(0, single - 1)
         passed.fires += done.fires
@@ -100,18 +100,20 @@ def _one_pass(desk: "Desk", ticker: "Ticker", limit: int, passed: Passed) -> Any
     import psycopg  # noqa: PLC0415 - slow to import; --help needs none
 
     from sereno.errors import InvalidSchedule  # noqa: PLC0415 - see above
-    from sereno.store.ticks import park  # noqa: PLC0415 - see above
+    from sereno.store.ticks import first, park  # noqa: PLC0415 - see above
 
     try:
         return desk.run(ticker.tick(limit=limit))
-    except psycopg.OperationalError:
+    except (psycopg.OperationalError, psycopg.ProgrammingError):
+        # The server, a table or a right: no fault of any schedule.
         raise
-    except (psycopg.Error, InvalidSchedule, ValueError, OverflowError, KeyError) as error:
-        if not ticker.taken:
-            # It is not about a schedule.
-            raise
+    except (psycopg.Error, InvalidSchedule, ValueError, OverflowError, KeyError, RecursionError) as error:
         if limit == 1:
-            keys = desk.run(park(ticker.taken, f"it could not be fired: {error}"))
+            # One that could not even be read is known by its place alone.
+            refused = ticker.taken or desk.run(first(0))
+            if not refused:
+                raise
+            keys = desk.run(park(refused, f"it could not be fired: {error}"))
             passed.parked += [{"key": key, "why": str(error)} for key in keys]
         return None
 

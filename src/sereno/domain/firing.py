@@ -29,6 +29,8 @@ class Due(msgspec.Struct, array_like=True, gc=False):
     """A row that was taken, in the order of the statement. Instants in microseconds, spans in seconds."""
 
     id: int
+    # Where the store keeps the row, for as long as it is locked.
+    place: str
     rule: str
     at: int
     # Its held fire is free to go, and nothing else is due.

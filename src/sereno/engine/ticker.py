@@ -105,7 +105,7 @@ class Ticker:
         following += due.shift
         if following <= now or (due.ends_at is not None and following > due.ends_at):
             return None
-        return ticks.Fired(due.id, due.at, following, 1, bucket(now - due.at), False)
+        return ticks.Fired(due.id, due.place, due.at, following, bucket(now - due.at))
 
     def _remember(self, known: tuple[str, int]) -> int | None:
         """The instant after this one; None when it takes a closer look."""

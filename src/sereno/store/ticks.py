@@ -31,11 +31,10 @@ class Fired(NamedTuple):
     """A common fire, as the statement wants it."""
 
     id: int
+    place: str
     planned: int
-    next: int | None
-    stands_for: int
+    next: int
     bucket: int
-    ended: bool
 
 
 class Ended(NamedTuple):
@@ -60,16 +59,15 @@ def first(floor: int) -> Operation[list[int]]:
 
 def fire(fires: Sequence[Fired]) -> Operation[int]:
     """The common fires, all of them with one statement; answers how many jobs were made."""
-    ids, planned, following, stands_for, buckets, ended = zip(*fires, strict=True)
+    ids, places, planned, following, buckets = zip(*fires, strict=True)
     rows = yield Statement(
         _sql["fire"],
         {
             "ids": _array(ids),
+            "places": "{" + ",".join(f'"{place}"' for place in places) + "}",
             "planned": _array(planned),
-            "next": "{" + ",".join("null" if at is None else str(at) for at in following) + "}",
-            "stands_for": _array(stands_for),
+            "next": _array(following),
             "bucket": _array(buckets),
-            "ended": _array(ended),
         },
     )
     return int(rows[0][0])

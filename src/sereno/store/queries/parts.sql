@@ -43,14 +43,17 @@
   and (%(declared_by)s::text is null or declared_by = %(declared_by)s)
 
 -- part: schedule_columns
--- A schedule as people see it, as one JSON object.
+-- A schedule as people see it, as one JSON object. SQL knows infinity; what never comes is not shown.
 json_build_object(
-    'id', id, 'key', key, 'state', state, 'rule', rule, 'shift', shift, 'next_run_at', next_run_at, 'planned', planned,
+    'id', id, 'key', key, 'state', state, 'rule', rule, 'shift', shift,
+    'next_run_at', nullif(next_run_at, 'infinity'), 'planned', planned,
     'task', task, 'queue', queue, 'priority', priority, 'tenant', tenant, 'trace', trace, 'tags', tags, 'args', args,
-    'unique_key', unique_key, 'unique_for', unique_for, 'unique_forever', unique_forever, 'on_conflict', on_conflict,
-    'expires_after', expires_after, 'missed', missed, 'missed_limit', missed_limit, 'missed_window', missed_window,
-    'max_lateness', max_lateness, 'overlap', overlap, 'disable_after', disable_after, 'starts_at', starts_at,
-    'ends_at', ends_at, 'max_fires', max_fires, 'paused_until', paused_until, 'note', note, 'changed_by', changed_by,
+    'unique_key', unique_key, 'unique_for', nullif(unique_for, 'infinity'), 'unique_forever', unique_forever,
+    'on_conflict', on_conflict, 'expires_after', nullif(expires_after, 'infinity'),
+    'missed', missed, 'missed_limit', missed_limit, 'missed_window', least(missed_window, 1e300),
+    'max_lateness', nullif(max_lateness, 'infinity'), 'overlap', overlap, 'disable_after', disable_after,
+    'starts_at', nullif(starts_at, '-infinity'), 'ends_at', nullif(ends_at, 'infinity'), 'max_fires', max_fires,
+    'paused_until', nullif(paused_until, 'infinity'), 'note', note, 'changed_by', changed_by,
     'declared_by', declared_by, 'created_at', created_at, 'changed_at', changed_at,
     'last_planned_at', last_planned_at, 'last_fired_at', last_fired_at, 'last_job_id', last_job_id,
     'last_finished_at', last_finished_at, 'last_state', last_state, 'last_error', last_error, 'held_at', held_at,

@@ -8,7 +8,7 @@
 -- Held rows: their fire waited for the run before it, which has ended.
 with clock as materialized (select sereno.now() as now),
 due as materialized (
-    select next_run_at as at, false as free, schedules.* from sereno.schedules
+    select next_run_at as at, false as free, schedules.ctid as place, schedules.* from sereno.schedules
     where next_run_at <= (select now from clock)
       and next_run_at >= least(sereno.instant(%(floor)s), (select now from clock))
     order by next_run_at
@@ -16,7 +16,7 @@ due as materialized (
     for update skip locked
 ),
 free as materialized (
-    select held_at as at, true as free, schedules.* from sereno.schedules
+    select held_at as at, true as free, schedules.ctid as place, schedules.* from sereno.schedules
     where held_at is not null and held_free and state = 'enabled' and planned and %(look_at_held)s
     order by id
     limit %(limit)s - (select count(*) from due)
@@ -32,7 +32,7 @@ busy as materialized (
     where schedule_id = any(array(select id from taken where overlap <> 'allow'))
 )
 select coalesce(json_agg(json_build_array(
-           s.id, s.rule::text, sereno.micros(s.at), s.free, s.planned, s.shift,
+           s.id, s.place::text, s.rule::text, sereno.micros(s.at), s.free, s.planned, s.shift,
            sereno.micros(nullif(s.starts_at, '-infinity')), sereno.micros(nullif(s.ends_at, 'infinity')),
            s.max_fires - s.fired,
            s.missed, s.missed_limit, s.missed_window, s.max_lateness, s.overlap,
@@ -67,48 +67,49 @@ select coalesce(json_agg(id), '[]')::text from (select id from due union all sel
 -- name: fire
 -- The common fire, many at once: the fire is written first and is unique; only who wrote it makes a job.
 -- Then the job, and the advance of the schedule; a fire that was there before is not counted again.
+-- The rows are locked, so they are still where they were taken: no index has to be searched for them.
 with clock as materialized (select sereno.now() as now),
 item as materialized (
     select * from unnest(%(ids)s::text::bigint[], %(planned)s::text::bigint[], %(next)s::text::bigint[],
-                         %(stands_for)s::text::integer[], %(bucket)s::text::integer[], %(ended)s::text::boolean[])
-        as i(id, planned, next, stands_for, bucket, ended)
+                         %(bucket)s::text::integer[]) as i(id, planned, next, bucket)
 ),
-numbered as materialized (
-    select item.*, sereno.instant(planned) as planned_at, sereno.instant(next) as next_at,
+mine as materialized (
+    select s.id, s.task, s.args, s.queue, s.priority, s.tenant, s.tags, s.trace, s.expires_after,
+           sereno.instant(item.planned) as planned_at, sereno.instant(item.next) as next_at, item.bucket,
            nextval('sereno.jobs_id_seq') as job_id
-    from item
+    from item join sereno.schedules s on s.id = item.id
+    where s.ctid = any(%(places)s::text::tid[])
 ),
 written as (
-    insert into sereno.fires (planned_at, schedule_id, fired_at, job_id, stands_for)
-    select planned_at, id, (select now from clock), job_id, stands_for from numbered
+    insert into sereno.fires (planned_at, schedule_id, fired_at, job_id)
+    select planned_at, id, (select now from clock), job_id from mine
     on conflict do nothing
-    returning schedule_id, planned_at, job_id, stands_for
+    returning job_id
 ),
 made as (
     insert into sereno.jobs (id, task, args, queue, priority, run_at, tenant, tags, trace, created_at, expires_at,
                              schedule_id, planned_at, stands_for, state, ready_seq)
-    select written.job_id, s.task, s.args, s.queue, s.priority, (select now from clock), s.tenant, s.tags, s.trace,
-           (select now from clock), (select now from clock) + s.expires_after * interval '1 second',
-           s.id, written.planned_at, written.stands_for, 'ready', nextval('sereno.ready_seq')
-    from written join sereno.schedules s on s.id = written.schedule_id
-    where s.id = any(%(ids)s::text::bigint[])
+    select job_id, task, args, queue, priority, (select now from clock), tenant, tags, trace,
+           (select now from clock), (select now from clock) + expires_after * interval '1 second',
+           id, planned_at, 1, 'ready', nextval('sereno.ready_seq')
+    from mine join written using (job_id)
     returning queue
 ),
 done as materialized (
-    select numbered.*, written.job_id as made_id, (written.job_id is not null)::integer as new
-    from numbered left join written on written.schedule_id = numbered.id
+    select mine.id, mine.planned_at, mine.next_at, mine.bucket, written.job_id as made_id,
+           (written.job_id is not null)::integer as new
+    from mine left join written using (job_id)
 ),
 advanced as (
     update sereno.schedules s
-    set next_run_at = case when done.ended then null else done.next_at end,
-        state = case when done.ended then 'finished' else s.state end,
+    set next_run_at = done.next_at,
         last_planned_at = done.planned_at,
         last_fired_at = case when done.made_id is null then s.last_fired_at else (select now from clock) end,
         last_job_id = coalesce(done.made_id, s.last_job_id),
-        fired = s.fired + done.new, missed_count = s.missed_count + (done.stands_for - 1) * done.new,
+        fired = s.fired + done.new,
         lateness[done.bucket] = coalesce(s.lateness[done.bucket], 0) + done.new
     from done
-    where s.id = any(%(ids)s::text::bigint[]) and s.id = done.id
+    where s.ctid = any(%(places)s::text::tid[]) and s.id = done.id
 ),
 told as (
     select pg_notify('sereno.ready', queue)
