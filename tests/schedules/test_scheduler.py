@@ -486,6 +486,42 @@ async def test_a_row_that_cannot_be_fired_is_parked_and_its_neighbours_fire(
         await auntil(lambda: made(connection) == len(others))
 
 
+@pytest.fixture
+def small_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "BATCH", 20)
+    monkeypatch.setattr(module, "MUCH", 40)
+
+
+@pytest.mark.usefixtures("small_passes")
+async def test_much_to_do_is_shared_with_a_second_connection(app: Sereno, work: Work, connection: Connection) -> None:
+    app.schedules.upsert_many([app.schedules.new(f"k{n}", work.job("a"), Every("1h")) for n in range(1000)])
+    advance(connection, 3601)
+    async with scheduling(app) as scheduler:
+        await auntil(lambda: made(connection) == 1000)
+        assert scheduler._second_ticker._next, "it took nothing"
+        assert scheduler.figures.fires == 1000
+        await asleep(connection)
+        await auntil(lambda: scheduler._second_line._connection is None)
+    assert one(connection, "select sum(fired) from sereno.schedules") == 1000
+
+
+@pytest.mark.usefixtures("small_passes")
+@pytest.mark.parametrize("place", [45, 65, 199])
+async def test_what_the_second_connection_cannot_fire_is_met_by_the_first(
+    app: Sereno, work: Work, connection: Connection, place: int
+) -> None:
+    keys = [f"k{number:03}" for number in range(200)]
+    app.schedules.upsert_many([app.schedules.new(key, work.job(key), Every("1h")) for key in keys])
+    connection.execute(
+        f"alter table sereno.jobs add constraint no_poison check (args ->> 'name' <> 'k{place:03}')".encode()
+    )
+    advance(connection, 3601)
+    async with scheduling(app):
+        await auntil(lambda: made(connection) == 199)
+        await auntil(lambda: app.schedules.get(f"k{place:03}").state == "parked")
+    assert one(connection, "select count(*) from sereno.schedules where state = 'enabled' and fired = 1") == 199
+
+
 async def test_moments_that_never_come_are_moments_too(app: Sereno, work: Work, connection: Connection) -> None:
     """SQL knows infinity: an end that never comes, a start that always was, a next time that never is."""
     for key in ("endless", "ever", "never"):

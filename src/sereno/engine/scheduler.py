@@ -5,6 +5,7 @@ that the others can sleep; a follower that sees the leader fall behind ticks as 
 becomes due sooner than it meant to wake.
 """
 
+import asyncio
 import logging
 import math
 import os
@@ -34,6 +35,10 @@ from sereno.telemetry.metrics import SchedulerFigures
 # A leader that is gone is missed after this long.
 LEASE = 20.0
 REST = 7.0
+# Passes in a row that were full: whatever comes each second should not call for help.
+MUCH = 2 * BATCH
+# Before one as long as this, what is not needed is put away.
+LONG_REST = 1.0
 # While something waits for a run to end.
 REST_AWAITING = 0.5
 # A follower helps when the leader is this far behind.
@@ -50,6 +55,8 @@ SMALLER, LARGER = 8, 2
 HEAL_EVERY = 60.0
 HOUSEKEEPING_EVERY = 3600.0
 PAGE = 5000
+# What a row that makes no sense may end in.
+UNFIT = (InvalidSchedule, ValueError, OverflowError, KeyError, RecursionError)
 
 
 class Scheduler(Service):
@@ -61,8 +68,10 @@ class Scheduler(Service):
         self.figures = SchedulerFigures()
         self._settings = settings
         self._line = Line(url, settings, "scheduler")
+        # Open only while there is more to do than one connection can.
+        self._second_line = Line(url, settings, "scheduler")
         self._listener = Listener(url, settings, {"schedule": lambda _: self.wake()}, self.wake)
-        self._ticker = Ticker()
+        self._ticker, self._second_ticker = Ticker(), Ticker()
         self._fence: int | None = None
         self._floor = 0
         self._look_back = LookBack()
@@ -90,6 +99,7 @@ class Scheduler(Service):
             except DatabaseUnavailable:
                 emit(logging.WARNING, "scheduler.unresigned", "the scheduler's lease will run out by itself")
         await self._line.close()
+        await self._second_line.close()
 
     async def run_once(self) -> float:
         self.figures.leads = self.leads
@@ -123,12 +133,19 @@ class Scheduler(Service):
         if freed or (seen.next_due is not None and seen.next_due <= 0):
             # Nothing taken although something is due: somebody is changing those rows right now.
             return 0.0 if await self._ticks(floor, look_at_held=freed) else LOCKED_REST
-        if seen.awaits:
-            rest = min(rest, REST_AWAITING)
         if not everything:
             # Below the floor may be what a slow transaction brought, or what was locked.
             rest = min(rest, self._look_back.due_in(monotonic()))
-        return rest if seen.next_due is None else min(rest, seen.next_due + 0.0005)
+        return await self._rest_until(rest, seen)
+
+    async def _rest_until(self, rest: float, seen: ticks.Look) -> float:
+        if seen.awaits:
+            rest = min(rest, REST_AWAITING)
+        if seen.next_due is not None:
+            rest = min(rest, seen.next_due + 0.0005)
+        if rest > LONG_REST:
+            await self._second_line.close()
+        return rest
 
     async def _follow(self) -> float:
         lead = await self._line.run(ticks.lead(self.holder, LEASE, OVERDUE))
@@ -158,24 +175,38 @@ class Scheduler(Service):
                 return freed
 
     async def _ticks(self, floor: int, *, look_at_held: bool) -> int:
-        """One pass after the other until nothing is due, for a third of a lease at most; answers how many rows."""
-        end = monotonic() + LEASE / 3
+        """One pass after the other until nothing is due, for a third of a lease at most; answers how many rows.
+
+        Where there is much to do, a second connection takes from it as well: alone, one would use one processor of the
+        server.
+        """
         began = monotonic()
+        end = began + LEASE / 3
         total = Ticked()
-        full = True
-        while full and monotonic() < end:
-            limit = 1 if self._single else self._batch
-            done = await self._tick(floor, limit, look_at_held=look_at_held)
-            if done is None:
-                continue
-            self._single = max(0, self._single - 1)
-            full = done.taken >= limit
-            self._batch = min(BATCH, self._batch * LARGER)
-            # What a full pass left is at or after where it stopped; locked rows are met by the next look at everything.
-            floor = done.reached if full else max(floor, done.now - MARGIN)
-            total.now, total.fires, total.skips = done.now, total.fires + done.fires, total.skips + done.skips
-            total.latest, total.taken = max(total.latest, done.latest), total.taken + done.taken
-            self._note(done)
+        second: asyncio.Task[bool] | None = None
+        begin, full = floor, True
+        try:
+            while full and monotonic() < end:
+                limit = 1 if self._single else self._batch
+                done = await self._tick(floor, limit, look_at_held=look_at_held)
+                if done is None:
+                    continue
+                self._single = max(0, self._single - 1)
+                full = done.taken >= limit
+                self._batch = min(BATCH, self._batch * LARGER)
+                # What a full pass left is at or after where it stopped; locked rows are met by the next look at
+                # everything.
+                floor = done.reached if full else max(floor, done.now - MARGIN)
+                total.add(done)
+                self._note(done)
+                if full and total.taken >= MUCH and second is None:
+                    second = asyncio.create_task(self._second(floor, end, total), name="sereno scheduler's second")
+            if second is not None and not await second:
+                floor = begin
+        finally:
+            if second is not None:
+                second.cancel()
+                await asyncio.wait([second])
         self._floor = floor
         self.figures.late = total.latest
         self._last = ticks.LastTick(total.now or None, monotonic() - began, total.fires)
@@ -189,6 +220,24 @@ class Scheduler(Service):
         )
         return total.taken
 
+    async def _second(self, floor: int, end: float, total: Ticked) -> bool:
+        """Passes beside those of the first connection, as long as they are full.
+
+        False when one failed: the first connection then meets those rows, and finds out what is wrong with them.
+        """
+        full = True
+        try:
+            while full and monotonic() < end:
+                work = self._second_ticker.tick(floor, BATCH, look_at_held=False)
+                done = await self._second_line.run(work, TICK_TIMEOUT, atomic=True)
+                full = done.taken >= BATCH
+                floor = done.reached
+                total.add(done)
+                self._note(done)
+        except (DatabaseUnavailable, psycopg.Error, *UNFIT):
+            return False
+        return True
+
     async def _tick(self, floor: int, limit: int, *, look_at_held: bool) -> Ticked | None:
         """None when a row could not be written: the rows of that pass are then met one by one."""
         try:
@@ -199,7 +248,7 @@ class Scheduler(Service):
             if isinstance(error.__cause__, TimeoutError | QueryCanceled):
                 self._batch = max(1, limit // SMALLER)
             raise
-        except (psycopg.Error, InvalidSchedule, ValueError, OverflowError, KeyError, RecursionError) as error:
+        except (psycopg.Error, *UNFIT) as error:
             emit(logging.ERROR, "scheduler.refused", f"a schedule could not be fired: {error}", error=error)
             if self._fence is not None:
                 await self._line.run(ticks.note_error(self.holder, self._fence, str(error)))

@@ -36,6 +36,14 @@ class Ticked:
     # The last instant that was taken: a full pass goes on from here.
     reached: int = 0
 
+    def add(self, other: "Ticked") -> None:
+        """What another pass did."""
+        self.now = max(self.now, other.now)
+        self.taken += other.taken
+        self.fires += other.fires
+        self.skips += other.skips
+        self.latest = max(self.latest, other.latest)
+
 
 @dataclass
 class Made:
