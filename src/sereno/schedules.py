@@ -197,13 +197,11 @@ class Schedules:
 
     def tick(self) -> Ticked:
         """One pass over what is due, for whoever drives it from outside; the scheduler does this by itself."""
-        while self._database.run(ticks.end_runs()).read:
-            pass
+        self._database.run(ticks.end_all_runs())
         return self._database.run(Ticker().tick())
 
     async def atick(self) -> Ticked:
-        while (await self._database.arun(ticks.end_runs())).read:
-            pass
+        await self._database.arun(ticks.end_all_runs())
         return await self._database.arun(Ticker().tick())
 
     # Declared in code

@@ -15,7 +15,7 @@ import pytest
 
 from sereno import Sereno
 from tests.acceptance.conftest import WorkerProcess, lines
-from tests.facts import auntil, one, state, until
+from tests.facts import advance, auntil, one, state, until
 
 PGBOUNCER = shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
 
@@ -104,4 +104,20 @@ def test_a_worker_process_works_through_a_transaction_pooler(
         connection.execute("select sereno.enqueue('quick', jsonb_build_object('n', %s::int))", [n])
     until(lambda: one(connection, "select count(*) from sereno.history") == 100)
     assert sorted(int(line[0]) for line in lines(log, "quick")) == list(range(100))
+    assert process.end() == 0
+
+
+def test_schedules_fire_through_a_transaction_pooler(
+    pooled_url: str, worker: Callable[..., WorkerProcess], connection: psycopg.Connection
+) -> None:
+    """So many at once that the scheduler opens its second connection."""
+    process = worker(url=pooled_url, SERENO_TRANSACTION_POOLER="true", SERENO_POLL="0.2")
+    connection.execute(
+        "select sereno.schedule('k' || n, 'quick', jsonb_build_object('n', n), every => '1 hour') "
+        "from generate_series(1, 5000) as n"
+    )
+    until(lambda: one(connection, "select count(*) from sereno.schedules where planned") == 5000)
+    advance(connection, 3601)
+    until(lambda: one(connection, "select count(*) from sereno.history where state = 'succeeded'") == 5000)
+    assert one(connection, "select count(*) from sereno.fires") == 5000
     assert process.end() == 0

@@ -1,5 +1,29 @@
-"""The same real worker processes as in the acceptance tests."""
+"""The same real worker processes as in the acceptance tests, and a server of one's own to be treated badly."""
 
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from sereno.store.embedded import EmbeddedPostgres
+from sereno.store.migrate import migrate
 from tests.acceptance.conftest import log, worker
 
-__all__ = ["log", "worker"]
+__all__ = ["log", "own_server", "worker"]
+
+
+@pytest.fixture
+def own_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[EmbeddedPostgres, Path]]:
+    """A server of the test's own, with fsync on, to be treated badly."""
+    directory = Path(tempfile.mkdtemp(prefix="sereno-storm-"))
+    directory.chmod(0o755)
+    server = EmbeddedPostgres(directory)
+    with server:
+        with psycopg.connect(server.url, autocommit=True) as connection:
+            migrate(connection)
+            connection.execute("create table effects (n bigint)")
+        yield server, directory
+    shutil.rmtree(directory)

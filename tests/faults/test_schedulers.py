@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import pairwise
+from pathlib import Path
 from threading import Event
 from typing import Any
 
@@ -25,9 +26,11 @@ from sereno.engine.ticker import Ticker
 from sereno.operations.verify import verify
 from sereno.store import attempts, ticks
 from sereno.store.attempts import Settled
+from sereno.store.embedded import EmbeddedPostgres
 from sereno.store.statement import run
 from tests.acceptance.conftest import WorkerProcess
 from tests.facts import advance, one, until
+from tests.faults.server import restart
 from tests.store.acts import do, line, session, take
 
 Start = Callable[..., WorkerProcess]
@@ -68,7 +71,11 @@ POLICIES: tuple[dict[str, Any], ...] = (
 def planted(database_url: str) -> Iterator[tuple[Sereno, dict[str, tuple[Rhythm, datetime]]]]:
     """Every rhythm with every policy, and when each fires first; beside them some that count from the end of a run."""
     app = Sereno(database_url)
+    yield app, plant(app)
+    app.close()
 
+
+def plant(app: Sereno) -> dict[str, tuple[Rhythm, datetime]]:
     @app.task(name="quick")
     def quick(n: int) -> None: ...
 
@@ -81,8 +88,7 @@ def planted(database_url: str) -> Iterator[tuple[Sereno, dict[str, tuple[Rhythm,
             first[key] = rhythm, made.next_run_at
     for number in range(3):
         app.schedules.upsert(f"end {number}", quick.job(99), Every("500ms", count_from="end"))
-    yield app, first
-    app.close()
+    return first
 
 
 def accounted(connection: Connection, first: dict[str, tuple[Rhythm, datetime]]) -> int:
@@ -181,6 +187,43 @@ def test_killed_schedulers_and_a_clock_that_jumps_fire_every_instant_once(
     assert ended(connection) > rounds / 3
     assert one(connection, "select count(*) from sereno.schedules where state <> 'disabled'") == 0
     assert_sound(connection)
+
+
+@pytest.mark.parametrize("restarts", [3, pytest.param(40, marks=[pytest.mark.storm, pytest.mark.timeout(3600)])])
+def test_a_database_that_loses_its_power_while_ticking_fires_every_instant_once(
+    worker: Start, own_server: tuple[EmbeddedPostgres, Path], restarts: int
+) -> None:
+    server, directory = own_server
+    app = Sereno(server.url)
+    first = plant(app)
+    crowded = [app.schedules.new(f"many {n}", app.new_job("quick", b'{"n": 7}'), Every("2s")) for n in range(500)]
+    first |= {
+        row.key: (Rhythm(Every("2s"), timedelta(seconds=2)), row.next_run_at)
+        for row in app.schedules.upsert_many(crowded)
+        if row.next_run_at is not None
+    }
+    process = worker("--queue", "default=20", url=server.url)
+    for _ in range(restarts):
+        with psycopg.connect(server.url, autocommit=True) as connection:
+            wanted = fired(connection) + 600
+            until(lambda: fired(connection) > wanted, PATIENCE)  # noqa: B023
+        restart(server, directory)
+    app.close()
+    app = Sereno(server.url)
+    with psycopg.connect(server.url, autocommit=True) as connection:
+        wanted = fired(connection) + 600
+        until(lambda: fired(connection) > wanted, PATIENCE)
+        app.schedules.disable("*", actor="the end")
+        until(lambda: one(connection, "select count(*) from sereno.jobs") == 0, PATIENCE)
+        assert process.end() == 0
+        assert accounted(connection, first) > 600 * restarts
+        assert_once(connection)
+        assert_sound(connection)
+    app.close()
+
+
+def fired(connection: Connection) -> int:
+    return int(one(connection, "select count(*) from sereno.fires"))
 
 
 @contextmanager

@@ -5,12 +5,10 @@ Every storm ends with a quiet time, then an independent check of what handlers w
 
 import os
 import random
-import shutil
 import signal
-import tempfile
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import psycopg
@@ -18,27 +16,13 @@ import pytest
 
 from sereno.operations.verify import verify
 from sereno.store.embedded import EmbeddedPostgres
-from sereno.store.migrate import migrate
 from sereno.store.statement import run
 from tests.acceptance.conftest import WorkerProcess, lines
 from tests.facts import one, until
 from tests.faults.proxy import Proxy
+from tests.faults.server import restart
 
 Start = Callable[..., WorkerProcess]
-
-
-@pytest.fixture
-def own_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[EmbeddedPostgres, Path]]:
-    """A server of the test's own, with fsync on, to be treated badly."""
-    directory = Path(tempfile.mkdtemp(prefix="sereno-storm-"))
-    directory.chmod(0o755)
-    server = EmbeddedPostgres(directory)
-    with server:
-        with psycopg.connect(server.url, autocommit=True) as connection:
-            migrate(connection)
-            connection.execute("create table effects (n bigint)")
-        yield server, directory
-    shutil.rmtree(directory)
 
 
 def assert_sound(connection: psycopg.Connection) -> None:
@@ -120,15 +104,6 @@ class Producer(threading.Thread):
     def stop(self) -> None:
         self._enough.set()
         self.join()
-
-
-def restart(server: EmbeddedPostgres, directory: Path) -> None:
-    """As if the machine had lost its power: no checkpoint, no goodbye."""
-    pid = int(next(directory.rglob("postmaster.pid")).read_text().split()[0])
-    os.kill(pid, signal.SIGQUIT)
-    until(lambda: not Path(f"/proc/{pid}").exists())
-    server.stop()
-    server.start()
 
 
 @pytest.mark.parametrize("restarts", [3, pytest.param(40, marks=pytest.mark.storm)])

@@ -382,6 +382,24 @@ async def test_a_paused_schedule_keeps_what_waited_to_itself_until_it_is_resumed
     assert app.schedules.get("k").state == "enabled"
 
 
+def test_runs_of_schedules_that_are_being_changed_hold_up_nobody(
+    app: Sereno, work: Work, connection: Connection
+) -> None:
+    made = [app.schedules.upsert(key, work.job("a"), Every("1h")) for key in ("locked", "free")]
+    for schedule, count in zip(made, (1500, 1), strict=True):
+        connection.execute(
+            "insert into sereno.schedule_ends (schedule_id, job_id, state, finished_at) "
+            "select %s, n, 'succeeded', sereno.now() from generate_series(1, %s) as n",
+            [schedule.id, count],
+        )
+    with line(app.url) as other, other.transaction():
+        other.execute("select from sereno.schedules where key = 'locked' for update")
+        app.schedules.tick()
+        assert app.schedules.get("free").succeeded == 1
+    app.schedules.tick()
+    assert app.schedules.get("locked").succeeded == 1500
+
+
 async def test_a_schedule_that_fails_too_often_is_disabled_and_counts_go_on(
     app: Sereno, connection: Connection
 ) -> None:

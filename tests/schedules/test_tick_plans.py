@@ -80,7 +80,7 @@ def test_a_look_reads_one_entry(connection: Connection) -> None:
     ("name", "params"),
     [
         ("advance", {"rows": json.dumps([{"id": n} for n in IDS]), "ids": IDS}),
-        ("end_runs", {}),
+        ("end_runs", {"after": 0}),
         ("heal", {"after": 0}),
         ("live_jobs", {"ids": IDS}),
         ("details", {"ids": IDS}),

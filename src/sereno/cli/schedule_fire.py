@@ -55,8 +55,9 @@ class Passed:
 @desk_options
 def tick(desk: "Desk", form: str) -> None:
     """Fire what is due, once, and exit. For whatever keeps time instead of a scheduler, such as the system's cron."""
-    passed = Passed()
-    _end_runs(desk, passed)
+    from sereno.store.ticks import end_all_runs  # noqa: PLC0415 - slow to import; --help needs none
+
+    passed = Passed(runs_ended=desk.run(end_all_runs()))
     _fire_due(desk, passed)
     if chosen_form(form) in ("json", "jsonl"):
         show_json(passed, indent=2 if form == "json" else 0)
@@ -65,14 +66,6 @@ def tick(desk: "Desk", form: str) -> None:
     click.echo(f"{fires}, {passed.skips:,} skipped, {len(passed.parked):,} parked.")
     for parked in passed.parked:
         click.echo(f"Parked: {parked['key']}: {parked['why']}", err=True)
-
-
-def _end_runs(desk: "Desk", passed: Passed) -> None:
-    """Runs that ended are counted; what waited for them is free."""
-    from sereno.store.ticks import end_runs  # noqa: PLC0415 - slow to import; --help needs none
-
-    while (ended := desk.run(end_runs())).read:
-        passed.runs_ended += ended.read
 
 
 def _fire_due(desk: "Desk", passed: Passed) -> None:

@@ -165,14 +165,13 @@ class Scheduler(Service):
 
     async def _end_runs(self) -> bool:
         """Whether a fire that waited is free now."""
-        freed = False
-        while True:
-            ended = await self._line.run(ticks.end_runs(), TICK_TIMEOUT)
+        freed, after = False, 0
+        while (ended := await self._line.run(ticks.end_runs(after), TICK_TIMEOUT)).reached is not None:
+            after = ended.reached
             freed = freed or ended.freed > 0
             for key, note in ended.disabled:
                 emit(logging.ERROR, "schedule.disabled", f"schedule {key}: {note}", schedule=key)
-            if not ended.read:
-                return freed
+        return freed
 
     async def _ticks(self, floor: int, *, look_at_held: bool) -> int:
         """One pass after the other until nothing is due, for a third of a lease at most; answers how many rows.

@@ -38,8 +38,10 @@ class Fired(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """Runs that were read, held fires that are free now, schedules that were disabled with why."""
+    """A page of runs that ended: how many were read, held fires that are free now, schedules disabled, with why."""
 
+    # The last one of the page; None after the last page.
+    reached: int | None
     read: int
     freed: int
     disabled: list[tuple[str, str | None]]
@@ -123,10 +125,20 @@ def live_jobs(schedules: Collection[int]) -> Operation[list[int]]:
     return _ids.decode(rows[0][0])
 
 
-def end_runs() -> Operation[Ended]:
-    """Count runs that ended, at most a thousand a call."""
-    rows = yield Statement(_sql["end_runs"])
-    return Ended(rows[0][0], rows[0][1], _notes.decode(rows[0][2]))
+def end_runs(after: int = 0) -> Operation[Ended]:
+    """Count runs that ended: a page of a thousand, after the last one of the page before."""
+    rows = yield Statement(_sql["end_runs"], {"after": after})
+    reached, read, freed, disabled = rows[0]
+    return Ended(reached, read, freed, _notes.decode(disabled))
+
+
+def end_all_runs() -> Operation[int]:
+    """Page after page; answers how many runs were read."""
+    read = after = 0
+    while (ended := (yield from end_runs(after))).reached is not None:
+        after = ended.reached
+        read += ended.read
+    return read
 
 
 class Lead(NamedTuple):

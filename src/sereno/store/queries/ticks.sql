@@ -202,9 +202,9 @@ select coalesce(json_agg(id), '[]')::text from sereno.jobs where schedule_id = a
 -- name: end_runs
 -- What became of runs: read from where settling left it, counted on the schedule, and forgotten. A schedule that is
 -- being changed keeps its rows for the next look. An interval that counts from the end is planned here; a fire that
--- waited is free now.
+-- waited is free now. A page at a time, so that a thousand that are being changed hold up nobody behind them.
 with over as materialized (
-    select * from sereno.schedule_ends order by id limit 1000 for update skip locked
+    select * from sereno.schedule_ends where id > %(after)s order by id limit 1000 for update skip locked
 ),
 locked as materialized (
     select id, state, held_at is not null or next_run_at is null as waits from sereno.schedules
@@ -261,7 +261,7 @@ counted as (
     where s.id = any(array(select id from locked)) and s.id = summed.schedule_id
     returning s.id, s.key, s.state, s.note, s.held_free
 )
-select (select count(*) from read),
+select (select max(id) from over), (select count(*) from read),
        (select count(*) from counted where held_free),
        coalesce((select json_agg(json_build_array(key, counted.note)) from counted join locked using (id)
                  where locked.state = 'enabled' and counted.state = 'disabled'), '[]')::text;
