@@ -12,12 +12,11 @@ from sereno.domain.preview import Instant, preview
 from sereno.domain.schedule import NewSchedule, Policies, ScheduleOptions, shift
 from sereno.domain.when import When, checked
 from sereno.domain.zones import moment
-from sereno.engine.ticker import Ticked, Ticker
+from sereno.engine.ticker import Ticked, Ticker, adrive, drive, passes
 from sereno.errors import ConfigurationError
 from sereno.operations import schedules as operations
 from sereno.operations.actor import default_actor
 from sereno.store import schedules as store
-from sereno.store import ticks
 from sereno.store.borrowed import arun_borrowed, run_borrowed
 from sereno.store.database import Database
 from sereno.store.filters import ScheduleFilter
@@ -196,13 +195,11 @@ class Schedules:
     # Fire
 
     def tick(self) -> Ticked:
-        """One pass over what is due, for whoever drives it from outside; the scheduler does this by itself."""
-        self._database.run(ticks.end_all_runs())
-        return self._database.run(Ticker().tick())
+        """Fire what is due, for whoever drives it from outside; the scheduler does this by itself."""
+        return drive(passes(Ticker()), self._database.run)
 
     async def atick(self) -> Ticked:
-        await self._database.arun(ticks.end_all_runs())
-        return await self._database.arun(Ticker().tick())
+        return await adrive(passes(Ticker()), self._database.arun)
 
     # Declared in code
 

@@ -215,6 +215,7 @@ def a_case(chance: Random) -> tuple[When, Due, int]:
         held=held,
         held_for=chance.randrange(1, 5),
         next_at=at,
+        last_base=None,
         skipped={},
     )
     return when, due, now
@@ -294,6 +295,7 @@ def a_due(at: int, **changes: object) -> Due:
         "held": None,
         "held_for": 1,
         "next_at": at,
+        "last_base": None,
         "skipped": {},
     }
     return Due(**(fields | changes))  # type: ignore[arg-type]  # each test says what it needs

@@ -16,11 +16,12 @@ from sereno import Cron, Daily, Every, Sereno
 from sereno.client.task import Task
 from sereno.domain.firing import Overlap
 from sereno.domain.zones import VERSION
+from sereno.engine import replanner
 from sereno.engine import scheduler as module
 from sereno.engine.scheduler import LEASE, Scheduler
 from sereno.engine.ticker import Ticker
 from sereno.errors import DatabaseUnavailable
-from sereno.store import ticks
+from sereno.store import leases, ticks
 from sereno.store.statement import Statement, queries
 from tests.facts import advance, auntil, one, until
 from tests.store.acts import do, line
@@ -91,20 +92,19 @@ def locked(url: str, key: str) -> Iterator[None]:
 
 
 async def test_the_first_one_leads_and_the_second_follows_until_the_first_resigns(
-    app: Sereno, connection: Connection
+    app: Sereno, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with scheduling(app) as second_to_stop:
-        await auntil(lambda: second_to_stop.leads)
+    # It is told when the leader goes: it waits neither for its next look nor for the lease to run out.
+    monkeypatch.setattr(module, "REST", 600.0)
+    async with scheduling(app) as leader:
+        await auntil(lambda: leader.leads)
         holder, fence = lease(connection)
-        assert holder == second_to_stop.holder
+        assert holder == leader.holder
         async with scheduling(app) as follower:
-            await auntil(lambda: follower._loop_task is not None)
+            await auntil(lambda: follower.rounds > 0)
             assert not follower.leads
-            began = asyncio.get_running_loop().time()
-            await second_to_stop.stop()
+            await leader.stop()
             await auntil(lambda: follower.leads)
-            # It was told: it did not wait for the lease to run out, nor for its next look.
-            assert asyncio.get_running_loop().time() - began < 5
             assert lease(connection) == (follower.holder, fence + 1)
 
 
@@ -113,7 +113,8 @@ async def test_a_lease_that_ran_out_is_taken_and_the_old_leader_notices(app: Ser
         await auntil(lambda: first.leads)
         _, fence = lease(connection)
         second = Scheduler(app.url, app.settings)
-        assert not (await second.run_once() and second.leads)
+        await second.run_once()
+        assert not second.leads
         advance(connection, LEASE + 1)
         await second.run_once()
         assert second.leads
@@ -124,7 +125,16 @@ async def test_a_lease_that_ran_out_is_taken_and_the_old_leader_notices(app: Ser
         with line(app.url) as its_own:
             seen = do(
                 its_own,
-                ticks.look(first.holder, fence, lease=LEASE, rest=1, floor=0, last=ticks.LastTick(at=1, fires=99)),
+                leases.look(
+                    first.holder,
+                    fence,
+                    lease=LEASE,
+                    rest=1,
+                    floor=0,
+                    ended=0,
+                    everything=True,
+                    last=leases.LastTick(at=1, fires=99),
+                ),
             )
         assert not seen.leads
         assert one(connection, "select tick_fires from sereno.leases") != 99
@@ -163,27 +173,57 @@ async def test_a_follower_helps_when_the_leader_is_stuck(app: Sereno, work: Work
         await each.stop()
 
 
-async def test_what_a_new_leader_could_not_finish_it_does_again(
-    app: Sereno, connection: Connection, monkeypatch: pytest.MonkeyPatch
+async def test_what_a_new_leader_could_not_finish_it_does_again_and_fires_meanwhile(
+    app: Sereno, work: Work, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Zone data and healing belong to taking office: an outage in the middle must not leave them out."""
+    app.schedules.upsert("k", work.job("a"), Every("1h"))
+    connection.execute(
+        "insert into sereno.leases (name, holder, since, until, zones) values ('scheduler', 'x', now(), now(), '2001a')"
+    )
+    advance(connection, 3601)
     scheduler = Scheduler(app.url, app.settings)
     run = scheduler._line.run
     broken = True
 
     async def fails_once(operation: Any, *args: Any, **options: Any) -> Any:
-        if broken and operation.__name__ == "heal":
+        if broken and operation.__name__ in ("heal", "zoned"):
             operation.close()
             raise DatabaseUnavailable("cut")
         return await run(operation, *args, **options)
 
     monkeypatch.setattr(scheduler._line, "run", fails_once)
-    with pytest.raises(DatabaseUnavailable):
-        await scheduler.run_once()
-    assert not scheduler.leads
+    await scheduler.run_once()
+    for _ in range(3):
+        with pytest.raises(DatabaseUnavailable):
+            await scheduler.run_once()
+    assert scheduler.leads
+    assert made(connection) == 1
     broken = False
     await scheduler.run_once()
+    assert one(connection, "select zones from sereno.leases") == VERSION
+    await scheduler.stop()
+
+
+async def test_much_to_plan_anew_does_not_keep_a_new_leader_from_leading(
+    app: Sereno, work: Work, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A page at a time, between looks that keep the lease."""
+    monkeypatch.setattr(replanner, "PAGE", 2)
+    for number in range(7):
+        app.schedules.upsert(f"k{number}", work.job("a"), Daily("03:00", tz="Europe/Riga"))
+        fake_next(connection, f"k{number}", now(connection) + timedelta(hours=2))
+    connection.execute(
+        "insert into sereno.leases (name, holder, since, until, zones) values ('scheduler', 'x', now(), now(), '2001a')"
+    )
+    scheduler = Scheduler(app.url, app.settings)
+    await scheduler.run_once()
     assert scheduler.leads
+    until_at = []
+    while one(connection, "select zones from sereno.leases") != VERSION:
+        await scheduler.run_once()
+        until_at.append(one(connection, "select until from sereno.leases"))
+    assert len(set(until_at)) >= 4
+    assert one(connection, "select count(distinct next_run_at) from sereno.schedules") == 1
     await scheduler.stop()
 
 
@@ -512,7 +552,7 @@ def small_passes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("small_passes")
 async def test_much_to_do_is_shared_with_a_second_connection(app: Sereno, work: Work, connection: Connection) -> None:
-    app.schedules.upsert_many([app.schedules.new(f"k{n}", work.job("a"), Every("1h")) for n in range(1000)])
+    app.schedules.upsert_many([app.schedules.new(f"k{n}", work.job("a"), Cron("0 * * * *")) for n in range(1000)])
     advance(connection, 3601)
     async with scheduling(app) as scheduler:
         await auntil(lambda: made(connection) == 1000)
@@ -650,14 +690,15 @@ async def test_newer_zone_data_moves_what_depends_on_it_and_nothing_else(
     fake_next(connection, "due", past)
     fake_next(connection, "steady", wrong)
     async with scheduling(app, scheduler=True) as first:
-        await auntil(lambda: first.leads)
-        assert one(connection, "select zones from sereno.leases") == VERSION
+        await auntil(lambda: one(connection, "select zones from sereno.leases") == VERSION)
+        assert first.leads
         # It was there from the beginning: nothing was to be moved.
         assert app.schedules.get("daily").next_run_at == wrong
     connection.execute("update sereno.leases set zones = '2001a'")
     async with scheduling(app) as second:
         await auntil(lambda: second.leads)
         await auntil(lambda: made(connection, "due"))
+        await auntil(lambda: one(connection, "select zones from sereno.leases") == VERSION)
     found = {row.key: row.next_run_at for row in app.schedules.list()}
     assert one(connection, "select zones from sereno.leases") == VERSION
     assert (found["daily"], found["spread"], found["later"]) == (right["daily"], right["spread"], right["later"])

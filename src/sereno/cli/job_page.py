@@ -44,6 +44,8 @@ def _lines(detail: JobDetail) -> Iterator[tuple[str, str]]:
     ):
         if value:
             yield label, value
+    if job.schedule is not None:
+        yield "schedule", job.schedule + (f", instant {_moment(job.planned_at)}" if job.planned_at else "")
     yield from _times(job)
     yield (
         "counts",

@@ -3,20 +3,19 @@
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, tzinfo
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from sereno.cli.options import Rate, desk_options, output_option
-from sereno.cli.output import chosen_form, show_json
+from sereno.cli.output import chosen_form, counted, show_json
 from sereno.cli.schedule_options import Moments, ask, existing, someone_is_there
-from sereno.errors import Refused
+from sereno.errors import InvalidArguments, Refused
 
 if TYPE_CHECKING:
     from sereno.cli.desk import Desk
     from sereno.domain.job import Job
-    from sereno.engine.ticker import Ticker
     from sereno.operations.schedules import Backfill
 
 # Instants that are listed before a backfill; the others are counted.
@@ -55,60 +54,18 @@ class Passed:
 @desk_options
 def tick(desk: "Desk", form: str) -> None:
     """Fire what is due, once, and exit. For whatever keeps time instead of a scheduler, such as the system's cron."""
-    from sereno.store.ticks import end_all_runs  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.engine.ticker import Ticker, drive, passes  # noqa: PLC0415 - slow to import; --help needs none
 
-    passed = Passed(runs_ended=desk.run(end_all_runs()))
-    _fire_due(desk, passed)
+    done = drive(passes(Ticker()), desk.run)
+    parked = [{"key": key, "why": why} for key, why in done.parked]
+    passed = Passed(done.fires, done.skips, done.runs_ended, parked)
     if chosen_form(form) in ("json", "jsonl"):
         show_json(passed, indent=2 if form == "json" else 0)
         return
     fires = "1 fire" if passed.fires == 1 else f"{passed.fires:,} fires"
     click.echo(f"{fires}, {passed.skips:,} skipped, {len(passed.parked):,} parked.")
-    for parked in passed.parked:
-        click.echo(f"Parked: {parked['key']}: {parked['why']}", err=True)
-
-
-def _fire_due(desk: "Desk", passed: Passed) -> None:
-    """Until what was due at the beginning is met; a rhythm of milliseconds is always due again."""
-    from sereno.engine.ticker import BATCH, Ticker  # noqa: PLC0415 - slow to import; --help needs none
-
-    ticker = Ticker()
-    began, single = None, 0
-    while True:
-        limit = 1 if single else BATCH
-        done = _one_pass(desk, ticker, limit, passed)
-        if done is None:
-            # One of them could not be written: they are met one by one, and that one is parked.
-            single = single or len(ticker.taken) or BATCH
-            continue
-        began, single = began or done.now, max(0, single - 1)
-        passed.fires += done.fires
-        passed.skips += done.skips
-        passed.parked += [{"key": key, "why": why} for key, why in done.parked]
-        if done.taken < limit or done.reached >= began:
-            return
-
-
-def _one_pass(desk: "Desk", ticker: "Ticker", limit: int, passed: Passed) -> Any:
-    import psycopg  # noqa: PLC0415 - slow to import; --help needs none
-
-    from sereno.errors import InvalidSchedule  # noqa: PLC0415 - see above
-    from sereno.store.ticks import first, park  # noqa: PLC0415 - see above
-
-    try:
-        return desk.run(ticker.tick(limit=limit))
-    except (psycopg.OperationalError, psycopg.ProgrammingError):
-        # The server, a table or a right: no fault of any schedule.
-        raise
-    except (psycopg.Error, InvalidSchedule, ValueError, OverflowError, KeyError, RecursionError) as error:
-        if limit == 1:
-            # One that could not even be read is known by its place alone.
-            refused = ticker.taken or desk.run(first(0))
-            if not refused:
-                raise
-            keys = desk.run(park(refused, f"it could not be fired: {error}"))
-            passed.parked += [{"key": key, "why": str(error)} for key in keys]
-        return None
+    for key, why in done.parked:
+        click.echo(f"Parked: {key}: {why}", err=True)
 
 
 @click.command(epilog="Example: sereno schedule backfill reconcile:r42 2026-10-01 2026-11-01 --rate 5/s --dry-run")
@@ -134,16 +91,22 @@ def backfill(
             _show_plan(plan, wanted, form)
         return
     if wanted and not yes:
-        _confirm(len(wanted))
-    jobs = _make(desk, key, wanted, rate)
+        _confirm(_jobs_to_make(plan, wanted))
+    jobs = _make(desk, key, wanted, rate) if wanted else []
     if as_json or wanted:
         _tell_made(jobs, len(wanted) - len(jobs), form)
 
 
-def _confirm(count: int) -> None:
+def _confirm(jobs: str) -> None:
     if not someone_is_there():
-        raise Refused(f"this would make {_jobs(count)}: look with --dry-run, confirm with --yes")
-    ask(f"Make {_jobs(count)}?")
+        raise Refused(f"this would make {jobs}: look with --dry-run, confirm with --yes")
+    ask(f"Make {jobs}?")
+
+
+def _jobs_to_make(plan: "Backfill", wanted: Sequence[datetime]) -> str:
+    """Instants of one unique key share a job; how many do is known when they are made."""
+    jobs = counted(len(wanted), "job")
+    return f"at most {jobs}" if plan.schedule.unique_key and len(wanted) > 1 else jobs
 
 
 def _tell_made(jobs: "Sequence[Job]", left: int, form: str) -> None:
@@ -152,11 +115,12 @@ def _tell_made(jobs: "Sequence[Job]", left: int, form: str) -> None:
     if chosen_form(form) in ("json", "jsonl"):
         show_json({"jobs": made, "there_before": there, "left": left}, indent=2 if form == "json" else 0)
         return
-    click.echo(f"Made {_jobs(len(made))}.")
+    click.echo(f"Made {counted(len(made), 'job')}.")
     if there:
-        click.echo(f"There before, under their unique keys: {_jobs(there)}.", err=True)
+        whose = "its" if there == 1 else "their"
+        click.echo(f"{counted(there, 'instant')} made none: a job with {whose} unique key was there.", err=True)
     if left:
-        click.echo(f"Left as they were: {left:,} instants that were recorded before.", err=True)
+        click.echo(f"Left as they were, because they were recorded before: {counted(left, 'instant')}.", err=True)
 
 
 def _planned(desk: "Desk", key: str, start: str, end: str) -> "Backfill":
@@ -167,13 +131,26 @@ def _planned(desk: "Desk", key: str, start: str, end: str) -> "Backfill":
 
     row = existing(desk, key)
     now = moment(desk.run(clock()))
-    first, last = (
-        Moments(name, clock_of(row.rule), now=now, back=True).read(text)
-        for name, text in (("FROM", start), ("TO", end))
-    )
+    there = clock_of(row.rule)
+    first, last = (Moments(name, there, now=now, back=True).read(text) for name, text in (("FROM", start), ("TO", end)))
     if last > now:
-        raise Refused(f"a backfill is for the past, and {last.isoformat()} is to come: its schedule will fire it")
+        raise InvalidArguments(
+            f"a backfill is for the past, and TO ({_typed(end, there)}) is to come: its schedule will fire it; "
+            '"0s" as TO means until now'
+        )
+    if last <= first:
+        cure = "swap them" if last < first else "there is nothing between them"
+        raise InvalidArguments(f"TO ({_typed(end, there)}) is not after FROM ({start}): {cure}")
     return desk.run(backfill_plan(key, first, last))
+
+
+def _typed(text: str, clock: tzinfo) -> str:
+    """As it was written; a date without an offset is on the schedule's own clock, which is named."""
+    try:
+        bare = datetime.fromisoformat(text).tzinfo is None
+    except ValueError:
+        bare = False
+    return f"{text}, {clock}" if bare else text
 
 
 def _make(desk: "Desk", key: str, wanted: Sequence[datetime], rate: float | None) -> "list[Job]":
@@ -205,9 +182,8 @@ def _list_instants(plan: "Backfill", wanted: Sequence[datetime], rate: float | N
     if len(plan.instants) > LISTED:
         click.echo(f"  … and {len(plan.instants) - LISTED:,} more")
     pace = f", {spoken(len(wanted) / rate)} at {rate:g}/s" if rate and wanted else ""
-    click.echo(
-        f"{len(plan.instants):,} instants, {len(plan.done):,} of them done before: {_jobs(len(wanted))} to make{pace}."
-    )
+    found = f"{counted(len(plan.instants), 'instant')}, {len(plan.done):,} of them done before"
+    click.echo(f"{found}: {_jobs_to_make(plan, wanted)} to make{pace}." if wanted else f"{found}. Nothing to make.")
 
 
 def _show_plan(plan: "Backfill", wanted: Sequence[datetime], form: str) -> None:
@@ -217,7 +193,3 @@ def _show_plan(plan: "Backfill", wanted: Sequence[datetime], form: str) -> None:
     instants = [{"at": at, "local": at.astimezone(clock).isoformat(), "done": at in plan.done} for at in plan.instants]
     found = {"key": plan.schedule.key, "to_make": len(wanted), "instants": instants}
     show_json(found, indent=2 if form == "json" else 0)
-
-
-def _jobs(count: int) -> str:
-    return "1 job" if count == 1 else f"{count:,} jobs"

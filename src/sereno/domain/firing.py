@@ -45,13 +45,16 @@ class Due(msgspec.Struct, array_like=True, gc=False):
     missed_window: float
     max_lateness: float | None
     overlap: Overlap
-    busy: bool
     held: int | None
     held_for: int
     next_at: int | None
+    # What the rule named last, before its spread moved it.
+    last_base: int | None
     skipped: dict[str, int]
     # What it takes to make the job by hand; None when the statement can do it.
     job: dict[str, Any] | None = None
+    # A run of it is under way. Asked once the row is locked.
+    busy: bool = False
 
 
 class Fire(msgspec.Struct, frozen=True, gc=False):
@@ -110,8 +113,14 @@ def first_instant(rule: Rule, shift: int, now: int, starts_at: int | None) -> in
 
 
 def _first(due: Due, rule: Rule) -> Plan:
-    """Counted from the moment that it was written for, which is not past; nobody may have looked for a while."""
-    at = first_instant(rule, due.shift, due.at if rule.uses_anchor else due.at - 1, due.starts_at)
+    """Counted from the moment that it was written for, which is not past; nobody may have looked for a while.
+
+    What the rule named before does not come again at another place in its spread.
+    """
+    after = due.at
+    if not rule.uses_anchor:
+        after = due.at - 1 if due.last_base is None else max(due.at - 1, due.last_base + due.shift)
+    at = first_instant(rule, due.shift, after, due.starts_at)
     ended = at is None or (due.ends_at is not None and at > due.ends_at)
     held = None if due.held is None else Fire(due.held, due.held_for)
     return Plan([], [], None if ended else at, finished=ended and held is None, held=held)

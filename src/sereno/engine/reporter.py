@@ -62,7 +62,12 @@ class Reporter(Service):
         """Successes are logged one by one only at debug; this says that there are any."""
         ended, self._executor.ended_jobs = self._executor.ended_jobs, 0
         if ended:
-            emit(logging.INFO, "worker.ran", f"{ended} jobs ended in the last {self._beat:g} s", session=self._session)
+            emit(
+                logging.INFO,
+                "worker.ran",
+                f"jobs that ended in the last {self._beat:g} s: {ended}",
+                session=self._session,
+            )
 
     async def _report(self) -> None:
         state, cancelled = await self._line.run(report(self._session, self._floors.published(), self._claimer.held))

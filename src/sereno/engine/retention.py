@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from sereno.errors import DatabaseUnavailable
 from sereno.settings import Settings
-from sereno.store import ticks
+from sereno.store import fires
 from sereno.store.connect import Line
 from sereno.store.statement import Operation
 from sereno.telemetry.logs import emit
@@ -28,8 +28,12 @@ async def drop_days(line: Line, names: list[str], drop: Callable[[str], Operatio
 
 async def keep_fires(line: Line, settings: Settings) -> None:
     """Partitions of fires ahead of time, and none behind their retention."""
-    await line.run(ticks.make_partitions(), MAINTENANCE_TIMEOUT)
-    old = await line.run(ticks.old_partitions(settings.keep_fires_days), MAINTENANCE_TIMEOUT)
-    await drop_days(line, old, ticks.drop_partition)
-    while await line.run(ticks.forget_fires(settings.keep_fires_days), MAINTENANCE_TIMEOUT):
-        pass
+    try:
+        await line.run(fires.make_partitions(), MAINTENANCE_TIMEOUT)
+    except DatabaseUnavailable as error:
+        # Somebody holds the table; there are partitions for a week, and the default one takes what has none.
+        emit(logging.WARNING, "fires.unprepared", f"no partition of fires could be made now: {error}")
+    old = await line.run(fires.old_partitions(settings.keep_fires_days), MAINTENANCE_TIMEOUT)
+    await drop_days(line, old, fires.drop_partition)
+    # One batch an hour at least; more would hold up the scheduler.
+    await line.run(fires.forget_fires(settings.keep_fires_days), MAINTENANCE_TIMEOUT)

@@ -17,17 +17,16 @@ from time import monotonic
 import psycopg
 from psycopg.errors import QueryCanceled
 
-from sereno.domain.firing import SECOND, first_instant
-from sereno.domain.instants import compile_text
-from sereno.domain.zones import VERSION
+from sereno.domain.firing import SECOND
 from sereno.engine.floor import LookBack
 from sereno.engine.listener import Listener
+from sereno.engine.replanner import Replanner
 from sereno.engine.retention import keep_fires
 from sereno.engine.service import Service
-from sereno.engine.ticker import BATCH, Ticked, Ticker
-from sereno.errors import DatabaseUnavailable, InvalidSchedule
+from sereno.engine.ticker import BATCH, Ticked, Ticker, is_a_rows_fault
+from sereno.errors import DatabaseUnavailable
 from sereno.settings import Settings
-from sereno.store import schedules, sessions, ticks
+from sereno.store import leases, sessions, ticks
 from sereno.store.connect import Line
 from sereno.telemetry.logs import emit
 from sereno.telemetry.metrics import SchedulerFigures
@@ -53,10 +52,8 @@ TICK_TIMEOUT = 60.0
 SMALLER, LARGER = 8, 2
 # What waits for a run that is gone is looked for this often.
 HEAL_EVERY = 60.0
-HOUSEKEEPING_EVERY = 3600.0
-PAGE = 5000
-# What a row that makes no sense may end in.
-UNFIT = (InvalidSchedule, ValueError, OverflowError, KeyError, RecursionError)
+# Whether somebody has done the housekeeping is asked this often.
+ASK_EVERY, HOUSEKEEPING_EVERY = 60.0, 3600.0
 
 
 class Scheduler(Service):
@@ -73,11 +70,15 @@ class Scheduler(Service):
         self._listener = Listener(url, settings, {"schedule": lambda _: self.wake()}, self.wake)
         self._ticker, self._second_ticker = Ticker(), Ticker()
         self._fence: int | None = None
-        self._floor = 0
+        self._floor = self._ended_up_to = 0
         self._look_back = LookBack()
-        self._last = ticks.LastTick()
+        self._last = leases.LastTick()
+        # Something waits for a run to end, as far as the last look at everything knows.
+        self._awaits = False
         self._healed_at = self._asked_at = -math.inf
+        # Where a round of pages goes on; none is under way otherwise.
         self._healed_up_to: int | None = None
+        self._replanner: Replanner | None = None
         self._batch = BATCH
         # One row at a time, because a row in the batch could not be written.
         self._single = 0
@@ -95,7 +96,7 @@ class Scheduler(Service):
         await self._listener.stop()
         if self._fence is not None:
             try:
-                await self._line.run(ticks.resign(self.holder), patience=3.0)
+                await self._line.run(leases.resign(self.holder), patience=3.0)
             except DatabaseUnavailable:
                 emit(logging.WARNING, "scheduler.unresigned", "the scheduler's lease will run out by itself")
         await self._line.close()
@@ -107,74 +108,98 @@ class Scheduler(Service):
             return await self._follow()
         began = monotonic()
         everything = self._look_back.due_in(began) == 0
-        floor = 0 if everything else self._floor
+        floor, ended = (0, 0) if everything else (self._floor, self._ended_up_to)
         rest = REST * random.uniform(0.8, 1.0)  # noqa: S311 - jitter
         seen = await self._line.run(
-            ticks.look(self.holder, self._fence, lease=LEASE, rest=rest, floor=floor, last=self._last)
+            leases.look(
+                self.holder,
+                self._fence,
+                lease=LEASE,
+                rest=rest,
+                floor=floor,
+                ended=ended,
+                everything=everything,
+                last=self._last,
+            )
         )
-        self._last = ticks.LastTick()
+        self._last = leases.LastTick()
         if everything:
             now = monotonic()
             self._look_back.done(now, now - began, ORDINARY_LOOK)
+            self._awaits = seen.awaits
         if not seen.leads:
             emit(logging.WARNING, "scheduler.deposed", f"scheduler {self.holder}: another one leads now")
             self._fence = None
             return 0.0
-        if monotonic() - self._healed_at > HEAL_EVERY:
-            # A page at a time: those that wait may be many, and what is due must not wait for them.
-            self._healed_up_to = await self._heal(self._healed_up_to or 0)
-        if monotonic() - self._asked_at > HEAL_EVERY:
-            self._asked_at = monotonic()
-            if await self._line.run(sessions.take_duty("fires", HOUSEKEEPING_EVERY)):
-                await keep_fires(self._line, self._settings)
         freed = seen.free
         if seen.ends:
-            freed = await self._end_runs() or freed
+            try:
+                freed = await self._end_runs(ended) or freed
+            except psycopg.Error as error:
+                # Whatever is wrong with them, what is due is fired.
+                emit(
+                    logging.ERROR, "scheduler.uncounted", f"runs that ended could not be counted: {error}", error=error
+                )
         if freed or (seen.next_due is not None and seen.next_due <= 0):
             # Nothing taken although something is due: somebody is changing those rows right now.
-            return 0.0 if await self._ticks(floor, look_at_held=freed) else LOCKED_REST
-        if not everything:
+            rest = 0.0 if await self._ticks(floor, look_at_held=freed) else LOCKED_REST
+        elif not everything:
             # Below the floor may be what a slow transaction brought, or what was locked.
             rest = min(rest, self._look_back.due_in(monotonic()))
+        # What may wait comes after what is due, a page at a time.
+        if await self._maintain():
+            return 0.0
         return await self._rest_until(rest, seen)
 
-    async def _rest_until(self, rest: float, seen: ticks.Look) -> float:
-        if seen.awaits:
+    async def _rest_until(self, rest: float, seen: leases.Look) -> float:
+        if self._awaits:
             rest = min(rest, REST_AWAITING)
-        if seen.next_due is not None:
+        if seen.next_due is not None and seen.next_due > 0:
             rest = min(rest, seen.next_due + 0.0005)
         if rest > LONG_REST:
             await self._second_line.close()
         return rest
 
+    async def _maintain(self) -> bool:
+        """Whether there is more of it right now."""
+        if self._replanner is not None and await self._replanner.page(self._line):
+            self._replanner = None
+        if self._healed_up_to is not None or monotonic() - self._healed_at > HEAL_EVERY:
+            self._healed_up_to = await self._heal(self._healed_up_to or 0)
+        if monotonic() - self._asked_at > ASK_EVERY:
+            self._asked_at = monotonic()
+            if await self._line.run(sessions.take_duty("fires", HOUSEKEEPING_EVERY)):
+                await keep_fires(self._line, self._settings)
+        return self._replanner is not None or self._healed_up_to is not None
+
     async def _follow(self) -> float:
-        lead = await self._line.run(ticks.lead(self.holder, LEASE, OVERDUE))
+        lead = await self._line.run(leases.lead(self.holder, LEASE, OVERDUE))
         if lead.fence is None:
             if lead.overdue:
                 await self._ticks(0, look_at_held=False)
             return REST * random.uniform(0.8, 1.0)  # noqa: S311 - jitter
         emit(logging.INFO, "scheduler.leads", f"scheduler {self.holder} leads", fence=lead.fence)
-        if lead.zones != VERSION:
-            await self._use_zones(lead.fence, lead.zones)
-        after: int | None = 0
-        while after is not None:
-            after = await self._heal(after)
-        # Now that all of this is done; after an outage in the middle, it is done again.
         self._fence = lead.fence
+        self._replanner = Replanner.after(lead.zones, lead.fence)
+        self._healed_at, self._healed_up_to = -math.inf, None
         return 0.0
 
-    async def _end_runs(self) -> bool:
-        """Whether a fire that waited is free now."""
-        freed, after = False, 0
-        while (ended := await self._line.run(ticks.end_runs(after), TICK_TIMEOUT)).reached is not None:
-            after = ended.reached
+    async def _end_runs(self, after: int) -> bool:
+        """Whether a fire that waited is free now. For a third of a lease at most: runs may end faster than we count."""
+        end = monotonic() + LEASE / 3
+        freed, full = False, True
+        while full and monotonic() < end and not self.stopping:
+            ended = await self._line.run(ticks.end_runs(after), TICK_TIMEOUT)
+            full = ended.looked_at >= ticks.PAGE_OF_ENDS
+            after = ended.reached or after
             freed = freed or ended.freed > 0
             for key, note in ended.disabled:
                 emit(logging.ERROR, "schedule.disabled", f"schedule {key}: {note}", schedule=key)
+        self._ended_up_to = after
         return freed
 
     async def _ticks(self, floor: int, *, look_at_held: bool) -> int:
-        """One pass after the other until nothing is due, for a third of a lease at most; answers how many rows.
+        """One pass after the other until nothing is due, for a third of a lease at most; answers how many rows it met.
 
         Where there is much to do, a second connection takes from it as well: alone, one would use one processor of the
         server.
@@ -185,13 +210,13 @@ class Scheduler(Service):
         second: asyncio.Task[bool] | None = None
         begin, full = floor, True
         try:
-            while full and monotonic() < end:
+            while full and monotonic() < end and not self.stopping:
                 limit = 1 if self._single else self._batch
                 done = await self._tick(floor, limit, look_at_held=look_at_held)
                 if done is None:
                     continue
                 self._single = max(0, self._single - 1)
-                full = done.taken >= limit
+                full = done.taken >= limit or done.more
                 self._batch = min(BATCH, self._batch * LARGER)
                 # What a full pass left is at or after where it stopped; locked rows are met by the next look at
                 # everything.
@@ -208,7 +233,7 @@ class Scheduler(Service):
                 await asyncio.wait([second])
         self._floor = floor
         self.figures.late = total.latest
-        self._last = ticks.LastTick(total.now or None, monotonic() - began, total.fires)
+        self._last = leases.LastTick(total.now or None, monotonic() - began, total.fires)
         emit(
             logging.INFO if total.fires or total.skips else logging.DEBUG,
             "scheduler.tick",
@@ -217,7 +242,7 @@ class Scheduler(Service):
             fires=total.fires,
             skips=total.skips,
         )
-        return total.taken
+        return total.taken - total.left
 
     async def _second(self, floor: int, end: float, total: Ticked) -> bool:
         """Passes beside those of the first connection, as long as they are full.
@@ -226,14 +251,14 @@ class Scheduler(Service):
         """
         full = True
         try:
-            while full and monotonic() < end:
+            while full and monotonic() < end and not self.stopping:
                 work = self._second_ticker.tick(floor, BATCH, look_at_held=False)
                 done = await self._second_line.run(work, TICK_TIMEOUT, atomic=True)
-                full = done.taken >= BATCH
+                full = done.taken >= BATCH or done.more
                 floor = done.reached
                 total.add(done)
                 self._note(done)
-        except (DatabaseUnavailable, psycopg.Error, *UNFIT):
+        except Exception:  # noqa: BLE001 - whatever it is, the first connection meets it as well
             return False
         return True
 
@@ -247,20 +272,17 @@ class Scheduler(Service):
             if isinstance(error.__cause__, TimeoutError | QueryCanceled):
                 self._batch = max(1, limit // SMALLER)
             raise
-        except (psycopg.Error, *UNFIT) as error:
+        except Exception as error:
             emit(logging.ERROR, "scheduler.refused", f"a schedule could not be fired: {error}", error=error)
             if self._fence is not None:
-                await self._line.run(ticks.note_error(self.holder, self._fence, str(error)))
-            if isinstance(error, psycopg.ProgrammingError):
-                # A table or a right is missing: no fault of any schedule.
+                await self._line.run(leases.note_error(self.holder, self._fence, str(error)))
+            if not is_a_rows_fault(error) or not self._ticker.taken:
                 raise
             if limit > 1:
-                self._single = (len(self._ticker.taken) or limit) + 1
+                self._single = len(self._ticker.taken) + 1
                 return None
-            # One that could not even be read is known by its place alone.
-            refused = self._ticker.taken or await self._line.run(ticks.first(floor))
-            for key in await self._line.run(ticks.park(refused, f"it could not be fired: {error}")):
-                self._parked(key, str(error))
+            for key, why in await self._line.run(ticks.park(self._ticker.refused(error))):
+                self._parked(key, why)
             return None
 
     def _note(self, done: Ticked) -> None:
@@ -274,48 +296,8 @@ class Scheduler(Service):
         self.figures.parked += 1
         emit(logging.ERROR, "schedule.parked", f"schedule {key} is parked: {why}", schedule=key)
 
-    async def _use_zones(self, fence: int, before: str | None) -> None:
-        """Newer zone data moves instants; older data than somebody has used already does not move them back."""
-        if before is not None and before > VERSION:
-            emit(
-                logging.WARNING,
-                "scheduler.zones_old",
-                f"time zone data {VERSION} here, {before} was in use: upgrade tzdata on this host",
-            )
-            return
-        if before is not None:
-            moved = await self._replan()
-            emit(
-                logging.WARNING,
-                "scheduler.zones_changed",
-                f"time zone data changed from {before} to {VERSION}: {moved} schedules have another next instant",
-                moved=moved,
-            )
-        await self._line.run(ticks.set_zones(fence, VERSION))
-
-    async def _replan(self) -> int:
-        after = moved = 0
-        while page := await self._line.run(ticks.zoned(after, PAGE)):
-            after = page[-1][0]
-            now = await self._line.run(schedules.clock())
-            changed = []
-            for number, text, seen, shift, last in page:
-                try:
-                    rule = compile_text(text)
-                    at = first_instant(rule, shift, max(now, last or 0), None) if rule.uses_zone else None
-                except InvalidSchedule:
-                    # The tick parks it when it is due.
-                    continue
-                # What is due already is fired as it was planned.
-                if at is not None and at != seen and seen > now:
-                    changed.append({"id": number, "seen": seen, "next": at})
-            if changed:
-                moved += await self._line.run(ticks.replan(changed), TICK_TIMEOUT)
-        return moved
-
     async def _heal(self, after: int) -> int | None:
         """A page of schedules that wait; answers where the next page begins, None after the last."""
-        self._healed_at = monotonic()
         reached, keys = await self._line.run(ticks.heal(after))
         for key in keys:
             emit(
@@ -324,4 +306,6 @@ class Scheduler(Service):
                 f"schedule {key} waited for a run that is gone: it goes on",
                 schedule=key,
             )
+        if reached is None:
+            self._healed_at = monotonic()
         return reached

@@ -23,6 +23,7 @@ class Service:
         self._awake = asyncio.Event()
         self._loop_task: asyncio.Task[None] | None = None
         self._failures = 0
+        self.rounds = 0
         self.stopping = False
 
     async def run_once(self) -> float:
@@ -50,7 +51,9 @@ class Service:
     async def _loop(self) -> None:
         while not self.stopping:
             self._awake.clear()
-            await self._rest(await self._round())
+            rest = await self._round()
+            self.rounds += 1
+            await self._rest(rest)
 
     async def _round(self) -> float:
         try:

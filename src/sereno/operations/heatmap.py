@@ -86,11 +86,12 @@ class Cells:
 def heatmap(wanted: ScheduleFilter, span: float) -> Operation[Heatmap]:
     """What the next `span` seconds will bring, if nothing changes."""
     now = yield from store.clock()
-    found = yield from store.rules(wanted, MOST_RULES)
+    until = now + round(span * SECOND)
+    found = yield from store.rules(wanted, moment(until), MOST_RULES)
     total = sum(count for _, count in found)
     if len(found) == MOST_RULES:
         total = sum((yield from store.count(replace(wanted, states=["enabled"]))).values())
-    cells = Cells(now, now + round(span * SECOND))
+    cells = Cells(now, until)
     counted = _fill(cells, found)
     return Heatmap(moment(now), moment(cells.until), len(found), counted, max(0, total - counted), cells.sums())
 

@@ -63,7 +63,7 @@ def tally(wanted: ScheduleFilter, verb: Verb) -> Operation[ScheduleTally]:
     while seen <= TALLY_BOUND and (page := (yield from store.page(wanted, PAGE, after))):
         seen, after = seen + len(page), page[-1].key
         touched = [row for row in page if _touches[verb](row)]
-        by_state.update(row.state for row in touched)
+        by_state.update("paused" if row.state == "enabled" and row.paused_until else row.state for row in touched)
         by_task.update(row.task for row in touched)
     return ScheduleTally(
         Count(by_state.total(), seen <= TALLY_BOUND), dict(by_state.most_common()), dict(by_task.most_common())

@@ -11,7 +11,7 @@ from sereno.domain.duration import Duration, seconds
 from sereno.domain.fire_job import fire_job
 from sereno.domain.firing import SECOND, first_instant
 from sereno.domain.instants import compile_text
-from sereno.domain.job import Job
+from sereno.domain.job import Job, check_date
 from sereno.domain.preview import Instant, preview
 from sereno.domain.schedule import shift
 from sereno.domain.when import Every, Once, When, checked, decode, encode
@@ -21,6 +21,7 @@ from sereno.operations.actor import default_actor
 from sereno.store import schedules as store
 from sereno.store import steering, ticks
 from sereno.store.filters import ScheduleFilter
+from sereno.store.fires import record_again
 from sereno.store.schedules import FireRow, ScheduleRow
 from sereno.store.statement import Operation
 
@@ -107,9 +108,18 @@ def pause(
     """They fire no more, or not before `until`; answers how many."""
     _check_named(wanted, "pause")
     who = actor or default_actor()
+    if until is not None:
+        yield from _check_to_come(until)
     changed = yield from store.pause(wanted, until, note, who)
     yield from _noted(who, "pause", wanted, changed, {"until": until, "note": note})
     return changed
+
+
+def _check_to_come(until: datetime) -> Operation[None]:
+    check_date("until", until)
+    now = moment((yield from store.clock()))
+    if until <= now:
+        raise Refused(f"a pause until {until.isoformat()} is over already: give a later moment, or resume it")
 
 
 def resume(wanted: ScheduleFilter, *, actor: str | None = None) -> Operation[int]:
@@ -144,11 +154,15 @@ def spread(wanted: ScheduleFilter, window: Duration, *, actor: str | None = None
     who = actor or default_actor()
     now = yield from store.clock()
     changed, after = 0, ""
-    while page := (yield from store.page(wanted, PAGE, after)):
+    while page := (yield from store.page_to_change(wanted, PAGE, after)):
         after = page[-1].key
         rows = []
         for row in page:
-            when = decode(row.rule)
+            try:
+                when = decode(row.rule)
+            except InvalidSchedule:
+                # Written by SQL; it is parked, or will be.
+                continue
             if isinstance(when, Once):
                 continue
             spreading = checked(_with_spread(when, window))
@@ -168,8 +182,8 @@ def _respread(row: ScheduleRow, when: When, now: int) -> dict[str, Any]:
         moved = None if row.next_run_at is None else max(now, instant(row.next_run_at) - row.shift + place)
     else:
         after = now - place
-        if row.last_planned_at is not None:
-            after = max(after, instant(row.last_planned_at) - row.shift)
+        if row.last_base_at is not None:
+            after = max(after, instant(row.last_base_at))
         found = rule.next(after, now)
         moved = None if found is None else found + place
     return {"id": row.id, "rule": decode_object(when), "shift": place, "next": moved}
@@ -179,7 +193,11 @@ def run_now(key: str, *, actor: str | None = None) -> Operation[Job]:
     """A run that a person asks for, whatever the rule says; its overlap policy does not hold it back."""
     row = yield from store.lock_one(key)
     now = yield from store.clock()
-    (made,) = yield from _fire(row, [now], now, [0.0], shift=0)
+    # Within a transaction the clock stands still, and an instant is run once: another one that nobody has run.
+    at = now
+    while not (fired := (yield from _fire(row, [at], now, [0.0], shift=0))):
+        at += 1
+    made = fired[0]
     yield from steering.audit(actor or default_actor(), "schedule.run", f"schedule {key}", {"job": made.id})
     return made
 
@@ -229,7 +247,7 @@ def _fire(
 ) -> Operation[list[Job]]:
     """Fires by hand: recorded, so that none happens twice. `shift`: how far they are from what the rule names."""
     records = [{"id": row.id, "planned": at} for at in instants]
-    fresh = yield from ticks.record_again(records)
+    fresh = yield from record_again(records)
     wanted = [(at, delay) for at, delay in zip(instants, delays, strict=True) if (row.id, at) in fresh]
     if not wanted:
         return []
@@ -244,7 +262,8 @@ def _fire(
             for (at, _), (made_id, created) in zip(wanted, made, strict=True)
         ]
     )
-    yield from store.note_manual(row.id, made[-1][0], len(made))
+    new = sum(created for _, created in made)
+    yield from store.note_manual(row.id, made[-1][0], fired=new, duplicates=len(made) - new)
     return [Job(made_id, row.task, created) for made_id, created in made]
 
 

@@ -43,6 +43,14 @@ BROKEN = (
     TimeoutError,
 )
 
+# An index entry, an array, a value beyond what the server can hold. The driver counts them as trouble of the server.
+TOO_LARGE = (
+    psycopg.errors.ProgramLimitExceeded,
+    psycopg.errors.StatementTooComplex,
+    psycopg.errors.TooManyColumns,
+    psycopg.errors.TooManyArguments,
+)
+
 
 def parameters(settings: Settings, role: str) -> dict[str, Any]:
     """Keyword arguments of a connection; `role` shows in pg_stat_activity."""
@@ -70,8 +78,13 @@ def unavailable(url: str, error: BaseException) -> DatabaseUnavailable:
             p.keyword.decode(): p.val.decode() for p in parts if p.val and p.keyword in (b"host", b"port", b"dbname")
         }
         where = " ".join(f"{key}={value}" for key, value in found.items()) or "the default server"
-    except psycopg.Error:
-        where = "that address (it is not a valid connection string)"
+    except psycopg.Error as wrong:
+        # Only these name no more than the word that is wrong; others repeat the address, and a password with it.
+        said = str(wrong).strip()
+        why = f": {said}" if said.startswith(("invalid connection option", "invalid URI query parameter")) else ""
+        return DatabaseUnavailable(
+            f"the address of the database is not a valid connection string{why}; write postgresql://user@host/database"
+        )
     first_line = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
     return DatabaseUnavailable(f"PostgreSQL at {where} does not answer: {first_line}")
 
@@ -106,12 +119,16 @@ class Line:
                         if pooled:
                             await connection.execute(PLANNER_LOCAL)
                         return await arun(connection, operation, self._settings.schema)
+            except TOO_LARGE:
+                # The server is well: it is about what it was asked.
+                raise
             except BROKEN as error:
                 await self._drop()
                 raise unavailable(self._url, error) from error
-            except asyncio.CancelledError:
-                # Cancelled in the middle of a statement: its reply is still to come, so nobody may use it again.
-                await self._drop()
+            except BaseException:
+                # Ended in the middle of a statement, its reply is still to come: nobody may use the connection again.
+                if self._is_busy():
+                    await self._drop()
                 raise
 
     async def _open(self) -> psycopg.AsyncConnection[Any]:
@@ -119,6 +136,10 @@ class Line:
         if not self._settings.transaction_pooler:
             await self._connection.execute(PLANNER)
         return self._connection
+
+    def _is_busy(self) -> bool:
+        connection = self._connection
+        return connection is not None and connection.info.transaction_status != pq.TransactionStatus.IDLE
 
     async def _drop(self) -> None:
         connection, self._connection = self._connection, None

@@ -60,6 +60,7 @@ class ScheduleRow(msgspec.Struct, frozen=True, kw_only=True):
     created_at: datetime
     changed_at: datetime
     last_planned_at: datetime | None
+    last_base_at: datetime | None
     last_fired_at: datetime | None
     last_job_id: int | None
     last_finished_at: datetime | None
@@ -204,6 +205,12 @@ def page(wanted: ScheduleFilter, limit: int, after: str = "") -> Operation[list[
     return _rows.decode(rows[0][0])
 
 
+def page_to_change(wanted: ScheduleFilter, limit: int, after: str = "") -> Operation[list[ScheduleRow]]:
+    """The same, locked until the transaction ends."""
+    rows = yield Statement(_sql["list_locked"], wanted.params() | {"limit": limit, "after": after})
+    return _rows.decode(rows[0][0])
+
+
 def soonest(wanted: ScheduleFilter, limit: int) -> Operation[list[ScheduleRow]]:
     """Those that are due next."""
     rows = yield Statement(_sql["soonest"], wanted.params() | {"limit": limit})
@@ -251,8 +258,8 @@ def lock_one(key: str) -> Operation[ScheduleRow]:
     return _row.decode(rows[0][0])
 
 
-def note_manual(schedule: int, job: int, fired: int) -> Operation[None]:
-    yield Statement(_sql["note_manual"], {"id": schedule, "job": job, "fired": fired})
+def note_manual(schedule: int, job: int, *, fired: int, duplicates: int) -> Operation[None]:
+    yield Statement(_sql["note_manual"], {"id": schedule, "job": job, "fired": fired, "duplicates": duplicates})
 
 
 def fires(schedule: int, limit: int) -> Operation[list[FireRow]]:
@@ -263,13 +270,18 @@ def fires(schedule: int, limit: int) -> Operation[list[FireRow]]:
 
 def fired_instants(schedule: int, instants: Sequence[int]) -> Operation[set[int]]:
     """Those of these instants that made a job before."""
-    rows = yield Statement(_sql["fired_instants"], {"id": schedule, "instants": list(instants)})
+    if not instants:
+        return set()
+    rows = yield Statement(
+        _sql["fired_instants"],
+        {"id": schedule, "instants": list(instants), "first": min(instants), "last": max(instants)},
+    )
     return set(_instants.decode(rows[0][0]))
 
 
-def rules(wanted: ScheduleFilter, limit: int) -> Operation[list[tuple[str, int]]]:
-    """Rules with how many schedules share each, the commonest first."""
-    rows = yield Statement(_sql["rules"], wanted.params() | {"limit": limit})
+def rules(wanted: ScheduleFilter, until: datetime, limit: int) -> Operation[list[tuple[str, int]]]:
+    """Rules of what may fire until then, with how many schedules share each, the commonest first."""
+    rows = yield Statement(_sql["rules"], wanted.params() | {"until": until, "limit": limit})
     return [(row[0], int(row[1])) for row in rows]
 
 

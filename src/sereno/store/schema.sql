@@ -139,10 +139,36 @@ begin
     return to_jsonb(answers);
 end $$;
 
+CREATE FUNCTION sereno.finite(seconds double precision) RETURNS double precision
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    BEGIN ATOMIC
+ SELECT
+         CASE
+             WHEN ((seconds > '-Infinity'::double precision) AND (seconds < 'Infinity'::double precision)) THEN seconds
+             ELSE NULL::double precision
+         END AS "case";
+END;
+
 CREATE FUNCTION sereno.instant(micros bigint) RETURNS timestamp with time zone
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     BEGIN ATOMIC
  SELECT ('1970-01-01 00:00:00+00'::timestamp with time zone + ((micros)::double precision * '00:00:00.000001'::interval));
+END;
+
+CREATE FUNCTION sereno.interval_of(rule jsonb) RETURNS interval
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    BEGIN ATOMIC
+ SELECT
+         CASE
+             WHEN ((jsonb_typeof((rule -> 'interval'::text)) = 'number'::text) AND ((((rule ->> 'interval'::text))::numeric >= (0)::numeric) AND (((rule ->> 'interval'::text))::numeric <= '100000000000'::numeric))) THEN (((rule ->> 'interval'::text))::double precision * '00:00:01'::interval)
+             ELSE NULL::interval
+         END AS "case";
+END;
+
+CREATE FUNCTION sereno.keeps_rule(before jsonb, after jsonb) RETURNS boolean
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    BEGIN ATOMIC
+ SELECT ((before - 'spread'::text) = (after - 'spread'::text));
 END;
 
 CREATE FUNCTION sereno.make_day_partition(parent text, moment text, day date) RETURNS boolean
@@ -223,14 +249,33 @@ begin
             concat(schedule.args::text, schedule.unique_key) ~ '\{(fire|date|key|tenant)[:}]', false, moment, moment,
             moment, current_user)
     on conflict on constraint schedules_key do update
-        set task = excluded.task, args = excluded.args, rule = excluded.rule, queue = excluded.queue,
-            priority = excluded.priority, tenant = excluded.tenant, unique_key = excluded.unique_key,
-            missed = excluded.missed, overlap = excluded.overlap, templated = excluded.templated, shift = 0,
-            planned = false, changed_at = moment, changed_by = excluded.changed_by,
+        set task = excluded.task, args = excluded.args, queue = excluded.queue, priority = excluded.priority,
+            tenant = excluded.tenant, unique_key = excluded.unique_key, missed = excluded.missed,
+            overlap = excluded.overlap, templated = excluded.templated,
+            rule = case when sereno.keeps_rule(s.rule, excluded.rule) then s.rule else excluded.rule end,
+            shift = case when sereno.keeps_rule(s.rule, excluded.rule) then s.shift else 0 end,
+            changed_at = moment, changed_by = excluded.changed_by,
+            note = case when s.state in ('parked', 'finished') then null else s.note end,
             state = case when s.state in ('paused', 'disabled') then s.state else 'enabled' end,
-            next_run_at = case when s.state in ('paused', 'disabled') then null else moment end
+            planned = s.planned and s.state = 'enabled'
+                      and (sereno.keeps_rule(s.rule, excluded.rule) or s.paused_until > moment),
+            next_run_at = case
+                when s.state in ('paused', 'disabled') then null
+                -- Said again, or asleep for a while: as it was.
+                when s.state = 'enabled'
+                     and (sereno.keeps_rule(s.rule, excluded.rule) or s.paused_until > moment) then s.next_run_at
+                else moment end
+        where (s.task, s.args, s.queue, s.priority, s.tenant, s.unique_key, s.missed, s.overlap)
+              is distinct from (excluded.task, excluded.args, excluded.queue, excluded.priority, excluded.tenant,
+                                excluded.unique_key, excluded.missed, excluded.overlap)
+           or not sereno.keeps_rule(s.rule, excluded.rule)
     returning id into found_id;
-    perform sereno.wake_scheduler(moment);
+    if found_id is null then
+        -- Said again, and nothing is new.
+        select id into found_id from sereno.schedules s where s.key = schedule.key;
+    else
+        perform sereno.wake_scheduler(moment);
+    end if;
     return found_id;
 end $$;
 
@@ -247,6 +292,21 @@ begin
     if due_in <= 10 and exists (select from sereno.sessions s where s.idle and s.queues ? tell.queue) then
         perform pg_notify('sereno.ready', case when due_in <= 0 then tell.queue else '' end);
     end if;
+end $$;
+
+CREATE FUNCTION sereno.try_enqueue_keyed(jobs jsonb, patience double precision) RETURNS jsonb
+    LANGUAGE plpgsql
+    AS $$
+declare
+    before text := current_setting('lock_timeout');
+    answers jsonb;
+begin
+    perform set_config('lock_timeout', greatest(1, round(patience * 1000))::bigint::text, true);
+    answers := sereno.enqueue_keyed(jobs);
+    perform set_config('lock_timeout', before, true);
+    return answers;
+exception when lock_not_available then
+    return null;
 end $$;
 
 CREATE FUNCTION sereno.unschedule(key text) RETURNS boolean
@@ -634,7 +694,7 @@ CREATE TABLE sereno.schedules (
     next_run_at timestamp with time zone,
     planned boolean DEFAULT true NOT NULL,
     state text DEFAULT 'enabled'::text NOT NULL,
-    key text NOT NULL,
+    key text NOT NULL COLLATE pg_catalog."C",
     rule jsonb NOT NULL,
     shift bigint DEFAULT 0 NOT NULL,
     task text NOT NULL,
@@ -681,6 +741,7 @@ CREATE TABLE sereno.schedules (
     failed_in_row integer DEFAULT 0 NOT NULL,
     skipped jsonb DEFAULT '{}'::jsonb NOT NULL,
     lateness integer[] DEFAULT '{0}'::integer[] NOT NULL,
+    last_base_at timestamp with time zone,
     CONSTRAINT schedules_args_check CHECK ((jsonb_typeof(args) = 'object'::text)),
     CONSTRAINT schedules_disable_after_check CHECK ((disable_after > 0)),
     CONSTRAINT schedules_max_fires_check CHECK ((max_fires > 0)),
@@ -895,6 +956,8 @@ CREATE UNIQUE INDEX jobs_unique ON sereno.jobs USING btree (task, unique_key, te
 CREATE INDEX schedules_declared ON sereno.schedules USING btree (declared_by) WHERE (declared_by IS NOT NULL);
 
 CREATE INDEX schedules_due ON sereno.schedules USING btree (next_run_at) WHERE (next_run_at IS NOT NULL);
+
+CREATE INDEX schedules_free ON sereno.schedules USING btree (id) WHERE ((held_at IS NOT NULL) AND held_free);
 
 CREATE INDEX schedules_held ON sereno.schedules USING btree (id) WHERE (held_at IS NOT NULL);
 

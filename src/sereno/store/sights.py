@@ -82,6 +82,9 @@ class JobRow:
     host: str | None
     pid: int | None
     ready_seq: int | None
+    # The key of the schedule that made it, and for which instant.
+    schedule: str | None
+    planned_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True)

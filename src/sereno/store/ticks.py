@@ -1,4 +1,4 @@
-"""The tick: take what is due, decide, write it; count the runs that ended; lead."""
+"""The tick: take what is due, decide, write it; count the runs that ended."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -11,19 +11,26 @@ from sereno.store.statement import Operation, Statement, queries
 
 _sql = queries("ticks")
 _jobs = queries("jobs")
-_fires = queries("fires")
-_due = msgspec.json.Decoder(list[Due])
+_due = msgspec.json.Decoder(Due)
 _pairs = msgspec.json.Decoder(list[tuple[int, int]])
 _zoned = msgspec.json.Decoder(list[tuple[int, str, int, int, int | None]])
 _words = msgspec.json.Decoder(list[str])
+_runs = msgspec.json.Decoder(list[tuple[int, int, bool]])
 _notes = msgspec.json.Decoder(list[tuple[str, str | None]])
 _ids = msgspec.json.Decoder(list[int])
 _details = msgspec.json.Decoder(dict[int, dict[str, Any]])
 _answers = msgspec.json.Decoder(list[dict[str, Any]])
 
 
+# As many as `end_runs` looks at.
+PAGE_OF_ENDS = 1000
+
+
 class Taken(NamedTuple):
+    """Rows that are due; and those that cannot even be read, by id, with why."""
+
     rows: list[Due]
+    unreadable: list[tuple[int, str]]
     now: int
 
 
@@ -40,8 +47,9 @@ class Fired(NamedTuple):
 class Ended(NamedTuple):
     """A page of runs that ended: how many were read, held fires that are free now, schedules disabled, with why."""
 
-    # The last one of the page; None after the last page.
+    # The last one of the page, and how many were looked at; None and none after the last page.
     reached: int | None
+    looked_at: int
     read: int
     freed: int
     disabled: list[tuple[str, str | None]]
@@ -49,14 +57,30 @@ class Ended(NamedTuple):
 
 def take(floor: int, limit: int, *, look_at_held: bool) -> Operation[Taken]:
     """Rows that are due, locked until the transaction ends."""
-    rows = yield Statement(_sql["take"], {"floor": floor, "limit": limit, "look_at_held": look_at_held})
-    return Taken(_due.decode(rows[0][0]), rows[0][1])
+    found = yield Statement(_sql["take"], {"floor": floor, "limit": limit, "look_at_held": look_at_held})
+    text, now = found[0]
+    try:
+        return Taken(_due.decode_lines(text), [], now)
+    except (msgspec.MsgspecError, RecursionError):
+        rows, unreadable = _one_by_one(text)
+        return Taken(rows, unreadable, now)
 
 
-def first(floor: int) -> Operation[list[int]]:
-    """What a pass of one row takes, by its id alone."""
-    rows = yield Statement(_sql["first"], {"floor": floor})
-    return _ids.decode(rows[0][0])
+def _one_by_one(text: str) -> tuple[list[Due], list[tuple[int, str]]]:
+    rows: list[Due] = []
+    unreadable: list[tuple[int, str]] = []
+    for line in text.split("\n"):
+        try:
+            rows.append(_due.decode(line))
+        except (msgspec.MsgspecError, RecursionError) as error:
+            unreadable.append((int(line[1 : line.index(",")]), str(error)))
+    return rows, unreadable
+
+
+def busy(schedules: Collection[int]) -> Operation[set[int]]:
+    """Those of these schedules that have a run under way."""
+    rows = yield Statement(_sql["busy"], {"ids": list(schedules)})
+    return set(_ids.decode(rows[0][0]))
 
 
 def fire(fires: Sequence[Fired]) -> Operation[int]:
@@ -81,20 +105,40 @@ def record(fires: Sequence[Mapping[str, Any]]) -> Operation[set[tuple[int, int]]
     return set(_pairs.decode(rows[0][0]))
 
 
-def record_again(fires: Sequence[Mapping[str, Any]]) -> Operation[set[tuple[int, int]]]:
-    """Instants that a person wants run, skipped ones too; answers those that nobody has run before."""
-    rows = yield Statement(_fires["record_again"], {"fires": encoder.encode(fires).decode()})
-    return set(_pairs.decode(rows[0][0]))
-
-
 def make_jobs(jobs: Sequence[Mapping[str, Any]]) -> Operation[list[tuple[int, bool]]]:
     """The jobs of fires that needed a closer look, in order: ids, and whether they are new."""
     payload = encoder.encode(jobs).decode()
     if any(job.get("unique_key") for job in jobs):
         rows = yield Statement(_jobs["enqueue_keyed"], {"jobs": payload})
-        return [(answer["id"], answer["created"]) for answer in _answers.decode(rows[0][0])]
+        return _keyed(rows[0][0])
     rows = yield Statement(_jobs["enqueue"], {"jobs": payload})
     return [(made_id, True) for made_id in sorted(_ids.decode(rows[0][0]))]
+
+
+def try_make_jobs(jobs: Sequence[Mapping[str, Any]], patience: float) -> Operation[list[tuple[int, bool]] | None]:
+    """The same, and None when a unique key is in an open transaction of somebody else for longer than this."""
+    if not any(job.get("unique_key") for job in jobs):
+        return (yield from make_jobs(jobs))
+    params = {"jobs": encoder.encode(jobs).decode(), "patience": patience}
+    rows = yield Statement(_sql["try_make_jobs"], params)
+    return None if rows[0][0] is None else _keyed(rows[0][0])
+
+
+def _keyed(answers: str) -> list[tuple[int, bool]]:
+    return [(answer["id"], answer["created"]) for answer in _answers.decode(answers)]
+
+
+def savepoint() -> Operation[None]:
+    """What is written from here on can be taken back."""
+    yield Statement(_sql["savepoint"])
+
+
+def keep_since_savepoint() -> Operation[None]:
+    yield Statement(_sql["keep_since_savepoint"])
+
+
+def undo_since_savepoint() -> Operation[None]:
+    yield Statement(_sql["undo_since_savepoint"])
 
 
 def link(fires: Sequence[Mapping[str, Any]]) -> Operation[None]:
@@ -114,22 +158,33 @@ def details(schedules: Collection[int]) -> Operation[dict[int, dict[str, Any]]]:
     return _details.decode(rows[0][0])
 
 
-def park(schedules: Collection[int], reason: str) -> Operation[list[str]]:
-    """Out of the way of the others; answers the keys."""
-    rows = yield Statement(_sql["park"], {"ids": list(schedules), "reason": reason[:2000]})
-    return [row[0] for row in rows]
+def park(schedules: Collection[tuple[int, str]]) -> Operation[list[tuple[str, str]]]:
+    """Out of the way of the others, by (id, why); answers (key, why)."""
+    if not schedules:
+        return []
+    ids, reasons = zip(*sorted(schedules), strict=True)
+    rows = yield Statement(_sql["park"], {"ids": list(ids), "reasons": list(reasons)})
+    return [(row[0], row[1]) for row in rows]
 
 
-def live_jobs(schedules: Collection[int]) -> Operation[list[int]]:
-    rows = yield Statement(_sql["live_jobs"], {"ids": list(schedules)})
-    return _ids.decode(rows[0][0])
+class Run(NamedTuple):
+    """A job of a schedule that is not over; `free`: nobody else is at its row, and now it is locked."""
+
+    schedule: int
+    job: int
+    free: bool
+
+
+def lock_runs(schedules: Collection[int]) -> Operation[list[Run]]:
+    rows = yield Statement(_sql["lock_runs"], {"ids": list(schedules)})
+    return [Run(*run) for run in _runs.decode(rows[0][0])]
 
 
 def end_runs(after: int = 0) -> Operation[Ended]:
     """Count runs that ended: a page of a thousand, after the last one of the page before."""
     rows = yield Statement(_sql["end_runs"], {"after": after})
-    reached, read, freed, disabled = rows[0]
-    return Ended(reached, read, freed, _notes.decode(disabled))
+    reached, looked_at, read, freed, disabled = rows[0]
+    return Ended(reached, looked_at, read, freed, _notes.decode(disabled))
 
 
 def end_all_runs() -> Operation[int]:
@@ -138,67 +193,9 @@ def end_all_runs() -> Operation[int]:
     while (ended := (yield from end_runs(after))).reached is not None:
         after = ended.reached
         read += ended.read
+        if ended.looked_at < PAGE_OF_ENDS:
+            break
     return read
-
-
-class Lead(NamedTuple):
-    """The fence of a leader; None: somebody else leads. `overdue`: and does not keep up."""
-
-    fence: int | None
-    zones: str | None
-    overdue: bool
-
-
-def lead(holder: str, lease: float, overdue: float) -> Operation[Lead]:
-    rows = yield Statement(_sql["lead"], {"holder": holder, "lease": lease, "overdue": overdue})
-    return Lead(*rows[0])
-
-
-class Look(NamedTuple):
-    """What the leader sees. `next_due`: seconds; `awaits`: something waits for a run to end."""
-
-    leads: bool
-    next_due: float | None
-    ends: bool
-    free: bool
-    awaits: bool
-
-
-class LastTick(NamedTuple):
-    """When the last tick was, by the database's clock, how long it took, and how many fires it made."""
-
-    at: int | None = None
-    seconds: float | None = None
-    fires: int | None = None
-
-
-def look(holder: str, fence: int, *, lease: float, rest: float, floor: int, last: LastTick) -> Operation[Look]:
-    rows = yield Statement(
-        _sql["look"],
-        {
-            "holder": holder,
-            "fence": fence,
-            "lease": lease,
-            "rest": rest,
-            "floor": floor,
-            "ticked": last.at,
-            "seconds": last.seconds,
-            "fires": last.fires,
-        },
-    )
-    return Look(*rows[0])
-
-
-def note_error(holder: str, fence: int, error: str) -> Operation[None]:
-    yield Statement(_sql["note_error"], {"holder": holder, "fence": fence, "error": error[:2000]})
-
-
-def resign(holder: str) -> Operation[None]:
-    yield Statement(_sql["resign"], {"holder": holder})
-
-
-def set_zones(fence: int, version: str) -> Operation[None]:
-    yield Statement(_sql["set_zones"], {"zones": version, "fence": fence})
 
 
 def zoned(after: int, limit: int) -> Operation[list[tuple[int, str, int, int, int | None]]]:
@@ -216,25 +213,6 @@ def heal(after: int) -> Operation[tuple[int | None, list[str]]]:
     """The last candidate of this page, None after the last one; keys that waited for nothing."""
     rows = yield Statement(_sql["heal"], {"after": after})
     return rows[0][0], _words.decode(rows[0][1])
-
-
-def make_partitions() -> Operation[int]:
-    rows = yield Statement(_fires["make_partitions"])
-    return sum(1 for row in rows if row[0])
-
-
-def old_partitions(days: int) -> Operation[list[str]]:
-    rows = yield Statement(_fires["old_partitions"], {"days": days})
-    return [row[0] for row in rows]
-
-
-def drop_partition(name: str) -> Operation[None]:
-    yield Statement(_fires["drop_partition"], {"name": name})
-
-
-def forget_fires(days: int) -> Operation[int]:
-    rows = yield Statement(_fires["forget_fires"], {"days": days})
-    return int(rows[0][0])
 
 
 def _array(values: Sequence[int]) -> str:

@@ -99,7 +99,7 @@ select to_regclass('sereno.history_done_' || to_char((sereno.now() at time zone 
 -- Is there anything to fire, does anybody keep time, how far behind is it, and what is out of the way?
 select exists (select from sereno.schedules where next_run_at is not null),
        exists (select from sereno.leases where name = 'scheduler' and until > sereno.now()),
-       (select extract(epoch from sereno.now() - next_run_at)::double precision
+       (select extract(epoch from sereno.now() - greatest(next_run_at, timestamptz 'epoch'))::double precision
         from sereno.schedules where next_run_at <= sereno.now() order by next_run_at limit 1),
        array(select key from sereno.schedules where state = 'parked' order by id limit 5),
        array(select key from sereno.schedules where state = 'disabled' and starts_with(note, 'disabled after ') order by id limit 5);

@@ -34,28 +34,30 @@
        or strpos(lower(concat_ws(' ', reason, error_type, error_message)), lower(%(error)s)) > 0)
 
 -- part: schedule_filter
--- A ScheduleFilter, as conditions on sereno.schedules; what is null does not filter.
+-- A ScheduleFilter, as conditions on sereno.schedules; what is null does not filter. Paused until a moment is paused.
   and (%(keys)s::text[] is null or key = any(%(keys)s))
   and (%(pattern)s::text is null or key like %(pattern)s)
   and (%(task)s::text is null or task = %(task)s)
   and (%(tenant)s::text is null or tenant = %(tenant)s)
-  and (%(states)s::text[] is null or state = any(%(states)s))
+  and (%(states)s::text[] is null
+       or case when state = 'enabled' and paused_until > sereno.now() then 'paused' else state end = any(%(states)s))
   and (%(declared_by)s::text is null or declared_by = %(declared_by)s)
 
 -- part: schedule_columns
 -- A schedule as people see it, as one JSON object. SQL knows infinity; what never comes is not shown.
 json_build_object(
     'id', id, 'key', key, 'state', state, 'rule', rule, 'shift', shift,
-    'next_run_at', nullif(next_run_at, 'infinity'), 'planned', planned,
+    'next_run_at', case when isfinite(next_run_at) then next_run_at end, 'planned', planned,
     'task', task, 'queue', queue, 'priority', priority, 'tenant', tenant, 'trace', trace, 'tags', tags, 'args', args,
-    'unique_key', unique_key, 'unique_for', nullif(unique_for, 'infinity'), 'unique_forever', unique_forever,
-    'on_conflict', on_conflict, 'expires_after', nullif(expires_after, 'infinity'),
-    'missed', missed, 'missed_limit', missed_limit, 'missed_window', least(missed_window, 1e300),
-    'max_lateness', nullif(max_lateness, 'infinity'), 'overlap', overlap, 'disable_after', disable_after,
-    'starts_at', nullif(starts_at, '-infinity'), 'ends_at', nullif(ends_at, 'infinity'), 'max_fires', max_fires,
-    'paused_until', nullif(paused_until, 'infinity'), 'note', note, 'changed_by', changed_by,
+    'unique_key', unique_key, 'unique_for', sereno.finite(unique_for), 'unique_forever', unique_forever,
+    'on_conflict', on_conflict, 'expires_after', sereno.finite(expires_after),
+    'missed', missed, 'missed_limit', missed_limit, 'missed_window', coalesce(sereno.finite(missed_window), 0),
+    'max_lateness', sereno.finite(max_lateness), 'overlap', overlap, 'disable_after', disable_after,
+    'starts_at', case when isfinite(starts_at) then starts_at end,
+    'ends_at', case when isfinite(ends_at) then ends_at end, 'max_fires', max_fires,
+    'paused_until', case when isfinite(paused_until) then paused_until end, 'note', note, 'changed_by', changed_by,
     'declared_by', declared_by, 'created_at', created_at, 'changed_at', changed_at,
-    'last_planned_at', last_planned_at, 'last_fired_at', last_fired_at, 'last_job_id', last_job_id,
-    'last_finished_at', last_finished_at, 'last_state', last_state, 'last_error', last_error, 'held_at', held_at,
+    'last_planned_at', last_planned_at, 'last_base_at', last_base_at, 'last_fired_at', last_fired_at, 'last_job_id', last_job_id,
+    'last_finished_at', last_finished_at, 'last_state', last_state, 'last_error', last_error, 'held_at', case when isfinite(held_at) then held_at end,
     'fired', fired, 'missed_count', missed_count, 'succeeded', succeeded, 'failed', failed,
     'failed_in_row', failed_in_row, 'skipped', skipped, 'lateness', to_json(lateness))

@@ -41,7 +41,9 @@ written as (
         expires_after = excluded.expires_after, missed = excluded.missed, missed_limit = excluded.missed_limit,
         missed_window = excluded.missed_window, max_lateness = excluded.max_lateness, overlap = excluded.overlap,
         starts_at = excluded.starts_at, ends_at = excluded.ends_at, max_fires = excluded.max_fires,
-        disable_after = excluded.disable_after, declared_by = excluded.declared_by,
+        disable_after = excluded.disable_after,
+        -- What the code declares stays the code's, whoever says it again.
+        declared_by = coalesce(excluded.declared_by, s.declared_by),
         -- Who stopped it, and why, is worth more than who wrote it last.
         changed_by = case when s.state in ('paused', 'disabled') or s.paused_until > excluded.changed_at then s.changed_by
                           else excluded.changed_by end,
@@ -55,24 +57,24 @@ written as (
         next_run_at = case
             when excluded.state in ('paused', 'disabled') then null
             when s.state in ('paused', 'disabled') and not sereno.returns_to_work(s.state, s.note, excluded.state) then null
-            when s.state = 'enabled' and s.next_run_at is not null
+            -- Also where nothing is to come before a run ends.
+            when s.state = 'enabled'
                  and (s.paused_until > excluded.changed_at
                       or (s.rule, s.shift, s.starts_at, s.ends_at) is not distinct from
                          (excluded.rule, excluded.shift, excluded.starts_at, excluded.ends_at)) then s.next_run_at
-            -- Only its spread is another: the instant that it fired last does not come again. Planned anew right after.
-            when s.rule - 'spread' = excluded.rule - 'spread'
-                 and excluded.next_run_at - sereno.span(excluded.shift) <= s.last_planned_at - sereno.span(s.shift)
+            -- What the rule named last does not come again at another place in its spread. Planned anew right after it.
+            when excluded.next_run_at - sereno.span(excluded.shift)
+                 <= coalesce(s.last_base_at, s.last_planned_at - sereno.span(s.shift))
                 then excluded.next_run_at + interval '1 microsecond'
             else excluded.next_run_at end,
         -- What stays as it was planned; another instant was worked out by whoever says it.
         planned = case
-            when s.state = 'enabled' and s.next_run_at is not null
+            when s.state = 'enabled'
                  and (s.paused_until > excluded.changed_at
                       or (s.rule, s.shift, s.starts_at, s.ends_at) is not distinct from
                          (excluded.rule, excluded.shift, excluded.starts_at, excluded.ends_at)) then s.planned
-            else (s.rule - 'spread' = excluded.rule - 'spread'
-                  and excluded.next_run_at - sereno.span(excluded.shift) <= s.last_planned_at - sereno.span(s.shift))
-                 is not true end
+            else (excluded.next_run_at - sereno.span(excluded.shift)
+                  <= coalesce(s.last_base_at, s.last_planned_at - sereno.span(s.shift))) is not true end
     where (s.rule, s.shift, s.task, s.args, s.queue, s.priority, s.tenant, s.trace, s.tags, s.unique_key, s.unique_for,
            s.unique_forever, s.on_conflict, s.expires_after, s.missed, s.missed_limit, s.missed_window, s.max_lateness,
            s.overlap, s.starts_at, s.ends_at, s.max_fires, s.disable_after, s.declared_by)
@@ -81,7 +83,7 @@ written as (
            excluded.tenant, excluded.trace, excluded.tags, excluded.unique_key, excluded.unique_for,
            excluded.unique_forever, excluded.on_conflict, excluded.expires_after, excluded.missed,
            excluded.missed_limit, excluded.missed_window, excluded.max_lateness, excluded.overlap, excluded.starts_at,
-           excluded.ends_at, excluded.max_fires, excluded.disable_after, excluded.declared_by)
+           excluded.ends_at, excluded.max_fires, excluded.disable_after, coalesce(excluded.declared_by, s.declared_by))
        or (excluded.state in ('paused', 'disabled') and s.state <> excluded.state)
        or sereno.returns_to_work(s.state, s.note, excluded.state)
     returning id, key, xmax = 0 as created, next_run_at, state
@@ -101,7 +103,7 @@ left join sereno.schedules s on s.key = item.key;
 -- name: retire
 -- Declared by this service before, and no longer in its code: disabled, and it says so.
 update sereno.schedules
-set state = 'disabled', next_run_at = null, note = 'left the code', changed_at = sereno.now(), changed_by = %(service)s
+set state = 'disabled', next_run_at = null, paused_until = null, note = 'left the code', changed_at = sereno.now(), changed_by = %(service)s
 where id = any(array(select id from sereno.schedules
                      where declared_by = %(service)s and key <> all(%(keys)s) and state <> 'disabled'
                      order by key
@@ -121,6 +123,20 @@ from (
           order by key limit %(limit)s) as page
 ) as shown_page;
 
+-- name: list_locked
+-- The same page, for whoever is about to change it.
+select coalesce(json_agg(shown order by key), '[]')::text
+from (
+    select key,
+-- use: schedule_columns
+        as shown
+    from (select * from sereno.schedules
+          where key > %(after)s
+-- use: schedule_filter
+          order by key limit %(limit)s
+          for update) as page
+) as shown_page;
+
 -- name: soonest
 -- A page of schedules by when they are due next.
 select coalesce(json_agg(shown order by next_run_at), '[]')::text
@@ -137,7 +153,8 @@ from (
 -- name: count
 -- How many match, by state; no more than the bound are looked at.
 select state, count(*)
-from (select state from sereno.schedules
+from (select case when state = 'enabled' and paused_until > sereno.now() then 'paused' else state end as state
+      from sereno.schedules
       where true
 -- use: schedule_filter
       limit %(bound)s) as found
@@ -243,7 +260,11 @@ for update;
 
 -- name: note_manual
 -- A run that a person asked for.
-update sereno.schedules set last_fired_at = sereno.now(), last_job_id = %(job)s, fired = fired + %(fired)s
+update sereno.schedules
+set last_fired_at = sereno.now(), last_job_id = %(job)s, fired = fired + %(fired)s,
+    skipped = case when %(duplicates)s::integer = 0 then skipped
+                   else skipped || jsonb_build_object('duplicate', coalesce((skipped ->> 'duplicate')::integer, 0)
+                                                                   + %(duplicates)s::integer) end
 where id = %(id)s
 returning id;
 
@@ -277,12 +298,14 @@ limit %(limit)s;
 select coalesce(json_agg(sereno.micros(planned_at)), '[]')::text
 from sereno.fires
 where schedule_id = %(id)s and planned_at = any(array(select sereno.instant(at) from unnest(%(instants)s::bigint[]) as at))
+  and planned_at between sereno.instant(%(first)s) and sereno.instant(%(last)s)
   and (job_id is not null or reason is null);
 
 -- name: rules
 -- What shares a rule, counted: a million schedules are a few hundred rules.
+-- Those that are due until then, and those that wait for a run to end.
 select rule::text, count(*) from sereno.schedules
-where next_run_at is not null
+where state = 'enabled' and (next_run_at is null or next_run_at <= %(until)s)
 -- use: schedule_filter
 group by rule
 order by count(*) desc
@@ -292,6 +315,6 @@ limit %(limit)s;
 -- Who leads, since when, until when, and how its last tick went.
 select holder, fence, since, until, until > sereno.now() as alive, wakes_at, ticked_at, tick_seconds, tick_fires,
        error, error_at, zones,
-       (select extract(epoch from sereno.now() - min(next_run_at))::double precision from sereno.schedules
-        where next_run_at <= sereno.now()) as lag
+       (select extract(epoch from sereno.now() - greatest(next_run_at, timestamptz 'epoch'))::double precision
+        from sereno.schedules where next_run_at <= sereno.now() order by next_run_at limit 1) as lag
 from sereno.leases where name = 'scheduler';

@@ -1,16 +1,17 @@
--- The tick: schedules that are due are taken, fired and advanced; runs that ended are counted; one scheduler leads.
+-- The tick: schedules that are due are taken, fired and advanced; runs that ended are counted.
 
 -- name: take
 -- Rows that are due, oldest first, from a floor: under a pinned snapshot the entries of instants that have long been
--- fired are still in the index. A clock that was set back pulls the floor down with it. One JSON value out. A row that
--- somebody changes right now is left for the next look. What is read is the row that was locked: looked up again, it would
--- be as the snapshot knew it, before whoever changed it in between.
+-- fired are still in the index. A clock that was set back pulls the floor down with it. One line of JSON for each. A row
+-- that somebody changes right now is left for the next look. What is read is the row that was locked: looked up again, it
+-- would be as the snapshot knew it, before whoever changed it in between.
 -- Held rows: their fire waited for the run before it, which has ended.
 with clock as materialized (select sereno.now() as now),
 due as materialized (
     select next_run_at as at, false as free, schedules.ctid as place, schedules.* from sereno.schedules
     where next_run_at <= (select now from clock)
-      and next_run_at >= least(sereno.instant(%(floor)s), (select now from clock))
+      and next_run_at >= case when %(floor)s = 0 then '-infinity'
+                              else least(sereno.instant(%(floor)s), (select now from clock)) end
     order by next_run_at
     limit %(limit)s
     for update skip locked
@@ -26,43 +27,27 @@ taken as materialized (
     select * from due
     union all
     select * from free where id <> all(array(select id from due))
-),
-busy as materialized (
-    select distinct schedule_id from sereno.jobs
-    where schedule_id = any(array(select id from taken where overlap <> 'allow'))
 )
-select coalesce(json_agg(json_build_array(
-           s.id, s.place::text, s.rule::text, sereno.micros(s.at), s.free, s.planned, s.shift,
-           sereno.micros(nullif(s.starts_at, '-infinity')), sereno.micros(nullif(s.ends_at, 'infinity')),
-           s.max_fires - s.fired,
-           s.missed, s.missed_limit, s.missed_window, s.max_lateness, s.overlap,
-           busy.schedule_id is not null, sereno.micros(s.held_at), s.held_for,
-           sereno.micros(s.next_run_at), s.skipped,
-           case when s.templated or s.unique_key is not null then json_build_object(
-               'key', s.key, 'task', s.task, 'args', s.args, 'queue', s.queue, 'priority', s.priority,
-               'tenant', s.tenant, 'trace', s.trace, 'tags', s.tags, 'unique_key', s.unique_key,
-               'unique_for', s.unique_for, 'unique_forever', s.unique_forever, 'on_conflict', s.on_conflict,
-               'expires_after', s.expires_after) end)), '[]')::text,
+select coalesce(string_agg(json_build_array(
+           id, place::text, rule::text, case when isfinite(at) then sereno.micros(at) end, free, planned, shift,
+           case when isfinite(starts_at) then sereno.micros(starts_at) end,
+           case when isfinite(ends_at) then sereno.micros(ends_at) end, max_fires - fired,
+           missed, missed_limit, missed_window, max_lateness, overlap,
+           case when isfinite(held_at) then sereno.micros(held_at) end, held_for,
+           case when isfinite(next_run_at) then sereno.micros(next_run_at) end,
+           sereno.micros(coalesce(last_base_at, last_planned_at - sereno.span(shift))), skipped,
+           case when templated or unique_key is not null then json_build_object(
+               'key', key, 'task', task, 'args', args, 'queue', queue, 'priority', priority,
+               'tenant', tenant, 'trace', trace, 'tags', tags, 'unique_key', unique_key,
+               'unique_for', unique_for, 'unique_forever', unique_forever, 'on_conflict', on_conflict,
+               'expires_after', expires_after) end)::text, chr(10)), ''),
        (select sereno.micros(now) from clock)
-from taken s left join busy on busy.schedule_id = s.id;
+from taken;
 
--- name: first
--- What a pass of one takes; for whoever could not even read it.
-with due as materialized (
-    select id from sereno.schedules
-    where next_run_at <= sereno.now() and next_run_at >= least(sereno.instant(%(floor)s), sereno.now())
-    order by next_run_at
-    limit 1
-    for update skip locked
-),
-free as materialized (
-    select id from sereno.schedules
-    where held_at is not null and held_free and state = 'enabled' and planned
-    order by id
-    limit 1 - (select count(*) from due)
-    for update skip locked
-)
-select coalesce(json_agg(id), '[]')::text from (select id from due union all select id from free) as taken;
+-- name: busy
+-- Which of these schedules have a run under way. Asked after their rows are locked: another scheduler may have made the
+-- run while we waited for nothing.
+select coalesce(json_agg(distinct schedule_id), '[]')::text from sereno.jobs where schedule_id = any(%(ids)s);
 
 -- name: fire
 -- The common fire, many at once: the fire is written first and is unique; only who wrote it makes a job.
@@ -103,7 +88,7 @@ done as materialized (
 advanced as (
     update sereno.schedules s
     set next_run_at = done.next_at,
-        last_planned_at = done.planned_at,
+        last_planned_at = done.planned_at, last_base_at = done.planned_at - sereno.span(s.shift),
         last_fired_at = case when done.made_id is null then s.last_fired_at else (select now from clock) end,
         last_job_id = coalesce(done.made_id, s.last_job_id),
         fired = s.fired + done.new,
@@ -133,8 +118,26 @@ written as (
 )
 select coalesce(json_agg(json_build_array(schedule_id, sereno.micros(planned_at))), '[]')::text from written;
 
+-- name: try_make_jobs
+-- Jobs with unique keys. Whoever enqueued one of them and has not committed would make a tick wait, and with it every
+-- schedule: nothing comes back then.
+select sereno.try_enqueue_keyed(%(jobs)s::text::jsonb, %(patience)s)::text;
+
+-- name: savepoint
+-- From here on, what is written can be taken back.
+savepoint sereno_fires;
+
+-- name: keep_since_savepoint
+-- It stays.
+release savepoint sereno_fires;
+
+-- name: undo_since_savepoint
+-- Taken back.
+rollback to savepoint sereno_fires;
+
 -- name: link
--- Jobs that were made the careful way learn which fire they are, and the fires which job.
+-- Jobs that were made the careful way learn which fire they are, and the fires which job. The fires are there: inserting
+-- them again finds each by its key, where a search by time would read every fire of that moment.
 with item as materialized (
     select * from jsonb_to_recordset(%(fires)s::text::jsonb)
         as i(id bigint, planned bigint, stands_for integer, job_id bigint, created boolean)
@@ -146,11 +149,9 @@ linked as (
     where jobs.id = any(array(select job_id from item where created)) and jobs.id = item.job_id
 ),
 noted as (
-    update sereno.fires
-    set job_id = item.job_id, reason = case when item.created then null else 'duplicate' end
-    from item
-    where fires.planned_at = any(array(select sereno.instant(planned) from item))
-      and fires.planned_at = sereno.instant(item.planned) and fires.schedule_id = item.id
+    insert into sereno.fires (planned_at, schedule_id, fired_at, job_id, reason)
+    select sereno.instant(planned), id, sereno.now(), job_id, case when created then null else 'duplicate' end from item
+    on conflict (planned_at, schedule_id) do update set job_id = excluded.job_id, reason = excluded.reason
 )
 select count(*) from item;
 
@@ -169,6 +170,7 @@ set next_run_at = case when coalesce(item.state, s.state) = 'enabled' then seren
     paused_until = null,
     planned = true,
     last_planned_at = coalesce(sereno.instant(item.last_planned), s.last_planned_at),
+    last_base_at = coalesce(sereno.instant(item.last_planned) - sereno.span(s.shift), s.last_base_at),
     last_fired_at = case when item.fired > 0 then (select now from clock) else s.last_fired_at end,
     last_job_id = coalesce(item.job_id, s.last_job_id),
     fired = s.fired + item.fired,
@@ -189,15 +191,21 @@ select coalesce(json_object_agg(id, json_build_object(
 from sereno.schedules where id = any(%(ids)s);
 
 -- name: park
--- A row that makes no sense: kept, out of the way of the others, with the reason.
+-- Rows that make no sense: kept, out of the way of the others, each with its reason.
 update sereno.schedules
-set state = 'parked', next_run_at = null, note = %(reason)s, changed_at = sereno.now()
-where id = any(%(ids)s)
-returning key;
+set state = 'parked', next_run_at = null, paused_until = null, note = left(reason, 2000), changed_at = sereno.now()
+from unnest(%(ids)s::bigint[], %(reasons)s::text[]) as item(item_id, reason)
+where id = any(%(ids)s::bigint[]) and id = item_id
+returning key, note;
 
--- name: live_jobs
--- The jobs of these schedules that are not over.
-select coalesce(json_agg(id), '[]')::text from sereno.jobs where schedule_id = any(%(ids)s);
+-- name: lock_runs
+-- The runs of these schedules that are not over, and whether nobody else is at them right now.
+with live as materialized (select id, schedule_id from sereno.jobs where schedule_id = any(%(ids)s)),
+locked as materialized (
+    select id from sereno.jobs where id = any(array(select id from live)) order by id for update skip locked
+)
+select coalesce(json_agg(json_build_array(live.schedule_id, live.id, locked.id is not null)), '[]')::text
+from live left join locked on locked.id = live.id;
 
 -- name: end_runs
 -- What became of runs: read from where settling left it, counted on the schedule, and forgotten. A schedule that is
@@ -249,97 +257,38 @@ counted as (
                          <= summed.failed_since + case when summed.had_success then 0 else s.failed_in_row end
                     then 'disabled after ' || s.disable_after || ' failed runs in a row: ' || coalesce(summed.error, '?')
                     else s.note end,
+        paused_until = case when s.state = 'enabled' and s.disable_after
+                                 <= summed.failed_since + case when summed.had_success then 0 else s.failed_in_row end
+                            then null else s.paused_until end,
         next_run_at = case
             when s.state <> 'enabled' then null
             when s.disable_after <= summed.failed_since + case when summed.had_success then 0 else s.failed_in_row end
                 then null
             when s.next_run_at is null and s.rule ->> 'count_from' = 'end' and live.schedule_id is null
-                then greatest(summed.finished_at + (s.rule ->> 'interval')::double precision * interval '1 second',
-                              s.starts_at)
-            else s.next_run_at end
+                then greatest(summed.finished_at + coalesce(sereno.interval_of(s.rule), interval '0'), s.starts_at)
+            else s.next_run_at end,
+        -- An interval in words, written by SQL, is read where rules are read.
+        planned = s.planned and (s.next_run_at is not null or sereno.interval_of(s.rule) is not null
+                                 or s.rule ->> 'count_from' is distinct from 'end')
     from summed left join live on live.schedule_id = summed.schedule_id
     where s.id = any(array(select id from locked)) and s.id = summed.schedule_id
     returning s.id, s.key, s.state, s.note, s.held_free
 )
-select (select max(id) from over), (select count(*) from read),
+select (select max(id) from over), (select count(*) from over), (select count(*) from read),
        (select count(*) from counted where held_free),
        coalesce((select json_agg(json_build_array(key, counted.note)) from counted join locked using (id)
                  where locked.state = 'enabled' and counted.state = 'disabled'), '[]')::text;
-
--- name: lead
--- Take the lease, keep it, or learn who has it. The fence rises when it changes hands. One that ends later than any lease
--- was written before the clock was set back: it is over too.
-with clock as materialized (select sereno.now() as now),
-mine as (
-    insert into sereno.leases as held (name, holder, since, until)
-    select 'scheduler', %(holder)s, now, now + make_interval(secs => %(lease)s) from clock
-    on conflict (name) do update
-        set holder = excluded.holder, until = excluded.until, wakes_at = null,
-            fence = held.fence + (held.holder <> excluded.holder)::integer,
-            since = case when held.holder <> excluded.holder then excluded.since else held.since end
-        where held.until <= (select now from clock) or held.holder = excluded.holder
-           or held.until > (select now from clock) + make_interval(secs => 2 * %(lease)s)
-    returning fence, zones
-)
-select (select fence from mine), (select zones from mine),
-       exists (select from sereno.schedules
-               where next_run_at <= (select now from clock) - make_interval(secs => %(overdue)s));
-
--- name: look
--- The leader keeps its lease, says how its last tick went and until when it means to sleep, and sees what there is to
--- do: whether it still leads, seconds until the next schedule is due, runs that ended, fires that are free to go, and
--- whether anything waits for a run to end. Fenced.
-with clock as materialized (select sereno.now() as now),
-upcoming as materialized (
-    select extract(epoch from next_run_at - (select now from clock))::double precision as seconds
-    from sereno.schedules
-    where next_run_at < 'infinity' and next_run_at >= least(sereno.instant(%(floor)s), (select now from clock))
-    order by next_run_at limit 1
-),
-noted as (
-    update sereno.leases
-    set until = (select now from clock) + make_interval(secs => %(lease)s),
-        wakes_at = (select now from clock)
-                   + make_interval(secs => greatest(0, least(%(rest)s, (select seconds from upcoming)))),
-        ticked_at = coalesce(sereno.instant(%(ticked)s), ticked_at),
-        tick_seconds = coalesce(%(seconds)s, tick_seconds), tick_fires = coalesce(%(fires)s, tick_fires)
-    where name = 'scheduler' and holder = %(holder)s and fence = %(fence)s
-    returning true
-)
-select exists (select from noted), (select seconds from upcoming),
-       exists (select from sereno.schedule_ends),
-       exists (select from sereno.schedules where held_at is not null and held_free and state = 'enabled' and planned),
-       exists (select from sereno.schedules where state = 'enabled' and next_run_at is null)
-       or exists (select from sereno.schedules where held_at is not null and state = 'enabled');
-
--- name: note_error
--- The leader could not do its work; kept until somebody reads it.
-update sereno.leases set error = %(error)s, error_at = sereno.now()
-where name = 'scheduler' and holder = %(holder)s and fence = %(fence)s
-returning true;
-
--- name: resign
--- A leader that stops says so, and the next one need not wait for the lease to run out.
-with gone as (
-    update sereno.leases set until = sereno.now(), wakes_at = null
-    where name = 'scheduler' and holder = %(holder)s
-    returning true
-)
-select pg_notify('sereno.schedule', 'lead') from gone;
-
--- name: set_zones
--- The version of the zone data that instants are worked out with from now on.
-update sereno.leases set zones = %(zones)s where name = 'scheduler' and fence = %(fence)s returning true;
 
 -- name: zoned
 -- A page of schedules whose instants depend on zone data: what it takes to work out the next one again, which comes after
 -- the last one and not before the start.
 select coalesce(json_agg(json_build_array(
            id, rule::text, sereno.micros(next_run_at), shift,
-           sereno.micros(greatest(last_planned_at, nullif(starts_at, '-infinity') - interval '1 microsecond')))
+           sereno.micros(greatest(last_planned_at, case when isfinite(starts_at)
+                                                        then starts_at - interval '1 microsecond' end)))
            order by id), '[]')::text
 from (select * from sereno.schedules
-      where id > %(after)s and next_run_at < 'infinity' and planned and rule ->> 'tz' is not null
+      where id > %(after)s and isfinite(next_run_at) and planned and rule ->> 'tz' is not null
       order by id limit %(limit)s) as page;
 
 -- name: replan
@@ -379,13 +328,13 @@ waiting as materialized (
 alive as materialized (
     select schedule_id from sereno.jobs where schedule_id = any(array(select id from waiting))
     union all
-    select schedule_id from sereno.schedule_ends
+    select ended.schedule_id from waiting join sereno.schedule_ends ended on ended.schedule_id = waiting.id
 ),
 healed as (
     update sereno.schedules
     set held_free = held_at is not null, planned = planned and held_at is not null,
         next_run_at = case when held_at is null then sereno.now() else next_run_at end
-    where id = any(array(select id from waiting)) and id <> all(array(select schedule_id from alive))
+    where id = any(array(select id from waiting where id not in (select schedule_id from alive)))
     returning key
 )
 select (select max(id) from page), coalesce((select json_agg(key) from healed), '[]')::text;

@@ -1,0 +1,228 @@
+"""One row, or one transaction of somebody else, never stops the other schedules."""
+
+import json
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import psycopg
+import pytest
+
+from sereno import Cron, Every, Sereno
+from sereno.client.task import Task
+from sereno.engine import ticker
+from sereno.engine.scheduler import Scheduler
+from tests.facts import advance, auntil, one
+from tests.store.acts import line
+
+Connection = psycopg.Connection[Any]
+Work: TypeAlias = Task[[str], None]
+Spoil: TypeAlias = Callable[[Connection], None]
+
+
+@pytest.fixture
+def work(app: Sereno) -> Work:
+    @app.task
+    def work(name: str) -> None: ...
+
+    return work
+
+
+def fired(connection: Connection, pattern: str) -> int:
+    found: int = one(
+        connection, "select coalesce(sum(fired), 0)::integer from sereno.schedules where key like %s", pattern
+    )
+    return found
+
+
+def parked(connection: Connection) -> set[str]:
+    return {row[0] for row in connection.execute("select key from sereno.schedules where state = 'parked'")}
+
+
+@pytest.mark.parametrize("many", [1, 30])
+async def test_an_open_transaction_with_the_same_unique_key_holds_up_its_own_schedule_only(
+    app: Sereno, work: Work, connection: Connection, many: int
+) -> None:
+    for number in range(many):
+        keyed = work.using(unique_key=f"account {number}")
+        app.schedules.upsert(f"keyed {number}", keyed.job("a"), Every("1h"), overlap="allow")
+    app.schedules.upsert("also keyed", work.using(unique_key="another").job("a"), Every("1h"), overlap="allow")
+    for number in range(5):
+        app.schedules.upsert(f"good {number}", work.job("a"), Every("1h"))
+    scheduler = Scheduler(app.url, app.settings)
+    with line(app.url) as other:
+        with other.transaction():
+            for number in range(many):
+                work.using(other, unique_key=f"account {number}").enqueue("first")
+            advance(connection, 3601)
+            scheduler.start()
+            await auntil(lambda: fired(connection, "good%") == 5)
+            await auntil(lambda: fired(connection, "also%") == 1)
+            assert fired(connection, "keyed%") == 0
+        scheduler.wake()
+        # The other one has committed: it made the job, and the fire says so.
+        duplicates = "select count(*) from sereno.fires where reason = 'duplicate'"
+        await auntil(lambda: one(connection, duplicates) == many)
+    await scheduler.stop()
+    assert parked(connection) == set()
+    assert one(connection, "select count(*) from sereno.jobs where unique_key like 'account%%'") == many
+
+
+async def test_a_run_that_somebody_holds_is_not_waited_for_when_it_is_to_make_way(
+    app: Sereno, work: Work, connection: Connection
+) -> None:
+    app.schedules.upsert("held", work.job("a"), Every("1h"), overlap="cancel_previous")
+    app.schedules.upsert("good", work.job("a"), Every("1h"), overlap="allow")
+    advance(connection, 3601)
+    app.schedules.tick()
+    with line(app.url) as other, other.transaction():
+        other.execute("select from sereno.jobs for update")
+        advance(connection, 3601)
+        assert app.schedules.tick().fires == 1
+        assert app.schedules.get("held").held_at is None
+    app.schedules.tick()
+    assert one(connection, "select count(*) from sereno.history where state = 'cancelled'") == 1
+    app.schedules.tick()
+    assert app.schedules.get("held").fired == 2
+
+
+def too_large_a_queue(connection: Connection) -> None:
+    connection.execute(
+        "update sereno.schedules set queue = (select string_agg(md5(n::text), '') from generate_series(1, 300) as n) "
+        "where key = 'bad'"
+    )
+
+
+def too_large_an_array(connection: Connection) -> None:
+    connection.execute("update sereno.schedules set lateness = '[2147483640:2147483640]={0}' where key = 'bad'")
+
+
+def no_number(connection: Connection) -> None:
+    connection.execute("update sereno.schedules set expires_after = 'NaN', templated = true where key = 'bad'")
+
+
+def no_window(connection: Connection) -> None:
+    connection.execute("update sereno.schedules set missed_window = 'NaN' where key = 'bad'")
+
+
+def before_all_time(connection: Connection) -> None:
+    connection.execute("update sereno.schedules set next_run_at = '-infinity' where key = 'bad'")
+
+
+SPOILS = (too_large_a_queue, too_large_an_array, no_number, no_window, before_all_time)
+
+
+@pytest.mark.parametrize("spoil", SPOILS, ids=[spoil.__name__ for spoil in SPOILS])
+@pytest.mark.parametrize("outside", [True, False], ids=["tick", "scheduler"])
+async def test_a_row_beyond_what_can_be_written_is_parked(
+    app: Sereno, work: Work, connection: Connection, spoil: Spoil, outside: bool
+) -> None:
+    for key in ("a", "bad", "c"):
+        app.schedules.upsert(key, work.job("a"), Every("1h"))
+    spoil(connection)
+    advance(connection, 3601)
+    if outside:
+        done = app.schedules.tick()
+        assert (done.fires, [key for key, _ in done.parked]) == (2, ["bad"])
+    else:
+        scheduler = Scheduler(app.url, app.settings)
+        scheduler.start()
+        await auntil(lambda: fired(connection, "%") == 2)
+        await auntil(lambda: parked(connection) == {"bad"})
+        await scheduler.stop()
+    assert parked(connection) == {"bad"}
+    assert len(list(app.schedules.list())) == 3
+
+
+def test_long_ago_is_due_too(app: Sereno, work: Work, connection: Connection) -> None:
+    app.schedules.upsert("k", work.job("a"), Cron("0 * * * *"))
+    connection.execute("update sereno.schedules set next_run_at = '1960-01-01'")
+    assert app.schedules.tick().fires == 1
+
+
+def test_an_interval_in_words_that_sql_wrote_counts_from_the_end_as_well(
+    app: Sereno, work: Work, connection: Connection
+) -> None:
+    rule = json.dumps({"kind": "every", "interval": "10m", "count_from": "end"})
+    connection.execute(
+        "insert into sereno.schedules (key, task, rule, next_run_at) values ('k', 'work', %s, sereno.now())", [rule]
+    )
+    assert app.schedules.tick().fires == 1
+    connection.execute(
+        "with gone as (delete from sereno.jobs returning id, schedule_id) "
+        "insert into sereno.schedule_ends (schedule_id, job_id, state, finished_at) "
+        "select schedule_id, id, 'succeeded', sereno.now() from gone"
+    )
+    app.schedules.tick()
+    app.schedules.tick()
+    row = app.schedules.get("k")
+    assert row.state == "enabled"
+    assert row.next_run_at is not None
+    assert row.last_finished_at is not None
+    assert (row.next_run_at - row.last_finished_at).total_seconds() == pytest.approx(600)
+
+
+def test_much_to_catch_up_takes_several_passes(
+    app: Sereno, work: Work, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ticker, "MOST_FIRES", 50)
+    for number in range(10):
+        app.schedules.upsert(f"k{number}", work.job("a"), Cron("* * * * *"), missed="all", overlap="allow")
+    advance(connection, 40 * 60)
+    largest = "select max(n) from (select count(*) as n from sereno.fires group by xmin) as pass"
+    done = app.schedules.tick()
+    assert done.fires >= 400
+    assert one(connection, largest) < 2 * 50
+    assert one(connection, "select count(*) from sereno.schedules where next_run_at <= sereno.now()") == 0
+
+
+async def test_a_start_that_never_comes_keeps_nobody_from_leading(
+    app: Sereno, work: Work, connection: Connection
+) -> None:
+    app.schedules.upsert("k", work.job("a"), Cron("0 3 1 1 *", tz="Europe/Riga"))
+    app.schedules.upsert("good", work.job("a"), Every("1h"))
+    connection.execute("update sereno.schedules set starts_at = 'infinity' where key = 'k'")
+    connection.execute(
+        "insert into sereno.leases (name, holder, since, until, zones) values ('scheduler', 'x', now(), now(), '2001a')"
+    )
+    scheduler = Scheduler(app.url, app.settings)
+    scheduler.start()
+    advance(connection, 3601)
+    scheduler.wake()
+    await auntil(lambda: fired(connection, "good") == 1)
+    await auntil(lambda: one(connection, "select zones from sereno.leases") != "2001a")
+    await scheduler.stop()
+
+
+def test_rules_that_make_no_sense_are_not_remembered() -> None:
+    known = ticker.Ticker()
+    assert known._remember(("x" * 10_000, 0)) is None
+    assert known._next == {}
+
+
+def test_a_run_that_was_made_while_rows_were_being_taken_counts(
+    app: Sereno, work: Work, connection: Connection
+) -> None:
+    """The row is locked later than the snapshot of the statement was taken: whether it runs is asked after that."""
+    app.schedules.upsert("k", work.job("a"), Every("1h"))
+    advance(connection, 3601)
+    with line(app.url) as own, own.transaction():
+        taking = ticker.Ticker().tick()
+        statement = next(taking)
+        taken = own.execute(statement.text("sereno").encode(), statement.params).fetchall()
+        with line(app.url) as other:
+            other.execute(
+                "insert into sereno.jobs (task, state, ready_seq, schedule_id) "
+                "select 'work', 'ready', nextval('sereno.ready_seq'), id from sereno.schedules"
+            )
+        done = None
+        rows: Any = taken
+        while done is None:
+            try:
+                statement = taking.send(rows)
+            except StopIteration as end:
+                done = end.value
+            else:
+                cursor = own.execute(statement.text("sereno").encode(), statement.params)
+                rows = cursor.fetchall() if cursor.description else []
+    assert done.skips == 1
+    assert one(connection, "select reason from sereno.fires") == "overlap"
