@@ -185,9 +185,11 @@ def test_add_checks_the_job_with_the_application(sereno: Command, tmp_path: Path
     [
         ([], "exactly one of --cron, --every, --daily and --at"),
         (["--daily", "03:00", "--every", "5m"], "exactly one of"),
-        (["--daily", "25:00"], "hour 25 is out of range"),
+        (["--daily", "25:00"], "--daily '25:00' is not a time of day: hour 25 is out of range"),
         (["--cron", "61 * * * *"], "minute 61 is out of range"),
-        (["--every", "soon"], "not a duration"),
+        (["--every", "soon"], '--every: "soon" is not a duration'),
+        (["--every", "5m", "--phase", "1m"], "--phase shifts the marks of a clock: it needs --count-from clock"),
+        (["--daily", "03:00", "--spread", "500d"], "--spread '500d' is out of range"),
         (["--daily", "03:00", "--tz", "Europe/Rga"], "Europe/Riga"),
         (["--daily", "03:00", "--phase", "1m"], "--phase belongs to --every"),
         (["--at", "2090-01-01", "--spread", "1h"], "--spread does nothing"),
@@ -430,6 +432,17 @@ def test_preview_shows_the_place_in_the_spread(sereno: Command) -> None:
     assert "menu:42   every day at 06:00, UTC (spread +14m59s)" in sereno(*words, "--key", "menu:42").stdout
     assert "06:14:59 UTC" in sereno(*words, "--key", "menu:42").stdout
     assert "spread over 20 m" in sereno(*words).stdout
+
+
+def test_preview_of_a_moment_is_on_the_clock_that_was_named(sereno: Command) -> None:
+    words = ["schedule", "preview", "--at", "2090-01-01T03:00", "--tz", "Europe/Riga"]
+    title, line = sereno(*words).stdout.splitlines()
+    assert title == "once at 2090-01-01 01:00 UTC"
+    assert line.startswith("  Sun 2090-01-01 03:00:00 EET   in ")
+    (found,) = json.loads(sereno(*words, "-o", "json").stdout)["upcoming"]
+    assert (found["at"], found["local"]) == ("2090-01-01T01:00:00Z", "2090-01-01T03:00:00+02:00")
+    added = sereno("schedule", "add", "k", "--task", "work", "--unchecked", *words[2:])
+    assert "Next: Sun 2090-01-01 03:00:00 EET, in " in added.stdout
 
 
 def test_preview_of_a_rhythm_of_milliseconds(sereno: Command) -> None:

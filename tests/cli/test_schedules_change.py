@@ -124,12 +124,17 @@ def test_somebody_at_a_terminal_is_asked(
     assert state(connection, "a1") == "enabled"
     assert sereno("schedule", "pause", "a*").exit_code == 0
     assert state(connection, "a1") == "paused"
+    # There is no third answer: nobody is asked about nothing.
+    nothing = sereno("schedule", "pause", "nope:*")
+    assert (nothing.exit_code, nothing.stdout, nothing.stderr) == (0, "Nothing matched: nothing was done.\n", "")
+    assert sereno("schedule", "pause", "nope:*", "--fail-empty").exit_code == 7
 
 
 def test_pause_until_a_date(sereno: Command, connection: psycopg.Connection) -> None:
     add(sereno, "k", "--every", "1h")
     result = sereno("schedule", "pause", "k", "--until", "2090-01-08T00:00+00:00", "--note", "holidays")
-    assert "Paused: 1 schedule, until " in result.stdout
+    here = datetime(2090, 1, 8, tzinfo=UTC).astimezone()
+    assert f"Paused: 1 schedule, until {here:%a %Y-%m-%d %H:%M %Z}." in result.stdout
     row = shown(sereno, "k")["schedule"]
     assert (row["state"], row["paused_until"], row["note"]) == ("enabled", "2090-01-08T00:00:00Z", "holidays")
     assert "until 2090-01-08: holidays" in sereno("schedule", "list", "-o", "table").stdout
@@ -137,6 +142,40 @@ def test_pause_until_a_date(sereno: Command, connection: psycopg.Connection) -> 
     assert shown(sereno, "k")["schedule"]["paused_until"] is None
     assert sereno("schedule", "pause", "k", "--until", "soon").exit_code == 2
     assert sereno("schedule", "pause", "k", "--note", "").exit_code == 2
+
+
+def test_pause_until_a_moment_of_another_clock_and_its_seconds(sereno: Command) -> None:
+    add(sereno, "k", "--every", "1h")
+    result = sereno("schedule", "pause", "k", "--until", "2090-01-08T00:00:30-03:00")
+    assert shown(sereno, "k")["schedule"]["paused_until"] == "2090-01-08T03:00:30Z"
+    here = datetime(2090, 1, 8, 3, 0, 30, tzinfo=UTC).astimezone()
+    assert f"until {here:%a %Y-%m-%d %H:%M:%S %Z}." in result.stdout
+    assert "2027-01-08T00:00-03:00" in "".join(sereno("schedule", "pause", "--help").stdout.split())
+
+
+def test_resume_of_what_was_parked_says_that_it_may_be_again(sereno: Command, connection: psycopg.Connection) -> None:
+    said = 'a rule that makes no sense is parked again; change it with "sereno schedule add".'
+    for key in ("a1", "a2", "a3"):
+        add(sereno, key, "--every", "1h")
+    connection.execute("update sereno.schedules set state = 'parked', next_run_at = null where key <> 'a3'")
+    result = sereno("schedule", "resume", "a1")
+    assert result.stdout == "Resumed: 1 schedule.\n"
+    assert result.stderr == f"It was parked: {said}\n"
+    assert f"1 of them was parked: {said}" in sereno("schedule", "resume", "a*", "--yes").stderr
+    sereno("schedule", "pause", "a*", "--yes")
+    assert sereno("schedule", "resume", "a*", "--yes").stderr == ""
+
+
+def test_what_was_just_resumed_has_no_next_run_until_it_is_planned(sereno: Command) -> None:
+    add(sereno, "k", "--every", "1h")
+    sereno("schedule", "pause", "k")
+    sereno("schedule", "resume", "k")
+    assert shown(sereno, "k")["schedule"]["next_run_at"] is None
+    header, line = (text.split("\t") for text in sereno("schedule", "list").stdout.splitlines())
+    assert dict(zip(header, line, strict=True))["next_run_at"] == ""
+    assert "is being planned" in sereno("schedule", "list", "-o", "table").stdout
+    sereno("schedule", "tick")
+    assert shown(sereno, "k")["schedule"]["next_run_at"] is not None
 
 
 def test_spread(sereno: Command, connection: psycopg.Connection) -> None:
@@ -278,6 +317,10 @@ def test_backfill_lists_then_makes_each_instant_once(sereno: Command, connection
     assert [each["done"] for each in again["instants"]] == [True, True, True, False]
     assert "done before" in sereno(*words, "--dry-run").stdout
     assert json.loads(sereno(*words, "-o", "json").stdout)["jobs"] == []
+    nothing = sereno(*words)
+    assert nothing.exit_code == 0
+    assert nothing.stdout.endswith("3 instants, 3 of them done before. Nothing to make.\n")
+    assert nothing.stderr == ""
     assert audited(connection, "schedule.backfill") == 1
 
 
@@ -295,14 +338,34 @@ def test_backfill_under_a_unique_key_says_what_was_there(sereno: Command) -> Non
     add(sereno, "k", "--daily", "03:00", "--unique-key", "{key}:{fire:%Y-%m}", "--unique-for", "forever")
     result = sereno("schedule", "backfill", "k", "2026-01-01", "2026-03-01", "--yes")
     assert "Made 2 jobs." in result.stdout
-    assert "There before, under their unique keys: 57 jobs." in result.stderr
+    assert "59 instants, 0 of them done before: at most 59 jobs to make." in result.stdout
+    assert "57 instants made none: a job with their unique key was there." in result.stderr
+    asked = sereno("schedule", "backfill", "k", "2026-03-02", "2026-04-01")
+    assert "this would make at most 30 jobs" in asked.stderr
 
 
 @pytest.mark.parametrize(
     ("rule", "span", "code", "said"),
     [
-        (["--daily", "03:00"], ["2026-01-02", "2026-01-01"], 8, "goes forward"),
-        (["--daily", "03:00"], ["2026-01-02", "2090-01-01"], 8, "for the past"),
+        (
+            ["--daily", "03:00", "--tz", "Europe/Riga"],
+            ["2026-01-02", "2026-01-01"],
+            2,
+            "TO (2026-01-01, Europe/Riga) is not after FROM (2026-01-02): swap them",
+        ),
+        (["--daily", "03:00"], ["1d", "2d"], 2, "TO (2d) is not after FROM (1d): swap them"),
+        (
+            ["--daily", "03:00"],
+            ["2026-01-02", "2026-01-02"],
+            2,
+            "TO (2026-01-02, UTC) is not after FROM (2026-01-02): there is nothing between them",
+        ),
+        (
+            ["--daily", "03:00"],
+            ["2026-01-02", "2090-01-01T00:00Z"],
+            2,
+            'TO (2090-01-01T00:00Z) is to come: its schedule will fire it; "0s" as TO means until now',
+        ),
         (["--daily", "03:00"], ["yesterday", "now"], 2, "FROM 'yesterday'"),
         (["--every", "1h"], ["2d", "1d"], 8, "has no instants in the past"),
         (["--cron", "* * * * * *"], ["30d", "1d"], 8, "more than 100,000 instants"),

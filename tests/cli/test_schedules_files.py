@@ -10,6 +10,7 @@ import pytest
 from tests.cli.conftest import Command, Process
 from tests.cli.test_schedules import APPLICATION, add
 from tests.facts import one
+from tests.operations.imports.celery_tables import TABLES, USUAL, crontab, insert
 
 DAILY = {"kind": "daily", "at": "03:00"}
 # What a schedule is; how it went, and who wrote it when, is not part of it.
@@ -128,7 +129,7 @@ def test_a_bad_line_is_refused_with_its_number_and_the_others_go_in(
     result = sereno("schedule", "import", path)
     assert result.exit_code == 2
     assert "Created 2, changed 0, unchanged 0, refused 1." in result.stdout
-    assert "line 3: " in result.stderr
+    assert "refused line 3: " in result.stderr
     assert said in result.stderr
     assert count(connection) == 2
     strict = sereno("schedule", "import", path, "--strict")
@@ -155,7 +156,9 @@ def test_a_dry_run_says_what_would_be_done_and_does_nothing(
     path = write(tmp_path / "f", line("same"), line("other"), line("new"), "{")
     result = sereno("schedule", "import", path, "--dry-run")
     assert "Would create 1, change 1, leave as they are 1, refuse 1." in result.stdout
+    assert "would change other\n" in result.stderr
     assert "line 4: not JSON" in result.stderr
+    assert report(sereno, path, "--dry-run")["changed_keys"] == ["other"]
     assert connection.execute("select to_jsonb(s) from sereno.schedules s order by key").fetchall() == before
 
 
@@ -188,6 +191,9 @@ def test_jobs_are_checked_where_there_is_an_application(sereno: Command, tmp_pat
     found = report(sereno, path, "-a", "menus.py")
     assert found["created"] == 1
     assert [refused["key"] for refused in found["refused"]] == ["bad", "unknown"]
+    assert found["refused"][1]["problem"].startswith("no task named work")
+    said = sereno("schedule", "import", path, "-a", "menus.py").stderr
+    assert "refused line 3: schedule 'unknown': no task named work" in said
     assert "not checked" in sereno("schedule", "import", write(tmp_path / "f", line("x"))).stderr
 
 
@@ -195,7 +201,7 @@ def test_import_reads_stdin(process: Process, sereno: Command, tmp_path: Path) -
     assert sereno("schedule", "import", "-").exit_code == 0
     for words, said in (
         ([], "Import what?"),
-        (["-", "--from", "pg-cron"], "Import what?"),
+        (["-", "--from", "pg-cron"], "A FILE or --from, not both."),
         (["-", "--source", "x"], "--from"),
     ):
         result = process("schedule", "import", *words)
@@ -236,15 +242,17 @@ def test_import_from_another_program(sereno: Command, connection: psycopg.Connec
     assert count(connection) == 0
     done = sereno(*words)
     assert "Created 2" in done.stdout
-    assert "pg-cron:start: @reboot is no time" in done.stderr
-    assert "pg-cron:nightly: its command is SQL" in done.stderr
+    assert "refused pg-cron:start: @reboot is no time" in done.stderr
+    assert "note pg-cron:often: was not active in pg_cron" in done.stderr
+    assert done.stderr.index("refused ") < done.stderr.index("note "), "what was refused is said first"
+    assert "--task-map run_sql" not in done.stderr, "it was mapped"
     assert "no schedule has the task 'none'" in done.stderr
     rows = connection.execute(
-        "select key, task, state, args ->> 'command' from sereno.schedules order by key"
+        "select key, task, state, note, args ->> 'command' from sereno.schedules order by key"
     ).fetchall()
     assert rows == [
-        ("pg-cron:nightly", "sql.run", "enabled", "select 1"),
-        ("pg-cron:often", "sql.run", "disabled", "select 2"),
+        ("pg-cron:nightly", "sql.run", "enabled", None, "select 1"),
+        ("pg-cron:often", "sql.run", "disabled", "was not active in pg_cron", "select 2"),
     ]
     again = json.loads(sereno(*words, "--source", database_url, "-o", "json").stdout)
     assert (again["unchanged"], len(again["refused"])) == (2, 1)
@@ -262,3 +270,73 @@ def test_import_from_a_program_that_is_not_there(sereno: Command) -> None:
     assert dead.exit_code == 4
     assert "secret" not in dead.stderr
     assert sereno("schedule", "import", "--from", "cron").exit_code == 2
+
+
+@pytest.mark.usefixtures("pg_cron")
+def test_a_task_for_sql_is_asked_for_once_and_only_if_there_is_none(sereno: Command, tmp_path: Path) -> None:
+    words = ["schedule", "import", "--from", "pg-cron", "--dry-run"]
+    asked = "note run_sql: write this task, or name the one that runs SQL with --task-map run_sql=…"
+    assert sereno(*words).stderr.count("run_sql=…") == 1
+    assert asked in sereno(*words).stderr
+    program = "from sereno import Sereno\napp = Sereno()\n"
+    (tmp_path / "without.py").write_text(program)
+    without = sereno(*words, "-a", "without.py").stderr
+    assert asked in without
+    assert "refused pg-cron:often: no task named run_sql; this application has: none" in without
+    assert "note pg-cron:often" not in without, "nothing will be different where nothing is imported"
+    notes = json.loads(sereno(*words, "-a", "without.py", "-o", "json").stdout)["notes"]
+    assert [note["where"] for note in notes] == ["run_sql"]
+    (tmp_path / "within.py").write_text(program + "@app.task\ndef run_sql(command: str) -> None: ...\n")
+    assert "run_sql" not in sereno(*words, "-a", "within.py").stderr
+
+
+def test_strict_can_succeed_beside_celerys_own_rows(sereno: Command, connection: psycopg.Connection) -> None:
+    connection.execute(TABLES)
+    for name, task in (("mine", "shop.tasks.send"), ("celery.backend_cleanup", "celery.backend_cleanup")):
+        values = USUAL | {"name": name, "task": task} | crontab(connection, minute="0", hour="4")
+        insert(connection, "periodictask", values)
+    done = sereno("schedule", "import", "--from", "celery-beat", "--strict")
+    assert (done.exit_code, done.stdout) == (0, "Created 1, changed 0, unchanged 0, refused 0.\n")
+    assert "note celery-beat:celery.backend_cleanup: left out: it cleans up Celery's own results" in done.stderr
+    assert one(connection, "select key from sereno.schedules") == "celery-beat:mine"
+
+
+@pytest.mark.usefixtures("pg_cron")
+def test_an_address_of_sqlalchemy_is_read(sereno: Command, database_url: str) -> None:
+    scheme, _, rest = database_url.partition("://")
+    assert scheme == "postgresql"
+    for written in ("postgresql+psycopg2", "postgresql+asyncpg", "postgres", "PostgreSQL+psycopg"):
+        found = sereno("schedule", "import", "--from", "pg-cron", "--dry-run", "--source", f"{written}://{rest}")
+        assert "Would create 2" in found.stdout, found.stderr
+
+
+@pytest.mark.parametrize("scheme", ["mysql", "sqlite", "mysql+pymysql"])
+def test_an_address_of_another_database_is_refused_without_its_password(sereno: Command, scheme: str) -> None:
+    address = f"{scheme}://ada:secret@db/shop"
+    refused = sereno("schedule", "import", "--from", "apscheduler", "--source", address)
+    assert refused.exit_code == 2
+    said = (
+        f'--source "{scheme.partition("+")[0]}://…" is not a PostgreSQL address: write postgresql://user@host/database'
+    )
+    assert said in refused.stderr
+    assert "secret" not in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [
+        (
+            "postgresql://ada:secret@db:x y/shop",
+            "is not a valid connection string; write postgresql://user@host/database",
+        ),
+        ("postgresql://ada:secret@[db/shop", "is not a valid connection string; write postgresql://user@host/database"),
+        ("ada:secret@db/shop", "is not a valid connection string; write postgresql://user@host/database"),
+        ("postgresql://ada:secret@db/shop?ssl=require", 'invalid URI query parameter: "ssl"'),
+        ("password=secret hots=db", 'invalid connection option "hots"'),
+    ],
+)
+def test_an_address_that_makes_no_sense_does_not_show_its_password(sereno: Command, address: str, said: str) -> None:
+    refused = sereno("schedule", "import", "--from", "apscheduler", "--source", address)
+    assert refused.exit_code == 4
+    assert said in refused.stderr
+    assert "secret" not in refused.stderr

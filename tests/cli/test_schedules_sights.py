@@ -98,6 +98,18 @@ def test_a_heatmap_is_drawn_an_hour_a_line(sereno: Command, connection: psycopg.
     assert "░ up to 25  ▒ up to 50  ▓ up to 75  █ up to 100" in legend
 
 
+def test_a_heatmap_of_little_speaks_in_whole_numbers(sereno: Command, connection: psycopg.Connection) -> None:
+    add(sereno, "k", "--at", "20h")
+    *_, total, legend = sereno("schedule", "heatmap", "-o", "table").stdout.splitlines()
+    assert "1 fire of 1 schedule;" in total
+    assert legend == "█ up to 1"
+    connection.execute("select sereno.schedule('k' || n, 'work', cron => '30 * * * *') from generate_series(1, 3) n")
+    connection.execute("delete from sereno.schedules where key = 'k'")
+    add(sereno, "x", "--cron", "0 * * * *")
+    sereno("schedule", "tick")
+    assert sereno("schedule", "heatmap", "-o", "table").stdout.splitlines()[-1] == "▒ up to 1  ▓ up to 2  █ up to 3"
+
+
 def test_a_rule_that_makes_no_sense_does_not_spoil_the_picture(sereno: Command, connection: psycopg.Connection) -> None:
     connection.execute("select sereno.schedule('bad', 'work', cron => '61 * * * *')")
     add(sereno, "k", "--cron", "0 * * * *")
@@ -153,7 +165,7 @@ def test_status_when_no_scheduler_ever_ran(sereno: Command, connection: psycopg.
     advance(connection, 2 * 3600)
     text = sereno("status").stdout
     assert "Schedules: 1 disabled, 1 enabled; the oldest that is due waits for 1 h" in text
-    assert "Nothing fires" in text
+    assert "No scheduler is alive: start `sereno scheduler`, or a worker without SERENO_SCHEDULER=false." in text
     found = json.loads(sereno("status", "-o", "json").stdout)["scheduler"]
     assert found["schedules"] == {"disabled": 1, "enabled": 1}
     assert found["holder"] is None
@@ -187,7 +199,7 @@ def test_status_when_the_scheduler_was_killed(sereno: Command, connection: psyco
     lease(connection, "-5 seconds")
     text = sereno("status").stdout
     assert "Scheduler: none is alive. The last one, host:1:abc, was gone at " in text
-    assert "start a worker, or `sereno scheduler`" in text
+    assert "No scheduler is alive: start `sereno scheduler`" in text
     assert json.loads(sereno("status", "-o", "json").stdout)["scheduler"]["lease_seconds"] < 0
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from sereno.cli.options import desk_options, output_option
-from sereno.cli.output import Column, chosen_form, show_json, show_list
+from sereno.cli.output import Column, chosen_form, counted, show_json, show_list
 from sereno.cli.schedule_options import how_many, which_options
 from sereno.domain.duration import seconds, spoken
 from sereno.errors import ConfigurationError, InvalidArguments
@@ -70,13 +70,24 @@ def drawn(found: "Heatmap", clock: tzinfo | None) -> Iterator[str]:
         yield _line(hour, busiest.fires, clock)
     yield ""
     yield (
-        f"{_number(total)} fires of {how_many(found.schedules)}; the busiest 5 minutes: "
+        f"{counted(_number(total), 'fire')} of {how_many(found.schedules)}; the busiest 5 minutes: "
         f"{_number(busiest.fires)} at {busiest.at.astimezone(clock):%a %H:%M %Z}."
     )
-    step = busiest.fires / len(SHADES)
-    yield "  ".join(f"{shade} up to {_number(step * number)}" for number, shade in enumerate(SHADES, 1))
+    yield "  ".join(f"{shade} up to {_number(most)}" for shade, most in _legend(found.cells, busiest.fires))
     if found.left_out:
         yield f"Left out, because their rules are too many or too fine: {how_many(found.left_out)}."
+
+
+def _legend(cells: "Sequence[Cell]", busiest: float) -> "Iterator[tuple[str, float]]":
+    """What each shade stands for; where every cell is a whole number, in whole numbers, and without unused shades."""
+    whole = all(cell.fires == round(cell.fires) for cell in cells)
+    before = 0.0
+    for number, shade in enumerate(SHADES, 1):
+        most = busiest * number / len(SHADES)
+        most = float(int(most)) if whole else most
+        if most > before:
+            yield shade, most
+        before = most
 
 
 def _hours(cells: "Sequence[Cell]", clock: tzinfo | None) -> "Iterator[list[Cell]]":

@@ -8,7 +8,7 @@ import click
 
 from sereno.cli.failures import NOTHING_MATCHED
 from sereno.cli.options import Moment, Rate, bulk_options, desk_options, filter_options, output_option
-from sereno.cli.output import Column, chosen_form, show_json, show_list
+from sereno.cli.output import Column, chosen_form, counted, show_json, show_list
 
 if TYPE_CHECKING:
     from sereno.cli.desk import Desk
@@ -178,8 +178,8 @@ def _tell_tally(verb: str, tally: "Tally", pace: str, *, form: str, fail_empty: 
     elif not tally.total.value:
         click.echo(f"Nothing matches: there is nothing to {verb}.")
     else:
-        tenants = f", {len(tally.by_tenant)} tenants" if tally.by_tenant else ""
-        click.echo(f"Would {verb} {_jobs(tally.total)}{tenants}{pace}.")
+        tenants = f", {counted(len(tally.by_tenant), 'tenant')}" if tally.by_tenant else ""
+        click.echo(f"Would {verb} {counted(tally.total, 'job')}{tenants}{pace}.")
         for title, counts in (("task", tally.by_task), ("queue", tally.by_queue), ("tenant", tally.by_tenant)):
             if counts:
                 click.echo(
@@ -195,9 +195,9 @@ def _tell_changed(
     if chosen_form(form) in ("json", "jsonl"):
         show_json(changed, indent=2 if form == "json" else 0)
     else:
-        _say(touched, lambda: f"{done}: {_jobs(len(changed.done))}." if changed.done else "")
-        _say(len(changed.asked), lambda: f"Asked to stop, still running: {_jobs(len(changed.asked))}.")
-        _say(len(changed.left), lambda: f"Left as they were, because {why_left}: {_jobs(len(changed.left))}.")
+        _say(touched, lambda: f"{done}: {counted(len(changed.done), 'job')}." if changed.done else "")
+        _say(len(changed.asked), lambda: f"Asked to stop, still running: {counted(len(changed.asked), 'job')}.")
+        _say(len(changed.left), lambda: f"Left as they were, because {why_left}: {counted(len(changed.left), 'job')}.")
         if not touched and not changed.left:
             click.echo("Nothing matched: nothing was done.")
     known = {*changed.done, *changed.asked, *changed.left}
@@ -210,7 +210,3 @@ def _tell_changed(
 def _say(count: int, words: Callable[[], str]) -> None:
     if count and (line := words()):
         click.echo(line)
-
-
-def _jobs(count: Any) -> str:
-    return "1 job" if str(count) == "1" else f"{count:,} jobs" if isinstance(count, int) else f"{count} jobs"

@@ -165,6 +165,12 @@ def human(value: Any) -> str:
             return " ".join(str(value).split())
 
 
+def counted(count: Any, noun: str) -> str:
+    """1 job, 2,000 jobs; a count that is not exact says so itself."""
+    words = f"{count:,}" if isinstance(count, int) else str(count)
+    return f"{words} {noun}" if words == "1" else f"{words} {noun}s"
+
+
 def human_seconds(value: float | None) -> str:
     return "" if value is None else spoken(value) if value >= 0 else f"-{spoken(-value)}"
 

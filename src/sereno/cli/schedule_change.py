@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from sereno.store.filters import ScheduleFilter
     from sereno.store.statement import Operation
 
+UNTIL = 'A date on this machine\'s clock, or with its offset, 2027-01-08T00:00-03:00; or "2h" from now.'
+PARKED_AGAIN = 'a rule that makes no sense is parked again; change it with "sereno schedule add".'
 DONE = {
     "pause": "Paused",
     "resume": "Resumed",
@@ -29,7 +31,7 @@ DONE = {
 
 @click.command(epilog='Example: sereno schedule pause "menu:*" --tenant r42 --until 2027-01-08 --note "holidays" --yes')
 @which_options()
-@click.option("--until", type=Moment(future=True), help='A date on this machine\'s clock, or "2h" from now.')
+@click.option("--until", type=Moment(future=True), help=UNTIL)
 @click.option("--note", help="Why; shown wherever somebody wonders.")
 @bulk_options
 @output_option
@@ -39,7 +41,7 @@ def pause(desk: "Desk", wanted: "ScheduleFilter", until: datetime | None, note: 
     from sereno.operations.schedules import pause as operation  # noqa: PLC0415 - slow to import; --help needs none
 
     _check_note(note)
-    words = "" if until is None else f", until {until.astimezone():%a %Y-%m-%d %H:%M %Z}"
+    words = "" if until is None else f", until {_on_this_clock(until)}"
     return _change(desk, "pause", wanted, partial(operation, until=until, note=note), words, **rest)
 
 
@@ -52,7 +54,20 @@ def resume(desk: "Desk", wanted: "ScheduleFilter", **rest: Any) -> int:
     """Fire them again, from now on. What passed meanwhile is not caught up."""
     from sereno.operations.schedules import resume as operation  # noqa: PLC0415 - slow to import; --help needs none
 
-    return _change(desk, "resume", wanted, operation, "", **rest)
+    parked = 0 if wanted.is_empty or rest["dry_run"] else _parked(desk, wanted)
+    code = _change(desk, "resume", wanted, operation, "", **rest)
+    if parked:
+        were = "1 of them was" if parked == 1 else f"{parked:,} of them were"
+        click.echo(f"{'It was' if wanted.keys else were} parked: {PARKED_AGAIN}", err=True)
+    return code
+
+
+def _parked(desk: "Desk", wanted: "ScheduleFilter") -> int:
+    from dataclasses import replace  # noqa: PLC0415 - slow to import; --help needs none
+
+    from sereno.operations.schedule_lists import tally  # noqa: PLC0415 - see above
+
+    return desk.run(tally(replace(wanted, states=["parked"]), "resume")).total.value
 
 
 @click.command(epilog='Example: sereno schedule disable reconcile:r42 --note "the account is closed"')
@@ -117,9 +132,9 @@ def _change(
         raise click.UsageError('Which schedules? Name a key, a pattern such as "menu:*", or give --task or --tenant.')
     if dry_run:
         return _tell_tally(desk, verb, wanted, words, form, fail_empty=fail_empty)
-    confirm(desk, verb, wanted, yes)
+    meant = confirm(desk, verb, wanted, yes)
     state = existing(desk, next(iter(wanted.keys))).state if wanted.keys else None
-    changed = desk.carry_out(in_batches(wanted, operation))
+    changed = desk.carry_out(in_batches(wanted, operation)) if meant else 0
     if chosen_form(form) in ("json", "jsonl"):
         show_json({"changed": changed}, indent=2 if form == "json" else 0)
     elif changed:
@@ -144,6 +159,12 @@ def _tell_tally(
     else:
         click.echo(would(verb, found, words))
     return NOTHING_MATCHED if fail_empty and not found.total.value else 0
+
+
+def _on_this_clock(until: datetime) -> str:
+    """With its seconds, where it has any."""
+    local = until.astimezone()
+    return f"{local:%a %Y-%m-%d %H:%M:%S %Z}" if local.second or local.microsecond else f"{local:%a %Y-%m-%d %H:%M %Z}"
 
 
 def _check_note(note: str | None) -> None:

@@ -1,7 +1,8 @@
 """`sereno schedule export` and `import`: definitions as lines of JSON, and schedules of other programs."""
 
+import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
@@ -16,13 +17,17 @@ from sereno.errors import InvalidArguments
 
 if TYPE_CHECKING:
     from sereno.cli.desk import Desk
-    from sereno.cli.schedule_import import Import, Source
+    from sereno.cli.schedule_import import Import, Refusal, Source
+    from sereno.operations.imports import Imported
     from sereno.store.filters import ScheduleFilter
 
 # As in sereno.operations.imports, which --help need not import.
 PROGRAMS = ("celery-beat", "apscheduler", "pg-cron")
+SQL_TASK = "run_sql"
 PAGE = 1000
-# Refused lines that are shown; the others are counted.
+# An address begins with its scheme; SQLAlchemy puts a driver behind it, which is no part of the address.
+SCHEME = re.compile(r"(?P<kind>[a-z][a-z0-9.-]*)(?:\+[a-z0-9_.-]*)?://", re.IGNORECASE)
+# Refusals and notes that are shown; the others are counted.
 SHOWN = 20
 USAGE = 2
 WORDS = ("Created", "changed", "unchanged", "refused")
@@ -70,19 +75,24 @@ def import_schedules(
     """
     from sereno.cli.schedule_import import Import  # noqa: PLC0415 - slow to import; --help needs none
 
-    if (path is None) == (program is None):
+    if path is not None and program is not None:
+        raise click.UsageError("A FILE or --from, not both.")
+    if path is None and program is None:
         raise click.UsageError("Import what? Name a FILE (- for stdin), or a program with --from.")
     if source and not program:
         raise click.UsageError("--source belongs to --from.")
+    address = None if source is None else _address(source)
     make_job = job_maker(desk, unchecked=not desk.settings.app)
-    made = Import(desk, make_job, _renames(renames), strict=strict, dry_run=dry_run)
+    names = _renames(renames)
+    made = Import(desk, make_job, names, strict=strict, dry_run=dry_run)
     desk.connection(create=not dry_run)
     if program is not None:
-        made.read(_of_program(desk, program, source))
+        _read_program(desk, made, program, address, names)
     else:
         assert path is not None
         with _opened(path) as file, _bar(path, file) as sources:
             made.read(sources)
+    _forget_notes_of_refused(made)
     _tell(made, form)
     if not desk.settings.app and made.written:
         click.echo("The jobs were not checked: with -a, your application checks them.", err=True)
@@ -119,29 +129,71 @@ def _bar(path: str, file: IO[bytes]) -> "Iterator[Iterator[Source]]":
         yield of_lines(file, progress.update)
 
 
-def _of_program(desk: "Desk", program: str, source: str | None) -> "Iterator[Source]":
+def _address(source: str) -> str:
+    """The address of a PostgreSQL, also when it is written as SQLAlchemy has it."""
+    scheme = SCHEME.match(source)
+    if scheme is None:
+        return source
+    if scheme["kind"].lower() not in ("postgresql", "postgres"):
+        # What comes after the scheme may hold a password.
+        raise click.UsageError(
+            f'--source "{scheme["kind"]}://…" is not a PostgreSQL address: write postgresql://user@host/database'
+        )
+    return f"postgresql://{source[scheme.end() :]}"
+
+
+def _read_program(desk: "Desk", made: "Import", program: str, address: str | None, renamed: Collection[str]) -> None:
     from sereno.cli.schedule_import import of_program  # noqa: PLC0415 - slow to import; --help needs none
-    from sereno.operations.imports import read  # noqa: PLC0415 - see above
+    from sereno.cli.schedule_words import visible  # noqa: PLC0415 - see above
+
+    found = _found(desk, program, address)
+    made.read(of_program(each for each in found if not each.left_out))
+    made.notes += [(visible(each.key), str(each.note)) for each in found if each.left_out]
+    tasks = {each.schedule["task"] for each in found if each.schedule is not None}
+    if program == "pg-cron" and tasks - {*renamed, *(desk.app.registry.names if desk.settings.app else ())}:
+        made.notes.append((SQL_TASK, f"write this task, or name the one that runs SQL with --task-map {SQL_TASK}=…"))
+
+
+def _found(desk: "Desk", program: str, address: str | None) -> "list[Imported]":
+    from sereno.operations.imports import read  # noqa: PLC0415 - slow to import; --help needs none
     from sereno.store.connect import connect  # noqa: PLC0415 - see above
 
-    if source is None:
-        return of_program(read(program, desk.connection()))
-    with connect(source, desk.settings, "import") as connection:
-        return of_program(read(program, connection))
+    if address is None:
+        return read(program, desk.connection())
+    with connect(address, desk.settings, "import") as connection:
+        return read(program, connection)
+
+
+def _forget_notes_of_refused(made: "Import") -> None:
+    """What would be different does not matter where nothing was imported."""
+    refused = {refusal.where for refusal in made.refused}
+    made.notes = [(where, note) for where, note in made.notes if where not in refused]
 
 
 def _tell(made: "Import", form: str) -> None:
+    from sereno.cli.schedule_words import visible  # noqa: PLC0415 - slow to import; --help needs none
+
     if chosen_form(form) in ("json", "jsonl"):
         show_json(made.report(), indent=2 if form == "json" else 0)
         return
     counts = [made.counts["created"], made.counts["changed"], made.counts["unchanged"], len(made.refused)]
     words = ("Would create", "change", "leave as they are", "refuse") if made.dry_run else WORDS
     click.echo(", ".join(f"{word} {count:,}" for word, count in zip(words, counts, strict=True)) + ".")
-    for where, note in made.notes[:SHOWN]:
-        click.echo(f"{where}: {note}", err=True)
-    for refusal in made.refused[:SHOWN]:
-        click.echo(f"{refusal.where}: {refusal.problem}", err=True)
-    if len(made.refused) > SHOWN:
-        click.echo(f"… and {len(made.refused) - SHOWN:,} more; -o json has all of them.", err=True)
+    _list("would change" if made.dry_run else "changed", [visible(key) for key in made.changed])
+    _list("refused", [_refusal(each) for each in made.refused])
+    _list("note", [f"{where}: {note}" for where, note in made.notes])
     for old in made.unused_renames:
         click.echo(f"--task-map: no schedule has the task {old!r}.", err=True)
+
+
+def _refusal(refusal: "Refusal") -> str:
+    """The line alone does not say which schedule it is."""
+    which = "" if refusal.line is None or refusal.key is None else f"schedule {refusal.key!r:.80}: "
+    return f"{refusal.where}: {which}{refusal.problem}"
+
+
+def _list(word: str, lines: Sequence[str]) -> None:
+    for line in lines[:SHOWN]:
+        click.echo(f"{word} {line}", err=True)
+    if len(lines) > SHOWN:
+        click.echo(f"… and {len(lines) - SHOWN:,} more; -o json has all of them.", err=True)

@@ -58,6 +58,7 @@ class Import:
         self._keys: dict[str, str] = {}
         self._used: set[str] = set()
         self.counts: Counter[str] = Counter()
+        self.changed: list[str] = []
         self.refused: list[Refusal] = []
         self.notes: list[tuple[str, str]] = []
 
@@ -74,6 +75,7 @@ class Import:
         return {
             "dry_run": self.dry_run,
             **{what: self.counts[what] for what in ("created", "changed", "unchanged")},
+            "changed_keys": self.changed,
             "refused": self.refused,
             "notes": [{"where": where, "note": note} for where, note in self.notes],
         }
@@ -134,6 +136,7 @@ class Import:
             self._write(chunk[len(chunk) // 2 :])
             return
         self.counts.update(each.what for each in found)
+        self.changed += [each.key for each in found if each.what == "changed"]
 
     def _refuse(self, source: Source, problem: str) -> None:
         first_line = visible(problem.strip().split("\n")[0])

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from sereno.cli.output import counted
 from sereno.domain.duration import seconds
-from sereno.errors import ConfigurationError, InvalidArguments, Refused
+from sereno.errors import ConfigurationError, InvalidArguments, InvalidSchedule, Refused
 
 if TYPE_CHECKING:
     from datetime import tzinfo
@@ -24,6 +25,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 STATES = ("enabled", "paused", "disabled", "parked", "finished")
 RULE_NAMES = ("cron", "every", "count_from", "phase", "daily", "at", "tz", "spread", "dst_gap", "dst_fold")
+OPTIONS_OF_FIELDS = {"at": "--daily", "interval": "--every", "phase": "--phase", "spread": "--spread"}
 # In a sentence about what a bulk change would touch.
 NAMED_TASKS = 8
 
@@ -121,7 +123,18 @@ def as_rule(options: dict[str, Any]) -> "When":
         moment = Moments("--at", zone(given.get("tz", "UTC")).info).read(value)
         return decode({"kind": "once", "at": moment.isoformat()})
     first = {"cron": "expression", "every": "interval", "daily": "at"}[kind]
-    return decode({"kind": kind, first: value, **given})
+    try:
+        return decode({"kind": kind, first: value, **given})
+    except InvalidSchedule as error:
+        raise InvalidSchedule(_in_options(str(error))) from None
+
+
+def _in_options(words: str) -> str:
+    """A complaint about a field of a rule, as one about the option that gave it."""
+    field, space, rest = words.partition(" ")
+    name = field.removesuffix(":")
+    option = OPTIONS_OF_FIELDS.get(name, name)
+    return f"{option}{field[len(name) :]}{space}{rest}".replace('count_from="clock"', "--count-from clock")
 
 
 def _refuse(given: dict[str, Any], names: tuple[str, ...], why: str) -> None:
@@ -156,7 +169,6 @@ class Moments:
 def existing(desk: "Desk", key: str) -> "ScheduleRow":
     """The schedule of this key; the command ends with 7 when there is none."""
     from sereno.domain.job import check_text  # noqa: PLC0415 - slow to import; --help needs none
-    from sereno.errors import InvalidSchedule  # noqa: PLC0415 - see above
     from sereno.operations.schedules import find  # noqa: PLC0415 - see above
 
     check_text("key", key)
@@ -166,19 +178,23 @@ def existing(desk: "Desk", key: str) -> "ScheduleRow":
         raise NoSchedule(str(error)) from None
 
 
-def confirm(desk: "Desk", verb: "Verb", wanted: "ScheduleFilter", yes: bool) -> None:
-    """A schedule named by its key is meant; whatever a filter finds must be confirmed."""
+def confirm(desk: "Desk", verb: "Verb", wanted: "ScheduleFilter", yes: bool) -> bool:
+    """A schedule named by its key is meant; whatever a filter finds must be confirmed. False: it finds nothing."""
     from sereno.operations.schedule_lists import tally  # noqa: PLC0415 - slow to import; --help needs none
 
     if yes or wanted.keys is not None:
-        return
+        return True
     if not someone_is_there():
         raise Refused(
             f"this would {verb} every schedule that matches ({in_filter_words(wanted)}): "
             "look with --dry-run, confirm with --yes"
         )
-    click.echo(would(verb, desk.run(tally(wanted, verb))), err=True)
+    found = desk.run(tally(wanted, verb))
+    if not found.total.value:
+        return False
+    click.echo(would(verb, found), err=True)
     ask("Go on?")
+    return True
 
 
 def ask(question: str) -> None:
@@ -205,5 +221,4 @@ def would(verb: str, found: "ScheduleTally", words: str = "") -> str:
 
 def how_many(count: Any) -> str:
     """1 schedule, 2,000 schedules."""
-    words = f"{count:,}" if isinstance(count, int) else str(count)
-    return f"{words} schedule" if words == "1" else f"{words} schedules"
+    return counted(count, "schedule")

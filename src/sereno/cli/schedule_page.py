@@ -8,11 +8,12 @@ from typing import Any
 import click
 
 from sereno.cli.options import stdout_is_terminal
-from sereno.cli.output import terminal
+from sereno.cli.output import STYLES, counted, terminal
+from sereno.cli.schedule_runs import job_object, last_run, run_lines
 from sereno.cli.schedule_table import as_object
 from sereno.cli.schedule_words import (
     about,
-    fire_words,
+    effective_state,
     full_time,
     instant_lines,
     instant_object,
@@ -24,12 +25,12 @@ from sereno.cli.schedule_words import (
 from sereno.domain.duration import spoken
 from sereno.domain.when import Cron, decode
 from sereno.errors import InvalidSchedule
+from sereno.operations.jobs import JobDetail
 from sereno.operations.schedule_lists import clock_of, in_words
 from sereno.operations.schedules import ScheduleDetail
-from sereno.store.schedules import FireRow, ScheduleRow
+from sereno.store.schedules import ScheduleRow
 
 WIDTH = 12
-STYLES = {"paused": "yellow", "disabled": "yellow", "parked": "bold red", "finished": "dim", "enabled": "green"}
 MISSED = {
     "skip": "missed instants are not made up for",
     "latest": "one run stands for all that were missed",
@@ -42,32 +43,37 @@ OVERLAP = {
     "cancel_previous": "the next instant cancels the run before",
 }
 
+CONFLICT = {"keep": "a second one is not made", "replace": "a second one changes the first while that waits"}
 
-def page_object(detail: ScheduleDetail) -> dict[str, Any]:
+
+def page_object(detail: ScheduleDetail, last_job: JobDetail | None) -> dict[str, Any]:
     """For programs."""
     return {
         "schedule": as_object(detail.schedule),
+        "last_job": job_object(last_job),
         "fires": [fire._asdict() for fire in detail.fires],
         "upcoming": [instant_object(each) for each in detail.upcoming],
     }
 
 
-def show_page(detail: ScheduleDetail) -> None:
+def show_page(detail: ScheduleDetail, last_job: JobDetail | None, runs: int) -> None:
     """Plain text in a pipe; on a terminal the state is coloured and the labels step back."""
+    lines = list(_lines(detail, last_job, runs))
     if not stdout_is_terminal():
-        for label, text in _lines(detail):
+        for label, text in lines:
             click.echo(f"{label:<{WIDTH}}{text}".rstrip())
         return
     from rich.text import Text  # noqa: PLC0415 - only on a terminal
 
     console = terminal()
-    for label, text in _lines(detail):
-        style = STYLES.get(detail.schedule.state, "") if label == "state" else ""
+    state = effective_state(detail.schedule, detail.now)
+    for label, text in lines:
+        style = STYLES.get(state, "") if label == "state" else ""
         shown = Text.assemble((f"{label:<{WIDTH}}", "dim"), (text, style)) if text else Text()
         console.print(shown, soft_wrap=True)
 
 
-def _lines(detail: ScheduleDetail) -> Iterator[tuple[str, str]]:
+def _lines(detail: ScheduleDetail, last_job: JobDetail | None, runs: int) -> Iterator[tuple[str, str]]:
     row, clock = detail.schedule, clock_of(detail.schedule.rule)
     yield "schedule", visible(row.key)
     yield "state", state_words(row, detail.now)
@@ -75,12 +81,17 @@ def _lines(detail: ScheduleDetail) -> Iterator[tuple[str, str]]:
     yield from _job(row)
     yield from _policies(row, clock)
     yield from _counts(detail, clock)
+    if last := last_run(row, last_job, clock, detail.now):
+        yield "last run", last
     yield "", ""
-    upcoming = list(instant_lines(detail.upcoming, clock, detail.now)) or [no_instants(row)]
+    upcoming = list(instant_lines(detail.upcoming, clock, detail.now)) or [no_instants(row, detail.now)]
     yield from _listed("next", upcoming)
     if detail.fires:
         yield "", ""
-        yield from _listed("runs", _runs(detail, clock))
+        yield from _listed("runs", run_lines(detail, clock, runs))
+    if row.note and len(note := row.note.strip().splitlines()) > 1:
+        yield "", ""
+        yield from _listed("note", [visible(line) for line in note])
 
 
 def _rule(row: ScheduleRow) -> Iterator[tuple[str, str]]:
@@ -109,7 +120,8 @@ def _job(row: ScheduleRow) -> Iterator[tuple[str, str]]:
             if row.unique_for
             else "while it lives"
         )
-        yield "unique key", visible(f"{row.unique_key}, {length}, {row.on_conflict or 'keep'}")
+        conflict = row.on_conflict or "keep"
+        yield "unique key", visible(f"{row.unique_key}, {length}, {conflict}: {CONFLICT.get(conflict, '')}")
     if row.expires_after is not None:
         yield "expires", f"jobs that did not start within {spoken(row.expires_after)}"
 
@@ -124,9 +136,9 @@ def _policies(row: ScheduleRow, clock: tzinfo) -> Iterator[tuple[str, str]]:
         if at is not None:
             yield label, full_time(at, clock)
     if row.max_fires is not None:
-        yield "limit", f"{row.max_fires:,} fires"
+        yield "limit", counted(row.max_fires, "fire")
     if row.disable_after is not None:
-        yield "disabled", f"after {row.disable_after:,} failed runs in a row ({row.failed_in_row:,} now)"
+        yield "gives up", f"after {counted(row.disable_after, 'failed run')} in a row ({row.failed_in_row:,} now)"
 
 
 def _counts(detail: ScheduleDetail, clock: tzinfo) -> Iterator[tuple[str, str]]:
@@ -148,19 +160,6 @@ def _counts(detail: ScheduleDetail, clock: tzinfo) -> Iterator[tuple[str, str]]:
         yield "created", full_time(row.created_at, clock)
     if row.declared_by:
         yield "declared", f"in the code of {visible(row.declared_by)}"
-
-
-def _runs(detail: ScheduleDetail, clock: tzinfo) -> list[str]:
-    jobs = [f"job {fire.job_id}" if fire.job_id is not None else "" for fire in detail.fires]
-    width = max(map(len, jobs))
-    return [
-        f"{_planned(fire, clock)}   {job:<{width}}   {fire_words(fire, detail.now)}"
-        for fire, job in zip(detail.fires, jobs, strict=True)
-    ]
-
-
-def _planned(fire: FireRow, clock: tzinfo) -> str:
-    return full_time(fire.planned_at or fire.fired_at, clock)
 
 
 def _listed(label: str, lines: list[str]) -> Iterator[tuple[str, str]]:

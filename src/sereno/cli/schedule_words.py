@@ -11,22 +11,13 @@ from sereno.domain.preview import Instant
 from sereno.domain.when import Once, When, decode, describe
 from sereno.errors import InvalidSchedule
 from sereno.operations.schedule_lists import clock_of, in_words
-from sereno.store.schedules import FireRow, ScheduleRow
+from sereno.store.schedules import ScheduleRow
 
 MICROSECONDS = 1_000_000
 # Within these times the name of the day, and a date without a year, say enough.
 AN_HOUR = 3600
 A_WEEK = 6 * 86400
 A_YEAR = 300 * 86400
-
-SKIPS = {
-    "late": "it was later than it may be",
-    "missed": "nobody was there to run it",
-    "overlap": "the run before went on",
-    "superseded": "a newer one took its place",
-    "finished": "it had made all its fires",
-    "duplicate": "a job with its unique key was there",
-}
 
 
 def full_time(at: datetime, clock: tzinfo, *, precise: bool = False) -> str:
@@ -109,8 +100,17 @@ def instant_object(each: Instant) -> dict[str, object]:
     }
 
 
-def no_instants(row: ScheduleRow) -> str:
+def effective_state(row: ScheduleRow, now: datetime) -> str:
+    """A pause with an end leaves the row enabled: it is paused as long as that lasts."""
+    lasts = row.state == "enabled" and row.paused_until is not None and row.paused_until > now
+    return "paused" if lasts else row.state
+
+
+def no_instants(row: ScheduleRow, now: datetime) -> str:
     """Why nothing is to come."""
+    if row.state == "enabled" and effective_state(row, now) == "paused":
+        why = "its instant lies in the pause" if row.rule.get("kind") == "once" else "it ends before its pause does"
+        return f"Nothing is to come: {why}."
     match row.state:
         case "enabled" if row.next_run_at is None:
             return "Nothing is planned: it waits for its run to end."
@@ -119,45 +119,32 @@ def no_instants(row: ScheduleRow) -> str:
         case "finished":
             return "Nothing is to come: it is finished."
         case _:
-            return f"Nothing is to come: it is {state_words(row, None)}."
+            return f"Nothing is to come: it is {state_words(row, now)}."
 
 
-def state_words(row: ScheduleRow, now: datetime | None) -> str:
+def state_words(row: ScheduleRow, now: datetime) -> str:
     """Its state, until when, by whom and why."""
-    if row.state == "enabled" and row.paused_until is not None:
-        until = f"paused until {full_time(row.paused_until, clock_of(row.rule))}"
-        return visible(until + _by(row) + _note(row))
-    if row.state in ("paused", "disabled"):
-        at = "" if now is None else f", {about((now - row.changed_at).total_seconds())} ago"
-        return visible(row.state + _by(row) + at + _note(row))
-    return visible(row.state + _note(row))
+    words = effective_state(row, now)
+    if words == "paused" and row.paused_until is not None:
+        words += f" until {full_time(row.paused_until, clock_of(row.rule))}{_by(row)}"
+    elif words in ("paused", "disabled"):
+        words += f"{_by(row)}, {about((now - row.changed_at).total_seconds())} ago"
+    return visible(words + (f": {first_line(row.note)}" if row.note else ""))
+
+
+def first_line(note: str) -> str:
+    """A note in a line; that of a rule that makes no sense shows the place below it."""
+    return note.strip().partition("\n")[0].rstrip()
 
 
 def last_words(row: ScheduleRow, now: datetime) -> str:
-    """How the last run went: succeeded 3 m ago."""
+    """How the last run went, as far as its row knows: succeeded 3 m ago, or only fired."""
     if row.last_fired_at is None:
         return ""
     ended = row.last_finished_at is not None and row.last_finished_at >= row.last_fired_at
     if ended and row.last_state and row.last_finished_at is not None:
         return f"{row.last_state} {about((now - row.last_finished_at).total_seconds())} ago"
-    return f"under way for {about((now - row.last_fired_at).total_seconds())}"
-
-
-def fire_words(fire: FireRow, now: datetime) -> str:
-    """What became of an instant."""
-    if fire.reason is not None:
-        others = f" ({fire.stands_for} instants)" if (fire.stands_for or 1) > 1 else ""
-        return f"skipped: {SKIPS.get(fire.reason, visible(fire.reason))}{others}"
-    words = fire.state
-    if fire.started_at is not None and fire.finished_at is not None:
-        words += f" after {spoken(max(0.0, (fire.finished_at - fire.started_at).total_seconds()))}"
-    elif fire.state == "running" and fire.started_at is not None:
-        words += f" for {about((now - fire.started_at).total_seconds())}"
-    if fire.attempt > 1:
-        words += f", attempt {fire.attempt}"
-    if (fire.stands_for or 1) > 1:
-        words += f", stands for {fire.stands_for}"
-    return words + (f": {visible(fire.error)}" if fire.error else "")
+    return f"fired {about((now - row.last_fired_at).total_seconds())} ago"
 
 
 def visible(text: str) -> str:
@@ -169,7 +156,3 @@ def visible(text: str) -> str:
 
 def _by(row: ScheduleRow) -> str:
     return f" by {row.changed_by}" if row.changed_by else ""
-
-
-def _note(row: ScheduleRow) -> str:
-    return f": {row.note}" if row.note else ""

@@ -12,6 +12,8 @@ from sereno.cli.schedule_options import Moments, as_rule, rule_options
 from sereno.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from datetime import tzinfo
+
     from sereno.cli.desk import Desk
     from sereno.domain.schedule import NewSchedule
     from sereno.domain.when import When
@@ -31,8 +33,8 @@ POLICIES = (
 
 
 @click.command(
-    epilog="""Example: sereno schedule add reconcile:r42 --task reconcile --args '{"account": "r42"}' --daily 03:00 \
---tz America/Sao_Paulo --tenant r42 -a shop:app"""
+    epilog="""Example: sereno schedule add reconcile:r42 --task reconcile --tenant r42 --daily 03:00 \
+--tz America/Sao_Paulo --args '{"account": "r42", "month": "{fire:%Y-%m}"}' -a shop:app"""
 )
 @click.argument("key")
 @click.option("-t", "--task", required=True)
@@ -69,7 +71,7 @@ def add(desk: "Desk", key: str, task: str, arguments: str, unchecked: bool, form
     described = _described(key, task, raw, job_maker(desk, unchecked), options)
     desk.connection(create=True)
     (made,) = desk.run(write([Described(described)]))
-    _tell_made(desk, described.when, made, form)
+    _tell_made(desk, described.when, _clock(options["rule"], described.when), made, form)
 
 
 def job_maker(desk: "Desk", unchecked: bool) -> "MakeJob":
@@ -103,12 +105,19 @@ def _described(key: str, task: str, raw: bytes, make_job: "MakeJob", options: di
     return NewSchedule(key=key, job=make_job(task, raw, JobOptions(**given)), when=when, **policies).checked()
 
 
-def _tell_made(desk: "Desk", when: "When", made: "Upserted", form: str) -> None:
+def _clock(rule: dict[str, Any], when: "When") -> "tzinfo":
+    """The clock that was named. A single moment keeps none, and is shown on the one that it was written for."""
+    from sereno.domain.zones import zone  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.operations.schedule_lists import clock_of  # noqa: PLC0415 - see above
+    from sereno.operations.schedules import decode_object  # noqa: PLC0415 - see above
+
+    return zone(rule["tz"]).info if rule["tz"] else clock_of(decode_object(when))
+
+
+def _tell_made(desk: "Desk", when: "When", shown_on: "tzinfo", made: "Upserted", form: str) -> None:
     from sereno.cli.schedule_words import full_time, relative, visible  # noqa: PLC0415 - slow to import
     from sereno.domain.when import describe  # noqa: PLC0415 - see above
     from sereno.domain.zones import moment  # noqa: PLC0415 - see above
-    from sereno.operations.schedule_lists import clock_of  # noqa: PLC0415 - see above
-    from sereno.operations.schedules import decode_object  # noqa: PLC0415 - see above
     from sereno.store.schedules import clock  # noqa: PLC0415 - see above
 
     at = None if made.next_run_at is None else moment(made.next_run_at)
@@ -122,10 +131,10 @@ def _tell_made(desk: "Desk", when: "When", made: "Upserted", form: str) -> None:
         click.echo(f"It is {made.state}: nothing is to come.")
     else:
         now = moment(desk.run(clock()))
-        click.echo(f"Next: {full_time(at, clock_of(decode_object(when)))}, {relative(at, now)}.")
+        click.echo(f"Next: {full_time(at, shown_on)}, {relative(at, now)}.")
 
 
-@click.command(epilog='Example: sereno schedule preview "30 2 * * *" --tz Europe/Riga -n 10')
+@click.command(epilog='Example: sereno schedule preview "30 3 * * *" --tz Europe/Riga --after 2027-03-27')
 @click.argument("expression", required=False)
 @rule_options
 @click.option("-n", "--count", default=5, show_default=True, type=click.IntRange(1, 1000))
@@ -142,8 +151,6 @@ def preview(
     from sereno.domain.preview import preview as upcoming  # noqa: PLC0415 - see above
     from sereno.domain.schedule import shift  # noqa: PLC0415 - see above
     from sereno.domain.when import describe  # noqa: PLC0415 - see above
-    from sereno.operations.schedule_lists import clock_of  # noqa: PLC0415 - see above
-    from sereno.operations.schedules import decode_object  # noqa: PLC0415 - see above
 
     if expression is not None:
         if rule["cron"] is not None:
@@ -151,10 +158,10 @@ def preview(
         rule = rule | {"cron": expression}
     when = as_rule(rule)
     check_text("key", key)
-    clock, now = clock_of(decode_object(when)), datetime.now(UTC)
+    clock, now = _clock(rule, when), datetime.now(UTC)
     start = now if after is None else Moments("--after", clock, now=now).read(after)
     offset = shift(key, when) if key else 0
-    found = upcoming(when, start, count, offset)
+    found = [each._replace(local=each.at.astimezone(clock)) for each in upcoming(when, start, count, offset)]
     if chosen_form(form) in ("json", "jsonl"):
         instants = [words.instant_object(each) for each in found]
         show_json({"when": describe(when), "upcoming": instants}, indent=2 if form == "json" else 0)

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sereno.cli.options import desk_options
+from sereno.cli.output import counted
 
 if TYPE_CHECKING:
     from sereno.cli.desk import Desk
@@ -43,4 +44,4 @@ async def _until_told(desk: "Desk", where: str) -> None:
     click.echo(f"Scheduler {running.holder} keeps time for {where}. TERM or Ctrl-C ends it.")
     await told.wait()
     await running.stop()
-    click.echo(f"Ended: {running.figures.fires:,} fires, {running.figures.skips:,} skipped.")
+    click.echo(f"Ended: {counted(running.figures.fires, 'fire')}, {running.figures.skips:,} skipped.")

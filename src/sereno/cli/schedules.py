@@ -81,14 +81,17 @@ def list_schedules(
 def show(desk: "Desk", key: str, runs: int, form: str) -> None:
     """One schedule, with its last and its next runs."""
     from sereno.cli.schedule_page import page_object, show_page  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.cli.schedule_runs import LOOKED_AT, last_job  # noqa: PLC0415 - see above
     from sereno.operations.schedules import show as operation  # noqa: PLC0415 - see above
 
     existing(desk, key)
-    detail = desk.run(operation(key, fires=runs))
-    if chosen_form(form) in ("json", "jsonl"):
-        show_json(page_object(detail), indent=2 if form == "json" else 0)
+    as_json = chosen_form(form) in ("json", "jsonl")
+    detail = desk.run(operation(key, fires=runs if as_json or not runs else LOOKED_AT))
+    last = last_job(desk, detail)
+    if as_json:
+        show_json(page_object(detail, last), indent=2 if form == "json" else 0)
     else:
-        show_page(detail)
+        show_page(detail, last, runs)
 
 
 @schedule.command("next", epilog="Example: sereno schedule next menu:42 -n 10")
@@ -107,14 +110,16 @@ def next_instants(desk: "Desk", key: str, count: int, form: str) -> None:
     row = detail.schedule
     if chosen_form(form) in ("json", "jsonl"):
         upcoming = [words.instant_object(each) for each in detail.upcoming]
-        found = {"key": row.key, "when": in_words(row.rule), "state": row.state, "upcoming": upcoming}
-        show_json(found, indent=2 if form == "json" else 0)
+        found = {"key": row.key, "when": in_words(row.rule), "state": row.state, "paused_until": row.paused_until}
+        show_json(found | {"upcoming": upcoming}, indent=2 if form == "json" else 0)
         return
     click.echo(words.row_headline(row))
+    if row.state == "enabled" and words.effective_state(row, detail.now) == "paused":
+        click.echo(f"  {words.state_words(row, detail.now)}")
     for line in words.instant_lines(detail.upcoming, clock_of(row.rule), detail.now):
         click.echo(f"  {line}")
     if not detail.upcoming:
-        click.echo(f"  {words.no_instants(row)}")
+        click.echo(f"  {words.no_instants(row, detail.now)}")
 
 
 for command in (

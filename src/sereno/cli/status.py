@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from sereno.cli.options import desk_options, output_option
-from sereno.cli.output import chosen_form, short_time, show_json, table, terminal
+from sereno.cli.output import chosen_form, counted, short_time, show_json, table, terminal
 
 if TYPE_CHECKING:
     from sereno.cli.desk import Desk
@@ -47,7 +47,7 @@ def sentences(found: "Status") -> Iterator[str]:
     from sereno.domain.duration import spoken  # noqa: PLC0415 - slow to import; --help needs none
 
     workers = "1 worker is" if found.workers_alive == 1 else f"{found.workers_alive} workers are"
-    yield f"{workers} alive with {found.slots} slots; schema {found.schema_version}."
+    yield f"{workers} alive with {counted(found.slots, 'slot')}; schema {found.schema_version}."
     yield from scheduler_sentences(found.scheduler)
     if found.dead_letters.value:
         yield f"{found.dead_letters} in the dead letter: sereno job list --state dead"
@@ -75,14 +75,14 @@ def scheduler_sentences(found: "SchedulerLine") -> Iterator[str]:
     else:
         yield f"Scheduler: none is alive. The last one, {found.holder}, was gone at {short_time(found.until)}."
     if found.ticked_seconds_ago is not None and found.tick_seconds is not None:
-        fires = "1 fire" if found.tick_fires == 1 else f"{found.tick_fires or 0:,} fires"
+        fires = counted(found.tick_fires or 0, "fire")
         yield f"  Last tick {spoken(found.ticked_seconds_ago)} ago: {fires} in {spoken(found.tick_seconds)}."
     if found.error and found.error_at is not None:
         yield f"  Last error at {short_time(found.error_at)}: {found.error.splitlines()[0]}"
     counts = ", ".join(f"{count:,} {state}" for state, count in found.schedules.items())
     yield f"  Schedules: {counts or 'none'}{_lag(found)}."
     if not found.alive and found.schedules.get("enabled"):
-        yield "  Nothing fires: start a worker, or `sereno scheduler`."
+        yield "  No scheduler is alive: start `sereno scheduler`, or a worker without SERENO_SCHEDULER=false."
 
 
 def _lag(found: "SchedulerLine") -> str:
