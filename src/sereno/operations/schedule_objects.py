@@ -15,7 +15,7 @@ from sereno.domain.schedule import NewSchedule
 from sereno.domain.stored import stored
 from sereno.errors import InvalidArguments, InvalidSchedule
 from sereno.operations.actor import default_actor
-from sereno.operations.imports.form import MakeJob, as_object, from_object
+from sereno.operations.imports.form import MakeJob, as_object, from_object, without_key
 from sereno.store import schedules as store
 from sereno.store import steering
 from sereno.store.filters import ScheduleFilter
@@ -45,7 +45,7 @@ def exported(row: ScheduleRow) -> dict[str, Any]:
 
 
 def described(value: Any, make_job: MakeJob) -> Described:
-    """The schedule of an object, checked like any other; InvalidSchedule says what is wrong."""
+    """The schedule of an object, checked like any other; InvalidSchedule says what is wrong, but not with which."""
     if not isinstance(value, dict):
         raise InvalidSchedule("a schedule is a JSON object")
     fields = dict(value)
@@ -53,7 +53,10 @@ def described(value: Any, make_job: MakeJob) -> Described:
     if not isinstance(enabled, bool):
         raise InvalidSchedule("enabled is true or false")
     check_text("note", note)
-    return Described(from_object(fields, make_job), enabled, note)
+    try:
+        return Described(from_object(fields, make_job), enabled, note)
+    except InvalidSchedule as error:
+        raise InvalidSchedule(without_key(error, fields.get("key"))) from error
 
 
 def unchecked_job(task: str, raw: bytes, options: JobOptions) -> NewJob:

@@ -171,7 +171,7 @@ def read_state(state: Any, protocol: int = pickle.HIGHEST_PROTOCOL) -> Imported:
 def read_bytes(raw: bytes) -> Imported:
     """As the reader does, without the way through a database."""
     row = {"id": "a job", "state": base64.b64encode(raw).decode(), "size": len(raw)}
-    return finished(Draft("apscheduler:a job", True), lambda draft: apscheduler._fill(row, NOW, draft), NOW)
+    return finished(Draft("apscheduler:a job", True, ""), lambda draft: apscheduler._fill(row, NOW, draft), NOW)
 
 
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
@@ -212,6 +212,7 @@ def test_a_paused_interval_counts_from_its_start_date(add: Add) -> None:
     trigger = IntervalTrigger(hours=5, timezone=UTC, start_date=NOW - timedelta(hours=12))
     found = add(trigger, next_run_time=None)
     assert not found.enabled
+    assert str(found.note).startswith("was paused in APScheduler; a run that is more than 1 s late")
     assert fires(found, NOW, 5) == fired(trigger, NOW, 5)
 
 

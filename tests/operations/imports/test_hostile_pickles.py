@@ -1,5 +1,6 @@
 """A pickle is a program. Whatever stands in a job state, nothing is imported, called or filled up."""
 
+import codecs
 import os
 import pickle
 import subprocess
@@ -41,6 +42,8 @@ class Calls:
 @pytest.fixture
 def mark(tmp_path: Path) -> Iterator[Path]:
     """A file that must not be there afterwards, and limits that must hold."""
+    # Python loads the codec of a pickle's text when it first meets one; no name in a pickle makes it do so.
+    codecs.lookup("raw_unicode_escape")
     before, started = set(sys.modules), time.monotonic()
     tracemalloc.start()
     try:

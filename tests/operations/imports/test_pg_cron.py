@@ -60,7 +60,7 @@ def test_what_is_said_of_a_job_is_kept(cron: psycopg.Connection) -> None:
         },
         problem=None,
         enabled=True,
-        note="its command is SQL, run as 'postgres': map it to a task of yours with --task-map run_sql=…",
+        note=None,
     )
 
 
@@ -160,6 +160,7 @@ def test_jobs_without_a_name_and_jobs_of_one_name(cron: psycopg.Connection) -> N
         ("pg-cron:same:3", True),
         ("pg-cron:1:4", True),
     ]
+    assert found[1].note == "was not active in pg_cron; it runs as 'ada': your task must connect as that role"
     assert "it runs in the database 'elsewhere': your task must connect there" in str(found[2].note)
 
 

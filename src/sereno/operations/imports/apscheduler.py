@@ -30,6 +30,7 @@ _JOB = "apscheduler.job.Job"
 _KNOWN = apscheduler_values.KNOWN | apscheduler_triggers.KNOWN | {_JOB}
 _NEWEST = 1
 
+_STOPPED = "was paused in APScheduler"
 _CLOCK: dict[Turn, str] = {
     ("fixed", "gap"): "APScheduler runs a time that the clock skips as much later; here it runs right after the gap",
     ("fixed", "fold"): "APScheduler runs a time that comes twice on both passes; here it runs on the first",
@@ -41,7 +42,7 @@ _A_DAY = 86400
 
 def read(connection: psycopg.Connection, now: datetime) -> list[Imported]:
     return [
-        finished(Draft(f"apscheduler:{row['id']}", row["enabled"], _CLOCK), partial(_fill, row, now), now)
+        finished(Draft(f"apscheduler:{row['id']}", row["enabled"], _STOPPED, _CLOCK), partial(_fill, row, now), now)
         for row in rows(connection, _JOBS, "apscheduler_jobs", {"largest": pickled.LARGEST})
     ]
 

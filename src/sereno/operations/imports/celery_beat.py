@@ -9,7 +9,7 @@ import msgspec
 import psycopg
 
 from sereno.operations.imports import cron_fields
-from sereno.operations.imports.draft import Draft, Imported, Turn, Unreadable, finished
+from sereno.operations.imports.draft import Draft, Imported, Needless, Turn, Unreadable, finished
 from sereno.operations.imports.source import rows
 
 _TASKS = """
@@ -36,6 +36,7 @@ _WEEKDAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
 _NAMES = {name: day for day, name in enumerate(_WEEKDAYS)} | {name: month for month, name in enumerate(_MONTHS, 1)}
 _LETTERS = 3
 
+_STOPPED = "was disabled in celery-beat"
 _CLOCK: dict[Turn, str] = {
     ("fixed", "gap"): "celery beat runs a time that the clock skips as much later; here it runs right after the gap",
     ("rhythm", "fold"): "celery beat stands still while the times of one hour come twice; here it runs on both passes",
@@ -44,14 +45,16 @@ _CLOCK: dict[Turn, str] = {
 
 def read(connection: psycopg.Connection, now: datetime) -> list[Imported]:
     return [
-        finished(Draft(f"celery-beat:{row['name']}", bool(row["enabled"]), _CLOCK), partial(_fill, row, now), now)
+        finished(
+            Draft(f"celery-beat:{row['name']}", bool(row["enabled"]), _STOPPED, _CLOCK), partial(_fill, row, now), now
+        )
         for row in rows(connection, _TASKS, "django_celery_beat_periodictask")
     ]
 
 
 def _fill(row: dict[str, Any], now: datetime, draft: Draft) -> None:
     if row["task"] == _HOUSEKEEPING:
-        raise Unreadable("it cleans up Celery's own results: there are none here")
+        raise Needless("it cleans up Celery's own results: there are none here")
     draft.fields = {
         "task": row["task"],
         "args": _arguments(row),

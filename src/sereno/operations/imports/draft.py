@@ -15,7 +15,7 @@ from sereno.domain.schedule import NewSchedule, shift
 from sereno.domain.when import Once, encode
 from sereno.domain.zones import DAY, instant, moment
 from sereno.errors import InvalidSchedule
-from sereno.operations.imports.form import from_object, plain_job
+from sereno.operations.imports.form import from_object, plain_job, without_key
 
 # Every zone that turns its clock at all turns it within this time.
 _A_YEAR = 366 * DAY
@@ -32,7 +32,8 @@ class Imported:
     """A row of another scheduler as a schedule of ours.
 
     `schedule` is its object form; or it is None, and `problem` says why. `note` says what will be different here.
-    `enabled` is whether it runs there.
+    `enabled` is whether it runs there. With neither schedule nor problem it is left out: it has no meaning here, and
+    `note` says why.
     """
 
     key: str
@@ -41,17 +42,30 @@ class Imported:
     enabled: bool
     note: str | None
 
+    @property
+    def left_out(self) -> bool:
+        return self.schedule is None and self.problem is None
+
 
 class Unreadable(Exception):  # noqa: N818 - named for what happened
     """Why a row cannot be brought over, in plain words."""
 
 
+class Needless(Exception):  # noqa: N818 - named for what it is
+    """Why a row has no meaning here, in plain words: nobody will miss it."""
+
+
 @dataclass(slots=True)
 class Draft:
-    """What a reader knows so far. `clock`: what that scheduler does otherwise where a clock skips or repeats a time."""
+    """What a reader knows so far.
+
+    `stopped`: what is said of one that does not run there. `clock`: what that scheduler does otherwise where a clock
+    skips or repeats a time.
+    """
 
     key: str
     enabled: bool
+    stopped: str
     clock: Mapping[Turn, str] = field(default_factory=dict)
     fields: dict[str, Any] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
@@ -64,13 +78,15 @@ def finished(draft: Draft, fill: Callable[[Draft], None], now: datetime) -> Impo
         schedule = from_object({"key": draft.key, **draft.fields}, plain_job)
         _check_names(schedule)
         _check_future(schedule, now)
+    except Needless as why:
+        return Imported(draft.key, None, None, draft.enabled, f"left out: {why}")
     except (Unreadable, InvalidSchedule) as error:
         return _left(draft, _reason(draft, error))
     except _ODD_ROWS as error:
         return _left(draft, f"it cannot be read: {type(error).__name__} {error!s:.100}")
-    draft.notes += _turned(draft, schedule, now)
+    notes = [*([] if draft.enabled else [draft.stopped]), *draft.notes, *_turned(draft, schedule, now)]
     made = {"key": draft.key, **draft.fields, "when": msgspec.json.decode(encode(schedule.when))}
-    return Imported(draft.key, made, None, draft.enabled, _joined(draft.notes))
+    return Imported(draft.key, made, None, draft.enabled, _joined(notes))
 
 
 def _left(draft: Draft, why: str) -> Imported:
@@ -79,7 +95,7 @@ def _left(draft: Draft, why: str) -> Imported:
 
 def _reason(draft: Draft, error: Exception) -> str:
     """Without the key, which is shown beside it, and without the drawing below it."""
-    return str(error).removeprefix(f"schedule {draft.key!r:.80}: ").partition("\n")[0]
+    return without_key(error, draft.key).partition("\n")[0]
 
 
 def _joined(sentences: list[str]) -> str | None:

@@ -159,6 +159,11 @@ def _refusal(given: Mapping[str, Any], why: str) -> InvalidSchedule:
     )
 
 
+def without_key(error: Exception, key: object) -> str:
+    """What is wrong with a schedule, for a reader who sees beside it which one it is."""
+    return str(error).removeprefix(f"schedule {key!r:.80}: ")
+
+
 def _kind(value: object) -> str:
     return "true or false" if isinstance(value, bool) else _SPOKEN.get(type(value)) or type(value).__name__
 

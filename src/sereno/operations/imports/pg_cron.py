@@ -18,7 +18,8 @@ TASK = "run_sql"
 _JOBS = """
 select to_jsonb(job) || jsonb_build_object(
     'timezone', coalesce(nullif(current_setting('cron.timezone', true), ''), 'GMT'),
-    'here', current_database()
+    'here', current_database(),
+    'me', current_user
 )
 from cron.job as job
 order by job.jobid
@@ -28,6 +29,7 @@ order by job.jobid
 _SECONDS = re.compile(r"\s*0*([1-9]|[1-5][0-9])\s+seconds?\s*", re.IGNORECASE)
 _FIELDS = 5
 _MONTH_DAY = 2
+_STOPPED = "was not active in pg_cron"
 # It looks at the time that passes: what the clock skips is not there, and what it repeats is there twice.
 _CLOCK: dict[Turn, str] = {
     ("fixed", "gap"): "pg_cron leaves out a time that the clock skips; here it runs right after the gap",
@@ -39,7 +41,7 @@ def read(connection: psycopg.Connection, now: datetime) -> list[Imported]:
     found = rows(connection, _JOBS, "cron.job")
     names = Counter(_name(row) for row in found)
     return [
-        finished(Draft(_key(row, names), bool(row.get("active", True)), clock=_CLOCK), partial(_fill, row), now)
+        finished(Draft(_key(row, names), bool(row.get("active", True)), _STOPPED, _CLOCK), partial(_fill, row), now)
         for row in found
     ]
 
@@ -64,9 +66,8 @@ def _fill(row: dict[str, Any], draft: Draft) -> None:
         # One run at a time, and what is due meanwhile waits.
         "overlap": "queue_one",
     }
-    draft.notes.append(
-        f"its command is SQL, run as {row['username']!r:.60}: map it to a task of yours with --task-map {TASK}=…"
-    )
+    if row["username"] != row["me"]:
+        draft.notes.append(f"it runs as {row['username']!r:.60}: your task must connect as that role")
     if row["database"] != row["here"]:
         draft.notes.append(f"it runs in the database {row['database']!r:.60}: your task must connect there")
 
