@@ -754,7 +754,7 @@ CREATE TABLE sereno.schedules (
     CONSTRAINT schedules_rule_check CHECK ((jsonb_typeof(rule) = 'object'::text)),
     CONSTRAINT schedules_state_check CHECK ((state = ANY (ARRAY['enabled'::text, 'paused'::text, 'disabled'::text, 'parked'::text, 'finished'::text])))
 )
-WITH (fillfactor='80', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='1000', autovacuum_vacuum_cost_delay='0');
+WITH (fillfactor='80', autovacuum_vacuum_threshold='1000', autovacuum_vacuum_cost_delay='0', autovacuum_vacuum_scale_factor='0.1');
 
 ALTER TABLE sereno.schedules ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     SEQUENCE NAME sereno.schedules_id_seq
@@ -893,10 +893,10 @@ ALTER TABLE ONLY sereno.schedule_ends
     ADD CONSTRAINT schedule_ends_pkey PRIMARY KEY (id);
 
 ALTER TABLE ONLY sereno.schedules
-    ADD CONSTRAINT schedules_key UNIQUE (key);
+    ADD CONSTRAINT schedules_key UNIQUE (key) WITH (fillfactor='75');
 
 ALTER TABLE ONLY sereno.schedules
-    ADD CONSTRAINT schedules_pkey PRIMARY KEY (id);
+    ADD CONSTRAINT schedules_pkey PRIMARY KEY (id) WITH (fillfactor='75');
 
 ALTER TABLE ONLY sereno.sessions
     ADD CONSTRAINT sessions_pkey PRIMARY KEY (id);

@@ -96,7 +96,12 @@ def fire(fires: Sequence[Fired]) -> Operation[int]:
             "bucket": _array(buckets),
         },
     )
-    return int(rows[0][0])
+    advanced, made, _ = rows[0]
+    if advanced != len(fires):
+        raise AssertionError(
+            f"{advanced} of {len(fires)} schedules were where they had been locked: nothing is written"
+        )
+    return int(made)
 
 
 def record(fires: Sequence[Mapping[str, Any]]) -> Operation[set[tuple[int, int]]]:

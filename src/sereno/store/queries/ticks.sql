@@ -51,39 +51,25 @@ select coalesce(json_agg(distinct schedule_id), '[]')::text from sereno.jobs whe
 
 -- name: fire
 -- The common fire, many at once: the fire is written first and is unique; only who wrote it makes a job.
--- Then the job, and the advance of the schedule; a fire that was there before is not counted again.
--- The rows are locked, so they are still where they were taken: no index has to be searched for them.
+-- Then the advance of the schedule, and the job from what its row says; a fire that was there before is not counted
+-- again. The rows are locked, so they are still where they were taken: no index has to be searched for them.
 with clock as materialized (select sereno.now() as now),
 item as materialized (
-    select * from unnest(%(ids)s::text::bigint[], %(planned)s::text::bigint[], %(next)s::text::bigint[],
-                         %(bucket)s::text::integer[]) as i(id, planned, next, bucket)
-),
-mine as materialized (
-    select s.id, s.task, s.args, s.queue, s.priority, s.tenant, s.tags, s.trace, s.expires_after,
-           sereno.instant(item.planned) as planned_at, sereno.instant(item.next) as next_at, item.bucket,
-           nextval('sereno.jobs_id_seq') as job_id
-    from item join sereno.schedules s on s.id = item.id
-    where s.ctid = any(%(places)s::text::tid[])
+    select id, bucket, sereno.instant(planned) as planned_at, sereno.instant(next) as next_at,
+           nextval('sereno.jobs_id_seq') as job_id, nextval('sereno.ready_seq') as ready_seq
+    from unnest(%(ids)s::text::bigint[], %(planned)s::text::bigint[], %(next)s::text::bigint[],
+                %(bucket)s::text::integer[]) as i(id, planned, next, bucket)
 ),
 written as (
     insert into sereno.fires (planned_at, schedule_id, fired_at, job_id)
-    select planned_at, id, (select now from clock), job_id from mine
+    select planned_at, id, (select now from clock), job_id from item
     on conflict do nothing
     returning job_id
 ),
-made as (
-    insert into sereno.jobs (id, task, args, queue, priority, run_at, tenant, tags, trace, created_at, expires_at,
-                             schedule_id, planned_at, stands_for, state, ready_seq)
-    select job_id, task, args, queue, priority, (select now from clock), tenant, tags, trace,
-           (select now from clock), (select now from clock) + expires_after * interval '1 second',
-           id, planned_at, 1, 'ready', nextval('sereno.ready_seq')
-    from mine join written using (job_id)
-    returning queue
-),
 done as materialized (
-    select mine.id, mine.planned_at, mine.next_at, mine.bucket, written.job_id as made_id,
+    select item.id, planned_at, next_at, bucket, ready_seq, written.job_id as made_id,
            (written.job_id is not null)::integer as new
-    from mine left join written using (job_id)
+    from item left join written on written.job_id = item.job_id
 ),
 advanced as (
     update sereno.schedules s
@@ -95,13 +81,24 @@ advanced as (
         lateness[done.bucket] = coalesce(s.lateness[done.bucket], 0) + done.new
     from done
     where s.ctid = any(%(places)s::text::tid[]) and s.id = done.id
+    returning s.id, done.made_id, done.planned_at, done.ready_seq, s.task, s.args, s.queue, s.priority, s.tenant, s.tags, s.trace,
+              s.expires_after
+),
+made as (
+    insert into sereno.jobs (id, task, args, queue, priority, run_at, tenant, tags, trace, created_at, expires_at,
+                             schedule_id, planned_at, stands_for, state, ready_seq)
+    select made_id, task, args, queue, priority, (select now from clock), tenant, tags, trace,
+           (select now from clock), (select now from clock) + expires_after * interval '1 second',
+           id, planned_at, 1, 'ready', ready_seq
+    from advanced where made_id is not null
+    returning queue
 ),
 told as (
     select pg_notify('sereno.ready', queue)
     from (select distinct queue from made) as filled
     where exists (select from sereno.sessions where idle and queues ? filled.queue)
 )
-select (select count(*) from made), (select count(*) from told);
+select (select count(*) from advanced), (select count(*) from made), (select count(*) from told);
 
 -- name: record
 -- Fires that need a closer look, and instants that are skipped. Answers those that were new.
