@@ -183,3 +183,17 @@ def test_a_list_of_60_columns_keeps_the_state_whole(
     text = screen(["schedule", "list"], database_url, tmp_path, 60)
     assert re.search(r"^a-key.*….*enabled\s*$", text, re.MULTILINE)
     assert "every hour" in screen(["schedule", "list", "bad"], database_url, tmp_path, 80)
+
+
+# The job that it made
+
+
+def test_a_job_names_the_schedule_and_the_instant_that_made_it(sereno: Command, house: House) -> None:
+    session, job = started(sereno, house)
+    planned = json.loads(sereno("job", "show", str(job.id), "-o", "json").stdout)["job"]["planned_at"]
+    assert planned is not None
+    page = sereno("job", "show", str(job.id)).stdout
+    assert re.search(r"^schedule +k, instant \d{4}-\d\d-\d\d \d\d:\d\d", page, re.MULTILINE), page
+    house.connection.execute("delete from sereno.schedules")
+    house.settle(session, job, Settlement("succeeded"))
+    assert re.search(r"^schedule +#\d+, instant ", sereno("job", "show", str(job.id)).stdout, re.MULTILINE)
