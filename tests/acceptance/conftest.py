@@ -51,8 +51,13 @@ class WorkerProcess:
     def signal(self, number: int) -> None:
         self.process.send_signal(number)
 
+    def begun(self) -> None:
+        """It works, or has ended. Before that, a signal meets a program that is still being loaded."""
+        until(lambda: '"worker.started"' in self.said() or self.process.poll() is not None)
+
     def end(self) -> int:
-        """TERM, and its exit code."""
+        """TERM, once it works, and its exit code."""
+        self.begun()
         if self.process.poll() is None:
             self.process.terminate()
         return self.process.wait(timeout=60)
@@ -84,7 +89,7 @@ def worker(database_url: str, log: Path) -> Iterator[Callable[..., WorkerProcess
         process = WorkerProcess(url, log, *arguments, **environment)
         started.append(process)
         if wait:
-            until(lambda: '"worker.started"' in process.said() or process.process.poll() is not None)
+            process.begun()
         return process
 
     yield start
