@@ -19,7 +19,7 @@ from sereno.domain.zones import VERSION
 from sereno.engine import replanner
 from sereno.engine import scheduler as module
 from sereno.engine.scheduler import LEASE, Scheduler
-from sereno.engine.ticker import Ticker
+from sereno.engine.ticker import Ticked, Ticker
 from sereno.errors import DatabaseUnavailable
 from sereno.store import leases, ticks
 from sereno.store.statement import Statement, queries
@@ -847,6 +847,32 @@ def test_what_changed_after_the_snapshot_and_before_the_lock_is_seen(
     row = app.schedules.get("k")
     assert row.skipped == {"overlap": 11}
     assert row.state == "finished", "it has made all the fires that it may"
+
+
+def test_a_row_that_moved_after_the_snapshot_is_fired_where_it_is(
+    app: Sereno, work: Work, connection: Connection
+) -> None:
+    """Every change writes the row at another place: the one to be written is where the lock found it."""
+    app.schedules.upsert("k", work.job("a"), Cron("0 * * * *"), overlap="allow")
+    advance(connection, 3600)
+    connection.execute(SLOW_CLOCK)
+    connection.execute("select pg_advisory_lock(42)")
+
+    def one_pass() -> Ticked:
+        with line(app.url) as own, own.transaction():
+            return do(own, Ticker().tick())
+
+    with ThreadPoolExecutor(1) as other:
+        ticking = other.submit(one_pass)
+        until(lambda: one(connection, "select count(*) from pg_stat_activity where wait_event = 'advisory'"))
+        before = one(connection, "select ctid::text from sereno.schedules")
+        connection.execute("""update sereno.schedules set args = '{"name": "b"}'""")
+        assert one(connection, "select ctid::text from sereno.schedules") != before
+        connection.execute("select pg_advisory_unlock(42)")
+        done = ticking.result(30)
+    assert (done.fires, done.parked) == (1, [])
+    assert one(connection, "select args ->> 'name' from sereno.jobs") == "b"
+    assert app.schedules.get("k").fired == 1
 
 
 # The cost of a look

@@ -59,7 +59,7 @@ class Replanner:
             try:
                 rule = compile_text(text)
                 at = first_instant(rule, shift, max(now, last or 0), None) if rule.uses_zone else None
-            except InvalidSchedule:
+            except (InvalidSchedule, ValueError, ArithmeticError):
                 # The tick parks it when it is due.
                 continue
             # What is due already is fired as it was planned.

@@ -35,5 +35,5 @@ async def keep_fires(line: Line, settings: Settings) -> None:
         emit(logging.WARNING, "fires.unprepared", f"no partition of fires could be made now: {error}")
     old = await line.run(fires.old_partitions(settings.keep_fires_days), MAINTENANCE_TIMEOUT)
     await drop_days(line, old, fires.drop_partition)
-    # One batch an hour at least; more would hold up the scheduler.
+    # One batch an hour: more would hold up the scheduler.
     await line.run(fires.forget_fires(settings.keep_fires_days), MAINTENANCE_TIMEOUT)

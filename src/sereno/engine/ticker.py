@@ -284,8 +284,12 @@ def passes(ticker: Ticker) -> Generator[Operation[Any], Any, Ticked]:
                 raise
             if limit > 1:
                 single = len(ticker.taken)
-            else:
-                total.parked += yield ticks.park(ticker.refused(error))
+                continue
+            parked = yield ticks.park(ticker.refused(error))
+            if not parked:
+                # It can be neither fired nor put out of the way: whoever asked has to know.
+                raise
+            total.parked += parked
             continue
         began, single = began or done.now, max(0, single - 1)
         total.add(done)
