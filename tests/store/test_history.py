@@ -7,7 +7,7 @@ import psycopg
 import pytest
 
 from sereno import Dead, Retry
-from sereno.store import history
+from sereno.store import days, history
 from tests.facts import one, until
 from tests.store.acts import Connection, add, advance, decided, do, end, line, session, take, take_one, waits_for_a_lock
 
@@ -48,9 +48,9 @@ def today(connection: Connection) -> str:
 
 def test_partitions_are_made_a_week_ahead_and_only_once(connection: Connection) -> None:
     assert len(partitions(connection)) == 9, "today, a week, and the default one"
-    assert do(connection, history.make_partitions()) == 0
+    assert do(connection, days.make_partitions("history")) == 0
     advance(connection, 3 * DAY)
-    assert do(connection, history.make_partitions()) == 3
+    assert do(connection, days.make_partitions("history")) == 3
     assert len(partitions(connection)) == 12
 
 
@@ -63,7 +63,7 @@ def test_what_nobody_made_room_for_is_kept_and_moves_in_later(connection: Connec
     advance(connection, 20 * DAY)
     id_ = finish(connection)
     assert home(connection, id_) == "sereno.history_done_default"
-    assert do(connection, history.make_partitions()) == 8
+    assert do(connection, days.make_partitions("history")) == 8
     assert home(connection, id_) == today(connection)
     assert one(connection, "select count(*) from sereno.history") == 1
 
@@ -73,12 +73,12 @@ def test_old_days_are_dropped_with_their_attempts_and_dead_letters_stay(connecti
     advance(connection, 6 * DAY)
     young = finish(connection)
     advance(connection, 25 * DAY)
-    do(connection, history.make_partitions())
-    assert do(connection, history.old_partitions(31)) == []
-    names = do(connection, history.old_partitions(30))
+    do(connection, days.make_partitions("history"))
+    assert do(connection, days.old_partitions("history", 31)) == []
+    names = do(connection, days.old_partitions("history", 30))
     assert [f"sereno.{name}" for name in names] == [home(connection, old)]
     for name in names:
-        do(connection, history.drop_partition(name))
+        do(connection, days.drop_partition("history", name))
     assert one(connection, "select array_agg(id order by id) from sereno.history") == [dead, young]
     assert one(connection, "select array_agg(job_id order by job_id) from sereno.attempts") == [dead, young]
 
@@ -96,7 +96,7 @@ def test_dead_letters_are_forgotten_only_when_asked_and_only_the_old_ones(connec
 def test_nothing_but_a_partition_of_the_history_can_be_dropped(connection: Connection) -> None:
     for name in ("jobs", "history_done", "history_done_default", "history_done_20260101; drop table sereno.jobs"):
         with pytest.raises(psycopg.errors.RaiseException):
-            do(connection, history.drop_partition(name))
+            do(connection, days.drop_partition("history", name))
 
 
 def test_two_workers_make_the_same_day_once(connection: Connection, database_url: str) -> None:
@@ -105,7 +105,7 @@ def test_two_workers_make_the_same_day_once(connection: Connection, database_url
 
     def make() -> None:
         with line(database_url) as own:
-            made.append(do(own, history.make_partitions()))
+            made.append(do(own, days.make_partitions("history")))
 
     threads = [Thread(target=make) for _ in range(2)]
     for thread in threads:
@@ -128,7 +128,7 @@ def test_a_long_look_at_the_history_holds_up_the_drop_but_no_settlement(
     def drop() -> None:
         with line(database_url) as own:
             try:
-                do(own, history.drop_partition(name))
+                do(own, days.drop_partition("history", name))
             except psycopg.errors.LockNotAvailable as error:
                 refused.append(error)
 

@@ -14,7 +14,7 @@ from sereno.engine.floor import LookBack
 from sereno.engine.retention import MAINTENANCE_TIMEOUT, drop_days
 from sereno.engine.service import Service
 from sereno.settings import Settings
-from sereno.store import history, jobs, sessions
+from sereno.store import days, history, jobs, sessions
 from sereno.store.connect import Line
 from sereno.store.jobs import EVERYTHING
 from sereno.store.statement import Operation
@@ -104,9 +104,8 @@ class Keeper(Service):
         return await self._line.run(sessions.take_duty(duty, every))
 
     async def _keep_house(self) -> None:
-        await self._slowly(history.make_partitions())
-        old = await self._slowly(history.old_partitions(self._settings.keep_history_days))
-        await drop_days(self._line, old, history.drop_partition)
+        await self._slowly(days.make_partitions("history"))
+        await drop_days(self._line, "history", self._settings.keep_history_days)
         if self._settings.keep_dead_days is not None:
             while await self._slowly(history.forget_dead(self._settings.keep_dead_days)):
                 pass

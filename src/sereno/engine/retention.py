@@ -1,24 +1,22 @@
 """Days that are past their retention: dropped whole, and never at the price of those who write."""
 
 import logging
-from collections.abc import Callable
 
 from sereno.errors import DatabaseUnavailable
 from sereno.settings import Settings
-from sereno.store import fires
+from sereno.store import days, fires
 from sereno.store.connect import Line
-from sereno.store.statement import Operation
 from sereno.telemetry.logs import emit
 
 # A batch takes this long at most; more waits for the next round.
 MAINTENANCE_TIMEOUT = 60.0
 
 
-async def drop_days(line: Line, names: list[str], drop: Callable[[str], Operation[None]]) -> None:
-    """Drop these partitions, those that somebody reads later."""
-    for name in names:
+async def drop_days(line: Line, kept: days.Kept, retention: int) -> None:
+    """Drop partitions older than so many days; those that somebody reads, later."""
+    for name in await line.run(days.old_partitions(kept, retention), MAINTENANCE_TIMEOUT):
         try:
-            await line.run(drop(name), MAINTENANCE_TIMEOUT)
+            await line.run(days.drop_partition(kept, name), MAINTENANCE_TIMEOUT)
         except DatabaseUnavailable as error:
             # Somebody reads it: it must not make others queue behind its lock. The next hour is early enough.
             emit(logging.WARNING, "history.kept", f"partition {name} could not be dropped now: {error}")
@@ -29,11 +27,10 @@ async def drop_days(line: Line, names: list[str], drop: Callable[[str], Operatio
 async def keep_fires(line: Line, settings: Settings) -> None:
     """Partitions of fires ahead of time, and none behind their retention."""
     try:
-        await line.run(fires.make_partitions(), MAINTENANCE_TIMEOUT)
+        await line.run(days.make_partitions("fires"), MAINTENANCE_TIMEOUT)
     except DatabaseUnavailable as error:
         # Somebody holds the table; there are partitions for a week, and the default one takes what has none.
         emit(logging.WARNING, "fires.unprepared", f"no partition of fires could be made now: {error}")
-    old = await line.run(fires.old_partitions(settings.keep_fires_days), MAINTENANCE_TIMEOUT)
-    await drop_days(line, old, fires.drop_partition)
+    await drop_days(line, "fires", settings.keep_fires_days)
     # One batch an hour: more would hold up the scheduler.
     await line.run(fires.forget_fires(settings.keep_fires_days), MAINTENANCE_TIMEOUT)
