@@ -11,7 +11,7 @@ import pytest
 from sereno.cli import schedule_options
 from sereno.domain.attempt import Settlement
 from tests.cli.conftest import Command, House, Process
-from tests.cli.test_schedules import add, shown
+from tests.cli.schedule_acts import add, shown
 from tests.facts import advance, one
 
 

@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from tests.cli.conftest import Command, Process
-from tests.cli.test_schedules import APPLICATION, add
+from tests.cli.schedule_acts import APPLICATION, add
 from tests.facts import one
 from tests.operations.imports.celery_tables import TABLES, USUAL, crontab, insert
 

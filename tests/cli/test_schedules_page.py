@@ -14,7 +14,7 @@ import pytest
 from sereno.domain.attempt import Settlement
 from sereno.domain.job import ClaimedJob
 from tests.cli.conftest import PROGRAM, Command, House, process_environment
-from tests.cli.test_schedules import add, screen, shown
+from tests.cli.schedule_acts import add, screen, shown
 from tests.facts import advance
 
 

@@ -18,7 +18,7 @@ import pytest
 from sereno.operations import heatmap as room
 from sereno.operations.heatmap import CELL, Cells
 from tests.cli.conftest import PROGRAM, Command, process_environment
-from tests.cli.test_schedules import add
+from tests.cli.schedule_acts import add
 from tests.facts import advance, one, until
 
 # The heatmap

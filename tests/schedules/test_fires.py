@@ -14,24 +14,12 @@ from sereno.store.filters import ScheduleFilter
 from sereno.store.jobs import cancel
 from sereno.store.statement import run
 from tests.facts import advance, one
-
-
-@pytest.fixture
-def work(app: Sereno) -> Task[[str], None]:
-    @app.task
-    def work(name: str) -> None: ...
-
-    return work
+from tests.schedules.acts import now
 
 
 def jobs(connection: psycopg.Connection) -> list[tuple[str, int]]:
     rows = connection.execute("select args ->> 'name', stands_for from sereno.jobs order by id").fetchall()
     return [(row[0], row[1]) for row in rows]
-
-
-def now(connection: psycopg.Connection) -> datetime:
-    found: datetime = one(connection, "select sereno.now()")
-    return found
 
 
 def test_a_due_schedule_makes_one_job_and_goes_on(

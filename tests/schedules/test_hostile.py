@@ -4,27 +4,16 @@ import json
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-import psycopg
 import pytest
 
 from sereno import Cron, Every, Sereno
-from sereno.client.task import Task
 from sereno.engine import ticker
 from sereno.engine.scheduler import Scheduler
 from tests.facts import advance, auntil, one
+from tests.schedules.acts import Connection, Work
 from tests.store.acts import line
 
-Connection = psycopg.Connection[Any]
-Work: TypeAlias = Task[[str], None]
 Spoil: TypeAlias = Callable[[Connection], None]
-
-
-@pytest.fixture
-def work(app: Sereno) -> Work:
-    @app.task
-    def work(name: str) -> None: ...
-
-    return work
 
 
 def fired(connection: Connection, pattern: str) -> int:

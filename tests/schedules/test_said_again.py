@@ -1,37 +1,21 @@
 """A schedule that is said again, paused, spread or run by hand: what was planned stays planned, nothing comes twice."""
 
 from datetime import UTC, datetime, timedelta
-from typing import Any, TypeAlias
+from typing import Any
 
-import psycopg
 import pytest
 
 from sereno import Cron, Daily, Every, Sereno
-from sereno.client.task import Task
 from sereno.errors import InvalidArguments, Refused
 from sereno.operations import schedules as operations
 from sereno.operations.heatmap import heatmap
 from sereno.store import schedules as store
 from sereno.store.filters import ScheduleFilter
-from tests.facts import advance, one
+from tests.facts import advance
+from tests.schedules.acts import Connection, Work, now
 from tests.store.acts import do, line
 
-Connection = psycopg.Connection[Any]
-Work: TypeAlias = Task[[str], None]
 DAY = 86_400
-
-
-@pytest.fixture
-def work(app: Sereno) -> Work:
-    @app.task
-    def work(name: str) -> None: ...
-
-    return work
-
-
-def now(connection: Connection) -> datetime:
-    found: datetime = one(connection, "select sereno.now()")
-    return found
 
 
 def say(connection: Connection, **changes: Any) -> None:

@@ -1,0 +1,70 @@
+"""What tests of the scheduler do and ask."""
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from datetime import datetime
+from typing import Any
+
+import msgspec
+import psycopg
+
+from sereno import Sereno
+from sereno.client.task import Task
+from sereno.engine.scheduler import Scheduler
+from tests.facts import auntil, one
+
+Work = Task[[str], None]
+Connection = psycopg.Connection[Any]
+
+
+def made(connection: Connection, key: str | None = None) -> int:
+    """Jobs that schedules made, finished or not."""
+    found: int = one(
+        connection,
+        "select count(*) from (select schedule_id from sereno.jobs union all select schedule_id from sereno.history) j "
+        "join sereno.schedules s on s.id = schedule_id where %s::text is null or key = %s",
+        key,
+        key,
+    )
+    return found
+
+
+def now(connection: Connection) -> datetime:
+    found: datetime = one(connection, "select sereno.now()")
+    return found
+
+
+def lease(connection: Connection) -> tuple[str, int]:
+    row = connection.execute("select holder, fence from sereno.leases where name = 'scheduler'").fetchone()
+    assert row is not None
+    return row[0], row[1]
+
+
+@asynccontextmanager
+async def scheduling(app: Sereno, **settings: Any) -> AsyncIterator[Scheduler]:
+    started = Scheduler(app.url, msgspec.structs.replace(app.settings, **settings))
+    started.start()
+    try:
+        yield started
+    finally:
+        await started.stop()
+
+
+async def asleep(connection: Connection) -> None:
+    """It leads, has looked, and means to sleep for seconds."""
+    await auntil(
+        lambda: one(connection, "select wakes_at > sereno.now() + interval '3 seconds' from sereno.leases") or False
+    )
+
+
+@contextmanager
+def locked(url: str, key: str) -> Iterator[None]:
+    """Somebody is changing this schedule."""
+    with psycopg.connect(url) as other:
+        other.execute("select from sereno.schedules where key = %s for update", [key])
+        yield
+        other.rollback()
+
+
+def fake_next(connection: Connection, key: str, at: datetime) -> None:
+    connection.execute("update sereno.schedules set next_run_at = %s where key = %s", [at, key])

@@ -1,0 +1,217 @@
+"""A row that cannot be fired, and rows that cannot be met right now: the others fire."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from sereno import Cron, Every, Sereno
+from sereno.engine import scheduler as module
+from sereno.engine.ticker import Ticker
+from sereno.store.statement import Statement
+from tests.facts import advance, auntil, one
+from tests.schedules.acts import Connection, Work, asleep, locked, made, scheduling
+
+# What is broken does not stop the rest
+
+
+def poison_priority(connection: Connection) -> None:
+    """Written the quick way, with the rest of the batch."""
+    connection.execute("alter table sereno.schedules drop constraint schedules_priority_check")
+    connection.execute("update sereno.schedules set priority = 99 where key = 'poison'")
+
+
+def poison_check(connection: Connection) -> None:
+    """Written the careful way: a limit makes it so."""
+    connection.execute("alter table sereno.jobs add constraint no_poison check (args ->> 'name' <> 'poison')")
+    connection.execute("update sereno.schedules set max_fires = 100")
+
+
+def poison_format(connection: Connection) -> None:
+    """A format that nobody checked: it would fill the memory."""
+    connection.execute(
+        """update sereno.schedules set templated = true, args = '{"name": "{fire:%999999999d}"}' where key = 'poison'"""
+    )
+
+
+def poison_number(connection: Connection) -> None:
+    """A number that is none of ours, in a row that is read with the rest of the batch."""
+    connection.execute(
+        "update sereno.schedules set templated = true, args = jsonb_build_object('name', 1e400 + 0.5) "
+        "where key = 'poison'"
+    )
+
+
+def poison_depth(connection: Connection) -> None:
+    deep = '{"name": ' + 2000 * "[" + 2000 * "]" + "}"
+    connection.execute("update sereno.schedules set templated = true, args = %s where key = 'poison'", [deep])
+
+
+def poison_window(connection: Connection) -> None:
+    connection.execute("update sereno.schedules set missed_window = 'infinity' where key = 'poison'")
+
+
+def poison_held(connection: Connection) -> None:
+    """What waits is broken, not what is due."""
+    connection.execute("alter table sereno.jobs add constraint no_poison check (args ->> 'name' <> 'poison')")
+    connection.execute(
+        "update sereno.schedules set held_at = sereno.now(), held_free = true, next_run_at = null where key = 'poison'"
+    )
+
+
+POISONS = (
+    poison_priority,
+    poison_check,
+    poison_format,
+    poison_number,
+    poison_depth,
+    poison_window,
+    poison_held,
+)
+
+
+@pytest.mark.parametrize("poison", POISONS, ids=[poison.__name__ for poison in POISONS])
+async def test_a_row_that_cannot_be_fired_is_parked_and_its_neighbours_fire(
+    app: Sereno, work: Work, connection: Connection, poison: Callable[[Connection], None]
+) -> None:
+    others = [f"k{number}" for number in range(6)]
+    app.schedules.upsert_many(
+        [app.schedules.new(key, work.job(key), Every("1h")) for key in (*others[:3], "poison", *others[3:])]
+    )
+    poison(connection)
+    advance(connection, 3601)
+    async with scheduling(app) as scheduler:
+        # Asked by SQL: such a row cannot be shown otherwise.
+        await auntil(lambda: one(connection, "select note from sereno.schedules where state = 'parked'"))
+        await auntil(lambda: made(connection) == len(others))
+        await auntil(lambda: scheduler.figures.parked == 1)
+        assert one(connection, "select count(*) from sereno.schedules where state = 'enabled'") == len(others)
+        # And everything goes on as before.
+        advance(connection, 3601)
+        connection.execute("delete from sereno.jobs")
+        scheduler.wake()
+        await auntil(lambda: made(connection) == len(others))
+
+
+@pytest.fixture
+def small_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "BATCH", 20)
+    monkeypatch.setattr(module, "MUCH", 40)
+
+
+@pytest.mark.usefixtures("small_passes")
+async def test_much_to_do_is_shared_with_a_second_connection(app: Sereno, work: Work, connection: Connection) -> None:
+    app.schedules.upsert_many([app.schedules.new(f"k{n}", work.job("a"), Cron("0 * * * *")) for n in range(1000)])
+    advance(connection, 3601)
+    async with scheduling(app) as scheduler:
+        await auntil(lambda: made(connection) == 1000)
+        assert scheduler._second_ticker._next, "it took nothing"
+        # Counted once the commit is answered.
+        await auntil(lambda: scheduler.figures.fires >= 1000)
+        assert scheduler.figures.fires == 1000
+        await asleep(connection)
+        await auntil(lambda: scheduler._second_line._connection is None)
+    assert one(connection, "select sum(fired) from sereno.schedules") == 1000
+
+
+@pytest.mark.usefixtures("small_passes")
+@pytest.mark.parametrize("place", [45, 65, 199])
+async def test_what_the_second_connection_cannot_fire_is_met_by_the_first(
+    app: Sereno, work: Work, connection: Connection, place: int
+) -> None:
+    keys = [f"k{number:03}" for number in range(200)]
+    app.schedules.upsert_many([app.schedules.new(key, work.job(key), Every("1h")) for key in keys])
+    connection.execute(
+        f"alter table sereno.jobs add constraint no_poison check (args ->> 'name' <> 'k{place:03}')".encode()
+    )
+    advance(connection, 3601)
+    async with scheduling(app):
+        await auntil(lambda: made(connection) == 199)
+        await auntil(lambda: app.schedules.get(f"k{place:03}").state == "parked")
+    assert one(connection, "select count(*) from sereno.schedules where state = 'enabled' and fired = 1") == 199
+
+
+async def test_moments_that_never_come_are_moments_too(app: Sereno, work: Work, connection: Connection) -> None:
+    """SQL knows infinity: an end that never comes, a start that always was, a next time that never is."""
+    for key in ("endless", "ever", "never"):
+        app.schedules.upsert(key, work.job(key), Every("1h"))
+    connection.execute("update sereno.schedules set ends_at = 'infinity' where key = 'endless'")
+    connection.execute("update sereno.schedules set starts_at = '-infinity' where key = 'ever'")
+    connection.execute(
+        "update sereno.schedules set next_run_at = 'infinity', max_lateness = 'infinity' where key = 'never'"
+    )
+    assert {row.key for row in app.schedules.list() if row.ends_at is None and row.max_lateness is None} == {
+        "endless",
+        "ever",
+        "never",
+    }
+    async with scheduling(app) as scheduler:
+        await auntil(lambda: scheduler.leads)
+        advance(connection, 3601)
+        scheduler.wake()
+        await auntil(lambda: made(connection) == 2)
+        connection.execute("delete from sereno.schedules where key <> 'never'")
+        scheduler.wake()
+        await asleep(connection)
+    assert scheduler._failures == 0
+
+
+async def test_a_schema_that_is_out_of_order_parks_nobody(app: Sereno, work: Work, connection: Connection) -> None:
+    """A missing table or a missing right is no fault of any schedule."""
+    for number in range(3):
+        app.schedules.upsert(f"k{number}", work.job("a"), Every("1h"))
+    connection.execute("alter table sereno.fires rename to fires_away")
+    advance(connection, 3601)
+    async with scheduling(app) as scheduler:
+        await auntil(lambda: scheduler._failures >= 2)
+        assert one(connection, "select error from sereno.leases") is not None
+        connection.execute("alter table sereno.fires_away rename to fires")
+        await auntil(lambda: made(connection) == 3)
+    assert one(connection, "select count(*) from sereno.schedules where state = 'enabled'") == 3
+
+
+async def test_a_pass_that_takes_too_long_is_followed_by_smaller_ones(
+    app: Sereno, work: Work, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same pass again would take too long again, for ever."""
+    app.schedules.upsert_many([app.schedules.new(f"k{n}", work.job("a"), Every("1h")) for n in range(40)])
+    advance(connection, 3601)
+    limits: list[int] = []
+    tick = Ticker.tick
+
+    def slow(self: Ticker, floor: int = 0, limit: int = 0, *, look_at_held: bool = True) -> Any:
+        limits.append(limit)
+        done = yield from tick(self, floor, limit, look_at_held=look_at_held)
+        if done.taken > 35:
+            yield Statement("select pg_sleep(600)")
+        return done
+
+    monkeypatch.setattr(Ticker, "tick", slow)
+    monkeypatch.setattr(module, "TICK_TIMEOUT", 0.5)
+    async with scheduling(app):
+        await auntil(lambda: made(connection) == 40)
+    assert limits[0] > 40
+    assert min(limits) <= 35
+
+
+async def test_a_locked_schedule_stops_nobody_and_fires_when_it_is_released(
+    app: Sereno, work: Work, connection: Connection
+) -> None:
+    for key in ("locked", "free"):
+        app.schedules.upsert(key, work.job(key), Every("1h"), overlap="allow")
+    async with scheduling(app) as scheduler:
+        await auntil(lambda: scheduler.leads)
+        with locked(app.url, "locked"):
+            for number in range(1, 4):
+                advance(connection, 3601)
+                scheduler.wake()
+                await auntil(lambda: made(connection, "free") == number)  # noqa: B023
+            assert made(connection, "locked") == 0
+        await auntil(lambda: made(connection, "locked"), patience=5)
+    assert (
+        one(
+            connection,
+            "select stands_for from sereno.jobs j join sereno.schedules s on s.id = j.schedule_id where key = 'locked'",
+        )
+        == 3
+    )
