@@ -8,8 +8,9 @@ from sereno.version import __version__
 if TYPE_CHECKING:
     from sereno.app import Sereno
     from sereno.client.task import Task
-    from sereno.domain.attempt import Cancel, Dead, Outcome, Retry, Snooze
+    from sereno.domain.attempt import Cancel, Dead, Outcome, Retry, RetryAfter, Snooze
     from sereno.domain.job import Fired, Job, NewJob
+    from sereno.domain.limits import Limit, Rate
     from sereno.domain.retry import Backoff
     from sereno.domain.when import Cron, Daily, Every, Once
     from sereno.engine.context import Context
@@ -41,10 +42,13 @@ __all__ = [
     "InvalidSchedule",
     "Job",
     "LeaseLost",
+    "Limit",
     "NewJob",
     "Once",
     "Outcome",
+    "Rate",
     "Retry",
+    "RetryAfter",
     "SchemaError",
     "Sereno",
     "SerenoError",
@@ -58,8 +62,9 @@ __all__ = [
 _HOMES = {
     "app": ("Sereno",),
     "client.task": ("Task",),
-    "domain.attempt": ("Cancel", "Dead", "Outcome", "Retry", "Snooze"),
+    "domain.attempt": ("Cancel", "Dead", "Outcome", "Retry", "RetryAfter", "Snooze"),
     "domain.job": ("Fired", "Job", "NewJob"),
+    "domain.limits": ("Limit", "Rate"),
     "domain.retry": ("Backoff",),
     "domain.when": ("Cron", "Daily", "Every", "Once"),
     "engine.context": ("Context",),

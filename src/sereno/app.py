@@ -12,9 +12,11 @@ from sereno.client.stream import aenqueue_stream, enqueue_stream
 from sereno.client.task import Task
 from sereno.domain.duration import Duration
 from sereno.domain.job import DEFAULT_PRIORITY, Job, JobOptions, NewJob
+from sereno.domain.keys import keys_of
+from sereno.domain.limits import Limits
 from sereno.domain.retry import Backoff
 from sereno.domain.schedule import ScheduleOptions
-from sereno.domain.task import DEFAULT_TIMEOUT, Registry, define
+from sereno.domain.task import DEFAULT_TIMEOUT, Registry, define, define_queue
 from sereno.domain.when import When
 from sereno.engine.context import Context
 from sereno.engine.scheduler import Scheduler
@@ -83,6 +85,11 @@ class Sereno:
         timeout: Duration | None = DEFAULT_TIMEOUT,
         history: bool = True,
         settle_at_once: bool = False,
+        concurrency: Limits = None,
+        rate: Limits = None,
+        fair_key: str | None = None,
+        order_key: str | None = None,
+        dead_blocks: bool = False,
     ) -> "BatchDecorator": ...
     @overload
     def task(
@@ -97,6 +104,11 @@ class Sereno:
         isolate: bool = False,
         history: bool = True,
         settle_at_once: bool = False,
+        concurrency: Limits = None,
+        rate: Limits = None,
+        fair_key: str | None = None,
+        order_key: str | None = None,
+        dead_blocks: bool = False,
     ) -> "TaskDecorator": ...
     def task(
         self,
@@ -112,12 +124,20 @@ class Sereno:
         batch: int = 0,
         history: bool = True,
         settle_at_once: bool = False,
+        concurrency: Limits = None,
+        rate: Limits = None,
+        fair_key: str | None = None,
+        order_key: str | None = None,
+        dead_blocks: bool = False,
     ) -> Any:
         """Make a function a task. With `ctx: Context` as its first parameter it gets its context.
 
         retry: a Backoff, or just how many retries. timeout: "10m" by default, None for none. isolate: in a process of
         its own. batch=100: gets a list of up to 100 jobs' items, answers with one outcome each. history=False:
         successes are not kept. settle_at_once: its outcome is written immediately, not with the next batch.
+        concurrency=Limit(2, key="{tenant}"): at most two at once for each tenant. rate=Rate(10, per="1s"): at most ten
+        starts a second. fair_key="{tenant}": tenants take turns. order_key="{account}": one after another, in order;
+        dead_blocks: a dead one stops those behind it.
         """
 
         def decorate(decorated: Callable[..., Any]) -> Task[..., Any]:
@@ -133,11 +153,20 @@ class Sereno:
                 batch=batch,
                 history=history,
                 settle_at_once=settle_at_once,
+                concurrency=concurrency,
+                rate=rate,
+                fair_key=fair_key,
+                order_key=order_key,
+                dead_blocks=dead_blocks,
             )
             self.registry.add(definition)
-            return Task(definition, self.database)
+            return Task(definition, self.database, self.registry)
 
         return decorate if function is None else decorate(function)
+
+    def queue(self, name: str, *, concurrency: Limits = None, rate: Limits = None, fair_key: str | None = None) -> None:
+        """What holds for all jobs of a queue: `app.queue("reconcile", concurrency=Limit(10), fair_key="{tenant}")`."""
+        self.registry.add_queue(define_queue(name, concurrency=concurrency, rate=rate, fair_key=fair_key))
 
     # Schedules
 
@@ -196,13 +225,15 @@ class Sereno:
             | {"queue": chosen.queue or definition.queue}
             | {"priority": definition.priority if chosen.priority is None else chosen.priority}
         )
-        return NewJob(task, raw, filled.checked())
+        checked = filled.checked()
+        rules = self.registry.rules(definition, checked.queue or definition.queue)
+        return NewJob(task, raw, checked, keys_of(definition, rules, checked, raw) if rules else None)
 
     # Run
 
     def worker(self, queues: Mapping[str, int] | None = None, **options: Any) -> Worker:
         """A worker for this process; `await worker.run()` until `worker.stop()`."""
-        return Worker(self.database, self.registry, queues or self.default_queues(), **options)
+        return Worker(self.database, self.registry, queues or self.default_queues(), service=self.service, **options)
 
     @contextlib.asynccontextmanager
     async def working(self, queues: Mapping[str, int] | None = None) -> AsyncIterator[Worker]:

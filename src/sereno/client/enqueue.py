@@ -12,7 +12,7 @@ from sereno.store.jobs import enqueue as enqueue_operation
 
 def enqueue_one(database: Database, job: NewJob, connection: Any = None) -> Job:
     """The call that is made most: a plain job on a connection of our own takes the short way."""
-    if connection is None and job.options.is_plain:
+    if connection is None and job.keys is None and job.options.is_plain:
         (made_id, _) = database.first_row(ENQUEUE_ONE, one_job_values(job))
         return Job(int(made_id or 0), job.task)
     return enqueue(database, [job], connection)[0]

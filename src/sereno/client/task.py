@@ -1,5 +1,6 @@
 """A task as the caller meets it: a plain function that can also be asked for as a job."""
 
+import dataclasses
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Generic, ParamSpec, TypeVar
@@ -9,7 +10,9 @@ import msgspec
 from sereno.client.enqueue import aenqueue, enqueue_one
 from sereno.domain.duration import Duration
 from sereno.domain.job import Job, JobOptions, NewJob, OnConflict, UniqueFor
-from sereno.domain.task import TaskDefinition
+from sereno.domain.keys import keys_of
+from sereno.domain.limits import KeyRule, Limits, rule
+from sereno.domain.task import Registry, TaskDefinition, check_words
 from sereno.errors import ConfigurationError
 from sereno.store.database import Database
 
@@ -23,15 +26,23 @@ _UNCHANGED: Any = object()
 class Task(Generic[P, R]):
     """Made by `@app.task`. Call it like the function it is; `enqueue` or `aenqueue` it to have a worker run it."""
 
-    __slots__ = ("_connection", "_database", "_options", "definition")
+    __slots__ = ("_connection", "_database", "_options", "_registry", "_rule", "definition")
 
     def __init__(
-        self, definition: TaskDefinition, database: Database, options: JobOptions | None = None, connection: Any = None
+        self,
+        definition: TaskDefinition,
+        database: Database,
+        registry: Registry,
+        options: JobOptions | None = None,
+        connection: Any = None,
+        extra: KeyRule | None = None,
     ) -> None:
         self.definition = definition
         self._database = database
+        self._registry = registry
         self._options = options or JobOptions(queue=definition.queue, priority=definition.priority)
         self._connection = connection
+        self._rule = extra
 
     @property
     def name(self) -> str:
@@ -64,8 +75,16 @@ class Task(Generic[P, R]):
         expires_at: datetime | None = None,
         tags: Sequence[str] | None = None,
         trace: str | None = None,
+        concurrency: Limits = None,
+        rate: Limits = None,
+        fair_key: str | None = None,
+        order_key: str | None = None,
+        dead_blocks: bool = False,
     ) -> "Task[P, R]":
-        """The same task with options: in the transaction of `connection`, later, only once, for a tenant."""
+        """The same task with options: in the transaction of `connection`, later, only once, for a tenant.
+
+        Limits given here come on top of those of the task and of the queue; each has a name.
+        """
         if connection is None:
             raise ConfigurationError(
                 "using(None): there is no transaction to enqueue in; leave it out if none is meant"
@@ -85,14 +104,28 @@ class Task(Generic[P, R]):
         }
         changed = {name: value for name, value in given.items() if value is not None}
         options = msgspec.structs.replace(self._options, **changed).checked()
-        return Task(
-            self.definition, self._database, options, self._connection if connection is _UNCHANGED else connection
-        )
+        chosen = self._connection if connection is _UNCHANGED else connection
+        extra = self._rule
+        if concurrency or rate or fair_key or order_key or dead_blocks:
+            extra = self._extra(rule("", concurrency, rate, fair_key, order_key, dead_blocks=dead_blocks))
+        return Task(self.definition, self._database, self._registry, options, chosen, extra)
+
+    def _extra(self, given: KeyRule) -> KeyRule:
+        if any(str(limit.name).startswith(".") for limit in given.limits):
+            raise ConfigurationError(
+                f"task {self.name}: a limit that comes with a job needs a name, so that people can see and change it"
+            )
+        check_words(f"task {self.name}", given, self.definition.arguments.names)
+        return dataclasses.replace(given, extra=True)
 
     def job(self, *args: P.args, **kwargs: P.kwargs) -> NewJob:
         """The job that `enqueue` would write: for `enqueue_many`, and for schedules. Refused here if it is wrong."""
         raw = self.definition.arguments.encode(args, kwargs, self._database.settings.arguments_limit)
-        return NewJob(self.name, raw, self._options)
+        options = self._options
+        rules = self._registry.rules(self.definition, options.queue or self.definition.queue)
+        if self._rule is None and not rules:
+            return NewJob(self.name, raw, options)
+        return NewJob(self.name, raw, options, keys_of(self.definition, (*rules, self._rule), options, raw))
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job:
         """Have a worker run it. Durable when this returns, or when the transaction of `using(connection)` commits."""

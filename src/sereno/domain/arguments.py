@@ -71,6 +71,16 @@ class Arguments:
         self._check_types(raw)
         return raw
 
+    def keyed(self, raw: bytes) -> dict[str, Any]:
+        """Arguments as their JSON has them, with the defaults of those that were left out: what keys are made of."""
+        return self.defaults | msgspec.json.decode(raw, type=dict[str, Any])
+
+    @property
+    def defaults(self) -> dict[str, Any]:
+        """Of parameters that have one that can be part of a key."""
+        parameters = self._signature.parameters.values()
+        return {p.name: p.default for p in parameters if isinstance(p.default, str | int | None)}
+
     def encode_json(self, raw: bytes, limit: int) -> bytes:
         """The same check for arguments that are JSON already (command line, HTTP)."""
         try:

@@ -4,6 +4,7 @@ A handler returns (succeeded), or returns or raises one of:
 
     Retry(after="30s")      try again; counts as a failure
     Snooze("10m")           not now; counts as nothing
+    RetryAfter("30s")       told to wait by whoever it calls: its rate limits close until then, for everyone
     Dead("account closed")  never again; kept whole in the dead letter
     Cancel("not wanted")    never again, and nothing is wrong
 
@@ -14,7 +15,7 @@ import traceback
 from dataclasses import dataclass
 from datetime import datetime
 from random import Random
-from typing import Literal, assert_never
+from typing import Literal, NamedTuple, assert_never
 
 from sereno.domain.duration import Duration, seconds
 from sereno.domain.retry import Backoff
@@ -46,6 +47,8 @@ class Retry(Outcome):
 class Snooze(Outcome):
     """Not now. Costs no failure, and the worker is free meanwhile."""
 
+    throttle: "Throttle | None" = None
+
     def __init__(self, wait: Duration | None = None, *, until: datetime | None = None, reason: str = "") -> None:
         super().__init__(reason)
         if (wait is None) == (until is None):
@@ -56,6 +59,17 @@ class Snooze(Outcome):
             )
         self.wait = None if wait is None else seconds(wait)
         self.until = until
+
+
+class RetryAfter(Snooze):
+    """Whoever it calls said: too fast (a 429). Not now; costs no failure; and until then the limit is closed for all.
+
+    `limit`: the name of the one that is meant; all rate limits of the job, unless given.
+    """
+
+    def __init__(self, wait: Duration, *, limit: str | None = None, reason: str = "") -> None:
+        super().__init__(wait, reason=reason or "told to wait")
+        self.throttle = Throttle(seconds(wait), limit)
 
 
 class Dead(Outcome):
@@ -103,6 +117,15 @@ class Settlement:
     failed: int = 0
     crashed: int = 0
     started: bool = True
+    throttle: "Throttle | None" = None
+
+
+class Throttle(NamedTuple):
+    """Close a limit for so long; without a name, every rate that the job passed. The key is the job's, unless given."""
+
+    seconds: float
+    limit: str | None = None
+    key: str | None = None
 
 
 SUCCEEDED = Settlement("succeeded")
@@ -118,7 +141,8 @@ def settlement(ending: Ending, *, failures: int, crashes: int, policy: Backoff, 
         case Retry():
             return _after_failure(ending, failures, policy, chance, asked=ending.after)
         case Snooze():
-            return Settlement("snooze", delay=ending.wait or 0.0, until=ending.until, reason=ending.reason or None)
+            wait, reason = ending.wait or 0.0, ending.reason or None
+            return Settlement("snooze", delay=wait, until=ending.until, reason=reason, throttle=ending.throttle)
         case Dead():
             return Settlement("dead", reason=ending.reason or "the task said so", error=ending.__cause__, failed=1)
         case Cancel():

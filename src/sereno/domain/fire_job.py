@@ -20,6 +20,8 @@ def fire_job(details: Mapping[str, Any], rule: str, nominal: int, now: int) -> d
     at = local(rule, nominal)
     key, tenant = details["key"], details["tenant"]
     row = {name: value for name, value in details.items() if value is not None and name not in _NOT_THE_JOBS}
+    # Its keys are made from what the code has declared.
+    row["by_rules"] = True
     row["args"] = filled(details["args"], at, key, tenant)
     if row.get("unique_key") is not None:
         row["unique_key"] = filled(row["unique_key"], at, key, tenant)

@@ -74,10 +74,17 @@ class NewJob(msgspec.Struct, frozen=True, gc=False):
     task: str
     args: bytes
     options: JobOptions
+    # Of its limits, as JSON; None for a job without any.
+    keys: bytes | None = None
 
     def is_like(self, other: "NewJob") -> bool:
-        """The same task with the same options; only the arguments may differ."""
-        return self.task == other.task and (self.options is other.options or self.options == other.options)
+        """The same task with the same options and no limits; only the arguments may differ."""
+        return (
+            self.task == other.task
+            and self.keys is None
+            and other.keys is None
+            and (self.options is other.options or self.options == other.options)
+        )
 
     def as_row(self) -> dict[str, Any]:
         """The object that the enqueue statements read."""
@@ -100,6 +107,8 @@ class NewJob(msgspec.Struct, frozen=True, gc=False):
             row["tags"] = options.tags
         if options.trace is not None:
             row["trace"] = options.trace
+        if self.keys is not None:
+            row["keys"] = msgspec.Raw(self.keys)
         if options.unique_key is not None:
             row["unique_key"] = options.unique_key
             row["on_conflict"] = options.on_conflict

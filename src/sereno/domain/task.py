@@ -1,13 +1,14 @@
 """A task: a named function and how it is to be run. And the registry: the tasks of one application, never a global."""
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from sereno.domain.arguments import Arguments
 from sereno.domain.duration import Duration, seconds
 from sereno.domain.job import DEFAULT_PRIORITY, PRIORITIES, check_queue_name
+from sereno.domain.limits import NO_RULE, AnyLimit, KeyRule, Limits, Rate, rule
 from sereno.domain.retry import Backoff
 from sereno.errors import ConfigurationError, UnknownTask
 
@@ -31,6 +32,7 @@ class TaskDefinition:
     history: bool
     settle_at_once: bool
     is_async: bool
+    rule: KeyRule = NO_RULE
 
     def __hash__(self) -> int:
         return hash(self.name)
@@ -49,6 +51,11 @@ def define(
     batch: int = 0,
     history: bool = True,
     settle_at_once: bool = False,
+    concurrency: Limits = None,
+    rate: Limits = None,
+    fair_key: str | None = None,
+    order_key: str | None = None,
+    dead_blocks: bool = False,
 ) -> TaskDefinition:
     """Check a declaration and make the definition."""
     chosen = name or str(getattr(function, "__name__", ""))
@@ -60,10 +67,13 @@ def define(
         raise ConfigurationError(f"task {chosen}: batch is at most {LARGEST_BATCH}")
     if batch and isolate:
         raise ConfigurationError(f"task {chosen}: a batch cannot be isolated; choose one")
+    arguments = Arguments(chosen, function, context=context, each=batch > 0)
+    keys = rule(chosen, concurrency, rate, fair_key, order_key, dead_blocks=dead_blocks)
+    check_words(f"task {chosen}", keys, arguments.names)
     return TaskDefinition(
         name=chosen,
         function=function,
-        arguments=Arguments(chosen, function, context=context, each=batch > 0),
+        arguments=arguments,
         queue=check_queue_name(queue),
         priority=priority,
         retry=Backoff(retry) if isinstance(retry, int) else retry or Backoff(),
@@ -73,7 +83,41 @@ def define(
         history=history,
         settle_at_once=settle_at_once,
         is_async=inspect.iscoroutinefunction(function),
+        rule=keys,
     )
+
+
+def check_words(owner: str, keys: KeyRule, names: Collection[str]) -> None:
+    """ConfigurationError when a template asks for something that a job of this task does not have."""
+    unknown = keys.words - set(names)
+    if unknown:
+        raise ConfigurationError(
+            f"{owner}: a key asks for {{{min(unknown)}}}, which is no argument; "
+            f"there are {{tenant}}, {{task}}, {{queue}}" + "".join(f", {{{name}}}" for name in names)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class QueueDefinition:
+    """What the code says of a queue: limits for all its jobs together (`own`), and keys for each of them."""
+
+    name: str
+    own: tuple[AnyLimit, ...] = ()
+    rule: KeyRule = NO_RULE
+
+
+def define_queue(
+    name: str, *, concurrency: Limits = None, rate: Limits = None, fair_key: str | None = None
+) -> QueueDefinition:
+    """Check a declaration. A limit without a key holds for the queue as a whole."""
+    owner = f"queue.{check_queue_name(name)}"
+    found = rule(owner, concurrency, rate, fair_key)
+    check_words(f"queue {name}", found, ())
+    keyed = tuple(limit for limit in found.limits if limit.key)
+    own = tuple(limit for limit in found.limits if not limit.key)
+    if any(isinstance(limit, Rate) and limit.units != 1 for limit in own):
+        raise ConfigurationError(f"queue {name}: a rate without a key counts jobs; units need a key")
+    return QueueDefinition(name, own, KeyRule(keyed, fair_key))
 
 
 class Registry:
@@ -81,11 +125,42 @@ class Registry:
 
     def __init__(self) -> None:
         self._tasks: dict[str, TaskDefinition] = {}
+        self._queues: dict[str, QueueDefinition] = {}
+        self.limits: dict[str, AnyLimit] = {}
 
     def add(self, task: TaskDefinition) -> None:
         if task.name in self._tasks:
             raise ConfigurationError(f"there are two tasks named {task.name}: give one of them another name=")
+        self._add_limits(task.rule.limits)
         self._tasks[task.name] = task
+
+    def add_queue(self, queue: QueueDefinition) -> None:
+        if queue.name in self._queues:
+            raise ConfigurationError(f"queue {queue.name} is declared twice: say all of it in one place")
+        self._add_limits((*queue.own, *queue.rule.limits))
+        self._queues[queue.name] = queue
+
+    def _add_limits(self, limits: Collection[AnyLimit]) -> None:
+        for limit in limits:
+            known = self.limits.setdefault(str(limit.name), limit)
+            if known.numbers != limit.numbers:
+                raise ConfigurationError(
+                    f"the limit {limit.name} is declared with different numbers: {known!r} and {limit!r}"
+                )
+
+    def queue(self, name: str) -> QueueDefinition | None:
+        return self._queues.get(name)
+
+    @property
+    def declared_queues(self) -> list[QueueDefinition]:
+        return [self._queues[name] for name in sorted(self._queues)]
+
+    def rules(self, task: TaskDefinition, queue: str) -> tuple[KeyRule, ...]:
+        """The rules by which a job of this task in this queue gets its keys; mostly none."""
+        declared = self._queues.get(queue)
+        if declared is None:
+            return (task.rule,) if task.rule else ()
+        return tuple(each for each in (declared.rule, task.rule) if each)
 
     def find(self, name: str) -> TaskDefinition:
         try:
@@ -109,4 +184,4 @@ class Registry:
 
     @property
     def queues(self) -> list[str]:
-        return sorted({task.queue for task in self._tasks.values()})
+        return sorted({task.queue for task in self._tasks.values()} | self._queues.keys())

@@ -14,12 +14,14 @@ from sereno.domain.job import PRIORITIES, ClaimedJob
 from sereno.domain.task import Registry, TaskDefinition
 from sereno.engine.executor import Executor
 from sereno.engine.floor import Floors, LookBack
+from sereno.engine.lanes import LaneClaims
 from sereno.engine.service import Service
 from sereno.engine.settler import Settler
 from sereno.engine.slots import QueueSlots
 from sereno.store.connect import Line
-from sereno.store.jobs import claim, release_unlisted
+from sereno.store.jobs import Claim, claim, release_unlisted
 from sereno.store.sessions import set_idle
+from sereno.store.statement import Operation
 from sereno.telemetry.metrics import Tally
 
 # Every so many claims, the priorities are walked from the other end: nothing starves, and no row is rewritten.
@@ -61,6 +63,7 @@ class Claimer(Service):
         self._backlog_since: float | None = None
         self._ordinary_cost = 0.005
         self._turn = 0
+        self.lanes = LaneClaims(line, session, registry.names)
         self.held: set[int] = set()
         self.reply_lost_at: float | None = None
         self.polled_at = -math.inf
@@ -70,22 +73,28 @@ class Claimer(Service):
             return SETTLING
         asked = {name: room for name, queue in self._queues.items() if (room := queue.room()) > 0}
         if not asked:
+            await self.lanes.hand_over()
             return self._poll
+        self._turn += 1
         got = await self._claim(asked)
         for name, room in asked.items():
             self._queues[name].more = got.get(name, 0) >= room
-        return await self._rest_after(any(self._queues[name].more for name in asked))
+        if self.lanes.concerns(asked):
+            await self._claim_lanes()
+        rest = await self._rest_after(any(self._queues[name].more or self._queues[name].more_lanes for name in asked))
+        return rest if self.lanes.rest is None else min(rest, self.lanes.rest)
 
-    async def _claim(self, asked: Mapping[str, int]) -> dict[str, int]:
-        for name in asked:
-            self._queues[name].measure()
+    async def _claim(self, asked: dict[str, int]) -> dict[str, int]:
+        for name, room in asked.items():
+            queue = self._queues[name]
+            queue.measure()
+            if name in self.lanes.busy:
+                # Jobs with limits have work here too: each kind gets half of what is free.
+                asked[name] = max(1, room - (queue.free() + 1) // 2)
         began = monotonic()
         back = self._look_back.due_in(began) == 0
-        try:
-            jobs = await self._line.run(claim(self._session, self._registry.names, self._wanted(asked, back=back)))
-        except BaseException:
-            self.reply_lost_at = monotonic()
-            raise
+        wakes = 0 if back else self.lanes.wakes_from
+        found = await self._ask(claim(self._session, self._registry.names, self._wanted(asked, back=back), wakes))
         now = self.polled_at = monotonic()
         self._tally.claims += 1
         self._looked_back = back
@@ -93,11 +102,41 @@ class Claimer(Service):
             self._look_back.done(now, now - began, self._ordinary_cost)
         else:
             self._ordinary_cost += 0.2 * (now - began - self._ordinary_cost)
-        return self._take(jobs, asked, now)
+        self._learn(found.jobs, asked)
+        got = self._take(found.jobs)
+        await self.lanes.learn(found, back=back)
+        return got
+
+    async def _claim_lanes(self) -> None:
+        """Jobs with limits, as many as can start at once: a start is counted when it is claimed."""
+        rooms = {name: room for name, queue in self._queues.items() if (room := queue.free()) > 0}
+        if not rooms:
+            await self.lanes.hand_over()
+            return
+        try:
+            got = await self.lanes.claim(self._wanted(rooms, back=self._looked_back), turned=self._is_turned)
+        except BaseException:
+            self.reply_lost_at = monotonic()
+            raise
+        self._tally.claims += 1
+        self._learn([job for job in got.jobs if job.id in got.unkeyed], rooms)
+        self._take(got.jobs)
+        for name in rooms:
+            self._queues[name].more_lanes = name in self.lanes.busy
+
+    async def _ask(self, operation: Operation[Claim]) -> Claim:
+        try:
+            return await self._line.run(operation)
+        except BaseException:
+            self.reply_lost_at = monotonic()
+            raise
+
+    @property
+    def _is_turned(self) -> bool:
+        return self._turn % AGEING == 0
 
     def _wanted(self, asked: Mapping[str, int], *, back: bool) -> list[dict[str, Any]]:
-        self._turn += 1
-        order = reversed(PRIORITIES) if self._turn % AGEING == 0 else PRIORITIES
+        order = reversed(PRIORITIES) if self._is_turned else PRIORITIES
         priorities = list(order)
         return [
             {
@@ -108,21 +147,28 @@ class Claimer(Service):
             for name, room in asked.items()
         ]
 
-    def _take(self, jobs: list[ClaimedJob], asked: Mapping[str, int], now: float) -> dict[str, int]:
+    def _take(self, jobs: list[ClaimedJob]) -> dict[str, int]:
         got: dict[str, int] = {}
-        seen: dict[tuple[str, int], list[int]] = {}
+        now = monotonic()
         jobs.sort(key=_claim_order)
         for job in jobs:
             job.seen = now
             self.held.add(job.id)
             self._queues[job.queue].buffer.append(job)
             got[job.queue] = got.get(job.queue, 0) + 1
-            seen.setdefault((job.queue, job.priority), []).append(job.ready_seq)
-        for (queue, priority), values in seen.items():
-            self._floors.claimed(queue, priority, values, filled=got[queue] >= asked[queue])
         for queue in got:
             self.fill(self._queues[queue])
         return got
+
+    def _learn(self, jobs: list[ClaimedJob], asked: Mapping[str, int]) -> None:
+        """Where the next claim may start."""
+        seen: dict[tuple[str, int], list[int]] = {}
+        counts: dict[str, int] = {}
+        for job in jobs:
+            seen.setdefault((job.queue, job.priority), []).append(job.ready_seq)
+            counts[job.queue] = counts.get(job.queue, 0) + 1
+        for (queue, priority), values in seen.items():
+            self._floors.claimed(queue, priority, values, filled=counts[queue] >= asked[queue])
 
     def fill(self, queue: QueueSlots) -> None:
         """Start what is buffered, as far as there are slots; claim again in time."""
@@ -133,7 +179,7 @@ class Claimer(Service):
             jobs = self._batch(queue, definition, job) if definition.batch and not job.crashes else [job]
             queue.calls += 1
             self._executor.start(definition, jobs)
-        if queue.more and queue.runs_low():
+        if queue.wants_more():
             self.wake()
 
     def _batch(self, queue: QueueSlots, definition: TaskDefinition, first: ClaimedJob) -> list[ClaimedJob]:
@@ -153,8 +199,7 @@ class Claimer(Service):
                 await self._line.run(set_idle(self._session, False))
                 self._idle = False
             # Something may have run low while the claim was under way; otherwise whoever runs low wakes us.
-            low = any(queue.more and queue.runs_low() and queue.room() for queue in self._queues.values())
-            return 0.0 if low else self._poll
+            return 0.0 if any(queue.wants_more() for queue in self._queues.values()) else self._poll
         self._backlog_since = None
         if not self._idle:
             await self._line.run(set_idle(self._session, True))

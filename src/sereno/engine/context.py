@@ -11,13 +11,15 @@ from typing import Any, ParamSpec, TypeVar, get_type_hints, overload
 import msgspec
 import psycopg
 
-from sereno.domain.attempt import SUCCEEDED, Snooze
-from sereno.domain.duration import Duration, seconds
+from sereno.domain.attempt import SUCCEEDED, Snooze, Throttle
+from sereno.domain.duration import Duration
+from sereno.domain.duration import seconds as length
 from sereno.domain.job import ClaimedJob
 from sereno.domain.stored import stored
 from sereno.errors import ConfigurationError, InvalidArguments, LeaseLost
 from sereno.store.attempts import Settled, keep_step, report_progress, settle, steps
 from sereno.store.database import Database
+from sereno.store.limits import throttle
 from sereno.store.statement import arun, run
 from sereno.telemetry.logs import JobLogger
 
@@ -36,6 +38,7 @@ class Context:
         *,
         keep_history: bool = True,
         began: Callable[[], float] = lambda: 0.0,
+        throttler: Callable[[int, int, Throttle], None] | None = None,
     ) -> None:
         self.job_id = job.id
         self.task = job.task
@@ -55,6 +58,7 @@ class Context:
         self._database = database
         self._keep_history = keep_history
         self._began = began
+        self._throttler = throttler
         self._steps: dict[str, Any] | None = None
 
     @property
@@ -80,6 +84,17 @@ class Context:
         """Say how far it is, from 0 to 1. Cheap: the newest word is written once a second."""
         self.told = (min(1.0, max(0.0, float(fraction))), note)
         self.used_side_rows = True
+
+    def throttle(self, limit: str, *, seconds: Duration, key: str | None = None) -> None:
+        """Whoever you call said "slow down": nobody starts under this limit for so long.
+
+        The key is this job's own, unless given. What runs already goes on.
+        """
+        wanted = Throttle(length(seconds), limit, key)
+        if self._throttler is not None and _in_a_loop():
+            self._throttler(self.job_id, self.attempt, wanted)
+        elif not self._database.run_one(throttle(self.session, self.job_id, self.attempt, *wanted)):
+            raise ConfigurationError(f"ctx.throttle: there is no limit named {limit}")
 
     def transaction(self) -> "Transaction":
         """A transaction of yours whose commit also settles this job as succeeded: effects exactly once.
@@ -122,7 +137,7 @@ class Context:
 
     async def sleep(self, name: str, wait: Duration) -> None:
         """Free the worker for so long. The end is kept as a step of this name, so later attempts know it."""
-        await self.sleep_until(await self.step(name, self._after, seconds(wait)))
+        await self.sleep_until(await self.step(name, self._after, length(wait)))
 
     def _after(self, wait: float) -> datetime:
         return self.claimed_at + timedelta(seconds=wait)
@@ -206,6 +221,14 @@ class Transaction:
     ) -> bool | None:
         assert self._async is not None
         return await self._async.__aexit__(kind, error, trace)
+
+
+def _in_a_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def _result(name: str, result: Any) -> bytes:

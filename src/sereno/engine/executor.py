@@ -138,6 +138,7 @@ class Executor:
             self._database,
             keep_history=running.definition.history,
             began=lambda: running.started - job.seen,
+            throttler=self._settler.throttle,
         )
 
     async def _batch(self, running: Running) -> Sequence[Ending]:

@@ -79,6 +79,7 @@ async def _attempt(order: Order, database: Database, say_ready: Callable[[], Non
         reason=decision.reason,
         error=None if decision.error is None else described(decision.error),
         failed=decision.failed,
+        throttle=decision.throttle,
         settled=context.settled,
     )
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from sereno.domain.attempt import Crashed, Ending, IsolatedError, Settlement
+from sereno.domain.attempt import Crashed, Ending, IsolatedError, Settlement, Throttle
 from sereno.domain.job import ClaimedJob
 from sereno.domain.task import TaskDefinition
 from sereno.errors import ConfigurationError
@@ -47,6 +47,7 @@ class Answer(msgspec.Struct):
     error: tuple[str | None, str | None, str | None] | None = None
     failed: int = 0
     settled: bool = False
+    throttle: Throttle | None = None
 
 
 class Introduction(msgspec.Struct):
@@ -159,6 +160,7 @@ def _ending(answer: Answer) -> Settlement:
         reason=answer.reason,
         error=None if answer.error is None else IsolatedError(*answer.error),
         failed=answer.failed,
+        throttle=answer.throttle,
     )
 
 

@@ -10,10 +10,11 @@ from collections.abc import Callable, Sequence
 
 import psycopg
 
-from sereno.domain.attempt import Settlement
+from sereno.domain.attempt import Settlement, Throttle
 from sereno.engine.service import Service
 from sereno.store.attempts import Settled, Way, forget_side_rows, landed, settle
 from sereno.store.connect import Line
+from sereno.store.limits import throttle
 from sereno.telemetry.logs import emit
 from sereno.telemetry.metrics import Tally
 
@@ -42,6 +43,7 @@ class Settler(Service):
         self._on_settled = on_settled
         self._on_rescheduled = on_rescheduled
         self._waiting: list[Settled] = []
+        self._throttles: list[tuple[int, int, Throttle]] = []
         self._side_rows: set[int] = set()
         self._ended_side_rows: list[int] = []
         self._quiet = asyncio.Event()
@@ -52,6 +54,9 @@ class Settler(Service):
     def add(self, item: Settled, *, at_once: bool = False, side_rows: bool = False) -> None:
         waiting = self._waiting
         waiting.append(item)
+        if item.settlement.throttle is not None:
+            at_once = True
+            self._throttles.append((item.id, item.attempt, item.settlement.throttle))
         if side_rows:
             self._side_rows.add(item.id)
         if at_once or len(waiting) >= FLUSH_COUNT:
@@ -60,6 +65,12 @@ class Settler(Service):
         elif len(waiting) == 1:
             self._quiet.clear()
             self.wake()
+
+    def throttle(self, job_id: int, attempt: int, wanted: Throttle) -> None:
+        """Close a limit for everyone, at once."""
+        self._throttles.append((job_id, attempt, wanted))
+        self._hurry = True
+        self.wake()
 
     @property
     def is_behind(self) -> bool:
@@ -82,6 +93,8 @@ class Settler(Service):
         if self._waiting and not self._hurry:
             await self._gather()
         self._hurry = False
+        # Before what the same job ends with: whose buckets they are is read from the running job.
+        await self._close_limits()
         await self._flush()
         await self._forget_side_rows()
         if not self._waiting:
@@ -97,6 +110,30 @@ class Settler(Service):
                 await self._awake.wait()
         except TimeoutError:
             pass
+
+    async def _close_limits(self) -> None:
+        while self._throttles:
+            job_id, attempt, wanted = self._throttles[0]
+            closed = await self._line.run(throttle(self._session, job_id, attempt, *wanted))
+            self._throttles.pop(0)
+            for limit, key in closed:
+                emit(
+                    logging.WARNING,
+                    "limit.closed",
+                    f"job {job_id} was told to wait: the limit {limit} is closed for {wanted.seconds:g} s"
+                    + (f" for {key!r}" if key else ""),
+                    job_id=job_id,
+                    limit=limit,
+                    key=key,
+                )
+            if wanted.limit is not None and not closed:
+                emit(
+                    logging.ERROR,
+                    "limit.unknown",
+                    f"job {job_id} wants to close the limit {wanted.limit}, and there is none of that name",
+                    job_id=job_id,
+                    limit=wanted.limit,
+                )
 
     async def _flush(self) -> None:
         batch, self._waiting = self._waiting[:LARGEST_BATCH], self._waiting[LARGEST_BATCH:]

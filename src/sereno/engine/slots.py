@@ -24,6 +24,7 @@ class QueueSlots:
         self.calls = 0
         self.buffer: deque[ClaimedJob] = deque()
         self.more = True
+        self.more_lanes = False
         self._largest_batch = largest_batch
         self._ahead = largest_batch
         self._ended = 0
@@ -38,9 +39,17 @@ class QueueSlots:
         wanted = self.slots - self.calls + self._ahead - len(self.buffer)
         return max(0, min(LARGEST_CLAIM, wanted))
 
+    def free(self) -> int:
+        """How many jobs could start at once."""
+        return max(0, self.slots - self.calls - len(self.buffer) + self._largest_batch)
+
     def runs_low(self) -> bool:
         """Time to claim again: half of what was claimed ahead is used up."""
         return len(self.buffer) * 2 <= self._ahead
+
+    def wants_more(self) -> bool:
+        """Whether a claim now would get something that is needed."""
+        return (self.more and self.runs_low() and self.room() > 0) or (self.more_lanes and self.free() > 0)
 
     def ended(self, jobs: int) -> None:
         self.calls -= 1

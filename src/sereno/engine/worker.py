@@ -31,6 +31,7 @@ from sereno.errors import ConfigurationError, DatabaseUnavailable
 from sereno.store.attempts import Settled
 from sereno.store.connect import Line
 from sereno.store.database import Database
+from sereno.store.limits import declare
 from sereno.store.sessions import finish, register
 from sereno.telemetry.logs import emit
 from sereno.telemetry.metrics import Gauges, Tally
@@ -58,7 +59,13 @@ class Worker:
     """Runs jobs until it is told to stop."""
 
     def __init__(
-        self, database: Database, registry: Registry, queues: Mapping[str, int], *, lease_keeper: type | None = None
+        self,
+        database: Database,
+        registry: Registry,
+        queues: Mapping[str, int],
+        *,
+        service: str = "app",
+        lease_keeper: type | None = None,
     ) -> None:
         if not len(registry):
             raise ConfigurationError("this application has no task: a worker would have nothing to do")
@@ -66,6 +73,7 @@ class Worker:
         self.registry = registry
         self.settings = database.settings
         self.tally = Tally()
+        self._service = service
         self.session = 0
         self.lost = False
         self._make_lease_keeper = lease_keeper or Heartbeat
@@ -145,6 +153,7 @@ class Worker:
                         lease=settings.lease,
                     )
                 )
+                await self._keep_line.run(declare(self.registry, self._service))
             except DatabaseUnavailable:
                 if not self.session or self._stopping.is_set():
                     raise
@@ -227,6 +236,7 @@ class Worker:
             async with asyncio.timeout(CANCEL_PATIENCE):
                 await self._settler.flushed()
                 await self.claimer.reconcile(older_than=0.0)
+                await self.claimer.lanes.hand_over()
         except (TimeoutError, DatabaseUnavailable):
             emit(logging.ERROR, "worker.unflushed", "some outcomes could not be written: those jobs will run again")
 
@@ -276,6 +286,8 @@ class Worker:
 
     def _on_settled(self, ids: Sequence[int]) -> None:
         self.claimer.held.difference_update(ids)
+        if self.claimer.lanes.settled(ids) and not self._stopping.is_set():
+            self.claimer.wake()
 
     def _on_rescheduled(self) -> None:
         self._keeper.wake()

@@ -19,7 +19,9 @@ PLANNER = (
     "set jit = off; set enable_sort = off; set enable_bitmapscan = off; set enable_seqscan = off; "
     "set enable_nestloop = off; set enable_mergejoin = off; set plan_cache_mode = force_generic_plan"
 )
-PLANNER_LOCAL = PLANNER.replace("set ", "set local ")
+# A client that was stopped in the middle of a transaction holds its locks no longer than this.
+NO_STANDSTILL = "set idle_in_transaction_session_timeout = '10s'"
+PLANNER_LOCAL = f"{PLANNER}; {NO_STANDSTILL}".replace("set ", "set local ")
 
 # A call that takes longer has met a dead peer or a frozen server: the connection is given up, the caller goes on.
 CALL_TIMEOUT = 15.0
@@ -134,7 +136,7 @@ class Line:
     async def _open(self) -> psycopg.AsyncConnection[Any]:
         self._connection = await psycopg.AsyncConnection.connect(self._url, **parameters(self._settings, self._role))
         if not self._settings.transaction_pooler:
-            await self._connection.execute(PLANNER)
+            await self._connection.execute(f"{PLANNER}; {NO_STANDSTILL}")
         return self._connection
 
     def _is_busy(self) -> bool:

@@ -1,7 +1,7 @@
 """Jobs that are alive: made, promoted, claimed, cancelled, requeued."""
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import msgspec
 
@@ -30,7 +30,8 @@ def enqueue(jobs: Sequence[NewJob]) -> Operation[list[Job]]:
         return (yield from _enqueue_alike(first, jobs))
     payload = encoder.encode([job.as_row() for job in jobs]).decode()
     if not any(job.options.unique_key for job in jobs):
-        rows = yield Statement(_sql["enqueue"], {"jobs": payload})
+        limited = any(job.keys is not None for job in jobs)
+        rows = yield Statement(_sql["enqueue_limited" if limited else "enqueue"], {"jobs": payload})
         return [Job(made_id, job.task) for made_id, job in zip(sorted(_ids.decode(rows[0][0])), jobs, strict=True)]
     rows = yield Statement(_sql["enqueue_keyed"], {"jobs": payload})
     made = [
@@ -77,13 +78,28 @@ def _enqueue_alike(first: NewJob, jobs: Sequence[NewJob]) -> Operation[list[Job]
     return [Job(made_id, first.task) for made_id in sorted(_ids.decode(rows[0][0]))]
 
 
-def claim(session: int, tasks: Collection[str], queues: Sequence[Mapping[str, Any]]) -> Operation[list[ClaimedJob]]:
-    """Take ready jobs. `queues`: objects with queue, room and floors (priority, floor), in the order to be walked."""
+class Claim(NamedTuple):
+    """What a claim of plain jobs got, and what else there is: queues with lanes, queues with limits, lanes to wake."""
+
+    jobs: list[ClaimedJob]
+    laned: frozenset[str] = frozenset()
+    gated: frozenset[str] = frozenset()
+    has_wakes: bool = False
+
+
+def claim(
+    session: int, tasks: Collection[str], queues: Sequence[Mapping[str, Any]], wakes: int = 0
+) -> Operation[Claim]:
+    """Take ready jobs. `queues`: objects with queue, room and floors (priority, floor), in the order to be walked.
+
+    `wakes`: the number from which on to look for wake-ups.
+    """
     rows = yield Statement(
         _sql["claim"],
-        {"session": session, "tasks": list(tasks), "queues": encoder.encode(queues).decode()},
+        {"session": session, "tasks": list(tasks), "queues": encoder.encode(queues).decode(), "wakes": wakes},
     )
-    return _claimed.decode(rows[0][0])
+    jobs, laned, gated, has_wakes = rows[0]
+    return Claim(_claimed.decode(jobs), frozenset(laned or ()), frozenset(gated or ()), bool(has_wakes))
 
 
 def promote(look_back: float = EVERYTHING) -> Operation[int]:

@@ -32,16 +32,20 @@ declare
     moment timestamptz := sereno.now();
     due    timestamptz := coalesce(run_at, moment);
     made   bigint;
+    keys   jsonb := sereno.keys_for(task, queue, tenant, args);
 begin
     if unique_key is not null then
         return (sereno.enqueue_keyed(jsonb_build_array(jsonb_build_object(
             'task', task, 'args', args, 'queue', queue, 'priority', priority, 'run_at', run_at, 'tenant', tenant,
-            'unique_key', unique_key, 'expires_at', expires_at, 'tags', tags, 'trace', trace))) -> 0 ->> 'id')::bigint;
+            'unique_key', unique_key, 'expires_at', expires_at, 'tags', tags, 'trace', trace,
+            'keys', keys))) -> 0 ->> 'id')::bigint;
     end if;
     insert into sereno.jobs (task, args, queue, priority, run_at, tenant, expires_at, tags, trace, created_at,
-                             state, ready_seq)
+                             keys, lane, order_id, state, ready_seq)
     values (enqueue.task, enqueue.args, enqueue.queue, enqueue.priority, due, enqueue.tenant, enqueue.expires_at,
-            enqueue.tags, enqueue.trace, moment,
+            enqueue.tags, enqueue.trace, moment, keys,
+            case when keys is not null then sereno.lane_of(enqueue.queue, keys) end,
+            case when keys is not null then sereno.order_of(enqueue.queue, keys) end,
             case when due <= moment then 'ready' else 'scheduled' end,
             case when due <= moment then nextval('sereno.ready_seq') end)
     returning id into made;
@@ -65,9 +69,12 @@ begin
         select * from rows from (jsonb_to_recordset(jobs) as (
             task text, args jsonb, queue text, priority smallint, run_at timestamptz, delay double precision,
             tenant text, expires_at timestamptz, tags text[], trace text, unique_key text, on_conflict text,
-            unique_for double precision, unique_forever boolean)) with ordinality
+            unique_for double precision, unique_forever boolean, keys jsonb, by_rules boolean)) with ordinality
         order by task, unique_key, tenant, ordinality
     loop
+        if wanted.keys is null and wanted.by_rules then
+            wanted.keys := sereno.keys_for(wanted.task, wanted.queue, wanted.tenant, wanted.args);
+        end if;
         due := coalesce(wanted.run_at, moment + make_interval(secs => coalesce(wanted.delay, 0)));
         loop
             new_id := nextval(pg_get_serial_sequence('sereno.jobs', 'id'));
@@ -91,10 +98,14 @@ begin
             end if;
             if found_id is null or found_id = new_id then
                 insert into sereno.jobs (id, task, args, queue, priority, run_at, tenant, expires_at, tags, trace,
-                                         created_at, unique_key, state, ready_seq)
+                                         created_at, unique_key, keys, lane, order_id, state, ready_seq)
                 values (new_id, wanted.task, coalesce(wanted.args, '{}'), coalesce(wanted.queue, 'default'),
                         coalesce(wanted.priority, 5), due, wanted.tenant, wanted.expires_at, wanted.tags,
-                        wanted.trace, moment, wanted.unique_key,
+                        wanted.trace, moment, wanted.unique_key, wanted.keys,
+                        case when wanted.keys is not null
+                             then sereno.lane_of(coalesce(wanted.queue, 'default'), wanted.keys) end,
+                        case when wanted.keys is not null
+                             then sereno.order_of(coalesce(wanted.queue, 'default'), wanted.keys) end,
                         case when due <= moment then 'ready' else 'scheduled' end,
                         case when due <= moment then nextval('sereno.ready_seq') end)
                 on conflict (task, unique_key, tenant) where unique_key is not null do nothing
@@ -125,7 +136,10 @@ begin
                 update sereno.jobs
                 set args = coalesce(wanted.args, '{}'), run_at = due, priority = coalesce(wanted.priority, 5),
                     state = case when due <= moment then 'ready' else 'scheduled' end,
-                    ready_seq = case when due <= moment then nextval('sereno.ready_seq') end
+                    ready_seq = case when due <= moment then nextval('sereno.ready_seq') end,
+                    keys = wanted.keys,
+                    lane = case when wanted.keys is not null then sereno.lane_of(jobs.queue, wanted.keys) end,
+                    order_id = case when wanted.keys is not null then sereno.order_of(jobs.queue, wanted.keys) end
                 where id = found_id and state in ('scheduled', 'ready')
                 returning queue into told_queue;
                 if found then
@@ -139,6 +153,18 @@ begin
     return to_jsonb(answers);
 end $$;
 
+CREATE FUNCTION sereno.fill(template text, task text, queue text, tenant text, args jsonb) RETURNS text
+    LANGUAGE sql IMMUTABLE
+    AS $_$
+    select coalesce(string_agg(
+        case part[1]
+            when '{tenant}' then coalesce(tenant, '') when '{task}' then task when '{queue}' then queue
+            else case when part[1] ~ '^\{\w+\}$' then coalesce(args ->> substr(part[1], 2, length(part[1]) - 2), '')
+                      else part[1] end
+        end, '' order by number), '')
+    from regexp_matches(template, '\{\w+\}|[^{]+|\{', 'g') with ordinality as found(part, number)
+    $_$;
+
 CREATE FUNCTION sereno.finite(seconds double precision) RETURNS double precision
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     BEGIN ATOMIC
@@ -148,6 +174,10 @@ CREATE FUNCTION sereno.finite(seconds double precision) RETURNS double precision
              ELSE NULL::double precision
          END AS "case";
 END;
+
+CREATE FUNCTION sereno.gate_of(limit_name text, key text) RETURNS bigint
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$ select hashtextextended(jsonb_build_array(limit_name, key)::text, 2) $$;
 
 CREATE FUNCTION sereno.instant(micros bigint) RETURNS timestamp with time zone
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -170,6 +200,51 @@ CREATE FUNCTION sereno.keeps_rule(before jsonb, after jsonb) RETURNS boolean
     BEGIN ATOMIC
  SELECT ((before - 'spread'::text) = (after - 'spread'::text));
 END;
+
+CREATE FUNCTION sereno.keys_for(task text, queue text, tenant text, args jsonb) RETURNS jsonb
+    LANGUAGE plpgsql
+    AS $$
+declare
+    wanted  record;
+    found   jsonb := '{}';
+    limits  jsonb;
+begin
+    for wanted in
+        select rule from sereno.key_rules
+        where (kind = 'queue' and name = keys_for.queue) or (kind = 'task' and name = keys_for.task) order by kind
+    loop
+        args := coalesce(wanted.rule -> 'defaults', '{}') || coalesce(keys_for.args, '{}');
+        if wanted.rule ? 'fair' then
+            found := found || jsonb_build_object('fair', sereno.fill(wanted.rule ->> 'fair', task, queue, tenant, args));
+        end if;
+        if wanted.rule ? 'order' then
+            found := found || jsonb_build_object('order', sereno.fill(wanted.rule ->> 'order', task, queue, tenant, args));
+        end if;
+        if wanted.rule ? 'blocks' then
+            found := found || jsonb_build_object('blocks', true);
+        end if;
+        select jsonb_agg(jsonb_build_array(
+                   item ->> 0, sereno.fill(item ->> 1, task, queue, tenant, args),
+                   greatest(1, sereno.fill(item ->> 2, task, queue, tenant, args)::integer)))
+        into limits
+        from jsonb_array_elements(wanted.rule -> 'limits') as item;
+        if limits is not null then
+            found := found || jsonb_build_object('limits', coalesce(found -> 'limits', '[]') || limits);
+        end if;
+    end loop;
+    if found = '{}' then
+        return null;
+    end if;
+    if found ? 'limits' then
+        found := found || jsonb_build_object('limits', (
+            select jsonb_agg(item order by item ->> 0 collate "C") from jsonb_array_elements(found -> 'limits') as item));
+    end if;
+    return found;
+end $$;
+
+CREATE FUNCTION sereno.lane_of(queue text, keys jsonb) RETURNS bigint
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$ select hashtextextended(jsonb_build_array(queue, keys)::text, 1) $$;
 
 CREATE FUNCTION sereno.make_day_partition(parent text, moment text, day date) RETURNS boolean
     LANGUAGE plpgsql
@@ -195,6 +270,21 @@ begin
     return true;
 end $$;
 
+CREATE FUNCTION sereno.make_gates(lane_ids bigint[], queues text[]) RETURNS void
+    LANGUAGE sql
+    AS $$
+    insert into sereno.gates (id, limit_name, key)
+    select distinct on (1) * from (
+        select sereno.gate_of(item ->> 0, item ->> 1), item ->> 0, item ->> 1
+        from sereno.lanes, jsonb_array_elements(coalesce(keys -> 'limits', '[]')) as item where id = any(lane_ids)
+        union all
+        select order_id, null, keys ->> 'order' from sereno.lanes where id = any(lane_ids) and order_id is not null
+        union all
+        select sereno.gate_of(name, ''), name, '' from sereno.limits where queue = any(queues)) as gate
+    order by 1
+    on conflict do nothing
+    $$;
+
 CREATE FUNCTION sereno.make_history_partition(day date) RETURNS boolean
     LANGUAGE sql
     AS $$ select sereno.make_day_partition('history_done', 'finished_at', day) $$;
@@ -217,6 +307,121 @@ CREATE FUNCTION sereno.now() RETURNS timestamp with time zone
  SELECT (now() + COALESCE(( SELECT clock.ahead
             FROM sereno.clock), '00:00:00'::interval));
 END;
+
+CREATE FUNCTION sereno.open_lanes(look_from bigint) RETURNS json
+    LANGUAGE plpgsql
+    AS $$
+declare
+    answer json;
+begin
+    with woken as materialized (
+        select id, lane, queue, priority, ready_seq from sereno.lane_wakes
+        where id >= look_from order by id limit 1000 for update skip locked
+    ),
+    wanted as materialized (
+        select lane, min(queue) as queue, min(priority) as priority, min(ready_seq) as ready_seq from woken group by lane
+    ),
+    known as materialized (select id from sereno.lanes where id = any(array(select lane from wanted))),
+    locked as materialized (
+        select id from sereno.lanes where id = any(array(select id from known)) order by id for update skip locked
+    ),
+    -- Where a fair key starts that comes late: at the turn of whoever is next.
+    pace as materialized (
+        select queue, coalesce(
+            (select turn from sereno.lanes
+             where has_work and waits_for is null and lanes.queue = served.queue and band = 10 order by turn limit 1),
+            (select clock from sereno.shares where shares.queue = served.queue order by clock desc limit 1), 0) as turn
+        from (select distinct queue from wanted) as served
+    ),
+    moved as (
+        update sereno.lanes
+        set has_work = true,
+            waits_for = case when has_work and order_id is null then waits_for end,
+            band = case when fair is not null then band when has_work then least(band, wanted.priority)
+                        else wanted.priority end,
+            turn = case when has_work then lanes.turn when fair is not null then greatest(lanes.turn, pace.turn)
+                        else wanted.ready_seq end,
+            floor_priority = least(floor_priority, wanted.priority),
+            floor_seq = case when floor_priority < wanted.priority then floor_seq
+                             when floor_priority = wanted.priority then least(floor_seq, wanted.ready_seq)
+                             else wanted.ready_seq end
+        from wanted join pace on pace.queue = wanted.queue
+        where lanes.id = any(array(select id from locked)) and lanes.id = wanted.lane
+          and (not has_work or (waits_for is not null and order_id is not null) or wanted.priority < band
+               or (wanted.priority, wanted.ready_seq) < (floor_priority, floor_seq))
+    ),
+    fresh as materialized (
+        select wanted.*, job.keys
+        from wanted left join lateral (
+            select keys from sereno.jobs
+            where state = 'ready' and jobs.lane is not null and jobs.queue = wanted.queue and jobs.lane = wanted.lane
+            limit 1) as job on true
+        where wanted.lane <> all(array(select id from known))
+    ),
+    gate as materialized (
+        select lane, array_agg(gate) as gates, array_agg(units) as units
+        from (select lane, sereno.gate_of(item ->> 0, item ->> 1) as gate, (item ->> 2)::integer as units
+              from fresh, jsonb_array_elements(coalesce(keys -> 'limits', '[]')) as item
+              union all
+              select lane, sereno.order_of(queue, keys), 1 from fresh where keys ? 'order') as each
+        group by lane
+    ),
+    limits_made as (
+        insert into sereno.limits (name, kind, slots, units, period, burst)
+        select distinct on (item ->> 0) item ->> 0, case when item -> 3 ? 'slots' then 'slots' else 'rate' end,
+               (item -> 3 ->> 'slots')::integer, (item -> 3 ->> 'units')::double precision,
+               (item -> 3 ->> 'period')::double precision, (item -> 3 ->> 'burst')::double precision
+        from fresh, jsonb_array_elements(coalesce(keys -> 'limits', '[]')) as item
+        where item -> 3 is not null
+        order by item ->> 0
+        on conflict do nothing
+    ),
+    queues_made as (
+        insert into sereno.lane_queues (queue) select distinct queue from fresh where keys is not null order by queue
+        on conflict do nothing
+    ),
+    paced as materialized (
+        select fresh.*, keys ->> 'fair' as fair, coalesce(weight, 1) as weight,
+               greatest(coalesce(clock, pace.turn), pace.turn) as base,
+               row_number() over (partition by fresh.queue, keys ->> 'fair' order by ready_seq) as number
+        from fresh join pace on pace.queue = fresh.queue
+        left join sereno.weights on weights.key = keys ->> 'fair'
+        left join sereno.shares on shares.queue = fresh.queue and shares.key = keys ->> 'fair'
+        where keys is not null
+    ),
+    shares_made as (
+        insert into sereno.shares as share (queue, key, clock)
+        select queue, fair, max(base + number / weight) from paced where fair is not null
+        group by queue, fair order by queue, fair
+        on conflict (queue, key) do update set clock = greatest(share.clock, excluded.clock)
+    ),
+    made as (
+        insert into sereno.lanes (id, queue, keys, gates, units, order_id, fair, band, turn)
+        select paced.lane, queue, keys, coalesce(gates, '{}'), coalesce(units, '{}'), sereno.order_of(queue, keys), fair,
+               case when fair is null then priority else 10 end,
+               case when fair is null then ready_seq else base + (number - 1) / weight end
+        from paced left join gate on gate.lane = paced.lane
+        order by paced.lane
+        on conflict do nothing
+        returning id
+    ),
+    read as (
+        delete from sereno.lane_wakes
+        where id = any(array(select id from woken
+                             where lane in (select id from locked union all select id from made
+                                            union all select lane from fresh where keys is null)))
+    )
+    select json_build_array((select count(*) from woken), (select min(id) from woken),
+                            (select count(*) from locked) + (select count(*) from made))
+    into answer;
+    return answer;
+end $$;
+
+CREATE FUNCTION sereno.order_of(queue text, keys jsonb) RETURNS bigint
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+        select case when keys ? 'order' then hashtextextended(jsonb_build_array(queue, keys ->> 'order')::text, 3) end
+    $$;
 
 CREATE FUNCTION sereno.returns_to_work(state text, note text, wanted text) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -285,6 +490,105 @@ CREATE FUNCTION sereno.span(micros bigint) RETURNS interval
  SELECT ((micros)::double precision * '00:00:00.000001'::interval);
 END;
 
+CREATE FUNCTION sereno.take_lanes(asked jsonb, freed jsonb) RETURNS json
+    LANGUAGE plpgsql
+    AS $$
+declare
+    moment       timestamptz := sereno.now();
+    open_to      text[];
+    behind       jsonb;
+    lane_ids     bigint[];
+    lane_list    json;
+    gate_ids     bigint[];
+    gate_list    json;
+    found        integer;
+    held_ids     bigint[];
+    live         json;
+begin
+    select array_agg(wanted.queue) into open_to
+    from jsonb_to_recordset(asked) as wanted(queue text)
+    where wanted.queue <> all(array(select name from sereno.pauses where kind = 'queue'));
+
+    with due as materialized (select id from sereno.gates where look_at <= moment order by look_at limit 100),
+    told as materialized (select * from jsonb_to_recordset(freed) as f(gate bigint, most integer)),
+    locked as materialized (
+        select id, limit_name from sereno.gates
+        where id = any(array(select id from due union select gate from told)) order by id for update skip locked
+    )
+    select coalesce(jsonb_agg(jsonb_build_array(
+               locked.id, greatest(told.most, case when due.id is null then 0 when kind = 'rate' then 100 else 10 end),
+               due.id is not null)), '[]')
+    into behind
+    from locked left join told on told.gate = locked.id left join due on due.id = locked.id
+    left join sereno.limits on limits.name = limit_name;
+
+    with open as materialized (
+        select lane.*
+        from jsonb_to_recordset(asked) as wanted(queue text, room integer, bands jsonb)
+        cross join lateral (
+            select candidate.*
+            from jsonb_array_elements_text(wanted.bands) as step(band)
+            cross join lateral (
+                select id, queue, gates, units, order_id, fair, turn, band, floor_priority, floor_seq,
+                       null::bigint as behind
+                from sereno.lanes
+                where has_work and waits_for is null and lanes.queue = wanted.queue and lanes.band = step.band::smallint
+                order by lanes.turn limit wanted.room for update skip locked
+            ) as candidate
+            limit wanted.room
+        ) as lane
+        where wanted.queue = any(open_to)
+    ),
+    waiting as materialized (
+        select lane.*
+        from jsonb_array_elements(behind) as free cross join lateral (
+            select id, queue, gates, units, order_id, fair, turn, band, floor_priority, floor_seq,
+                   (free -> 0)::bigint as behind
+            from sereno.lanes
+            where has_work and waits_for = (free -> 0)::bigint and queue = any(open_to)
+            order by turn limit (free -> 1)::integer for update skip locked
+        ) as lane
+    ),
+    both_kinds as (select * from open union all select * from waiting)
+    select array_agg(id),
+           coalesce(json_agg(json_build_array(id, queue, gates, units, order_id, turn, floor_priority, floor_seq,
+               both_kinds.behind, fair, (select weight from sereno.weights where key = fair), band)), '[]'),
+           array(select unnest(gates) from both_kinds)
+    into lane_ids, lane_list, gate_ids from both_kinds;
+
+    gate_ids := array(select unnest(gate_ids)
+                      union select (free -> 0)::bigint from jsonb_array_elements(behind) as free
+                      union select sereno.gate_of(name, '') from sereno.limits where queue = any(open_to));
+    for attempt in 1..2 loop
+        with locked as materialized (
+            select id, limit_name, tokens, used_at, closed_until, held, look_at from sereno.gates
+            where id = any(gate_ids) order by id for update skip locked
+        )
+        select count(*), coalesce(json_agg(json_build_array(
+                   locked.id, limits.queue, case when limit_name is null then 'order' else coalesce(limits.kind, 'unknown') end,
+                   case when limit_name is null then 1 else slots end, limits.units / period, burst,
+                   case when kind = 'rate' then
+                       least(burst, coalesce(tokens, burst)
+                             + greatest(0, extract(epoch from moment - used_at)) * limits.units / period) end,
+                   greatest(extract(epoch from closed_until - moment),
+                            case when kind = 'rate' then extract(epoch from look_at - moment) end, 0),
+                   to_json(held))), '[]'),
+               array(select unnest(held) from locked)
+        into found, gate_list, held_ids
+        from locked left join sereno.limits on limits.name = limit_name;
+        exit when attempt = 2 or found >= cardinality(gate_ids)
+               or not exists (select unnest(gate_ids) except select id from sereno.gates where id = any(gate_ids));
+        perform sereno.make_gates(lane_ids, open_to);
+    end loop;
+
+    select coalesce(json_agg(id), '[]') into live from sereno.jobs where id = any(held_ids) and state = 'running';
+
+    return json_build_array(moment, lane_list, gate_list, live, behind,
+        (select extract(epoch from look_at - moment) from sereno.gates where look_at > moment order by look_at limit 1),
+        coalesce((select json_object_agg(queue, count) from (
+            select queue, count(*) from sereno.limits where queue = any(open_to) group by queue) as own), '{}'));
+end $$;
+
 CREATE FUNCTION sereno.tell(queue text, due_in double precision) RETURNS void
     LANGUAGE plpgsql
     AS $$
@@ -315,6 +619,26 @@ CREATE FUNCTION sereno.unschedule(key text) RETURNS boolean
 begin
     delete from sereno.schedules where schedules.key = unschedule.key;
     return found;
+end $$;
+
+CREATE FUNCTION sereno.wake_lane() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+begin
+    insert into sereno.lane_wakes (lane, queue, priority, ready_seq)
+    values (new.lane, new.queue, new.priority, new.ready_seq);
+    return null;
+end $$;
+
+CREATE FUNCTION sereno.wake_order() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+begin
+    insert into sereno.lane_wakes (lane, queue, priority, ready_seq)
+    select lane, queue, priority, ready_seq
+    from (select * from sereno.jobs where order_id = sereno.order_of(old.queue, old.keys) order by id limit 1) as head
+    where state = 'ready';
+    return null;
 end $$;
 
 CREATE FUNCTION sereno.wake_scheduler(due timestamp with time zone) RETURNS void
@@ -454,6 +778,19 @@ CREATE TABLE sereno.fires_default (
     reason text
 );
 
+CREATE TABLE sereno.gates (
+    id bigint NOT NULL,
+    limit_name text,
+    key text NOT NULL,
+    tokens double precision,
+    used_at timestamp with time zone DEFAULT sereno.now() NOT NULL,
+    closed_until timestamp with time zone,
+    held bigint[] DEFAULT '{}'::bigint[] NOT NULL,
+    look_at timestamp with time zone,
+    looks integer DEFAULT 0 NOT NULL
+)
+WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0.05', autovacuum_vacuum_cost_delay='0');
+
 CREATE TABLE sereno.history (
     id bigint NOT NULL,
     session_id bigint,
@@ -482,7 +819,8 @@ CREATE TABLE sereno.history (
     traceback text,
     schedule_id bigint,
     planned_at timestamp with time zone,
-    stands_for integer
+    stands_for integer,
+    keys jsonb
 )
 PARTITION BY LIST (state);
 
@@ -514,7 +852,8 @@ CREATE TABLE sereno.history_dead (
     traceback text,
     schedule_id bigint,
     planned_at timestamp with time zone,
-    stands_for integer
+    stands_for integer,
+    keys jsonb
 );
 
 CREATE TABLE sereno.history_done (
@@ -545,7 +884,8 @@ CREATE TABLE sereno.history_done (
     traceback text,
     schedule_id bigint,
     planned_at timestamp with time zone,
-    stands_for integer
+    stands_for integer,
+    keys jsonb
 )
 PARTITION BY RANGE (finished_at);
 
@@ -577,7 +917,8 @@ CREATE TABLE sereno.history_done_default (
     traceback text,
     schedule_id bigint,
     planned_at timestamp with time zone,
-    stands_for integer
+    stands_for integer,
+    keys jsonb
 );
 
 CREATE TABLE sereno.jobs (
@@ -606,8 +947,12 @@ CREATE TABLE sereno.jobs (
     schedule_id bigint,
     planned_at timestamp with time zone,
     stands_for integer,
+    lane bigint,
+    order_id bigint,
+    keys jsonb,
     CONSTRAINT jobs_args CHECK ((jsonb_typeof(args) = 'object'::text)),
     CONSTRAINT jobs_dates CHECK (((run_at > '1900-01-01 00:00:00+00'::timestamp with time zone) AND (run_at < '10000-01-01 00:00:00+00'::timestamp with time zone))),
+    CONSTRAINT jobs_lane_keys CHECK (((lane IS NULL) = (keys IS NULL))),
     CONSTRAINT jobs_priority CHECK (((priority >= 0) AND (priority <= 9))),
     CONSTRAINT jobs_state CHECK ((((state = 'running'::text) AND (session_id IS NOT NULL) AND (attempt > 0)) OR ((state = 'ready'::text) AND (session_id IS NULL) AND (ready_seq IS NOT NULL)) OR ((state = 'scheduled'::text) AND (session_id IS NULL))))
 )
@@ -621,6 +966,54 @@ ALTER TABLE sereno.jobs ALTER COLUMN id ADD GENERATED BY DEFAULT AS IDENTITY (
     NO MAXVALUE
     CACHE 1
 );
+
+CREATE TABLE sereno.key_rules (
+    kind text NOT NULL,
+    name text NOT NULL,
+    rule jsonb NOT NULL,
+    declared_by text NOT NULL,
+    CONSTRAINT key_rules_kind_check CHECK ((kind = ANY (ARRAY['task'::text, 'queue'::text])))
+);
+
+CREATE TABLE sereno.lane_queues (
+    queue text NOT NULL
+);
+
+CREATE TABLE sereno.lane_wakes (
+    id bigint NOT NULL,
+    lane bigint NOT NULL,
+    queue text NOT NULL,
+    priority smallint NOT NULL,
+    ready_seq bigint NOT NULL
+)
+WITH (autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_cost_delay='0');
+
+ALTER TABLE sereno.lane_wakes ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME sereno.lane_wakes_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
+CREATE TABLE sereno.lanes (
+    id bigint NOT NULL,
+    queue text NOT NULL,
+    keys jsonb NOT NULL,
+    gates bigint[] NOT NULL,
+    units integer[] NOT NULL,
+    order_id bigint,
+    fair text,
+    band smallint NOT NULL,
+    turn double precision NOT NULL,
+    has_work boolean DEFAULT true NOT NULL,
+    waits_for bigint,
+    floor_priority smallint DEFAULT 0 NOT NULL,
+    floor_seq bigint DEFAULT 0 NOT NULL,
+    served_at timestamp with time zone DEFAULT sereno.now() NOT NULL
+)
+WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0.05', autovacuum_vacuum_cost_delay='0');
 
 CREATE TABLE sereno.leases (
     name text NOT NULL,
@@ -637,6 +1030,33 @@ CREATE TABLE sereno.leases (
     zones text
 )
 WITH (fillfactor='50');
+
+CREATE TABLE sereno.limits (
+    name text NOT NULL,
+    kind text NOT NULL,
+    slots integer,
+    units double precision,
+    period double precision,
+    burst double precision,
+    queue text,
+    key text DEFAULT ''::text NOT NULL,
+    declared jsonb,
+    declared_by text,
+    overridden boolean DEFAULT false NOT NULL,
+    note text,
+    changed_by text,
+    changed_at timestamp with time zone DEFAULT sereno.now() NOT NULL,
+    CONSTRAINT limits_burst_check CHECK (((burst >= (1)::double precision) AND (burst < 'Infinity'::double precision))),
+    CONSTRAINT limits_kind_check CHECK ((kind = ANY (ARRAY['slots'::text, 'rate'::text]))),
+    CONSTRAINT limits_numbers CHECK (
+CASE kind
+    WHEN 'slots'::text THEN ((slots IS NOT NULL) AND (units IS NULL))
+    ELSE ((units IS NOT NULL) AND (period IS NOT NULL) AND (burst IS NOT NULL) AND (slots IS NULL))
+END),
+    CONSTRAINT limits_period_check CHECK (((period > (0)::double precision) AND (period < 'Infinity'::double precision))),
+    CONSTRAINT limits_slots_check CHECK ((slots >= 0)),
+    CONSTRAINT limits_units_check CHECK (((units > (0)::double precision) AND (units < 'Infinity'::double precision)))
+);
 
 CREATE TABLE sereno.migrations (
     number integer NOT NULL,
@@ -792,6 +1212,13 @@ ALTER TABLE sereno.sessions ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     CACHE 1
 );
 
+CREATE TABLE sereno.shares (
+    queue text NOT NULL,
+    key text NOT NULL,
+    clock double precision NOT NULL
+)
+WITH (fillfactor='50');
+
 CREATE TABLE sereno.steps (
     job_id bigint NOT NULL,
     name text NOT NULL,
@@ -806,6 +1233,14 @@ CREATE TABLE sereno.unique_keys (
     tenant text,
     job_id bigint NOT NULL,
     until timestamp with time zone NOT NULL
+);
+
+CREATE TABLE sereno.weights (
+    key text NOT NULL,
+    weight double precision NOT NULL,
+    changed_by text,
+    changed_at timestamp with time zone DEFAULT sereno.now() NOT NULL,
+    CONSTRAINT weights_weight_check CHECK (((weight > (0)::double precision) AND (weight <= (1000000)::double precision)))
 );
 
 ALTER TABLE ONLY sereno.fires ATTACH PARTITION sereno.fires_20261115 FOR VALUES FROM ('2026-11-15 00:00:00+00') TO ('2026-11-16 00:00:00+00');
@@ -874,11 +1309,29 @@ ALTER TABLE ONLY sereno.fires_20261122
 ALTER TABLE ONLY sereno.fires_default
     ADD CONSTRAINT fires_default_pkey PRIMARY KEY (planned_at, schedule_id);
 
+ALTER TABLE ONLY sereno.gates
+    ADD CONSTRAINT gates_pkey PRIMARY KEY (id);
+
 ALTER TABLE ONLY sereno.jobs
     ADD CONSTRAINT jobs_pkey PRIMARY KEY (id);
 
+ALTER TABLE ONLY sereno.key_rules
+    ADD CONSTRAINT key_rules_pkey PRIMARY KEY (kind, name);
+
+ALTER TABLE ONLY sereno.lane_queues
+    ADD CONSTRAINT lane_queues_pkey PRIMARY KEY (queue);
+
+ALTER TABLE ONLY sereno.lane_wakes
+    ADD CONSTRAINT lane_wakes_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY sereno.lanes
+    ADD CONSTRAINT lanes_pkey PRIMARY KEY (id);
+
 ALTER TABLE ONLY sereno.leases
     ADD CONSTRAINT leases_pkey PRIMARY KEY (name);
+
+ALTER TABLE ONLY sereno.limits
+    ADD CONSTRAINT limits_pkey PRIMARY KEY (name);
 
 ALTER TABLE ONLY sereno.migrations
     ADD CONSTRAINT migrations_pkey PRIMARY KEY (number);
@@ -901,11 +1354,17 @@ ALTER TABLE ONLY sereno.schedules
 ALTER TABLE ONLY sereno.sessions
     ADD CONSTRAINT sessions_pkey PRIMARY KEY (id);
 
+ALTER TABLE ONLY sereno.shares
+    ADD CONSTRAINT shares_pkey PRIMARY KEY (queue, key);
+
 ALTER TABLE ONLY sereno.steps
     ADD CONSTRAINT steps_pkey PRIMARY KEY (job_id, name);
 
 ALTER TABLE ONLY sereno.unique_keys
     ADD CONSTRAINT unique_keys_key UNIQUE NULLS NOT DISTINCT (task, unique_key, tenant);
+
+ALTER TABLE ONLY sereno.weights
+    ADD CONSTRAINT weights_pkey PRIMARY KEY (key);
 
 CREATE INDEX fires_skipped ON ONLY sereno.fires USING btree (schedule_id, planned_at) WHERE (reason IS NOT NULL);
 
@@ -927,6 +1386,12 @@ CREATE INDEX fires_20261122_schedule_id_planned_at_idx ON sereno.fires_20261122 
 
 CREATE INDEX fires_default_schedule_id_planned_at_idx ON sereno.fires_default USING btree (schedule_id, planned_at) WHERE (reason IS NOT NULL);
 
+CREATE INDEX gates_limit ON sereno.gates USING btree (limit_name, key);
+
+CREATE INDEX gates_look ON sereno.gates USING btree (look_at) WHERE (look_at IS NOT NULL);
+
+CREATE INDEX history_dead_blocks ON sereno.history_dead USING btree (queue, ((keys ->> 'order'::text))) WHERE (keys ? 'blocks'::text);
+
 CREATE INDEX history_id ON ONLY sereno.history USING btree (id);
 
 CREATE INDEX history_dead_id_idx ON sereno.history_dead USING btree (id);
@@ -943,7 +1408,11 @@ CREATE INDEX history_done_default_id_idx ON sereno.history_done_default USING bt
 
 CREATE INDEX history_done_default_schedule_id_finished_at_idx ON sereno.history_done_default USING btree (schedule_id, finished_at) WHERE (schedule_id IS NOT NULL);
 
-CREATE INDEX jobs_ready ON sereno.jobs USING btree (queue, priority, ready_seq) WHERE (state = 'ready'::text);
+CREATE INDEX jobs_in_order ON sereno.jobs USING btree (order_id, id) WHERE (order_id IS NOT NULL);
+
+CREATE INDEX jobs_lane ON sereno.jobs USING btree (queue, lane, priority, ready_seq) WHERE ((state = 'ready'::text) AND (lane IS NOT NULL));
+
+CREATE INDEX jobs_ready ON sereno.jobs USING btree (queue, priority, ready_seq) WHERE ((state = 'ready'::text) AND (lane IS NULL));
 
 CREATE INDEX jobs_running ON sereno.jobs USING btree (session_id) WHERE (state = 'running'::text);
 
@@ -952,6 +1421,14 @@ CREATE INDEX jobs_schedule ON sereno.jobs USING btree (schedule_id) WHERE (sched
 CREATE INDEX jobs_scheduled ON sereno.jobs USING btree (run_at) WHERE (state = 'scheduled'::text);
 
 CREATE UNIQUE INDEX jobs_unique ON sereno.jobs USING btree (task, unique_key, tenant) NULLS NOT DISTINCT WHERE (unique_key IS NOT NULL);
+
+CREATE INDEX lanes_idle ON sereno.lanes USING btree (served_at) WHERE (NOT has_work);
+
+CREATE INDEX lanes_open ON sereno.lanes USING btree (queue, band, turn) WHERE (has_work AND (waits_for IS NULL));
+
+CREATE INDEX lanes_waiting ON sereno.lanes USING btree (waits_for, turn) WHERE (has_work AND (waits_for IS NOT NULL));
+
+CREATE INDEX limits_queue ON sereno.limits USING btree (queue) WHERE (queue IS NOT NULL);
 
 CREATE INDEX schedules_declared ON sereno.schedules USING btree (declared_by) WHERE (declared_by IS NOT NULL);
 
@@ -970,6 +1447,8 @@ CREATE INDEX schedules_waiting ON sereno.schedules USING btree (id) WHERE ((stat
 CREATE INDEX sessions_alive ON sereno.sessions USING btree (id) WHERE (state = 'alive'::text);
 
 CREATE INDEX sessions_idle ON sereno.sessions USING btree (id) WHERE idle;
+
+CREATE INDEX shares_clock ON sereno.shares USING btree (queue, clock);
 
 CREATE INDEX unique_keys_until ON sereno.unique_keys USING btree (until) WHERE (until < 'infinity'::timestamp with time zone);
 
@@ -1020,3 +1499,11 @@ ALTER INDEX sereno.history_done_schedule_id_finished_at_idx ATTACH PARTITION ser
 ALTER INDEX sereno.history_id ATTACH PARTITION sereno.history_done_id_idx;
 
 ALTER INDEX sereno.history_schedule ATTACH PARTITION sereno.history_done_schedule_id_finished_at_idx;
+
+CREATE TRIGGER wake_lane_of_new AFTER INSERT ON sereno.jobs FOR EACH ROW WHEN (((new.lane IS NOT NULL) AND (new.state = 'ready'::text))) EXECUTE FUNCTION sereno.wake_lane();
+
+CREATE TRIGGER wake_lane_of_ready AFTER UPDATE ON sereno.jobs FOR EACH ROW WHEN (((new.lane IS NOT NULL) AND (new.state = 'ready'::text))) EXECUTE FUNCTION sereno.wake_lane();
+
+CREATE TRIGGER wake_order_of_freed AFTER DELETE ON sereno.history_dead FOR EACH ROW WHEN ((old.keys ? 'blocks'::text)) EXECUTE FUNCTION sereno.wake_order();
+
+CREATE TRIGGER wake_order_of_gone AFTER DELETE ON sereno.jobs FOR EACH ROW WHEN ((old.order_id IS NOT NULL)) EXECUTE FUNCTION sereno.wake_order();

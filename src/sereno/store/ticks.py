@@ -116,7 +116,7 @@ def make_jobs(jobs: Sequence[Mapping[str, Any]]) -> Operation[list[tuple[int, bo
     if any(job.get("unique_key") for job in jobs):
         rows = yield Statement(_jobs["enqueue_keyed"], {"jobs": payload})
         return _keyed(rows[0][0])
-    rows = yield Statement(_jobs["enqueue"], {"jobs": payload})
+    rows = yield Statement(_jobs["enqueue_limited"], {"jobs": payload})
     return [(made_id, True) for made_id in sorted(_ids.decode(rows[0][0]))]
 
 

@@ -26,6 +26,33 @@ told as (
 )
 select coalesce(json_agg(id), '[]')::text, (select count(*) from told) from made;
 
+-- name: enqueue_limited
+-- The same for jobs some of which have limits: they carry their keys, and the number of their lane.
+with clock as materialized (select sereno.now() as now),
+made as (
+    insert into sereno.jobs (task, args, queue, priority, run_at, tenant, expires_at, tags, trace, created_at,
+                             keys, lane, order_id, state, ready_seq)
+    select task, args, queue, priority, due, tenant, expires_at, tags, trace, clock.now,
+           found, case when found is not null then sereno.lane_of(queue, found) end,
+           case when found is not null then sereno.order_of(queue, found) end,
+           case when due <= clock.now then 'ready' else 'scheduled' end,
+           case when due <= clock.now then nextval('sereno.ready_seq') end
+    from clock,
+         jsonb_to_recordset(%(jobs)s::text::jsonb) as wanted(
+             task text, args jsonb, queue text, priority smallint, run_at timestamptz, delay double precision,
+             tenant text, expires_at timestamptz, tags text[], trace text, keys jsonb, by_rules boolean),
+         lateral (select coalesce(wanted.run_at, clock.now + make_interval(secs => coalesce(wanted.delay, 0)))) as d(due),
+         lateral (select coalesce(wanted.keys, case when by_rules then sereno.keys_for(task, queue, tenant, args) end)) as k(found)
+    returning id, queue, state, run_at
+),
+told as (
+    select pg_notify('sereno.ready', word)
+    from (select distinct queue, case when state = 'ready' then queue else '' end as word
+          from made, clock where run_at <= clock.now + interval '10 seconds') as filled
+    where exists (select from sereno.sessions where idle and queues ? filled.queue)
+)
+select coalesce(json_agg(id), '[]')::text, (select count(*) from told) from made;
+
 -- name: enqueue_alike
 -- Many jobs of one task with the same options: what they share is sent once, and only their arguments are a list.
 with clock as materialized (
@@ -119,9 +146,9 @@ gone as (
 kept as (
     insert into sereno.history (
         id, finished_at, run_at, created_at, expires_at, attempt, failures, crashes, snoozes, releases, priority, state,
-        queue, task, tenant, unique_key, trace, tags, args, schedule_id, planned_at, stands_for, reason)
+        queue, task, tenant, unique_key, trace, tags, args, schedule_id, planned_at, stands_for, keys, reason)
     select id, sereno.now(), run_at, created_at, expires_at, attempt, failures, crashes, snoozes, releases, priority,
-           'cancelled', queue, task, tenant, unique_key, trace, tags, args, schedule_id, planned_at, stands_for, %(reason)s
+           'cancelled', queue, task, tenant, unique_key, trace, tags, args, schedule_id, planned_at, stands_for, keys, %(reason)s
     from gone
 ),
 ended as (
@@ -194,9 +221,12 @@ tried as (
 ),
 made as (
     insert into sereno.jobs (id, run_at, created_at, attempt, snoozes, releases, priority, queue, task, tenant,
-                             unique_key, trace, tags, args, schedule_id, planned_at, stands_for, state, ready_seq)
+                             unique_key, trace, tags, args, schedule_id, planned_at, stands_for, keys, lane, order_id,
+                             state, ready_seq)
     select id, due, created_at, attempt, snoozes, releases, priority, queue, task, tenant, unique_key, trace, tags, args,
-           schedule_id, planned_at, stands_for,
+           schedule_id, planned_at, stands_for, keys,
+           case when keys is not null then sereno.lane_of(queue, keys) end,
+           case when keys is not null then sereno.order_of(queue, keys) end,
            case when due <= sereno.now() then 'ready' else 'scheduled' end,
            case when due <= sereno.now() then nextval('sereno.ready_seq') end
     from (select past.*, sereno.now() + make_interval(secs => %(start)s + %(spacing)s * (row_number() over (order by id) - 1))
@@ -216,6 +246,8 @@ select coalesce(json_agg(id order by id), '[]')::text, (select count(*) from tol
 -- SKIP LOCKED: a row that another claim holds is that claim's. The array keeps the update on the primary key:
 -- joined, a large limit is planned as a scan of the whole table. Asking for the state again, which the lock has
 -- settled, would let a plan that was made on an empty table read every ready row. A dead session claims nothing.
+-- A queue that has a limit of its own is not for this statement. Answers also which queues have lanes, which have limits
+-- of their own, and whether a lane is to be woken.
 with clock as materialized (select sereno.now() as now),
 paused as materialized (select kind, name from sereno.pauses),
 picked as materialized (
@@ -227,7 +259,7 @@ picked as materialized (
         cross join lateral (
             select jobs.id
             from sereno.jobs
-            where jobs.state = 'ready'
+            where jobs.state = 'ready' and jobs.lane is null
               and jobs.queue = wanted.queue
               and jobs.priority = step.priority
               and jobs.ready_seq >= step.floor
@@ -241,6 +273,7 @@ picked as materialized (
         limit wanted.room
     ) as job
     where wanted.queue <> all(array(select name from paused where kind = 'queue'))
+      and wanted.queue <> all(array(select queue from sereno.limits where queue is not null))
 ),
 claimed as (
     update sereno.jobs
@@ -257,5 +290,7 @@ claimed as (
 select coalesce(json_agg(json_build_array(
     id, attempt, task, queue, priority, ready_seq, tenant, failures, crashes, trace, args, claimed_at, waited,
     coalesce(expired, false),
-    case when schedule_id is not null then json_build_array(schedule_id, planned_at, stands_for) end)), '[]')::text
+    case when schedule_id is not null then json_build_array(schedule_id, planned_at, stands_for) end)), '[]')::text,
+    (select array_agg(queue) from sereno.lane_queues), (select array_agg(queue) from sereno.limits where queue is not null),
+    (select true from sereno.lane_wakes where id >= %(wakes)s limit 1)
 from claimed;

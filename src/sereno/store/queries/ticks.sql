@@ -86,11 +86,16 @@ advanced as (
 ),
 made as (
     insert into sereno.jobs (id, task, args, queue, priority, run_at, tenant, tags, trace, created_at, expires_at,
-                             schedule_id, planned_at, stands_for, state, ready_seq)
+                             schedule_id, planned_at, stands_for, keys, lane, order_id, state, ready_seq)
     select made_id, task, args, queue, priority, (select now from clock), tenant, tags, trace,
            (select now from clock), (select now from clock) + expires_after * interval '1 second',
-           id, planned_at, 1, 'ready', ready_seq
-    from advanced where made_id is not null
+           id, planned_at, 1, found, case when found is not null then sereno.lane_of(queue, found) end,
+           case when found is not null then sereno.order_of(queue, found) end, 'ready', ready_seq
+    from advanced, lateral (
+        select case when task = any(array(select name from sereno.key_rules where kind = 'task'))
+                         or queue = any(array(select name from sereno.key_rules where kind = 'queue'))
+                    then sereno.keys_for(task, queue, tenant, args) end) as k(found)
+    where made_id is not null
     returning queue
 ),
 told as (

@@ -1,0 +1,17 @@
+"""The keys of a job, made from rules, from its options and from its arguments."""
+
+from collections.abc import Iterable
+
+from sereno.domain.job import JobOptions
+from sereno.domain.limits import KeyRule, merged
+from sereno.domain.stored import encoder
+from sereno.domain.task import TaskDefinition
+
+
+def keys_of(
+    task: TaskDefinition, rules: Iterable[KeyRule | None], options: JobOptions, arguments: bytes
+) -> bytes | None:
+    """As JSON; None when no rule says anything."""
+    words = {"tenant": options.tenant, "task": task.name, "queue": options.queue or task.queue}
+    keys = merged(rules, task.arguments.keyed(arguments) | words)
+    return encoder.encode(keys) if keys else None

@@ -1,0 +1,238 @@
+"""Who may start: the decision of a claim that meets limits. Pure: the store takes, this decides, the store writes.
+
+A lane is all jobs of a queue with the same keys. It passes through gates; a gate lets in so many at once, or so many a
+second. Lanes take turns: whoever is furthest behind, measured by what it got divided by its weight, is next.
+"""
+
+from collections.abc import Mapping, Sequence
+from heapq import heapify, heappop, heapreplace
+from typing import Literal
+
+import msgspec
+
+from sereno.domain.job import DEFAULT_PRIORITY
+
+# Lanes that take turns by a fair key; below it, a band is a priority.
+FAIR_BAND = 10
+
+GateKind = Literal["slots", "rate", "order", "unknown"]
+
+
+class Lane(msgspec.Struct, array_like=True, gc=False):
+    """A lane that was taken, as the store read it. No id: the plain jobs of a queue that has a limit of its own.
+
+    `behind`: the gate that it waited for.
+    """
+
+    id: int | None
+    queue: str
+    gates: list[int] = []
+    units: list[int] = []
+    order_id: int | None = None
+    turn: float = 0.0
+    floor_priority: int = 0
+    floor_seq: int = 0
+    behind: int | None = None
+    fair: str | None = None
+    weight: float | None = None
+    band: int = DEFAULT_PRIORITY
+    # Decided here.
+    count: int = 0
+    waits: int | None = None
+    seen: bool = False
+
+
+class Gate(msgspec.Struct, array_like=True, gc=False):
+    """A gate that was locked. `tokens`: refilled up to now. `closed`: seconds until it may let anybody in."""
+
+    id: int
+    queue: str | None
+    kind: GateKind
+    slots: int | None
+    per_second: float | None
+    burst: float | None
+    tokens: float | None
+    closed: float | None
+    held: list[int]
+    # Decided here: how many were let in now, how much they took, and what the first one that must wait for it needs.
+    count: int = 0
+    spent: float = 0.0
+    need: float | None = None
+    touched: bool = False
+
+    def admits(self, units: int) -> bool:
+        """Whether one more may start."""
+        if self.kind == "rate":
+            has_tokens = (self.tokens or 0.0) - self.spent >= min(units, self.burst or 1.0)
+            return not self.closed and self.need is None and has_tokens
+        if self.kind == "unknown" or self.slots is None:
+            return False
+        return not self.closed and len(self.held) + self.count < self.slots
+
+    def let_in(self, units: int) -> None:
+        self.touched = True
+        self.count += 1
+        if self.burst is not None:
+            self.spent += min(units, self.burst)
+
+    def refuse(self, units: int) -> None:
+        """The first refusal closes a rate for all who come later: a lane that needs much is not overtaken for ever."""
+        self.touched = True
+        if self.need is None:
+            self.need = min(float(units), self.burst or 1.0)
+
+
+class Behind(msgspec.Struct, array_like=True, gc=False):
+    """A gate whose waiting lanes were looked at, and at most how many of them."""
+
+    gate: int
+    most: int
+    due: bool
+
+
+class Taken(msgspec.Struct, array_like=True, gc=False):
+    """What the store took.
+
+    `live`: those of the held jobs that still run. `next_look`: seconds until a gate is due. `gated`: queues with limits
+    of their own, and how many.
+    """
+
+    moment: str
+    lanes: list[Lane]
+    gates: list[Gate]
+    live: list[int]
+    behind: list[Behind]
+    next_look: float | None
+    gated: dict[str, int]
+
+
+class Decision:
+    """What to write, and what to remember.
+
+    `missed`: free gates whose lanes could not be looked at, because another claim is at them right now. `more`: queues
+    that could give more than there was room for.
+    """
+
+    def __init__(self) -> None:
+        self.lanes: list[Lane] = []
+        self.gates: list[Gate] = []
+        self.missed: set[int] = set()
+        self.is_contended = False
+        self.more: set[str] = set()
+
+
+def decide(taken: Taken, rooms: Mapping[str, int], bands: Sequence[int]) -> Decision:
+    """How many jobs of each lane may start, and who must wait for what. `bands`: in the order to be walked."""
+    decision = Decision()
+    live = set(taken.live)
+    gates = {gate.id: gate for gate in taken.gates}
+    for gate in taken.gates:
+        if gate.held:
+            gate.held = [job for job in gate.held if job in live]
+    of_queue: dict[str, list[int]] = {}
+    for gate in taken.gates:
+        if gate.queue is not None:
+            of_queue.setdefault(gate.queue, []).append(gate.id)
+    of_queue = {queue: ids for queue, ids in of_queue.items() if len(ids) == taken.gated.get(queue)}
+    lanes = [*_reachable(taken, gates, of_queue, decision), *_plain(taken, of_queue, decision)]
+    _catch_up(lanes)
+    _give(lanes, gates, dict(rooms), bands, decision)
+    decision.lanes = [lane for lane in lanes if lane.count or lane.waits is not None]
+    _note_behind(taken, gates)
+    decision.gates = [gate for gate in taken.gates if gate.touched]
+    return decision
+
+
+def _reachable(
+    taken: Taken, gates: Mapping[int, Gate], of_queue: Mapping[str, list[int]], decision: Decision
+) -> list[Lane]:
+    """Lanes all of whose gates are ours; the rest is somebody else's for now."""
+    found: list[Lane] = []
+    for lane in taken.lanes:
+        missing = [gate for gate in lane.gates if gate not in gates]
+        if missing or (lane.queue in taken.gated and lane.queue not in of_queue):
+            decision.is_contended = True
+            if lane.behind is not None:
+                decision.missed.add(lane.behind)
+            continue
+        extra = of_queue.get(lane.queue)
+        if extra:
+            lane.gates = lane.gates + extra
+            lane.units = lane.units + [1] * len(extra)
+        found.append(lane)
+    return found
+
+
+def _plain(taken: Taken, of_queue: Mapping[str, list[int]], decision: Decision) -> list[Lane]:
+    """The jobs of a limited queue that carry no key stand in one lane; its turn is that of the first."""
+    found: list[Lane] = []
+    for queue in taken.gated:
+        if queue not in of_queue:
+            decision.is_contended = True
+            continue
+        turn = min((lane.turn for lane in taken.lanes if lane.queue == queue), default=0.0)
+        found.append(Lane(None, queue, of_queue[queue], [1] * len(of_queue[queue]), turn=turn))
+    return found
+
+
+def _catch_up(lanes: list[Lane]) -> None:
+    """Who had to wait at a gate has saved up nothing: a fair lane comes back at the turn of those who are next."""
+    next_turn: dict[str, float] = {}
+    for lane in lanes:
+        if lane.fair is not None and lane.behind is None:
+            next_turn[lane.queue] = min(lane.turn, next_turn.get(lane.queue, lane.turn))
+    for lane in lanes:
+        if lane.fair is not None and lane.behind is not None:
+            lane.turn = max(lane.turn, next_turn.get(lane.queue, lane.turn))
+
+
+def _give(
+    lanes: list[Lane], gates: Mapping[int, Gate], rooms: dict[str, int], bands: Sequence[int], decision: Decision
+) -> None:
+    """One job at a time to the lane that is next, until the room is used up or every lane must wait.
+
+    By band first; then fair lanes by their turn, and others round by round, the one with the oldest job first. How many
+    jobs a lane has is not known here, so none is given much more than its part: it might have one.
+    """
+    place = {band: number for number, band in enumerate(bands)}
+    most = max(4, 4 * sum(rooms.values()) // max(1, len(lanes)))
+    heap = [(place.get(lane.band, 0), *_standing(lane), number) for number, lane in enumerate(lanes)]
+    heapify(heap)
+    while heap:
+        first = heap[0]
+        lane = lanes[first[-1]]
+        if rooms.get(lane.queue, 0) <= 0 or lane.count >= most:
+            decision.more.add(lane.queue)
+            heappop(heap)
+            continue
+        lane.seen = True
+        passed = zip(lane.gates, lane.units, strict=True)
+        blocking = next((gate for gate, units in passed if not gates[gate].admits(units)), None)
+        if blocking is not None:
+            _wait(lane, gates[blocking])
+            heappop(heap)
+            continue
+        for gate, units in zip(lane.gates, lane.units, strict=True):
+            gates[gate].let_in(units)
+        lane.count += 1
+        rooms[lane.queue] -= 1
+        heapreplace(heap, (first[0], *_standing(lane), first[-1]))
+
+
+def _standing(lane: Lane) -> tuple[float, float]:
+    if lane.fair is not None:
+        return lane.turn + lane.count / (lane.weight or 1.0), 0.0
+    return lane.count, lane.turn
+
+
+def _wait(lane: Lane, gate: Gate) -> None:
+    gate.refuse(lane.units[lane.gates.index(gate.id)])
+    lane.waits = gate.id
+
+
+def _note_behind(taken: Taken, gates: Mapping[int, Gate]) -> None:
+    """A gate whose waiting lanes were looked at is written: it says when to look again, or that nobody waits."""
+    looked = {lane.behind for lane in taken.lanes}
+    for behind in taken.behind:
+        if behind.gate in gates and (behind.due or behind.gate in looked):
+            gates[behind.gate].touched = True

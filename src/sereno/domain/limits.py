@@ -1,0 +1,250 @@
+"""Limits as they are declared: how many at once, how many in a time, in which order, whose turn.
+
+    @app.task(concurrency=Limit(2, key="{tenant}"), rate=Rate(100, per="1m", name="ifood"), order_key="{account}")
+
+A key is a template: {tenant}, {task}, {queue} and the arguments of the task by name. Jobs with the same filled-in key
+share the limit. Names matter: two tasks that name the same limit share it.
+"""
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from sereno.domain.duration import Duration, seconds
+from sereno.domain.job import NAME_LIMIT, check_text
+from sereno.errors import ConfigurationError, InvalidArguments
+
+# Words of a template that are no arguments.
+WORDS = ("tenant", "task", "queue")
+MOST_SLOTS = 1_000_000
+MOST_UNITS = 1_000_000
+# Without a burst of its own, a rate lets through at once what it gives in this time.
+BURST_TIME = 0.1
+
+_PART = re.compile(r"\{(\w+)\}|[^{]+|\{")
+_NAME = re.compile(r"[\w.:/@-]{1,200}")
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """At most so many jobs at once, over all workers; for each key, if there is one."""
+
+    slots: int
+    key: str = ""
+    name: str | None = None
+
+    def __post_init__(self) -> None:
+        if type(self.slots) is not int or not 0 <= self.slots <= MOST_SLOTS:
+            raise ConfigurationError(
+                f"Limit({self.slots!r:.40}): how many at once is a whole number, 0 to {MOST_SLOTS:,}"
+            )
+        _check_name(self.name)
+        parse(self.key)
+
+    @property
+    def numbers(self) -> dict[str, Any]:
+        return {"slots": self.slots}
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """At most so many starts in a time, over all workers; for each key, if there is one.
+
+    `burst`: how many may start together after a quiet time; a tenth of a second's worth unless given, at least one job.
+    `units`: what one job costs, a number or an argument: "{pages}".
+    """
+
+    amount: float
+    per: Duration = "1s"
+    key: str = ""
+    name: str | None = None
+    burst: float | None = None
+    units: int | str = 1
+
+    def __post_init__(self) -> None:
+        if not _is_positive(self.amount):
+            raise ConfigurationError(f"Rate({self.amount!r:.40}): how many is a number above zero")
+        if not seconds(self.per) > 0:
+            raise ConfigurationError(f"Rate(per={self.per!r:.40}): a time above zero")
+        if self.burst is not None and (not _is_positive(self.burst) or self.burst < 1):
+            raise ConfigurationError(f"Rate(burst={self.burst!r:.40}): a number, at least 1")
+        if isinstance(self.units, int) and not 1 <= self.units <= MOST_UNITS:
+            raise ConfigurationError(f"Rate(units={self.units}): a whole number from 1 on")
+        if isinstance(self.units, int) and self.burst is not None and self.units > self.burst:
+            raise ConfigurationError(
+                f"Rate(units={self.units}): more than the burst of {self.burst:g}, so it never starts"
+            )
+        _check_name(self.name)
+        parse(self.key)
+        parse(str(self.units))
+
+    @property
+    def numbers(self) -> dict[str, Any]:
+        per_second = self.amount / seconds(self.per)
+        cost = self.units if isinstance(self.units, int) else 1
+        burst = self.burst if self.burst is not None else max(1, cost, math.ceil(per_second * BURST_TIME))
+        return {"units": float(self.amount), "period": seconds(self.per), "burst": float(burst)}
+
+
+AnyLimit = Limit | Rate
+Limits = AnyLimit | Sequence[AnyLimit] | None
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRule:
+    """How the keys of a job are made. `extra`: given with the job, so their numbers travel with it."""
+
+    limits: tuple[AnyLimit, ...] = ()
+    fair: str | None = None
+    order: str | None = None
+    dead_blocks: bool = False
+    extra: bool = False
+
+    def __bool__(self) -> bool:
+        return bool(self.limits) or self.fair is not None or self.order is not None
+
+    @property
+    def words(self) -> set[str]:
+        """The arguments that its templates ask for."""
+        texts = [limit.key for limit in self.limits]
+        texts += [str(limit.units) for limit in self.limits if isinstance(limit, Rate)]
+        texts += [text for text in (self.fair, self.order) if text is not None]
+        return {word for text in texts for is_word, word in parse(text) if is_word} - set(WORDS)
+
+    def keys(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """The keys of one job, from its words and arguments."""
+        keys: dict[str, Any] = {}
+        if self.limits:
+            keys["limits"] = [self._entry(limit, values) for limit in self.limits]
+        if self.fair is not None:
+            keys["fair"] = fill(self.fair, values)
+        if self.order is not None:
+            keys["order"] = fill(self.order, values)
+        if self.dead_blocks:
+            keys["blocks"] = True
+        return keys
+
+    def _entry(self, limit: AnyLimit, values: Mapping[str, Any]) -> list[Any]:
+        units = _units(limit, values) if isinstance(limit, Rate) else 1
+        entry = [limit.name, fill(limit.key, values), units]
+        return [*entry, limit.numbers] if self.extra else entry
+
+    def as_row(self) -> dict[str, Any]:
+        """For those who enqueue without this code; sereno.keys_for reads it."""
+        row: dict[str, Any] = {}
+        if self.limits:
+            row["limits"] = [[x.name, x.key, str(x.units) if isinstance(x, Rate) else "1"] for x in self.limits]
+        if self.fair is not None:
+            row["fair"] = self.fair
+        if self.order is not None:
+            row["order"] = self.order
+        if self.dead_blocks:
+            row["blocks"] = True
+        return row
+
+
+NO_RULE = KeyRule()
+
+
+def rule(
+    owner: str,
+    concurrency: Limits = None,
+    rate: Limits = None,
+    fair_key: str | None = None,
+    order_key: str | None = None,
+    *,
+    dead_blocks: bool = False,
+) -> KeyRule:
+    """Check a declaration; limits without a name are named after their owner."""
+    limits = [*_named(owner, "concurrency", Limit, concurrency), *_named(owner, "rate", Rate, rate)]
+    names = [str(limit.name) for limit in limits]
+    if len(set(names)) < len(names):
+        raise ConfigurationError(f"{owner}: two limits have the same name: {', '.join(sorted(names))}")
+    for label, key in (("fair_key", fair_key), ("order_key", order_key)):
+        if key is not None and (not isinstance(key, str) or not key):
+            raise ConfigurationError(f'{owner}: {label} is a template such as "{{tenant}}", not {key!r:.40}')
+        parse(key or "")
+    if dead_blocks and order_key is None:
+        raise ConfigurationError(f"{owner}: dead_blocks says what a dead job does to its order_key, and there is none")
+    return KeyRule(tuple(limits), fair_key, order_key, dead_blocks)
+
+
+def merged(rules: Iterable[KeyRule | None], values: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys of a job under several rules: limits add up; the last fair and order key win.
+
+    Sorted, so that the same keys are the same lane whoever made them.
+    """
+    found: dict[str, Any] = {}
+    limits: dict[str, list[Any]] = {}
+    for each in rules:
+        if each:
+            keys = each.keys(values)
+            limits |= {entry[0]: entry for entry in keys.pop("limits", ())}
+            found |= keys
+    if limits:
+        found["limits"] = [limits[name] for name in sorted(limits)]
+    return found
+
+
+def parse(template: str) -> list[tuple[bool, str]]:
+    """Its parts: words to be filled in, and text that stays."""
+    if not isinstance(template, str):
+        raise ConfigurationError(f'a key is text such as "{{tenant}}", not {template!r:.40}')
+    return [(match[1] is not None, match[1] or match[0]) for match in _PART.finditer(template)]
+
+
+def fill(template: str, values: Mapping[str, Any]) -> str:
+    """The key; what is filled in is not read again."""
+    key = "".join(_text(text, values.get(text)) if is_word else text for is_word, text in parse(template))
+    if len(key) > NAME_LIMIT:
+        raise InvalidArguments(f"the key {key[:60]!r}… has {len(key)} characters, at most {NAME_LIMIT} are possible")
+    return key
+
+
+def _text(word: str, value: Any) -> str:
+    match value:
+        case None:
+            return ""
+        case bool():
+            return "true" if value else "false"
+        case str() | int():
+            return str(value)
+        case _:
+            raise InvalidArguments(
+                f"{{{word}}} cannot be part of a key: {value!r:.60} is no text, whole number or boolean"
+            )
+
+
+def _units(limit: Rate, values: Mapping[str, Any]) -> int:
+    if isinstance(limit.units, int):
+        return limit.units
+    text = fill(limit.units, values)
+    try:
+        return max(1, min(MOST_UNITS, int(text)))
+    except ValueError:
+        raise InvalidArguments(f"limit {limit.name}: units {text!r:.40} is no whole number") from None
+
+
+def _named(owner: str, word: str, kind: type, given: Limits) -> list[AnyLimit]:
+    listed = [] if given is None else [given] if isinstance(given, Limit | Rate) else list(given)
+    found: list[AnyLimit] = []
+    for number, limit in enumerate(listed, 1):
+        if not isinstance(limit, kind):
+            raise ConfigurationError(f"{owner}: {word}= takes {kind.__name__}(…), not {limit!r:.60}")
+        default = f"{owner}.{word}" if number == 1 else f"{owner}.{word}.{number}"
+        found.append(limit if limit.name else replace(limit, name=default))
+    return found
+
+
+def _check_name(name: str | None) -> None:
+    if name is None:
+        return
+    check_text("limit", name)
+    if not _NAME.fullmatch(name):
+        raise ConfigurationError(f"{name!r:.60} is no name for a limit: letters, digits and _ . : / @ -")
+
+
+def _is_positive(value: Any) -> bool:
+    return type(value) in (int, float) and math.isfinite(value) and 0 < value <= MOST_UNITS * 1000

@@ -1,0 +1,115 @@
+"""The part of a claimer that knows of limits: wakes lanes, claims them, remembers which gates came free.
+
+A gate that a job of ours left is remembered here until its waiting lanes were looked at, so a settlement pays nothing
+for it. If this process dies, the gate's own date in the table brings somebody to look.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sereno.domain.job import PRIORITIES, ClaimedJob
+from sereno.domain.lanes import FAIR_BAND
+from sereno.engine.floor import Floors
+from sereno.store.connect import Line
+from sereno.store.jobs import Claim
+from sereno.store.lanes import LaneClaim, claim_lanes, hand_over, open_lanes
+
+# As many wake-ups as one statement reads.
+WAKES = 1000
+# Another claim holds the same gate: it is done within this.
+CONTENDED = 0.003
+# Lanes that give nothing (what they hold is paused, or unknown here) are passed over so often before we rest.
+MOST_EMPTY = 20
+
+_WAKES = "wakes"
+
+
+class LaneClaims:
+    """Claims of one worker that meet limits."""
+
+    def __init__(self, line: Line, session: int, tasks: Sequence[str]) -> None:
+        self._line = line
+        self._session = session
+        self._tasks = tasks
+        self._floors = Floors()
+        self._holding: dict[int, list[int]] = {}
+        self._freed: dict[int, int] = {}
+        self._known = Claim([])
+        self._empty = 0
+        # Queues whose lanes had something to give when they were last asked.
+        self.busy: set[str] = set()
+        self.rest: float | None = None
+
+    @property
+    def wakes_from(self) -> int:
+        return self._floors.of(_WAKES, 0)
+
+    def settled(self, ids: Sequence[int]) -> bool:
+        """These ended: what they held is free. True when somebody may have waited for it."""
+        if not self._holding:
+            return False
+        before = len(self._freed)
+        for job_id in ids:
+            for gate in self._holding.pop(job_id, ()):
+                self._freed[gate] = self._freed.get(gate, 0) + 1
+        return len(self._freed) > before
+
+    async def learn(self, known: Claim, *, back: bool) -> None:
+        """What the claim of plain jobs saw; lanes that are to be woken are woken."""
+        self._known = known
+        self.rest = None
+        if not known.has_wakes:
+            return
+        count, lowest = await self._line.run(open_lanes(0 if back else self.wakes_from))
+        if lowest is not None:
+            self._floors.claimed(_WAKES, 0, [lowest], filled=count >= WAKES)
+        if count >= WAKES:
+            self.rest = 0.0
+        self._known = known._replace(laned=known.laned | {"*"})
+
+    def concerns(self, queues: Mapping[str, int]) -> bool:
+        """Whether any of these queues has lanes, or a limit of its own."""
+        known = self._known
+        return bool(known.laned or known.gated) and (
+            "*" in known.laned or not known.laned.isdisjoint(queues) or not known.gated.isdisjoint(queues)
+        )
+
+    async def claim(self, wanted: Sequence[Mapping[str, Any]], *, turned: bool) -> LaneClaim:
+        """Jobs of lanes; `wanted` as for plain jobs. `turned`: bands are walked from the other end."""
+        bands = [FAIR_BAND, *reversed(PRIORITIES)] if turned else [*PRIORITIES, FAIR_BAND]
+        freed, self._freed = self._freed, {}
+        asked = [{**item, "bands": bands} for item in wanted]
+        try:
+            got = await self._line.run(claim_lanes(self._session, self._tasks, asked, freed), atomic=True)
+        except BaseException:
+            self._give_back(freed)
+            raise
+        self._give_back({gate: freed.get(gate, 1) for gate in got.missed})
+        self._holding.update(got.holding)
+        self._judge(got.jobs, got.more, is_contended=got.is_contended or bool(got.missed), next_look=got.next_look)
+        return got
+
+    def _judge(self, jobs: list[ClaimedJob], more: set[str], *, is_contended: bool, next_look: float | None) -> None:
+        self.busy = {job.queue for job in jobs} | more
+        self._empty = 0 if jobs else self._empty + 1
+        if is_contended:
+            self.rest = CONTENDED
+        elif more and self._empty < MOST_EMPTY:
+            self.rest = 0.0
+        elif next_look is not None:
+            self.rest = min(next_look + 0.001, self.rest if self.rest is not None else next_look + 0.001)
+
+    def _give_back(self, freed: Mapping[int, int]) -> None:
+        for gate, count in freed.items():
+            self._freed[gate] = self._freed.get(gate, 0) + count
+
+    async def hand_over(self) -> None:
+        """What came free here, and cannot be used here, is for others."""
+        if self._freed:
+            told = await self._line.run(hand_over(self._freed))
+            for gate in told:
+                self._freed.pop(gate, None)
+
+    @property
+    def has_freed(self) -> bool:
+        return bool(self._freed)

@@ -1,0 +1,182 @@
+"""Limits as rows: what code declares, what people change, what is closed for a while."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from sereno.domain.limits import AnyLimit, Limit
+from sereno.domain.stored import encoder
+from sereno.domain.task import Registry
+from sereno.store.statement import Operation, Statement, queries
+
+_sql = queries("limits")
+_names = msgspec.json.Decoder(list[str])
+_pairs = msgspec.json.Decoder(list[tuple[str, str]])
+
+# Counts stop here: more than this is "many".
+BOUND = 1000
+# A sweep ends when it found less than it could take.
+SWEEP = 1000
+
+
+class LimitRow(msgspec.Struct, kw_only=True):
+    """A limit, as it holds now; `declared`: what the code says. Counts go up to BOUND."""
+
+    name: str
+    kind: str
+    slots: int | None
+    units: float | None
+    period: float | None
+    burst: float | None
+    queue: str | None
+    key: str
+    declared: dict[str, Any] | None
+    declared_by: str | None
+    overridden: bool
+    note: str | None
+    changed_by: str | None
+    changed_at: datetime
+    keys: int = 0
+    held: int = 0
+    waiting: int = 0
+    closed: int = 0
+
+    @property
+    def numbers(self) -> dict[str, Any]:
+        if self.kind == "slots":
+            return {"slots": self.slots}
+        return {"units": self.units, "period": self.period, "burst": self.burst}
+
+
+class GateRow(msgspec.Struct, kw_only=True):
+    """One key of a limit: who is in, how many tokens there are, how many lanes wait."""
+
+    key: str
+    held: list[int]
+    tokens: float | None
+    closed_until: datetime | None
+    waiting: int
+    used_at: datetime
+
+
+_row = msgspec.json.Decoder(LimitRow)
+_gate = msgspec.json.Decoder(GateRow)
+
+
+def declare(registry: Registry, service: str) -> Operation[list[str]]:
+    """Write what the code says; answers the limits that are new or changed."""
+    own = {str(limit.name): queue.name for queue in registry.declared_queues for limit in queue.own}
+    limits = [_declared(limit, own.get(name)) for name, limit in sorted(registry.limits.items())]
+    rules = [
+        {
+            "kind": "task",
+            "name": task.name,
+            "rule": task.rule.as_row() | _defaults(task.arguments.defaults, task.rule.words),
+        }
+        for task in registry
+        if task.rule
+    ]
+    rules += [
+        {"kind": "queue", "name": queue.name, "rule": queue.rule.as_row()}
+        for queue in registry.declared_queues
+        if queue.rule
+    ]
+    rows = yield Statement(
+        _sql["declare"],
+        {"limits": encoder.encode(limits).decode(), "rules": encoder.encode(rules).decode(), "service": service},
+    )
+    return _names.decode(rows[0][0])
+
+
+def _declared(limit: AnyLimit, queue: str | None) -> dict[str, Any]:
+    kind = "slots" if isinstance(limit, Limit) else "rate"
+    return {
+        "name": limit.name,
+        "kind": kind,
+        "queue": queue,
+        "key": limit.key,
+        "declared": limit.numbers,
+    } | limit.numbers
+
+
+def _defaults(defaults: Mapping[str, Any], words: set[str]) -> dict[str, Any]:
+    asked = {name: value for name, value in defaults.items() if name in words}
+    return {"defaults": asked} if asked else {}
+
+
+def change(
+    name: str, kind: str, numbers: Mapping[str, Any], *, queue: str | None, actor: str, note: str | None
+) -> Operation[bool]:
+    """False when there is a limit of this name and of another kind."""
+    given = dict.fromkeys(("slots", "units", "period", "burst")) | dict(numbers)
+    rows = yield Statement(
+        _sql["change"], {"name": name, "kind": kind, "queue": queue, "actor": actor, "note": note, **given}
+    )
+    return bool(rows[0][0])
+
+
+def reset(name: str, actor: str) -> Operation[str | None]:
+    """Answers "declared" or "gone"; None when there was nothing to reset."""
+    rows = yield Statement(_sql["reset"], {"name": name, "actor": actor})
+    return "declared" if rows[0][0] else "gone" if rows[0][1] else None
+
+
+def find(name: str) -> Operation[LimitRow | None]:
+    rows = yield Statement(_sql["find"], {"name": name})
+    return _row.decode(rows[0][0]) if rows else None
+
+
+def list_limits(pattern: str | None = None, most: int = 1000) -> Operation[list[LimitRow]]:
+    rows = yield Statement(_sql["list"], {"pattern": pattern, "most": most})
+    return [_row.decode(row[0]) for row in rows]
+
+
+def gates(name: str, key: str | None = None, most: int = 20) -> Operation[list[GateRow]]:
+    rows = yield Statement(_sql["gates"], {"name": name, "key": key, "most": most})
+    return [_gate.decode(row[0]) for row in rows]
+
+
+def close(name: str, key: str, seconds: float) -> Operation[datetime | None]:
+    """Until when it is closed now; None when there is no such limit."""
+    rows = yield Statement(_sql["close"], {"name": name, "key": key, "seconds": seconds})
+    return rows[0][0] if rows else None
+
+
+def reopen(name: str, key: str | None) -> Operation[int]:
+    rows = yield Statement(_sql["open"], {"name": name, "key": key})
+    return int(rows[0][0])
+
+
+def throttle(
+    session: int, job_id: int, attempt: int, seconds: float, name: str | None = None, key: str | None = None
+) -> Operation[Sequence[tuple[str, str]]]:
+    """Close the buckets of a job that was told to wait; answers the limits and keys that are closed."""
+    rows = yield Statement(
+        _sql["throttle"],
+        {"session": session, "id": job_id, "attempt": attempt, "seconds": seconds, "name": name, "key": key},
+    )
+    return _pairs.decode(rows[0][0])
+
+
+def weigh(key: str, weight: float, actor: str) -> Operation[None]:
+    yield Statement(_sql["weigh"], {"key": key, "weight": weight, "actor": actor})
+
+
+def unweigh(key: str) -> Operation[bool]:
+    rows = yield Statement(_sql["unweigh"], {"key": key})
+    return bool(rows)
+
+
+def weights(most: int = 1000) -> Operation[list[tuple[str, float, str | None, datetime]]]:
+    rows = yield Statement(_sql["weights"], {"most": most})
+    return [(row[0], row[1], row[2], row[3]) for row in rows]
+
+
+def sweep() -> Operation[int]:
+    """Lanes, gates and shares that nobody used for long; answers how many, a page at a time."""
+    lanes = yield Statement(_sql["sweep_lanes"], {})
+    gone = yield Statement(_sql["sweep_gates"], {})
+    yield Statement(_sql["sweep_shares"], {})
+    return max(len(lanes), len(gone))

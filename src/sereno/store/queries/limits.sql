@@ -1,0 +1,227 @@
+-- Limits as rows: declared by code, changed by people, closed by whoever was told to wait.
+
+-- name: declare
+-- What the code of a service says. A number that a person changed stays; what the code says is kept beside it. A limit of
+-- a whole queue that the code no longer declares is gone; others stay, because jobs that carry their key may still wait.
+-- Said again unchanged, nothing is written.
+with item as materialized (
+    select * from jsonb_to_recordset(%(limits)s::text::jsonb) as i(
+        name text, kind text, slots integer, units double precision, period double precision, burst double precision,
+        queue text, key text, declared jsonb)
+),
+said as (
+    insert into sereno.limits as known (name, kind, slots, units, period, burst, queue, key, declared, declared_by)
+    select name, kind, slots, units, period, burst, queue, key, declared, %(service)s from item order by name
+    on conflict (name) do update
+    set kind = excluded.kind, queue = excluded.queue, key = excluded.key, declared = excluded.declared,
+        declared_by = excluded.declared_by,
+        slots = case when known.overridden and known.kind = excluded.kind then known.slots else excluded.slots end,
+        units = case when known.overridden and known.kind = excluded.kind then known.units else excluded.units end,
+        period = case when known.overridden and known.kind = excluded.kind then known.period else excluded.period end,
+        burst = case when known.overridden and known.kind = excluded.kind then known.burst else excluded.burst end,
+        overridden = known.overridden and known.kind = excluded.kind,
+        changed_at = sereno.now()
+    where known.kind <> excluded.kind or known.declared is distinct from excluded.declared
+       or known.queue is distinct from excluded.queue or known.key <> excluded.key
+       or known.declared_by is distinct from excluded.declared_by
+    returning name
+),
+unsaid as (
+    update sereno.limits set declared = null, declared_by = null, changed_at = sereno.now()
+    where declared_by = %(service)s and name <> all(array(select name from item)) and (queue is null or overridden)
+),
+gone as (
+    delete from sereno.limits
+    where declared_by = %(service)s and name <> all(array(select name from item)) and queue is not null and not overridden
+),
+rule as materialized (
+    select * from jsonb_to_recordset(%(rules)s::text::jsonb) as r(kind text, name text, rule jsonb)
+),
+ruled as (
+    insert into sereno.key_rules as known (kind, name, rule, declared_by)
+    select kind, name, rule, %(service)s from rule order by kind, name
+    on conflict (kind, name) do update set rule = excluded.rule, declared_by = excluded.declared_by
+    where known.rule <> excluded.rule or known.declared_by <> excluded.declared_by
+),
+unruled as (
+    delete from sereno.key_rules where declared_by = %(service)s and (kind, name) not in (select kind, name from rule)
+),
+looked as (
+    update sereno.gates set look_at = sereno.now()
+    where limit_name = any(array(select name from said)) and look_at is not null
+)
+select coalesce(json_agg(name), '[]')::text from said;
+
+-- name: change
+-- A person's numbers; they hold until `reset`. A limit that nobody declared is made. Whoever waits is looked at again.
+with changed as (
+    insert into sereno.limits as known (name, kind, slots, units, period, burst, queue, overridden, note, changed_by)
+    values (%(name)s, %(kind)s, %(slots)s, %(units)s, %(period)s, %(burst)s, %(queue)s, true, %(note)s, %(actor)s)
+    on conflict (name) do update
+    set slots = excluded.slots, units = excluded.units, period = excluded.period, burst = excluded.burst,
+        overridden = true, note = excluded.note, changed_by = excluded.changed_by, changed_at = sereno.now()
+    where known.kind = excluded.kind
+    returning name
+),
+looked as (
+    update sereno.gates set look_at = sereno.now()
+    where limit_name = any(array(select name from changed)) and look_at is not null
+),
+told as (select pg_notify('sereno.ready', '') where exists (select from sereno.sessions where idle))
+select (select count(*) from changed), (select count(*) from told);
+
+-- name: reset
+-- What the code says holds again. A limit that the code never declared is gone, unless jobs carry its key.
+with changed as (
+    update sereno.limits
+    set slots = (declared ->> 'slots')::integer, units = (declared ->> 'units')::double precision,
+        period = (declared ->> 'period')::double precision, burst = (declared ->> 'burst')::double precision,
+        overridden = false, note = null, changed_by = %(actor)s, changed_at = sereno.now()
+    where name = %(name)s and overridden and declared is not null
+    returning name
+),
+gone as (
+    delete from sereno.limits
+    where name = %(name)s and declared is null
+      and (queue is not null or (select true from sereno.gates where limit_name = %(name)s limit 1) is null)
+    returning name
+),
+looked as (
+    update sereno.gates set look_at = sereno.now()
+    where limit_name = any(array(select name from changed union all select name from gone)) and look_at is not null
+),
+told as (select pg_notify('sereno.ready', '') where exists (select from sereno.sessions where idle))
+select (select count(*) from changed), (select count(*) from gone), (select count(*) from told);
+
+-- name: find
+-- One limit.
+select json_build_object('name', name, 'kind', kind, 'slots', slots, 'units', units, 'period', period, 'burst', burst,
+                         'queue', queue, 'key', key, 'declared', declared, 'declared_by', declared_by,
+                         'overridden', overridden, 'note', note, 'changed_by', changed_by, 'changed_at', changed_at)::text
+from sereno.limits where name = %(name)s;
+
+-- name: list
+-- Every limit, with how much of it is in use: keys, jobs that hold a slot, lanes that wait. Counted up to a bound.
+select json_build_object(
+    'name', name, 'kind', kind, 'slots', slots, 'units', units, 'period', period, 'burst', burst,
+    'queue', queue, 'key', key, 'declared', declared, 'declared_by', declared_by, 'overridden', overridden,
+    'note', note, 'changed_by', changed_by, 'changed_at', changed_at,
+    'keys', (select count(*) from (select from sereno.gates where limit_name = limits.name limit 1001) as some),
+    'held', (select count(*) from (
+                 select from (select held from sereno.gates where limit_name = limits.name limit 1001) as some
+                 cross join lateral unnest(some.held) as job_id
+                 join sereno.jobs on jobs.id = job_id and jobs.state = 'running' limit 1001) as running),
+    'waiting', (select count(*) from (
+                 select from (select id from sereno.gates where limit_name = limits.name limit 1001) as some
+                 join sereno.lanes on lanes.waits_for = some.id and lanes.has_work limit 1001) as lane),
+    'closed', (select count(*) from (select from sereno.gates
+                where limit_name = limits.name and closed_until > sereno.now() limit 1001) as some))::text
+from sereno.limits
+where %(pattern)s::text is null or name like %(pattern)s
+order by name
+limit %(most)s;
+
+-- name: gates
+-- The keys of a limit: those in use first.
+with clock as materialized (select sereno.now() as now)
+select json_build_object(
+    'key', gate.key,
+    'held', array(select jobs.id from sereno.jobs where jobs.id = any(gate.held) and jobs.state = 'running' order by jobs.id),
+    'tokens', case when kind = 'rate' then
+        least(burst, coalesce(tokens, burst) + greatest(0, extract(epoch from clock.now - used_at)) * units / period) end,
+    'closed_until', case when closed_until > clock.now then closed_until end,
+    'waiting', (select count(*) from (select from sereno.lanes where has_work and waits_for = gate.id limit 1001) as lane),
+    'used_at', used_at)::text
+from clock, (select * from sereno.gates
+             where limit_name = %(name)s and (%(key)s::text is null or key = %(key)s)
+             order by cardinality(held) desc, used_at desc limit %(most)s) as gate
+join sereno.limits on limits.name = gate.limit_name;
+
+-- name: close
+-- Nobody passes until then, whoever asks. A key that was never used gets its gate now.
+insert into sereno.gates as gate (id, limit_name, key, closed_until)
+select sereno.gate_of(name, %(key)s), name, %(key)s, sereno.now() + make_interval(secs => %(seconds)s)
+from sereno.limits where name = %(name)s
+on conflict (id) do update set closed_until = greatest(gate.closed_until, excluded.closed_until)
+returning closed_until;
+
+-- name: open
+-- Closed gates of a limit let pass again.
+with opened as (
+    update sereno.gates set closed_until = null, look_at = case when look_at is not null then sereno.now() end
+    where limit_name = %(name)s and (%(key)s::text is null or key = %(key)s) and closed_until > sereno.now()
+    returning id
+),
+told as (select pg_notify('sereno.ready', '') where exists (select from sereno.sessions where idle))
+select (select count(*) from opened), (select count(*) from told);
+
+-- name: throttle
+-- A job was told to wait, by whoever it calls: the buckets that it passed close for everyone. Without a name, all its
+-- rates; with one, that limit under the job's key, or under the key that is given.
+with job as materialized (
+    select queue, keys from sereno.jobs where id = %(id)s and attempt = %(attempt)s and session_id = %(session)s
+),
+passed as materialized (
+    select item ->> 0 as name, item ->> 1 as key from job, jsonb_array_elements(coalesce(keys -> 'limits', '[]')) as item
+    union
+    select limits.name, '' from job join sereno.limits on limits.queue = job.queue
+),
+chosen as materialized (
+    select limits.name, coalesce(%(key)s::text, passed.key, '') as key
+    from sereno.limits left join passed on passed.name = limits.name
+    where case when %(name)s::text is null then passed.name is not null and limits.kind = 'rate'
+               else limits.name = %(name)s end
+),
+closed as (
+    insert into sereno.gates as gate (id, limit_name, key, closed_until)
+    select sereno.gate_of(name, key), name, key, sereno.now() + make_interval(secs => %(seconds)s) from chosen
+    order by 1
+    on conflict (id) do update set closed_until = greatest(gate.closed_until, excluded.closed_until)
+    returning limit_name, key
+)
+select coalesce(json_agg(json_build_array(limit_name, key)), '[]')::text from closed;
+
+-- name: weigh
+-- How much of its turn a fair key gets, beside 1 for others.
+insert into sereno.weights (key, weight, changed_by) values (%(key)s, %(weight)s, %(actor)s)
+on conflict (key) do update set weight = excluded.weight, changed_by = excluded.changed_by, changed_at = sereno.now();
+
+-- name: unweigh
+-- As everybody else again.
+delete from sereno.weights where key = %(key)s returning key;
+
+-- name: weights
+-- Keys that do not weigh 1.
+select key, weight, changed_by, changed_at from sereno.weights order by weight desc, key limit %(most)s;
+
+-- name: sweep_lanes
+-- Lanes without work for an hour; the next job makes them anew.
+delete from sereno.lanes
+where id = any(array(select id from sereno.lanes
+                     where not has_work and served_at < sereno.now() - interval '1 hour'
+                     order by served_at limit 1000 for update skip locked))
+returning id;
+
+-- name: sweep_gates
+-- Gates that are as if they were new: nobody in, nobody waiting, full, and open.
+with unused as materialized (
+    select gates.id, held from sereno.gates left join sereno.limits on limits.name = limit_name
+    where look_at is null and coalesce(closed_until < sereno.now(), true)
+      and used_at < sereno.now() - interval '1 hour'
+      and coalesce(tokens + extract(epoch from sereno.now() - used_at) * limits.units / limits.period >= limits.burst, true)
+    limit 1000
+),
+locked as materialized (
+    select id, held, look_at from sereno.gates where id = any(array(select id from unused)) order by id for update skip locked
+)
+delete from sereno.gates
+where id = any(array(select id from locked
+                     where look_at is null and (select true from sereno.jobs
+                           where jobs.id = any(locked.held) and jobs.state = 'running' limit 1) is null))
+returning id;
+
+-- name: sweep_shares
+-- Fair keys whose lanes are gone: they come back at the turn of whoever is next.
+delete from sereno.shares
+where not exists (select from sereno.lanes where lanes.queue = shares.queue and lanes.fair = shares.key)
+returning key;
