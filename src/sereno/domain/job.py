@@ -153,8 +153,9 @@ class ClaimedJob(msgspec.Struct, array_like=True, gc=False):
     waited: float
     expired: bool
     fire: Fired | None = None
-    # Set by the worker: its own clock when the claim was answered.
+    # Set by the worker: its own clock when the claim was answered, and whether it was claimed under limits.
     seen: float = 0.0
+    limited: bool = False
 
 
 def check_date(name: str, value: datetime | None) -> None:

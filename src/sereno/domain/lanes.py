@@ -39,7 +39,7 @@ class Lane(msgspec.Struct, array_like=True, gc=False):
     # Decided here.
     count: int = 0
     waits: int | None = None
-    seen: bool = False
+    is_rated: bool = False
 
 
 class Gate(msgspec.Struct, array_like=True, gc=False):
@@ -82,6 +82,22 @@ class Gate(msgspec.Struct, array_like=True, gc=False):
             self.need = min(float(units), self.burst or 1.0)
 
 
+class Room:
+    """How many jobs of a queue may be claimed: `now` is how many can start at once, `ahead` how many in all."""
+
+    def __init__(self, now: int, ahead: int) -> None:
+        self.now = now
+        self.ahead = ahead
+
+    def has_place(self, lane: Lane) -> bool:
+        """A job that passes a rate starts at once, or is not claimed: its start is what is counted."""
+        return self.ahead > 0 and (self.now > 0 or not lane.is_rated)
+
+    def take(self, lane: Lane) -> None:
+        self.ahead -= 1
+        self.now -= lane.is_rated
+
+
 class Behind(msgspec.Struct, array_like=True, gc=False):
     """A gate whose waiting lanes were looked at, and at most how many of them."""
 
@@ -121,7 +137,7 @@ class Decision:
         self.more: set[str] = set()
 
 
-def decide(taken: Taken, rooms: Mapping[str, int], bands: Sequence[int]) -> Decision:
+def decide(taken: Taken, rooms: Mapping[str, Room], bands: Sequence[int]) -> Decision:
     """How many jobs of each lane may start, and who must wait for what. `bands`: in the order to be walked."""
     decision = Decision()
     live = set(taken.live)
@@ -136,7 +152,9 @@ def decide(taken: Taken, rooms: Mapping[str, int], bands: Sequence[int]) -> Deci
     of_queue = {queue: ids for queue, ids in of_queue.items() if len(ids) == taken.gated.get(queue)}
     lanes = [*_reachable(taken, gates, of_queue, decision), *_plain(taken, of_queue, decision)]
     _catch_up(lanes)
-    _give(lanes, gates, dict(rooms), bands, decision)
+    for lane in lanes:
+        lane.is_rated = any(gates[gate].kind == "rate" for gate in lane.gates)
+    _give(lanes, gates, rooms, bands, decision)
     decision.lanes = [lane for lane in lanes if lane.count or lane.waits is not None]
     _note_behind(taken, gates)
     decision.gates = [gate for gate in taken.gates if gate.touched]
@@ -187,7 +205,7 @@ def _catch_up(lanes: list[Lane]) -> None:
 
 
 def _give(
-    lanes: list[Lane], gates: Mapping[int, Gate], rooms: dict[str, int], bands: Sequence[int], decision: Decision
+    lanes: list[Lane], gates: Mapping[int, Gate], rooms: Mapping[str, Room], bands: Sequence[int], decision: Decision
 ) -> None:
     """One job at a time to the lane that is next, until the room is used up or every lane must wait.
 
@@ -195,17 +213,16 @@ def _give(
     jobs a lane has is not known here, so none is given much more than its part: it might have one.
     """
     place = {band: number for number, band in enumerate(bands)}
-    most = max(4, 4 * sum(rooms.values()) // max(1, len(lanes)))
+    most = max(4, 4 * sum(room.ahead for room in rooms.values()) // max(1, len(lanes)))
     heap = [(place.get(lane.band, 0), *_standing(lane), number) for number, lane in enumerate(lanes)]
     heapify(heap)
     while heap:
         first = heap[0]
         lane = lanes[first[-1]]
-        if rooms.get(lane.queue, 0) <= 0 or lane.count >= most:
+        if not rooms[lane.queue].has_place(lane) or lane.count >= most:
             decision.more.add(lane.queue)
             heappop(heap)
             continue
-        lane.seen = True
         passed = zip(lane.gates, lane.units, strict=True)
         blocking = next((gate for gate, units in passed if not gates[gate].admits(units)), None)
         if blocking is not None:
@@ -215,7 +232,7 @@ def _give(
         for gate, units in zip(lane.gates, lane.units, strict=True):
             gates[gate].let_in(units)
         lane.count += 1
-        rooms[lane.queue] -= 1
+        rooms[lane.queue].take(lane)
         heapreplace(heap, (first[0], *_standing(lane), first[-1]))
 
 

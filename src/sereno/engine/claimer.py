@@ -6,6 +6,7 @@ tells it, looks once more, and rests until it is told or the poll is due. NOTIFY
 
 import math
 import random
+from collections import deque
 from collections.abc import Mapping
 from time import monotonic
 from typing import Any
@@ -20,6 +21,7 @@ from sereno.engine.settler import Settler
 from sereno.engine.slots import QueueSlots
 from sereno.store.connect import Line
 from sereno.store.jobs import Claim, claim, release_unlisted
+from sereno.store.lanes import LaneClaim
 from sereno.store.sessions import set_idle
 from sereno.store.statement import Operation
 from sereno.telemetry.metrics import Tally
@@ -71,26 +73,22 @@ class Claimer(Service):
     async def run_once(self) -> float:
         if self._settler.is_behind:
             return SETTLING
-        asked = {name: room for name, queue in self._queues.items() if (room := queue.room()) > 0}
-        if not asked:
-            await self.lanes.hand_over()
-            return self._poll
         self._turn += 1
-        got = await self._claim(asked)
-        for name, room in asked.items():
-            self._queues[name].more = got.get(name, 0) >= room
-        if self.lanes.concerns(asked):
+        asked = {name: room for name, queue in self._queues.items() if (room := queue.room()) > 0}
+        if asked:
+            got = await self._claim(asked)
+            for name, room in asked.items():
+                self._queues[name].more = got.get(name, 0) >= room
+        if self.lanes.concerns(self._queues):
             await self._claim_lanes()
-        rest = await self._rest_after(any(self._queues[name].more or self._queues[name].more_lanes for name in asked))
+        if not asked and self.lanes.rest is None:
+            return self._poll
+        rest = await self._rest_after(any(queue.more or queue.more_limited for queue in self._queues.values()))
         return rest if self.lanes.rest is None else min(rest, self.lanes.rest)
 
-    async def _claim(self, asked: dict[str, int]) -> dict[str, int]:
-        for name, room in asked.items():
-            queue = self._queues[name]
-            queue.measure()
-            if name in self.lanes.busy:
-                # Jobs with limits have work here too: each kind gets half of what is free.
-                asked[name] = max(1, room - (queue.free() + 1) // 2)
+    async def _claim(self, asked: Mapping[str, int]) -> dict[str, int]:
+        for name in asked:
+            self._queues[name].measure()
         began = monotonic()
         back = self._look_back.due_in(began) == 0
         wakes = 0 if back else self.lanes.wakes_from
@@ -108,21 +106,26 @@ class Claimer(Service):
         return got
 
     async def _claim_lanes(self) -> None:
-        """Jobs with limits, as many as can start at once: a start is counted when it is claimed."""
-        rooms = {name: room for name, queue in self._queues.items() if (room := queue.free()) > 0}
+        """Jobs with limits. Those with a rate only if they can start at once: a start is counted when it is claimed."""
+        rooms = {name: room for name, queue in self._queues.items() if (room := queue.limited_room_ahead()) > 0}
         if not rooms:
+            for name in self._queues:
+                self._queues[name].more_limited = self.lanes.has_work(name)
             await self.lanes.hand_over()
             return
+        wanted = self._wanted(rooms, back=self._looked_back)
+        for item in wanted:
+            item["now"] = self._queues[item["queue"]].limited_room()
         try:
-            got = await self.lanes.claim(self._wanted(rooms, back=self._looked_back), turned=self._is_turned)
+            got = await self.lanes.claim(wanted, turned=self._is_turned)
         except BaseException:
             self.reply_lost_at = monotonic()
             raise
         self._tally.claims += 1
         self._learn([job for job in got.jobs if job.id in got.unkeyed], rooms)
-        self._take(got.jobs)
         for name in rooms:
-            self._queues[name].more_lanes = name in self.lanes.busy
+            self._queues[name].more_limited = name in self.lanes.busy
+        self._take_limited(got)
 
     async def _ask(self, operation: Operation[Claim]) -> Claim:
         try:
@@ -148,9 +151,9 @@ class Claimer(Service):
         ]
 
     def _take(self, jobs: list[ClaimedJob]) -> dict[str, int]:
-        got: dict[str, int] = {}
-        now = monotonic()
         jobs.sort(key=_claim_order)
+        now = monotonic()
+        got: dict[str, int] = {}
         for job in jobs:
             job.seen = now
             self.held.add(job.id)
@@ -159,6 +162,22 @@ class Claimer(Service):
         for queue in got:
             self.fill(self._queues[queue])
         return got
+
+    def _take_limited(self, claimed: LaneClaim) -> None:
+        """Those with a rate in front: they are to start now."""
+        claimed.jobs.sort(key=_claim_order)
+        now = monotonic()
+        for job in claimed.jobs:
+            job.seen = now
+            job.limited = True
+            self.held.add(job.id)
+            waiting = self._queues[job.queue].limited
+            if job.id in claimed.rated:
+                waiting.appendleft(job)
+            else:
+                waiting.append(job)
+        for queue in {job.queue for job in claimed.jobs}:
+            self.fill(self._queues[queue])
 
     def _learn(self, jobs: list[ClaimedJob], asked: Mapping[str, int]) -> None:
         """Where the next claim may start."""
@@ -172,24 +191,15 @@ class Claimer(Service):
 
     def fill(self, queue: QueueSlots) -> None:
         """Start what is buffered, as far as there are slots; claim again in time."""
-        while queue.buffer and queue.calls < queue.slots and not self.stopping:
-            job = queue.buffer.popleft()
+        while not self.stopping and (waiting := queue.next()):
+            job = waiting.popleft()
             definition = self._registry.find(job.task)
             # A suspect of a batch task runs alone, like any other suspect.
-            jobs = self._batch(queue, definition, job) if definition.batch and not job.crashes else [job]
-            queue.calls += 1
+            jobs = _batch(waiting, definition, job) if definition.batch and not job.crashes else [job]
+            queue.started(limited=job.limited)
             self._executor.start(definition, jobs)
         if queue.wants_more():
             self.wake()
-
-    def _batch(self, queue: QueueSlots, definition: TaskDefinition, first: ClaimedJob) -> list[ClaimedJob]:
-        jobs: list[ClaimedJob] = [first]
-        others: list[ClaimedJob] = []
-        while queue.buffer and len(jobs) < definition.batch:
-            job = queue.buffer.popleft()
-            (jobs if job.task == definition.name and not job.crashes else others).append(job)
-        queue.buffer.extendleft(reversed(others))
-        return jobs
 
     async def _rest_after(self, more: bool) -> float:
         now = monotonic()
@@ -217,3 +227,13 @@ class Claimer(Service):
 
 def _claim_order(job: ClaimedJob) -> tuple[int, int]:
     return (job.priority, job.ready_seq)
+
+
+def _batch(waiting: deque[ClaimedJob], definition: TaskDefinition, first: ClaimedJob) -> list[ClaimedJob]:
+    jobs: list[ClaimedJob] = [first]
+    others: list[ClaimedJob] = []
+    while waiting and len(jobs) < definition.batch:
+        job = waiting.popleft()
+        (jobs if job.task == definition.name and not job.crashes else others).append(job)
+    waiting.extendleft(reversed(others))
+    return jobs

@@ -4,7 +4,7 @@ A gate that a job of ours left is remembered here until its waiting lanes were l
 for it. If this process dies, the gate's own date in the table brings somebody to look.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from sereno.domain.job import PRIORITIES, ClaimedJob
@@ -65,14 +65,14 @@ class LaneClaims:
             self._floors.claimed(_WAKES, 0, [lowest], filled=count >= WAKES)
         if count >= WAKES:
             self.rest = 0.0
-        self._known = known._replace(laned=known.laned | {"*"})
 
-    def concerns(self, queues: Mapping[str, int]) -> bool:
-        """Whether any of these queues has lanes, or a limit of its own."""
+    def concerns(self, queues: Iterable[str]) -> bool:
+        """Whether any of these queues may have something under limits to start."""
         known = self._known
-        return bool(known.laned or known.gated) and (
-            "*" in known.laned or not known.laned.isdisjoint(queues) or not known.gated.isdisjoint(queues)
-        )
+        return known.has_wakes or known.has_due or bool(self._freed) or any(self.has_work(queue) for queue in queues)
+
+    def has_work(self, queue: str) -> bool:
+        return queue in self._known.laned or queue in self._known.gated
 
     async def claim(self, wanted: Sequence[Mapping[str, Any]], *, turned: bool) -> LaneClaim:
         """Jobs of lanes; `wanted` as for plain jobs. `turned`: bands are walked from the other end."""

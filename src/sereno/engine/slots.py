@@ -1,4 +1,8 @@
-"""The slots of one queue in one worker, and the small buffer of jobs claimed ahead for them."""
+"""The slots of one queue in one worker, and the small buffers of jobs claimed ahead for them.
+
+Jobs without limits wait in one buffer, jobs with limits in another. When both kinds have work, each gets half of the
+slots, so that neither holds up the other.
+"""
 
 from collections import deque
 from time import monotonic
@@ -9,6 +13,8 @@ from sereno.domain.job import ClaimedJob
 # slow ones are left to workers that have a slot for them.
 AHEAD_SECONDS = 0.1
 MOST_AHEAD = 1000
+# Jobs with limits come in smaller batches: what is claimed ahead keeps others from their turn.
+LIMITED_AHEAD_SECONDS = 0.02
 # Less time than this says nothing about the pace.
 SHORTEST_MEASURE = 0.001
 # One claim takes at most this many of a queue; the claim statement has the same number.
@@ -16,17 +22,22 @@ LARGEST_CLAIM = 1000
 
 
 class QueueSlots:
-    """`calls` handlers run at once, at most `slots`."""
+    """`calls` handlers run at once, at most `slots`; `limited_calls` of them are of jobs with limits."""
 
     def __init__(self, name: str, slots: int, largest_batch: int = 0) -> None:
         self.name = name
         self.slots = slots
         self.calls = 0
+        self.limited_calls = 0
         self.buffer: deque[ClaimedJob] = deque()
+        self.limited: deque[ClaimedJob] = deque()
         self.more = True
-        self.more_lanes = False
+        # Jobs with limits may have something to start: their half of the slots is kept for them.
+        self.more_limited = False
         self._largest_batch = largest_batch
         self._ahead = largest_batch
+        self._limited_ahead = largest_batch
+        self._turn = 0
         self._ended = 0
         self._since = monotonic()
 
@@ -35,13 +46,42 @@ class QueueSlots:
         return QueueSlots(self.name, self.slots, self._largest_batch)
 
     def room(self) -> int:
-        """How many jobs to ask for now."""
+        """How many jobs without limits to ask for now."""
         wanted = self.slots - self.calls + self._ahead - len(self.buffer)
+        if self.more_limited:
+            wanted -= self._kept_for_limited()
         return max(0, min(LARGEST_CLAIM, wanted))
 
-    def free(self) -> int:
-        """How many jobs could start at once."""
-        return max(0, self.slots - self.calls - len(self.buffer) + self._largest_batch)
+    def limited_room(self) -> int:
+        """How many jobs with limits could start at once."""
+        free = self.slots - self.calls
+        if self.buffer:
+            free = min(free, self._part() - self.limited_calls)
+        return max(0, free - len(self.limited))
+
+    def limited_room_ahead(self) -> int:
+        """How many of them to ask for, if they need not start at once."""
+        return min(LARGEST_CLAIM, self.limited_room() + max(0, self._limited_ahead - len(self.limited)))
+
+    def next(self) -> deque[ClaimedJob] | None:
+        """The buffer whose first job is to be started now."""
+        if self.calls >= self.slots:
+            return None
+        if self.limited and (not self.buffer or self.limited_calls < self._part()):
+            return self.limited
+        if self.buffer and (not self.more_limited or self.calls - self.limited_calls < self.slots - self._part()):
+            return self.buffer
+        return None
+
+    def started(self, *, limited: bool) -> None:
+        self._turn += 1
+        self.calls += 1
+        self.limited_calls += limited
+
+    def ended(self, jobs: int, *, limited: bool) -> None:
+        self.calls -= 1
+        self.limited_calls -= limited
+        self._ended += jobs
 
     def runs_low(self) -> bool:
         """Time to claim again: half of what was claimed ahead is used up."""
@@ -49,11 +89,9 @@ class QueueSlots:
 
     def wants_more(self) -> bool:
         """Whether a claim now would get something that is needed."""
-        return (self.more and self.runs_low() and self.room() > 0) or (self.more_lanes and self.free() > 0)
-
-    def ended(self, jobs: int) -> None:
-        self.calls -= 1
-        self._ended += jobs
+        if self.more and self.runs_low() and self.room() > 0:
+            return True
+        return self.more_limited and len(self.limited) * 2 <= self._limited_ahead and self.limited_room_ahead() > 0
 
     def measure(self) -> None:
         """Judge the pace since the last claim."""
@@ -62,4 +100,12 @@ class QueueSlots:
         if elapsed > SHORTEST_MEASURE:
             rate = self._ended / elapsed
             self._ahead = max(self._largest_batch, min(MOST_AHEAD, int(rate * AHEAD_SECONDS)))
+            self._limited_ahead = max(self._largest_batch, min(MOST_AHEAD, int(rate * LIMITED_AHEAD_SECONDS)))
             self._ended, self._since = 0, now
+
+    def _part(self) -> int:
+        """The part of jobs with limits while both kinds have work: half, and of an odd slot every second turn."""
+        return (self.slots + self._turn % 2) // 2
+
+    def _kept_for_limited(self) -> int:
+        return max(0, self._part() - self.limited_calls)

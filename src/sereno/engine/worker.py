@@ -15,7 +15,7 @@ from time import monotonic
 from typing import Protocol
 
 from sereno.domain.attempt import Released, Settlement
-from sereno.domain.job import PRIORITIES
+from sereno.domain.job import PRIORITIES, ClaimedJob
 from sereno.domain.task import Registry
 from sereno.engine.claimer import Claimer
 from sereno.engine.executor import Executor
@@ -245,9 +245,10 @@ class Worker:
 
     def _give_back_buffers(self) -> None:
         for queue in self.queues.values():
-            while queue.buffer:
-                job = queue.buffer.popleft()
+            for job in (*queue.buffer, *queue.limited):
                 self._release(job.id, job.attempt, Released("the worker stopped before it began", started=False))
+            queue.buffer.clear()
+            queue.limited.clear()
 
     def _release_rest(self) -> None:
         """Handlers that did not notice: their jobs go back, and whatever they still write is fenced."""
@@ -292,9 +293,9 @@ class Worker:
     def _on_rescheduled(self) -> None:
         self._keeper.wake()
 
-    def _on_end(self, queue: str, jobs: int) -> None:
-        slots = self.queues[queue]
-        slots.ended(jobs)
+    def _on_end(self, job: ClaimedJob, jobs: int) -> None:
+        slots = self.queues[job.queue]
+        slots.ended(jobs, limited=job.limited)
         if not self._stopping.is_set():
             self.claimer.fill(slots)
 

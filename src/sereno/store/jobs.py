@@ -79,12 +79,17 @@ def _enqueue_alike(first: NewJob, jobs: Sequence[NewJob]) -> Operation[list[Job]
 
 
 class Claim(NamedTuple):
-    """What a claim of plain jobs got, and what else there is: queues with lanes, queues with limits, lanes to wake."""
+    """What a claim of plain jobs got, and what else there is.
+
+    `laned`: queues with lanes that have work and wait for nothing. `gated`: queues with limits of their own.
+    `has_wakes`: lanes are to be woken. `has_due`: the moment of a gate has come.
+    """
 
     jobs: list[ClaimedJob]
     laned: frozenset[str] = frozenset()
     gated: frozenset[str] = frozenset()
     has_wakes: bool = False
+    has_due: bool = False
 
 
 def claim(
@@ -98,8 +103,8 @@ def claim(
         _sql["claim"],
         {"session": session, "tasks": list(tasks), "queues": encoder.encode(queues).decode(), "wakes": wakes},
     )
-    jobs, laned, gated, has_wakes = rows[0]
-    return Claim(_claimed.decode(jobs), frozenset(laned or ()), frozenset(gated or ()), bool(has_wakes))
+    jobs, laned, gated, has_wakes, has_due = rows[0]
+    return Claim(_claimed.decode(jobs), frozenset(laned or ()), frozenset(gated or ()), bool(has_wakes), bool(has_due))
 
 
 def promote(look_back: float = EVERYTHING) -> Operation[int]:

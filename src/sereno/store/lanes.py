@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from sereno.domain.job import ClaimedJob
-from sereno.domain.lanes import Decision, Gate, Lane, Taken, decide
+from sereno.domain.lanes import Decision, Gate, Lane, Room, Taken, decide
 from sereno.domain.stored import encoder
 from sereno.store.statement import Operation, Statement, queries
 
@@ -20,16 +20,18 @@ _opened = msgspec.json.Decoder(tuple[int, int | None, int])
 BACK = 1000
 
 
-class LaneClaim(msgspec.Struct):
+class LaneClaim(msgspec.Struct, kw_only=True):
     """What a claim of lanes got.
 
-    `unkeyed`: those of the jobs that carry no key, of queues with a limit of their own. `holding`: the gates in which a
-    job holds a slot. `next_look`: seconds until a gate is due.
+    `unkeyed`: those of the jobs that carry no key, of queues with a limit of their own. `rated`: those that
+    passed a rate, and start at once. `holding`: the gates in which a job holds a slot.
+    `next_look`: seconds until a gate is due.
     """
 
-    jobs: list[ClaimedJob]
-    unkeyed: set[int]
-    holding: dict[int, list[int]]
+    jobs: list[ClaimedJob] = []
+    unkeyed: set[int] = set()
+    rated: set[int] = set()
+    holding: dict[int, list[int]] = {}
     missed: set[int]
     more: set[str]
     is_contended: bool
@@ -58,10 +60,18 @@ def claim_lanes(
         },
     )
     taken = _taken.decode(rows[0][0])
-    decision = decide(taken, {item["queue"]: item["room"] for item in asked}, asked[0]["bands"])
+    rooms = {item["queue"]: Room(item["now"], item["room"]) for item in asked}
+    decision = decide(taken, rooms, asked[0]["bands"])
     locked = {behind.gate for behind in taken.behind}
     answer = LaneClaim(
-        [], set(), {}, decision.missed | (freed.keys() - locked), decision.more, decision.is_contended, taken.next_look
+        [],
+        set(),
+        set(),
+        {},
+        decision.missed | (freed.keys() - locked),
+        decision.more,
+        decision.is_contended,
+        taken.next_look,
     )
     if not decision.lanes and not decision.gates:
         return answer
@@ -83,6 +93,7 @@ def claim_lanes(
     got = _got.decode(rows[0][1])
     answer.holding = _holding(decision, got, taken.gates)
     answer.unkeyed = {job for number, ids in got if decision.lanes[number].id is None for job in ids}
+    answer.rated = {job for number, ids in got if decision.lanes[number].is_rated for job in ids}
     return answer
 
 

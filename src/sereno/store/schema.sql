@@ -423,6 +423,26 @@ CREATE FUNCTION sereno.order_of(queue text, keys jsonb) RETURNS bigint
         select case when keys ? 'order' then hashtextextended(jsonb_build_array(queue, keys ->> 'order')::text, 3) end
     $$;
 
+CREATE FUNCTION sereno.ready_queues() RETURNS SETOF text
+    LANGUAGE sql STABLE
+    AS $$
+    with recursive plain(queue) as (
+        (select queue from sereno.jobs where state = 'ready' and lane is null order by queue limit 1)
+        union all
+        select (select jobs.queue from sereno.jobs where state = 'ready' and lane is null and jobs.queue > plain.queue
+                order by jobs.queue limit 1)
+        from plain where plain.queue is not null
+    ),
+    limited(queue) as (
+        (select queue from sereno.jobs where state = 'ready' and lane is not null order by queue limit 1)
+        union all
+        select (select jobs.queue from sereno.jobs where state = 'ready' and lane is not null and jobs.queue > limited.queue
+                order by jobs.queue limit 1)
+        from limited where limited.queue is not null
+    )
+    select queue from plain where queue is not null union select queue from limited where queue is not null
+    $$;
+
 CREATE FUNCTION sereno.returns_to_work(state text, note text, wanted text) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     BEGIN ATOMIC

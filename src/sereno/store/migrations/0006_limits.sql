@@ -19,6 +19,26 @@ create index jobs_in_order on sereno.jobs (order_id, id) where order_id is not n
 -- A dead letter that blocks its key.
 create index history_dead_blocks on sereno.history_dead (queue, (keys ->> 'order')) where keys ? 'blocks';
 
+-- Queues with ready jobs, from queue to queue along both indexes.
+create function sereno.ready_queues() returns setof text
+    language sql stable as $$
+    with recursive plain(queue) as (
+        (select queue from sereno.jobs where state = 'ready' and lane is null order by queue limit 1)
+        union all
+        select (select jobs.queue from sereno.jobs where state = 'ready' and lane is null and jobs.queue > plain.queue
+                order by jobs.queue limit 1)
+        from plain where plain.queue is not null
+    ),
+    limited(queue) as (
+        (select queue from sereno.jobs where state = 'ready' and lane is not null order by queue limit 1)
+        union all
+        select (select jobs.queue from sereno.jobs where state = 'ready' and lane is not null and jobs.queue > limited.queue
+                order by jobs.queue limit 1)
+        from limited where limited.queue is not null
+    )
+    select queue from plain where queue is not null union select queue from limited where queue is not null
+    $$;
+
 -- A number to find a lane, a gate or an order by. Two that meet in one of 2^64 would share a limit, never exceed one.
 create function sereno.lane_of(queue text, keys jsonb) returns bigint
     language sql immutable parallel safe as $$ select hashtextextended(jsonb_build_array(queue, keys)::text, 1) $$;

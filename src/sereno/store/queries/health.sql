@@ -27,35 +27,26 @@ from sereno.sessions where state = 'alive';
 
 -- name: unserved_queues
 -- Queues with ready jobs that no live worker serves; from queue to queue along the index.
-with recursive ready_queue(queue) as (
-    (select queue from sereno.jobs where state = 'ready' order by queue limit 1)
-    union all
-    select (select jobs.queue from sereno.jobs where state = 'ready' and jobs.queue > ready_queue.queue
-            order by jobs.queue limit 1)
-    from ready_queue where ready_queue.queue is not null
-)
+with ready_queue as materialized (select queue from sereno.ready_queues() as queue)
 select queue from ready_queue
-where queue is not null
-  and not exists (select from sereno.sessions
+where not exists (select from sereno.sessions
                   where state = 'alive' and lease_until > sereno.now() and queues ? ready_queue.queue)
 order by queue limit 20;
 
 -- name: unknown_tasks
 -- Tasks that wait at the head of a queue while no live worker of it knows them: they stay there, so the head is enough.
-with recursive ready_queue(queue) as (
-    (select queue from sereno.jobs where state = 'ready' order by queue limit 1)
-    union all
-    select (select jobs.queue from sereno.jobs where state = 'ready' and jobs.queue > ready_queue.queue
-            order by jobs.queue limit 1)
-    from ready_queue where ready_queue.queue is not null
-),
+with ready_queue as materialized (select queue from sereno.ready_queues() as queue),
 head as materialized (
     select distinct ready_queue.queue, head.task
     from ready_queue, generate_series(0, 9) as level,
          lateral (select task from sereno.jobs
-                  where state = 'ready' and jobs.queue = ready_queue.queue and jobs.priority = level
+                  where state = 'ready' and lane is null and jobs.queue = ready_queue.queue and jobs.priority = level
                   order by ready_seq limit 500) as head
-    where ready_queue.queue is not null
+    union
+    select ready_queue.queue, head.task
+    from ready_queue,
+         lateral (select task from sereno.jobs
+                  where state = 'ready' and lane is not null and jobs.queue = ready_queue.queue limit 500) as head
 )
 select distinct head.task, head.queue from head
 where exists (select from sereno.sessions

@@ -70,14 +70,8 @@ select attempt, fraction, note, updated_at from sereno.progress where job_id = %
 -- name: queues
 -- Every queue that has work, a worker or a pause. Ready jobs are counted along their index, queue by queue, up to the
 -- bound; future ones are the next few thousand that fall due; finished ones are looked for among the newest rows only.
-with recursive clock as materialized (select sereno.now() as now),
-ready_queue(queue) as (
-    (select queue from sereno.jobs where state = 'ready' order by queue limit 1)
-    union all
-    select (select jobs.queue from sereno.jobs where state = 'ready' and jobs.queue > ready_queue.queue
-            order by jobs.queue limit 1)
-    from ready_queue where ready_queue.queue is not null
-),
+with clock as materialized (select sereno.now() as now),
+ready_queue as materialized (select queue from sereno.ready_queues() as queue),
 soon as materialized (
     select queue from sereno.jobs where state = 'scheduled' order by run_at limit %(bound)s + 1
 ),
@@ -94,7 +88,7 @@ slots as materialized (
     group by entry.key
 ),
 known as (
-    select queue from ready_queue where queue is not null
+    select queue from ready_queue
     union select queue from soon
     union select queue from busy
     union select queue from slots
@@ -103,16 +97,26 @@ known as (
 select known.queue,
        (select count(*) from soon where soon.queue = known.queue),
        (select count(*) from soon) > %(bound)s,
-       (select count(*) from (select from sereno.jobs where state = 'ready' and jobs.queue = known.queue
-                              limit %(bound)s + 1) as counted),
+       (select count(*) from (select from sereno.jobs
+                              where state = 'ready' and lane is null and jobs.queue = known.queue
+                              limit %(bound)s + 1) as counted)
+       + (select count(*) from (select from sereno.jobs
+                                where state = 'ready' and lane is not null and jobs.queue = known.queue
+                                limit %(bound)s + 1) as counted),
        (select count(*) from busy where busy.queue = known.queue),
        (select count(*) from newest, clock
         where newest.queue = known.queue and newest.finished_at > clock.now - interval '1 minute'),
        (select extract(epoch from max(clock.now - oldest.run_at))::double precision
-        from clock, generate_series(0, 9) as level,
-             lateral (select run_at from sereno.jobs
-                      where state = 'ready' and jobs.queue = known.queue and jobs.priority = level
-                      order by ready_seq limit 1) as oldest),
+        from clock, (
+            (select first.run_at
+             from generate_series(0, 9) as level,
+                  lateral (select run_at from sereno.jobs
+                           where state = 'ready' and lane is null and jobs.queue = known.queue and jobs.priority = level
+                           order by ready_seq limit 1) as first)
+            union all
+            (select run_at from sereno.jobs
+             where state = 'ready' and lane is not null and jobs.queue = known.queue limit %(bound)s)
+        ) as oldest),
        coalesce(slots.slots, 0), coalesce(slots.workers, 0),
        pauses.paused_at, pauses.paused_by, pauses.note
 from known
@@ -178,7 +182,7 @@ select (select count(*) from alive),
        (select count(*) from sereno.jobs
         where state = 'running' and jobs.queue = %(queue)s and session_id = any(array(select id from able))),
        (select count(*) from (select from sereno.jobs
-                              where state = 'ready' and jobs.queue = %(queue)s
+                              where state = 'ready' and lane is null and jobs.queue = %(queue)s
                                 and (priority, ready_seq) < (%(priority)s::smallint, %(ready_seq)s::bigint)
                               limit %(bound)s + 1) as ahead),
        (select now from clock);

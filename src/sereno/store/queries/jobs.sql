@@ -246,8 +246,8 @@ select coalesce(json_agg(id order by id), '[]')::text, (select count(*) from tol
 -- SKIP LOCKED: a row that another claim holds is that claim's. The array keeps the update on the primary key:
 -- joined, a large limit is planned as a scan of the whole table. Asking for the state again, which the lock has
 -- settled, would let a plan that was made on an empty table read every ready row. A dead session claims nothing.
--- A queue that has a limit of its own is not for this statement. Answers also which queues have lanes, which have limits
--- of their own, and whether a lane is to be woken.
+-- A queue that has a limit of its own is not for this statement. Answers also which queues have lanes to serve, which
+-- have limits of their own, whether a lane is to be woken, and whether the moment of a gate has come.
 with clock as materialized (select sereno.now() as now),
 paused as materialized (select kind, name from sereno.pauses),
 picked as materialized (
@@ -291,6 +291,9 @@ select coalesce(json_agg(json_build_array(
     id, attempt, task, queue, priority, ready_seq, tenant, failures, crashes, trace, args, claimed_at, waited,
     coalesce(expired, false),
     case when schedule_id is not null then json_build_array(schedule_id, planned_at, stands_for) end)), '[]')::text,
-    (select array_agg(queue) from sereno.lane_queues), (select array_agg(queue) from sereno.limits where queue is not null),
-    (select true from sereno.lane_wakes where id >= %(wakes)s limit 1)
+    (select array_agg(queue) from sereno.lane_queues
+     where (select true from sereno.lanes where has_work and waits_for is null and lanes.queue = lane_queues.queue limit 1)),
+    (select array_agg(queue) from sereno.limits where queue is not null),
+    (select true from sereno.lane_wakes where id >= %(wakes)s limit 1),
+    (select true from sereno.gates where look_at <= (select now from clock) limit 1)
 from claimed;

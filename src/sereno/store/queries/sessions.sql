@@ -117,10 +117,13 @@ select coalesce(json_agg(id), '[]')::text, (select count(*) from told) from move
 select front.queue, front.task, count(*)
 from (select distinct jsonb_object_keys(queues) as queue from sereno.sessions where state = 'alive') as served
 cross join lateral (
-    select queue, task from sereno.jobs
-    where state = 'ready' and jobs.queue = served.queue
-    order by queue, priority, ready_seq
-    limit 1000
+    (select queue, task from sereno.jobs
+     where state = 'ready' and lane is null and jobs.queue = served.queue
+     order by queue, priority, ready_seq
+     limit 1000)
+    union all
+    (select queue, task from sereno.jobs
+     where state = 'ready' and lane is not null and jobs.queue = served.queue limit 1000)
 ) as front
 where front.task <> all(array(select unnest(tasks) from sereno.sessions where state = 'alive'))
 group by front.queue, front.task
