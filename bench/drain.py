@@ -86,15 +86,15 @@ def fill(url: str, jobs: int, *, keep: bool = True) -> int:
     return last
 
 
-def watch(connection: psycopg.Connection, workers: Workers, jobs: int, last: int) -> Drained:
-    """Take the time from the first handler until no job is left, and of every tenth."""
+def watch(connection: psycopg.Connection, workers: Workers, jobs: int, last: int, first: int = 0) -> Drained:
+    """Take the time from the first handler until no job from `first` on is left, and of every tenth."""
     tally = workers.tally
     workers.wait_for(lambda: tally.executed > 0)
     moments = [time.perf_counter()]
     for tenth in range(1, 11):
         workers.wait_for(lambda wanted=jobs * tenth // 10: tally.executed >= wanted)  # type: ignore[misc]  # bound now
         moments.append(time.perf_counter())
-    workers.wait_for(lambda: _is_settled(connection, last))
+    workers.wait_for(lambda: _is_settled(connection, last, first))
     moments[-1] = time.perf_counter()
     tenths = [jobs / 10 / (end - begin) for begin, end in pairwise(moments)]
     return Drained(jobs / (moments[-1] - moments[0]), tenths)
@@ -106,14 +106,16 @@ def check(tally: Tally, jobs: int, kept: int, expected: int) -> None:
         raise BenchmarkFailed(f"{jobs} jobs, but {tally.executed} handlers ran and {kept} are in the history")
 
 
-def _is_settled(connection: psycopg.Connection, last: int) -> bool:
+def _is_settled(connection: psycopg.Connection, last: int, first: int) -> bool:
     # By the primary key, because the index of running rows is full of dead entries under a pinned snapshot.
     tail = connection.execute(
         "select exists (select from sereno.jobs where id between %s and %s)", [last - TAIL, last]
     ).fetchone()
     if tail is None or tail[0]:
         return False
-    left = connection.execute("select exists (select from sereno.jobs where state <> 'scheduled')").fetchone()
+    left = connection.execute(
+        "select exists (select from sereno.jobs where state <> 'scheduled' and id >= %s)", [first]
+    ).fetchone()
     return left is not None and not left[0]
 
 

@@ -14,6 +14,9 @@ from sereno.domain.job import DEFAULT_PRIORITY
 
 # Lanes that take turns by a fair key; below it, a band is a priority.
 FAIR_BAND = 10
+# Who waits for a slot is told when it is free; should nobody tell, somebody looks after so many seconds.
+SHORTEST_LOOK = 5.0
+LONGEST_LOOK = 60.0
 
 GateKind = Literal["slots", "rate", "order", "unknown"]
 
@@ -21,7 +24,7 @@ GateKind = Literal["slots", "rate", "order", "unknown"]
 class Lane(msgspec.Struct, array_like=True, gc=False):
     """A lane that was taken, as the store read it. No id: the plain jobs of a queue that has a limit of its own.
 
-    `behind`: the gate that it waited for.
+    `behind`: the gate that it waited for. `clock`: how far its fair key has come, in all its lanes.
     """
 
     id: int | None
@@ -33,9 +36,10 @@ class Lane(msgspec.Struct, array_like=True, gc=False):
     floor_priority: int = 0
     floor_seq: int = 0
     behind: int | None = None
+    band: int = DEFAULT_PRIORITY
     fair: str | None = None
     weight: float | None = None
-    band: int = DEFAULT_PRIORITY
+    clock: float | None = None
     # Decided here.
     count: int = 0
     waits: int | None = None
@@ -46,7 +50,6 @@ class Gate(msgspec.Struct, array_like=True, gc=False):
     """A gate that was locked. `tokens`: refilled up to now. `closed`: seconds until it may let anybody in."""
 
     id: int
-    queue: str | None
     kind: GateKind
     slots: int | None
     per_second: float | None
@@ -54,6 +57,7 @@ class Gate(msgspec.Struct, array_like=True, gc=False):
     tokens: float | None
     closed: float | None
     held: list[int]
+    looks: int
     # Decided here: how many were let in now, how much they took, and what the first one that must wait for it needs.
     count: int = 0
     spent: float = 0.0
@@ -81,6 +85,20 @@ class Gate(msgspec.Struct, array_like=True, gc=False):
         if self.need is None:
             self.need = min(float(units), self.burst or 1.0)
 
+    def look_in(self, ids: int, spent: float) -> float | None:
+        """Seconds until those who wait for it should be looked at, when so many went in; None when nobody must."""
+        if self.need is None:
+            return None
+        if self.kind == "rate":
+            missing = self.need - ((self.tokens or 0.0) - spent)
+            return max(0.0, self.closed or 0.0, missing / (self.per_second or 1.0))
+        if self.closed:
+            return self.closed
+        if self.kind == "slots" and len(self.held) + ids < (self.slots or 0):
+            # Kept free for a lane that had less than was thought.
+            return 0.0
+        return min(LONGEST_LOOK, SHORTEST_LOOK * 2.0**self.looks)
+
 
 class Room:
     """How many jobs of a queue may be claimed: `now` is how many can start at once, `ahead` how many in all."""
@@ -98,28 +116,20 @@ class Room:
         self.now -= lane.is_rated
 
 
-class Behind(msgspec.Struct, array_like=True, gc=False):
-    """A gate whose waiting lanes were looked at, and at most how many of them."""
-
-    gate: int
-    most: int
-    due: bool
-
-
 class Taken(msgspec.Struct, array_like=True, gc=False):
     """What the store took.
 
-    `live`: those of the held jobs that still run. `next_look`: seconds until a gate is due. `gated`: queues with limits
-    of their own, and how many.
+    `live`: those of the held jobs that still run. `free`: gates whose waiting lanes were looked at, and whether it was
+    time to. `own`: the gates of queues that have limits of their own. `next_look`: seconds until a gate is due.
     """
 
     moment: str
     lanes: list[Lane]
     gates: list[Gate]
     live: list[int]
-    behind: list[Behind]
+    free: list[tuple[int, bool]]
+    own: dict[str, list[int]]
     next_look: float | None
-    gated: dict[str, int]
 
 
 class Decision:
@@ -145,12 +155,7 @@ def decide(taken: Taken, rooms: Mapping[str, Room], bands: Sequence[int]) -> Dec
     for gate in taken.gates:
         if gate.held:
             gate.held = [job for job in gate.held if job in live]
-    of_queue: dict[str, list[int]] = {}
-    for gate in taken.gates:
-        if gate.queue is not None:
-            of_queue.setdefault(gate.queue, []).append(gate.id)
-    of_queue = {queue: ids for queue, ids in of_queue.items() if len(ids) == taken.gated.get(queue)}
-    lanes = [*_reachable(taken, gates, of_queue, decision), *_plain(taken, of_queue, decision)]
+    lanes = [*_reachable(taken, gates, decision), *_plain(taken, gates, decision)]
     _catch_up(lanes)
     for lane in lanes:
         lane.is_rated = any(gates[gate].kind == "rate" for gate in lane.gates)
@@ -161,35 +166,31 @@ def decide(taken: Taken, rooms: Mapping[str, Room], bands: Sequence[int]) -> Dec
     return decision
 
 
-def _reachable(
-    taken: Taken, gates: Mapping[int, Gate], of_queue: Mapping[str, list[int]], decision: Decision
-) -> list[Lane]:
+def _reachable(taken: Taken, gates: Mapping[int, Gate], decision: Decision) -> list[Lane]:
     """Lanes all of whose gates are ours; the rest is somebody else's for now."""
     found: list[Lane] = []
     for lane in taken.lanes:
-        missing = [gate for gate in lane.gates if gate not in gates]
-        if missing or (lane.queue in taken.gated and lane.queue not in of_queue):
-            decision.is_contended = True
-            if lane.behind is not None:
-                decision.missed.add(lane.behind)
+        if own := taken.own.get(lane.queue):
+            lane.gates = [*lane.gates, *own]
+            lane.units = [*lane.units, *[1] * len(own)]
+        if all(gate in gates for gate in lane.gates):
+            found.append(lane)
             continue
-        extra = of_queue.get(lane.queue)
-        if extra:
-            lane.gates = lane.gates + extra
-            lane.units = lane.units + [1] * len(extra)
-        found.append(lane)
+        decision.is_contended = True
+        if lane.behind is not None:
+            decision.missed.add(lane.behind)
     return found
 
 
-def _plain(taken: Taken, of_queue: Mapping[str, list[int]], decision: Decision) -> list[Lane]:
+def _plain(taken: Taken, gates: Mapping[int, Gate], decision: Decision) -> list[Lane]:
     """The jobs of a limited queue that carry no key stand in one lane; its turn is that of the first."""
     found: list[Lane] = []
-    for queue in taken.gated:
-        if queue not in of_queue:
+    for queue, own in taken.own.items():
+        if all(gate in gates for gate in own):
+            turn = min((lane.turn for lane in taken.lanes if lane.queue == queue), default=0.0)
+            found.append(Lane(None, queue, own, [1] * len(own), turn=turn))
+        else:
             decision.is_contended = True
-            continue
-        turn = min((lane.turn for lane in taken.lanes if lane.queue == queue), default=0.0)
-        found.append(Lane(None, queue, of_queue[queue], [1] * len(of_queue[queue]), turn=turn))
     return found
 
 
@@ -250,6 +251,6 @@ def _wait(lane: Lane, gate: Gate) -> None:
 def _note_behind(taken: Taken, gates: Mapping[int, Gate]) -> None:
     """A gate whose waiting lanes were looked at is written: it says when to look again, or that nobody waits."""
     looked = {lane.behind for lane in taken.lanes}
-    for behind in taken.behind:
-        if behind.gate in gates and (behind.due or behind.gate in looked):
-            gates[behind.gate].touched = True
+    for gate, is_due in taken.free:
+        if gate in gates and (is_due or gate in looked):
+            gates[gate].touched = True

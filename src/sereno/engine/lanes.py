@@ -5,6 +5,7 @@ for it. If this process dies, the gate's own date in the table brings somebody t
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from time import monotonic
 from typing import Any
 
 from sereno.domain.job import PRIORITIES, ClaimedJob
@@ -18,6 +19,8 @@ from sereno.store.lanes import LaneClaim, claim_lanes, hand_over, open_lanes
 WAKES = 1000
 # Another claim holds the same gate: it is done within this.
 CONTENDED = 0.003
+# What came free and was not used here after this long is for others.
+PATIENCE = 0.1
 # Lanes that give nothing (what they hold is paused, or unknown here) are passed over so often before we rest.
 MOST_EMPTY = 20
 
@@ -34,6 +37,7 @@ class LaneClaims:
         self._floors = Floors()
         self._holding: dict[int, list[int]] = {}
         self._freed: dict[int, int] = {}
+        self._freed_at = 0.0
         self._known = Claim([])
         self._empty = 0
         # Queues whose lanes had something to give when they were last asked.
@@ -49,6 +53,8 @@ class LaneClaims:
         if not self._holding:
             return False
         before = len(self._freed)
+        if not before:
+            self._freed_at = monotonic()
         for job_id in ids:
             for gate in self._holding.pop(job_id, ()):
                 self._freed[gate] = self._freed.get(gate, 0) + 1
@@ -103,9 +109,9 @@ class LaneClaims:
         for gate, count in freed.items():
             self._freed[gate] = self._freed.get(gate, 0) + count
 
-    async def hand_over(self) -> None:
+    async def hand_over(self, *, at_once: bool = False) -> None:
         """What came free here, and cannot be used here, is for others."""
-        if self._freed:
+        if self._freed and (at_once or monotonic() - self._freed_at > PATIENCE):
             told = await self._line.run(hand_over(self._freed))
             for gate in told:
                 self._freed.pop(gate, None)

@@ -236,7 +236,7 @@ class Worker:
             async with asyncio.timeout(CANCEL_PATIENCE):
                 await self._settler.flushed()
                 await self.claimer.reconcile(older_than=0.0)
-                await self.claimer.lanes.hand_over()
+                await self.claimer.lanes.hand_over(at_once=True)
         except (TimeoutError, DatabaseUnavailable):
             emit(logging.ERROR, "worker.unflushed", "some outcomes could not be written: those jobs will run again")
 

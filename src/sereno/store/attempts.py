@@ -9,7 +9,7 @@ import msgspec
 from sereno.domain.attempt import Settlement, described, storable
 from sereno.domain.stored import encoder
 from sereno.errors import LeaseLost
-from sereno.store.statement import Operation, Statement, queries
+from sereno.store.statement import Operation, Statement, array, queries
 
 _sql = queries("attempts")
 _ids = msgspec.json.Decoder(list[int])
@@ -60,7 +60,7 @@ def settle(way: Way, session: int, batch: Sequence[Settled]) -> Operation[set[in
     ordered = sorted(batch, key=itemgetter(0))
     if way in ("succeed", "forget"):
         ids, attempts, began, _, _ = zip(*ordered, strict=True)
-        numbers = {"ids": _array(ids), "attempts": _array(attempts), "began": _array(began)}
+        numbers = {"ids": array(ids), "attempts": array(attempts), "began": array(began)}
         rows = yield Statement(_sql[way], {"session": session, **numbers})
         return set(_ids.decode(rows[0][0]))
     rows = yield Statement(
@@ -72,11 +72,6 @@ def settle(way: Way, session: int, batch: Sequence[Settled]) -> Operation[set[in
         },
     )
     return set(_ids.decode(rows[0][0]))
-
-
-def _array(numbers: Sequence[float]) -> str:
-    """An array literal: psycopg's own way to write a thousand numbers costs more than the rest of the call."""
-    return "{" + encoder.encode(numbers)[1:-1].decode() + "}"
 
 
 def landed(session: int, batch: Sequence[Settled]) -> Operation[set[int]]:

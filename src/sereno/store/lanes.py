@@ -1,4 +1,4 @@
-"""Jobs with limits are claimed lane by lane: take, decide, write, in one transaction."""
+"""Jobs with limits are claimed lane by lane: take, decide, pick, write, in one transaction."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -8,12 +8,12 @@ import msgspec
 from sereno.domain.job import ClaimedJob
 from sereno.domain.lanes import Decision, Gate, Lane, Room, Taken, decide
 from sereno.domain.stored import encoder
-from sereno.store.statement import Operation, Statement, queries
+from sereno.store.statement import Operation, Statement, array, queries
 
 _sql = queries("lanes")
 _taken = msgspec.json.Decoder(Taken)
 _claimed = msgspec.json.Decoder(list[ClaimedJob])
-_got = msgspec.json.Decoder(list[tuple[int, list[int]]])
+_numbers = msgspec.json.Decoder(list[int] | None)
 _opened = msgspec.json.Decoder(tuple[int, int | None, int])
 
 # How far a lane goes back whose jobs cannot be run here: behind what arrived in the meantime.
@@ -23,9 +23,8 @@ BACK = 1000
 class LaneClaim(msgspec.Struct, kw_only=True):
     """What a claim of lanes got.
 
-    `unkeyed`: those of the jobs that carry no key, of queues with a limit of their own. `rated`: those that
-    passed a rate, and start at once. `holding`: the gates in which a job holds a slot.
-    `next_look`: seconds until a gate is due.
+    `unkeyed`: those of the jobs that carry no key, of queues with a limit of their own. `rated`: those that passed a
+    rate, and start at once. `holding`: the gates in which a job holds a slot. `next_look`: seconds until a gate is due.
     """
 
     jobs: list[ClaimedJob] = []
@@ -45,108 +44,149 @@ def open_lanes(floor: int) -> Operation[tuple[int, int | None]]:
     return count, lowest
 
 
-def claim_lanes(
-    session: int,
-    tasks: Collection[str],
-    asked: Sequence[Mapping[str, Any]],
-    freed: Mapping[int, int],
-) -> Operation[LaneClaim]:
-    """`asked`: objects with queue, room, bands and floors, as for plain jobs. `freed`: gates and how many left them."""
-    rows = yield Statement(
-        _sql["take"],
-        {
-            "asked": encoder.encode(asked).decode(),
-            "freed": encoder.encode([{"gate": gate, "most": most} for gate, most in freed.items()]).decode(),
-        },
-    )
-    taken = _taken.decode(rows[0][0])
-    rooms = {item["queue"]: Room(item["now"], item["room"]) for item in asked}
-    decision = decide(taken, rooms, asked[0]["bands"])
-    locked = {behind.gate for behind in taken.behind}
-    answer = LaneClaim(
-        [],
-        set(),
-        set(),
-        {},
-        decision.missed | (freed.keys() - locked),
-        decision.more,
-        decision.is_contended,
-        taken.next_look,
-    )
-    if not decision.lanes and not decision.gates:
-        return answer
-    floors = {item["queue"]: item["floors"] for item in asked}
-    rows = yield Statement(
-        _sql["claim"],
-        {
-            "session": session,
-            "tasks": list(tasks),
-            "lanes": encoder.encode(
-                [_lane_row(number, lane, floors) for number, lane in enumerate(decision.lanes)]
-            ).decode(),
-            "gates": encoder.encode([_gate_row(gate) for gate in decision.gates]).decode(),
-            "moment": taken.moment,
-            "back": BACK,
-        },
-    )
-    answer.jobs = _claimed.decode(rows[0][0])
-    got = _got.decode(rows[0][1])
-    answer.holding = _holding(decision, got, taken.gates)
-    answer.unkeyed = {job for number, ids in got if decision.lanes[number].id is None for job in ids}
-    answer.rated = {job for number, ids in got if decision.lanes[number].is_rated for job in ids}
-    return answer
-
-
 def hand_over(gates: Collection[int]) -> Operation[set[int]]:
     """Gates that came free here are for whoever looks next; answers those that were told."""
     rows = yield Statement(_sql["hand_over"], {"gates": sorted(gates)})
     return set(msgspec.json.decode(rows[0][0]))
 
 
-def _lane_row(number: int, lane: Lane, floors: Mapping[str, Any]) -> dict[str, Any]:
-    row: dict[str, Any] = {
-        "number": number,
-        "lane": lane.id,
-        "queue": lane.queue,
-        "count": lane.count,
-        "gates": lane.gates,
-        "units": lane.units,
-        "turn": lane.turn,
-        "floor_priority": lane.floor_priority,
-        "floor_seq": lane.floor_seq,
-    }
-    if lane.waits is not None:
-        row["waits"] = lane.waits
-    if lane.order_id is not None:
-        row["order_id"] = lane.order_id
-    if lane.fair is not None:
-        row |= {"fair": lane.fair, "weight": lane.weight}
-    if lane.id is None:
-        row["floors"] = floors[lane.queue]
-    return row
+def claim_lanes(
+    session: int,
+    tasks: Collection[str],
+    asked: Sequence[Mapping[str, Any]],
+    freed: Mapping[int, int],
+) -> Operation[LaneClaim]:
+    """`asked`: objects with queue, now, room, bands and floors. `freed`: gates and how many left them."""
+    rows = yield Statement(
+        _sql["take"],
+        {
+            "asked": encoder.encode(
+                [{name: item[name] for name in ("queue", "room", "bands")} for item in asked]
+            ).decode(),
+            "freed": encoder.encode([{"gate": gate, "most": most} for gate, most in freed.items()]).decode(),
+        },
+    )
+    taken = _taken.decode(rows[0][0])
+    rooms = {item["queue"]: Room(item["now"], item["room"]) for item in asked}
+    decision = decide(taken, rooms, asked[0]["bands"])
+    answer = LaneClaim(
+        missed=decision.missed | (freed.keys() - {gate for gate, _ in taken.free}),
+        more=decision.more,
+        is_contended=decision.is_contended,
+        next_look=taken.next_look,
+    )
+    giving = [lane for lane in decision.lanes if lane.count]
+    served: dict[int, list[ClaimedJob]] = {}
+    if giving:
+        answer.jobs, served = yield from _pick(session, tasks, giving, asked)
+        _note(answer, giving, served, taken.gates)
+    if decision.lanes or decision.gates:
+        yield _write(decision, {id(giving[number]): jobs for number, jobs in served.items()}, taken.moment)
+    return answer
 
 
-def _gate_row(gate: Gate) -> dict[str, Any]:
-    return {
-        "id": gate.id,
-        "kind": gate.kind,
-        "slots": gate.slots,
-        "per_second": gate.per_second,
-        "burst": gate.burst,
-        "tokens": gate.tokens,
-        "closed": gate.closed,
-        "held": gate.held,
-        "need": gate.need,
-        "is_waited": gate.need is not None,
-    }
+def _pick(
+    session: int, tasks: Collection[str], lanes: Sequence[Lane], asked: Sequence[Mapping[str, Any]]
+) -> Operation[tuple[list[ClaimedJob], dict[int, list[ClaimedJob]]]]:
+    """The jobs, and those of each lane in the order in which it gave them."""
+    queues = [item["queue"] for item in asked]
+    place = {queue: number for number, queue in enumerate(queues, 1)}
+    rows = yield Statement(
+        _sql["pick"],
+        {
+            "session": session,
+            "tasks": list(tasks),
+            "queues": queues,
+            "lanes": array([lane.id for lane in lanes]),
+            "places": array([place[lane.queue] for lane in lanes]),
+            "counts": array([lane.count for lane in lanes]),
+            "orders": array([lane.order_id for lane in lanes]),
+            "priorities": array([lane.floor_priority for lane in lanes]),
+            "seqs": array([lane.floor_seq for lane in lanes]),
+            "floors": encoder.encode({item["queue"]: item["floors"] for item in asked}).decode(),
+        },
+    )
+    ids, numbers, claimed = rows[0]
+    jobs = {job.id: job for job in _claimed.decode(claimed)}
+    served: dict[int, list[ClaimedJob]] = {}
+    if jobs:
+        for job_id, number in zip(_numbers.decode(ids) or (), _numbers.decode(numbers) or (), strict=True):
+            served.setdefault(number - 1, []).append(jobs[job_id])
+    return list(jobs.values()), served
 
 
-def _holding(decision: Decision, got: Sequence[tuple[int, list[int]]], gates: Sequence[Gate]) -> dict[int, list[int]]:
-    """For each job the gates in which it holds a slot: they are free again when it ends."""
+def _note(
+    answer: LaneClaim, lanes: Sequence[Lane], served: Mapping[int, list[ClaimedJob]], gates: Sequence[Gate]
+) -> None:
     with_slots = {gate.id for gate in gates if gate.kind != "rate"}
-    holding: dict[int, list[int]] = {}
-    for number, ids in got:
-        passed = [gate for gate in decision.lanes[number].gates if gate in with_slots]
-        if passed:
-            holding.update(dict.fromkeys(ids, passed))
-    return holding
+    answer.unkeyed = {job.id for number, jobs in served.items() if lanes[number].id is None for job in jobs}
+    answer.rated = {job.id for number, jobs in served.items() if lanes[number].is_rated for job in jobs}
+    answer.holding = {}
+    for number, jobs in served.items():
+        if passed := [gate for gate in lanes[number].gates if gate in with_slots]:
+            answer.holding.update(dict.fromkeys([job.id for job in jobs], passed))
+
+
+def _write(decision: Decision, served: Mapping[int, list[ClaimedJob]], moment: str) -> Statement:
+    inside: dict[int, list[int]] = {}
+    spent: dict[int, float] = {}
+    clocks: dict[tuple[str, str], float] = {}
+    lanes = [lane for lane in decision.lanes if lane.id is not None]
+    for lane in decision.lanes:
+        jobs = served.get(id(lane), ())
+        for gate, units in zip(lane.gates, lane.units, strict=True):
+            inside.setdefault(gate, []).extend([job.id for job in jobs])
+            spent[gate] = spent.get(gate, 0.0) + units * len(jobs)
+        if lane.fair is not None and jobs:
+            key = (lane.queue, lane.fair)
+            before = clocks.get(key, max(lane.clock or 0.0, lane.turn))
+            # The last one, of a lane that has no more, was charged when the lane was opened.
+            clocks[key] = before + (len(jobs) - (len(jobs) < lane.count)) / (lane.weight or 1.0)
+    moves = [_moved(lane, served.get(id(lane), ()), clocks) for lane in lanes]
+    waits, bands, turns, priorities, seqs, shorts = zip(*moves, strict=True) if moves else ((),) * 6
+    gates = decision.gates
+    looks = [gate.look_in(len(inside.get(gate.id, ())), spent.get(gate.id, 0.0)) for gate in gates]
+    return Statement(
+        _sql["write"],
+        {
+            "lanes": array([lane.id for lane in lanes]),
+            "shorts": array(shorts),
+            "waits": array(waits),
+            "bands": array(bands),
+            "turns": array(turns),
+            "priorities": array(priorities),
+            "seqs": array(seqs),
+            "gates": array([gate.id for gate in gates]),
+            "held": [array([*gate.held, *inside.get(gate.id, ())] if gate.kind != "rate" else ()) for gate in gates],
+            "tokens": array([_tokens(gate, spent.get(gate.id, 0.0)) for gate in gates]),
+            "looks": array(looks),
+            "is_exact": array([gate.kind == "rate" or not look for gate, look in zip(gates, looks, strict=True)]),
+            "counts": array([0 if inside.get(gate.id) else min(10, gate.looks + 1) for gate in gates]),
+            "moment": moment,
+            "share_queues": [queue for queue, _ in clocks],
+            "share_keys": [key for _, key in clocks],
+            "clocks": array(list(clocks.values())),
+        },
+    )
+
+
+def _moved(
+    lane: Lane, jobs: Sequence[ClaimedJob], clocks: Mapping[tuple[str, str], float]
+) -> tuple[int | None, int, float, int, int, bool]:
+    """waits, band, turn, floors, and whether it gave less than was asked of it."""
+    short = len(jobs) < lane.count
+    if not lane.count:
+        return lane.waits, lane.band, lane.turn, lane.floor_priority, lane.floor_seq, False
+    waits = lane.order_id if lane.order_id is not None else None if short else lane.waits
+    if lane.fair is not None:
+        band, turn = lane.band, clocks.get((lane.queue, lane.fair), lane.turn)
+    else:
+        band = jobs[-1].priority if jobs else lane.band
+        turn = lane.turn + BACK if short else float(jobs[-1].ready_seq + 1)
+    # What was passed over, because somebody held it, is found again from the beginning.
+    floors = (0, 0) if short else (jobs[-1].priority, jobs[-1].ready_seq)
+    return waits, band, turn, *floors, short
+
+
+def _tokens(gate: Gate, spent: float) -> float | None:
+    return None if gate.tokens is None else max(0.0, gate.tokens - spent)

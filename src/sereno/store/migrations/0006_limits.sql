@@ -306,18 +306,24 @@ create function sereno.take_lanes(asked jsonb, freed jsonb) returns json
 declare
     moment       timestamptz := sereno.now();
     open_to      text[];
-    behind       jsonb;
+    own          json;
+    free         bigint[];
+    free_counts  integer[];
+    free_list    json;
     lane_ids     bigint[];
     lane_list    json;
     gate_ids     bigint[];
     gate_list    json;
-    found        integer;
+    locked_ids   bigint[];
     held_ids     bigint[];
     live         json;
 begin
     select array_agg(wanted.queue) into open_to
     from jsonb_to_recordset(asked) as wanted(queue text)
     where wanted.queue <> all(array(select name from sereno.pauses where kind = 'queue'));
+    select json_object_agg(queue, gates) into own
+    from (select queue, array_agg(sereno.gate_of(name, '')) as gates
+          from sereno.limits where queue = any(open_to) group by queue) as each;
 
     with due as materialized (select id from sereno.gates where look_at <= moment order by look_at limit 100),
     told as materialized (select * from jsonb_to_recordset(freed) as f(gate bigint, most integer)),
@@ -325,10 +331,10 @@ begin
         select id, limit_name from sereno.gates
         where id = any(array(select id from due union select gate from told)) order by id for update skip locked
     )
-    select coalesce(jsonb_agg(jsonb_build_array(
-               locked.id, greatest(told.most, case when due.id is null then 0 when kind = 'rate' then 100 else 10 end),
-               due.id is not null)), '[]')
-    into behind
+    select array_agg(locked.id),
+           array_agg(greatest(told.most, case when due.id is null then 0 when kind = 'rate' then 100 else 10 end)),
+           json_agg(json_build_array(locked.id, due.id is not null))
+    into free, free_counts, free_list
     from locked left join told on told.gate = locked.id left join due on due.id = locked.id
     left join sereno.limits on limits.name = limit_name;
 
@@ -351,52 +357,56 @@ begin
     ),
     waiting as materialized (
         select lane.*
-        from jsonb_array_elements(behind) as free cross join lateral (
-            select id, queue, gates, units, order_id, fair, turn, band, floor_priority, floor_seq,
-                   (free -> 0)::bigint as behind
+        from unnest(free, free_counts) as gate(id, most) cross join lateral (
+            select id, queue, gates, units, order_id, fair, turn, band, floor_priority, floor_seq, gate.id as behind
             from sereno.lanes
-            where has_work and waits_for = (free -> 0)::bigint and queue = any(open_to)
-            order by turn limit (free -> 1)::integer for update skip locked
+            where has_work and waits_for = gate.id and queue = any(open_to)
+            order by turn limit gate.most for update skip locked
         ) as lane
     ),
-    both_kinds as (select * from open union all select * from waiting)
+    both_kinds as materialized (select * from open union all select * from waiting)
     select array_agg(id),
-           coalesce(json_agg(json_build_array(id, queue, gates, units, order_id, turn, floor_priority, floor_seq,
-               both_kinds.behind, fair, (select weight from sereno.weights where key = fair), band)), '[]'),
-           array(select unnest(gates) from both_kinds)
+           json_agg(json_build_array(id, queue, to_json(gates), to_json(units), order_id, turn, floor_priority, floor_seq,
+               behind, band, fair,
+               case when fair is not null then (select weight from sereno.weights where key = fair) end,
+               case when fair is not null then (select clock from sereno.shares
+                                                where shares.queue = both_kinds.queue and shares.key = fair) end)),
+           array(select distinct unnest(gates) from both_kinds)
     into lane_ids, lane_list, gate_ids from both_kinds;
 
     gate_ids := array(select unnest(gate_ids)
-                      union select (free -> 0)::bigint from jsonb_array_elements(behind) as free
-                      union select sereno.gate_of(name, '') from sereno.limits where queue = any(open_to));
+                      union select sereno.gate_of(name, '') from sereno.limits where queue = any(open_to)
+                      except select unnest(free));
     for attempt in 1..2 loop
+        exit when cardinality(gate_ids) = 0;
         with locked as materialized (
-            select id, limit_name, tokens, used_at, closed_until, held, look_at from sereno.gates
-            where id = any(gate_ids) order by id for update skip locked
+            select id from sereno.gates where id = any(gate_ids) order by id for update skip locked
         )
-        select count(*), coalesce(json_agg(json_build_array(
-                   locked.id, limits.queue, case when limit_name is null then 'order' else coalesce(limits.kind, 'unknown') end,
-                   case when limit_name is null then 1 else slots end, limits.units / period, burst,
-                   case when kind = 'rate' then
-                       least(burst, coalesce(tokens, burst)
-                             + greatest(0, extract(epoch from moment - used_at)) * limits.units / period) end,
-                   greatest(extract(epoch from closed_until - moment),
-                            case when kind = 'rate' then extract(epoch from look_at - moment) end, 0),
-                   to_json(held))), '[]'),
-               array(select unnest(held) from locked)
-        into found, gate_list, held_ids
-        from locked left join sereno.limits on limits.name = limit_name;
-        exit when attempt = 2 or found >= cardinality(gate_ids)
+        select array_agg(id) into locked_ids from locked;
+        exit when attempt = 2 or coalesce(cardinality(locked_ids), 0) >= cardinality(gate_ids)
                or not exists (select unnest(gate_ids) except select id from sereno.gates where id = any(gate_ids));
         perform sereno.make_gates(lane_ids, open_to);
     end loop;
 
-    select coalesce(json_agg(id), '[]') into live from sereno.jobs where id = any(held_ids) and state = 'running';
+    with gate as materialized (select * from sereno.gates where id = any(free || locked_ids))
+    select array(select unnest(held) from gate),
+           json_agg(json_build_array(
+               gate.id, case when limit_name is null then 'order' else coalesce(kind, 'unknown') end,
+               case when limit_name is null then 1 else slots end, units / period, burst,
+               case when kind = 'rate' then
+                   least(burst, coalesce(tokens, burst)
+                         + greatest(0, extract(epoch from moment - used_at)) * units / period) end,
+               greatest(extract(epoch from closed_until - moment),
+                        case when kind = 'rate' then extract(epoch from look_at - moment) end, 0),
+               to_json(held), looks))
+    into held_ids, gate_list
+    from gate left join sereno.limits on limits.name = limit_name;
 
-    return json_build_array(moment, lane_list, gate_list, live, behind,
-        (select extract(epoch from look_at - moment) from sereno.gates where look_at > moment order by look_at limit 1),
-        coalesce((select json_object_agg(queue, count) from (
-            select queue, count(*) from sereno.limits where queue = any(open_to) group by queue) as own), '{}'));
+    select json_agg(id) into live from sereno.jobs where id = any(held_ids) and state = 'running';
+
+    return json_build_array(moment, coalesce(lane_list, '[]'), coalesce(gate_list, '[]'),
+        coalesce(live, '[]'), coalesce(free_list, '[]'), coalesce(own, '{}'),
+        (select extract(epoch from look_at - moment) from sereno.gates where look_at > moment order by look_at limit 1));
 end $$;
 
 -- What the code declares: how the keys of a task's jobs, or of all jobs of a queue, are made. For those who enqueue

@@ -243,9 +243,7 @@ select coalesce(json_agg(id order by id), '[]')::text, (select count(*) from tol
 
 -- name: claim
 -- Take ready jobs for every queue that has room, priorities in the order given, each from its floor.
--- SKIP LOCKED: a row that another claim holds is that claim's. The array keeps the update on the primary key:
--- joined, a large limit is planned as a scan of the whole table. Asking for the state again, which the lock has
--- settled, would let a plan that was made on an empty table read every ready row. A dead session claims nothing.
+-- SKIP LOCKED: a row that another claim holds is that claim's.
 -- A queue that has a limit of its own is not for this statement. Answers also which queues have lanes to serve, which
 -- have limits of their own, whether a lane is to be woken, and whether the moment of a gate has come.
 with clock as materialized (select sereno.now() as now),
@@ -275,18 +273,7 @@ picked as materialized (
     where wanted.queue <> all(array(select name from paused where kind = 'queue'))
       and wanted.queue <> all(array(select queue from sereno.limits where queue is not null))
 ),
-claimed as (
-    update sereno.jobs
-    set state = 'running', attempt = attempt + 1, session_id = %(session)s, claimed_at = (select now from clock)
-    where id = any(array(select id from picked))
-      and exists (select from sereno.sessions
-                  where id = %(session)s and state = 'alive' and lease_until > (select now from clock))
-    returning id, attempt, task, queue, priority, ready_seq, tenant, failures, crashes, trace, args, schedule_id,
-              planned_at, stands_for,
-              date_part('epoch', claimed_at) as claimed_at,
-              date_part('epoch', claimed_at - run_at) as waited,
-              expires_at <= claimed_at as expired
-)
+-- use: claimed_jobs
 select coalesce(json_agg(json_build_array(
     id, attempt, task, queue, priority, ready_seq, tenant, failures, crashes, trace, args, claimed_at, waited,
     coalesce(expired, false),

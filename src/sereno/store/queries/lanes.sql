@@ -8,22 +8,21 @@ select sereno.open_lanes(%(floor)s)::text;
 -- Lanes and gates, locked until the transaction ends.
 select sereno.take_lanes(%(asked)s::text::jsonb, %(freed)s::text::jsonb)::text;
 
--- name: claim
--- So many of each lane, by index; then the lanes go to the end of their turn, and the gates note whom they let in.
--- A lane of an order gives its head and nothing else. A lane that gave less than was asked has no more, unless what it
--- has is paused or unknown here: then it goes to the back. The arrays keep the updates on the primary keys.
+-- name: pick
+-- So many of each lane, by index. A lane of an order gives its head and nothing else, and not while a dead letter blocks
+-- it. A lane without a number stands for the jobs of its queue that carry no key.
 with clock as materialized (select sereno.now() as now),
 paused as materialized (select kind, name from sereno.pauses where kind <> 'queue'),
 wanted as materialized (
-    select * from jsonb_to_recordset(%(lanes)s::text::jsonb) as w(
-        number integer, lane bigint, queue text, count integer, order_id bigint, gates bigint[], units integer[],
-        turn double precision, floor_priority smallint, floor_seq bigint, waits bigint, fair text, weight double precision,
-        floors jsonb)
+    select number, lane, (%(queues)s::text[])[place] as queue, count, order_id, floor_priority, floor_seq
+    from unnest(%(lanes)s::text::bigint[], %(places)s::text::integer[], %(counts)s::text::integer[],
+                %(orders)s::text::bigint[], %(priorities)s::text::smallint[], %(seqs)s::text::bigint[])
+        with ordinality as w(lane, place, count, order_id, floor_priority, floor_seq, number)
 ),
 picked as materialized (
-    select job.id, job.priority, job.ready_seq, wanted.number
+    select job.id, wanted.number
     from wanted cross join lateral (
-        select id, priority, ready_seq from sereno.jobs
+        select id from sereno.jobs
         where state = 'ready' and jobs.lane is not null and jobs.queue = wanted.queue and jobs.lane = wanted.lane
           and (priority, ready_seq) >= (wanted.floor_priority, wanted.floor_seq)
           and task = any(%(tasks)s)
@@ -33,31 +32,31 @@ picked as materialized (
         limit wanted.count
         for update skip locked
     ) as job
-    where wanted.order_id is null and wanted.lane is not null and wanted.count > 0
+    where wanted.order_id is null and wanted.lane is not null
     union all
-    select job.id, job.priority, job.ready_seq, wanted.number
+    select job.id, wanted.number
     from wanted cross join lateral (
-        select id, keys, queue from sereno.jobs where order_id = wanted.order_id order by id limit 1
+        select id, keys from sereno.jobs where order_id = wanted.order_id order by id limit 1
     ) as head
     cross join lateral (
-        select id, priority, ready_seq from sereno.jobs
+        select id from sereno.jobs
         where jobs.id = head.id and state = 'ready' and jobs.lane = wanted.lane
           and task = any(%(tasks)s)
           and task <> all(array(select name from paused where kind = 'task'))
           and (tenant is null or tenant <> all(array(select name from paused where kind = 'tenant')))
         for update skip locked
     ) as job
-    where wanted.order_id is not null and wanted.count > 0
+    where wanted.order_id is not null
       and (select true from sereno.history_dead dead
            where dead.keys ? 'blocks' and dead.queue = wanted.queue and dead.keys ->> 'order' = head.keys ->> 'order'
            limit 1) is null
     union all
-    select job.id, job.priority, job.ready_seq, wanted.number
+    select job.id, wanted.number
     from wanted cross join lateral (
-        select candidate.*
-        from jsonb_to_recordset(wanted.floors) as step(priority smallint, floor bigint)
+        select candidate.id
+        from jsonb_to_recordset(%(floors)s::text::jsonb -> wanted.queue) as step(priority smallint, floor bigint)
         cross join lateral (
-            select jobs.id, jobs.priority, jobs.ready_seq
+            select jobs.id
             from sereno.jobs
             where jobs.state = 'ready' and jobs.lane is null
               and jobs.queue = wanted.queue
@@ -72,110 +71,73 @@ picked as materialized (
         ) as candidate
         limit wanted.count
     ) as job
-    where wanted.lane is null and wanted.count > 0
+    where wanted.lane is null
 ),
-claimed as (
-    update sereno.jobs
-    set state = 'running', attempt = attempt + 1, session_id = %(session)s, claimed_at = (select now from clock)
-    where id = any(array(select id from picked))
-      and exists (select from sereno.sessions
-                  where id = %(session)s and state = 'alive' and lease_until > (select now from clock))
-    returning id, attempt, task, queue, priority, ready_seq, tenant, failures, crashes, trace, args, schedule_id,
-              planned_at, stands_for,
-              date_part('epoch', claimed_at) as claimed_at,
-              date_part('epoch', claimed_at - run_at) as waited,
-              expires_at <= claimed_at as expired
-),
-got as materialized (
-    select number, count(*) as count, max(priority) as priority, max(array[priority, ready_seq]) as last,
-           array_agg(id) as ids
-    from picked group by number
-),
-served as materialized (
-    select wanted.*, coalesce(got.count, 0) as given, got.last, wanted.count > coalesce(got.count, 0) as is_short,
-           case when wanted.count > coalesce(got.count, 0)
-                then (select true from sereno.jobs
-                      where state = 'ready' and jobs.lane is not null and jobs.queue = wanted.queue
-                        and jobs.lane = wanted.lane and id <> all(coalesce(got.ids, '{}'))
-                      limit 1) is not null
-                else true end as has_more
-    from wanted left join got on got.number = wanted.number
-    where wanted.lane is not null
-),
-charge as materialized (
-    select share.place, queue, fair, turn, units
-    from (select queue, fair, min(turn) as turn,
-                 sum((given - (not has_more)::integer) / coalesce(weight, 1)) as units
-          from served where fair is not null and given > 0 group by queue, fair) as due
-    cross join lateral (
-        select ctid as place from sereno.shares
-        where shares.queue = due.queue and shares.key = due.fair for update skip locked
-    ) as share
-),
-charged as (
-    update sereno.shares set clock = greatest(clock, charge.turn) + charge.units
-    from charge
-    where shares.ctid = any(array(select place from charge))
-      and shares.queue = charge.queue and shares.key = charge.fair
-    returning shares.queue, key, clock
+-- use: claimed_jobs
+select (select to_json(array_agg(id))::text from picked), (select to_json(array_agg(number))::text from picked),
+       coalesce(json_agg(json_build_array(
+           id, attempt, task, queue, priority, ready_seq, tenant, failures, crashes, trace, args, claimed_at, waited,
+           coalesce(expired, false),
+           case when schedule_id is not null then json_build_array(schedule_id, planned_at, stands_for) end)), '[]')::text
+from claimed;
+
+-- name: write
+-- The lanes go to their next turn, and the gates note whom they let in. A lane that gave less than was asked of it is
+-- looked at: it has no more, or what it has is paused or unknown here. A gate that nobody waits for needs no look; one
+-- that somebody waits for and that is looked at soon anyway is not written for that alone.
+with clock as materialized (select sereno.now() as now),
+lane as materialized (
+    select * from unnest(%(lanes)s::text::bigint[], %(shorts)s::text::boolean[], %(waits)s::text::bigint[],
+                         %(bands)s::text::smallint[], %(turns)s::text::double precision[],
+                         %(priorities)s::text::smallint[], %(seqs)s::text::bigint[])
+        as w(id, is_short, waits, band, turn, floor_priority, floor_seq)
 ),
 moved as (
     update sereno.lanes
-    set has_work = served.has_more,
-        waits_for = case when not served.has_more then null
-                         when served.count = 0 then served.waits
-                         when served.order_id is not null then served.order_id
-                         when served.is_short then null
-                         else served.waits end,
-        band = case when lanes.fair is null then coalesce(served.last[1]::smallint, lanes.band) else lanes.band end,
-        turn = case when lanes.fair is not null
-                    then coalesce(charged.clock, served.turn + served.given / coalesce(served.weight, 1))
-                    when served.is_short and served.has_more then served.turn + %(back)s
-                    else coalesce(served.last[2] + 1, lanes.turn) end,
-        floor_priority = case when served.is_short then 0 else coalesce(served.last[1]::smallint, lanes.floor_priority) end,
-        floor_seq = case when served.is_short then 0 else coalesce(served.last[2], lanes.floor_seq) end,
-        served_at = (select now from clock)
-    from served left join charged on charged.queue = served.queue and charged.key = served.fair
-    where lanes.id = any(array(select lane from wanted)) and lanes.id = served.lane
+    set has_work = not lane.is_short
+            or (select true from sereno.jobs
+                where state = 'ready' and jobs.lane is not null and jobs.queue = lanes.queue and jobs.lane = lanes.id
+                limit 1) is not null,
+        waits_for = lane.waits, band = lane.band, turn = lane.turn,
+        floor_priority = lane.floor_priority, floor_seq = lane.floor_seq,
+        served_at = case when lane.is_short then (select now from clock) else served_at end
+    from lane
+    where lanes.id = any(%(lanes)s::text::bigint[]) and lanes.id = lane.id
 ),
-entry as (
-    select picked.id, passed.gate, passed.units
-    from picked join wanted on wanted.number = picked.number
-    cross join lateral unnest(wanted.gates, wanted.units) as passed(gate, units)
-),
-let_in as materialized (select gate, array_agg(id) as ids, sum(units) as units from entry group by gate),
 gate as materialized (
-    select item.*, let_in.ids, let_in.units, coalesce(cardinality(item.held), 0) + coalesce(cardinality(let_in.ids), 0) as inside
-    from jsonb_to_recordset(%(gates)s::text::jsonb) as item(
-        id bigint, kind text, slots integer, per_second double precision, burst double precision, tokens double precision,
-        closed double precision, held bigint[], need double precision, is_waited boolean)
-    left join let_in on let_in.gate = item.id
+    select * from unnest(%(gates)s::text::bigint[], %(held)s::text[], %(tokens)s::text::double precision[],
+                         %(looks)s::text::double precision[], %(is_exact)s::text::boolean[], %(counts)s::text::integer[])
+        as g(id, held, tokens, look, is_exact, looks)
 ),
 kept as (
     update sereno.gates
-    set held = case when gate.kind = 'rate' then '{}' else gate.held || coalesce(gate.ids, '{}') end,
-        tokens = greatest(0, gate.tokens - coalesce(gate.units, 0)),
-        used_at = %(moment)s::text::timestamptz,
+    set held = gate.held::bigint[], tokens = gate.tokens, used_at = %(moment)s::text::timestamptz, looks = gate.looks,
         look_at = case
-            when gate.is_waited
-                 or (select true from sereno.lanes where has_work and waits_for = gates.id limit 1) then
-                case when gate.kind = 'rate'
-                     then (select now from clock) + make_interval(secs => greatest(0, gate.closed,
-                          (coalesce(gate.need, 1) - greatest(0, gate.tokens - coalesce(gate.units, 0))) / gate.per_second))
-                     when gate.closed > 0 then (select now from clock) + make_interval(secs => gate.closed)
-                     when gate.inside < gate.slots and gate.kind = 'slots' then (select now from clock)
-                     else (select now from clock) + make_interval(secs => least(60, 5 * 2 ^ least(looks, 5))) end
-            end,
-        looks = case when gate.ids is null then least(looks + 1, 10) else 0 end
+            when gate.look is not null then
+                case when not gate.is_exact and look_at > (select now from clock) + interval '2 seconds' then look_at
+                     else (select now from clock) + make_interval(secs => gate.look) end
+            when look_at is null then null
+            when (select true from sereno.lanes where has_work and waits_for = gates.id limit 1)
+                then greatest(look_at, (select now from clock))
+            end
     from gate
-    where gates.id = any(array(select id from gate)) and gates.id = gate.id
+    where gates.id = any(%(gates)s::text::bigint[]) and gates.id = gate.id
+),
+share as materialized (
+    select share.place, charge.*
+    from unnest(%(share_queues)s::text[], %(share_keys)s::text[], %(clocks)s::text::double precision[])
+        as charge(queue, key, clock)
+    cross join lateral (
+        select ctid as place from sereno.shares
+        where shares.queue = charge.queue and shares.key = charge.key for update skip locked
+    ) as share
+),
+charged as (
+    update sereno.shares set clock = greatest(shares.clock, share.clock)
+    from share
+    where shares.ctid = any(array(select place from share)) and shares.queue = share.queue and shares.key = share.key
 )
-select coalesce(json_agg(json_build_array(
-    id, attempt, task, queue, priority, ready_seq, tenant, failures, crashes, trace, args, claimed_at, waited,
-    coalesce(expired, false),
-    case when schedule_id is not null then json_build_array(schedule_id, planned_at, stands_for) end)), '[]')::text,
-    coalesce((select json_agg(json_build_array(number, ids)) from got), '[]')::text
-from claimed;
+select true;
 
 -- name: hand_over
 -- Gates that came free and that this worker cannot use: whoever looks next finds them due. Answers those that were noted;

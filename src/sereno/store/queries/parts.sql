@@ -61,3 +61,20 @@ json_build_object(
     'last_finished_at', last_finished_at, 'last_state', last_state, 'last_error', last_error, 'held_at', case when isfinite(held_at) then held_at end,
     'fired', fired, 'missed_count', missed_count, 'succeeded', succeeded, 'failed', failed,
     'failed_in_row', failed_in_row, 'skipped', skipped, 'lateness', to_json(lateness))
+
+-- part: claimed_jobs
+-- Picked jobs become a session's. The array keeps the update on the primary key: joined, a large limit is planned as a
+-- scan of the whole table. Asking for the state again, which the lock has settled, would let a plan that was made on an
+-- empty table read every ready row. A dead session claims nothing.
+claimed as (
+    update sereno.jobs
+    set state = 'running', attempt = attempt + 1, session_id = %(session)s, claimed_at = (select now from clock)
+    where id = any(array(select id from picked))
+      and exists (select from sereno.sessions
+                  where id = %(session)s and state = 'alive' and lease_until > (select now from clock))
+    returning id, attempt, task, queue, priority, ready_seq, tenant, failures, crashes, trace, args, schedule_id,
+              planned_at, stands_for,
+              date_part('epoch', claimed_at) as claimed_at,
+              date_part('epoch', claimed_at - run_at) as waited,
+              expires_at <= claimed_at as expired
+)
