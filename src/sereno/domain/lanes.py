@@ -120,7 +120,8 @@ class Taken(msgspec.Struct, array_like=True, gc=False):
     """What the store took.
 
     `live`: those of the held jobs that still run. `free`: gates whose waiting lanes were looked at, and whether it was
-    time to. `own`: the gates of queues that have limits of their own. `next_look`: seconds until a gate is due.
+    time to. `own`: the gates of queues that have limits of their own. `missed`: gates that came free, that somebody
+    waits for, and that another claim holds. `next_look`: seconds until a gate is due.
     """
 
     moment: str
@@ -129,6 +130,7 @@ class Taken(msgspec.Struct, array_like=True, gc=False):
     live: list[int]
     free: list[tuple[int, bool]]
     own: dict[str, list[int]]
+    missed: list[int]
     next_look: float | None
 
 
@@ -214,6 +216,7 @@ def _give(
     jobs a lane has is not known here, so none is given much more than its part: it might have one.
     """
     place = {band: number for number, band in enumerate(bands)}
+    is_crowded = len(lanes) >= sum(room.ahead for room in rooms.values())
     most = max(4, 4 * sum(room.ahead for room in rooms.values()) // max(1, len(lanes)))
     heap = [(place.get(lane.band, 0), *_standing(lane), number) for number, lane in enumerate(lanes)]
     heapify(heap)
@@ -227,7 +230,9 @@ def _give(
         passed = zip(lane.gates, lane.units, strict=True)
         blocking = next((gate for gate, units in passed if not gates[gate].admits(units)), None)
         if blocking is not None:
-            _wait(lane, gates[blocking])
+            # A lane that gave something, among many, is looked at again when its turn comes; by then it may be free.
+            if not (lane.count and is_crowded):
+                _wait(lane, gates[blocking])
             heappop(heap)
             continue
         for gate, units in zip(lane.gates, lane.units, strict=True):

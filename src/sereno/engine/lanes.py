@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from time import monotonic
 from typing import Any
 
-from sereno.domain.job import PRIORITIES, ClaimedJob
+from sereno.domain.job import PRIORITIES
 from sereno.domain.lanes import FAIR_BAND
 from sereno.engine.floor import Floors
 from sereno.store.connect import Line
@@ -90,20 +90,23 @@ class LaneClaims:
         except BaseException:
             self._give_back(freed)
             raise
+        # Those who wait from now on: what they wait for may have come free while that was being written.
+        self._give_back(dict.fromkeys(got.blocking, 1))
         self._give_back({gate: freed.get(gate, 1) for gate in got.missed})
         self._holding.update(got.holding)
-        self._judge(got.jobs, got.more, is_contended=got.is_contended or bool(got.missed), next_look=got.next_look)
+        self._judge(got)
         return got
 
-    def _judge(self, jobs: list[ClaimedJob], more: set[str], *, is_contended: bool, next_look: float | None) -> None:
-        self.busy = {job.queue for job in jobs} | more
-        self._empty = 0 if jobs else self._empty + 1
-        if is_contended:
+    def _judge(self, got: LaneClaim) -> None:
+        """How long to rest."""
+        self.busy = {job.queue for job in got.jobs} | got.more
+        self._empty = 0 if got.jobs else self._empty + 1
+        if got.is_contended or got.missed:
             self.rest = CONTENDED
-        elif more and self._empty < MOST_EMPTY:
+        elif (got.more and self._empty < MOST_EMPTY) or got.blocking:
             self.rest = 0.0
-        elif next_look is not None:
-            self.rest = min(next_look + 0.001, self.rest if self.rest is not None else next_look + 0.001)
+        elif got.next_look is not None and self.rest is None:
+            self.rest = got.next_look + 0.001
 
     def _give_back(self, freed: Mapping[int, int]) -> None:
         for gate, count in freed.items():

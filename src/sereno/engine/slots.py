@@ -16,7 +16,7 @@ MOST_AHEAD = 1000
 # Jobs with limits come in smaller batches: what is claimed ahead keeps others from their turn.
 LIMITED_AHEAD_SECONDS = 0.02
 # Less time than this says nothing about the pace.
-SHORTEST_MEASURE = 0.001
+SHORTEST_MEASURE = 0.01
 # One claim takes at most this many of a queue; the claim statement has the same number.
 LARGEST_CLAIM = 1000
 

@@ -24,7 +24,8 @@ class LaneClaim(msgspec.Struct, kw_only=True):
     """What a claim of lanes got.
 
     `unkeyed`: those of the jobs that carry no key, of queues with a limit of their own. `rated`: those that passed a
-    rate, and start at once. `holding`: the gates in which a job holds a slot. `next_look`: seconds until a gate is due.
+    rate, and start at once. `holding`: the gates in which a job holds a slot. `blocking`: gates that lanes wait for from
+    now on. `next_look`: seconds until a gate is due.
     """
 
     jobs: list[ClaimedJob] = []
@@ -34,6 +35,7 @@ class LaneClaim(msgspec.Struct, kw_only=True):
     missed: set[int]
     more: set[str]
     is_contended: bool
+    blocking: set[int]
     next_look: float | None
 
 
@@ -60,9 +62,7 @@ def claim_lanes(
     rows = yield Statement(
         _sql["take"],
         {
-            "asked": encoder.encode(
-                [{name: item[name] for name in ("queue", "room", "bands")} for item in asked]
-            ).decode(),
+            "asked": encoder.encode([{k: item[k] for k in ("queue", "room", "bands")} for item in asked]).decode(),
             "freed": encoder.encode([{"gate": gate, "most": most} for gate, most in freed.items()]).decode(),
         },
     )
@@ -70,10 +70,11 @@ def claim_lanes(
     rooms = {item["queue"]: Room(item["now"], item["room"]) for item in asked}
     decision = decide(taken, rooms, asked[0]["bands"])
     answer = LaneClaim(
-        missed=decision.missed | (freed.keys() - {gate for gate, _ in taken.free}),
+        missed=decision.missed | set(taken.missed),
         more=decision.more,
         is_contended=decision.is_contended,
         next_look=taken.next_look,
+        blocking={lane.waits for lane in decision.lanes if lane.waits is not None},
     )
     giving = [lane for lane in decision.lanes if lane.count]
     served: dict[int, list[ClaimedJob]] = {}
@@ -143,14 +144,13 @@ def _write(decision: Decision, served: Mapping[int, list[ClaimedJob]], moment: s
             # The last one, of a lane that has no more, was charged when the lane was opened.
             clocks[key] = before + (len(jobs) - (len(jobs) < lane.count)) / (lane.weight or 1.0)
     moves = [_moved(lane, served.get(id(lane), ()), clocks) for lane in lanes]
-    waits, bands, turns, priorities, seqs, shorts = zip(*moves, strict=True) if moves else ((),) * 6
+    waits, bands, turns, priorities, seqs = zip(*moves, strict=True) if moves else ((),) * 5
     gates = decision.gates
     looks = [gate.look_in(len(inside.get(gate.id, ())), spent.get(gate.id, 0.0)) for gate in gates]
     return Statement(
         _sql["write"],
         {
             "lanes": array([lane.id for lane in lanes]),
-            "shorts": array(shorts),
             "waits": array(waits),
             "bands": array(bands),
             "turns": array(turns),
@@ -172,11 +172,11 @@ def _write(decision: Decision, served: Mapping[int, list[ClaimedJob]], moment: s
 
 def _moved(
     lane: Lane, jobs: Sequence[ClaimedJob], clocks: Mapping[tuple[str, str], float]
-) -> tuple[int | None, int, float, int, int, bool]:
-    """waits, band, turn, floors, and whether it gave less than was asked of it."""
+) -> tuple[int | None, int, float, int, int]:
+    """What it waits for, its band, its turn, and where its next job is to be looked for."""
     short = len(jobs) < lane.count
     if not lane.count:
-        return lane.waits, lane.band, lane.turn, lane.floor_priority, lane.floor_seq, False
+        return lane.waits, lane.band, lane.turn, lane.floor_priority, lane.floor_seq
     waits = lane.order_id if lane.order_id is not None else None if short else lane.waits
     if lane.fair is not None:
         band, turn = lane.band, clocks.get((lane.queue, lane.fair), lane.turn)
@@ -185,7 +185,7 @@ def _moved(
         turn = lane.turn + BACK if short else float(jobs[-1].ready_seq + 1)
     # What was passed over, because somebody held it, is found again from the beginning.
     floors = (0, 0) if short else (jobs[-1].priority, jobs[-1].ready_seq)
-    return waits, band, turn, *floors, short
+    return waits, band, turn, *floors
 
 
 def _tokens(gate: Gate, spent: float) -> float | None:

@@ -356,7 +356,7 @@ begin
             select keys from sereno.jobs
             where state = 'ready' and jobs.lane is not null and jobs.queue = wanted.queue and jobs.lane = wanted.lane
             limit 1) as job on true
-        where wanted.lane <> all(array(select id from known))
+        where wanted.lane not in (select id from known)
     ),
     gate as materialized (
         select lane, array_agg(gate) as gates, array_agg(units) as units
@@ -520,6 +520,7 @@ declare
     free         bigint[];
     free_counts  integer[];
     free_list    json;
+    missed       json;
     lane_ids     bigint[];
     lane_list    json;
     gate_ids     bigint[];
@@ -536,15 +537,19 @@ begin
           from sereno.limits where queue = any(open_to) group by queue) as each;
 
     with due as materialized (select id from sereno.gates where look_at <= moment order by look_at limit 100),
-    told as materialized (select * from jsonb_to_recordset(freed) as f(gate bigint, most integer)),
+    told as materialized (
+        select * from jsonb_to_recordset(freed) as f(gate bigint, most integer)
+        where (select true from sereno.lanes where has_work and waits_for = gate limit 1)
+    ),
     locked as materialized (
         select id, limit_name from sereno.gates
         where id = any(array(select id from due union select gate from told)) order by id for update skip locked
     )
     select array_agg(locked.id),
            array_agg(greatest(told.most, case when due.id is null then 0 when kind = 'rate' then 100 else 10 end)),
-           json_agg(json_build_array(locked.id, due.id is not null))
-    into free, free_counts, free_list
+           json_agg(json_build_array(locked.id, due.id is not null)),
+           (select json_agg(gate) from told where gate not in (select id from locked))
+    into free, free_counts, free_list, missed
     from locked left join told on told.gate = locked.id left join due on due.id = locked.id
     left join sereno.limits on limits.name = limit_name;
 
@@ -615,7 +620,7 @@ begin
     select json_agg(id) into live from sereno.jobs where id = any(held_ids) and state = 'running';
 
     return json_build_array(moment, coalesce(lane_list, '[]'), coalesce(gate_list, '[]'),
-        coalesce(live, '[]'), coalesce(free_list, '[]'), coalesce(own, '{}'),
+        coalesce(live, '[]'), coalesce(free_list, '[]'), coalesce(own, '{}'), coalesce(missed, '[]'),
         (select extract(epoch from look_at - moment) from sereno.gates where look_at > moment order by look_at limit 1));
 end $$;
 

@@ -221,7 +221,7 @@ begin
             select keys from sereno.jobs
             where state = 'ready' and jobs.lane is not null and jobs.queue = wanted.queue and jobs.lane = wanted.lane
             limit 1) as job on true
-        where wanted.lane <> all(array(select id from known))
+        where wanted.lane not in (select id from known)
     ),
     gate as materialized (
         select lane, array_agg(gate) as gates, array_agg(units) as units
@@ -300,7 +300,8 @@ create function sereno.make_gates(lane_ids bigint[], queues text[]) returns void
 -- The first half of a claim: lanes in turn that have work, and those behind gates that came free, with their gates and
 -- with what runs behind each gate. Everything is locked or left alone; nobody waits here. Each step is a statement of its
 -- own, so that it sees what was committed before the locks of the step before it: who waits behind a gate is read with the
--- gate in hand, and what runs behind it as well.
+-- gate in hand, and what runs behind it as well. A gate that came free and that nobody waits for is left alone; a claim that
+-- is about to let a lane wait for it looks at it once more afterwards.
 create function sereno.take_lanes(asked jsonb, freed jsonb) returns json
     language plpgsql as $$
 declare
@@ -310,6 +311,7 @@ declare
     free         bigint[];
     free_counts  integer[];
     free_list    json;
+    missed       json;
     lane_ids     bigint[];
     lane_list    json;
     gate_ids     bigint[];
@@ -326,15 +328,19 @@ begin
           from sereno.limits where queue = any(open_to) group by queue) as each;
 
     with due as materialized (select id from sereno.gates where look_at <= moment order by look_at limit 100),
-    told as materialized (select * from jsonb_to_recordset(freed) as f(gate bigint, most integer)),
+    told as materialized (
+        select * from jsonb_to_recordset(freed) as f(gate bigint, most integer)
+        where (select true from sereno.lanes where has_work and waits_for = gate limit 1)
+    ),
     locked as materialized (
         select id, limit_name from sereno.gates
         where id = any(array(select id from due union select gate from told)) order by id for update skip locked
     )
     select array_agg(locked.id),
            array_agg(greatest(told.most, case when due.id is null then 0 when kind = 'rate' then 100 else 10 end)),
-           json_agg(json_build_array(locked.id, due.id is not null))
-    into free, free_counts, free_list
+           json_agg(json_build_array(locked.id, due.id is not null)),
+           (select json_agg(gate) from told where gate not in (select id from locked))
+    into free, free_counts, free_list, missed
     from locked left join told on told.gate = locked.id left join due on due.id = locked.id
     left join sereno.limits on limits.name = limit_name;
 
@@ -405,7 +411,7 @@ begin
     select json_agg(id) into live from sereno.jobs where id = any(held_ids) and state = 'running';
 
     return json_build_array(moment, coalesce(lane_list, '[]'), coalesce(gate_list, '[]'),
-        coalesce(live, '[]'), coalesce(free_list, '[]'), coalesce(own, '{}'),
+        coalesce(live, '[]'), coalesce(free_list, '[]'), coalesce(own, '{}'), coalesce(missed, '[]'),
         (select extract(epoch from look_at - moment) from sereno.gates where look_at > moment order by look_at limit 1));
 end $$;
 

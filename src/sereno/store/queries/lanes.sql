@@ -82,25 +82,24 @@ select (select to_json(array_agg(id))::text from picked), (select to_json(array_
 from claimed;
 
 -- name: write
--- The lanes go to their next turn, and the gates note whom they let in. A lane that gave less than was asked of it is
--- looked at: it has no more, or what it has is paused or unknown here. A gate that nobody waits for needs no look; one
--- that somebody waits for and that is looked at soon anyway is not written for that alone.
+-- The lanes go to their next turn, or rest when they have no more; the gates note whom they let in. A gate that nobody
+-- waits for needs no look; one that somebody waits for and that is looked at soon anyway is not written for that alone.
 with clock as materialized (select sereno.now() as now),
 lane as materialized (
-    select * from unnest(%(lanes)s::text::bigint[], %(shorts)s::text::boolean[], %(waits)s::text::bigint[],
+    select * from unnest(%(lanes)s::text::bigint[], %(waits)s::text::bigint[],
                          %(bands)s::text::smallint[], %(turns)s::text::double precision[],
                          %(priorities)s::text::smallint[], %(seqs)s::text::bigint[])
-        as w(id, is_short, waits, band, turn, floor_priority, floor_seq)
+        as w(id, waits, band, turn, floor_priority, floor_seq)
 ),
 moved as (
     update sereno.lanes
-    set has_work = not lane.is_short
-            or (select true from sereno.jobs
-                where state = 'ready' and jobs.lane is not null and jobs.queue = lanes.queue and jobs.lane = lanes.id
-                limit 1) is not null,
+    set has_work = (select true from sereno.jobs
+                    where state = 'ready' and jobs.lane is not null and jobs.queue = lanes.queue and jobs.lane = lanes.id
+                      and (priority, ready_seq) >= (lane.floor_priority, lane.floor_seq)
+                    limit 1) is not null,
         waits_for = lane.waits, band = lane.band, turn = lane.turn,
         floor_priority = lane.floor_priority, floor_seq = lane.floor_seq,
-        served_at = case when lane.is_short then (select now from clock) else served_at end
+        served_at = case when lane.turn = lanes.turn then served_at else (select now from clock) end
     from lane
     where lanes.id = any(%(lanes)s::text::bigint[]) and lanes.id = lane.id
 ),
