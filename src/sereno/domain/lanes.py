@@ -125,6 +125,7 @@ class Taken(msgspec.Struct, array_like=True, gc=False):
     """
 
     moment: str
+    now: int
     lanes: list[Lane]
     gates: list[Gate]
     live: list[int]
@@ -163,6 +164,9 @@ def decide(taken: Taken, rooms: Mapping[str, Room], bands: Sequence[int]) -> Dec
         lane.is_rated = any(gates[gate].kind == "rate" for gate in lane.gates)
     _give(lanes, gates, rooms, bands, decision)
     decision.lanes = [lane for lane in lanes if lane.count or lane.waits is not None]
+    # Behind a free gate, and no room for it: looked at again.
+    unseen = {lane.behind for lane in lanes if lane.behind is not None and not lane.count and lane.waits is None}
+    decision.missed |= {gate for gate in unseen if gate is not None}
     _note_behind(taken, gates)
     decision.gates = [gate for gate in taken.gates if gate.touched]
     return decision

@@ -38,6 +38,8 @@ class LaneClaims:
         self._holding: dict[int, list[int]] = {}
         self._freed: dict[int, int] = {}
         self._freed_at = 0.0
+        # Where the walk over the lanes of a queue and band goes on.
+        self._after: dict[tuple[str, int], float] = {}
         self._known = Claim([])
         self._empty = 0
         # Queues whose lanes had something to give when they were last asked.
@@ -52,13 +54,12 @@ class LaneClaims:
         """These ended: what they held is free. True when somebody may have waited for it."""
         if not self._holding:
             return False
-        before = len(self._freed)
-        if not before:
+        left = [gate for job_id in ids for gate in self._holding.pop(job_id, ())]
+        if left and not self._freed:
             self._freed_at = monotonic()
-        for job_id in ids:
-            for gate in self._holding.pop(job_id, ()):
-                self._freed[gate] = self._freed.get(gate, 0) + 1
-        return len(self._freed) > before
+        for gate in left:
+            self._freed[gate] = self._freed.get(gate, 0) + 1
+        return bool(left)
 
     async def learn(self, known: Claim, *, back: bool) -> None:
         """What the claim of plain jobs saw; lanes that are to be woken are woken."""
@@ -82,11 +83,15 @@ class LaneClaims:
 
     async def claim(self, wanted: Sequence[Mapping[str, Any]], *, turned: bool) -> LaneClaim:
         """Jobs of lanes; `wanted` as for plain jobs. `turned`: bands are walked from the other end."""
-        bands = [FAIR_BAND, *reversed(PRIORITIES)] if turned else [*PRIORITIES, FAIR_BAND]
+        order = list(reversed(PRIORITIES)) if turned else list(PRIORITIES)
         freed, self._freed = self._freed, {}
-        asked = [{**item, "bands": bands} for item in wanted]
+        asked = [
+            {**item, "bands": [{"band": band, "after": self._after.get((item["queue"], band), 0.0)} for band in order]}
+            for item in wanted
+        ]
+        bands = [FAIR_BAND, *order] if turned else [*order, FAIR_BAND]
         try:
-            got = await self._line.run(claim_lanes(self._session, self._tasks, asked, freed), atomic=True)
+            got = await self._line.run(claim_lanes(self._session, self._tasks, asked, freed, bands), atomic=True)
         except BaseException:
             self._give_back(freed)
             raise
@@ -94,6 +99,7 @@ class LaneClaims:
         self._give_back(dict.fromkeys(got.blocking, 1))
         self._give_back({gate: freed.get(gate, 1) for gate in got.missed})
         self._holding.update(got.holding)
+        self._after.update(got.after)
         self._judge(got)
         return got
 
@@ -101,7 +107,7 @@ class LaneClaims:
         """How long to rest."""
         self.busy = {job.queue for job in got.jobs} | got.more
         self._empty = 0 if got.jobs else self._empty + 1
-        if got.is_contended or got.missed:
+        if got.is_contended:
             self.rest = CONTENDED
         elif (got.more and self._empty < MOST_EMPTY) or got.blocking:
             self.rest = 0.0

@@ -16,16 +16,16 @@ _claimed = msgspec.json.Decoder(list[ClaimedJob])
 _numbers = msgspec.json.Decoder(list[int] | None)
 _opened = msgspec.json.Decoder(tuple[int, int | None, int])
 
-# How far a lane goes back whose jobs cannot be run here: behind what arrived in the meantime.
-BACK = 1000
+# A lane that gave so many at once has a backlog: where its next job is to be looked for is worth a write.
+DEEP = 8
 
 
 class LaneClaim(msgspec.Struct, kw_only=True):
     """What a claim of lanes got.
 
     `unkeyed`: those of the jobs that carry no key, of queues with a limit of their own. `rated`: those that passed a
-    rate, and start at once. `holding`: the gates in which a job holds a slot. `blocking`: gates that lanes wait for from
-    now on. `next_look`: seconds until a gate is due.
+    rate, and start at once. `holding`: the gates in which a job holds a slot. `blocking`: gates that lanes wait for
+    from now on. `after`: the last lane that was looked at. `next_look`: seconds until a gate is due.
     """
 
     jobs: list[ClaimedJob] = []
@@ -36,6 +36,7 @@ class LaneClaim(msgspec.Struct, kw_only=True):
     more: set[str]
     is_contended: bool
     blocking: set[int]
+    after: dict[tuple[str, int], float]
     next_look: float | None
 
 
@@ -57,8 +58,13 @@ def claim_lanes(
     tasks: Collection[str],
     asked: Sequence[Mapping[str, Any]],
     freed: Mapping[int, int],
+    bands: Sequence[int],
 ) -> Operation[LaneClaim]:
-    """`asked`: objects with queue, now, room, bands and floors. `freed`: gates and how many left them."""
+    """Jobs of lanes, as far as their gates let them in.
+
+    `asked`: objects with queue, now, room, floors, and bands, each with the turn after which to look. `freed`: gates,
+    and how many left them. `bands`: in the order to be walked.
+    """
     rows = yield Statement(
         _sql["take"],
         {
@@ -68,12 +74,13 @@ def claim_lanes(
     )
     taken = _taken.decode(rows[0][0])
     rooms = {item["queue"]: Room(item["now"], item["room"]) for item in asked}
-    decision = decide(taken, rooms, asked[0]["bands"])
+    decision = decide(taken, rooms, bands)
     answer = LaneClaim(
         missed=decision.missed | set(taken.missed),
         more=decision.more,
         is_contended=decision.is_contended,
         next_look=taken.next_look,
+        after=_after(taken.lanes),
         blocking={lane.waits for lane in decision.lanes if lane.waits is not None},
     )
     giving = [lane for lane in decision.lanes if lane.count]
@@ -82,8 +89,13 @@ def claim_lanes(
         answer.jobs, served = yield from _pick(session, tasks, giving, asked)
         _note(answer, giving, served, taken.gates)
     if decision.lanes or decision.gates:
-        yield _write(decision, {id(giving[number]): jobs for number, jobs in served.items()}, taken.moment)
+        yield _write(decision, {id(giving[number]): jobs for number, jobs in served.items()}, taken.moment, taken.now)
     return answer
+
+
+def _after(lanes: Sequence[Lane]) -> dict[tuple[str, int], float]:
+    """Where the walk ended; lanes come in the order of the walk."""
+    return {(lane.queue, lane.band): lane.turn for lane in lanes if lane.behind is None and lane.fair is None}
 
 
 def _pick(
@@ -128,11 +140,10 @@ def _note(
             answer.holding.update(dict.fromkeys([job.id for job in jobs], passed))
 
 
-def _write(decision: Decision, served: Mapping[int, list[ClaimedJob]], moment: str) -> Statement:
+def _write(decision: Decision, served: Mapping[int, list[ClaimedJob]], moment: str, now: int) -> Statement:
     inside: dict[int, list[int]] = {}
     spent: dict[int, float] = {}
     clocks: dict[tuple[str, str], float] = {}
-    lanes = [lane for lane in decision.lanes if lane.id is not None]
     for lane in decision.lanes:
         jobs = served.get(id(lane), ())
         for gate, units in zip(lane.gates, lane.units, strict=True):
@@ -143,14 +154,20 @@ def _write(decision: Decision, served: Mapping[int, list[ClaimedJob]], moment: s
             before = clocks.get(key, max(lane.clock or 0.0, lane.turn))
             # The last one, of a lane that has no more, was charged when the lane was opened.
             clocks[key] = before + (len(jobs) - (len(jobs) < lane.count)) / (lane.weight or 1.0)
-    moves = [_moved(lane, served.get(id(lane), ()), clocks) for lane in lanes]
+    lanes = [lane for lane in decision.lanes if lane.id is not None]
+    giving = [lane for lane in lanes if lane.count]
+    changed = [lane for lane in lanes if _is_changed(lane, served.get(id(lane), ()))]
+    moves = [_moved(lane, served.get(id(lane), ()), clocks, now + n) for n, lane in enumerate(changed)]
     waits, bands, turns, priorities, seqs = zip(*moves, strict=True) if moves else ((),) * 5
     gates = decision.gates
     looks = [gate.look_in(len(inside.get(gate.id, ())), spent.get(gate.id, 0.0)) for gate in gates]
     return Statement(
         _sql["write"],
         {
-            "lanes": array([lane.id for lane in lanes]),
+            "moment": moment,
+            "served": array([lane.id for lane in giving]),
+            "served_queues": [lane.queue for lane in giving],
+            "lanes": array([lane.id for lane in changed]),
             "waits": array(waits),
             "bands": array(bands),
             "turns": array(turns),
@@ -162,7 +179,6 @@ def _write(decision: Decision, served: Mapping[int, list[ClaimedJob]], moment: s
             "looks": array(looks),
             "is_exact": array([gate.kind == "rate" or not look for gate, look in zip(gates, looks, strict=True)]),
             "counts": array([0 if inside.get(gate.id) else min(10, gate.looks + 1) for gate in gates]),
-            "moment": moment,
             "share_queues": [queue for queue, _ in clocks],
             "share_keys": [key for _, key in clocks],
             "clocks": array(list(clocks.values())),
@@ -170,19 +186,27 @@ def _write(decision: Decision, served: Mapping[int, list[ClaimedJob]], moment: s
     )
 
 
+def _is_changed(lane: Lane, jobs: Sequence[ClaimedJob]) -> bool:
+    """Whether its row must say something new. A lane that gave a little and goes on is left as it is."""
+    if lane.fair is not None or lane.order_id is not None or lane.waits != lane.behind:
+        return True
+    return len(jobs) >= DEEP or (bool(jobs) and jobs[-1].priority != lane.band)
+
+
 def _moved(
-    lane: Lane, jobs: Sequence[ClaimedJob], clocks: Mapping[tuple[str, str], float]
+    lane: Lane, jobs: Sequence[ClaimedJob], clocks: Mapping[tuple[str, str], float], now: int
 ) -> tuple[int | None, int, float, int, int]:
     """What it waits for, its band, its turn, and where its next job is to be looked for."""
-    short = len(jobs) < lane.count
     if not lane.count:
-        return lane.waits, lane.band, lane.turn, lane.floor_priority, lane.floor_seq
+        turn = lane.turn if lane.fair is not None else now
+        return lane.waits, lane.band, turn, lane.floor_priority, lane.floor_seq
+    short = len(jobs) < lane.count
     waits = lane.order_id if lane.order_id is not None else None if short else lane.waits
     if lane.fair is not None:
         band, turn = lane.band, clocks.get((lane.queue, lane.fair), lane.turn)
     else:
         band = jobs[-1].priority if jobs else lane.band
-        turn = lane.turn + BACK if short else float(jobs[-1].ready_seq + 1)
+        turn = lane.turn if waits is None and lane.behind is None else now
     # What was passed over, because somebody held it, is found again from the beginning.
     floors = (0, 0) if short else (jobs[-1].priority, jobs[-1].ready_seq)
     return waits, band, turn, *floors

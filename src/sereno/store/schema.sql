@@ -319,7 +319,9 @@ begin
         where id >= look_from order by id limit 1000 for update skip locked
     ),
     wanted as materialized (
-        select lane, min(queue) as queue, min(priority) as priority, min(ready_seq) as ready_seq from woken group by lane
+        select lane, min(queue) as queue, min(priority) as priority, min(ready_seq) as ready_seq,
+               row_number() over () as place
+        from woken group by lane
     ),
     known as materialized (select id from sereno.lanes where id = any(array(select lane from wanted))),
     locked as materialized (
@@ -340,7 +342,7 @@ begin
             band = case when fair is not null then band when has_work then least(band, wanted.priority)
                         else wanted.priority end,
             turn = case when has_work then lanes.turn when fair is not null then greatest(lanes.turn, pace.turn)
-                        else wanted.ready_seq end,
+                        else sereno.micros(sereno.now()) + wanted.place end,
             floor_priority = least(floor_priority, wanted.priority),
             floor_seq = case when floor_priority < wanted.priority then floor_seq
                              when floor_priority = wanted.priority then least(floor_seq, wanted.ready_seq)
@@ -399,7 +401,7 @@ begin
         insert into sereno.lanes (id, queue, keys, gates, units, order_id, fair, band, turn)
         select paced.lane, queue, keys, coalesce(gates, '{}'), coalesce(units, '{}'), sereno.order_of(queue, keys), fair,
                case when fair is null then priority else 10 end,
-               case when fair is null then ready_seq else base + (number - 1) / weight end
+               case when fair is null then sereno.micros(sereno.now()) + place else base + (number - 1) / weight end
         from paced left join gate on gate.lane = paced.lane
         order by paced.lane
         on conflict do nothing
@@ -553,20 +555,40 @@ begin
     from locked left join told on told.gate = locked.id left join due on due.id = locked.id
     left join sereno.limits on limits.name = limit_name;
 
-    with open as materialized (
+    with unfair as materialized (
         select lane.*
         from jsonb_to_recordset(asked) as wanted(queue text, room integer, bands jsonb)
         cross join lateral (
             select candidate.*
-            from jsonb_array_elements_text(wanted.bands) as step(band)
+            from jsonb_to_recordset(wanted.bands) as step(band smallint, after double precision)
             cross join lateral (
-                select id, queue, gates, units, order_id, fair, turn, band, floor_priority, floor_seq,
-                       null::bigint as behind
-                from sereno.lanes
-                where has_work and waits_for is null and lanes.queue = wanted.queue and lanes.band = step.band::smallint
-                order by lanes.turn limit wanted.room for update skip locked
+                (select id, queue, gates, units, order_id, fair, turn, band, floor_priority, floor_seq,
+                        null::bigint as behind
+                 from sereno.lanes
+                 where has_work and waits_for is null and lanes.queue = wanted.queue and lanes.band = step.band
+                   and lanes.turn > step.after
+                 order by lanes.turn limit wanted.room)
+                union all
+                (select id, queue, gates, units, order_id, fair, turn, band, floor_priority, floor_seq,
+                        null::bigint as behind
+                 from sereno.lanes
+                 where has_work and waits_for is null and lanes.queue = wanted.queue and lanes.band = step.band
+                   and lanes.turn <= step.after
+                 order by lanes.turn limit wanted.room)
             ) as candidate
             limit wanted.room
+        ) as lane
+        where wanted.queue = any(open_to)
+    ),
+    fair as materialized (
+        select lane.*
+        from jsonb_to_recordset(asked) as wanted(queue text, room integer)
+        cross join lateral (
+            select id, queue, gates, units, order_id, fair, turn, band, floor_priority, floor_seq,
+                   null::bigint as behind
+            from sereno.lanes
+            where has_work and waits_for is null and lanes.queue = wanted.queue and lanes.band = 10
+            order by lanes.turn limit wanted.room for update skip locked
         ) as lane
         where wanted.queue = any(open_to)
     ),
@@ -576,18 +598,18 @@ begin
             select id, queue, gates, units, order_id, fair, turn, band, floor_priority, floor_seq, gate.id as behind
             from sereno.lanes
             where has_work and waits_for = gate.id and queue = any(open_to)
-            order by turn limit gate.most for update skip locked
+            order by turn limit gate.most
         ) as lane
     ),
-    both_kinds as materialized (select * from open union all select * from waiting)
+    every as materialized (select * from unfair union all select * from fair union all select * from waiting)
     select array_agg(id),
            json_agg(json_build_array(id, queue, to_json(gates), to_json(units), order_id, turn, floor_priority, floor_seq,
                behind, band, fair,
                case when fair is not null then (select weight from sereno.weights where key = fair) end,
                case when fair is not null then (select clock from sereno.shares
-                                                where shares.queue = both_kinds.queue and shares.key = fair) end)),
-           array(select distinct unnest(gates) from both_kinds)
-    into lane_ids, lane_list, gate_ids from both_kinds;
+                                                where shares.queue = every.queue and shares.key = fair) end)),
+           array(select distinct unnest(gates) from every)
+    into lane_ids, lane_list, gate_ids from every;
 
     gate_ids := array(select unnest(gate_ids)
                       union select sereno.gate_of(name, '') from sereno.limits where queue = any(open_to)
@@ -619,7 +641,7 @@ begin
 
     select json_agg(id) into live from sereno.jobs where id = any(held_ids) and state = 'running';
 
-    return json_build_array(moment, coalesce(lane_list, '[]'), coalesce(gate_list, '[]'),
+    return json_build_array(moment, sereno.micros(moment), coalesce(lane_list, '[]'), coalesce(gate_list, '[]'),
         coalesce(live, '[]'), coalesce(free_list, '[]'), coalesce(own, '{}'), coalesce(missed, '[]'),
         (select extract(epoch from look_at - moment) from sereno.gates where look_at > moment order by look_at limit 1));
 end $$;
@@ -682,6 +704,61 @@ CREATE FUNCTION sereno.wake_scheduler(due timestamp with time zone) RETURNS void
 begin
     if due < sereno.now() + interval '10 seconds' and exists (select from sereno.leases where name = 'scheduler') then
         perform pg_notify('sereno.schedule', '');
+    end if;
+end $$;
+
+CREATE FUNCTION sereno.write_lanes(moment timestamp with time zone, served bigint[], served_queues text[], changed bigint[], waits bigint[], bands smallint[], turns double precision[], priorities smallint[], seqs bigint[], gate_ids bigint[], held text[], tokens double precision[], look_in double precision[], exact boolean[], looks integer[], share_queues text[], share_keys text[], clocks double precision[]) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+declare
+    ended   bigint[];
+    locked  bigint[];
+begin
+    update sereno.gates
+    set held = gate.held::bigint[], tokens = gate.tokens, used_at = moment, looks = gate.looks,
+        look_at = case
+            when gate.look is not null then
+                case when not gate.exact and gates.look_at > sereno.now() + interval '2 seconds' then gates.look_at
+                     else sereno.now() + make_interval(secs => gate.look) end
+            when gates.look_at is null then null
+            when (select true from sereno.lanes where has_work and waits_for = gates.id limit 1)
+                then greatest(gates.look_at, sereno.now())
+            end
+    from unnest(gate_ids, write_lanes.held, write_lanes.tokens, look_in, exact, write_lanes.looks)
+        as gate(id, held, tokens, look, exact, looks)
+    where gates.id = any(gate_ids) and gates.id = gate.id;
+
+    ended := array(
+        select lane from unnest(served, served_queues) as given(lane, queue)
+        where (select true from sereno.jobs
+               where state = 'ready' and jobs.lane is not null and jobs.queue = given.queue and jobs.lane = given.lane
+               limit 1) is null);
+
+    if cardinality(ended) > 0 or cardinality(changed) > 0 then
+        locked := array(
+            select id from sereno.lanes where id = any(ended || changed) order by id for update skip locked);
+        update sereno.lanes
+        set has_work = (select true from sereno.jobs
+                        where state = 'ready' and jobs.lane is not null and jobs.queue = lanes.queue
+                          and jobs.lane = lanes.id
+                        limit 1) is not null,
+            waits_for = case when move.id is null then lanes.waits_for else move.waits end,
+            band = coalesce(move.band, lanes.band), turn = coalesce(move.turn, lanes.turn),
+            floor_priority = coalesce(move.priority, 0), floor_seq = coalesce(move.seq, 0), served_at = sereno.now()
+        from unnest(locked) as own(id)
+        left join unnest(changed, waits, bands, turns, priorities, seqs)
+            as move(id, waits, band, turn, priority, seq) on move.id = own.id
+        where lanes.id = any(locked) and lanes.id = own.id;
+    end if;
+
+    if cardinality(share_keys) > 0 then
+        update sereno.shares set clock = greatest(shares.clock, charge.clock)
+        from (select each.clock, each.queue, each.key, share.place
+              from unnest(share_queues, share_keys, clocks) as each(queue, key, clock)
+              cross join lateral (
+                  select ctid as place from sereno.shares
+                  where shares.queue = each.queue and shares.key = each.key for update skip locked) as share) as charge
+        where shares.ctid = charge.place and shares.queue = charge.queue and shares.key = charge.key;
     end if;
 end $$;
 

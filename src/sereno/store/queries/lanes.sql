@@ -82,61 +82,14 @@ select (select to_json(array_agg(id))::text from picked), (select to_json(array_
 from claimed;
 
 -- name: write
--- The lanes go to their next turn, or rest when they have no more; the gates note whom they let in. A gate that nobody
--- waits for needs no look; one that somebody waits for and that is looked at soon anyway is not written for that alone.
-with clock as materialized (select sereno.now() as now),
-lane as materialized (
-    select * from unnest(%(lanes)s::text::bigint[], %(waits)s::text::bigint[],
-                         %(bands)s::text::smallint[], %(turns)s::text::double precision[],
-                         %(priorities)s::text::smallint[], %(seqs)s::text::bigint[])
-        as w(id, waits, band, turn, floor_priority, floor_seq)
-),
-moved as (
-    update sereno.lanes
-    set has_work = (select true from sereno.jobs
-                    where state = 'ready' and jobs.lane is not null and jobs.queue = lanes.queue and jobs.lane = lanes.id
-                      and (priority, ready_seq) >= (lane.floor_priority, lane.floor_seq)
-                    limit 1) is not null,
-        waits_for = lane.waits, band = lane.band, turn = lane.turn,
-        floor_priority = lane.floor_priority, floor_seq = lane.floor_seq,
-        served_at = case when lane.turn = lanes.turn then served_at else (select now from clock) end
-    from lane
-    where lanes.id = any(%(lanes)s::text::bigint[]) and lanes.id = lane.id
-),
-gate as materialized (
-    select * from unnest(%(gates)s::text::bigint[], %(held)s::text[], %(tokens)s::text::double precision[],
-                         %(looks)s::text::double precision[], %(is_exact)s::text::boolean[], %(counts)s::text::integer[])
-        as g(id, held, tokens, look, is_exact, looks)
-),
-kept as (
-    update sereno.gates
-    set held = gate.held::bigint[], tokens = gate.tokens, used_at = %(moment)s::text::timestamptz, looks = gate.looks,
-        look_at = case
-            when gate.look is not null then
-                case when not gate.is_exact and look_at > (select now from clock) + interval '2 seconds' then look_at
-                     else (select now from clock) + make_interval(secs => gate.look) end
-            when look_at is null then null
-            when (select true from sereno.lanes where has_work and waits_for = gates.id limit 1)
-                then greatest(look_at, (select now from clock))
-            end
-    from gate
-    where gates.id = any(%(gates)s::text::bigint[]) and gates.id = gate.id
-),
-share as materialized (
-    select share.place, charge.*
-    from unnest(%(share_queues)s::text[], %(share_keys)s::text[], %(clocks)s::text::double precision[])
-        as charge(queue, key, clock)
-    cross join lateral (
-        select ctid as place from sereno.shares
-        where shares.queue = charge.queue and shares.key = charge.key for update skip locked
-    ) as share
-),
-charged as (
-    update sereno.shares set clock = greatest(shares.clock, share.clock)
-    from share
-    where shares.ctid = any(array(select place from share)) and shares.queue = share.queue and shares.key = share.key
-)
-select true;
+-- What the decision, and what was picked, means for lanes and gates.
+select sereno.write_lanes(
+    %(moment)s::text::timestamptz, %(served)s::text::bigint[], %(served_queues)s::text[],
+    %(lanes)s::text::bigint[], %(waits)s::text::bigint[], %(bands)s::text::smallint[],
+    %(turns)s::text::double precision[], %(priorities)s::text::smallint[], %(seqs)s::text::bigint[],
+    %(gates)s::text::bigint[], %(held)s::text[], %(tokens)s::text::double precision[],
+    %(looks)s::text::double precision[], %(is_exact)s::text::boolean[], %(counts)s::text::integer[],
+    %(share_queues)s::text[], %(share_keys)s::text[], %(clocks)s::text::double precision[]);
 
 -- name: hand_over
 -- Gates that came free and that this worker cannot use: whoever looks next finds them due. Answers those that were noted;
