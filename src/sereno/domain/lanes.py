@@ -156,7 +156,8 @@ def decide(taken: Taken, rooms: Mapping[str, Room], bands: Sequence[int]) -> Dec
     live = set(taken.live)
     gates = {gate.id: gate for gate in taken.gates}
     for gate in taken.gates:
-        if gate.held:
+        # The store asked who still runs where more than half of the slots seemed taken.
+        if 2 * len(gate.held) > (gate.slots or 0):
             gate.held = [job for job in gate.held if job in live]
     lanes = [*_reachable(taken, gates, decision), *_plain(taken, gates, decision)]
     _catch_up(lanes)

@@ -116,6 +116,7 @@ class Claimer(Service):
         wanted = self._wanted(rooms, back=self._looked_back)
         for item in wanted:
             item["now"] = self._queues[item["queue"]].limited_room()
+        began = monotonic()
         try:
             got = await self.lanes.claim(wanted, turned=self._is_turned)
         except BaseException:
@@ -125,6 +126,7 @@ class Claimer(Service):
         self._learn([job for job in got.jobs if job.id in got.unkeyed], rooms)
         for name in rooms:
             self._queues[name].more_limited = name in self.lanes.busy
+            self._queues[name].took(monotonic() - began)
         self._take_limited(got)
 
     async def _ask(self, operation: Operation[Claim]) -> Claim:

@@ -16,7 +16,7 @@ from sereno.store.jobs import Claim
 from sereno.store.lanes import LaneClaim, claim_lanes, hand_over, open_lanes
 
 # As many wake-ups as one statement reads.
-WAKES = 1000
+WAKES = 5000
 # Another claim holds the same gate: it is done within this.
 CONTENDED = 0.003
 # What came free and was not used here after this long is for others.

@@ -13,8 +13,9 @@ from sereno.domain.job import ClaimedJob
 # slow ones are left to workers that have a slot for them.
 AHEAD_SECONDS = 0.1
 MOST_AHEAD = 1000
-# Jobs with limits come in smaller batches: what is claimed ahead keeps others from their turn.
-LIMITED_AHEAD_SECONDS = 0.02
+# Jobs with limits are claimed ahead for as many times as long as a claim takes: what waits here keeps others from their
+# turn, and handlers that do nothing but end are to find the next ones here.
+LIMITED_AHEAD = 2.0
 # Less time than this says nothing about the pace.
 SHORTEST_MEASURE = 0.01
 # One claim takes at most this many of a queue; the claim statement has the same number.
@@ -38,6 +39,8 @@ class QueueSlots:
         self._ahead = largest_batch
         self._limited_ahead = largest_batch
         self._turn = 0
+        self._rate = 0.0
+        self._limited_cost = 0.005
         self._ended = 0
         self._since = monotonic()
 
@@ -93,6 +96,10 @@ class QueueSlots:
             return True
         return self.more_limited and len(self.limited) * 2 <= self._limited_ahead and self.limited_room_ahead() > 0
 
+    def took(self, seconds: float) -> None:
+        """What a claim of jobs with limits cost."""
+        self._limited_cost += 0.3 * (seconds - self._limited_cost)
+
     def measure(self) -> None:
         """Judge the pace since the last claim."""
         now = monotonic()
@@ -100,7 +107,9 @@ class QueueSlots:
         if elapsed > SHORTEST_MEASURE:
             rate = self._ended / elapsed
             self._ahead = max(self._largest_batch, min(MOST_AHEAD, int(rate * AHEAD_SECONDS)))
-            self._limited_ahead = max(self._largest_batch, min(MOST_AHEAD, int(rate * LIMITED_AHEAD_SECONDS)))
+            self._rate += 0.5 * (rate - self._rate)
+            ahead = int(self._rate * self._limited_cost * LIMITED_AHEAD)
+            self._limited_ahead = max(self._largest_batch, min(MOST_AHEAD, ahead))
             self._ended, self._since = 0, now
 
     def _part(self) -> int:

@@ -173,15 +173,19 @@ create trigger wake_order_of_freed after delete on sereno.history_dead
     for each row when (old.keys ? 'blocks') execute function sereno.wake_order();
 
 -- What wake-ups say is written on their lanes; a lane that is new is made from one of its jobs. A lane that a claim holds
--- is left for the next time, with its wake-ups. Answers how many wake-ups there were, and the lowest number.
+-- is left for the next time, with its wake-ups. One at a time does this, the others go on. Answers how many wake-ups there
+-- were, and the lowest number.
 create function sereno.open_lanes(look_from bigint) returns json
     language plpgsql as $$
 declare
     answer json;
 begin
+    if not pg_try_advisory_xact_lock('sereno.lane_wakes'::regclass::oid::bigint) then
+        return json_build_array(0, null, 0);
+    end if;
     with woken as materialized (
         select id, lane, queue, priority, ready_seq from sereno.lane_wakes
-        where id >= look_from order by id limit 1000 for update skip locked
+        where id >= look_from order by id limit 5000
     ),
     wanted as materialized (
         select lane, min(queue) as queue, min(priority) as priority, min(ready_seq) as ready_seq,
@@ -417,11 +421,17 @@ begin
         perform sereno.make_gates(lane_ids, open_to);
     end loop;
 
-    with gate as materialized (select * from sereno.gates where id = any(free || locked_ids))
-    select array(select unnest(held) from gate),
+    -- A gate that is at most half full as far as anybody knows lets in without asking who of them still runs.
+    with gate as materialized (
+        select gates.id, limit_name, tokens, used_at, closed_until, held, look_at, looks, kind, burst, units, period,
+               case when limit_name is null then 1 else slots end as slots
+        from sereno.gates left join sereno.limits on limits.name = limit_name
+        where gates.id = any(free || locked_ids)
+    )
+    select array(select unnest(held) from gate where 2 * cardinality(held) > slots),
            json_agg(json_build_array(
-               gate.id, case when limit_name is null then 'order' else coalesce(kind, 'unknown') end,
-               case when limit_name is null then 1 else slots end, units / period, burst,
+               id, case when limit_name is null then 'order' else coalesce(kind, 'unknown') end, slots,
+               units / period, burst,
                case when kind = 'rate' then
                    least(burst, coalesce(tokens, burst)
                          + greatest(0, extract(epoch from moment - used_at)) * units / period) end,
@@ -429,7 +439,7 @@ begin
                         case when kind = 'rate' then extract(epoch from look_at - moment) end, 0),
                to_json(held), looks))
     into held_ids, gate_list
-    from gate left join sereno.limits on limits.name = limit_name;
+    from gate;
 
     select json_agg(id) into live from sereno.jobs where id = any(held_ids) and state = 'running';
 
