@@ -1,17 +1,15 @@
-"""What limits cost: drains under them beside the plain drain, a small tenant beside a large one, exhausted keys in front."""
+"""What limits cost: drains under them beside the plain drain, a small tenant beside a large one."""
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from statistics import median
-from typing import Any
-
 import psycopg
 
 from bench.drain import SECONDS_AFTER, check, watch
 from bench.site import Site
-from bench.tasks import MONTH, account, microseconds, register
-from bench.workers import BenchmarkFailed, working
+from bench.tasks import MESSAGE, MONTH, Tasks, account, microseconds, register
+from bench.workers import working
 from sereno import Limit, Rate, Sereno
 from sereno.domain.job import NewJob
 
@@ -20,10 +18,10 @@ ROUNDS = 3
 # A small tenant's jobs come one by one, this far apart.
 PROBES = 60
 SECONDS_BETWEEN = 0.05
-# What a handler takes that calls somebody.
-CALL = 0.01
+# A worker that has run so many jobs has found its pace.
+WARM = 1000
 
-Make = Callable[[Any, int], NewJob]
+Make = Callable[[Tasks, int], NewJob]
 
 
 @dataclass(frozen=True)
@@ -31,7 +29,7 @@ class Load:
     """How the jobs of a drain are made, and what stands in front of them."""
 
     make: Make
-    declare: Callable[[Sereno], None] = field(default=lambda app: None)
+    declare: Callable[[Sereno], None] | None = None
     exhausted: int = 0
 
 
@@ -60,19 +58,19 @@ def run(site: Site) -> None:
     _waits(site)
 
 
-def _plain(tasks: Any, number: int) -> NewJob:
+def _plain(tasks: Tasks, number: int) -> NewJob:
     return tasks.noop.job(account(number), MONTH)
 
 
 def _keyed(keys: int, slots: int) -> Make:
-    def make(tasks: Any, number: int) -> NewJob:
+    def make(tasks: Tasks, number: int) -> NewJob:
         limited = tasks.noop.using(concurrency=Limit(slots, key=f"k{number % keys}", name=f"keys.{slots}"))
         return limited.job(account(number), MONTH)
 
     return make
 
 
-def _tenants(tasks: Any, number: int) -> NewJob:
+def _tenants(tasks: Tasks, number: int) -> NewJob:
     """A thousand tenants: the first has half of all jobs, the next half of the rest, and so on down to a few each."""
     tenant = 0
     while tenant < 9 and number % 2:
@@ -84,7 +82,8 @@ def _tenants(tasks: Any, number: int) -> NewJob:
 def _queue_of_fifty(app: Sereno) -> None:
     with psycopg.connect(app.url, autocommit=True) as connection:
         connection.execute(
-            "insert into sereno.limits (name, kind, slots, queue, overridden) values ('global', 'slots', 50, 'default', true)"
+            "insert into sereno.limits (name, kind, slots, queue, overridden)"
+            " values ('global', 'slots', 50, 'default', true)"
         )
 
 
@@ -99,7 +98,8 @@ def _busy_elsewhere(app: Sereno) -> None:
 def _drain(site: Site, jobs: int, load: Load) -> float:
     with site.server.fresh("limits") as url, site.tally() as tally, psycopg.connect(url, autocommit=True) as connection:
         app = Sereno(url)
-        load.declare(app)
+        if load.declare is not None:
+            load.declare(app)
         if load.exhausted:
             _exhaust(app, connection, load.exhausted)
         app = Sereno(url)
@@ -130,4 +130,38 @@ def _exhaust(app: Sereno, connection: psycopg.Connection, rows: int) -> None:
 
 
 def _waits(site: Site) -> None:
-    pass
+    """`tenants`: how long a small tenant's jobs wait for their start, beside a neighbour with a large backlog."""
+    alone, beside = [], []
+    for _ in range(site.size(ROUNDS, 1)):
+        alone += _probe(site, 0)
+        beside += _probe(site, site.size(100_000, 20_000))
+    free = median(alone) / 1000
+    site.report.figure("tenants_alone", free, "ms")
+    site.report.figure("tenants", median(beside) / 1000, "ms", "tenants_alone", free)
+    for name, waits in (("alone", alone), ("beside", beside)):
+        site.report.note(
+            f"tenants, {name}: p95 {sorted(waits)[int(len(waits) * 0.95)] / 1000:.1f} ms of {len(waits)} waits"
+        )
+
+
+def _probe(site: Site, backlog: int) -> list[int]:
+    """Jobs that call somebody for a moment, one by one, of a small tenant; answers their waits in microseconds."""
+    with site.server.fresh("limits") as url, site.tally(PROBES) as tally:
+        app = Sereno(url)
+        task = register(app).call
+        large = task.using(tenant="large", fair_key="{tenant}")
+        small = task.using(tenant="small", fair_key="{tenant}")
+        for first in range(0, backlog, CHUNK):
+            app.enqueue_many([large.job(0, MESSAGE) for _ in range(first, min(backlog, first + CHUNK))])
+        with working(url, tally) as workers:
+            workers.wait_for(lambda: bool(tally.processes) and tally.executed >= min(backlog, WARM))
+            for number in range(PROBES):
+                small.enqueue(microseconds(), MESSAGE)
+                workers.wait_for(lambda wanted=number + 1: _count(tally.samples) >= wanted)  # type: ignore[misc]  # bound now
+                time.sleep(SECONDS_BETWEEN)
+        app.close()
+        return [sample for sample in tally.samples if sample]
+
+
+def _count(samples: list[int]) -> int:
+    return sum(1 for sample in samples if sample)

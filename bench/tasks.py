@@ -1,5 +1,6 @@
 """The tasks that are run, and the arguments that they get: as large as those of the other queues in `bench/peers`."""
 
+import asyncio
 import time
 from collections.abc import Coroutine
 from dataclasses import dataclass
@@ -16,6 +17,9 @@ ACCOUNT = "account of a restaurant in the old town, no. {:08}"
 # The same, beside a time stamp.
 MESSAGE = "a small message, about as long as the arguments of a real job"
 
+# What a handler takes that calls somebody.
+CALL = 0.01
+
 Handler = Coroutine[Any, Any, None]
 
 
@@ -24,6 +28,7 @@ class Tasks:
     noop: Task[[str, str], Handler]
     noop_forgotten: Task[[str, str], Handler]
     stamped: Task[[int, str], Handler]
+    call: Task[[int, str], Handler]
 
 
 def register(app: Sereno, place: Place | None = None) -> Tasks:
@@ -47,7 +52,14 @@ def register(app: Sereno, place: Place | None = None) -> Tasks:
             place.add_sample(microseconds() - sent)
         seen()
 
-    return Tasks(noop, noop_forgotten, stamped)
+    @app.task(queue=QUEUE)
+    async def call(sent: int, message: str) -> None:
+        if place is not None and sent:
+            place.add_sample(microseconds() - sent)
+        seen()
+        await asyncio.sleep(CALL)
+
+    return Tasks(noop, noop_forgotten, stamped, call)
 
 
 def account(number: int) -> str:

@@ -22,6 +22,7 @@ from sereno.engine.context import Context
 from sereno.engine.scheduler import Scheduler
 from sereno.engine.worker import Worker
 from sereno.errors import ConfigurationError
+from sereno.limits import LimitBoard
 from sereno.schedules import Schedules
 from sereno.settings import load
 from sereno.store.connect import connect
@@ -49,6 +50,7 @@ class Sereno:
         self.database = Database(self.settings, self._find_database)
         self._home = home_of(sys._getframe(1).f_globals)  # noqa: SLF001 - whose code this is, nothing else says
         self.schedules = Schedules(self.database, lambda: self.service)
+        self.limits = LimitBoard(self.database)
 
     @property
     def service(self) -> str:

@@ -36,7 +36,7 @@ class House:
     def claim(self, session: int, room: int = 1, queue: str = "default") -> list[ClaimedJob]:
         floors = [{"priority": priority, "floor": 0} for priority in PRIORITIES]
         wanted = [{"queue": queue, "room": room, "floors": floors}]
-        return self.app.database.run(jobs.claim(session, ["greet", "other"], wanted))
+        return self.app.database.run(jobs.claim(session, ["greet", "other"], wanted)).jobs
 
     def settle(self, session: int, job: ClaimedJob, settlement: Settlement) -> None:
         item = Settled(job.id, job.attempt, 0.0, settlement)

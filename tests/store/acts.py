@@ -76,7 +76,7 @@ def take(
 ) -> list[ClaimedJob]:
     """Claim; in the order that a worker would run them."""
     got = do(connection, jobs.claim(owner, tasks, [wanted(room, queue, floor)]))
-    return sorted(got, key=lambda job: (job.priority, job.ready_seq))
+    return sorted(got.jobs, key=lambda job: (job.priority, job.ready_seq))
 
 
 def take_one(connection: Connection, owner: int, tasks: Collection[str] = ("work",)) -> ClaimedJob:

@@ -42,7 +42,7 @@ def test_priorities_are_walked_in_the_order_that_is_asked_for(connection: Connec
     (late,) = add(connection, priority=9)
     add(connection, priority=0)
     turned = wanted(1) | {"floors": wanted(1)["floors"][::-1]}
-    (job,) = do(connection, jobs.claim(session(connection), ["work"], [turned]))
+    (job,) = do(connection, jobs.claim(session(connection), ["work"], [turned])).jobs
     assert job.id == late
 
 
@@ -58,7 +58,7 @@ def test_each_queue_gets_as_many_as_it_has_room_for(connection: Connection) -> N
     for queue in ("a", "b", "c"):
         add(connection, 5, queue=queue)
     got = do(connection, jobs.claim(session(connection), ["work"], [wanted(2, "a"), wanted(3, "b")]))
-    assert sorted(job.queue for job in got) == ["a", "a", "b", "b", "b"]
+    assert sorted(job.queue for job in got.jobs) == ["a", "a", "b", "b", "b"]
 
 
 def test_a_task_that_the_worker_does_not_know_is_left_to_others(connection: Connection) -> None:
@@ -80,9 +80,9 @@ def test_what_is_paused_is_not_claimed_until_it_goes_on(connection: Connection, 
     connection.execute("insert into sereno.pauses (kind, name, paused_by) values (%s, %s, 'me')", [kind, name])
 
     both = [wanted(10, "default"), wanted(10, "other")]
-    assert {job.id for job in do(connection, jobs.claim(owner, ["work", "other"], both))} == {other, nobodys}
+    assert {job.id for job in do(connection, jobs.claim(owner, ["work", "other"], both)).jobs} == {other, nobodys}
     connection.execute("delete from sereno.pauses")
-    assert len(do(connection, jobs.claim(owner, ["work", "other"], both))) == 1
+    assert len(do(connection, jobs.claim(owner, ["work", "other"], both)).jobs) == 1
 
 
 def test_a_session_without_a_lease_claims_nothing(connection: Connection) -> None:

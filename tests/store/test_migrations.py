@@ -76,7 +76,7 @@ def test_two_schemas_in_one_database_share_nothing(connection: psycopg.Connectio
     connection.execute("drop schema sereno cascade")
     registration = register(host="h", pid=1, version="0", queues={"default": 1}, tasks=["work"], lease=30)
     owner, _ = run(connection, registration, "other_app")
-    held = run(connection, claim(owner, ["work"], [wanted(10)]), "other_app")
+    held = run(connection, claim(owner, ["work"], [wanted(10)]), "other_app").jobs
     assert {plain.id, keyed.id} < {job.id for job in held}
     applied = run(connection, settle("succeed", owner, [settled(job, decided()) for job in held]), "other_app")
     assert applied == {job.id for job in held}

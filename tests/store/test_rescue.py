@@ -239,4 +239,4 @@ def test_a_late_settlement_waits_for_the_rescue_and_then_changes_nothing(
             until(lambda: waits_for_a_lock(connection))
         thread.join()
     assert applied == [set()]
-    assert do(connection, jobs.claim(session(connection), ["work"], [wanted(1)]))[0].attempt == 2
+    assert do(connection, jobs.claim(session(connection), ["work"], [wanted(1)])).jobs[0].attempt == 2

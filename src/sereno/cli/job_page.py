@@ -1,8 +1,9 @@
 """`sereno job show`: one job as a page for people."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import datetime
+from typing import Any
 
 import click
 
@@ -44,6 +45,7 @@ def _lines(detail: JobDetail) -> Iterator[tuple[str, str]]:
     ):
         if value:
             yield label, value
+    yield from _keys(job.keys or {})
     if job.schedule is not None:
         yield "schedule", job.schedule + (f", instant {_moment(job.planned_at)}" if job.planned_at else "")
     yield from _times(job)
@@ -65,6 +67,15 @@ def _lines(detail: JobDetail) -> Iterator[tuple[str, str]]:
     for attempt in detail.attempts:
         yield "", ""
         yield from _attempt(attempt)
+
+
+def _keys(keys: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for name, key, cost, *_ in keys.get("limits", ()):
+        yield "limit", name + (f", key {key}" if key else "") + (f", takes {cost}" if cost != 1 else "")
+    if "fair" in keys:
+        yield "fair key", str(keys["fair"])
+    if "order" in keys:
+        yield "order key", str(keys["order"]) + (" (a dead letter blocks it)" if keys.get("blocks") else "")
 
 
 def _times(job: JobRow) -> Iterator[tuple[str, str]]:

@@ -33,6 +33,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
             "list, show, add, preview, pause, run, backfill, import, heatmap …",
         ),
         "queue": ("sereno.cli.queues:queue", "list, pause, resume"),
+        "limit": ("sereno.cli.limits:limit", "list, show, set, reset, close, open, weigh, weights"),
     },
     "About": {
         "config": ("sereno.cli.config:config", "Settings, with where each came from"),

@@ -153,9 +153,12 @@ class ClaimedJob(msgspec.Struct, array_like=True, gc=False):
     waited: float
     expired: bool
     fire: Fired | None = None
-    # Set by the worker: its own clock when the claim was answered, and whether it was claimed under limits.
+    # Set by the worker: its own clock when the claim was answered, whether it was claimed under limits, its fair key,
+    # and its place among those that wait for a slot.
     seen: float = 0.0
     limited: bool = False
+    fair: str | None = None
+    place: int = 0
 
 
 def check_date(name: str, value: datetime | None) -> None:

@@ -4,7 +4,7 @@ A lane is all jobs of a queue with the same keys. It passes through gates; a gat
 second. Lanes take turns: whoever is furthest behind, measured by what it got divided by its weight, is next.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from heapq import heapify, heappop, heapreplace
 from typing import Literal
 
@@ -24,7 +24,8 @@ GateKind = Literal["slots", "rate", "order", "unknown"]
 class Lane(msgspec.Struct, array_like=True, gc=False):
     """A lane that was taken, as the store read it. No id: the plain jobs of a queue that has a limit of its own.
 
-    `behind`: the gate that it waited for. `clock`: how far its fair key has come, in all its lanes.
+    `behind`: the gate that it waited for. `has_head`: of an order, whether the first of all its jobs is
+    here and ready. `clock`: how far its fair key has come, in all its lanes.
     """
 
     id: int | None
@@ -37,6 +38,7 @@ class Lane(msgspec.Struct, array_like=True, gc=False):
     floor_seq: int = 0
     behind: int | None = None
     band: int = DEFAULT_PRIORITY
+    has_head: bool | None = None
     fair: str | None = None
     weight: float | None = None
     clock: float | None = None
@@ -76,8 +78,12 @@ class Gate(msgspec.Struct, array_like=True, gc=False):
     def let_in(self, units: int) -> None:
         self.touched = True
         self.count += 1
+        if self.kind == "order":
+            # Whoever is next in the order waits from now on.
+            self.need = 1.0
         if self.burst is not None:
-            self.spent += min(units, self.burst)
+            # In full: a job that costs more than a burst leaves a debt.
+            self.spent += units
 
     def refuse(self, units: int) -> None:
         """The first refusal closes a rate for all who come later: a lane that needs much is not overtaken for ever."""
@@ -100,6 +106,11 @@ class Gate(msgspec.Struct, array_like=True, gc=False):
         return min(LONGEST_LOOK, SHORTEST_LOOK * 2.0**self.looks)
 
 
+def doubtful(gates: Iterable[Gate]) -> list[Gate]:
+    """Gates that seem more than half full: it matters which of their jobs still run."""
+    return [gate for gate in gates if gate.held and 2 * len(gate.held) > (gate.slots or 0)]
+
+
 class Room:
     """How many jobs of a queue may be claimed: `now` is how many can start at once, `ahead` how many in all."""
 
@@ -119,19 +130,20 @@ class Room:
 class Taken(msgspec.Struct, array_like=True, gc=False):
     """What the store took.
 
-    `live`: those of the held jobs that still run. `free`: gates whose waiting lanes were looked at, and whether it was
-    time to. `own`: the gates of queues that have limits of their own. `missed`: gates that came free, that somebody
-    waits for, and that another claim holds. `next_look`: seconds until a gate is due.
+    `free`: gates whose waiting lanes were looked at, and whether it was time to. `own`: queues that have limits of
+    their own, with their gates, and whether jobs without a key wait there. `missed`: gates that came free, that
+    somebody waits for, and that another claim holds. `lacks_gates`: some are not there yet. `next_look`: seconds until
+    a gate is due.
     """
 
     moment: str
     now: int
     lanes: list[Lane]
     gates: list[Gate]
-    live: list[int]
     free: list[tuple[int, bool]]
-    own: dict[str, list[int]]
+    own: dict[str, tuple[list[int], bool]]
     missed: list[int]
+    lacks_gates: bool
     next_look: float | None
 
 
@@ -153,17 +165,20 @@ class Decision:
 def decide(taken: Taken, rooms: Mapping[str, Room], bands: Sequence[int]) -> Decision:
     """How many jobs of each lane may start, and who must wait for what. `bands`: in the order to be walked."""
     decision = Decision()
-    live = set(taken.live)
     gates = {gate.id: gate for gate in taken.gates}
-    for gate in taken.gates:
-        # The store asked who still runs where more than half of the slots seemed taken.
-        if 2 * len(gate.held) > (gate.slots or 0):
-            gate.held = [job for job in gate.held if job in live]
     lanes = [*_reachable(taken, gates, decision), *_plain(taken, gates, decision)]
     _catch_up(lanes)
     for lane in lanes:
         lane.is_rated = any(gates[gate].kind == "rate" for gate in lane.gates)
-    _give(lanes, gates, rooms, bands, decision)
+    giving = _Giving(lanes, gates, rooms, decision)
+    of_band: dict[int, list[Lane]] = {}
+    for lane in lanes:
+        of_band.setdefault(lane.band, []).append(lane)
+    for band in bands:
+        if band == FAIR_BAND:
+            giving.by_turn(of_band.get(band, []))
+        else:
+            giving.in_rounds(of_band.get(band, []))
     decision.lanes = [lane for lane in lanes if lane.count or lane.waits is not None]
     # Behind a free gate, and no room for it: looked at again.
     unseen = {lane.behind for lane in lanes if lane.behind is not None and not lane.count and lane.waits is None}
@@ -173,11 +188,15 @@ def decide(taken: Taken, rooms: Mapping[str, Room], bands: Sequence[int]) -> Dec
     return decision
 
 
+_NO_GATES: tuple[list[int], bool] = ([], False)
+
+
 def _reachable(taken: Taken, gates: Mapping[int, Gate], decision: Decision) -> list[Lane]:
     """Lanes all of whose gates are ours; the rest is somebody else's for now."""
     found: list[Lane] = []
     for lane in taken.lanes:
-        if own := taken.own.get(lane.queue):
+        own, _ = taken.own.get(lane.queue, _NO_GATES)
+        if own:
             lane.gates = [*lane.gates, *own]
             lane.units = [*lane.units, *[1] * len(own)]
         if all(gate in gates for gate in lane.gates):
@@ -192,7 +211,9 @@ def _reachable(taken: Taken, gates: Mapping[int, Gate], decision: Decision) -> l
 def _plain(taken: Taken, gates: Mapping[int, Gate], decision: Decision) -> list[Lane]:
     """The jobs of a limited queue that carry no key stand in one lane; its turn is that of the first."""
     found: list[Lane] = []
-    for queue, own in taken.own.items():
+    for queue, (own, has_plain) in taken.own.items():
+        if not has_plain:
+            continue
         if all(gate in gates for gate in own):
             turn = min((lane.turn for lane in taken.lanes if lane.queue == queue), default=0.0)
             found.append(Lane(None, queue, own, [1] * len(own), turn=turn))
@@ -212,50 +233,64 @@ def _catch_up(lanes: list[Lane]) -> None:
             lane.turn = max(lane.turn, next_turn.get(lane.queue, lane.turn))
 
 
-def _give(
-    lanes: list[Lane], gates: Mapping[int, Gate], rooms: Mapping[str, Room], bands: Sequence[int], decision: Decision
-) -> None:
+class _Giving:
     """One job at a time to the lane that is next, until the room is used up or every lane must wait.
 
-    By band first; then fair lanes by their turn, and others round by round, the one with the oldest job first. How many
-    jobs a lane has is not known here, so none is given much more than its part: it might have one.
+    How many jobs a lane has is not known here, so none is given much more than its part: it might have one.
     """
-    place = {band: number for number, band in enumerate(bands)}
-    is_crowded = len(lanes) >= sum(room.ahead for room in rooms.values())
-    most = max(4, 4 * sum(room.ahead for room in rooms.values()) // max(1, len(lanes)))
-    heap = [(place.get(lane.band, 0), *_standing(lane), number) for number, lane in enumerate(lanes)]
-    heapify(heap)
-    while heap:
-        first = heap[0]
-        lane = lanes[first[-1]]
-        if not rooms[lane.queue].has_place(lane) or lane.count >= most:
-            decision.more.add(lane.queue)
-            heappop(heap)
-            continue
-        passed = zip(lane.gates, lane.units, strict=True)
-        blocking = next((gate for gate, units in passed if not gates[gate].admits(units)), None)
-        if blocking is not None:
-            # A lane that gave something, among many, is looked at again when its turn comes; by then it may be free.
-            if not (lane.count and is_crowded):
-                _wait(lane, gates[blocking])
-            heappop(heap)
-            continue
-        for gate, units in zip(lane.gates, lane.units, strict=True):
-            gates[gate].let_in(units)
+
+    def __init__(
+        self, lanes: Sequence[Lane], gates: Mapping[int, Gate], rooms: Mapping[str, Room], decision: Decision
+    ) -> None:
+        room = sum(each.ahead for each in rooms.values())
+        self._rooms = rooms
+        self._decision = decision
+        self._most = max(4, 4 * room // max(1, len(lanes)))
+        self._is_crowded = len(lanes) >= room
+        self._passed = {
+            id(lane): [(gates[gate], units) for gate, units in zip(lane.gates, lane.units, strict=True)]
+            for lane in lanes
+        }
+
+    def in_rounds(self, lanes: list[Lane]) -> None:
+        """One for each, the one that waits longest first, and again."""
+        lanes.sort(key=_turn)
+        while lanes:
+            lanes = [lane for lane in lanes if self._give_one(lane)]
+
+    def by_turn(self, lanes: list[Lane]) -> None:
+        """Whoever is furthest behind, measured by what it got divided by its weight."""
+        heap = [(lane.turn, number) for number, lane in enumerate(lanes)]
+        heapify(heap)
+        while heap:
+            turn, number = heap[0]
+            if self._give_one(lanes[number]):
+                heapreplace(heap, (turn + 1 / (lanes[number].weight or 1.0), number))
+            else:
+                heappop(heap)
+
+    def _give_one(self, lane: Lane) -> bool:
+        room = self._rooms[lane.queue]
+        if not room.has_place(lane) or lane.count >= self._most:
+            self._decision.more.add(lane.queue)
+            return False
+        passed = self._passed[id(lane)]
+        for gate, units in passed:
+            if not gate.admits(units) or (gate.id == lane.order_id and not lane.has_head):
+                # A lane that gave something, among many, is looked at again when its turn comes; it may be free then.
+                if not (lane.count and self._is_crowded):
+                    gate.refuse(units)
+                    lane.waits = gate.id
+                return False
+        for gate, units in passed:
+            gate.let_in(units)
         lane.count += 1
-        rooms[lane.queue].take(lane)
-        heapreplace(heap, (first[0], *_standing(lane), first[-1]))
+        room.take(lane)
+        return True
 
 
-def _standing(lane: Lane) -> tuple[float, float]:
-    if lane.fair is not None:
-        return lane.turn + lane.count / (lane.weight or 1.0), 0.0
-    return lane.count, lane.turn
-
-
-def _wait(lane: Lane, gate: Gate) -> None:
-    gate.refuse(lane.units[lane.gates.index(gate.id)])
-    lane.waits = gate.id
+def _turn(lane: Lane) -> float:
+    return lane.turn
 
 
 def _note_behind(taken: Taken, gates: Mapping[int, Gate]) -> None:

@@ -173,11 +173,7 @@ class Claimer(Service):
             job.seen = now
             job.limited = True
             self.held.add(job.id)
-            waiting = self._queues[job.queue].limited
-            if job.id in claimed.rated:
-                waiting.appendleft(job)
-            else:
-                waiting.append(job)
+            self._queues[job.queue].add_limited(job, first=job.id in claimed.rated)
         for queue in {job.queue for job in claimed.jobs}:
             self.fill(self._queues[queue])
 

@@ -13,7 +13,7 @@ from sereno.domain.lanes import FAIR_BAND
 from sereno.engine.floor import Floors
 from sereno.store.connect import Line
 from sereno.store.jobs import Claim
-from sereno.store.lanes import LaneClaim, claim_lanes, hand_over, open_lanes
+from sereno.store.lanes import LaneClaim, claim_lanes, hand_over, make_gates, open_lanes
 
 # As many wake-ups as one statement reads.
 WAKES = 5000
@@ -36,6 +36,7 @@ class LaneClaims:
         self._tasks = tasks
         self._floors = Floors()
         self._holding: dict[int, list[int]] = {}
+        # Gates that jobs of ours left, and how many.
         self._freed: dict[int, int] = {}
         self._freed_at = 0.0
         # Where the walk over the lanes of a queue and band goes on.
@@ -54,12 +55,14 @@ class LaneClaims:
         """These ended: what they held is free. True when somebody may have waited for it."""
         if not self._holding:
             return False
-        left = [gate for job_id in ids for gate in self._holding.pop(job_id, ())]
-        if left and not self._freed:
+        was_empty, found = not self._freed, False
+        for job_id in ids:
+            for gate in self._holding.pop(job_id, ()):
+                self._freed[gate] = self._freed.get(gate, 0) + 1
+                found = True
+        if found and was_empty:
             self._freed_at = monotonic()
-        for gate in left:
-            self._freed[gate] = self._freed.get(gate, 0) + 1
-        return bool(left)
+        return found
 
     async def learn(self, known: Claim, *, back: bool) -> None:
         """What the claim of plain jobs saw; lanes that are to be woken are woken."""
@@ -100,6 +103,8 @@ class LaneClaims:
         self._give_back({gate: freed.get(gate, 1) for gate in got.missed})
         self._holding.update(got.holding)
         self._after.update(got.after)
+        if got.lacks_gates is not None:
+            await self._line.run(make_gates(got.lacks_gates, [item["queue"] for item in wanted]))
         self._judge(got)
         return got
 

@@ -16,6 +16,7 @@ MOST_AHEAD = 1000
 # Jobs with limits are claimed ahead for as many times as long as a claim takes: what waits here keeps others from their
 # turn, and handlers that do nothing but end are to find the next ones here.
 LIMITED_AHEAD = 2.0
+MOST_LIMITED_AHEAD = 2000
 # Less time than this says nothing about the pace.
 SHORTEST_MEASURE = 0.01
 # One claim takes at most this many of a queue; the claim statement has the same number.
@@ -39,6 +40,8 @@ class QueueSlots:
         self._ahead = largest_batch
         self._limited_ahead = largest_batch
         self._turn = 0
+        # The last place that each fair key has in the buffer.
+        self._places: dict[str, int] = {}
         self._rate = 0.0
         self._limited_cost = 0.005
         self._ended = 0
@@ -64,7 +67,7 @@ class QueueSlots:
 
     def limited_room_ahead(self) -> int:
         """How many of them to ask for, if they need not start at once."""
-        return min(LARGEST_CLAIM, self.limited_room() + max(0, self._limited_ahead - len(self.limited)))
+        return min(MOST_LIMITED_AHEAD, self.limited_room() + max(0, self._limited_ahead - len(self.limited)))
 
     def next(self) -> deque[ClaimedJob] | None:
         """The buffer whose first job is to be started now."""
@@ -75,6 +78,27 @@ class QueueSlots:
         if self.buffer and (not self.more_limited or self.calls - self.limited_calls < self.slots - self._part()):
             return self.buffer
         return None
+
+    def add_limited(self, job: ClaimedJob, *, first: bool) -> None:
+        """It waits for a slot: in front of all, or in its turn. A fair key that comes late starts where others are."""
+        waiting = self.limited
+        if first:
+            job.place = waiting[0].place if waiting else 0
+            waiting.appendleft(job)
+            return
+        front = waiting[0].place if waiting else 0
+        if job.fair is None:
+            job.place = waiting[-1].place if waiting else 0
+            waiting.append(job)
+            return
+        job.place = max(front, self._places.get(job.fair, -1) + 1) if waiting else 0
+        if not waiting:
+            self._places.clear()
+        self._places[job.fair] = job.place
+        index = len(waiting)
+        while index and waiting[index - 1].place > job.place:
+            index -= 1
+        waiting.insert(index, job)
 
     def started(self, *, limited: bool) -> None:
         self._turn += 1
@@ -109,7 +133,7 @@ class QueueSlots:
             self._ahead = max(self._largest_batch, min(MOST_AHEAD, int(rate * AHEAD_SECONDS)))
             self._rate += 0.5 * (rate - self._rate)
             ahead = int(self._rate * self._limited_cost * LIMITED_AHEAD)
-            self._limited_ahead = max(self._largest_batch, min(MOST_AHEAD, ahead))
+            self._limited_ahead = max(self._largest_batch, min(MOST_LIMITED_AHEAD, ahead))
             self._ended, self._since = 0, now
 
     def _part(self) -> int:

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from sereno.domain.duration import spoken
 from sereno.settings import Settings
 from sereno.store import health, insights
-from sereno.store.health import Holder, ScheduleHealth, Server
+from sereno.store.health import Holder, LimitHealth, ScheduleHealth, Server
 from sereno.store.migrate import migrations
 from sereno.store.statement import Operation
 
@@ -22,6 +22,8 @@ LONG_TRANSACTION = 300.0
 DEAD_TUPLES = 100_000
 PGBOUNCER_PORT = 6432
 SCHEDULE_LAG = 10.0
+LONG_CLOSED = 3600.0
+MANY_WAKES = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,8 @@ def doctor(settings: Settings, clock: Callable[[], float] = time.time) -> Operat
     checks += yield from _work()
     keeping = yield from health.schedules()
     checks += _schedules(keeping)
+    limited = yield from health.limits(LONG_CLOSED, MANY_WAKES)
+    checks += _limits(limited)
     holders = yield from health.pinned()
     checks.append(_pinned(holders))
     dead, live = yield from health.dead_tuples()
@@ -105,6 +109,25 @@ def _schedules(found: ScheduleHealth) -> Iterator[Check]:
     if found.failed:
         words = f"schedules were disabled, because their runs failed: {_names(found.failed)}"
         yield Check("schedules", "warn", words, f"Look: sereno schedule show {found.failed[0]}; then resume it.")
+
+
+def _limits(found: LimitHealth) -> Iterator[Check]:
+    if found.unknown:
+        words = f"jobs wait for limits that nobody has declared: {_names(found.unknown)}"
+        remedy = f"Start a worker with the code that declares it, or: sereno limit set {found.unknown[0]} --slots N"
+        yield Check("limits", "fail", words, remedy)
+    if found.closed:
+        words = f"jobs wait for limits that are closed for more than {spoken(LONG_CLOSED)}: {_names(found.closed)}"
+        yield Check("limits", "warn", words, f"If that is not meant: sereno limit open {found.closed[0]}")
+    if not found.unknown and not found.closed:
+        yield Check("limits", "ok", "nobody waits for one that is unknown or closed for long")
+    if found.blocking:
+        words = f"order keys stand still behind dead letters: {', '.join(map(str, found.blocking))}"
+        remedy = f"Run it again: sereno job retry {found.blocking[0]}. Or: sereno job delete {found.blocking[0]}"
+        yield Check("orders", "warn", words, remedy)
+    if found.wakes > MANY_WAKES:
+        words = f"more than {MANY_WAKES:,} wake-ups of jobs with limits were not read"
+        yield Check("wake-ups", "warn", words, "A worker reads them within moments: start one, of this version.")
 
 
 def _server(server: Server, here: float) -> Iterator[Check]:

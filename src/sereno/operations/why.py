@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from sereno.domain.duration import spoken
+from sereno.operations import why_limits
+from sereno.operations.why_limits import moment
 from sereno.store import insights
 from sereno.store.sights import AttemptRow, JobRow, PauseRow, ProgressRow, Waiting
 from sereno.store.statement import Operation
@@ -23,19 +25,27 @@ def why(job_id: int) -> Operation[list[str]]:
     waiting = yield from insights.waiting(row)
     if row.state == "running":
         progress = yield from insights.progress(job_id)
-        return _running(row, progress, waiting.now)
+        held = yield from why_limits.holding(row)
+        return [*_running(row, progress, waiting.now), *held]
     pauses = yield from insights.pauses()
     blockers = [_paused(pause) for pause in pauses if _applies(pause, row)] + _unserved(row, waiting)
     if row.state == "scheduled":
         tried = yield from insights.attempts(job_id)
-        return [*_scheduled(row, tried, waiting), *blockers]
-    return [*_expiring(row, waiting.now), *(blockers or _in_line(row, waiting))]
+        others = yield from why_limits.held_up(row)
+        return [*_scheduled(row, tried, waiting), *others, *blockers]
+    limits, place = yield from why_limits.waits(row)
+    place = _ahead(row, waiting) if row.keys is None else place
+    expiring = _expiring(row, waiting.now)
+    if blockers or limits:
+        return [*expiring, *blockers, *limits, *(place if limits else [])]
+    line = [*_busy(row, waiting), *place]
+    return [*expiring, *(line or ["It should start within moments; if it does not, look at `sereno doctor`."])]
 
 
 def _finished(row: JobRow) -> list[str]:
     words = {"succeeded": "It succeeded", "dead": "It is in the dead letter", "cancelled": "It was cancelled"}
     tries = "attempt" if row.attempt == 1 else "attempts"
-    sentences = [f"{words[row.state]}: it finished at {_moment(row.finished_at)}, after {row.attempt} {tries}."]
+    sentences = [f"{words[row.state]}: it finished at {moment(row.finished_at)}, after {row.attempt} {tries}."]
     if row.reason:
         sentences.append(f"The reason: {row.reason}.")
     if row.error_type:
@@ -60,9 +70,9 @@ def _running(row: JobRow, progress: ProgressRow | None, now: datetime) -> list[s
 def _scheduled(row: JobRow, tried: Sequence[AttemptRow], waiting: Waiting) -> list[str]:
     wait = (row.run_at - waiting.now).total_seconds()
     if wait <= 0:
-        sentences = [f"It has been due for {spoken(-wait)}, since {_moment(row.run_at)}; a worker makes it ready."]
+        sentences = [f"It has been due for {spoken(-wait)}, since {moment(row.run_at)}; a worker makes it ready."]
     else:
-        sentences = [f"It is scheduled for {_moment(row.run_at)}, in {spoken(wait)}."]
+        sentences = [f"It is scheduled for {moment(row.run_at)}, in {spoken(wait)}."]
     return [*sentences, _postponed(row, tried[-1] if tried else None)]
 
 
@@ -89,20 +99,23 @@ def _unserved(row: JobRow, waiting: Waiting) -> list[str]:
     return []
 
 
-def _in_line(row: JobRow, waiting: Waiting) -> list[str]:
-    sentences = []
-    if waiting.busy >= waiting.slots:
-        sentences.append(f"All {waiting.slots} slots of the workers of its queue {row.queue!r} are busy.")
-    if waiting.ahead.value:
-        others = "job is" if waiting.ahead.value == 1 else "jobs are"
-        sentences.append(f"{waiting.ahead} {others} ahead of it in its queue (priority {row.priority}, then arrival).")
-    return sentences or ["It should start within moments; if it does not, look at `sereno doctor`."]
+def _busy(row: JobRow, waiting: Waiting) -> list[str]:
+    if waiting.busy < waiting.slots:
+        return []
+    return [f"All {waiting.slots} slots of the workers of its queue {row.queue!r} are busy."]
+
+
+def _ahead(row: JobRow, waiting: Waiting) -> list[str]:
+    if not waiting.ahead.value:
+        return []
+    others = "job is" if waiting.ahead.value == 1 else "jobs are"
+    return [f"{waiting.ahead} {others} ahead of it in its queue (priority {row.priority}, then arrival)."]
 
 
 def _expiring(row: JobRow, now: datetime) -> list[str]:
     if row.expires_at is None or row.expires_at > now:
         return []
-    return [f"It expired at {_moment(row.expires_at)}: the next worker that takes it will not run it."]
+    return [f"It expired at {moment(row.expires_at)}: the next worker that takes it will not run it."]
 
 
 def _applies(pause: PauseRow, row: JobRow) -> bool:
@@ -113,7 +126,7 @@ def _paused(pause: PauseRow) -> str:
     note = f", saying {pause.note!r}" if pause.note else ""
     flag = "" if pause.kind == "queue" else f"--{pause.kind} "
     return (
-        f"Its {pause.kind} {pause.name!r} is paused: {pause.paused_by} did so at {_moment(pause.paused_at)}{note}. "
+        f"Its {pause.kind} {pause.name!r} is paused: {pause.paused_by} did so at {moment(pause.paused_at)}{note}. "
         f"To go on: sereno queue resume {flag}{pause.name}"
     )
 
@@ -121,7 +134,3 @@ def _paused(pause: PauseRow) -> str:
 def _error(kind: str | None, message: str | None) -> str:
     first_line = (message or "").strip().splitlines()
     return f"{kind}: {first_line[0]}" if first_line else str(kind)
-
-
-def _moment(moment: datetime | None) -> str:
-    return moment.astimezone().strftime("%Y-%m-%d %H:%M:%S %Z") if moment else "an unknown time"

@@ -98,3 +98,19 @@ class ScheduleHealth:
 def schedules() -> Operation[ScheduleHealth]:
     rows = yield Statement(_sql["schedules"])
     return ScheduleHealth(*rows[0])
+
+
+@dataclass(frozen=True, slots=True)
+class LimitHealth:
+    """Limits that somebody waits for (unknown, closed for long), dead letters that block, wake-ups that nobody read."""
+
+    unknown: list[str]
+    closed: list[str]
+    blocking: list[int]
+    wakes: int
+
+
+def limits(closed: float, wakes: int) -> Operation[LimitHealth]:
+    """`closed`: for more seconds than these. `wakes`: counted so far."""
+    rows = yield Statement(_sql["limits"], {"closed": closed, "wakes": wakes})
+    return LimitHealth(*rows[0])

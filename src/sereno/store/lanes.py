@@ -6,14 +6,15 @@ from typing import Any
 import msgspec
 
 from sereno.domain.job import ClaimedJob
-from sereno.domain.lanes import Decision, Gate, Lane, Room, Taken, decide
+from sereno.domain.lanes import Decision, Gate, Lane, Room, Taken, decide, doubtful
 from sereno.domain.stored import encoder
-from sereno.store.statement import Operation, Statement, array, queries
+from sereno.store.statement import Operation, Statement, array, nested, queries
 
 _sql = queries("lanes")
 _taken = msgspec.json.Decoder(Taken)
 _claimed = msgspec.json.Decoder(list[ClaimedJob])
 _numbers = msgspec.json.Decoder(list[int] | None)
+_passing = msgspec.json.Decoder(list[tuple[int, list[int | None]]])
 _opened = msgspec.json.Decoder(tuple[int, int | None, int])
 
 # A lane that gave so many at once has a backlog: where its next job is to be looked for is worth a write.
@@ -25,7 +26,8 @@ class LaneClaim(msgspec.Struct, kw_only=True):
 
     `unkeyed`: those of the jobs that carry no key, of queues with a limit of their own. `rated`: those that passed a
     rate, and start at once. `holding`: the gates in which a job holds a slot. `blocking`: gates that lanes wait for
-    from now on. `after`: the last lane that was looked at. `next_look`: seconds until a gate is due.
+    from now on. `after`: the last lane that was looked at. `lacks_gates`: lanes that
+    may pass gates that are not there. `next_look`: seconds until a gate is due.
     """
 
     jobs: list[ClaimedJob] = []
@@ -37,6 +39,7 @@ class LaneClaim(msgspec.Struct, kw_only=True):
     is_contended: bool
     blocking: set[int]
     after: dict[tuple[str, int], float]
+    lacks_gates: list[int] | None
     next_look: float | None
 
 
@@ -45,6 +48,11 @@ def open_lanes(floor: int) -> Operation[tuple[int, int | None]]:
     rows = yield Statement(_sql["open_lanes"], {"floor": floor})
     count, lowest, _ = _opened.decode(rows[0][0])
     return count, lowest
+
+
+def make_gates(lanes: Sequence[int], queues: Sequence[str]) -> Operation[None]:
+    """Gates that are not there. Never in the transaction of a claim: who stops there would hold up all others."""
+    yield Statement(_sql["make_gates"], {"lanes": array(lanes), "queues": list(queues)})
 
 
 def hand_over(gates: Collection[int]) -> Operation[set[int]]:
@@ -68,11 +76,12 @@ def claim_lanes(
     rows = yield Statement(
         _sql["take"],
         {
-            "asked": encoder.encode([{k: item[k] for k in ("queue", "room", "bands")} for item in asked]).decode(),
+            "asked": encoder.encode(asked).decode(),
             "freed": encoder.encode([{"gate": gate, "most": most} for gate, most in freed.items()]).decode(),
         },
     )
     taken = _taken.decode(rows[0][0])
+    yield from _ask_who_runs(doubtful(taken.gates))
     rooms = {item["queue"]: Room(item["now"], item["room"]) for item in asked}
     decision = decide(taken, rooms, bands)
     answer = LaneClaim(
@@ -81,6 +90,7 @@ def claim_lanes(
         is_contended=decision.is_contended,
         next_look=taken.next_look,
         after=_after(taken.lanes),
+        lacks_gates=[lane.id for lane in taken.lanes if lane.id is not None] if taken.lacks_gates else None,
         blocking={lane.waits for lane in decision.lanes if lane.waits is not None},
     )
     giving = [lane for lane in decision.lanes if lane.count]
@@ -91,6 +101,16 @@ def claim_lanes(
     if decision.lanes or decision.gates:
         yield _write(decision, {id(giving[number]): jobs for number, jobs in served.items()}, taken.moment, taken.now)
     return answer
+
+
+def _ask_who_runs(gates: Sequence[Gate]) -> Operation[None]:
+    if gates:
+        rows = yield Statement(_sql["live"], {"ids": array(sorted({job for gate in gates for job in gate.held}))})
+        once, again = rows[0]
+        live = set(_numbers.decode(once) or ()) if once else set()
+        passing = dict(_passing.decode(again)) if again else {}
+        for gate in gates:
+            gate.held = [job for job in gate.held if job in live or gate.id in passing.get(job, ())]
 
 
 def _after(lanes: Sequence[Lane]) -> dict[tuple[str, int], float]:
@@ -136,6 +156,8 @@ def _note(
     answer.rated = {job.id for number, jobs in served.items() if lanes[number].is_rated for job in jobs}
     answer.holding = {}
     for number, jobs in served.items():
+        for job in jobs:
+            job.fair = lanes[number].fair
         if passed := [gate for gate in lanes[number].gates if gate in with_slots]:
             answer.holding.update(dict.fromkeys([job.id for job in jobs], passed))
 
@@ -159,6 +181,7 @@ def _write(decision: Decision, served: Mapping[int, list[ClaimedJob]], moment: s
     changed = [lane for lane in lanes if _is_changed(lane, served.get(id(lane), ()))]
     moves = [_moved(lane, served.get(id(lane), ()), clocks, now + n) for n, lane in enumerate(changed)]
     waits, bands, turns, priorities, seqs = zip(*moves, strict=True) if moves else ((),) * 5
+    queues = sorted({lane.queue for lane in giving})
     gates = decision.gates
     looks = [gate.look_in(len(inside.get(gate.id, ())), spent.get(gate.id, 0.0)) for gate in gates]
     return Statement(
@@ -166,7 +189,8 @@ def _write(decision: Decision, served: Mapping[int, list[ClaimedJob]], moment: s
         {
             "moment": moment,
             "served": array([lane.id for lane in giving]),
-            "served_queues": [lane.queue for lane in giving],
+            "queues": queues,
+            "served_queues": array([queues.index(lane.queue) + 1 for lane in giving]),
             "lanes": array([lane.id for lane in changed]),
             "waits": array(waits),
             "bands": array(bands),
@@ -174,7 +198,7 @@ def _write(decision: Decision, served: Mapping[int, list[ClaimedJob]], moment: s
             "priorities": array(priorities),
             "seqs": array(seqs),
             "gates": array([gate.id for gate in gates]),
-            "held": [array([*gate.held, *inside.get(gate.id, ())] if gate.kind != "rate" else ()) for gate in gates],
+            "held": nested([array(_held(gate, inside)) for gate in gates]),
             "tokens": array([_tokens(gate, spent.get(gate.id, 0.0)) for gate in gates]),
             "looks": array(looks),
             "is_exact": array([gate.kind == "rate" or not look for gate, look in zip(gates, looks, strict=True)]),
@@ -212,5 +236,13 @@ def _moved(
     return waits, band, turn, *floors
 
 
+def _held(gate: Gate, inside: Mapping[int, Sequence[int]]) -> Sequence[int]:
+    if gate.kind == "rate":
+        return ()
+    new = inside.get(gate.id)
+    # A job that left and came back stands there once.
+    return list(dict.fromkeys([*gate.held, *new])) if new else gate.held
+
+
 def _tokens(gate: Gate, spent: float) -> float | None:
-    return None if gate.tokens is None else max(0.0, gate.tokens - spent)
+    return None if gate.tokens is None else gate.tokens - spent

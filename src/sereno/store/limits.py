@@ -17,12 +17,17 @@ _pairs = msgspec.json.Decoder(list[tuple[str, str]])
 
 # Counts stop here: more than this is "many".
 BOUND = 1000
+# Text as it is, in SQL's own patterns.
+_EXACTLY = str.maketrans({special: f"\\{special}" for special in "\\%_"})
 # A sweep ends when it found less than it could take.
 SWEEP = 1000
 
 
 class LimitRow(msgspec.Struct, kw_only=True):
-    """A limit, as it holds now; `declared`: what the code says. Counts go up to BOUND."""
+    """A limit, as it holds now; `declared`: what the code says.
+
+    How many keys it has, jobs that hold a slot, ready jobs that wait for it, keys that are closed: up to BOUND.
+    """
 
     name: str
     kind: str
@@ -51,7 +56,7 @@ class LimitRow(msgspec.Struct, kw_only=True):
 
 
 class GateRow(msgspec.Struct, kw_only=True):
-    """One key of a limit: who is in, how many tokens there are, how many lanes wait."""
+    """One key of a limit: the jobs that are in, its tokens, until when it is closed, how many ready jobs wait."""
 
     key: str
     held: list[int]
@@ -118,19 +123,26 @@ def change(
 
 
 def reset(name: str, actor: str) -> Operation[str | None]:
-    """Answers "declared" or "gone"; None when there was nothing to reset."""
+    """Answers "declared" or "gone"; None when it is as the code says already, or must stay because jobs carry it."""
     rows = yield Statement(_sql["reset"], {"name": name, "actor": actor})
     return "declared" if rows[0][0] else "gone" if rows[0][1] else None
 
 
 def find(name: str) -> Operation[LimitRow | None]:
-    rows = yield Statement(_sql["find"], {"name": name})
+    rows = yield Statement(_sql["list"], {"pattern": name.translate(_EXACTLY), "queue": None, "most": 1})
     return _row.decode(rows[0][0]) if rows else None
 
 
-def list_limits(pattern: str | None = None, most: int = 1000) -> Operation[list[LimitRow]]:
-    rows = yield Statement(_sql["list"], {"pattern": pattern, "most": most})
+def list_limits(pattern: str | None = None, queue: str | None = None, most: int = BOUND) -> Operation[list[LimitRow]]:
+    """By name. `pattern`: a name in which * stands for anything; `queue`: those that hold for this queue as a whole."""
+    like = None if pattern is None else pattern.translate(_EXACTLY).replace("*", "%")
+    rows = yield Statement(_sql["list"], {"pattern": like, "queue": queue, "most": most})
     return [_row.decode(row[0]) for row in rows]
+
+
+def names(most: int = BOUND) -> Operation[list[str]]:
+    rows = yield Statement(_sql["names"], {"most": most})
+    return [row[0] for row in rows]
 
 
 def gates(name: str, key: str | None = None, most: int = 20) -> Operation[list[GateRow]]:

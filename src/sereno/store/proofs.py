@@ -28,6 +28,12 @@ PROMISES = {
     "schedules_go_on": "an enabled schedule has something to come, or a run whose end brings it",
     "stopped_schedules": "a schedule that is not enabled is never due",
     "schedules_on_time": "what is due is fired within a minute while a scheduler leads",
+    "limits_kept": "no limit has more running jobs than slots",
+    "slots_counted": "every running job is counted by the limits that it passes",
+    "slots_not_leaked": "no slot is taken by a job that does not pass there",
+    "lanes_awake": "every ready job with limits is known to its lane",
+    "waits_are_looked_at": "whoever waits for a limit is looked at again",
+    "orders_kept": "of an order one job runs at a time, the earliest first",
 }
 
 

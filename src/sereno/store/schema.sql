@@ -225,11 +225,13 @@ begin
         end if;
         select jsonb_agg(jsonb_build_array(
                    item ->> 0, sereno.fill(item ->> 1, task, queue, tenant, args),
-                   greatest(1, sereno.fill(item ->> 2, task, queue, tenant, args)::integer)))
+                   greatest(1, least(1000000, sereno.fill(item ->> 2, task, queue, tenant, args)::numeric))::integer))
         into limits
         from jsonb_array_elements(wanted.rule -> 'limits') as item;
         if limits is not null then
-            found := found || jsonb_build_object('limits', coalesce(found -> 'limits', '[]') || limits);
+            found := found || jsonb_build_object('limits', limits || coalesce((
+                select jsonb_agg(item) from jsonb_array_elements(found -> 'limits') as item
+                where item ->> 0 not in (select given ->> 0 from jsonb_array_elements(limits) as given)), '[]'));
         end if;
     end loop;
     if found = '{}' then
@@ -245,6 +247,29 @@ end $$;
 CREATE FUNCTION sereno.lane_of(queue text, keys jsonb) RETURNS bigint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$ select hashtextextended(jsonb_build_array(queue, keys)::text, 1) $$;
+
+CREATE FUNCTION sereno.look_again(names text[]) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+declare
+    left_over integer;
+begin
+    for attempt in 1..20 loop
+        with waited as materialized (
+            select id from sereno.gates
+            where limit_name = any(names) and look_at is not null and (attempt = 1 or look_at > sereno.now())
+        ),
+        locked as materialized (
+            select id from sereno.gates where id = any(array(select id from waited)) order by id for update skip locked
+        ),
+        looked as (
+            update sereno.gates set look_at = sereno.now() where id = any(array(select id from locked)) returning id
+        )
+        select (select count(*) from waited) - (select count(*) from looked) into left_over;
+        exit when left_over = 0;
+        perform pg_sleep(0.01);
+    end loop;
+end $$;
 
 CREATE FUNCTION sereno.make_day_partition(parent text, moment text, day date) RETURNS boolean
     LANGUAGE plpgsql
@@ -280,7 +305,8 @@ CREATE FUNCTION sereno.make_gates(lane_ids bigint[], queues text[]) RETURNS void
         union all
         select order_id, null, keys ->> 'order' from sereno.lanes where id = any(lane_ids) and order_id is not null
         union all
-        select sereno.gate_of(name, ''), name, '' from sereno.limits where queue = any(queues)) as gate
+        select sereno.gate_of(name, ''), name, '' from sereno.limits where queue = any(queues)) as gate(id)
+    where (select true from sereno.gates where gates.id = gate.id) is null
     order by 1
     on conflict do nothing
     $$;
@@ -377,28 +403,54 @@ begin
                (item -> 3 ->> 'slots')::integer, (item -> 3 ->> 'units')::double precision,
                (item -> 3 ->> 'period')::double precision, (item -> 3 ->> 'burst')::double precision
         from fresh, jsonb_array_elements(coalesce(keys -> 'limits', '[]')) as item
-        where item -> 3 is not null
+        where item -> 3 is not null and item ->> 0 not in (select name from sereno.limits)
         order by item ->> 0
         on conflict do nothing
     ),
+    -- What is there is left alone: an insert would wait for a claim that is changing it.
+    gates_made as (
+        insert into sereno.gates (id, limit_name, key)
+        select distinct on (gate) * from (
+            select sereno.gate_of(item ->> 0, item ->> 1) as gate, item ->> 0, item ->> 1
+            from fresh, jsonb_array_elements(coalesce(keys -> 'limits', '[]')) as item
+            union all
+            select sereno.order_of(queue, keys), null, keys ->> 'order' from fresh where keys ? 'order') as each
+        where gate not in (select id from sereno.gates where id = any(array(select unnest(gates) from gate)))
+        order by gate
+        on conflict do nothing
+    ),
     queues_made as (
-        insert into sereno.lane_queues (queue) select distinct queue from fresh where keys is not null order by queue
+        insert into sereno.lane_queues (queue)
+        select distinct queue from fresh
+        where keys is not null and queue not in (select queue from sereno.lane_queues)
+        order by queue
         on conflict do nothing
     ),
     paced as materialized (
         select fresh.*, keys ->> 'fair' as fair, coalesce(weight, 1) as weight,
-               greatest(coalesce(clock, pace.turn), pace.turn) as base,
+               greatest(coalesce(clock, pace.turn), pace.turn) as base, clock is not null as is_known,
                row_number() over (partition by fresh.queue, keys ->> 'fair' order by ready_seq) as number
         from fresh join pace on pace.queue = fresh.queue
         left join sereno.weights on weights.key = keys ->> 'fair'
         left join sereno.shares on shares.queue = fresh.queue and shares.key = keys ->> 'fair'
         where keys is not null
     ),
+    charge as materialized (
+        select queue, fair, max(base + number / weight) as clock, bool_or(is_known) as is_known
+        from paced where fair is not null group by queue, fair
+    ),
     shares_made as (
-        insert into sereno.shares as share (queue, key, clock)
-        select queue, fair, max(base + number / weight) from paced where fair is not null
-        group by queue, fair order by queue, fair
-        on conflict (queue, key) do update set clock = greatest(share.clock, excluded.clock)
+        insert into sereno.shares (queue, key, clock)
+        select queue, fair, clock from charge where not is_known order by queue, fair
+        on conflict do nothing
+    ),
+    shares_moved as (
+        update sereno.shares set clock = greatest(shares.clock, due.clock)
+        from (select charge.*, share.place from charge cross join lateral (
+                  select ctid as place from sereno.shares
+                  where is_known and shares.queue = charge.queue and shares.key = charge.fair
+                  for update skip locked) as share) as due
+        where shares.ctid = due.place and shares.queue = due.queue and shares.key = due.fair
     ),
     made as (
         insert into sereno.lanes (id, queue, keys, gates, units, order_id, fair, band, turn)
@@ -531,15 +583,20 @@ declare
     gate_ids     bigint[];
     gate_list    json;
     locked_ids   bigint[];
-    held_ids     bigint[];
-    live         json;
 begin
     select array_agg(wanted.queue) into open_to
     from jsonb_to_recordset(asked) as wanted(queue text)
     where wanted.queue <> all(array(select name from sereno.pauses where kind = 'queue'));
-    select json_object_agg(queue, gates) into own
-    from (select queue, array_agg(sereno.gate_of(name, '')) as gates
-          from sereno.limits where queue = any(open_to) group by queue) as each;
+    select json_object_agg(queue, json_build_array(to_json(gates), has_plain)) into own
+    from (select limits.queue, array_agg(sereno.gate_of(name, '')) as gates,
+                 (select true
+                  from jsonb_to_recordset(asked) as wanted(queue text, floors jsonb)
+                  cross join lateral jsonb_to_recordset(wanted.floors) as step(priority smallint, floor bigint)
+                  cross join lateral (select from sereno.jobs
+                                      where state = 'ready' and lane is null and jobs.queue = wanted.queue
+                                        and jobs.priority = step.priority and jobs.ready_seq >= step.floor limit 1) as job
+                  where wanted.queue = limits.queue limit 1) is not null as has_plain
+          from sereno.limits where limits.queue = any(open_to) group by limits.queue) as each;
 
     with due as materialized (select id from sereno.gates where look_at <= moment order by look_at limit 100),
     told as materialized (
@@ -607,7 +664,12 @@ begin
     every as materialized (select * from unfair union all select * from fair union all select * from waiting)
     select array_agg(id),
            json_agg(json_build_array(id, queue, to_json(gates), to_json(units), order_id, turn, floor_priority, floor_seq,
-               behind, band, fair,
+               behind, band,
+               case when order_id is not null then (
+                   select lane = every.id and state = 'ready'
+                   from (select lane, state from sereno.jobs
+                         where jobs.order_id = every.order_id order by jobs.id limit 1) as head) end,
+               fair,
                case when fair is not null then (select weight from sereno.weights where key = fair) end,
                case when fair is not null then (select clock from sereno.shares
                                                 where shares.queue = every.queue and shares.key = fair) end)),
@@ -617,41 +679,28 @@ begin
     gate_ids := array(select unnest(gate_ids)
                       union select sereno.gate_of(name, '') from sereno.limits where queue = any(open_to)
                       except select unnest(free));
-    for attempt in 1..2 loop
-        exit when cardinality(gate_ids) = 0;
-        with locked as materialized (
-            select id from sereno.gates where id = any(gate_ids) order by id for update skip locked
-        )
-        select array_agg(id) into locked_ids from locked;
-        exit when attempt = 2 or coalesce(cardinality(locked_ids), 0) >= cardinality(gate_ids)
-               or not exists (select unnest(gate_ids) except select id from sereno.gates where id = any(gate_ids));
-        perform sereno.make_gates(lane_ids, open_to);
-    end loop;
-
-    -- A gate that is at most half full as far as anybody knows lets in without asking who of them still runs.
-    with gate as materialized (
-        select gates.id, limit_name, tokens, used_at, closed_until, held, look_at, looks, kind, burst, units, period,
-               case when limit_name is null then 1 else slots end as slots
-        from sereno.gates left join sereno.limits on limits.name = limit_name
-        where gates.id = any(free || locked_ids)
+    with locked as materialized (
+        select id from sereno.gates where id = any(gate_ids) order by id for update skip locked
     )
-    select array(select unnest(held) from gate where 2 * cardinality(held) > slots),
-           json_agg(json_build_array(
-               id, case when limit_name is null then 'order' else coalesce(kind, 'unknown') end, slots,
-               units / period, burst,
+    select array_agg(id) into locked_ids from locked;
+
+    select json_agg(json_build_array(
+               gates.id, case when limit_name is null then 'order' else coalesce(kind, 'unknown') end,
+               case when limit_name is null then 1 else slots end, units / period, burst,
                case when kind = 'rate' then
                    least(burst, coalesce(tokens, burst)
                          + greatest(0, extract(epoch from moment - used_at)) * units / period) end,
                greatest(extract(epoch from closed_until - moment),
                         case when kind = 'rate' then extract(epoch from look_at - moment) end, 0),
                to_json(held), looks))
-    into held_ids, gate_list
-    from gate;
-
-    select json_agg(id) into live from sereno.jobs where id = any(held_ids) and state = 'running';
+    into gate_list
+    from sereno.gates left join sereno.limits on limits.name = limit_name
+    where gates.id = any(free || locked_ids);
 
     return json_build_array(moment, sereno.micros(moment), coalesce(lane_list, '[]'), coalesce(gate_list, '[]'),
-        coalesce(live, '[]'), coalesce(free_list, '[]'), coalesce(own, '{}'), coalesce(missed, '[]'),
+        coalesce(free_list, '[]'), coalesce(own, '{}'), coalesce(missed, '[]'),
+        coalesce(cardinality(locked_ids), 0) < cardinality(gate_ids)
+            and exists (select unnest(gate_ids) except select id from sereno.gates where id = any(gate_ids)),
         (select extract(epoch from look_at - moment) from sereno.gates where look_at > moment order by look_at limit 1));
 end $$;
 
@@ -716,7 +765,7 @@ begin
     end if;
 end $$;
 
-CREATE FUNCTION sereno.write_lanes(moment timestamp with time zone, served bigint[], served_queues text[], changed bigint[], waits bigint[], bands smallint[], turns double precision[], priorities smallint[], seqs bigint[], gate_ids bigint[], held text[], tokens double precision[], look_in double precision[], exact boolean[], looks integer[], share_queues text[], share_keys text[], clocks double precision[]) RETURNS void
+CREATE FUNCTION sereno.write_lanes(moment timestamp with time zone, served bigint[], served_queues integer[], queues text[], changed bigint[], waits bigint[], bands smallint[], turns double precision[], priorities smallint[], seqs bigint[], gate_ids bigint[], held text[], tokens double precision[], look_in double precision[], exact boolean[], looks integer[], share_queues text[], share_keys text[], clocks double precision[]) RETURNS void
     LANGUAGE plpgsql
     AS $$
 declare
@@ -724,7 +773,7 @@ declare
     locked  bigint[];
 begin
     update sereno.gates
-    set held = gate.held::bigint[], tokens = gate.tokens, used_at = moment, looks = gate.looks,
+    set held = gate.held::bigint[], tokens = gate.tokens, used_at = greatest(gates.used_at, moment), looks = gate.looks,
         look_at = case
             when gate.look is not null then
                 case when not gate.exact and gates.look_at > sereno.now() + interval '2 seconds' then gates.look_at
@@ -738,9 +787,10 @@ begin
     where gates.id = any(gate_ids) and gates.id = gate.id;
 
     ended := array(
-        select lane from unnest(served, served_queues) as given(lane, queue)
+        select lane from unnest(served, served_queues) as given(lane, place)
         where (select true from sereno.jobs
-               where state = 'ready' and jobs.lane is not null and jobs.queue = given.queue and jobs.lane = given.lane
+               where state = 'ready' and jobs.lane is not null and jobs.queue = queues[given.place]
+                 and jobs.lane = given.lane
                limit 1) is null);
 
     if cardinality(ended) > 0 or cardinality(changed) > 0 then

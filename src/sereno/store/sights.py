@@ -85,6 +85,8 @@ class JobRow:
     # The key of the schedule that made it, and for which instant.
     schedule: str | None
     planned_at: datetime | None
+    # The limits that it passes, its fair key and its order key; None when it has none of its own.
+    keys: Mapping[str, Any] | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ schema that one token is replaced. Each query names itself in pg_stat_activity.
 """
 
 import re
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
@@ -80,6 +80,11 @@ def in_schema(sql: str, schema: str) -> LiteralString:
 def array(values: Sequence[Any]) -> str:
     """An array literal of numbers and booleans: the driver's own way to write a thousand of them is much slower."""
     return "{" + msgspec.json.encode(values)[1:-1].decode() + "}"
+
+
+def nested(arrays: Iterable[str]) -> str:
+    """An array literal of array literals, each a text of its own, because they differ in length."""
+    return "{" + ",".join([f'"{each}"' for each in arrays]) + "}"
 
 
 def _has_rows(cursor: psycopg.Cursor[Any] | psycopg.AsyncCursor[Any]) -> bool:

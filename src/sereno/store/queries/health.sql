@@ -94,3 +94,23 @@ select exists (select from sereno.schedules where next_run_at is not null),
         from sereno.schedules where next_run_at <= sereno.now() order by next_run_at limit 1),
        array(select key from sereno.schedules where state = 'parked' order by id limit 5),
        array(select key from sereno.schedules where state = 'disabled' and starts_with(note, 'disabled after ') order by id limit 5);
+
+-- name: limits
+-- Who waits for a limit that is not there or closed for long, which order stands still behind a dead letter, and whether
+-- wake-ups are read. Only gates that somebody waits for are looked at, along their index.
+with awaited as materialized (
+    select limit_name, limits.name is null as is_unknown
+    from (select * from sereno.gates where look_at is not null order by look_at limit 10000) as gate
+    left join sereno.limits on limits.name = limit_name
+    where limit_name is not null
+      and (limits.name is null or closed_until > sereno.now() + make_interval(secs => %(closed)s))
+),
+blocking as materialized (
+    select id, queue, keys from sereno.history_dead where keys ? 'blocks' limit 10000
+)
+select array(select distinct limit_name from awaited where is_unknown order by limit_name limit 5),
+       array(select distinct limit_name from awaited where not is_unknown order by limit_name limit 5),
+       array(select id from blocking
+             where exists (select from sereno.jobs where order_id = sereno.order_of(blocking.queue, blocking.keys))
+             order by id limit 5),
+       (select count(*) from (select from sereno.lane_wakes limit %(wakes)s + 1) as counted);

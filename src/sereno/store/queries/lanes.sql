@@ -8,6 +8,25 @@ select sereno.open_lanes(%(floor)s)::text;
 -- Lanes and gates, locked until the transaction ends.
 select sereno.take_lanes(%(asked)s::text::jsonb, %(freed)s::text::jsonb)::text;
 
+-- name: make_gates
+-- Gates that lanes and queues pass, where there are none.
+select sereno.make_gates(%(lanes)s::text::bigint[], %(queues)s::text[]);
+
+-- name: live
+-- Which of these still run. Asked with the locks of their gates in hand, in a statement of its own: a snapshot from before
+-- the locks would miss what was claimed meanwhile. A job that was tried before may have got other keys in between, so
+-- those come with the gates that they pass.
+with found as materialized (
+    select id, attempt, queue, keys from sereno.jobs where id = any(%(ids)s::text::bigint[]) and state = 'running'
+)
+select (select to_json(array_agg(id))::text from found where attempt = 1),
+       (select json_agg(json_build_array(id, array(
+            select sereno.gate_of(item ->> 0, item ->> 1)
+            from jsonb_array_elements(coalesce(keys -> 'limits', '[]')) as item
+            union all select sereno.order_of(found.queue, keys)
+            union all select sereno.gate_of(name, '') from sereno.limits where limits.queue = found.queue)))::text
+        from found where attempt > 1);
+
 -- name: pick
 -- So many of each lane, by index. A lane of an order gives its head and nothing else, and not while a dead letter blocks
 -- it. A lane without a number stands for the jobs of its queue that carry no key.
@@ -84,16 +103,16 @@ from claimed;
 -- name: write
 -- What the decision, and what was picked, means for lanes and gates.
 select sereno.write_lanes(
-    %(moment)s::text::timestamptz, %(served)s::text::bigint[], %(served_queues)s::text[],
+    %(moment)s::text::timestamptz, %(served)s::text::bigint[], %(served_queues)s::text::integer[], %(queues)s::text[],
     %(lanes)s::text::bigint[], %(waits)s::text::bigint[], %(bands)s::text::smallint[],
     %(turns)s::text::double precision[], %(priorities)s::text::smallint[], %(seqs)s::text::bigint[],
-    %(gates)s::text::bigint[], %(held)s::text[], %(tokens)s::text::double precision[],
+    %(gates)s::text::bigint[], %(held)s::text::text[], %(tokens)s::text::double precision[],
     %(looks)s::text::double precision[], %(is_exact)s::text::boolean[], %(counts)s::text::integer[],
     %(share_queues)s::text[], %(share_keys)s::text[], %(clocks)s::text::double precision[]);
 
 -- name: hand_over
--- Gates that came free and that this worker cannot use: whoever looks next finds them due. Answers those that were noted;
--- one that a claim holds right now is told again later.
+-- Gates that came free and that this worker cannot use: whoever looks next finds them due. Answers those that were
+-- noted, and one that a claim holds right now is told again later.
 with free as materialized (
     select id from sereno.gates where id = any(%(gates)s) order by id for update skip locked
 ),

@@ -67,11 +67,12 @@ looked as (
     update sereno.gates set look_at = sereno.now()
     where limit_name = any(array(select name from changed)) and look_at is not null
 ),
-told as (select pg_notify('sereno.ready', '') where exists (select from sereno.sessions where idle))
+told as (select pg_notify('sereno.ready', ''))
 select (select count(*) from changed), (select count(*) from told);
 
 -- name: reset
--- What the code says holds again. A limit that the code never declared is gone, unless jobs carry its key.
+-- What the code says holds again. A limit that the code does not declare is gone, unless a job or a dead letter carries
+-- it: without its numbers that job could never start.
 with changed as (
     update sereno.limits
     set slots = (declared ->> 'slots')::integer, units = (declared ->> 'units')::double precision,
@@ -80,61 +81,87 @@ with changed as (
     where name = %(name)s and overridden and declared is not null
     returning name
 ),
+carried as materialized (
+    select true as found where exists (
+        select from sereno.jobs
+        where lane is not null and keys -> 'limits' @> jsonb_build_array(jsonb_build_array(%(name)s::text))
+    ) or exists (
+        select from sereno.history_dead
+        where keys -> 'limits' @> jsonb_build_array(jsonb_build_array(%(name)s::text))
+    )
+),
 gone as (
     delete from sereno.limits
-    where name = %(name)s and declared is null
-      and (queue is not null or (select true from sereno.gates where limit_name = %(name)s limit 1) is null)
+    where name = %(name)s and declared is null and (queue is not null or not exists (select from carried))
     returning name
 ),
 looked as (
     update sereno.gates set look_at = sereno.now()
     where limit_name = any(array(select name from changed union all select name from gone)) and look_at is not null
 ),
-told as (select pg_notify('sereno.ready', '') where exists (select from sereno.sessions where idle))
+told as (select pg_notify('sereno.ready', ''))
 select (select count(*) from changed), (select count(*) from gone), (select count(*) from told);
 
--- name: find
--- One limit.
-select json_build_object('name', name, 'kind', kind, 'slots', slots, 'units', units, 'period', period, 'burst', burst,
-                         'queue', queue, 'key', key, 'declared', declared, 'declared_by', declared_by,
-                         'overridden', overridden, 'note', note, 'changed_by', changed_by, 'changed_at', changed_at)::text
-from sereno.limits where name = %(name)s;
+-- name: names
+-- Every name there is.
+select name from sereno.limits order by name limit %(most)s;
 
 -- name: list
--- Every limit, with how much of it is in use: keys, jobs that hold a slot, lanes that wait. Counted up to a bound.
+-- Limits with how much of each is in use: its keys, the jobs that hold a slot, the ready jobs that wait for it, the keys
+-- that are closed. Counted up to a bound.
 select json_build_object(
     'name', name, 'kind', kind, 'slots', slots, 'units', units, 'period', period, 'burst', burst,
     'queue', queue, 'key', key, 'declared', declared, 'declared_by', declared_by, 'overridden', overridden,
     'note', note, 'changed_by', changed_by, 'changed_at', changed_at,
-    'keys', (select count(*) from (select from sereno.gates where limit_name = limits.name limit 1001) as some),
+    'keys', (select count(*) from (select from sereno.gates where limit_name = limits.name limit 1001) as gate),
     'held', (select count(*) from (
-                 select from (select held from sereno.gates where limit_name = limits.name limit 1001) as some
-                 cross join lateral unnest(some.held) as job_id
+                 select from (select held from sereno.gates where limit_name = limits.name limit 1001) as gate
+                 cross join lateral unnest(gate.held) as job_id
                  join sereno.jobs on jobs.id = job_id and jobs.state = 'running' limit 1001) as running),
     'waiting', (select count(*) from (
-                 select from (select id from sereno.gates where limit_name = limits.name limit 1001) as some
-                 join sereno.lanes on lanes.waits_for = some.id and lanes.has_work limit 1001) as lane),
+                 select from (select id from sereno.gates where limit_name = limits.name and look_at is not null
+                              limit 1001) as gate
+                 join sereno.lanes on lanes.waits_for = gate.id and lanes.has_work
+                 join sereno.jobs on jobs.state = 'ready' and jobs.lane is not null and jobs.queue = lanes.queue
+                                 and jobs.lane = lanes.id
+                 limit 1001) as job)
+             + (select count(*) from (
+                 select from sereno.jobs
+                 where state = 'ready' and lane is null and jobs.queue = limits.queue
+                   and exists (select from sereno.gates where limit_name = limits.name and look_at is not null)
+                 limit 1001) as plain),
     'closed', (select count(*) from (select from sereno.gates
-                where limit_name = limits.name and closed_until > sereno.now() limit 1001) as some))::text
+                where limit_name = limits.name and closed_until > sereno.now() limit 1001) as gate))::text
 from sereno.limits
-where %(pattern)s::text is null or name like %(pattern)s
+where (%(pattern)s::text is null or name like %(pattern)s) and (%(queue)s::text is null or queue = %(queue)s)
 order by name
 limit %(most)s;
 
 -- name: gates
--- The keys of a limit: those in use first.
+-- The keys of a limit: those that are closed first, then those that somebody waits for, then those in use.
 with clock as materialized (select sereno.now() as now)
 select json_build_object(
     'key', gate.key,
-    'held', array(select jobs.id from sereno.jobs where jobs.id = any(gate.held) and jobs.state = 'running' order by jobs.id),
+    'held', array(select jobs.id from sereno.jobs
+                  where jobs.id = any(gate.held) and jobs.state = 'running' order by jobs.id limit 1000),
     'tokens', case when kind = 'rate' then
         least(burst, coalesce(tokens, burst) + greatest(0, extract(epoch from clock.now - used_at)) * units / period) end,
     'closed_until', case when closed_until > clock.now then closed_until end,
-    'waiting', (select count(*) from (select from sereno.lanes where has_work and waits_for = gate.id limit 1001) as lane),
+    'waiting', (select count(*) from (
+                    select from sereno.lanes
+                    join sereno.jobs on jobs.state = 'ready' and jobs.lane is not null and jobs.queue = lanes.queue
+                                    and jobs.lane = lanes.id
+                    where has_work and waits_for = gate.id limit 1001) as job)
+             + (select count(*) from (
+                    select from sereno.jobs
+                    where state = 'ready' and lane is null and jobs.queue = limits.queue and gate.look_at is not null
+                    limit 1001) as plain),
     'used_at', used_at)::text
-from clock, (select * from sereno.gates
-             where limit_name = %(name)s and (%(key)s::text is null or key = %(key)s)
-             order by cardinality(held) desc, used_at desc limit %(most)s) as gate
+from clock cross join lateral (
+    select * from sereno.gates
+    where limit_name = %(name)s and (%(key)s::text is null or key = %(key)s)
+    order by coalesce(closed_until > clock.now, false) desc, look_at is null, cardinality(held) desc, used_at desc, key
+    limit %(most)s) as gate
 join sereno.limits on limits.name = gate.limit_name;
 
 -- name: close
@@ -152,7 +179,7 @@ with opened as (
     where limit_name = %(name)s and (%(key)s::text is null or key = %(key)s) and closed_until > sereno.now()
     returning id
 ),
-told as (select pg_notify('sereno.ready', '') where exists (select from sereno.sessions where idle))
+told as (select pg_notify('sereno.ready', ''))
 select (select count(*) from opened), (select count(*) from told);
 
 -- name: throttle

@@ -203,3 +203,153 @@ from (select id, key, next_run_at, xmax as locked_by from sereno.schedules
       where name = 'scheduler' and until > sereno.now() and since < sereno.now() - interval '1 minute') as leader
 where not exists (select from pg_locks where transactionid = locked_by)
 order by overdue.id limit 20;
+
+-- name: limits_kept
+-- No limit has more running jobs than slots, counted from the jobs themselves. A limit that was lowered is given time:
+-- those who were in stay in. A second is left to claims that overlapped with the change.
+with running as materialized (
+    select id, queue, keys, claimed_at from sereno.jobs where state = 'running' order by id desc limit %(window)s
+),
+passed as (
+    select id, claimed_at, item ->> 0 as name, item ->> 1 as key
+    from running, jsonb_array_elements(coalesce(keys -> 'limits', '[]')) as item
+    union
+    select running.id, claimed_at, limits.name, '' from running join sereno.limits on limits.queue = running.queue
+)
+select min(id), 'the limit ' || limits.name || ' has ' || slots || ' slots'
+                || case when passed.key = '' then '' else ' for the key ' || passed.key end
+                || ', and ' || count(*) || ' jobs are running'
+from passed join sereno.limits on limits.name = passed.name and kind = 'slots'
+group by limits.name, passed.key
+having count(*) > slots and min(claimed_at) > changed_at + interval '1 second'
+order by min(id) limit 20;
+
+-- name: slots_counted
+-- A running job is in the list of every gate of which it holds a slot, so that it is counted. A limit that came or changed
+-- after the claim did not count it.
+with running as materialized (
+    select id, queue, keys, claimed_at from sereno.jobs where state = 'running' order by id desc limit %(window)s
+),
+passed as (
+    select running.id, claimed_at, item ->> 0 as name, sereno.gate_of(item ->> 0, item ->> 1) as gate
+    from running, jsonb_array_elements(coalesce(keys -> 'limits', '[]')) as item
+    union
+    select running.id, claimed_at, name, sereno.gate_of(name, '')
+    from running join sereno.limits on limits.queue = running.queue
+),
+counted as (
+    select passed.id, 'the limit ' || passed.name as what, gate
+    from passed join sereno.limits on limits.name = passed.name and kind = 'slots'
+    where claimed_at > changed_at + interval '1 second'
+    union all
+    select id, 'its order ' || (keys ->> 'order'), sereno.order_of(queue, keys) from running where keys ? 'order'
+)
+select counted.id, 'it is running, and ' || what || ' does not count it'
+from counted left join sereno.gates on gates.id = gate
+where gates.id is null or counted.id <> all(held)
+order by counted.id limit 20;
+
+-- name: slots_not_leaked
+-- Whoever runs and is counted by a gate passes it; else a slot is taken by nobody who needs it.
+with running as materialized (
+    select id, queue, keys, claimed_at from sereno.jobs where state = 'running' order by id desc limit %(window)s
+),
+inside as materialized (
+    select gate.id, limit_name, key, job_id
+    from (select id, limit_name, key, held from sereno.gates where held <> '{}' limit %(window)s) as gate
+    cross join lateral unnest(held) as job_id
+)
+select distinct running.id, 'it takes a slot of ' || coalesce('the limit ' || limit_name, 'the order') || ', key '
+                            || inside.key || ', and does not pass there'
+from running join inside on inside.job_id = running.id
+left join sereno.limits on limits.name = limit_name
+where case when limit_name is null then sereno.order_of(running.queue, running.keys) is distinct from inside.id
+           else kind = 'slots' and claimed_at > changed_at + interval '1 second'
+                and limits.queue is distinct from running.queue
+                and not exists (select from jsonb_array_elements(coalesce(keys -> 'limits', '[]')) as item
+                                where sereno.gate_of(item ->> 0, item ->> 1) = inside.id) end
+order by running.id limit 20;
+
+-- name: lanes_awake
+-- A ready job with limits is known to its lane, or a wake-up says so; else nobody would ever start it. From lane to lane
+-- along the index.
+with recursive line as (
+    (select queue, lane from sereno.jobs where state = 'ready' and lane is not null order by queue, lane limit 1)
+    union all
+    select next.queue, next.lane
+    from line cross join lateral (
+        select jobs.queue, jobs.lane from sereno.jobs
+        where state = 'ready' and jobs.lane is not null and (jobs.queue, jobs.lane) > (line.queue, line.lane)
+        order by jobs.queue, jobs.lane limit 1
+    ) as next
+),
+seen as materialized (select queue, lane from line limit %(window)s),
+lost as materialized (
+    select queue, lane from seen
+    where not exists (select from sereno.lanes where lanes.id = seen.lane and has_work)
+      and not exists (select from sereno.lane_wakes where lane_wakes.lane = seen.lane)
+)
+select job.id, 'it is ready, and its lane has neither work nor a wake-up'
+from lost cross join lateral (
+    select id from sereno.jobs
+    where state = 'ready' and jobs.lane is not null and jobs.queue = lost.queue and jobs.lane = lost.lane
+      and run_at < sereno.now() - interval '5 seconds'
+    limit 1
+) as job
+order by job.id limit 20;
+
+-- name: waits_are_looked_at
+-- Who waits for a gate is looked at again at a known time. Who waits for its order is told by a wake-up when it is its
+-- turn, so there only the head must not be left alone.
+with waiting as materialized (
+    select id, queue, waits_for, order_id, keys from sereno.lanes
+    where has_work and waits_for is not null limit %(window)s
+)
+select coalesce(job.id, waiting.id), 'it waits for ' || coalesce('the limit ' || limit_name, 'its order')
+                                     || ', and nobody will look'
+from waiting left join sereno.gates on gates.id = waits_for
+left join lateral (
+    select id from sereno.jobs
+    where state = 'ready' and jobs.lane is not null and jobs.queue = waiting.queue and jobs.lane = waiting.id
+    order by priority, ready_seq limit 1
+) as job on true
+where look_at is null
+  and not exists (select from sereno.lane_wakes where lane_wakes.lane = waiting.id)
+  and (waits_for is distinct from waiting.order_id
+       or (exists (select from (select state, lane from sereno.jobs where jobs.order_id = waiting.order_id
+                                order by id limit 1) as head
+                   where head.state = 'ready' and head.lane = waiting.id)
+           and not exists (select from sereno.history_dead
+                           where history_dead.keys ? 'blocks' and history_dead.queue = waiting.queue
+                             and history_dead.keys ->> 'order' = waiting.keys ->> 'order')))
+order by 1 limit 20;
+
+-- name: orders_kept
+-- Of an order, one job runs at a time, and no other one that is alive was before it. One that came later under a lower
+-- number is left out: a dead letter that was sent back, and one whose transaction was open for long.
+with running as materialized (
+    select id, order_id, claimed_at, xmin as written_by from sereno.jobs
+    where state = 'running' and order_id is not null order by id desc limit %(window)s
+),
+earlier as (
+    select running.id, head.id as head_id, head.state
+    from running cross join lateral (
+        select id, state, attempt, created_at, xmin as written_by from sereno.jobs
+        where jobs.order_id = running.order_id order by id limit 1
+    ) as head
+    where head.id < running.id and head.state <> 'running'
+      and case when head.attempt = 0
+               then head.created_at < running.claimed_at - make_interval(secs => %(grace)s)
+                    and age(head.written_by) > age(running.written_by)
+               else exists (select from sereno.attempts
+                            where job_id = head.id and finished_at < running.claimed_at - interval '1 second')
+                    and not exists (select from sereno.attempts
+                                    where job_id = head.id and outcome in ('succeeded', 'dead', 'cancelled')) end
+    union all
+    select later.id, first.id, 'running'
+    from running later join running first on first.order_id = later.order_id and first.id < later.id
+)
+select id, 'it is running, and job ' || min(head_id) || ', which is before it in its order, is ' || min(state)
+from earlier
+group by id
+order by id limit 20;

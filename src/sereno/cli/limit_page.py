@@ -1,0 +1,145 @@
+"""`sereno limit list` and `show`: limits, their keys and the weights of fair keys as people read them."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import click
+
+from sereno.cli.output import GAP, Column, human, short_time, show_list, terminal
+from sereno.cli.schedule_words import visible
+from sereno.operations.limits import LimitDetail, in_words
+from sereno.store.limits import BOUND, GateRow, LimitRow
+from sereno.store.sights import Count
+
+
+def counted_to_bound(count: int) -> Count:
+    return Count(min(count, BOUND), count <= BOUND)
+
+
+def holds_for(row: LimitRow) -> str:
+    """Whom it counts together."""
+    return f"queue {row.queue}" if row.queue is not None else f"each {row.key}" if row.key else ""
+
+
+def declared_words(row: LimitRow) -> str | None:
+    """What the code says, if it says anything."""
+    return None if row.declared is None else in_words(row.declared)
+
+
+TABLE = (
+    Column("limit", lambda row: visible(row.name)),
+    Column("says", lambda row: in_words(row.numbers)),
+    Column("for", lambda row: visible(holds_for(row))),
+    Column("in use", lambda row: counted_to_bound(row.held) if row.kind == "slots" else None, "number"),
+    Column("waiting", lambda row: counted_to_bound(row.waiting), "number"),
+    Column("closed", lambda row: counted_to_bound(row.closed) if row.closed else None, "number"),
+    Column("code says", lambda row: (declared_words(row) or "nothing") if row.overridden else ""),
+    Column("changed by", lambda row: visible(row.changed_by or "") if row.overridden else ""),
+)
+# Where there is little room, in this order.
+GIVES_WAY = ("changed by", "for", "code says")
+PLAIN = (
+    Column("limit", lambda row: row.name),
+    Column("says", lambda row: in_words(row.numbers)),
+    Column("key", lambda row: row.key),
+    Column("queue", lambda row: row.queue),
+    Column("in_use", lambda row: counted_to_bound(row.held) if row.kind == "slots" else None),
+    Column("waiting", lambda row: counted_to_bound(row.waiting)),
+    Column("closed", lambda row: counted_to_bound(row.closed)),
+    Column("code_says", declared_words),
+    Column("changed_by", lambda row: row.changed_by if row.overridden else None),
+    Column("note", lambda row: row.note),
+)
+
+
+def table_columns(rows: Sequence[LimitRow]) -> list[Column]:
+    """Those that have something to say, and for which there is room. A name that is too long is cut off."""
+    columns = [column for column in TABLE if any(human(column.value(row)) for row in rows)]
+    room = terminal().width
+    for name in GIVES_WAY:
+        if _needs(columns, rows) > room:
+            columns = [column for column in columns if column.name != name]
+    if _needs(columns, rows) > room:
+        columns = [replace(column, style="wide") if column.name == "limit" else column for column in columns]
+    return columns
+
+
+def _needs(columns: Sequence[Column], rows: Sequence[LimitRow]) -> int:
+    widths = [max(len(column.name), *(len(human(column.value(row))) for row in rows)) for column in columns]
+    return sum(widths) + GAP * (len(widths) - 1)
+
+
+WEIGHT_COLUMNS = (
+    Column("key", lambda line: visible(line.key) or "-", "wide"),
+    Column("weight", lambda line: f"{line.weight:g}", "number"),
+    Column("changed by", lambda line: visible(line.changed_by or ""), "wide"),
+    Column("changed at", lambda line: line.changed_at),
+)
+
+
+def _key_columns(row: LimitRow) -> list[Column]:
+    inside = (
+        [
+            Column("in use", lambda gate: len(gate.held), "number"),
+            Column("jobs", lambda gate: gate.held, "wide"),
+        ]
+        if row.kind == "slots"
+        else [Column("tokens", lambda gate: f"{gate.tokens:.1f}", "number")]
+    )
+    return [
+        Column("key", _key, "wide"),
+        *inside,
+        Column("waiting", lambda gate: counted_to_bound(gate.waiting), "number"),
+        Column("closed until", lambda gate: gate.closed_until),
+        Column("last used", lambda gate: gate.used_at),
+    ]
+
+
+def _key(gate: GateRow) -> str:
+    return visible(gate.key) or "-"
+
+
+def show_page(detail: LimitDetail, form: str) -> None:
+    """The numbers, and a table of the keys."""
+    row = detail.limit
+    for label, words in _lines(row):
+        click.echo(f"{label:<12}{visible(words)}")
+    if not detail.keys:
+        click.echo("Nothing has started under it yet.", err=True)
+        return
+    click.echo()
+    show_list(form, detail.keys, _key_columns(row), empty="")
+    if row.keys > len(detail.keys):
+        click.echo(f"These are {len(detail.keys):,} of {counted_to_bound(row.keys)} keys: more with -n.", err=True)
+
+
+def _lines(row: LimitRow) -> Iterator[tuple[str, str]]:
+    yield "limit", row.name
+    yield "says", in_words(row.numbers)
+    declared = declared_words(row)
+    by = f"  ({row.declared_by})" if row.declared_by else ""
+    yield "code says", f"{declared}{by}" if declared else "nothing: it came with a job, or by hand, or left the code"
+    if for_whom := holds_for(row):
+        yield "for", for_whom
+    if row.overridden:
+        note = f": {row.note}" if row.note else ""
+        yield "changed", f"by {row.changed_by or '?'} at {short_time(row.changed_at)}{note}"
+    if row.kind == "slots":
+        yield "in use", str(counted_to_bound(row.held))
+    yield "waiting", str(counted_to_bound(row.waiting))
+    if row.closed:
+        yield "closed", "1 key" if row.closed == 1 else f"{counted_to_bound(row.closed)} keys"
+
+
+def changed_sentence(row: LimitRow) -> str:
+    """What holds now, and how to go back."""
+    whole = f", for the whole queue {row.queue!r}" if row.queue is not None else ""
+    stop = "; nothing starts under it" if row.slots == 0 else ""
+    declared = declared_words(row)
+    back = f"goes back to {declared}, as the code says" if declared else "takes it away"
+    return f"{row.name}: {in_words(row.numbers)}{whole}{stop}.\n`sereno limit reset {row.name}` {back}."
+
+
+def detail_object(detail: LimitDetail) -> dict[str, Any]:
+    return {"limit": detail.limit, "keys": detail.keys}

@@ -1,0 +1,291 @@
+"""Limits as a person sees and changes them: how many at once, how many in a time, what is closed."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from difflib import get_close_matches
+from typing import Any
+
+from sereno.domain.duration import Duration, seconds, spoken
+from sereno.domain.job import check_text
+from sereno.domain.limits import AnyLimit, Limit, Rate
+from sereno.errors import ConfigurationError, InvalidArguments, Refused
+from sereno.operations.actor import default_actor
+from sereno.store import limits as store
+from sereno.store import steering
+from sereno.store.limits import GateRow, LimitRow
+from sereno.store.statement import Operation
+
+DAY = 86400.0
+# A limit that is closed for longer is one that should be changed; a rate that gives one in longer gives nothing.
+LONGEST = 365 * DAY
+SHORTEST_PERIOD = 0.001
+# In an error: as many names as one reads.
+NAMED = 8
+PERIODS = {1.0: "a second", 60.0: "a minute", 3600.0: "an hour", DAY: "a day"}
+
+
+@dataclass(frozen=True, slots=True)
+class LimitDetail:
+    """One limit, and those of its keys that matter most: closed, waited for, in use."""
+
+    limit: LimitRow
+    keys: list[GateRow]
+
+
+def in_words(numbers: Mapping[str, Any]) -> str:
+    """The numbers of a limit for people: "2 at once", "100 a minute, burst 10"."""
+    if "slots" in numbers:
+        return f"{numbers['slots']:,} at once"
+    period = float(numbers["period"])
+    per = PERIODS.get(period) or f"in {spoken(period)}"
+    return f"{_number(numbers['units'])} {per}, burst {_number(numbers['burst'])}"
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if float(value).is_integer() else f"{value:,g}"
+
+
+# Look
+
+
+def list_limits(pattern: str | None = None, *, most: int = store.BOUND) -> Operation[list[LimitRow]]:
+    """By name; "mail.*" is a pattern."""
+    check_text("pattern", pattern)
+    return (yield from store.list_limits(pattern, most=most))
+
+
+def find(name: str) -> Operation[LimitRow]:
+    """One limit, or ConfigurationError that says which there are."""
+    check_given("limit", name)
+    row = yield from store.find(name)
+    if row is None:
+        raise ConfigurationError(_unknown(name, (yield from store.names())))
+    return row
+
+
+def show(name: str, *, key: str | None = None, keys: int = 20) -> Operation[LimitDetail]:
+    row = yield from find(name)
+    if key is not None:
+        check_key(key)
+    return LimitDetail(row, (yield from store.gates(name, key, keys)))
+
+
+def _unknown(name: str, names: Sequence[str]) -> str:
+    if not names:
+        return (
+            f"there is no limit {name!r:.80}, and no other: a worker writes those of its code when it starts, "
+            "and a whole queue is limited by the queue's name (`sereno limit set --queue`)"
+        )
+    near = get_close_matches(name, names, 1)
+    if near:
+        return f"there is no limit {name!r:.80}: did you mean {near[0]}?"
+    more = ", …" if len(names) > NAMED else ""
+    return f"there is no limit {name!r:.80}; there are: {', '.join(names[:NAMED])}{more} (`sereno limit list`)"
+
+
+# Change
+
+
+def change(
+    name: str | None = None,
+    *,
+    queue: str | None = None,
+    slots: int | None = None,
+    rate: float | None = None,
+    per: Duration | None = None,
+    burst: float | None = None,
+    note: str | None = None,
+    actor: str | None = None,
+) -> Operation[LimitRow]:
+    """Other numbers for a limit, by its name, or for a whole queue: `slots`, or `rate` with `per` and `burst`."""
+    if (slots is None) == (rate is None):
+        raise InvalidArguments("say how many: slots (at once) or rate (in a time), one of the two")
+    if slots is not None:
+        if per is not None or burst is not None:
+            raise InvalidArguments("per and burst belong to a rate: slots are a plain number")
+        return (yield from set_slots(name, slots, queue=queue, note=note, actor=actor))
+    assert rate is not None
+    return (yield from set_rate(name, rate, "1s" if per is None else per, burst, queue=queue, note=note, actor=actor))
+
+
+def set_slots(
+    name: str | None, slots: int, *, queue: str | None = None, note: str | None = None, actor: str | None = None
+) -> Operation[LimitRow]:
+    """So many at once from now on, whatever the code says, until `reset`. What runs goes on."""
+    return (yield from _set(name, queue, _checked(lambda: Limit(slots)), note, actor))
+
+
+def set_rate(
+    name: str | None,
+    amount: float,
+    per: Duration = "1s",
+    burst: float | None = None,
+    *,
+    queue: str | None = None,
+    note: str | None = None,
+    actor: str | None = None,
+) -> Operation[LimitRow]:
+    """So many starts in a time from now on, whatever the code says, until `reset`."""
+    return (yield from _set(name, queue, _checked(lambda: _rate(amount, per, burst)), note, actor))
+
+
+def _rate(amount: float, per: Duration, burst: float | None) -> Rate:
+    rate = Rate(amount, per, burst=burst)
+    if not SHORTEST_PERIOD <= seconds(per) <= LONGEST or seconds(per) / amount > LONGEST:
+        raise ConfigurationError(
+            f"{amount!r:.40} per {per!r:.40} is no rate to keep: a time from 1 ms to a year, with one start at least"
+        )
+    return rate
+
+
+def _checked(make: Callable[[], AnyLimit]) -> AnyLimit:
+    """A limit with these numbers, or what is wrong with them."""
+    try:
+        made = make()
+        made.numbers  # noqa: B018 - what is too large for a number shows here
+    except ConfigurationError as error:
+        raise InvalidArguments(str(error)) from None
+    except (OverflowError, ValueError):
+        raise InvalidArguments("that number is too large for a limit") from None
+    return made
+
+
+def _set(
+    name: str | None, queue: str | None, wanted: AnyLimit, note: str | None, actor: str | None
+) -> Operation[LimitRow]:
+    check_text("note", note)
+    check_text("actor", actor)
+    who = actor or default_actor()
+    kind = "slots" if isinstance(wanted, Limit) else "rate"
+    if queue is None:
+        before: LimitRow | None = yield from find(check_given("limit", name))
+    else:
+        name, before = yield from _of_queue(name, queue, kind)
+    if before is not None and before.kind != kind:
+        raise InvalidArguments(_other_kind(before))
+    chosen = name if before is None else before.name
+    assert chosen is not None
+    done = yield from store.change(chosen, kind, wanted.numbers, queue=queue, actor=who, note=note)
+    after = yield from find(chosen)
+    if not done:
+        # Somebody made one of the other kind just now.
+        raise InvalidArguments(_other_kind(after))
+    detail = {**wanted.numbers, "queue": queue, "note": note, "before": None if before is None else before.numbers}
+    yield from steering.audit(who, "limit.set", f"limit {chosen}", detail)
+    return after
+
+
+def _of_queue(name: str | None, queue: str, kind: str) -> Operation[tuple[str, LimitRow | None]]:
+    """The limit that holds for a queue as a whole; or the name of the one that is to be made."""
+    check_given("queue", queue)
+    own = [row for row in (yield from store.list_limits(queue=queue)) if row.kind == kind]
+    if name is None and len(own) > 1:
+        raise InvalidArguments(
+            f"the queue {queue} has several such limits: name one of {', '.join(row.name for row in own)}"
+        )
+    if name is None and own:
+        return own[0].name, own[0]
+    chosen = name or f"queue.{queue}.{'concurrency' if kind == 'slots' else 'rate'}"
+    _checked(lambda: Limit(0, name=chosen))
+    row = yield from store.find(chosen)
+    if row is not None and row.queue != queue:
+        holds = f"the queue {row.queue}" if row.queue else f"each {row.key}" if row.key else "jobs that carry it"
+        raise InvalidArguments(
+            f"the limit {chosen} holds for {holds}, not for the queue {queue} as a whole: "
+            "change it by its name alone, or give the queue's limit another name"
+        )
+    return chosen, row
+
+
+def _other_kind(row: LimitRow) -> str:
+    said = in_words(row.numbers)
+    if row.kind == "slots":
+        return f"the limit {row.name} counts jobs at once ({said}): give it slots, not a rate"
+    return f"the limit {row.name} is a rate ({said}): give it a rate, not slots"
+
+
+def reset(name: str, *, actor: str | None = None) -> Operation[LimitRow | None]:
+    """What the code says holds again. None when the code does not declare it, so that it is gone now."""
+    check_text("actor", actor)
+    who = actor or default_actor()
+    before = yield from find(name)
+    done = yield from store.reset(name, who)
+    if done is None and before.declared is None:
+        raise Refused(f"the code does not declare the limit {name}, and jobs carry it: set other numbers instead")
+    after = None if done == "gone" else (yield from find(name))
+    if done is not None:
+        detail = {"before": before.numbers, "now": None if after is None else after.numbers}
+        yield from steering.audit(who, "limit.reset", f"limit {name}", detail)
+    return after
+
+
+# Close and open
+
+
+def close(name: str, length: Duration, *, key: str | None = None, actor: str | None = None) -> Operation[datetime]:
+    """Nobody starts under it, or under one of its keys, for so long. Until when it is closed, which may be later."""
+    check_text("actor", actor)
+    duration = _length(length)
+    row = yield from find(name)
+    if key is not None:
+        check_key(key)
+    if key is None and (yield from _is_keyed(row)):
+        each = f"each {row.key}" if row.key else "each key"
+        raise InvalidArguments(
+            f"the limit {name} counts {each} apart: say which key to close, "
+            + ("or set its slots to 0 to stop them all" if row.kind == "slots" else "or pause the queue")
+        )
+    until = yield from store.close(name, key or "", duration)
+    if until is None:
+        raise ConfigurationError(_unknown(name, (yield from store.names())))
+    detail = {"key": key or "", "seconds": duration, "until": until}
+    yield from steering.audit(actor or default_actor(), "limit.close", f"limit {name}", detail)
+    return until
+
+
+def _is_keyed(row: LimitRow) -> Operation[bool]:
+    """Whether its jobs carry keys. One that came with a job does not say so itself."""
+    if row.key or row.queue:
+        return bool(row.key)
+    if (yield from store.gates(row.name, "", 1)):
+        return False
+    return bool((yield from store.gates(row.name, None, 1)))
+
+
+def _length(length: Duration) -> float:
+    try:
+        duration = seconds(length)
+    except ConfigurationError as error:
+        raise InvalidArguments(str(error)) from None
+    if not 0 < duration <= LONGEST:
+        raise InvalidArguments(f"{length!r:.40} is no time to close a limit for: more than nothing, at most a year")
+    return duration
+
+
+def reopen(name: str, *, key: str | None = None, actor: str | None = None) -> Operation[int]:
+    """Let start again what was closed: under one key, or under all of them. Answers how many were closed."""
+    check_text("actor", actor)
+    yield from find(name)
+    if key is not None:
+        check_key(key)
+    opened = yield from store.reopen(name, key)
+    if opened:
+        detail = {"key": key, "opened": opened}
+        yield from steering.audit(actor or default_actor(), "limit.open", f"limit {name}", detail)
+    return opened
+
+
+def check_key(key: str) -> None:
+    """Text, also the empty one."""
+    # Jobs without a tenant share the empty key.
+    if key != "":
+        check_given("key", key)
+
+
+def check_given(what: str, value: str | None) -> str:
+    """Text that says something."""
+    if value is None:
+        raise InvalidArguments(f"which {what}? name one")
+    check_text(what, value)
+    return value

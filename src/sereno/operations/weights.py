@@ -1,0 +1,55 @@
+"""Weights of fair keys: who gets more turns than others, or fewer."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from sereno.domain.job import check_text
+from sereno.errors import InvalidArguments
+from sereno.operations.actor import default_actor
+from sereno.operations.limits import check_key
+from sereno.store import limits as store
+from sereno.store import steering
+from sereno.store.statement import Operation
+
+MOST_WEIGHT = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class WeightLine:
+    """A fair key that does not weigh 1."""
+
+    key: str
+    weight: float
+    changed_by: str | None
+    changed_at: datetime
+
+
+def weigh(key: str, weight: float, *, actor: str | None = None) -> Operation[None]:
+    """A fair key gets this many turns for one of the others; 1 is as everybody else."""
+    check_key(key)
+    check_text("actor", actor)
+    is_number = isinstance(weight, int | float) and not isinstance(weight, bool)
+    if not is_number or not 0 < weight <= MOST_WEIGHT:
+        raise InvalidArguments(f"a weight is a number above 0, at most {MOST_WEIGHT:,}, not {weight!r:.40}")
+    if weight == 1:
+        yield from unweigh(key, actor=actor)
+        return
+    who = actor or default_actor()
+    yield from store.weigh(key, float(weight), who)
+    yield from steering.audit(who, "limit.weigh", f"fair key {key}", {"weight": weight})
+
+
+def unweigh(key: str, *, actor: str | None = None) -> Operation[bool]:
+    """As everybody else again. False when it was."""
+    check_key(key)
+    check_text("actor", actor)
+    changed = yield from store.unweigh(key)
+    if changed:
+        yield from steering.audit(actor or default_actor(), "limit.weigh", f"fair key {key}", {"weight": 1})
+    return changed
+
+
+def list_weights(*, most: int = store.BOUND) -> Operation[list[WeightLine]]:
+    """Fair keys that do not weigh 1, the heaviest first."""
+    rows = yield from store.weights(most)
+    return [WeightLine(*row) for row in rows]

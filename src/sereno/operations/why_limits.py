@@ -1,0 +1,209 @@
+"""Why a job is not running when there are limits: which one, who is in, when the next may start, whose turn it is."""
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+
+from sereno.domain.duration import spoken
+from sereno.store import why_limits as store
+from sereno.store.sights import Count, JobRow
+from sereno.store.statement import Operation
+from sereno.store.why_limits import GateSight, Inside, LaneSight, OrderSight
+
+# Below so many seconds a person waits for the tenths.
+EXACT = 10.0
+
+
+def waits(row: JobRow) -> Operation[tuple[list[str], list[str]]]:
+    """Of a ready job: what keeps it from starting, the most telling first, and where it stands among its like."""
+    gates = yield from store.gates(row.id)
+    if row.keys is None:
+        return [*_closing(gates), *_full(gates, row)], []
+    order = yield from store.order(row.id)
+    lane = yield from store.lane(row.id)
+    firm = [*_dead(order), *_unknown(gates), *_closing(gates)]
+    if order is not None and order.head != row.id:
+        return [*firm, _behind_head(order)], []
+    blockers = [*firm, *_full(gates, row)]
+    return blockers, _place(lane, gates, is_blocked=bool(blockers))
+
+
+def holding(row: JobRow) -> Operation[list[str]]:
+    """What a running job holds, and who waits behind it."""
+    gates = yield from store.gates(row.id)
+    slots = [gate for gate in gates if gate.kind == "slots"]
+    order = yield from store.order(row.id)
+    return [f"It holds a slot of the limit {_named(gate, row)}: {_in_use(gate)}." for gate in slots] + _held_up(order)
+
+
+def held_up(row: JobRow) -> Operation[list[str]]:
+    """Who waits behind a job that is not due yet; and whom it waits for, should it be due before them."""
+    order = yield from store.order(row.id)
+    if order is None:
+        return []
+    first = [] if order.head == row.id else [_behind_head(order)]
+    return [*_dead(order), *first, *_held_up(order)]
+
+
+def moment(when: datetime | None) -> str:
+    return when.astimezone().strftime("%Y-%m-%d %H:%M:%S %Z") if when else "an unknown time"
+
+
+def _unknown(gates: Sequence[GateSight]) -> Iterator[str]:
+    for gate in gates:
+        if gate.kind == "unknown":
+            yield (
+                f"Nobody has declared the limit {gate.name} that it carries, so nothing passes it. "
+                f"Start a worker with the code that declares it, or: sereno limit set {gate.name} --slots N"
+            )
+
+
+def _closing(gates: Sequence[GateSight]) -> Iterator[str]:
+    for gate in gates:
+        if gate.closed_until is not None:
+            key = f" for the key {gate.key!r}" if gate.key else ""
+            flag = f" --key {gate.key}" if gate.key else ""
+            yield (
+                f"The limit {gate.name} is closed{key} until {moment(gate.closed_until)}. "
+                f"To open it now: sereno limit open {gate.name}{flag}"
+            )
+
+
+def _full(gates: Sequence[GateSight], row: JobRow) -> Iterator[str]:
+    """The one that its lane waits for is the first."""
+    for gate in sorted(gates, key=lambda gate: not gate.is_awaited):
+        if gate.closed_until is not None:
+            continue
+        if gate.kind == "slots" and (gate.is_awaited or gate.running >= (gate.slots or 0)):
+            yield _slots(gate, row)
+        if gate.kind == "rate" and (gate.is_awaited or (gate.tokens or 0.0) < _need(gate)):
+            yield _rate(gate, row)
+
+
+def _slots(gate: GateSight, row: JobRow) -> str:
+    if not gate.slots:
+        remedy = f"To change it: sereno limit set {gate.name} --slots N"
+        return f"The limit {_named(gate, row)} lets nobody through: it is 0. {remedy}"
+    words = f"The limit {gate.name} lets {gate.slots:,} at once through{_whom(gate, row)}, and "
+    if gate.running >= gate.slots:
+        return f"{words}{gate.running:,} {_are(gate.running)} running: {_inside(gate)}."
+    looked = f"within {spoken(gate.look_in)}" if gate.look_in else "now"
+    return f"{words}{gate.running:,} {_are(gate.running)} running: a worker gives away what came free {looked}."
+
+
+def _rate(gate: GateSight, row: JobRow) -> str:
+    # Those who wait are looked at together: nobody passes before that.
+    next_in = max(_earliest(gate, 1), (gate.look_in or 0.0) if gate.is_awaited else 0.0)
+    cost = f" (this one takes {gate.cost})" if gate.cost != 1 else ""
+    return (
+        f"The limit {gate.name} lets {gate.units:g} start in {_span(gate.period or 0.0)}{_whom(gate, row)}{cost}, "
+        f"and {gate.tokens or 0.0:.1f} are left: the next one may start {f'in {_span(next_in)}' if next_in else 'now'}."
+    )
+
+
+def _earliest(gate: GateSight, jobs: int) -> float:
+    """Seconds until so many jobs like this one can have started, if they are given everything."""
+    missing = _need(gate) * jobs - (gate.tokens or 0.0)
+    return max(0.0, missing * (gate.period or 0.0) / (gate.units or 1.0))
+
+
+def _place(lane: LaneSight | None, gates: Sequence[GateSight], *, is_blocked: bool) -> list[str]:
+    if lane is None:
+        return []
+    sentences = []
+    if lane.ahead.value:
+        jobs = "job with the same keys is" if lane.ahead.value == 1 else "jobs with the same keys are"
+        waits = [_earliest(gate, lane.ahead.value + 1) for gate in gates if gate.kind == "rate"]
+        rated = f", so it starts in {_span(max(waits))} at the earliest" if any(waits) else ""
+        sentences.append(f"{lane.ahead} {jobs} ahead of it{rated}.")
+    if lane.fair is not None:
+        # Nobody in front and nothing in the way: then there is nothing to tell of turns.
+        sentences += [_turn(lane)] if is_blocked or sentences or lane.keys_ahead.value else []
+    elif lane.lanes_ahead.value:
+        others = "Another key waits" if lane.lanes_ahead.value == 1 else f"{lane.lanes_ahead} other keys wait"
+        sentences.append(f"{others} for the same limit in front of it.")
+    return sentences
+
+
+def _turn(lane: LaneSight) -> str:
+    words = f"It takes turns by its fair key {lane.fair!r} (weight {lane.weight:g})"
+    if not lane.keys_ahead.value:
+        return f"{words}, which is next."
+    keys = "1 other key is" if lane.keys_ahead.value == 1 else f"{lane.keys_ahead} other keys are"
+    return f"{words}: {keys} in front of it by turn, the next is {lane.next_key!r}."
+
+
+def _dead(order: OrderSight | None) -> Iterator[str]:
+    if order is not None and order.dead is not None:
+        yield (
+            f"The dead letter {order.dead} (task {order.dead_task}) blocks its order key {order.key!r}: "
+            f"no job of the key runs until somebody decides. To run it again: sereno job retry {order.dead}. "
+            f"To give it up: sereno job delete {order.dead}"
+        )
+
+
+def _behind_head(order: OrderSight) -> str:
+    before = "1 job is" if order.before.value == 1 else f"{order.before} jobs are"
+    if order.head_state == "running":
+        doing = f"is running for {spoken(order.head_seconds or 0.0)}, by worker session {order.head_session}."
+    elif order.head_state == "scheduled":
+        doing = f"is scheduled for {moment(order.head_run_at)}. To ask why: sereno why {order.head}"
+    else:
+        doing = f"is ready. To ask why it does not run: sereno why {order.head}"
+    return (
+        f"It runs in order, and {before} before it with the order key {order.key!r}: "
+        f"the first, job {order.head} (task {order.head_task}), {doing}"
+    )
+
+
+def _held_up(order: OrderSight | None) -> list[str]:
+    if order is None or not order.behind.value:
+        return []
+    jobs = (
+        "1 job with its order key waits" if order.behind.value == 1 else f"{order.behind} jobs with its order key wait"
+    )
+    return [f"{jobs} until it has ended ({order.key!r})."]
+
+
+def _named(gate: GateSight, row: JobRow) -> str:
+    return f"{gate.name}{_whom(gate, row)}"
+
+
+def _whom(gate: GateSight, row: JobRow) -> str:
+    if gate.of_queue:
+        return f" for its whole queue {row.queue!r}"
+    return f" for the key {gate.key!r}" if gate.key else ""
+
+
+def _in_use(gate: GateSight) -> str:
+    return f"{gate.running:,} of {gate.slots:,} {_are(gate.running)} taken"
+
+
+def _inside(gate: GateSight) -> str:
+    """Who holds the slots; those of one task and one worker are told together."""
+    first = gate.first
+    more = gate.running - len(first)
+    rest = f" and {Count.bounded(more)} more" if more else ""
+    alike = len({(inside.task, inside.session) for inside in first}) == 1
+    if alike and len(first) > 1:
+        ids = [str(inside.id) for inside in first]
+        listed = ", ".join(ids) if more else f"{', '.join(ids[:-1])} and {ids[-1]}"
+        return f"jobs {listed}{rest} ({_life(first[0])})"
+    return ", ".join(f"job {inside.id} ({_life(inside)})" for inside in first) + rest
+
+
+def _life(inside: Inside) -> str:
+    return f"task {inside.task}, running for {spoken(inside.seconds)}, worker session {inside.session}"
+
+
+def _need(gate: GateSight) -> float:
+    """What one job takes; never more than the bucket holds."""
+    return min(float(gate.cost), gate.burst or 1.0)
+
+
+def _span(length: float) -> str:
+    """As `spoken`, and exact to a tenth where a person still waits for it."""
+    return f"{length:.1f} s" if 1 <= length < EXACT and length != round(length) else spoken(length)
+
+
+def _are(number: int) -> str:
+    return "is" if number == 1 else "are"

@@ -1,0 +1,107 @@
+"""What stands between a job and its start when there are limits: its gates, its lane, its order."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from sereno.store.sights import BOUND, Count
+from sereno.store.statement import Operation, Statement, queries
+
+_sql = queries("why")
+
+# So many of those who hold a slot are named.
+NAMED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Inside:
+    """A running job that holds a slot."""
+
+    id: int
+    task: str
+    seconds: float
+    session: int
+
+
+@dataclass(frozen=True, slots=True)
+class GateSight:
+    """One limit with the key of one job. `of_queue`: it holds for all jobs of the queue.
+
+    `kind`: slots, rate, unknown, or given (it comes with the job and nobody has read it yet). `is_awaited`: the job's
+    lane waits for it. `look_in`: seconds until somebody looks at those who wait. `first`: some of those who are in.
+    """
+
+    name: str
+    key: str
+    cost: int
+    of_queue: bool
+    kind: str
+    slots: int | None
+    units: float | None
+    period: float | None
+    burst: float | None
+    tokens: float | None
+    closed_until: datetime | None
+    look_in: float | None
+    is_awaited: bool
+    running: int
+    first: Sequence[Inside]
+
+
+@dataclass(frozen=True, slots=True)
+class LaneSight:
+    """Where a job stands among those with the same keys, and whose turn it is.
+
+    `lanes_ahead`: jobs with other keys, taken together by their keys, that have their turn first. `keys_ahead`: other
+    fair keys.
+    """
+
+    ahead: Count
+    lanes_ahead: Count
+    fair: str | None
+    weight: float
+    keys_ahead: Count
+    next_key: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class OrderSight:
+    """The order that a job stands in. The head is the only one that may run."""
+
+    key: str
+    head: int
+    head_task: str
+    head_state: str
+    head_seconds: float | None
+    head_run_at: datetime
+    head_session: int | None
+    before: Count
+    behind: Count
+    dead: int | None
+    dead_task: str | None
+
+
+def gates(job_id: int) -> Operation[list[GateSight]]:
+    """What a live job passes, also if it carries no key and only its queue has limits."""
+    rows = yield Statement(_sql["gates"], {"id": job_id, "most": NAMED, "bound": BOUND})
+    return [replace(GateSight(*row), first=[Inside(*each) for each in row[-1]]) for row in rows]
+
+
+def lane(job_id: int) -> Operation[LaneSight | None]:
+    rows = yield Statement(_sql["lane"], {"id": job_id, "bound": BOUND})
+    if not rows:
+        return None
+    ahead, lanes_ahead, fair, weight, keys_ahead, next_key = rows[0]
+    return LaneSight(
+        Count.bounded(ahead), Count.bounded(lanes_ahead), fair, weight, Count.bounded(keys_ahead), next_key
+    )
+
+
+def order(job_id: int) -> Operation[OrderSight | None]:
+    """None when it has no order key."""
+    rows = yield Statement(_sql["order"], {"id": job_id, "bound": BOUND})
+    if not rows:
+        return None
+    key, head, task, state, seconds, run_at, session, before, behind, dead, dead_task = rows[0]
+    counts = Count.bounded(before), Count.bounded(behind)
+    return OrderSight(key, head, task, state, seconds, run_at, session, *counts, dead, dead_task)

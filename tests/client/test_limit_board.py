@@ -1,0 +1,193 @@
+"""`app.limits`: a program changes limits while everything runs, and whoever waits starts."""
+
+import asyncio
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import psycopg
+import pytest
+
+from sereno import ConfigurationError, InvalidArguments, Limit, Rate, Sereno
+from sereno.limits import LimitBoard
+from tests.facts import auntil, one
+
+
+@pytest.fixture
+def ran(app: Sereno) -> list[int]:
+    """What a worker ran, of tasks that may not start as they are declared."""
+    app.override(scheduler=False)
+    done: list[int] = []
+
+    @app.task(name="stopped", concurrency=Limit(0))
+    async def stopped(n: int) -> None:
+        done.append(n)
+
+    @app.task(name="slow", rate=Rate(1, per="1h", name="slow"))
+    async def slow(n: int) -> None:
+        done.append(n)
+
+    @app.task(name="each", concurrency=Limit(1, key="{tenant}"))
+    async def each(n: int) -> None:
+        done.append(n)
+
+    @app.task(name="plain", queue="reconcile")
+    async def plain(n: int) -> None:
+        done.append(n)
+
+    app.queue("reconcile", concurrency=Limit(0))
+    return done
+
+
+def enqueue(app: Sereno, task: str, count: int) -> None:
+    app.enqueue_many([app.new_job(task, f'{{"n": {n}}}'.encode()) for n in range(count)])
+
+
+def waiting(app: Sereno, name: str, count: int) -> Callable[[], bool]:
+    """Whether a worker has found that so many must wait, for the last time as far as it knows."""
+    return lambda: any(row.waiting == count for row in app.limits.list(name))
+
+
+async def test_more_slots_hold_at_once(app: Sereno, ran: list[int]) -> None:
+    async with app.working():
+        enqueue(app, "stopped", 5)
+        await auntil(waiting(app, "stopped.concurrency", 5))
+        assert ran == []
+        await asyncio.to_thread(app.limits.set, "stopped.concurrency", slots=2)
+        await auntil(lambda: sorted(ran) == [0, 1, 2, 3, 4])
+        await asyncio.to_thread(app.limits.reset, "stopped.concurrency")
+        enqueue(app, "stopped", 1)
+        await auntil(waiting(app, "stopped.concurrency", 1))
+    assert len(ran) == 5
+
+
+async def test_a_faster_rate_holds_at_once(app: Sereno, ran: list[int]) -> None:
+    async with app.working():
+        enqueue(app, "slow", 5)
+        await auntil(lambda: len(ran) == 1)
+        await auntil(waiting(app, "slow", 4))
+        await app.limits.aset("slow", rate=1000, burst=100)
+        await auntil(lambda: len(ran) == 5)
+
+
+async def test_a_whole_queue_is_let_go_and_limited_again(app: Sereno, ran: list[int]) -> None:
+    async with app.working():
+        enqueue(app, "plain", 3)
+        await auntil(waiting(app, "queue.reconcile.concurrency", 3))
+        assert ran == []
+        await app.limits.aset_queue("reconcile", slots=2)
+        await auntil(lambda: len(ran) == 3)
+        await app.limits.aset_queue("reconcile", slots=0)
+        enqueue(app, "plain", 2)
+        await auntil(waiting(app, "queue.reconcile.concurrency", 2))
+    assert len(ran) == 3
+
+
+async def test_a_queue_that_no_code_limits_is_stopped_and_freed(app: Sereno, ran: list[int]) -> None:
+    free: list[int] = []
+
+    @app.task(name="free", queue="mail")
+    async def task(n: int) -> None:
+        free.append(n)
+
+    async with app.working():
+        await asyncio.to_thread(app.limits.set_queue, "mail", slots=0)
+        enqueue(app, "free", 3)
+        await auntil(waiting(app, "queue.mail.concurrency", 3))
+        assert free == []
+        assert await app.limits.areset("queue.mail.concurrency") is None
+        await auntil(lambda: len(free) == 3)
+    assert ran == []
+
+
+async def test_what_is_closed_waits_and_starts_when_it_is_opened(app: Sereno, ran: list[int]) -> None:
+    async with app.working():
+        await asyncio.to_thread(app.limits.close, "each.concurrency", seconds="1h", key="")
+        enqueue(app, "each", 3)
+        await auntil(waiting(app, "each.concurrency", 3))
+        (gate,) = app.limits.show("each.concurrency").keys
+        assert gate.closed_until is not None
+        assert (gate.waiting, gate.held) == (3, [])
+        assert ran == []
+        assert await asyncio.to_thread(app.limits.open, "each.concurrency") == 1
+        await auntil(lambda: ran == [0, 1, 2])
+
+
+async def test_a_closed_rate_starts_when_it_is_opened(app: Sereno, ran: list[int]) -> None:
+    async with app.working():
+        await app.limits.aset("slow", rate=1000)
+        await app.limits.aclose("slow", seconds=3600)
+        enqueue(app, "slow", 3)
+        await auntil(waiting(app, "slow", 3))
+        assert ran == []
+        assert await app.limits.aopen("slow") == 1
+        await auntil(lambda: len(ran) == 3)
+
+
+async def test_the_jobs_that_hold_a_slot_are_shown(app: Sereno, ran: list[int]) -> None:
+    gate = asyncio.Event()
+
+    @app.task(name="hold", concurrency=Limit(2, key="{tenant}"))
+    async def hold(n: int) -> None:
+        await gate.wait()
+        ran.append(n)
+
+    async with app.working():
+        jobs = app.enqueue_many([hold.using(tenant="r1").job(n=n) for n in range(5)])
+        await auntil(waiting(app, "hold.concurrency", 3))
+        detail = await app.limits.ashow("hold.concurrency")
+        assert (detail.limit.held, detail.limit.keys, detail.limit.waiting) == (2, 1, 3)
+        (key,) = detail.keys
+        assert (key.key, key.held, key.waiting, key.tokens) == ("r1", [job.id for job in jobs[:2]], 3, None)
+        assert (await app.limits.ashow("hold.concurrency", key="r2")).keys == []
+        gate.set()
+        await auntil(lambda: len(ran) == 5)
+
+
+async def test_the_twins_do_the_same(app: Sereno, connection: psycopg.Connection) -> None:
+    board = app.limits
+    made = board.set_queue("mail", slots=3, actor="eve@desk", note="slow today")
+    assert [made] == list(await board.alist("queue.*")) == list(board.list())
+    assert (await board.aset("queue.mail.concurrency", slots=4, actor="eve@desk")).slots == 4
+    assert board.show(made.name).limit.slots == 4
+    until = await board.aclose(made.name, seconds="1m", actor="eve@desk")
+    assert board.close(made.name, seconds="1s", actor="eve@desk") == until
+    assert (await board.aopen(made.name, actor="eve@desk"), board.open(made.name, actor="eve@desk")) == (1, 0)
+    board.weigh("r1", 3, actor="eve@desk")
+    await board.aweigh("r2", 2, actor="eve@desk")
+    assert [line.key for line in board.weights()] == ["r1", "r2"]
+    assert (board.unweigh("r1", actor="eve@desk"), await board.aunweigh("r1")) == (True, False)
+    assert [line.key for line in await board.aweights()] == ["r2"]
+    assert await board.areset(made.name, actor="eve@desk") is None
+    actions = connection.execute("select action from sereno.audit where actor = 'eve@desk' order by id").fetchall()
+    assert [action for (action,) in actions] == [
+        "limit.set",
+        "limit.set",
+        "limit.close",
+        "limit.close",
+        "limit.open",
+        "limit.weigh",
+        "limit.weigh",
+        "limit.weigh",
+        "limit.reset",
+    ]
+    assert one(connection, "select count(*) from sereno.audit") == len(actions)
+
+
+def test_every_method_has_a_twin() -> None:
+    methods = {name: method for name, method in vars(LimitBoard).items() if not name.startswith("_")}
+    sync = {name: method for name, method in methods.items() if not inspect.iscoroutinefunction(method)}
+    assert {f"a{name}" for name in sync} == set(methods) - set(sync)
+    for name, method in sync.items():
+        assert inspect.signature(method) == inspect.signature(methods[f"a{name}"])
+
+
+@pytest.mark.parametrize("numbers", [{}, {"slots": -1}, {"rate": float("nan")}, {"slots": 1, "rate": 1}], ids=str)
+async def test_wrong_numbers_are_refused_by_both(app: Sereno, numbers: Any) -> None:
+    for call in (lambda: app.limits.set("none", **numbers), lambda: app.limits.set_queue("mail", **numbers)):
+        with pytest.raises(InvalidArguments):
+            call()
+    with pytest.raises(InvalidArguments):
+        await app.limits.aset("none", **numbers)
+    with pytest.raises(ConfigurationError, match="there is no limit 'none'"):
+        await app.limits.areset("none")

@@ -1,0 +1,350 @@
+"""Who may start: never more than a limit says, in turn, and nobody is forgotten who must wait."""
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sereno.domain.job import PRIORITIES
+from sereno.domain.lanes import (
+    FAIR_BAND,
+    LONGEST_LOOK,
+    SHORTEST_LOOK,
+    Decision,
+    Gate,
+    GateKind,
+    Lane,
+    Room,
+    Taken,
+    decide,
+)
+
+BANDS = [*PRIORITIES, FAIR_BAND]
+
+
+def slots(number: int, size: int | None, held: int = 0, kind: GateKind = "slots", closed: float | None = None) -> Gate:
+    running = list(range(number * 1000, number * 1000 + held))
+    return Gate(number, kind, size, None, None, None, closed, running, 0)
+
+
+def rate(number: int, tokens: float, burst: float = 10.0, closed: float | None = None, per_second: float = 1.0) -> Gate:
+    return Gate(number, "rate", None, per_second, burst, tokens, closed, [], 0)
+
+
+def lane(number: int, *gates: int, queue: str = "q", **more: Any) -> Lane:
+    units = more.pop("units", [1] * len(gates))
+    return Lane(number, queue, list(gates), units, turn=more.pop("turn", float(number)), **more)
+
+
+def taken(lanes: list[Lane], gates: list[Gate], **more: Any) -> Taken:
+    whole: dict[str, Any] = {"free": [], "own": {}, "missed": [], "lacks_gates": False, "next_look": None} | more
+    return Taken(moment="now", now=0, lanes=lanes, gates=gates, **whole)
+
+
+def decided(
+    lanes: list[Lane], gates: list[Gate], room: int = 100, now: int | None = None, bands: list[int] = BANDS, **more: Any
+) -> Decision:
+    return decide(taken(lanes, gates, **more), {"q": Room(room if now is None else now, room)}, bands)
+
+
+def counts(*lanes: Lane) -> list[int]:
+    return [each.count for each in lanes]
+
+
+# One gate.
+
+
+@pytest.mark.parametrize(("size", "held", "free"), [(3, 0, 3), (3, 2, 1), (3, 3, 0), (3, 5, 0), (0, 0, 0)])
+def test_slots_are_for_those_who_run_and_those_who_start(size: int, held: int, free: int) -> None:
+    only = lane(1, 7)
+    decision = decided([only], [slots(7, size, held)])
+    assert only.count == free
+    assert only.waits == 7
+    assert [gate.id for gate in decision.gates] == [7]
+
+
+def test_slots_are_shared_by_all_lanes_that_pass() -> None:
+    lanes = [lane(number, 7) for number in range(5)]
+    decided(lanes, [slots(7, 7, 1)])
+    assert counts(*lanes) == [2, 1, 1, 1, 1]
+
+
+@pytest.mark.parametrize("gate", [slots(7, 5, closed=3.0), rate(7, 5.0, closed=3.0)])
+def test_a_closed_gate_lets_nobody_in_and_says_until_when(gate: Gate) -> None:
+    only = lane(1, 7)
+    (written,) = decided([only], [gate]).gates
+    assert (only.count, only.waits) == (0, 7)
+    assert written.look_in(0, 0.0) == 3.0
+
+
+@pytest.mark.parametrize("gate", [slots(7, None, kind="unknown"), slots(7, None)])
+def test_a_limit_that_nobody_knows_lets_nobody_in(gate: Gate) -> None:
+    only = lane(1, 7)
+    (written,) = decided([only], [gate]).gates
+    assert (only.count, only.waits) == (0, 7)
+    assert written.look_in(0, 0.0) is not None
+
+
+def test_an_order_lets_in_its_head_and_nobody_else() -> None:
+    head, other = lane(2, 7, order_id=7, has_head=True), lane(1, 7, order_id=7, has_head=False)
+    decided([other, head], [slots(7, 1, kind="order")])
+    assert counts(other, head) == [0, 1]
+
+
+def test_nobody_of_an_order_starts_while_one_runs() -> None:
+    head = lane(1, 7, order_id=7, has_head=True)
+    decided([head], [slots(7, 1, 1, kind="order")])
+    assert (head.count, head.waits) == (0, 7)
+
+
+@pytest.mark.parametrize("room", [1, 2, 50])
+def test_an_order_that_gave_its_head_is_looked_at_again(room: int) -> None:
+    head = lane(1, 7, order_id=7, has_head=True)
+    (written,) = decided([head], [slots(7, 1, kind="order")], room).gates
+    assert head.count == 1
+    assert written.look_in(1, 0.0) == SHORTEST_LOOK
+    assert written.look_in(0, 0.0) == SHORTEST_LOOK, "also when the head was not to be had"
+
+
+def test_a_look_that_found_nothing_is_repeated_less_and_less_often() -> None:
+    waits = []
+    for looks in range(8):
+        gate = slots(7, 1, 1)
+        gate.looks = looks
+        decided([lane(1, 7)], [gate])
+        waits.append(gate.look_in(0, 0.0) or 0.0)
+    assert waits == sorted(waits)
+    assert (waits[0], waits[-1]) == (SHORTEST_LOOK, LONGEST_LOOK)
+
+
+# Rates.
+
+
+@pytest.mark.parametrize(
+    ("tokens", "units", "starts"), [(5.0, 1, 5), (4.9, 1, 4), (5.0, 2, 2), (0.5, 1, 0), (10.0, 10, 1)]
+)
+def test_tokens_are_spent_by_units(tokens: float, units: int, starts: int) -> None:
+    only = lane(1, 7, units=[units])
+    decided([only], [rate(7, tokens)])
+    assert only.count == starts
+
+
+def test_a_job_that_costs_more_than_the_burst_starts_when_it_is_full() -> None:
+    dear = lane(1, 7, units=[50])
+    decided([dear], [rate(7, 10.0, burst=10.0)])
+    assert dear.count == 1
+    dear = lane(1, 7, units=[50])
+    decided([dear], [rate(7, 9.0, burst=10.0)])
+    assert dear.count == 0
+
+
+def test_the_first_who_must_wait_closes_a_rate_for_those_behind_it() -> None:
+    dear, cheap = lane(1, 7, units=[5]), lane(2, 7, units=[1])
+    (written,) = decided([dear, cheap], [rate(7, 4.0, per_second=0.5)]).gates
+    assert counts(dear, cheap) == [0, 0]
+    assert dear.waits == cheap.waits == 7
+    assert written.look_in(0, 0.0) == 2.0, "when there is enough for the first"
+
+
+def test_what_passes_a_rate_starts_at_once_or_is_not_claimed() -> None:
+    rated, other = lane(1, 7), lane(2, 8)
+    decision = decided([rated, other], [rate(7, 10.0), slots(8, 10)], room=6, now=1)
+    assert rated.count == 1
+    assert other.count >= 4
+    assert (rated.is_rated, other.is_rated) == (True, False)
+    assert "q" in decision.more
+
+
+# Turns.
+
+
+def fair(number: int, turn: float, weight: float | None = None, *gates: int, **more: Any) -> Lane:
+    return lane(number, *gates, turn=turn, band=FAIR_BAND, fair=str(number), weight=weight, **more)
+
+
+def test_whoever_is_furthest_behind_is_next() -> None:
+    behind, ahead = fair(1, 0.0), fair(2, 3.0)
+    decided([ahead, behind], [], room=5)
+    assert counts(behind, ahead) == [4, 1]
+
+
+def test_who_weighs_more_gets_more() -> None:
+    heavy, light = fair(1, 0.0, 3.0), fair(2, 0.0)
+    decided([heavy, light], [], room=8)
+    assert counts(heavy, light) == [6, 2]
+
+
+def test_who_waited_at_a_gate_has_saved_up_nothing() -> None:
+    waited, next_one = fair(1, 0.0, None, 7, behind=7), fair(2, 100.0)
+    decided([waited, next_one], [slots(7, 10)], room=4, free=[(7, True)])
+    assert counts(waited, next_one) == [2, 2]
+
+
+def test_lanes_without_a_fair_key_take_turns_one_by_one() -> None:
+    lanes = [lane(number) for number in (3, 1, 2)]
+    decided(lanes, [], room=5)
+    assert [each.count for each in sorted(lanes, key=lambda each: each.turn)] == [2, 2, 1]
+
+
+@pytest.mark.parametrize(("bands", "first"), [(BANDS, 0), ([FAIR_BAND, *reversed(PRIORITIES)], FAIR_BAND)])
+def test_bands_are_walked_in_the_order_given(bands: list[int], first: int) -> None:
+    lanes = [lane(1, band=0), lane(2, band=9), fair(3, 0.0)]
+    decided(lanes, [], room=3, bands=bands)
+    assert [each.band for each in lanes if each.count] == [first]
+
+
+# Queues, and what could not be looked at.
+
+
+def test_the_gates_of_a_queue_hold_for_everybody_in_it() -> None:
+    keyed = lane(1, 7)
+    decision = decided([keyed], [slots(7, 10), slots(9, 4)], own={"q": ([9], True)})
+    plain = next(each for each in decision.lanes if each.id is None)
+    assert keyed.count + plain.count == 4
+    assert keyed.gates == [7, 9]
+
+
+def test_nothing_is_kept_for_plain_jobs_that_are_not_there() -> None:
+    only = lane(1, 7, band=9)
+    decision = decided([only], [slots(7, 10), slots(9, 1)], own={"q": ([9], False)})
+    assert only.count == 1
+    assert [each.id for each in decision.lanes] == [1]
+
+
+def test_a_gate_that_another_claim_holds_is_for_later() -> None:
+    blocked, open_lane = lane(1, 7, 8, behind=8), lane(2, 8)
+    decision = decided([blocked, open_lane], [slots(8, 5)], free=[(8, True)])
+    assert decision.is_contended
+    assert decision.missed == {8}
+    assert blocked not in decision.lanes
+    assert open_lane.count > 0
+
+
+def test_a_free_gate_without_room_for_those_who_wait_is_remembered() -> None:
+    waits = lane(1, 7, behind=7)
+    decision = decided([waits], [slots(7, 5)], room=0, free=[(7, False)])
+    assert decision.missed == {7}
+    assert decision.lanes == []
+
+
+def test_a_gate_that_was_due_and_nobody_waits_for_is_written() -> None:
+    decision = decided([], [slots(7, 5), slots(8, 5)], free=[(7, True), (8, False)])
+    assert [(gate.id, gate.look_in(0, 0.0)) for gate in decision.gates] == [(7, None)]
+
+
+# Whatever comes.
+
+some_gates = st.tuples(
+    st.sampled_from(["slots", "slots", "rate", "rate", "order", "unknown"]),
+    st.integers(0, 5),
+    st.integers(0, 4),
+    st.floats(0, 12),
+    st.integers(1, 10),
+    st.sampled_from([None, None, None, 0.0, 5.0]),
+)
+
+
+@st.composite
+def worlds(draw: st.DrawFn) -> tuple[Taken, dict[str, Room]]:
+    gates = []
+    for number, (kind, size, held, tokens, burst, closed) in enumerate(draw(st.lists(some_gates, max_size=6))):
+        match kind:
+            case "rate":
+                gates.append(rate(number, min(tokens, burst), burst, closed))
+            case "order":
+                gates.append(slots(number, 1, min(held, 1), "order"))
+            case "unknown":
+                gates.append(slots(number, None, 0, "unknown"))
+            case _:
+                gates.append(slots(number, size, held, closed=closed))
+    orders = [gate.id for gate in gates if gate.kind == "order"]
+    others = [gate.id for gate in gates if gate.kind != "order"]
+    has_head: set[int] = set()
+    lanes = []
+    for number in range(draw(st.integers(0, 7))):
+        passed = draw(st.lists(st.sampled_from([*others, 99]), unique=True, max_size=3)) if others else []
+        order = draw(st.sampled_from([None, *orders]))
+        heads = order is not None and order not in has_head and draw(st.booleans())
+        if order is not None:
+            passed.append(order)
+            has_head |= {order} if heads else set()
+        made = lane(
+            number,
+            *passed,
+            queue=draw(st.sampled_from("qr")),
+            units=[draw(st.integers(1, 12)) if gate in others else 1 for gate in passed],
+            order_id=order,
+            has_head=heads if order is not None else None,
+            behind=draw(st.sampled_from([None, *passed])),
+            band=draw(st.sampled_from(PRIORITIES)),
+            turn=draw(st.floats(0, 5)),
+        )
+        if draw(st.booleans()):
+            made.fair, made.band, made.weight = str(number), FAIR_BAND, draw(st.sampled_from([None, 0.5, 4.0]))
+        lanes.append(made)
+    whole = draw(st.lists(st.sampled_from(others), unique=True, max_size=2)) if others else []
+    own = {"r": (whole, draw(st.booleans()))} if whole else {}
+    rooms = {queue: draw(st.tuples(st.integers(0, 9), st.integers(0, 9))) for queue in "qr"}
+    free = [(gate.id, draw(st.booleans())) for gate in gates if draw(st.booleans())]
+    return taken(lanes, gates, own=own, free=free), {queue: Room(min(pair), max(pair)) for queue, pair in rooms.items()}
+
+
+@given(worlds())
+def test_no_decision_gives_more_than_there_is(world: tuple[Taken, dict[str, Room]]) -> None:
+    before, rooms = world
+    room = {queue: (each.now, each.ahead) for queue, each in rooms.items()}
+    held = {gate.id: len(gate.held) for gate in before.gates}
+    decision = decide(before, rooms, BANDS)
+    entered: Counter[int] = Counter()
+    spent: Counter[int] = Counter()
+    gates = {gate.id: gate for gate in before.gates}
+    for each in decision.lanes:
+        assert set(each.gates) <= gates.keys()
+        if each.count and each.order_id is not None:
+            assert (each.count, each.has_head) == (1, True)
+        for number, units in zip(each.gates, each.units, strict=True):
+            entered[number] += each.count
+            spent[number] += each.count * min(units, int(gates[number].burst or units))
+    for gate in before.gates:
+        if gate.closed or gate.kind == "unknown":
+            assert entered[gate.id] == 0
+        elif gate.kind == "rate":
+            assert spent[gate.id] <= (gate.tokens or 0.0) + 1e-9
+        elif entered[gate.id]:
+            assert held[gate.id] + entered[gate.id] <= (gate.slots or 0)
+    for queue, (now, ahead) in room.items():
+        of_queue = [each for each in decision.lanes if each.queue == queue]
+        assert sum(counts(*of_queue)) <= ahead
+        assert sum(each.count for each in of_queue if each.is_rated) <= now
+
+
+@given(worlds())
+def test_nobody_who_must_wait_is_forgotten(world: tuple[Taken, dict[str, Room]]) -> None:
+    before, rooms = world
+    decision = decide(before, rooms, BANDS)
+    written = {gate.id: gate for gate in decision.gates}
+    for each in decision.lanes:
+        if each.waits is not None:
+            look = written[each.waits].look_in(0, 0.0)
+            assert look is not None
+            assert look >= 0
+        for gate in each.gates:
+            assert gate in written or not each.count
+    for each in before.lanes:
+        is_decided = bool(each.count) or each.waits is not None
+        if each.behind is not None and not is_decided:
+            assert each.behind in decision.missed
+        if not is_decided and each.behind is None:
+            assert decision.is_contended or each.queue in decision.more
+
+
+@given(worlds())
+def test_a_lane_with_nothing_in_its_way_gets_something(world: tuple[Taken, dict[str, Room]]) -> None:
+    before, rooms = world
+    alone = lane(77, queue="q", band=0, turn=-1.0)
+    before.lanes.append(alone)
+    ahead = rooms["q"].ahead
+    decide(before, rooms, BANDS)
+    assert bool(alone.count) == (ahead > 0)

@@ -1,0 +1,320 @@
+"""Limits as they are declared: checked where they are written, and filled in from what a job carries."""
+
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sereno.domain.job import NAME_LIMIT
+from sereno.domain.limits import (
+    MOST_SLOTS,
+    MOST_UNITS,
+    NO_RULE,
+    KeyRule,
+    Limit,
+    Rate,
+    fill,
+    merged,
+    parse,
+    rule,
+)
+from sereno.domain.task import QueueDefinition, Registry, TaskDefinition, define, define_queue
+from sereno.engine.context import Context
+from sereno.errors import ConfigurationError, InvalidArguments, SerenoError
+
+
+def task(**options: Any) -> TaskDefinition:
+    def work(account: str = "a", pages: int = 1) -> None: ...
+
+    return define(work, context=Context, **({"name": "work"} | options))
+
+
+# Templates.
+
+
+@pytest.mark.parametrize(
+    ("template", "parts"),
+    [
+        ("", []),
+        ("plain", [(False, "plain")]),
+        ("{tenant}", [(True, "tenant")]),
+        ("a{b}c{d}", [(False, "a"), (True, "b"), (False, "c"), (True, "d")]),
+        ("{", [(False, "{")]),
+        ("}", [(False, "}")]),
+        ("{}", [(False, "{"), (False, "}")]),
+        ("{{a}}", [(False, "{"), (True, "a"), (False, "}")]),
+        ("{a b}", [(False, "{"), (False, "a b}")]),
+        ("{größe}", [(True, "größe")]),
+    ],
+)
+def test_a_template_is_text_and_words(template: str, parts: list[tuple[bool, str]]) -> None:
+    assert parse(template) == parts
+
+
+@given(st.text())
+def test_no_text_is_lost_by_reading_a_template(template: str) -> None:
+    assert "".join(f"{{{text}}}" if is_word else text for is_word, text in parse(template)) == template
+
+
+@given(st.text(alphabet="{}ab\\ \"'", max_size=20))
+def test_what_is_filled_in_is_not_read_again(value: str) -> None:
+    assert fill("<{a}|{b}>", {"a": value, "b": "{a}"}) == f"<{value}|{{a}}>"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(None, ""), (True, "true"), (False, "false"), (0, "0"), (-7, "-7"), (2**70, str(2**70)), ("", "")],
+)
+def test_what_a_value_looks_like_in_a_key(value: Any, text: str) -> None:
+    assert fill("{a}", {"a": value}) == text
+
+
+def test_an_argument_that_is_missing_is_empty() -> None:
+    assert fill("x{a}y", {}) == "xy"
+
+
+@pytest.mark.parametrize("value", [1.0, 1.5, float("nan"), [], {}, ["a"], b"a", object()])
+def test_what_has_no_one_text_is_refused(value: Any) -> None:
+    with pytest.raises(InvalidArguments, match=r"\{a\} cannot be part of a key"):
+        fill("{a}", {"a": value})
+
+
+def test_a_key_has_a_length() -> None:
+    assert len(fill("{a}", {"a": "x" * NAME_LIMIT})) == NAME_LIMIT
+    with pytest.raises(InvalidArguments, match=str(NAME_LIMIT + 1)):
+        fill("-{a}", {"a": "x" * NAME_LIMIT})
+
+
+@pytest.mark.parametrize("key", [None, 7, ("{tenant}",)])
+def test_a_key_is_text(key: Any) -> None:
+    with pytest.raises(ConfigurationError, match="a key is text"):
+        Limit(1, key=key)
+
+
+# Numbers and names.
+
+
+@pytest.mark.parametrize("slots", [-1, MOST_SLOTS + 1, 1.0, "1", None, True])
+def test_slots_are_a_whole_number(slots: Any) -> None:
+    with pytest.raises(ConfigurationError, match="how many at once"):
+        Limit(slots)
+
+
+@pytest.mark.parametrize("slots", [0, 1, MOST_SLOTS])
+def test_a_limit_may_be_nothing_at_all(slots: int) -> None:
+    assert Limit(slots).numbers == {"slots": slots}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"amount": 0},
+        {"amount": -1},
+        {"amount": float("inf")},
+        {"amount": float("nan")},
+        {"amount": True},
+        {"amount": "1"},
+        {"amount": 1, "per": 0},
+        {"amount": 1, "per": "soon"},
+        {"amount": 1, "burst": 0.5},
+        {"amount": 1, "burst": float("inf")},
+        {"amount": 1, "units": 0},
+        {"amount": 1, "units": MOST_UNITS + 1},
+        {"amount": 1, "burst": 3, "units": 4},
+        {"amount": 1, "name": "two words"},
+        {"amount": 1, "name": ""},
+        {"amount": 1, "name": "x" * 201},
+    ],
+)
+def test_a_rate_that_means_nothing_is_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(SerenoError):
+        Rate(**wrong)
+
+
+@pytest.mark.parametrize(
+    ("rate", "burst"),
+    [
+        (Rate(1), 1),
+        (Rate(1000), 100),
+        (Rate(1001), 101),
+        (Rate(60, per="1m"), 1),
+        (Rate(1, units=5), 5),
+        (Rate(1, units="{pages}"), 1),
+        (Rate(1, burst=7), 7),
+    ],
+)
+def test_a_burst_is_a_tenth_of_a_second_and_at_least_one_job(rate: Rate, burst: float) -> None:
+    assert rate.numbers["burst"] == burst
+
+
+def test_the_numbers_of_a_rate() -> None:
+    assert Rate(90, per="1m").numbers == {"units": 90.0, "period": 60.0, "burst": 1.0}
+
+
+def test_limits_are_named_after_their_owner() -> None:
+    found = rule("mail", [Limit(1), Limit(2), Limit(3, name="own")], Rate(1))
+    assert [limit.name for limit in found.limits] == ["mail.concurrency", "mail.concurrency.2", "own", "mail.rate"]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"concurrency": [Limit(1, name="x"), Limit(2, name="x")]}, "the same name"),
+        ({"concurrency": Limit(1, name="x"), "rate": Rate(1, name="x")}, "the same name"),
+        ({"concurrency": Rate(1)}, r"takes Limit\(…\)"),
+        ({"rate": Limit(1)}, r"takes Rate\(…\)"),
+        ({"fair_key": ""}, "fair_key is a template"),
+        ({"order_key": 7}, "order_key is a template"),
+        ({"dead_blocks": True}, "there is none"),
+    ],
+)
+def test_a_declaration_that_contradicts_itself_is_refused(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigurationError, match=words):
+        rule("mail", **options)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"concurrency": Limit(1, key="{acount}")},
+        {"rate": Rate(1, units="{size}")},
+        {"fair_key": "{nobody}"},
+        {"order_key": "{account}-{other}"},
+    ],
+)
+def test_a_word_that_is_no_argument_is_refused_where_it_is_declared(options: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError, match=re.escape("{account}, {pages}")):
+        task(**options)
+
+
+# Rules.
+
+
+def test_the_keys_of_a_job() -> None:
+    found = rule(
+        "t",
+        Limit(2, key="{tenant}"),
+        Rate(5, key="{account}", units="{pages}", name="api"),
+        fair_key="{tenant}",
+        order_key="{task}/{account}",
+        dead_blocks=True,
+    )
+    assert found.words == {"account", "pages"}
+    values = {"tenant": "t1", "task": "t", "queue": "q", "account": "a", "pages": 3}
+    assert found.keys(values) == {
+        "limits": [["t.concurrency", "t1", 1], ["api", "a", 3]],
+        "fair": "t1",
+        "order": "t/a",
+        "blocks": True,
+    }
+    assert found.as_row() == {
+        "limits": [["t.concurrency", "{tenant}", "1"], ["api", "{account}", "{pages}"]],
+        "fair": "{tenant}",
+        "order": "{task}/{account}",
+        "blocks": True,
+    }
+
+
+@pytest.mark.parametrize(("pages", "units"), [(1, 1), ("12", 12), (0, 1), (-5, 1), (10**9, MOST_UNITS)])
+def test_units_from_an_argument_stay_in_range(pages: Any, units: int) -> None:
+    (entry,) = rule("t", rate=Rate(1, units="{pages}")).keys({"pages": pages})["limits"]
+    assert entry[2] == units
+
+
+@pytest.mark.parametrize("pages", [None, True, "many", ""])
+def test_units_that_are_no_number_are_refused(pages: Any) -> None:
+    with pytest.raises(InvalidArguments, match="is no whole number"):
+        rule("t", rate=Rate(1, units="{pages}")).keys({"pages": pages})
+
+
+def test_a_rule_that_says_nothing() -> None:
+    assert not NO_RULE
+    assert (NO_RULE.keys({}), NO_RULE.as_row(), NO_RULE.words) == ({}, {}, set())
+    assert merged([None, NO_RULE], {}) == {}
+
+
+def test_limits_that_come_with_a_job_bring_their_numbers() -> None:
+    given_with = KeyRule((Limit(3, name="x"), Rate(2, per="1s", name="y")), extra=True)
+    assert given_with.keys({})["limits"] == [
+        ["x", "", 1, {"slots": 3}],
+        ["y", "", 1, {"units": 2.0, "period": 1.0, "burst": 1.0}],
+    ]
+
+
+def test_limits_of_several_rules_add_up_and_the_last_keys_win() -> None:
+    queue = rule("queue.q", Limit(1, key="{tenant}", name="b"), fair_key="queue")
+    own = rule("t", Limit(1, name="c"), fair_key="task", order_key="first")
+    extra = rule("", Limit(1, name="a"), order_key="last")
+    assert merged([queue, None, own, extra], {"tenant": "t1"}) == {
+        "limits": [["a", "", 1], ["b", "t1", 1], ["c", "", 1]],
+        "fair": "task",
+        "order": "last",
+    }
+
+
+@given(st.permutations(["a", "b", "é", "Z", "z.2", "1"]))
+def test_the_same_limits_are_the_same_keys_in_whatever_order(names: list[str]) -> None:
+    rules = [rule("t", Limit(1, name=name)) for name in names]
+    assert [entry[0] for entry in merged(rules, {})["limits"]] == sorted(names)
+
+
+# The registry.
+
+
+def test_tasks_that_name_the_same_limit_share_it() -> None:
+    registry = Registry()
+    registry.add(task(name="one", concurrency=Limit(2, key="{account}", name="shared")))
+    registry.add(task(name="two", concurrency=Limit(2, key="{tenant}", name="shared")))
+    registry.add_queue(define_queue("q", concurrency=Limit(2, name="shared")))
+    assert list(registry.limits) == ["shared"]
+
+
+@pytest.mark.parametrize("other", [Limit(3, name="shared"), Rate(2, name="shared")])
+def test_one_name_with_other_numbers_is_refused(other: Limit | Rate) -> None:
+    registry = Registry()
+    registry.add(task(name="one", concurrency=Limit(2, name="shared")))
+    options = {"concurrency": other} if isinstance(other, Limit) else {"rate": other}
+    with pytest.raises(ConfigurationError, match="different numbers"):
+        registry.add(task(name="two", **options))
+
+
+def test_a_queue_is_declared_once() -> None:
+    registry = Registry()
+    registry.add_queue(define_queue("q", concurrency=Limit(2)))
+    with pytest.raises(ConfigurationError, match="declared twice"):
+        registry.add_queue(define_queue("q", fair_key="{tenant}"))
+
+
+def test_a_limit_of_a_queue_without_a_key_is_the_whole_queues() -> None:
+    found = define_queue("q", concurrency=[Limit(9), Limit(2, key="{tenant}")], rate=Rate(5), fair_key="{tenant}")
+    assert found == QueueDefinition(
+        "q",
+        own=(Limit(9, name="queue.q.concurrency"), Rate(5, name="queue.q.rate")),
+        rule=KeyRule((Limit(2, key="{tenant}", name="queue.q.concurrency.2"),), "{tenant}"),
+    )
+
+
+@pytest.mark.parametrize("options", [{"rate": Rate(5, units=2)}, {"rate": Rate(5, units="{pages}")}])
+def test_a_rate_of_a_whole_queue_counts_jobs(options: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError):
+        define_queue("q", **options)
+
+
+def test_the_keys_of_a_queue_know_no_arguments() -> None:
+    with pytest.raises(ConfigurationError, match=re.escape("{account}")):
+        define_queue("q", concurrency=Limit(1, key="{account}"))
+
+
+def test_the_rules_of_a_job_are_those_of_its_queue_and_of_its_task() -> None:
+    registry = Registry()
+    limited, plain = task(concurrency=Limit(1)), task(name="plain")
+    registry.add(limited)
+    registry.add(plain)
+    queue = define_queue("q", fair_key="{tenant}", concurrency=Limit(1))
+    registry.add_queue(queue)
+    assert registry.rules(plain, "other") == ()
+    assert registry.rules(limited, "other") == (limited.rule,)
+    assert registry.rules(limited, "q") == (queue.rule, limited.rule)
+    assert registry.rules(plain, "q") == (queue.rule,)

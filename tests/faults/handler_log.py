@@ -1,0 +1,111 @@
+"""What handlers wrote of themselves, and what it says of limits: an account that does not rely on the database.
+
+Only one thing is asked of the database: when the attempt of a killed process was given back. Until then it held its
+place, although its handler was gone.
+"""
+
+import json
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import psycopg
+
+# Nanoseconds in a second.
+SECOND = 1_000_000_000
+
+
+@dataclass(slots=True)
+class Run:
+    """One call of a handler, in nanoseconds of the clock that all processes of a machine share.
+
+    `claimed`: when the database gave it out. `alone`: in a process of its own, after its first process was killed.
+    """
+
+    job: int
+    attempt: int
+    task: str
+    queue: str
+    key: str
+    pid: int
+    claimed: float
+    alone: bool
+    begin: int
+    end: int = 0
+    was_killed: bool = False
+
+
+def read(log: Path, connection: psycopg.Connection) -> list[Run]:
+    """Every run of every process, by its beginning."""
+    runs: list[Run] = []
+    for path in log.parent.glob(f"{log.name}.*.events"):
+        open_runs: dict[tuple[int, int], Run] = {}
+        for line in path.read_text().splitlines():
+            said = json.loads(line)
+            at, event = said.pop("at"), said.pop("event")
+            name = (said["job"], said["attempt"])
+            if event == "begin":
+                assert name not in open_runs, f"{name} began twice in one process"
+                open_runs[name] = Run(**said, begin=at)
+                runs.append(open_runs[name])
+            else:
+                open_runs.pop(name).end = at
+        for run in open_runs.values():
+            run.end, run.was_killed = _given_back(connection, run), True
+    return sorted(runs, key=lambda run: run.begin)
+
+
+def _given_back(connection: psycopg.Connection, run: Run) -> int:
+    """When the attempt of a killed process ended for the database, on the clock of the handlers."""
+    row = connection.execute(
+        "select extract(epoch from finished_at)::double precision from sereno.attempts "
+        "where job_id = %(job)s and number = %(attempt)s "
+        "union all select extract(epoch from finished_at)::double precision from sereno.history "
+        "where id = %(job)s and attempt = %(attempt)s",
+        {"job": run.job, "attempt": run.attempt},
+    ).fetchone()
+    assert row is not None, f"{run} was never given back"
+    return int(row[0] * SECOND) - (time.time_ns() - time.monotonic_ns())
+
+
+def peak(runs: Iterable[Run]) -> int:
+    """How many held a place at the same time, at most."""
+    steps = sorted(step for run in runs for step in ((run.begin, 1), (run.end, -1)))
+    most = now = 0
+    for _, step in steps:
+        now += step
+        most = max(most, now)
+    return most
+
+
+def excess(moments: Iterable[float], per_second: float, burst: float) -> float:
+    """By how many seconds starts came too early, at most: for all windows at once, as a bucket that runs over.
+
+    In any window there may be burst + per_second * window starts; that is the same as a bucket of `burst` tokens that
+    is never overdrawn. Overdrawn by so many tokens is too early by tokens / per_second.
+    """
+    ordered = sorted(moments)
+    tokens, worst = burst, 0.0
+    for number, moment in enumerate(ordered):
+        if number:
+            tokens = min(burst, tokens + (moment - ordered[number - 1]) * per_second)
+        tokens -= 1
+        worst = max(worst, -tokens)
+    return worst / per_second
+
+
+def longest_delay(runs: Iterable[Run]) -> float:
+    """Seconds from the claim, which is what a rate counts, to the first line of the handler."""
+    offset = time.time_ns() - time.monotonic_ns()
+    return max((run.begin + offset) / SECOND - run.claimed for run in runs)
+
+
+def disorder(runs: Sequence[Run]) -> list[tuple[Run, Run]]:
+    """Pairs of runs of one key that overlap, or of which the later one belongs to an earlier job."""
+    return [
+        (first, second)
+        for first, second in pairwise(sorted(runs, key=lambda run: run.begin))
+        if second.begin < first.end or second.job < first.job
+    ]

@@ -1,0 +1,229 @@
+"""A storm over limits: processes killed, PostgreSQL restarted in immediate mode, the network cut and frozen.
+
+No limit is exceeded at any moment, no order is broken, and when it is quiet again every slot is free. All of that is
+judged by what handlers wrote to logs of their own.
+"""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from sereno import Sereno
+from sereno.domain.job import NewJob
+from sereno.operations.verify import verify
+from sereno.store.embedded import EmbeddedPostgres
+from sereno.store.statement import run
+from tests.acceptance.conftest import ROOT, WorkerProcess
+from tests.facts import one, until
+from tests.faults import limited_app
+from tests.faults.handler_log import Run, disorder, excess, longest_delay, peak, read
+from tests.faults.proxy import Proxy
+from tests.faults.server import restart
+
+# A claim takes tokens as of the moment at which its transaction began, and may find what a claim left that began a
+# little later. So starts are too early by at most the time from the first to the last lock of one claim.
+OVERLAP_OF_CLAIMS = 0.1
+
+
+class LimitedWorker(WorkerProcess):
+    """`sereno worker` with the application of this storm."""
+
+    def __init__(self, url: str, log: Path) -> None:
+        self.log = log
+        self.output = log.with_suffix(f".{len(list(log.parent.glob('*.output')))}.output")
+        words = ["tests.faults.limited_app:app", "--processes", "2", "--queue", "wide=5", "--queue", "narrow=3"]
+        with self.output.open("wb") as output:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "sereno", "worker", *words],
+                cwd=ROOT,
+                env={
+                    **os.environ,
+                    "SERENO_DATABASE_URL": url,
+                    "SERENO_LOG_FORMAT": "json",
+                    "SERENO_HEARTBEAT": "0.5",
+                    "SERENO_LEASE": "3",
+                    "TEST_LOG": str(log),
+                    "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]),
+                },
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+
+
+@pytest.fixture
+def start(log: Path, own_server: tuple[EmbeddedPostgres, Path]) -> Iterator[Callable[..., LimitedWorker]]:
+    """Start workers; whatever is left of them is killed afterwards."""
+    started: list[LimitedWorker] = []
+
+    def start_one(url: str = own_server[0].url, *, wait: bool = True) -> LimitedWorker:
+        started.append(LimitedWorker(url, log))
+        if wait:
+            started[-1].begun()
+        return started[-1]
+
+    yield start_one
+    for process in started:
+        process.kill()
+        # Shown by pytest when the test failed.
+        sys.stdout.write(process.said())
+
+
+def jobs(first: int, count: int) -> Iterator[NewJob]:
+    """So many of each task, mixed; the keys repeat."""
+    app = limited_app
+    for n in range(first, first + count):
+        yield app.two_at_once.job(f"a{n % 2}", n)
+        yield app.in_order.job(f"o{n % 3}", n)
+        yield app.in_turn.job(f"c{n % 10 // 7}", n)
+        yield app.plain.job(n)
+        yield app.under_the_limit_of_its_queue.job(n)
+        if n % 2:
+            yield app.calls_the_provider.job(n)
+        else:
+            yield app.calls_it_too.job(n)
+
+
+class Storm:
+    """What happens to the workers. Before each blow there is new work, and each one hits work that is under way."""
+
+    def __init__(self, start: Callable[..., LimitedWorker], url: str, count: int) -> None:
+        self.start = start
+        self.url = url
+        self.count = count
+        self.made: list[int] = []
+        self.chance = random.Random(11)
+        self.client = Sereno(url)
+        self.workers = [start(wait=False) for _ in range(2)]
+        for worker in self.workers:
+            worker.begun()
+
+    def enqueue(self) -> None:
+        self.made += [job.id for job in self.client.enqueue_many(list(jobs(len(self.made), self.count)))]
+
+    def under_way(self, workers: Sequence[LimitedWorker]) -> list[int]:
+        """Processes of these that have a job right now; none that we know of while the database is away."""
+        try:
+            with psycopg.connect(self.url, autocommit=True, connect_timeout=2) as connection:
+                rows = connection.execute(
+                    "select distinct pid from sereno.jobs join sereno.sessions on sessions.id = session_id "
+                    "where jobs.state = 'running' and pid = any(%s)",
+                    [[pid for worker in workers for pid in worker.children()]],
+                )
+                return [row[0] for row in rows]
+        except psycopg.OperationalError:
+            return []
+
+    def finished(self) -> int:
+        try:
+            with psycopg.connect(self.url, autocommit=True, connect_timeout=2) as connection:
+                return int(one(connection, "select count(*) from sereno.history"))
+        except psycopg.OperationalError:
+            return 0
+
+    def kill_one(self) -> None:
+        """A process at its work, or the worker that it belongs to with all its processes."""
+        wanted = self.finished() + self.chance.randint(0, 2 * self.count)
+        self.enqueue()
+        until(lambda: self.finished() >= wanted, patience=90)
+        process = self.chance.choice(until(lambda: self.under_way(self.workers), patience=90))
+        if self.chance.random() < 0.6:
+            os.kill(process, signal.SIGKILL)
+            return
+        victim = next(worker for worker in self.workers if process in worker.children())
+        victim.kill()
+        self.workers.remove(victim)
+        self.workers.append(self.start(wait=False))
+
+    def trouble_the_network(self) -> None:
+        """A worker that is cut off, and then hears nothing any more, and then is gone."""
+        with Proxy.before(self.url) as proxy:
+            worker = self.start(proxy.url)
+            for trouble in (proxy.cut, proxy.freeze, worker.kill):
+                self.enqueue()
+                until(lambda: self.under_way([worker]), patience=90)
+                trouble()
+                proxy.heal()
+
+
+@pytest.mark.parametrize(("count", "rounds", "kills"), [(4, 1, 6), pytest.param(60, 12, 8, marks=pytest.mark.storm)])
+def test_limits_and_orders_hold_in_a_storm(
+    start: Callable[..., LimitedWorker],
+    own_server: tuple[EmbeddedPostgres, Path],
+    log: Path,
+    count: int,
+    rounds: int,
+    kills: int,
+) -> None:
+    server, directory = own_server
+    storm = Storm(start, server.url, count)
+    for _ in range(rounds):
+        for _ in range(kills // 2):
+            storm.kill_one()
+        storm.trouble_the_network()
+        storm.enqueue()
+        restart(server, directory)
+        for _ in range(kills - kills // 2):
+            storm.kill_one()
+    until(lambda: storm.finished() == len(storm.made), patience=900)
+    storm.client.close()
+    with psycopg.connect(server.url, autocommit=True) as connection:
+        assert_rested(connection)
+        for worker in storm.workers:
+            assert worker.end() == 0
+        assert_sound(connection)
+        runs = read(log, connection)
+    # The storm hit handlers at their work, and every job ran.
+    assert len([each for each in runs if each.was_killed]) >= rounds * kills // 2
+    assert {each.job for each in runs} == set(storm.made)
+    assert_limits_held(runs)
+    assert_orders_held(runs)
+
+
+def assert_rested(connection: psycopg.Connection) -> None:
+    """Nothing is left to do, and nobody believes that there is."""
+    assert one(connection, "select count(*) from sereno.jobs") == 0
+    held = "select count(*) from sereno.gates, unnest(held) as id join sereno.jobs using (id) where state = 'running'"
+    assert one(connection, held) == 0
+    until(lambda: one(connection, "select count(*) from sereno.lanes where has_work") == 0)
+    until(lambda: one(connection, "select count(*) from sereno.lane_wakes") == 0)
+
+
+def assert_sound(connection: psycopg.Connection) -> None:
+    with connection.transaction():
+        found = run(connection, verify(lease=3.0, window=None))
+    assert [check for check in found if check.violations] == []
+
+
+def by_key(runs: list[Run], task: str) -> dict[str, list[Run]]:
+    found: dict[str, list[Run]] = defaultdict(list)
+    for each in runs:
+        if each.task == task:
+            found[each.key].append(each)
+    return found
+
+
+def assert_limits_held(runs: list[Run]) -> None:
+    peaks = {key: peak(found) for key, found in by_key(runs, "two_at_once").items()}
+    assert max(peaks.values()) == limited_app.SLOTS_OF_AN_ACCOUNT, peaks
+    assert peak(each for each in runs if each.queue == "narrow") <= limited_app.SLOTS_OF_THE_QUEUE
+    rated = [each for each in runs if each.task in {"calls_the_provider", "calls_it_too"}]
+    rate = (limited_app.STARTS_A_SECOND, limited_app.BURST)
+    assert excess([each.claimed for each in rated], *rate) <= OVERLAP_OF_CLAIMS
+    # A handler begins when its process gets to it, so two may begin closer together than they were let in: by the
+    # longest time from a claim to a beginning. A process of its own starts slowly; its claims were counted above.
+    here = [each for each in rated if not each.alone]
+    assert excess([each.begin / 1e9 for each in here], *rate) <= longest_delay(here) + OVERLAP_OF_CLAIMS
+
+
+def assert_orders_held(runs: list[Run]) -> None:
+    for found in by_key(runs, "in_order").values():
+        assert disorder(found) == []

@@ -1,0 +1,98 @@
+"""What limits promise, in plain Python: the judge of every claim. It knows nothing of lanes and gates."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from sereno.domain.limits import Limit, Rate
+
+# Seconds that a double and a clock may differ by.
+CLOSE = 1e-4
+
+
+class Start(NamedTuple):
+    """A job that a claim let in, as its row says."""
+
+    id: int
+    queue: str
+    keys: Mapping[str, Any] | None
+    tenant: str | None
+    at: float
+
+
+@dataclass
+class Bucket:
+    """Tokens of one key. Where numbers were changed since the last start, the more generous ones count."""
+
+    tokens: float
+    at: float
+    per_second: float
+    burst: float
+
+    def changed(self, per_second: float, burst: float) -> None:
+        self.per_second = max(self.per_second, per_second)
+        self.burst = max(self.burst, burst)
+
+    def spend(self, units: float, at: float, per_second: float, burst: float) -> None:
+        self.changed(per_second, burst)
+        refilled = min(self.burst, self.tokens + max(0.0, at - self.at) * self.per_second)
+        self.tokens = refilled - min(units, burst)
+        assert self.tokens >= -CLOSE * max(1.0, self.per_second), f"{-self.tokens} tokens too many were given"
+        self.at, self.per_second, self.burst = max(at, self.at), per_second, burst
+
+
+@dataclass
+class Promises:
+    """The limits that hold, and what was started under them."""
+
+    slots: dict[str, int] = field(default_factory=dict)
+    rates: dict[str, tuple[float, float]] = field(default_factory=dict)
+    # Limits of whole queues: of every job in it, whatever it carries.
+    own: dict[str, list[str]] = field(default_factory=dict)
+    buckets: dict[tuple[str, str], Bucket] = field(default_factory=dict)
+    closed: dict[tuple[str, str], float] = field(default_factory=dict)
+    paused: set[str] = field(default_factory=set)
+
+    def set(self, name: str, limit: Limit | Rate) -> None:
+        if isinstance(limit, Limit):
+            self.slots[name] = limit.slots
+            return
+        numbers = limit.numbers
+        self.rates[name] = (numbers["units"] / numbers["period"], numbers["burst"])
+        for (known, _), bucket in self.buckets.items():
+            if known == name:
+                bucket.changed(*self.rates[name])
+
+    def passed(self, queue: str, keys: Mapping[str, Any] | None) -> list[tuple[str, str, int]]:
+        """The limits of a job: name, key, units."""
+        carried = [(name, key, units) for name, key, units in (keys or {}).get("limits", ())]
+        return carried + [(name, "", 1) for name in self.own.get(queue, ())]
+
+    def judge(self, started: Sequence[Start], running: Iterable[tuple[str, Mapping[str, Any] | None]]) -> None:
+        """`running`: queue and keys of everything that runs now, the started ones among them."""
+        busy: Counter[tuple[str, str]] = Counter()
+        orders: Counter[tuple[str, str]] = Counter()
+        for queue, keys in running:
+            busy.update((name, key) for name, key, _ in self.passed(queue, keys))
+            if keys and "order" in keys:
+                orders[queue, keys["order"]] += 1
+        assert not [key for key, count in orders.items() if count > 1], "two of an order run"
+        for start in started:
+            assert start.tenant not in self.paused
+            for name, key, _ in self.passed(start.queue, start.keys):
+                assert name in self.slots or name in self.rates, f"nobody knows {name}, and it let somebody in"
+                assert busy[name, key] <= self.slots.get(name, 10**9), f"{name} {key!r} lets in too many"
+                assert start.at >= self.closed.get((name, key), 0.0) - CLOSE, f"{name} {key!r} is closed"
+
+    def count(self, started: Sequence[Start]) -> None:
+        """These starts are for good."""
+        for start in sorted(started, key=lambda each: each.at):
+            for name, key, units in self.passed(start.queue, start.keys):
+                if name in self.rates:
+                    per_second, burst = self.rates[name]
+                    new = Bucket(burst, start.at, per_second, burst)
+                    self.buckets.setdefault((name, key), new).spend(units, start.at, per_second, burst)
+
+    def is_rated(self, start: Start) -> bool:
+        return any(name in self.rates for name, _, _ in self.passed(start.queue, start.keys))
