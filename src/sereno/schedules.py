@@ -13,7 +13,7 @@ from sereno.domain.schedule import NewSchedule, Policies, ScheduleOptions, shift
 from sereno.domain.when import When, checked
 from sereno.domain.zones import moment
 from sereno.engine.ticker import Ticked, Ticker, adrive, drive, passes
-from sereno.errors import ConfigurationError
+from sereno.errors import ConfigurationError, InvalidSchedule
 from sereno.operations import schedules as operations
 from sereno.operations.actor import default_actor
 from sereno.store import schedules as store
@@ -64,6 +64,11 @@ class Schedules:
         self, key: str, job: NewJob, when: When, *, tenant: str | None = None, **options: Unpack[Policies]
     ) -> NewSchedule:
         """A schedule for `upsert_many`. Refused here if it is wrong."""
+        if isinstance(job, NewJob) and job.has_own_limits:
+            raise InvalidSchedule(
+                f"schedule {key}: limits given with using(…) are not kept by a schedule; declare them on the task, "
+                "or on its queue with app.queue(…)"
+            )
         if tenant is not None and isinstance(job, NewJob):
             job = msgspec.structs.replace(job, options=msgspec.structs.replace(job.options, tenant=tenant).checked())
         return NewSchedule(key=key, job=job, when=when, **options).checked()

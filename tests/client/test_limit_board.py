@@ -3,12 +3,13 @@
 import asyncio
 import inspect
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import psycopg
 import pytest
 
-from sereno import ConfigurationError, InvalidArguments, Limit, Rate, Sereno
+from sereno import ConfigurationError, InvalidArguments, Limit, Rate, RetryAfter, Sereno
 from sereno.limits import LimitBoard
 from tests.facts import auntil, one
 
@@ -124,6 +125,25 @@ async def test_a_closed_rate_starts_when_it_is_opened(app: Sereno, ran: list[int
         await auntil(lambda: len(ran) == 3)
 
 
+async def test_whoever_is_told_to_wait_for_ever_stops_no_worker(app: Sereno, ran: list[int]) -> None:
+    @app.task(name="told", rate=Rate(100, name="told"))
+    async def told(n: int) -> RetryAfter:
+        return RetryAfter("999999999999999")
+
+    @app.task(name="free")
+    async def free(n: int) -> None:
+        ran.append(n)
+
+    async with app.working():
+        enqueue(app, "told", 1)
+        await auntil(lambda: any(row.closed for row in app.limits.list("told")))
+        enqueue(app, "free", 1)
+        await auntil(lambda: len(ran) == 1)
+    (gate,) = app.limits.show("told").keys
+    assert gate.closed_until is not None
+    assert gate.closed_until < datetime.now(UTC) + timedelta(days=366)
+
+
 async def test_the_jobs_that_hold_a_slot_are_shown(app: Sereno, ran: list[int]) -> None:
     gate = asyncio.Event()
 
@@ -184,9 +204,10 @@ def test_every_method_has_a_twin() -> None:
 
 @pytest.mark.parametrize("numbers", [{}, {"slots": -1}, {"rate": float("nan")}, {"slots": 1, "rate": 1}], ids=str)
 async def test_wrong_numbers_are_refused_by_both(app: Sereno, numbers: Any) -> None:
-    for call in (lambda: app.limits.set("none", **numbers), lambda: app.limits.set_queue("mail", **numbers)):
-        with pytest.raises(InvalidArguments):
-            call()
+    with pytest.raises(InvalidArguments):
+        app.limits.set("none", **numbers)
+    with pytest.raises(InvalidArguments):
+        app.limits.set_queue("mail", **numbers)
     with pytest.raises(InvalidArguments):
         await app.limits.aset("none", **numbers)
     with pytest.raises(ConfigurationError, match="there is no limit 'none'"):

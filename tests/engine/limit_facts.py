@@ -1,12 +1,12 @@
 """What tests of limits look at: who is inside a handler, and who waits at a gate."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import psycopg
 
-from tests.facts import one
+from tests.facts import advance, auntil, one
 
 
 class Inside:
@@ -49,3 +49,19 @@ def closed(connection: psycopg.Connection, limit: str) -> list[str]:
         [limit],
     )
     return [row[0] for row in rows]
+
+
+async def advance_until(connection: psycopg.Connection, fact: Callable[[], bool], step: float) -> float:
+    """Move the clock step by step until it is true; answers how many seconds that took.
+
+    A claim that is under way while the clock jumps may see both times, so one great leap could end a little short.
+    """
+    total = 0.0
+    while True:
+        advance(connection, step)
+        total += step
+        try:
+            await auntil(fact, patience=0.3)
+        except AssertionError:
+            continue
+        return total

@@ -182,7 +182,7 @@ def test_bad_numbers_are_refused_before_anything_is_written(limited: House, numb
 @pytest.mark.parametrize("text", HOSTILE, ids=lambda text: repr(text)[:12])
 def test_hostile_words_are_refused(limited: House, text: Any) -> None:
     run = limited.app.database.run
-    operations = [limits.find(text), limits.set_slots(text, 1), limits.reset(text), limits.close(text, 1)]
+    operations: list[Any] = [limits.find(text), limits.set_slots(text, 1), limits.reset(text), limits.close(text, 1)]
     if text is not None:
         operations += [
             limits.change(queue=text, slots=1),

@@ -125,7 +125,8 @@ class Task(Generic[P, R]):
         rules = self._registry.rules(self.definition, options.queue or self.definition.queue)
         if self._rule is None and not rules:
             return NewJob(self.name, raw, options)
-        return NewJob(self.name, raw, options, keys_of(self.definition, (*rules, self._rule), options, raw))
+        keys = keys_of(self.definition, (*rules, self._rule), options, raw)
+        return NewJob(self.name, raw, options, keys, self._rule is not None)
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job:
         """Have a worker run it. Durable when this returns, or when the transaction of `using(connection)` commits."""

@@ -13,7 +13,8 @@ Any other exception is classified by the task's policy: permanent ones are dead,
 
 import traceback
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from random import Random
 from typing import Literal, NamedTuple, assert_never
 
@@ -26,6 +27,9 @@ CRASH_LIMIT = 3
 # A traceback longer than this says no more; the end of it holds the cause.
 TRACEBACK_LIMIT = 16_000
 MESSAGE_LIMIT = 4_000
+# A header that asks for more than this is not believed.
+LONGEST_HEADER = 7
+LONGEST_CLOSE = 7 * 86400.0
 
 
 class Outcome(Exception):  # noqa: N818 - raised by handlers as words of a vocabulary, not as errors
@@ -70,6 +74,19 @@ class RetryAfter(Snooze):
     def __init__(self, wait: Duration, *, limit: str | None = None, reason: str = "") -> None:
         super().__init__(wait, reason=reason or "told to wait")
         self.throttle = Throttle(seconds(wait), limit)
+
+    @classmethod
+    def from_header(cls, value: str, *, limit: str | None = None, default: Duration = "30s") -> "RetryAfter":
+        """From the text of an HTTP header Retry-After, seconds or a date; `default` for anything else."""
+        text = value.strip()
+        if text.isdecimal() and len(text) < LONGEST_HEADER:
+            return cls(float(text), limit=limit)
+        try:
+            until = parsedate_to_datetime(text)
+        except (ValueError, TypeError):
+            return cls(default, limit=limit)
+        left = (until - datetime.now(until.tzinfo or UTC)).total_seconds() if until.tzinfo else None
+        return cls(default if left is None else min(max(0.0, left), LONGEST_CLOSE), limit=limit)
 
 
 class Dead(Outcome):

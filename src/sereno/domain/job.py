@@ -76,6 +76,8 @@ class NewJob(msgspec.Struct, frozen=True, gc=False):
     options: JobOptions
     # Of its limits, as JSON; None for a job without any.
     keys: bytes | None = None
+    # Some of them were given with the job, and no declaration knows them.
+    has_own_limits: bool = False
 
     def is_like(self, other: "NewJob") -> bool:
         """The same task with the same options and no limits; only the arguments may differ."""

@@ -184,7 +184,8 @@ select (select count(*) from opened), (select count(*) from told);
 
 -- name: throttle
 -- A job was told to wait, by whoever it calls: the buckets that it passed close for everyone. Without a name, all its
--- rates; with one, that limit under the job's key, or under the key that is given.
+-- rates; with one, that limit under the job's key, or under the key that is given. For a year at most: who says more may
+-- say anything.
 with job as materialized (
     select queue, keys from sereno.jobs where id = %(id)s and attempt = %(attempt)s and session_id = %(session)s
 ),
@@ -201,7 +202,8 @@ chosen as materialized (
 ),
 closed as (
     insert into sereno.gates as gate (id, limit_name, key, closed_until)
-    select sereno.gate_of(name, key), name, key, sereno.now() + make_interval(secs => %(seconds)s) from chosen
+    select sereno.gate_of(name, key), name, key, sereno.now() + make_interval(secs => least(%(seconds)s::float8, 31536000))
+    from chosen
     order by 1
     on conflict (id) do update set closed_until = greatest(gate.closed_until, excluded.closed_until)
     returning limit_name, key
