@@ -25,7 +25,7 @@ async def test_two_workers_never_exceed_a_limit(database_url: str, connection: p
     async with apps[0].working(), apps[1].working():
         await auntil(lambda: finished(connection) == 300)
         await auntil(lambda: one(connection, "select count(*) from sereno.lanes where has_work") == 0)
-    assert inside.most["all"] == slots
+    assert min(slots, 2) <= inside.most["all"] <= slots
     assert max(inside.most[str(n)] for n in range(8)) <= 2
 
 

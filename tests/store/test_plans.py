@@ -55,7 +55,10 @@ SUCCEEDING = {"session": 1} | {name: f"{{{text[1:-1]}}}" for name, text in LITER
 
 def test_a_claim_walks_the_index_of_ready_rows_from_its_floor(connection: Connection) -> None:
     top = plan(
-        connection, "jobs", "claim", {"session": 1, "tasks": ["work"], "queues": json.dumps([wanted(500, floor=100)])}
+        connection,
+        "jobs",
+        "claim",
+        {"session": 1, "tasks": ["work"], "queues": json.dumps([wanted(500, floor=100)]), "wakes": 0},
     )
     assert accesses(top) == {Access("Index Scan", "jobs_ready", True), BY_KEY}
     conditions = [node["Index Cond"] for node in nodes(top) if node.get("Index Name") == "jobs_ready"]

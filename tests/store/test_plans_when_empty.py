@@ -8,7 +8,12 @@ import pytest
 from sereno.store.connect import PLANNER
 from tests.store.plans import BY_KEY, Access, accesses, plan
 
-CLAIM = {"session": 1, "tasks": ["work"], "queues": json.dumps([{"queue": "default", "room": 1, "floors": []}])}
+CLAIM = {
+    "session": 1,
+    "tasks": ["work"],
+    "queues": json.dumps([{"queue": "default", "room": 1, "floors": []}]),
+    "wakes": 0,
+}
 ENDINGS = {
     "succeed": {"session": 1, "ids": "{1}", "attempts": "{1}", "began": "{0.1}"},
     "forget": {"session": 1, "ids": "{1}", "attempts": "{1}"},

@@ -36,7 +36,7 @@ def test_a_first_success_writes_one_row_of_history_and_no_attempt(connection: Co
 
     found = past(connection, id_)
     # Written otherwise in history, or not at all.
-    changed = {"state", "claimed_at", "cancel_requested", "ready_seq"}
+    changed = {"lane", "order_id", "state", "claimed_at", "cancel_requested", "ready_seq"}
     kept = before.keys() - changed
     assert {name: found[name] for name in kept} == {name: before[name] for name in kept}
     assert (found["tags"], found["state"], found["session_id"]) == (["a"], "succeeded", owner)

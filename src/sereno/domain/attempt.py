@@ -73,14 +73,14 @@ class RetryAfter(Snooze):
 
     def __init__(self, wait: Duration, *, limit: str | None = None, reason: str = "") -> None:
         super().__init__(wait, reason=reason or "told to wait")
-        self.throttle = Throttle(seconds(wait), limit)
+        self.throttle = Throttle(min(seconds(wait), LONGEST_CLOSE), limit)
 
     @classmethod
     def from_header(cls, value: str, *, limit: str | None = None, default: Duration = "30s") -> "RetryAfter":
         """From the text of an HTTP header Retry-After, seconds or a date; `default` for anything else."""
         text = value.strip()
         if text.isdecimal() and len(text) < LONGEST_HEADER:
-            return cls(float(text), limit=limit)
+            return cls(min(float(text), LONGEST_CLOSE), limit=limit)
         try:
             until = parsedate_to_datetime(text)
         except (ValueError, TypeError):

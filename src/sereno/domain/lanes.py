@@ -97,9 +97,9 @@ class Gate(msgspec.Struct, array_like=True, gc=False):
             return None
         if self.kind == "rate":
             missing = self.need - ((self.tokens or 0.0) - spent)
-            return max(0.0, self.closed or 0.0, missing / (self.per_second or 1.0))
+            return min(LONGEST_LOOK, max(0.0, self.closed or 0.0, missing / (self.per_second or 1.0)))
         if self.closed:
-            return self.closed
+            return min(LONGEST_LOOK, self.closed)
         if self.kind == "slots" and len(self.held) + ids < (self.slots or 0):
             # Kept free for a lane that had less than was thought.
             return 0.0

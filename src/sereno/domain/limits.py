@@ -20,6 +20,10 @@ from sereno.errors import ConfigurationError, InvalidArguments
 WORDS = ("tenant", "task", "queue")
 MOST_SLOTS = 1_000_000
 MOST_UNITS = 1_000_000
+# Numbers beyond these would leave what a database can count with.
+SMALLEST = 1e-6
+SHORTEST_PERIOD = 0.001
+LONGEST_PERIOD = 366 * 86400.0
 # Without a burst of its own, a rate lets through at once what it gives in this time.
 BURST_TIME = 0.1
 
@@ -38,7 +42,7 @@ class Limit:
     def __post_init__(self) -> None:
         if type(self.slots) is not int or not 0 <= self.slots <= MOST_SLOTS:
             raise ConfigurationError(
-                f"Limit({self.slots!r:.40}): how many at once is a whole number, 0 to {MOST_SLOTS:,}"
+                f"Limit({_shown(self.slots)}): how many at once is a whole number, 0 to {MOST_SLOTS:,}"
             )
         _check_name(self.name)
         parse(self.key)
@@ -65,13 +69,13 @@ class Rate:
 
     def __post_init__(self) -> None:
         if not _is_positive(self.amount):
-            raise ConfigurationError(f"Rate({self.amount!r:.40}): how many is a number above zero")
-        if not seconds(self.per) > 0:
-            raise ConfigurationError(f"Rate(per={self.per!r:.40}): a time above zero")
+            raise ConfigurationError(f"Rate({_shown(self.amount)}): how many is a number above zero")
+        if not SHORTEST_PERIOD <= seconds(self.per) <= LONGEST_PERIOD:
+            raise ConfigurationError(f"Rate(per={_shown(self.per)}): a time from 1 ms to a year")
         if self.burst is not None and (not _is_positive(self.burst) or self.burst < 1):
-            raise ConfigurationError(f"Rate(burst={self.burst!r:.40}): a number, at least 1")
+            raise ConfigurationError(f"Rate(burst={_shown(self.burst)}): a number, at least 1")
         if isinstance(self.units, int) and not 1 <= self.units <= MOST_UNITS:
-            raise ConfigurationError(f"Rate(units={self.units}): a whole number from 1 on")
+            raise ConfigurationError(f"Rate(units={_shown(self.units)}): a whole number, 1 to {MOST_UNITS:,}")
         if isinstance(self.units, int) and self.burst is not None and self.units > self.burst:
             raise ConfigurationError(
                 f"Rate(units={self.units}): more than the burst of {self.burst:g}, so it never starts"
@@ -247,4 +251,12 @@ def _check_name(name: str | None) -> None:
 
 
 def _is_positive(value: Any) -> bool:
-    return type(value) in (int, float) and math.isfinite(value) and 0 < value <= MOST_UNITS * 1000
+    return type(value) in (int, float) and SMALLEST <= value <= MOST_UNITS * 1000
+
+
+def _shown(value: Any) -> str:
+    """For an error message; a number of a million digits has no text."""
+    try:
+        return repr(value)[:40]
+    except ValueError:
+        return "a number of very many digits"

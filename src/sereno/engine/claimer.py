@@ -75,20 +75,21 @@ class Claimer(Service):
             return SETTLING
         self._turn += 1
         asked = {name: room for name, queue in self._queues.items() if (room := queue.room()) > 0}
-        if asked:
-            got = await self._claim(asked)
-            for name, room in asked.items():
-                self._queues[name].more = got.get(name, 0) >= room
+        if not asked and not any(queue.limited_room_ahead() for queue in self._queues.values()):
+            await self.lanes.hand_over()
+            return self._poll
+        # Also when there is room for jobs with limits only: it says whether there are any.
+        got = await self._claim(asked)
+        for name, room in asked.items():
+            self._queues[name].more = got.get(name, 0) >= room
         if self.lanes.concerns(self._queues):
             await self._claim_lanes()
-        if not asked and self.lanes.rest is None:
-            return self._poll
         rest = await self._rest_after(any(queue.more or queue.more_limited for queue in self._queues.values()))
         return rest if self.lanes.rest is None else min(rest, self.lanes.rest)
 
     async def _claim(self, asked: Mapping[str, int]) -> dict[str, int]:
-        for name in asked:
-            self._queues[name].measure()
+        for queue in self._queues.values():
+            queue.measure()
         began = monotonic()
         back = self._look_back.due_in(began) == 0
         wakes = 0 if back else self.lanes.wakes_from

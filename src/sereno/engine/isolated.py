@@ -1,4 +1,4 @@
-"""The other side of isolation: `python -m sereno.engine.isolated FD` runs one job after the other, each alone here."""
+"""The other side of isolation: `python -m sereno.engine.isolated FD PARENT` runs jobs one by one, each alone here."""
 
 import asyncio
 import ctypes
@@ -26,13 +26,16 @@ PROGRESS_EVERY = 1.0
 _PR_SET_PDEATHSIG = 1
 
 
-def main(descriptor: int) -> None:
+def main(descriptor: int, parent: int) -> None:
     # The worker decides when this ends: Ctrl-C in a terminal reaches the whole group, and is the worker's to handle.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if sys.platform == "linux":
         # Nobody is left to read the answer when the worker is gone, even if the handler blocks our loop.
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    # It may have gone before we could ask to go with it; what it has sent is still to be read, and not ours to do.
+    if os.getppid() != parent:
+        os._exit(0)
     asyncio.run(_serve(socket.socket(fileno=descriptor)))
 
 
@@ -128,4 +131,4 @@ def _find(order: Order) -> TaskDefinition:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main(int(sys.argv[1]), int(sys.argv[2]))

@@ -130,7 +130,12 @@ class Isolation:
         ours.setblocking(False)
         try:
             process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "sereno.engine.isolated", str(theirs.fileno()), pass_fds=[theirs.fileno()]
+                sys.executable,
+                "-m",
+                "sereno.engine.isolated",
+                str(theirs.fileno()),
+                str(os.getpid()),
+                pass_fds=[theirs.fileno()],
             )
         finally:
             theirs.close()

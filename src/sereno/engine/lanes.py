@@ -13,7 +13,7 @@ from sereno.domain.lanes import FAIR_BAND
 from sereno.engine.floor import Floors
 from sereno.store.connect import Line
 from sereno.store.jobs import Claim
-from sereno.store.lanes import LaneClaim, claim_lanes, hand_over, make_gates, open_lanes
+from sereno.store.lanes import LaneClaim, claim_lanes, hand_over, look_again, make_gates, open_lanes
 
 # As many wake-ups as one statement reads.
 WAKES = 5000
@@ -66,8 +66,10 @@ class LaneClaims:
 
     async def learn(self, known: Claim, *, back: bool) -> None:
         """What the claim of plain jobs saw; lanes that are to be woken are woken."""
-        self._known = known
+        before, self._known = self._known, known
         self.rest = None
+        if before.limits_changed_at and known.limits_changed_at != before.limits_changed_at:
+            await self._line.run(look_again(before.limits_changed_at))
         if not known.has_wakes:
             return
         count, lowest = await self._line.run(open_lanes(0 if back else self.wakes_from))

@@ -1,6 +1,7 @@
 """Jobs that are alive: made, promoted, claimed, cancelled, requeued."""
 
 from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
 from typing import Any, NamedTuple, cast
 
 import msgspec
@@ -82,7 +83,8 @@ class Claim(NamedTuple):
     """What a claim of plain jobs got, and what else there is.
 
     `laned`: queues with lanes that have work and wait for nothing. `gated`: queues with limits of their own.
-    `has_wakes`: lanes are to be woken. `has_due`: the moment of a gate has come.
+    `has_wakes`: lanes are to be woken. `has_due`: the moment of a gate has come. `limits_changed_at`:
+    when a limit was last changed.
     """
 
     jobs: list[ClaimedJob]
@@ -90,6 +92,7 @@ class Claim(NamedTuple):
     gated: frozenset[str] = frozenset()
     has_wakes: bool = False
     has_due: bool = False
+    limits_changed_at: datetime | None = None
 
 
 def claim(
@@ -103,8 +106,9 @@ def claim(
         _sql["claim"],
         {"session": session, "tasks": list(tasks), "queues": encoder.encode(queues).decode(), "wakes": wakes},
     )
-    jobs, laned, gated, has_wakes, has_due = rows[0]
-    return Claim(_claimed.decode(jobs), frozenset(laned or ()), frozenset(gated or ()), bool(has_wakes), bool(has_due))
+    jobs, laned, gated, has_wakes, has_due, changed_at = rows[0]
+    flags = bool(has_wakes), bool(has_due)
+    return Claim(_claimed.decode(jobs), frozenset(laned or ()), frozenset(gated or ()), *flags, changed_at)
 
 
 def promote(look_back: float = EVERYTHING) -> Operation[int]:

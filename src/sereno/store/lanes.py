@@ -1,6 +1,7 @@
 """Jobs with limits are claimed lane by lane: take, decide, pick, write, in one transaction."""
 
 from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -50,6 +51,11 @@ def open_lanes(floor: int) -> Operation[tuple[int, int | None]]:
     return count, lowest
 
 
+def look_again(since: datetime) -> Operation[None]:
+    """Those who wait for limits that were changed since then are looked at."""
+    yield Statement(_sql["look_again"], {"since": since})
+
+
 def make_gates(lanes: Sequence[int], queues: Sequence[str]) -> Operation[None]:
     """Gates that are not there. Never in the transaction of a claim: who stops there would hold up all others."""
     yield Statement(_sql["make_gates"], {"lanes": array(lanes), "queues": list(queues)})
@@ -91,7 +97,7 @@ def claim_lanes(
         next_look=taken.next_look,
         after=_after(taken.lanes),
         lacks_gates=[lane.id for lane in taken.lanes if lane.id is not None] if taken.lacks_gates else None,
-        blocking={lane.waits for lane in decision.lanes if lane.waits is not None},
+        blocking=_newly_waited(decision.lanes),
     )
     giving = [lane for lane in decision.lanes if lane.count]
     served: dict[int, list[ClaimedJob]] = {}
@@ -101,6 +107,12 @@ def claim_lanes(
     if decision.lanes or decision.gates:
         yield _write(decision, {id(giving[number]): jobs for number, jobs in served.items()}, taken.moment, taken.now)
     return answer
+
+
+def _newly_waited(lanes: Sequence[Lane]) -> set[int]:
+    return {
+        lane.waits for lane in lanes if lane.id is not None and lane.waits is not None and lane.waits != lane.behind
+    }
 
 
 def _ask_who_runs(gates: Sequence[Gate]) -> Operation[None]:

@@ -162,7 +162,7 @@ CREATE FUNCTION sereno.fill(template text, task text, queue text, tenant text, a
             else case when part[1] ~ '^\{\w+\}$' then coalesce(args ->> substr(part[1], 2, length(part[1]) - 2), '')
                       else part[1] end
         end, '' order by number), '')
-    from regexp_matches(template, '\{\w+\}|[^{]+|\{', 'g') with ordinality as found(part, number)
+    from regexp_matches(template, '\{[[:alnum:]_]+\}|[^{]+|\{', 'g') with ordinality as found(part, number)
     $_$;
 
 CREATE FUNCTION sereno.finite(seconds double precision) RETURNS double precision
@@ -239,7 +239,7 @@ begin
     end if;
     if found ? 'limits' then
         found := found || jsonb_build_object('limits', (
-            select jsonb_agg(item order by item ->> 0 collate "C") from jsonb_array_elements(found -> 'limits') as item));
+            select jsonb_agg(item order by (item ->> 0) collate "C") from jsonb_array_elements(found -> 'limits') as item));
     end if;
     return found;
 end $$;
@@ -1598,6 +1598,8 @@ CREATE INDEX lanes_idle ON sereno.lanes USING btree (served_at) WHERE (NOT has_w
 CREATE INDEX lanes_open ON sereno.lanes USING btree (queue, band, turn) WHERE (has_work AND (waits_for IS NULL));
 
 CREATE INDEX lanes_waiting ON sereno.lanes USING btree (waits_for, turn) WHERE (has_work AND (waits_for IS NOT NULL));
+
+CREATE INDEX limits_changed ON sereno.limits USING btree (changed_at);
 
 CREATE INDEX limits_queue ON sereno.limits USING btree (queue) WHERE (queue IS NOT NULL);
 

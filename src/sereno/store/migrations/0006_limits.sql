@@ -72,6 +72,8 @@ create table sereno.limits (
 );
 
 create index limits_queue on sereno.limits (queue) where queue is not null;
+-- Workers ask with every claim whether anything was changed.
+create index limits_changed on sereno.limits (changed_at);
 
 -- One limit for one key. `held`: the jobs that it let in; those of them that still run hold its slots, so a slot that
 -- nobody gave back is free as soon as its job is no longer running. An order is a gate of one slot without a limit.

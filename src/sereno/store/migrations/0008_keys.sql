@@ -19,7 +19,7 @@ create function sereno.fill(template text, task text, queue text, tenant text, a
             else case when part[1] ~ '^\{\w+\}$' then coalesce(args ->> substr(part[1], 2, length(part[1]) - 2), '')
                       else part[1] end
         end, '' order by number), '')
-    from regexp_matches(template, '\{\w+\}|[^{]+|\{', 'g') with ordinality as found(part, number)
+    from regexp_matches(template, '\{[[:alnum:]_]+\}|[^{]+|\{', 'g') with ordinality as found(part, number)
     $$;
 
 create function sereno.keys_for(task text, queue text, tenant text, args jsonb) returns jsonb
@@ -59,7 +59,7 @@ begin
     end if;
     if found ? 'limits' then
         found := found || jsonb_build_object('limits', (
-            select jsonb_agg(item order by item ->> 0 collate "C") from jsonb_array_elements(found -> 'limits') as item));
+            select jsonb_agg(item order by (item ->> 0) collate "C") from jsonb_array_elements(found -> 'limits') as item));
     end if;
     return found;
 end $$;

@@ -8,6 +8,11 @@ select sereno.open_lanes(%(floor)s)::text;
 -- Lanes and gates, locked until the transaction ends.
 select sereno.take_lanes(%(asked)s::text::jsonb, %(freed)s::text::jsonb)::text;
 
+-- name: look_again
+-- Limits that were changed since then: whoever waits for them is looked at. A claim that was under way when the change was
+-- made had read the old numbers.
+select sereno.look_again(array(select name from sereno.limits where changed_at > %(since)s - interval '1 minute'));
+
 -- name: make_gates
 -- Gates that lanes and queues pass, where there are none.
 select sereno.make_gates(%(lanes)s::text::bigint[], %(queues)s::text[]);

@@ -46,11 +46,10 @@ ruled as (
 unruled as (
     delete from sereno.key_rules where declared_by = %(service)s and (kind, name) not in (select kind, name from rule)
 ),
-looked as (
-    update sereno.gates set look_at = sereno.now()
-    where limit_name = any(array(select name from said)) and look_at is not null
+told as (
+    select pg_notify('sereno.ready', ''), sereno.look_again(array(select name from said)) where exists (select from said)
 )
-select coalesce(json_agg(name), '[]')::text from said;
+select coalesce((select json_agg(name) from said), '[]')::text, (select count(*) from told);
 
 -- name: change
 -- A person's numbers; they hold until `reset`. A limit that nobody declared is made. Whoever waits is looked at again.
@@ -63,11 +62,7 @@ with changed as (
     where known.kind = excluded.kind
     returning name
 ),
-looked as (
-    update sereno.gates set look_at = sereno.now()
-    where limit_name = any(array(select name from changed)) and look_at is not null
-),
-told as (select pg_notify('sereno.ready', ''))
+told as (select pg_notify('sereno.ready', ''), sereno.look_again(array(select name from changed)))
 select (select count(*) from changed), (select count(*) from told);
 
 -- name: reset
@@ -95,11 +90,10 @@ gone as (
     where name = %(name)s and declared is null and (queue is not null or not exists (select from carried))
     returning name
 ),
-looked as (
-    update sereno.gates set look_at = sereno.now()
-    where limit_name = any(array(select name from changed union all select name from gone)) and look_at is not null
-),
-told as (select pg_notify('sereno.ready', ''))
+told as (
+    select pg_notify('sereno.ready', ''),
+           sereno.look_again(array(select name from changed union all select name from gone))
+)
 select (select count(*) from changed), (select count(*) from gone), (select count(*) from told);
 
 -- name: names
