@@ -93,7 +93,9 @@ class Claimer(Service):
         began = monotonic()
         back = self._look_back.due_in(began) == 0
         wakes = 0 if back else self.lanes.wakes_from
-        found = await self._ask(claim(self._session, self._registry.names, self._wanted(asked, back=back), wakes))
+        found = await self._ask(
+            claim(self._session, self._registry.names, self._wanted(asked, back=back), wakes, list(self._queues))
+        )
         now = self.polled_at = monotonic()
         self._tally.claims += 1
         self._looked_back = back
@@ -170,12 +172,14 @@ class Claimer(Service):
         """Those with a rate in front: they are to start now."""
         claimed.jobs.sort(key=_claim_order)
         now = monotonic()
+        of_queue: dict[str, list[ClaimedJob]] = {}
         for job in claimed.jobs:
             job.seen = now
             job.limited = True
             self.held.add(job.id)
-            self._queues[job.queue].add_limited(job, first=job.id in claimed.rated)
-        for queue in {job.queue for job in claimed.jobs}:
+            of_queue.setdefault(job.queue, []).append(job)
+        for queue, jobs in of_queue.items():
+            self._queues[queue].add_limited(jobs, claimed.rated)
             self.fill(self._queues[queue])
 
     def _learn(self, jobs: list[ClaimedJob], asked: Mapping[str, int]) -> None:

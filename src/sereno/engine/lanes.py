@@ -131,7 +131,3 @@ class LaneClaims:
             told = await self._line.run(hand_over(self._freed))
             for gate in told:
                 self._freed.pop(gate, None)
-
-    @property
-    def has_freed(self) -> bool:
-        return bool(self._freed)

@@ -5,6 +5,7 @@ slots, so that neither holds up the other.
 """
 
 from collections import deque
+from collections.abc import Collection, Sequence
 from time import monotonic
 
 from sereno.domain.job import ClaimedJob
@@ -79,26 +80,19 @@ class QueueSlots:
             return self.buffer
         return None
 
-    def add_limited(self, job: ClaimedJob, *, first: bool) -> None:
-        """It waits for a slot: in front of all, or in its turn. A fair key that comes late starts where others are."""
-        waiting = self.limited
-        if first:
-            job.place = waiting[0].place if waiting else 0
-            waiting.appendleft(job)
-            return
-        front = waiting[0].place if waiting else 0
-        if job.fair is None:
-            job.place = waiting[-1].place if waiting else 0
-            waiting.append(job)
-            return
-        job.place = max(front, self._places.get(job.fair, -1) + 1) if waiting else 0
-        if not waiting:
+    def add_limited(self, jobs: Sequence[ClaimedJob], first: Collection[int]) -> None:
+        """They wait for a slot, in front of all or in turn. A fair key that comes late starts where others are."""
+        if not self.limited:
             self._places.clear()
-        self._places[job.fair] = job.place
-        index = len(waiting)
-        while index and waiting[index - 1].place > job.place:
-            index -= 1
-        waiting.insert(index, job)
+        front = self.limited[0].place if self.limited else 0
+        for job in jobs:
+            if job.id in first:
+                job.place = front - 1
+            elif job.fair is None:
+                job.place = front
+            else:
+                job.place = self._places[job.fair] = max(front, self._places.get(job.fair, -1) + 1)
+        self.limited = deque(sorted([*self.limited, *jobs], key=_place))
 
     def started(self, *, limited: bool) -> None:
         self._turn += 1
@@ -142,3 +136,7 @@ class QueueSlots:
 
     def _kept_for_limited(self) -> int:
         return max(0, self._part() - self.limited_calls)
+
+
+def _place(job: ClaimedJob) -> int:
+    return job.place

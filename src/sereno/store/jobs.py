@@ -96,15 +96,25 @@ class Claim(NamedTuple):
 
 
 def claim(
-    session: int, tasks: Collection[str], queues: Sequence[Mapping[str, Any]], wakes: int = 0
+    session: int,
+    tasks: Collection[str],
+    queues: Sequence[Mapping[str, Any]],
+    wakes: int = 0,
+    served: Collection[str] = (),
 ) -> Operation[Claim]:
     """Take ready jobs. `queues`: objects with queue, room and floors (priority, floor), in the order to be walked.
 
-    `wakes`: the number from which on to look for wake-ups.
+    `wakes`: the number from which on to look for wake-ups. `served`: all queues of the worker.
     """
     rows = yield Statement(
         _sql["claim"],
-        {"session": session, "tasks": list(tasks), "queues": encoder.encode(queues).decode(), "wakes": wakes},
+        {
+            "session": session,
+            "tasks": list(tasks),
+            "queues": encoder.encode(queues).decode(),
+            "wakes": wakes,
+            "served": list(served),
+        },
     )
     jobs, laned, gated, has_wakes, has_due, changed_at = rows[0]
     flags = bool(has_wakes), bool(has_due)

@@ -201,6 +201,8 @@ def _write(decision: Decision, served: Mapping[int, list[ClaimedJob]], moment: s
         {
             "moment": moment,
             "served": array([lane.id for lane in giving]),
+            "served_priorities": array([_floor(lane, served)[0] for lane in giving]),
+            "served_seqs": array([_floor(lane, served)[1] for lane in giving]),
             "queues": queues,
             "served_queues": array([queues.index(lane.queue) + 1 for lane in giving]),
             "lanes": array([lane.id for lane in changed]),
@@ -220,6 +222,11 @@ def _write(decision: Decision, served: Mapping[int, list[ClaimedJob]], moment: s
             "clocks": array(list(clocks.values())),
         },
     )
+
+
+def _floor(lane: Lane, served: Mapping[int, Sequence[ClaimedJob]]) -> tuple[int, int]:
+    jobs = served.get(id(lane))
+    return (jobs[-1].priority, jobs[-1].ready_seq) if jobs else (0, 0)
 
 
 def _is_changed(lane: Lane, jobs: Sequence[ClaimedJob]) -> bool:

@@ -25,6 +25,18 @@ begin
     execute format('drop table sereno.%I', name);
 end $_$;
 
+CREATE FUNCTION sereno.due_gates(queues text[], moment timestamp with time zone) RETURNS SETOF bigint
+    LANGUAGE sql STABLE
+    AS $$
+    select due.id
+    from (select id, limit_name from sereno.gates where look_at <= moment order by look_at limit 1000) as due
+    left join sereno.limits on limits.name = due.limit_name
+    where (limits.queue is null or limits.queue = any(queues))
+      and ((select true from sereno.lanes where has_work and waits_for = due.id and lanes.queue = any(queues) limit 1)
+           or (select true from sereno.lanes where has_work and waits_for = due.id limit 1) is null)
+    limit 100
+    $$;
+
 CREATE FUNCTION sereno.enqueue(task text, args jsonb DEFAULT '{}'::jsonb, queue text DEFAULT 'default'::text, priority integer DEFAULT 5, run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, tenant text DEFAULT NULL::text, unique_key text DEFAULT NULL::text, expires_at timestamp with time zone DEFAULT NULL::timestamp with time zone, tags text[] DEFAULT NULL::text[], trace text DEFAULT NULL::text) RETURNS bigint
     LANGUAGE plpgsql
     AS $$
@@ -598,7 +610,7 @@ begin
                   where wanted.queue = limits.queue limit 1) is not null as has_plain
           from sereno.limits where limits.queue = any(open_to) group by limits.queue) as each;
 
-    with due as materialized (select id from sereno.gates where look_at <= moment order by look_at limit 100),
+    with due as materialized (select id from sereno.due_gates(open_to, moment) as id),
     told as materialized (
         select * from jsonb_to_recordset(freed) as f(gate bigint, most integer)
         where (select true from sereno.lanes where has_work and waits_for = gate limit 1)
@@ -765,7 +777,7 @@ begin
     end if;
 end $$;
 
-CREATE FUNCTION sereno.write_lanes(moment timestamp with time zone, served bigint[], served_queues integer[], queues text[], changed bigint[], waits bigint[], bands smallint[], turns double precision[], priorities smallint[], seqs bigint[], gate_ids bigint[], held text[], tokens double precision[], look_in double precision[], exact boolean[], looks integer[], share_queues text[], share_keys text[], clocks double precision[]) RETURNS void
+CREATE FUNCTION sereno.write_lanes(moment timestamp with time zone, served bigint[], served_queues integer[], served_priorities smallint[], served_seqs bigint[], queues text[], changed bigint[], waits bigint[], bands smallint[], turns double precision[], priorities smallint[], seqs bigint[], gate_ids bigint[], held text[], tokens double precision[], look_in double precision[], exact boolean[], looks integer[], share_queues text[], share_keys text[], clocks double precision[]) RETURNS void
     LANGUAGE plpgsql
     AS $$
 declare
@@ -787,10 +799,11 @@ begin
     where gates.id = any(gate_ids) and gates.id = gate.id;
 
     ended := array(
-        select lane from unnest(served, served_queues) as given(lane, place)
+        select lane
+        from unnest(served, served_queues, served_priorities, served_seqs) as given(lane, place, priority, seq)
         where (select true from sereno.jobs
                where state = 'ready' and jobs.lane is not null and jobs.queue = queues[given.place]
-                 and jobs.lane = given.lane
+                 and jobs.lane = given.lane and (jobs.priority, jobs.ready_seq) >= (given.priority, given.seq)
                limit 1) is null);
 
     if cardinality(ended) > 0 or cardinality(changed) > 0 then

@@ -159,11 +159,24 @@ create function sereno.make_gates(lane_ids bigint[], queues text[]) returns void
     on conflict do nothing
     $$;
 
--- The first half of a claim: lanes in turn that have work, and those behind gates that came free, with their gates. Gates are locked or left alone; nobody waits here. So are lanes that take fair turns;
--- others are only read, from where the last claim of the same worker ended, and around. Each step is a statement of its
--- own, so that it sees what was committed before the locks of the step before it: who waits behind a gate is read with the
--- gate in hand. Which of the jobs that it let in still run is asked afterwards, where it matters. A gate that came free and that nobody waits for is left alone; a claim that
--- is about to let a lane wait for it looks at it once more afterwards.
+-- Gates whose moment has come, as far as they concern these queues: somebody of them waits there, or nobody at all does.
+create function sereno.due_gates(queues text[], moment timestamptz) returns setof bigint
+    language sql stable as $$
+    select due.id
+    from (select id, limit_name from sereno.gates where look_at <= moment order by look_at limit 1000) as due
+    left join sereno.limits on limits.name = due.limit_name
+    where (limits.queue is null or limits.queue = any(queues))
+      and ((select true from sereno.lanes where has_work and waits_for = due.id and lanes.queue = any(queues) limit 1)
+           or (select true from sereno.lanes where has_work and waits_for = due.id limit 1) is null)
+    limit 100
+    $$;
+
+-- The first half of a claim: lanes in turn that have work, and those behind gates that came free, with their gates. Gates
+-- are locked or left alone; nobody waits here. So are lanes that take fair turns; others are only read, from where the last
+-- claim of the same worker ended, and around. Each step is a statement of its own, so that it sees what was committed
+-- before the locks of the step before it: who waits behind a gate is read with the gate in hand. Which of the jobs that it
+-- let in still run is asked afterwards, where it matters. A gate that came free and that nobody waits for is left alone; a
+-- claim that lets a lane wait for it looks at it once more afterwards.
 create function sereno.take_lanes(asked jsonb, freed jsonb) returns json
     language plpgsql as $$
 declare
@@ -194,7 +207,7 @@ begin
                   where wanted.queue = limits.queue limit 1) is not null as has_plain
           from sereno.limits where limits.queue = any(open_to) group by limits.queue) as each;
 
-    with due as materialized (select id from sereno.gates where look_at <= moment order by look_at limit 100),
+    with due as materialized (select id from sereno.due_gates(open_to, moment) as id),
     told as materialized (
         select * from jsonb_to_recordset(freed) as f(gate bigint, most integer)
         where (select true from sereno.lanes where has_work and waits_for = gate limit 1)
@@ -305,7 +318,7 @@ end $$;
 -- is asked with its lock in hand: a job that came meanwhile left a wake-up, which is read under the same lock.
 create function sereno.write_lanes(
     moment timestamptz,
-    served bigint[], served_queues integer[], queues text[],
+    served bigint[], served_queues integer[], served_priorities smallint[], served_seqs bigint[], queues text[],
     changed bigint[], waits bigint[], bands smallint[], turns double precision[], priorities smallint[], seqs bigint[],
     gate_ids bigint[], held text[], tokens double precision[], look_in double precision[], exact boolean[], looks integer[],
     share_queues text[], share_keys text[], clocks double precision[]
@@ -330,10 +343,11 @@ begin
     where gates.id = any(gate_ids) and gates.id = gate.id;
 
     ended := array(
-        select lane from unnest(served, served_queues) as given(lane, place)
+        select lane
+        from unnest(served, served_queues, served_priorities, served_seqs) as given(lane, place, priority, seq)
         where (select true from sereno.jobs
                where state = 'ready' and jobs.lane is not null and jobs.queue = queues[given.place]
-                 and jobs.lane = given.lane
+                 and jobs.lane = given.lane and (jobs.priority, jobs.ready_seq) >= (given.priority, given.seq)
                limit 1) is null);
 
     if cardinality(ended) > 0 or cardinality(changed) > 0 then

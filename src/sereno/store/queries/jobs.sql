@@ -282,6 +282,6 @@ select coalesce(json_agg(json_build_array(
      where (select true from sereno.lanes where has_work and waits_for is null and lanes.queue = lane_queues.queue limit 1)),
     (select array_agg(queue) from sereno.limits where queue is not null),
     (select true from sereno.lane_wakes where id >= %(wakes)s limit 1),
-    (select true from sereno.gates where look_at <= (select now from clock) limit 1),
+    (select true from sereno.due_gates(%(served)s, (select now from clock)) limit 1),
     (select max(changed_at) from sereno.limits)
 from claimed;

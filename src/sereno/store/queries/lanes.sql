@@ -11,7 +11,7 @@ select sereno.take_lanes(%(asked)s::text::jsonb, %(freed)s::text::jsonb)::text;
 -- name: look_again
 -- Limits that were changed since then: whoever waits for them is looked at. A claim that was under way when the change was
 -- made had read the old numbers.
-select sereno.look_again(array(select name from sereno.limits where changed_at > %(since)s - interval '1 minute'));
+select sereno.look_again(array(select name from sereno.limits where changed_at > %(since)s::timestamptz - interval '1 minute'));
 
 -- name: make_gates
 -- Gates that lanes and queues pass, where there are none.
@@ -21,16 +21,17 @@ select sereno.make_gates(%(lanes)s::text::bigint[], %(queues)s::text[]);
 -- Which of these still run. Asked with the locks of their gates in hand, in a statement of its own: a snapshot from before
 -- the locks would miss what was claimed meanwhile. A job that was tried before may have got other keys in between, so
 -- those come with the gates that they pass.
+-- By the primary key alone: named here, the state would let the planner read every running row.
 with found as materialized (
-    select id, attempt, queue, keys from sereno.jobs where id = any(%(ids)s::text::bigint[]) and state = 'running'
+    select id, state, attempt, queue, keys from sereno.jobs where id = any(%(ids)s::text::bigint[])
 )
-select (select to_json(array_agg(id))::text from found where attempt = 1),
+select (select to_json(array_agg(id))::text from found where state = 'running' and attempt = 1),
        (select json_agg(json_build_array(id, array(
             select sereno.gate_of(item ->> 0, item ->> 1)
             from jsonb_array_elements(coalesce(keys -> 'limits', '[]')) as item
             union all select sereno.order_of(found.queue, keys)
             union all select sereno.gate_of(name, '') from sereno.limits where limits.queue = found.queue)))::text
-        from found where attempt > 1);
+        from found where state = 'running' and attempt > 1);
 
 -- name: pick
 -- So many of each lane, by index. A lane of an order gives its head and nothing else, and not while a dead letter blocks
@@ -108,7 +109,8 @@ from claimed;
 -- name: write
 -- What the decision, and what was picked, means for lanes and gates.
 select sereno.write_lanes(
-    %(moment)s::text::timestamptz, %(served)s::text::bigint[], %(served_queues)s::text::integer[], %(queues)s::text[],
+    %(moment)s::text::timestamptz, %(served)s::text::bigint[], %(served_queues)s::text::integer[],
+    %(served_priorities)s::text::smallint[], %(served_seqs)s::text::bigint[], %(queues)s::text[],
     %(lanes)s::text::bigint[], %(waits)s::text::bigint[], %(bands)s::text::smallint[],
     %(turns)s::text::double precision[], %(priorities)s::text::smallint[], %(seqs)s::text::bigint[],
     %(gates)s::text::bigint[], %(held)s::text::text[], %(tokens)s::text::double precision[],
