@@ -35,7 +35,7 @@ class Load:
 
 def run(site: Site) -> None:
     """`plain`, `global`, `keys`, `keys_50`, `tenants_drain`, `exhausted` as drains; `tenants` as waits."""
-    jobs = site.size(100_000, 20_000)
+    jobs = site.size(200_000, 20_000)
     loads = {
         "unlimited": Load(_plain),
         "plain": Load(_plain, _busy_elsewhere),

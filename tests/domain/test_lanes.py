@@ -311,6 +311,7 @@ def test_no_decision_gives_more_than_there_is(world: tuple[Taken, dict[str, Room
         if gate.closed or gate.kind == "unknown":
             assert entered[gate.id] == 0
         elif gate.kind == "rate":
+            # What costs more than a burst counts as one here; it leaves a debt.
             assert spent[gate.id] <= (gate.tokens or 0.0) + 1e-9
         elif entered[gate.id]:
             assert held[gate.id] + entered[gate.id] <= (gate.slots or 0)

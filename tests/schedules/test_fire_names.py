@@ -197,6 +197,7 @@ def test_a_job_is_made_of_what_the_schedule_says_and_no_more() -> None:
         "unique_key": "k:2026-03-01",
         "unique_forever": True,
         "on_conflict": "keep",
+        "by_rules": True,
         "expires_at": datetime(1970, 1, 1, 0, 1, tzinfo=UTC),
     }
 

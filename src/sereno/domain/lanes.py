@@ -196,9 +196,10 @@ def _reachable(taken: Taken, gates: Mapping[int, Gate], decision: Decision) -> l
     found: list[Lane] = []
     for lane in taken.lanes:
         own, _ = taken.own.get(lane.queue, _NO_GATES)
-        if own:
-            lane.gates = [*lane.gates, *own]
-            lane.units = [*lane.units, *[1] * len(own)]
+        # A limit that its keys name already is passed once.
+        if extra := [gate for gate in own if gate not in lane.gates]:
+            lane.gates = [*lane.gates, *extra]
+            lane.units = [*lane.units, *[1] * len(extra)]
         if all(gate in gates for gate in lane.gates):
             found.append(lane)
             continue

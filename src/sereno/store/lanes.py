@@ -93,7 +93,7 @@ def claim_lanes(
     answer = LaneClaim(
         missed=decision.missed | set(taken.missed),
         more=decision.more,
-        is_contended=decision.is_contended,
+        is_contended=decision.is_contended or bool(taken.missed),
         next_look=taken.next_look,
         after=_after(taken.lanes),
         lacks_gates=[lane.id for lane in taken.lanes if lane.id is not None] if taken.lacks_gates else None,
