@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import median
+
 import psycopg
 
 from bench.drain import SECONDS_AFTER, check, watch

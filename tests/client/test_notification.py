@@ -8,7 +8,6 @@ import pytest
 
 from sereno import Sereno, Task
 from sereno.domain.attempt import Released
-from tests.facts import one
 from tests.store.acts import add, decided, end, line, session, take
 
 Work = Task[[int], None]
