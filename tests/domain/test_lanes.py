@@ -39,7 +39,14 @@ def lane(number: int, *gates: int, queue: str = "q", **more: Any) -> Lane:
 
 
 def taken(lanes: list[Lane], gates: list[Gate], **more: Any) -> Taken:
-    whole: dict[str, Any] = {"free": [], "own": {}, "missed": [], "lacks_gates": False, "next_look": None} | more
+    whole: dict[str, Any] = {
+        "free": [],
+        "own": {},
+        "missed": [],
+        "elsewhere": [],
+        "lacks_gates": False,
+        "next_look": None,
+    } | more
     return Taken(moment="now", now=0, lanes=lanes, gates=gates, **whole)
 
 

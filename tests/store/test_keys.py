@@ -85,7 +85,7 @@ arguments = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     tenant=texts | st.none(),
     queue=st.sampled_from(["q", "other"]),

@@ -24,7 +24,7 @@ def connection(database_url: str) -> Iterator[Connection]:
 def pages_read(connection: Connection, owner: int, floor: int) -> int:
     """Pages that a claim of one batch touches to find its rows. The claim itself is taken back."""
     queue = wanted(BATCH, QUEUE) | {"floors": [{"priority": PRIORITY, "floor": floor}]}
-    params = {"session": owner, "tasks": ["work"], "queues": json.dumps([queue]), "wakes": 0}
+    params = {"session": owner, "tasks": ["work"], "queues": json.dumps([queue]), "wakes": 0, "served": ["default"]}
     with connection.transaction(force_rollback=True):
         explain = f"explain (analyze, buffers, format json) {queries('jobs')['claim']}".encode()
         found = connection.execute(explain, params).fetchone()

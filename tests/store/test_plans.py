@@ -58,7 +58,13 @@ def test_a_claim_walks_the_index_of_ready_rows_from_its_floor(connection: Connec
         connection,
         "jobs",
         "claim",
-        {"session": 1, "tasks": ["work"], "queues": json.dumps([wanted(500, floor=100)]), "wakes": 0},
+        {
+            "session": 1,
+            "tasks": ["work"],
+            "queues": json.dumps([wanted(500, floor=100)]),
+            "wakes": 0,
+            "served": ["default"],
+        },
     )
     assert accesses(top) == {Access("Index Scan", "jobs_ready", True), BY_KEY}
     conditions = [node["Index Cond"] for node in nodes(top) if node.get("Index Name") == "jobs_ready"]

@@ -13,6 +13,7 @@ CLAIM = {
     "tasks": ["work"],
     "queues": json.dumps([{"queue": "default", "room": 1, "floors": []}]),
     "wakes": 0,
+    "served": ["default"],
 }
 ENDINGS = {
     "succeed": {"session": 1, "ids": "{1}", "attempts": "{1}", "began": "{0.1}"},

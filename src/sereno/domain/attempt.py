@@ -19,6 +19,7 @@ from random import Random
 from typing import Literal, NamedTuple, assert_never
 
 from sereno.domain.duration import Duration, seconds
+from sereno.domain.job import check_text
 from sereno.domain.retry import Backoff
 from sereno.errors import ConfigurationError
 
@@ -72,6 +73,7 @@ class RetryAfter(Snooze):
     """
 
     def __init__(self, wait: Duration, *, limit: str | None = None, reason: str = "") -> None:
+        check_text("limit", limit)
         super().__init__(wait, reason=reason or "told to wait")
         self.throttle = Throttle(min(seconds(wait), LONGEST_CLOSE), limit)
 

@@ -17,6 +17,8 @@ FAIR_BAND = 10
 # Who waits for a slot is told when it is free; should nobody tell, somebody looks after so many seconds.
 SHORTEST_LOOK = 5.0
 LONGEST_LOOK = 60.0
+# A list of jobs that is longer is looked through, however many slots there are.
+MANY = 200
 
 GateKind = Literal["slots", "rate", "order", "unknown"]
 
@@ -108,7 +110,7 @@ class Gate(msgspec.Struct, array_like=True, gc=False):
 
 def doubtful(gates: Iterable[Gate]) -> list[Gate]:
     """Gates that seem more than half full: it matters which of their jobs still run."""
-    return [gate for gate in gates if gate.held and 2 * len(gate.held) > (gate.slots or 0)]
+    return [gate for gate in gates if gate.held and (2 * len(gate.held) > (gate.slots or 0) or len(gate.held) > MANY)]
 
 
 class Room:
@@ -132,7 +134,8 @@ class Taken(msgspec.Struct, array_like=True, gc=False):
 
     `free`: gates whose waiting lanes were looked at, and whether it was time to. `own`: queues that have limits of
     their own, with their gates, and whether jobs without a key wait there. `missed`: gates that came free, that
-    somebody waits for, and that another claim holds. `lacks_gates`: some are not there yet. `next_look`: seconds until
+    somebody waits for, and that another claim holds. `elsewhere`: those that somebody of another queue waits for.
+    `lacks_gates`: some are not there yet. `next_look`: seconds until
     a gate is due.
     """
 
@@ -143,6 +146,7 @@ class Taken(msgspec.Struct, array_like=True, gc=False):
     free: list[tuple[int, bool]]
     own: dict[str, tuple[list[int], bool]]
     missed: list[int]
+    elsewhere: list[int]
     lacks_gates: bool
     next_look: float | None
 

@@ -20,6 +20,8 @@ from sereno.errors import ConfigurationError, InvalidArguments
 WORDS = ("tenant", "task", "queue")
 MOST_SLOTS = 1_000_000
 MOST_UNITS = 1_000_000
+# What an index can hold, beside a name.
+KEY_BYTES = 600
 # Numbers beyond these would leave what a database can count with.
 SMALLEST = 1e-6
 SHORTEST_PERIOD = 0.001
@@ -202,7 +204,7 @@ def parse(template: str) -> list[tuple[bool, str]]:
 def fill(template: str, values: Mapping[str, Any]) -> str:
     """The key; what is filled in is not read again."""
     key = "".join(_text(text, values.get(text)) if is_word else text for is_word, text in parse(template))
-    if len(key) > NAME_LIMIT:
+    if len(key) > NAME_LIMIT or len(key.encode("utf-8", "replace")) > KEY_BYTES:
         raise InvalidArguments(f"the key {key[:60]!r}… has {len(key)} characters, at most {NAME_LIMIT} are possible")
     return key
 

@@ -77,7 +77,7 @@ class Claimer(Service):
         asked = {name: room for name, queue in self._queues.items() if (room := queue.room()) > 0}
         if not asked and not any(queue.limited_room_ahead() for queue in self._queues.values()):
             await self.lanes.hand_over()
-            return self._poll
+            return self.lanes.shorten(self._poll)
         # Also when there is room for jobs with limits only: it says whether there are any.
         got = await self._claim(asked)
         for name, room in asked.items():
@@ -85,7 +85,7 @@ class Claimer(Service):
         if self.lanes.concerns(self._queues):
             await self._claim_lanes()
         rest = await self._rest_after(any(queue.more or queue.more_limited for queue in self._queues.values()))
-        return rest if self.lanes.rest is None else min(rest, self.lanes.rest)
+        return self.lanes.shorten(rest)
 
     async def _claim(self, asked: Mapping[str, int]) -> dict[str, int]:
         for queue in self._queues.values():

@@ -11,10 +11,10 @@ from typing import Any, ParamSpec, TypeVar, get_type_hints, overload
 import msgspec
 import psycopg
 
-from sereno.domain.attempt import SUCCEEDED, Snooze, Throttle
+from sereno.domain.attempt import LONGEST_CLOSE, SUCCEEDED, Snooze, Throttle
 from sereno.domain.duration import Duration
 from sereno.domain.duration import seconds as length
-from sereno.domain.job import ClaimedJob
+from sereno.domain.job import ClaimedJob, check_text
 from sereno.domain.stored import stored
 from sereno.errors import ConfigurationError, InvalidArguments, LeaseLost
 from sereno.store.attempts import Settled, keep_step, report_progress, settle, steps
@@ -90,7 +90,10 @@ class Context:
 
         The key is this job's own, unless given. What runs already goes on.
         """
-        wanted = Throttle(length(seconds), limit, key)
+        check_text("limit", limit)
+        if key:
+            check_text("key", key)
+        wanted = Throttle(min(length(seconds), LONGEST_CLOSE), limit, key)
         if self._throttler is not None and _in_a_loop():
             self._throttler(self.job_id, self.attempt, wanted)
         elif not self._database.run_one(throttle(self.session, self.job_id, self.attempt, *wanted)):

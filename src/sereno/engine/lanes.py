@@ -43,6 +43,9 @@ class LaneClaims:
         self._after: dict[tuple[str, int], float] = {}
         self._known = Claim([])
         self._empty = 0
+        self._refused = 0
+        # When a gate is due, by our clock.
+        self._look_at: float | None = None
         # Queues whose lanes had something to give when they were last asked.
         self.busy: set[str] = set()
         self.rest: float | None = None
@@ -72,10 +75,14 @@ class LaneClaims:
             await self._line.run(look_again(before.limits_changed_at))
         if not known.has_wakes:
             return
-        count, lowest = await self._line.run(open_lanes(0 if back else self.wakes_from))
+        count, lowest, left = await self._line.run(open_lanes(0 if back else self.wakes_from))
         if lowest is not None:
             self._floors.claimed(_WAKES, 0, [lowest], filled=count >= WAKES)
-        if count >= WAKES:
+        # Somebody else is at it, or holds a lane: soon again, and less soon if that lasts.
+        self._refused = self._refused + 1 if left else 0
+        if left:
+            self.rest = min(PATIENCE, CONTENDED * 2.0 ** min(self._refused, 10))
+        elif count >= WAKES:
             self.rest = 0.0
 
     def concerns(self, queues: Iterable[str]) -> bool:
@@ -105,6 +112,8 @@ class LaneClaims:
         self._give_back({gate: freed.get(gate, 1) for gate in got.missed})
         self._holding.update(got.holding)
         self._after.update(got.after)
+        if got.elsewhere:
+            await self._line.run(hand_over(got.elsewhere))
         if got.lacks_gates is not None:
             await self._line.run(make_gates(got.lacks_gates, [item["queue"] for item in wanted]))
         self._judge(got)
@@ -118,10 +127,21 @@ class LaneClaims:
             self.rest = CONTENDED
         elif (got.more and self._empty < MOST_EMPTY) or got.blocking:
             self.rest = 0.0
-        elif got.next_look is not None and self.rest is None:
-            self.rest = got.next_look + 0.001
+        self._look_at = None if got.next_look is None else monotonic() + got.next_look + 0.001
+
+    def shorten(self, rest: float) -> float:
+        """A rest, ended by the next gate that is due, and by what came free and may have to be handed over."""
+        now = monotonic()
+        if self._look_at is not None and self._look_at <= now:
+            self._look_at = None
+            return 0.0 if self.rest is None else min(rest, self.rest)
+        until_due = None if self._look_at is None else self._look_at - now
+        patience = PATIENCE if self._freed else None
+        return min(each for each in (rest, self.rest, until_due, patience) if each is not None)
 
     def _give_back(self, freed: Mapping[int, int]) -> None:
+        if freed and not self._freed:
+            self._freed_at = monotonic()
         for gate, count in freed.items():
             self._freed[gate] = self._freed.get(gate, 0) + count
 

@@ -114,7 +114,14 @@ class Settler(Service):
     async def _close_limits(self) -> None:
         while self._throttles:
             job_id, attempt, wanted = self._throttles[0]
-            closed = await self._line.run(throttle(self._session, job_id, attempt, *wanted))
+            try:
+                closed = await self._line.run(throttle(self._session, job_id, attempt, *wanted))
+            except (psycopg.Error, ValueError) as error:
+                # It is about what was asked: nothing else waits for it.
+                self._throttles.pop(0)
+                message = f"job {job_id}: the limit {wanted.limit!r:.60} could not be closed: {error}"
+                emit(logging.ERROR, "limit.unclosed", message, job_id=job_id)
+                continue
             self._throttles.pop(0)
             for limit, key in closed:
                 emit(

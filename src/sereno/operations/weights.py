@@ -11,6 +11,7 @@ from sereno.store import limits as store
 from sereno.store import steering
 from sereno.store.statement import Operation
 
+LEAST_WEIGHT = 0.001
 MOST_WEIGHT = 1_000_000
 
 
@@ -29,8 +30,8 @@ def weigh(key: str, weight: float, *, actor: str | None = None) -> Operation[Non
     check_key(key)
     check_text("actor", actor)
     is_number = isinstance(weight, int | float) and not isinstance(weight, bool)
-    if not is_number or not 0 < weight <= MOST_WEIGHT:
-        raise InvalidArguments(f"a weight is a number above 0, at most {MOST_WEIGHT:,}, not {weight!r:.40}")
+    if not is_number or not LEAST_WEIGHT <= weight <= MOST_WEIGHT:
+        raise InvalidArguments(f"a weight is a number from {LEAST_WEIGHT} to {MOST_WEIGHT:,}, not {weight!r:.40}")
     if weight == 1:
         yield from unweigh(key, actor=actor)
         return

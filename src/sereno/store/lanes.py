@@ -27,8 +27,8 @@ class LaneClaim(msgspec.Struct, kw_only=True):
 
     `unkeyed`: those of the jobs that carry no key, of queues with a limit of their own. `rated`: those that passed a
     rate, and start at once. `holding`: the gates in which a job holds a slot. `blocking`: gates that lanes wait for
-    from now on. `after`: the last lane that was looked at. `lacks_gates`: lanes that
-    may pass gates that are not there. `next_look`: seconds until a gate is due.
+    from now on. `after`: the last lane that was looked at. `elsewhere`: gates that lanes of other queues wait for.
+    `lacks_gates`: lanes that may pass gates that are not there. `next_look`: seconds until a gate is due.
     """
 
     jobs: list[ClaimedJob] = []
@@ -40,15 +40,15 @@ class LaneClaim(msgspec.Struct, kw_only=True):
     is_contended: bool
     blocking: set[int]
     after: dict[tuple[str, int], float]
+    elsewhere: set[int]
     lacks_gates: list[int] | None
     next_look: float | None
 
 
-def open_lanes(floor: int) -> Operation[tuple[int, int | None]]:
-    """Read wake-ups; answers how many there were, and the lowest number."""
+def open_lanes(floor: int) -> Operation[tuple[int, int | None, int]]:
+    """Read wake-ups; answers how many there were, the lowest number, and how many could not be read right now."""
     rows = yield Statement(_sql["open_lanes"], {"floor": floor})
-    count, lowest, _ = _opened.decode(rows[0][0])
-    return count, lowest
+    return _opened.decode(rows[0][0])
 
 
 def look_again(since: datetime) -> Operation[None]:
@@ -96,6 +96,7 @@ def claim_lanes(
         is_contended=decision.is_contended or bool(taken.missed),
         next_look=taken.next_look,
         after=_after(taken.lanes),
+        elsewhere=set(taken.elsewhere),
         lacks_gates=[lane.id for lane in taken.lanes if lane.id is not None] if taken.lacks_gates else None,
         blocking=_newly_waited(decision.lanes),
     )
@@ -244,9 +245,14 @@ def _moved(
         turn = lane.turn if lane.fair is not None else now
         return lane.waits, lane.band, turn, lane.floor_priority, lane.floor_seq
     short = len(jobs) < lane.count
-    waits = lane.order_id if lane.order_id is not None else None if short else lane.waits
+    # What could not be picked though it is there (paused, unknown here, locked for a moment) is looked at again soon.
+    waits = None if short else lane.waits if lane.order_id is None else lane.order_id
     if lane.fair is not None:
-        band, turn = lane.band, clocks.get((lane.queue, lane.fair), lane.turn)
+        turn = clocks.get((lane.queue, lane.fair), lane.turn)
+        band = lane.band
+        if short:
+            # A lane that cannot give keeps nobody from their turn.
+            turn = max(turn, lane.turn + lane.count / (lane.weight or 1.0))
     else:
         band = jobs[-1].priority if jobs else lane.band
         turn = lane.turn if waits is None and lane.behind is None else now

@@ -29,7 +29,7 @@ CREATE FUNCTION sereno.due_gates(queues text[], moment timestamp with time zone)
     LANGUAGE sql STABLE
     AS $$
     select due.id
-    from (select id, limit_name from sereno.gates where look_at <= moment order by look_at limit 1000) as due
+    from (select id, limit_name from sereno.gates where look_at <= moment order by look_at limit 5000) as due
     left join sereno.limits on limits.name = due.limit_name
     where (limits.queue is null or limits.queue = any(queues))
       and ((select true from sereno.lanes where has_work and waits_for = due.id and lanes.queue = any(queues) limit 1)
@@ -167,6 +167,13 @@ end $$;
 
 CREATE FUNCTION sereno.fill(template text, task text, queue text, tenant text, args jsonb) RETURNS text
     LANGUAGE sql IMMUTABLE
+    AS $$
+    select case when octet_length(filled) > 600 or length(filled) > 500 then left(filled, 100) || md5(filled) else filled end
+    from sereno.fill_in(template, task, queue, tenant, args) as filled
+    $$;
+
+CREATE FUNCTION sereno.fill_in(template text, task text, queue text, tenant text, args jsonb) RETURNS text
+    LANGUAGE sql IMMUTABLE
     AS $_$
     select coalesce(string_agg(
         case part[1]
@@ -215,7 +222,7 @@ END;
 
 CREATE FUNCTION sereno.keys_for(task text, queue text, tenant text, args jsonb) RETURNS jsonb
     LANGUAGE plpgsql
-    AS $$
+    AS $_$
 declare
     wanted  record;
     found   jsonb := '{}';
@@ -237,7 +244,9 @@ begin
         end if;
         select jsonb_agg(jsonb_build_array(
                    item ->> 0, sereno.fill(item ->> 1, task, queue, tenant, args),
-                   greatest(1, least(1000000, sereno.fill(item ->> 2, task, queue, tenant, args)::numeric))::integer))
+                   case when sereno.fill(item ->> 2, task, queue, tenant, args) ~ '^[0-9]{1,7}$'
+                        then greatest(1, least(1000000, sereno.fill(item ->> 2, task, queue, tenant, args)::integer))
+                        else 1 end))
         into limits
         from jsonb_array_elements(wanted.rule -> 'limits') as item;
         if limits is not null then
@@ -254,7 +263,7 @@ begin
             select jsonb_agg(item order by (item ->> 0) collate "C") from jsonb_array_elements(found -> 'limits') as item));
     end if;
     return found;
-end $$;
+end $_$;
 
 CREATE FUNCTION sereno.lane_of(queue text, keys jsonb) RETURNS bigint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -352,8 +361,8 @@ CREATE FUNCTION sereno.open_lanes(look_from bigint) RETURNS json
 declare
     answer json;
 begin
-    if not pg_try_advisory_xact_lock('sereno.lane_wakes'::regclass::oid::bigint) then
-        return json_build_array(0, null, 0);
+    if not pg_try_advisory_xact_lock(hashtext('sereno: lanes are opened'), 'sereno.lane_wakes'::regclass::oid::integer) then
+        return json_build_array(0, null, 1);
     end if;
     with woken as materialized (
         select id, lane, queue, priority, ready_seq from sereno.lane_wakes
@@ -479,9 +488,10 @@ begin
         where id = any(array(select id from woken
                              where lane in (select id from locked union all select id from made
                                             union all select lane from fresh where keys is null)))
+        returning id
     )
     select json_build_array((select count(*) from woken), (select min(id) from woken),
-                            (select count(*) from locked) + (select count(*) from made))
+                            (select count(*) from woken) - (select count(*) from read))
     into answer;
     return answer;
 end $$;
@@ -590,6 +600,7 @@ declare
     free_counts  integer[];
     free_list    json;
     missed       json;
+    elsewhere    json;
     lane_ids     bigint[];
     lane_list    json;
     gate_ids     bigint[];
@@ -622,8 +633,11 @@ begin
     select array_agg(locked.id),
            array_agg(greatest(told.most, case when due.id is null then 0 when kind = 'rate' then 100 else 10 end)),
            json_agg(json_build_array(locked.id, due.id is not null)),
-           (select json_agg(gate) from told where gate not in (select id from locked))
-    into free, free_counts, free_list, missed
+           (select json_agg(gate) from told where gate not in (select id from locked)),
+           (select json_agg(gate) from told
+            where (select true from sereno.lanes
+                   where has_work and waits_for = gate and lanes.queue <> all(open_to) limit 1))
+    into free, free_counts, free_list, missed, elsewhere
     from locked left join told on told.gate = locked.id left join due on due.id = locked.id
     left join sereno.limits on limits.name = limit_name;
 
@@ -679,7 +693,10 @@ begin
                behind, band,
                case when order_id is not null then (
                    select lane = every.id and state = 'ready'
-                   from (select lane, state from sereno.jobs
+                          and (select true from sereno.history_dead dead
+                               where dead.keys ? 'blocks' and dead.queue = every.queue
+                                 and dead.keys ->> 'order' = head.keys ->> 'order' limit 1) is null
+                   from (select lane, state, keys from sereno.jobs
                          where jobs.order_id = every.order_id order by jobs.id limit 1) as head) end,
                fair,
                case when fair is not null then (select weight from sereno.weights where key = fair) end,
@@ -710,7 +727,7 @@ begin
     where gates.id = any(free || locked_ids);
 
     return json_build_array(moment, sereno.micros(moment), coalesce(lane_list, '[]'), coalesce(gate_list, '[]'),
-        coalesce(free_list, '[]'), coalesce(own, '{}'), coalesce(missed, '[]'),
+        coalesce(free_list, '[]'), coalesce(own, '{}'), coalesce(missed, '[]'), coalesce(elsewhere, '[]'),
         coalesce(cardinality(locked_ids), 0) < cardinality(gate_ids)
             and exists (select unnest(gate_ids) except select id from sereno.gates where id = any(gate_ids)),
         (select extract(epoch from look_at - moment) from sereno.gates where look_at > moment order by look_at limit 1));
@@ -1424,7 +1441,7 @@ CREATE TABLE sereno.weights (
     weight double precision NOT NULL,
     changed_by text,
     changed_at timestamp with time zone DEFAULT sereno.now() NOT NULL,
-    CONSTRAINT weights_weight_check CHECK (((weight > (0)::double precision) AND (weight <= (1000000)::double precision)))
+    CONSTRAINT weights_weight_check CHECK (((weight >= (0.001)::double precision) AND (weight <= (1000000)::double precision)))
 );
 
 ALTER TABLE ONLY sereno.fires ATTACH PARTITION sereno.fires_20261115 FOR VALUES FROM ('2026-11-15 00:00:00+00') TO ('2026-11-16 00:00:00+00');
@@ -1570,7 +1587,7 @@ CREATE INDEX fires_20261122_schedule_id_planned_at_idx ON sereno.fires_20261122 
 
 CREATE INDEX fires_default_schedule_id_planned_at_idx ON sereno.fires_default USING btree (schedule_id, planned_at) WHERE (reason IS NOT NULL);
 
-CREATE INDEX gates_limit ON sereno.gates USING btree (limit_name, key);
+CREATE INDEX gates_limit ON sereno.gates USING btree (limit_name);
 
 CREATE INDEX gates_look ON sereno.gates USING btree (look_at) WHERE (look_at IS NOT NULL);
 

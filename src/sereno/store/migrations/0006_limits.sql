@@ -91,7 +91,7 @@ create table sereno.gates (
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
 
 create index gates_look on sereno.gates (look_at) where look_at is not null;
-create index gates_limit on sereno.gates (limit_name, key);
+create index gates_limit on sereno.gates (limit_name);
 
 create table sereno.lanes (
     id              bigint primary key,
@@ -130,7 +130,7 @@ create index shares_clock on sereno.shares (queue, clock);
 
 create table sereno.weights (
     key         text primary key,
-    weight      double precision not null check (weight > 0 and weight <= 1000000),
+    weight      double precision not null check (weight between 0.001 and 1000000),
     changed_by  text,
     changed_at  timestamptz not null default sereno.now()
 );

@@ -2,14 +2,14 @@
 
 -- What wake-ups say is written on their lanes; a lane that is new is made from one of its jobs. A lane that a claim holds
 -- is left for the next time, with its wake-ups. One at a time does this, the others go on. Answers how many wake-ups there
--- were, and the lowest number.
+-- were, the lowest number, and how many are left over.
 create function sereno.open_lanes(look_from bigint) returns json
     language plpgsql as $$
 declare
     answer json;
 begin
-    if not pg_try_advisory_xact_lock('sereno.lane_wakes'::regclass::oid::bigint) then
-        return json_build_array(0, null, 0);
+    if not pg_try_advisory_xact_lock(hashtext('sereno: lanes are opened'), 'sereno.lane_wakes'::regclass::oid::integer) then
+        return json_build_array(0, null, 1);
     end if;
     with woken as materialized (
         select id, lane, queue, priority, ready_seq from sereno.lane_wakes
@@ -135,9 +135,10 @@ begin
         where id = any(array(select id from woken
                              where lane in (select id from locked union all select id from made
                                             union all select lane from fresh where keys is null)))
+        returning id
     )
     select json_build_array((select count(*) from woken), (select min(id) from woken),
-                            (select count(*) from locked) + (select count(*) from made))
+                            (select count(*) from woken) - (select count(*) from read))
     into answer;
     return answer;
 end $$;
@@ -163,7 +164,7 @@ create function sereno.make_gates(lane_ids bigint[], queues text[]) returns void
 create function sereno.due_gates(queues text[], moment timestamptz) returns setof bigint
     language sql stable as $$
     select due.id
-    from (select id, limit_name from sereno.gates where look_at <= moment order by look_at limit 1000) as due
+    from (select id, limit_name from sereno.gates where look_at <= moment order by look_at limit 5000) as due
     left join sereno.limits on limits.name = due.limit_name
     where (limits.queue is null or limits.queue = any(queues))
       and ((select true from sereno.lanes where has_work and waits_for = due.id and lanes.queue = any(queues) limit 1)
@@ -187,6 +188,7 @@ declare
     free_counts  integer[];
     free_list    json;
     missed       json;
+    elsewhere    json;
     lane_ids     bigint[];
     lane_list    json;
     gate_ids     bigint[];
@@ -219,8 +221,11 @@ begin
     select array_agg(locked.id),
            array_agg(greatest(told.most, case when due.id is null then 0 when kind = 'rate' then 100 else 10 end)),
            json_agg(json_build_array(locked.id, due.id is not null)),
-           (select json_agg(gate) from told where gate not in (select id from locked))
-    into free, free_counts, free_list, missed
+           (select json_agg(gate) from told where gate not in (select id from locked)),
+           (select json_agg(gate) from told
+            where (select true from sereno.lanes
+                   where has_work and waits_for = gate and lanes.queue <> all(open_to) limit 1))
+    into free, free_counts, free_list, missed, elsewhere
     from locked left join told on told.gate = locked.id left join due on due.id = locked.id
     left join sereno.limits on limits.name = limit_name;
 
@@ -276,7 +281,10 @@ begin
                behind, band,
                case when order_id is not null then (
                    select lane = every.id and state = 'ready'
-                   from (select lane, state from sereno.jobs
+                          and (select true from sereno.history_dead dead
+                               where dead.keys ? 'blocks' and dead.queue = every.queue
+                                 and dead.keys ->> 'order' = head.keys ->> 'order' limit 1) is null
+                   from (select lane, state, keys from sereno.jobs
                          where jobs.order_id = every.order_id order by jobs.id limit 1) as head) end,
                fair,
                case when fair is not null then (select weight from sereno.weights where key = fair) end,
@@ -307,7 +315,7 @@ begin
     where gates.id = any(free || locked_ids);
 
     return json_build_array(moment, sereno.micros(moment), coalesce(lane_list, '[]'), coalesce(gate_list, '[]'),
-        coalesce(free_list, '[]'), coalesce(own, '{}'), coalesce(missed, '[]'),
+        coalesce(free_list, '[]'), coalesce(own, '{}'), coalesce(missed, '[]'), coalesce(elsewhere, '[]'),
         coalesce(cardinality(locked_ids), 0) < cardinality(gate_ids)
             and exists (select unnest(gate_ids) except select id from sereno.gates where id = any(gate_ids)),
         (select extract(epoch from look_at - moment) from sereno.gates where look_at > moment order by look_at limit 1));

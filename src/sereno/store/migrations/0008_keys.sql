@@ -11,7 +11,7 @@ create table sereno.key_rules (
 );
 
 -- A template filled in: {tenant}, {task}, {queue} and the arguments by name. What is filled in is not read again.
-create function sereno.fill(template text, task text, queue text, tenant text, args jsonb) returns text
+create function sereno.fill_in(template text, task text, queue text, tenant text, args jsonb) returns text
     language sql immutable as $$
     select coalesce(string_agg(
         case part[1]
@@ -20,6 +20,13 @@ create function sereno.fill(template text, task text, queue text, tenant text, a
                       else part[1] end
         end, '' order by number), '')
     from regexp_matches(template, '\{[[:alnum:]_]+\}|[^{]+|\{', 'g') with ordinality as found(part, number)
+    $$;
+
+-- The same, never too long for an index: the program refuses what is cut short here.
+create function sereno.fill(template text, task text, queue text, tenant text, args jsonb) returns text
+    language sql immutable as $$
+    select case when octet_length(filled) > 600 or length(filled) > 500 then left(filled, 100) || md5(filled) else filled end
+    from sereno.fill_in(template, task, queue, tenant, args) as filled
     $$;
 
 create function sereno.keys_for(task text, queue text, tenant text, args jsonb) returns jsonb
@@ -45,7 +52,9 @@ begin
         end if;
         select jsonb_agg(jsonb_build_array(
                    item ->> 0, sereno.fill(item ->> 1, task, queue, tenant, args),
-                   greatest(1, least(1000000, sereno.fill(item ->> 2, task, queue, tenant, args)::numeric))::integer))
+                   case when sereno.fill(item ->> 2, task, queue, tenant, args) ~ '^[0-9]{1,7}$'
+                        then greatest(1, least(1000000, sereno.fill(item ->> 2, task, queue, tenant, args)::integer))
+                        else 1 end))
         into limits
         from jsonb_array_elements(wanted.rule -> 'limits') as item;
         if limits is not null then

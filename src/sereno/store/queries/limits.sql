@@ -153,7 +153,7 @@ select json_build_object(
     'used_at', used_at)::text
 from clock cross join lateral (
     select * from sereno.gates
-    where limit_name = %(name)s and (%(key)s::text is null or key = %(key)s)
+    where limit_name = %(name)s and (%(key)s::text is null or id = sereno.gate_of(%(name)s, %(key)s))
     order by coalesce(closed_until > clock.now, false) desc, look_at is null, cardinality(held) desc, used_at desc, key
     limit %(most)s) as gate
 join sereno.limits on limits.name = gate.limit_name;
@@ -170,7 +170,7 @@ returning closed_until;
 -- Closed gates of a limit let pass again.
 with opened as (
     update sereno.gates set closed_until = null, look_at = case when look_at is not null then sereno.now() end
-    where limit_name = %(name)s and (%(key)s::text is null or key = %(key)s) and closed_until > sereno.now()
+    where limit_name = %(name)s and (%(key)s::text is null or id = sereno.gate_of(%(name)s, %(key)s)) and closed_until > sereno.now()
     returning id
 ),
 told as (select pg_notify('sereno.ready', ''))
@@ -235,11 +235,14 @@ with unused as materialized (
     limit 1000
 ),
 locked as materialized (
-    select id, held, look_at from sereno.gates where id = any(array(select id from unused)) order by id for update skip locked
+    select id, held, look_at, used_at, closed_until from sereno.gates
+    where id = any(array(select id from unused)) order by id for update skip locked
 )
 delete from sereno.gates
 where id = any(array(select id from locked
-                     where look_at is null and (select true from sereno.jobs
+                     where look_at is null and used_at < sereno.now() - interval '1 hour'
+                       and coalesce(closed_until < sereno.now(), true)
+                       and (select true from sereno.jobs
                            where jobs.id = any(locked.held) and jobs.state = 'running' limit 1) is null))
 returning id;
 
