@@ -272,6 +272,6 @@ def test_weights_of_fair_keys(limited: House) -> None:
 
 @pytest.mark.parametrize("weight", [0, -1, math.nan, math.inf, 1e7, "3", True, None], ids=str)
 def test_a_weight_is_a_number_above_zero(limited: House, weight: Any) -> None:
-    with pytest.raises(InvalidArguments, match="a weight is a number from 0.001"):
+    with pytest.raises(InvalidArguments, match="a weight is a number from"):
         limited.app.database.run(weights.weigh("r1", weight))
     assert limited.audit() == []
