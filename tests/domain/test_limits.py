@@ -45,7 +45,7 @@ def task(**options: Any) -> TaskDefinition:
         ("}", [(False, "}")]),
         ("{}", [(False, "{"), (False, "}")]),
         ("{{a}}", [(False, "{"), (True, "a"), (False, "}")]),
-        ("{a b}", [(False, "{"), (False, "a b}")]),
+        ("{a b}", [(True, "a b")]),
         ("{größe}", [(True, "größe")]),
     ],
 )

@@ -29,7 +29,8 @@ LONGEST_PERIOD = 366 * 86400.0
 # Without a burst of its own, a rate lets through at once what it gives in this time.
 BURST_TIME = 0.1
 
-_PART = re.compile(r"\{(\w+)\}|[^{]+|\{")
+# The same in sereno.fill_in, where what a letter is depends on the database.
+_PART = re.compile(r"\{([^{}]+)\}|[^{]+|\{")
 _NAME = re.compile(r"[\w.:/@-]{1,200}")
 
 

@@ -16,10 +16,10 @@ create function sereno.fill_in(template text, task text, queue text, tenant text
     select coalesce(string_agg(
         case part[1]
             when '{tenant}' then coalesce(tenant, '') when '{task}' then task when '{queue}' then queue
-            else case when part[1] ~ '^\{\w+\}$' then coalesce(args ->> substr(part[1], 2, length(part[1]) - 2), '')
+            else case when part[1] ~ '^\{[^{}]+\}$' then coalesce(args ->> substr(part[1], 2, length(part[1]) - 2), '')
                       else part[1] end
         end, '' order by number), '')
-    from regexp_matches(template, '\{[[:alnum:]_]+\}|[^{]+|\{', 'g') with ordinality as found(part, number)
+    from regexp_matches(template, '\{[^{}]+\}|[^{]+|\{', 'g') with ordinality as found(part, number)
     $$;
 
 -- The same, never too long for an index: the program refuses what is cut short here.
