@@ -22,6 +22,12 @@ SECONDS_BETWEEN = 0.05
 # A worker that has run so many jobs has found its pace.
 WARM = 1000
 
+# A wake-up that nobody has read, or a lane that nobody has looked at.
+UNSETTLED = """
+(select 1 from sereno.lane_wakes limit 1)
+union all (select 1 from sereno.lanes where has_work and waits_for is null limit 1)
+"""
+
 Make = Callable[[Tasks, int], NewJob]
 
 
@@ -38,7 +44,7 @@ class Load:
 
 def run(site: Site) -> None:
     """`plain`, `global`, `keys`, `keys_50`, `tenants_drain`, `exhausted` as drains; `tenants` as waits."""
-    jobs = site.size(200_000, 20_000)
+    jobs = site.size(100_000, 20_000)
     loads = {
         "unlimited": Load(_plain),
         "plain": Load(_plain, _busy_elsewhere),
@@ -105,7 +111,7 @@ def _drain(site: Site, jobs: int, load: Load) -> float:
         if load.declare is not None:
             load.declare(app)
         if load.exhausted:
-            _exhaust(app, connection, load.exhausted)
+            _exhaust(app, site, connection, load.exhausted)
         app = Sereno(url)
         tasks = register(app)
         last = first_id = 0
@@ -124,13 +130,16 @@ def _drain(site: Site, jobs: int, load: Load) -> float:
     return drained.rate
 
 
-def _exhaust(app: Sereno, connection: psycopg.Connection, rows: int) -> None:
-    """Jobs of a thousand keys whose limit is closed, in the same queue, made before the others."""
+def _exhaust(app: Sereno, site: Site, connection: psycopg.Connection, rows: int) -> None:
+    """Jobs of a thousand keys whose limit is closed, in the same queue, made before the others, and known to wait."""
     task = register(app).noop
     limited = [task.using(concurrency=Limit(0, key=f"x{key}", name="closed")) for key in range(1000)]
     for first in range(0, rows, CHUNK):
         numbers = range(first, min(rows, first + CHUNK))
         app.enqueue_many([limited[number % 1000].job(account(number), MONTH) for number in numbers])
+    with site.tally() as tally, working(app.url, tally):
+        while connection.execute(UNSETTLED).fetchone() is not None:
+            time.sleep(SECONDS_BETWEEN)
 
 
 def _waits(site: Site) -> None:
