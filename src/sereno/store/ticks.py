@@ -7,7 +7,7 @@ import msgspec
 
 from sereno.domain.firing import Due
 from sereno.domain.stored import encoder
-from sereno.store.statement import Operation, Statement, queries
+from sereno.store.statement import Operation, Statement, array, queries
 
 _sql = queries("ticks")
 _jobs = queries("jobs")
@@ -89,11 +89,11 @@ def fire(fires: Sequence[Fired]) -> Operation[int]:
     rows = yield Statement(
         _sql["fire"],
         {
-            "ids": _array(ids),
+            "ids": array(ids),
             "places": "{" + ",".join(f'"{place}"' for place in places) + "}",
-            "planned": _array(planned),
-            "next": _array(following),
-            "bucket": _array(buckets),
+            "planned": array(planned),
+            "next": array(following),
+            "bucket": array(buckets),
         },
     )
     advanced, made, _ = rows[0]
@@ -218,7 +218,3 @@ def heal(after: int) -> Operation[tuple[int | None, list[str]]]:
     """The last candidate of this page, None after the last one; keys that waited for nothing."""
     rows = yield Statement(_sql["heal"], {"after": after})
     return rows[0][0], _words.decode(rows[0][1])
-
-
-def _array(values: Sequence[int]) -> str:
-    return "{" + ",".join(map(str, values)) + "}"
