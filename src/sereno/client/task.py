@@ -1,6 +1,5 @@
 """A task as the caller meets it: a plain function that can also be asked for as a job."""
 
-import dataclasses
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Generic, ParamSpec, TypeVar
@@ -11,7 +10,7 @@ from sereno.client.enqueue import aenqueue, enqueue_one
 from sereno.domain.duration import Duration
 from sereno.domain.job import Job, JobOptions, NewJob, OnConflict, UniqueFor
 from sereno.domain.keys import keys_of
-from sereno.domain.limits import KeyRule, Limits, rule
+from sereno.domain.limits import NO_RULE, KeyRule, Limits, rule
 from sereno.domain.task import Registry, TaskDefinition, check_words
 from sereno.errors import ConfigurationError
 from sereno.store.database import Database
@@ -116,7 +115,16 @@ class Task(Generic[P, R]):
                 f"task {self.name}: a limit that comes with a job needs a name, so that people can see and change it"
             )
         check_words(f"task {self.name}", given, self.definition.arguments.names)
-        return dataclasses.replace(given, extra=True)
+        # On top of what an earlier `using` gave; said again under the same name, the later word wins.
+        before = self._rule or NO_RULE
+        limits = {limit.name: limit for limit in (*before.limits, *given.limits)}
+        return KeyRule(
+            tuple(limits.values()),
+            given.fair or before.fair,
+            given.order or before.order,
+            given.dead_blocks or before.dead_blocks,
+            extra=True,
+        )
 
     def job(self, *args: P.args, **kwargs: P.kwargs) -> NewJob:
         """The job that `enqueue` would write: for `enqueue_many`, and for schedules. Refused here if it is wrong."""
