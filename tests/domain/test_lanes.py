@@ -1,6 +1,7 @@
 """Who may start: never more than a limit says, in turn, and nobody is forgotten who must wait."""
 
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from sereno.domain.job import PRIORITIES
 from sereno.domain.lanes import (
     FAIR_BAND,
     LONGEST_LOOK,
+    MOST_IN_PARTY,
     SHORTEST_LOOK,
     Decision,
     Gate,
@@ -53,7 +55,7 @@ def taken(lanes: list[Lane], gates: list[Gate], **more: Any) -> Taken:
 def decided(
     lanes: list[Lane], gates: list[Gate], room: int = 100, now: int | None = None, bands: list[int] = BANDS, **more: Any
 ) -> Decision:
-    return decide(taken(lanes, gates, **more), {"q": Room(room if now is None else now, room)}, bands)
+    return decide(taken(lanes, gates, **more), {"q": Room(room if now is None else now, room, room)}, bands)
 
 
 def counts(*lanes: Lane) -> list[int]:
@@ -76,6 +78,35 @@ def test_slots_are_shared_by_all_lanes_that_pass() -> None:
     lanes = [lane(number, 7) for number in range(5)]
     decided(lanes, [slots(7, 7, 1)])
     assert counts(*lanes) == [2, 1, 1, 1, 1]
+
+
+def test_jobs_of_one_key_share_its_slots_where_they_need_not_start_at_once() -> None:
+    lanes = [lane(1, 7), lane(2, 8)]
+    decided(lanes, [slots(7, 1), slots(8, 2)], room=10, now=4)
+    assert [(each.count, each.at_once) for each in lanes] == [(4, 1), (5, 2)]
+
+
+@pytest.mark.parametrize(
+    "which",
+    [
+        lambda each: setattr(each, "fair", "t"),
+        lambda each: setattr(each, "gates", [7, 8]),
+        lambda each: setattr(each, "id", None),
+    ],
+)
+def test_nobody_shares_a_slot_where_others_are_held_up_by_it(which: Callable[[Lane], None]) -> None:
+    only = lane(1, 7)
+    which(only)
+    only.units = [1] * len(only.gates)
+    only.band = FAIR_BAND if only.fair else only.band
+    decided([only], [slots(7, 1), slots(8, 1)], room=10, now=1)
+    assert (only.count, only.at_once) == (1, 1)
+
+
+def test_a_lane_of_slow_jobs_gives_as_many_as_may_run() -> None:
+    lanes = [lane(1, 7), lane(2, 8)]
+    decide(taken(lanes, [slots(7, 1), slots(8, 1)]), {"q": Room(2, 10, 10)}, BANDS, no_parties={1})
+    assert counts(*lanes) == [1, 9]
 
 
 @pytest.mark.parametrize("gate", [slots(7, 5, closed=3.0), rate(7, 5.0, closed=3.0)])
@@ -295,7 +326,9 @@ def worlds(draw: st.DrawFn) -> tuple[Taken, dict[str, Room]]:
     own = {"r": (whole, draw(st.booleans()))} if whole else {}
     rooms = {queue: draw(st.tuples(st.integers(0, 9), st.integers(0, 9))) for queue in "qr"}
     free = [(gate.id, draw(st.booleans())) for gate in gates if draw(st.booleans())]
-    return taken(lanes, gates, own=own, free=free), {queue: Room(min(pair), max(pair)) for queue, pair in rooms.items()}
+    return taken(lanes, gates, own=own, free=free), {
+        queue: Room(min(pair), max(pair), max(pair)) for queue, pair in rooms.items()
+    }
 
 
 @given(worlds())
@@ -311,8 +344,13 @@ def test_no_decision_gives_more_than_there_is(world: tuple[Taken, dict[str, Room
         assert set(each.gates) <= gates.keys()
         if each.count and each.order_id is not None:
             assert (each.count, each.has_head) == (1, True)
+        if each.count > each.at_once:
+            assert len(each.gates) == 1, "who shares a slot passes one gate"
+            assert not each.is_rated
+            assert each.fair is None
+            assert 0 < each.at_once <= each.count <= each.at_once * MOST_IN_PARTY
         for number, units in zip(each.gates, each.units, strict=True):
-            entered[number] += each.count
+            entered[number] += each.at_once
             spent[number] += each.count * min(units, int(gates[number].burst or units))
     for gate in before.gates:
         if gate.closed or gate.kind == "unknown":
@@ -325,6 +363,7 @@ def test_no_decision_gives_more_than_there_is(world: tuple[Taken, dict[str, Room
     for queue, (now, ahead) in room.items():
         of_queue = [each for each in decision.lanes if each.queue == queue]
         assert sum(counts(*of_queue)) <= ahead
+        assert sum(each.count - each.at_once for each in of_queue) <= ahead - now
         assert sum(each.count for each in of_queue if each.is_rated) <= now
 
 

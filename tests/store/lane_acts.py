@@ -10,6 +10,7 @@ from sereno.domain.job import PRIORITIES, ClaimedJob, JobOptions, NewJob
 from sereno.domain.lanes import FAIR_BAND
 from sereno.domain.limits import Limit, Rate
 from sereno.engine.claimer import AGEING
+from sereno.engine.gates import GateMemory
 from sereno.store import jobs, lanes, limits
 from sereno.store.lanes import LaneClaim
 from tests.store.acts import Connection, decided, do, end, session, wanted
@@ -50,12 +51,30 @@ def set_limit(connection: Connection, name: str, limit: Limit | Rate, queue: str
     assert changed
 
 
+class Everything:
+    """Contains all there is."""
+
+    def __contains__(self, _: object) -> bool:
+        return True
+
+
 class Claimer:
-    """The claims of one worker. It remembers what a worker remembers: where it was, and which gates its jobs left."""
+    """The claims of one worker. It remembers what a worker remembers: where it was, and which gates its jobs left.
+
+    `parties`: jobs of one key may share a slot.
+    """
 
     def __init__(
-        self, connection: Connection, *, tasks: Collection[str] = ("work",), queue: str = "default", lease: float = 1e9
+        self,
+        connection: Connection,
+        *,
+        tasks: Collection[str] = ("work",),
+        queue: str = "default",
+        lease: float = 1e9,
+        parties: bool = False,
     ) -> None:
+        self._no_parties: Any = () if parties else Everything()
+        self.memory = GateMemory()
         self.connection = connection
         self.tasks = tasks
         self.queue = queue
@@ -86,16 +105,24 @@ class Claimer:
         order = list(reversed(PRIORITIES)) if turned else list(PRIORITIES)
         asked = wanted(room, self.queue) | {
             "now": room if now is None else now,
+            "lanes": room,
             "bands": [{"band": band, "after": self._after.get((self.queue, band), 0.0)} for band in order],
         }
         freed, self.freed = self.freed, {}
+        known = self.memory.known()
         bands = [FAIR_BAND, *order] if turned else [*order, FAIR_BAND]
         try:
             with self.connection.transaction():
                 got = do(
                     self.connection,
                     lanes.claim_lanes(
-                        self.session, self.tasks, [asked], {gate: len(ids) or 1 for gate, ids in freed.items()}, bands
+                        self.session,
+                        self.tasks,
+                        [asked],
+                        {gate: len(ids) or 1 for gate, ids in freed.items()},
+                        bands,
+                        self._no_parties,
+                        known,
                     ),
                 )
         except BaseException:
@@ -106,6 +133,7 @@ class Claimer:
         for gate in got.missed:
             self.freed.setdefault(gate, set()).update(freed.get(gate, ()))
         self.holding.update(got.holding)
+        self.memory.learn(known, got)
         self._after.update(got.after)
         return got
 
@@ -125,16 +153,19 @@ class Claimer:
             found += [job.id for job in got]
         return sorted(found)
 
-    def left(self, ids: Collection[int]) -> None:
+    def left(self, ids: Collection[int], succeeded: Collection[int] = ()) -> None:
         """These ended: the gates that they held are free, as a worker remembers it."""
         for job_id in ids:
-            for gate in self.holding.pop(job_id, ()):
+            gates = self.holding.pop(job_id, ())
+            for gate in gates:
                 self.freed.setdefault(gate, set()).add(job_id)
+            if job_id in succeeded:
+                self.memory.ended(job_id, gates)
 
     def finish(self, claimed: Sequence[ClaimedJob], ending: Any = None) -> set[int]:
         """They end; what they held is free."""
         ours = end(self.connection, self.session, claimed, decided(ending))
-        self.left([job.id for job in claimed])
+        self.left([job.id for job in claimed], ours if ending is None else ())
         return ours
 
 

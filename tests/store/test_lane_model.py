@@ -1,5 +1,6 @@
 """Whatever happens in whatever order, no limit is exceeded, no order is broken, and no job is forgotten."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any, Literal
@@ -88,6 +89,8 @@ class Lanes(RuleBasedStateMachine):
         self.open: dict[int, Start] = {}
         self.open_claim: list[tuple[Claimer, ClaimedJob]] = []
         self.alive: set[int] = set()
+        # Who shares slots with whom, and how many.
+        self.parties: dict[int, tuple[object, int]] = {}
         self.made: set[int] = set()
         for name, choices in LIMITS.items():
             self.change(name, choices[0])
@@ -95,7 +98,7 @@ class Lanes(RuleBasedStateMachine):
         self.claimers = [self.stopped, *(self.start(self.lines[1], queue) for queue in ("default", *QUEUES))]
 
     def start(self, connection: Connection, queue: str) -> Claimer:
-        made = Claimer(connection, queue=queue)
+        made = Claimer(connection, queue=queue, parties=True)
         self.alive.add(made.session)
         return made
 
@@ -163,8 +166,11 @@ class Lanes(RuleBasedStateMachine):
         assert not got.jobs or claimer.session in self.alive
         if stays_open:
             self.open = {start.id: start for start in started}
-        running = self.connection.execute("select queue, keys from sereno.jobs where state = 'running'").fetchall()
-        self.promises.judge(started, [*running, *((start.queue, start.keys) for start in self.open.values())])
+        for job in got.jobs:
+            self.parties.pop(job.id, None)
+        for _, slots, members in got.parties:
+            self.parties.update(dict.fromkeys([job.id for job in members], (object(), slots)))
+        self.promises.judge(started, [*self.at_once()])
         assert sum(map(self.promises.is_rated, started)) <= now, "what a rate let in starts at once"
         for start in started:
             self.is_head(claimer.connection, start)
@@ -173,6 +179,17 @@ class Lanes(RuleBasedStateMachine):
             self.promises.count(started)
             self.claims += claimed
         return claimed
+
+    def at_once(self) -> Iterator[tuple[str, dict[str, Any] | None]]:
+        """Queue and keys of what may run at once: of those who share slots, as many as they have."""
+        rows = self.connection.execute("select id, queue, keys from sereno.jobs where state = 'running'").fetchall()
+        rows += [(start.id, start.queue, start.keys) for start in self.open.values()]
+        seen: Counter[object] = Counter()
+        for job, queue, carried in rows:
+            party, slots = self.parties.get(job, (job, 1))
+            seen[party] += 1
+            if seen[party] <= slots:
+                yield queue, carried
 
     def rows(self, connection: Connection, ids: list[int]) -> Iterator[Start]:
         for row in connection.execute(

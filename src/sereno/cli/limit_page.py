@@ -81,7 +81,7 @@ WEIGHT_COLUMNS = (
 def _key_columns(row: LimitRow) -> list[Column]:
     inside = (
         [
-            Column("in use", lambda gate: len(gate.held), "number"),
+            Column("in use", lambda gate: gate.taken, "number"),
             Column("jobs", lambda gate: gate.held, "wide"),
         ]
         if row.kind == "slots"

@@ -4,13 +4,15 @@ A lane is all jobs of a queue with the same keys. It passes through gates; a gat
 second. Lanes take turns: whoever is furthest behind, measured by what it got divided by its weight, is next.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from heapq import heapify, heappop, heapreplace
 from typing import Literal
 
 import msgspec
 
 from sereno.domain.job import DEFAULT_PRIORITY
+from sereno.domain.parties import taken as slots_taken
 
 # Lanes that take turns by a fair key; below it, a band is a priority.
 FAIR_BAND = 10
@@ -19,6 +21,8 @@ SHORTEST_LOOK = 5.0
 LONGEST_LOOK = 60.0
 # A list of jobs that is longer is looked through, however many slots there are.
 MANY = 200
+# So many jobs share a slot of their key, in the hands of one worker.
+MOST_IN_PARTY = 16
 
 GateKind = Literal["slots", "rate", "order", "unknown"]
 
@@ -44,14 +48,18 @@ class Lane(msgspec.Struct, array_like=True, gc=False):
     fair: str | None = None
     weight: float | None = None
     clock: float | None = None
-    # Decided here.
+    # Decided here: how many jobs it may give, and how many of them may run at once.
     count: int = 0
+    at_once: int = 0
     waits: int | None = None
     is_rated: bool = False
 
 
 class Gate(msgspec.Struct, array_like=True, gc=False):
-    """A gate that was locked. `tokens`: refilled up to now. `closed`: seconds until it may let anybody in."""
+    """A gate that was locked. `tokens`: refilled up to now. `closed`: seconds until it may let anybody in.
+
+    `version`: another one after every write.
+    """
 
     id: int
     kind: GateKind
@@ -62,20 +70,31 @@ class Gate(msgspec.Struct, array_like=True, gc=False):
     closed: float | None
     held: list[int]
     looks: int
+    version: int = 0
     # Decided here: how many were let in now, how much they took, and what the first one that must wait for it needs.
     count: int = 0
     spent: float = 0.0
     need: float | None = None
     touched: bool = False
+    # How many slots are taken by those who are in; read once.
+    taken: int | None = None
+
+    def free(self) -> int:
+        """How many slots are left; none, if it counts something else."""
+        if self.kind != "slots" or self.closed:
+            return 0
+        if self.taken is None:
+            self.taken = slots_taken(self.held)
+        return (self.slots or 0) - self.taken - self.count
 
     def admits(self, units: int) -> bool:
         """Whether one more may start."""
         if self.kind == "rate":
             has_tokens = (self.tokens or 0.0) - self.spent >= min(units, self.burst or 1.0)
             return not self.closed and self.need is None and has_tokens
-        if self.kind == "unknown" or self.slots is None:
-            return False
-        return not self.closed and len(self.held) + self.count < self.slots
+        if self.kind == "order":
+            return not self.closed and len(self.held) + self.count < 1
+        return self.free() > 0
 
     def let_in(self, units: int) -> None:
         self.touched = True
@@ -102,7 +121,7 @@ class Gate(msgspec.Struct, array_like=True, gc=False):
             return min(LONGEST_LOOK, max(0.0, self.closed or 0.0, missing / (self.per_second or 1.0)))
         if self.closed:
             return min(LONGEST_LOOK, self.closed)
-        if self.kind == "slots" and len(self.held) + ids < (self.slots or 0):
+        if self.kind == "slots" and slots_taken(self.held) + ids < (self.slots or 0):
             # Kept free for a lane that had less than was thought.
             return 0.0
         return min(LONGEST_LOOK, SHORTEST_LOOK * 2.0**self.looks)
@@ -114,11 +133,17 @@ def doubtful(gates: Iterable[Gate]) -> list[Gate]:
 
 
 class Room:
-    """How many jobs of a queue may be claimed: `now` is how many can start at once, `ahead` how many in all."""
+    """How many jobs of a queue may be claimed: `now` is how many can start at once, `ahead` how many in all.
 
-    def __init__(self, now: int, ahead: int) -> None:
+    `lanes`: how many lanes were asked for; as many as came may not be all there are.
+    """
+
+    def __init__(self, now: int, ahead: int, lanes: int) -> None:
         self.now = now
         self.ahead = ahead
+        self.lanes = lanes
+        # Who shares a slot cannot start at once: no room that others could start in is for them.
+        self.behind = ahead - now
 
     def has_place(self, lane: Lane) -> bool:
         """A job that passes a rate starts at once, or is not claimed: its start is what is counted."""
@@ -166,15 +191,18 @@ class Decision:
         self.more: set[str] = set()
 
 
-def decide(taken: Taken, rooms: Mapping[str, Room], bands: Sequence[int]) -> Decision:
-    """How many jobs of each lane may start, and who must wait for what. `bands`: in the order to be walked."""
+def decide(taken: Taken, rooms: Mapping[str, Room], bands: Sequence[int], no_parties: Collection[int] = ()) -> Decision:
+    """How many jobs of each lane may start, and who must wait for what. `bands`: in the order to be walked.
+
+    `no_parties`: lanes whose jobs are too slow to share a slot.
+    """
     decision = Decision()
     gates = {gate.id: gate for gate in taken.gates}
     lanes = [*_reachable(taken, gates, decision), *_plain(taken, gates, decision)]
     _catch_up(lanes)
     for lane in lanes:
         lane.is_rated = any(gates[gate].kind == "rate" for gate in lane.gates)
-    giving = _Giving(lanes, gates, rooms, decision)
+    giving = _Giving(lanes, gates, rooms, decision, no_parties)
     of_band: dict[int, list[Lane]] = {}
     for lane in lanes:
         of_band.setdefault(lane.band, []).append(lane)
@@ -245,23 +273,46 @@ class _Giving:
     """
 
     def __init__(
-        self, lanes: Sequence[Lane], gates: Mapping[int, Gate], rooms: Mapping[str, Room], decision: Decision
+        self,
+        lanes: Sequence[Lane],
+        gates: Mapping[int, Gate],
+        rooms: Mapping[str, Room],
+        decision: Decision,
+        no_parties: Collection[int],
     ) -> None:
         room = sum(each.ahead for each in rooms.values())
         self._rooms = rooms
         self._decision = decision
         self._most = max(4, 4 * room // max(1, len(lanes)))
-        self._is_crowded = len(lanes) >= room
+        self._no_parties = no_parties
+        self._is_crowded = len(lanes) >= sum(each.lanes for each in rooms.values())
+        self._passing = Counter(gate for lane in lanes for gate in lane.gates)
         self._passed = {
             id(lane): [(gates[gate], units) for gate, units in zip(lane.gates, lane.units, strict=True)]
             for lane in lanes
         }
 
     def in_rounds(self, lanes: list[Lane]) -> None:
-        """One for each, the one that waits longest first, and again."""
+        """An equal part for each, the one that waits longest first, then what is left one by one."""
         lanes.sort(key=_turn)
+        if lanes and (part := self._rooms[lanes[0].queue].ahead // len(lanes)) > 1:
+            for lane in lanes:
+                self._give_part(lane, part)
         while lanes:
             lanes = [lane for lane in lanes if self._give_one(lane)]
+
+    def _give_part(self, lane: Lane, part: int) -> None:
+        """So many at once, where it has a gate with slots for itself."""
+        passed = self._passed[id(lane)]
+        if not self._is_alone(passed):
+            return
+        gate, room = passed[0][0], self._rooms[lane.queue]
+        count = min(part, room.ahead, self._most, gate.free())
+        if count > 0:
+            gate.touched = True
+            gate.count += count
+            lane.count = lane.at_once = count
+            room.ahead -= count
 
     def by_turn(self, lanes: list[Lane]) -> None:
         """Whoever is furthest behind, measured by what it got divided by its weight."""
@@ -282,6 +333,11 @@ class _Giving:
         passed = self._passed[id(lane)]
         for gate, units in passed:
             if not gate.admits(units) or (gate.id == lane.order_id and not lane.has_head):
+                if room.behind > 0 and self._may_share(lane, passed):
+                    lane.count += 1
+                    room.take(lane)
+                    room.behind -= 1
+                    return True
                 # A lane that gave something, among many, is looked at again when its turn comes; it may be free then.
                 if not (lane.count and self._is_crowded):
                     gate.refuse(units)
@@ -290,8 +346,25 @@ class _Giving:
         for gate, units in passed:
             gate.let_in(units)
         lane.count += 1
+        lane.at_once += 1
         room.take(lane)
         return True
+
+    def _may_share(self, lane: Lane, passed: Sequence[tuple[Gate, int]]) -> bool:
+        """More than its gate lets in, to be run one after another in the slots it has.
+
+        Only where nobody else is held up by it: behind a gate of its own, without turns.
+        """
+        return (
+            0 < lane.count < lane.at_once * MOST_IN_PARTY
+            and self._is_alone(passed)
+            and lane.fair is None
+            and lane.id is not None
+            and lane.id not in self._no_parties
+        )
+
+    def _is_alone(self, passed: Sequence[tuple[Gate, int]]) -> bool:
+        return len(passed) == 1 and passed[0][0].kind == "slots" and self._passing[passed[0][0].id] == 1
 
 
 def _turn(lane: Lane) -> float:

@@ -18,7 +18,7 @@ from sereno.engine.floor import Floors, LookBack
 from sereno.engine.lanes import LaneClaims
 from sereno.engine.service import Service
 from sereno.engine.settler import Settler
-from sereno.engine.slots import QueueSlots
+from sereno.engine.slots import PARTY_SECONDS, QueueSlots
 from sereno.store.connect import Line
 from sereno.store.jobs import Claim, claim, release_unlisted
 from sereno.store.lanes import LaneClaim
@@ -40,6 +40,7 @@ class Claimer(Service):
     def __init__(
         self,
         line: Line,
+        upkeep: Line,
         session: int,
         registry: Registry,
         queues: Mapping[str, QueueSlots],
@@ -65,19 +66,24 @@ class Claimer(Service):
         self._backlog_since: float | None = None
         self._ordinary_cost = 0.005
         self._turn = 0
-        self.lanes = LaneClaims(line, session, registry.names)
+        self.lanes = LaneClaims(line, upkeep, session, registry.names, self.wake)
         self.held: set[int] = set()
         self.reply_lost_at: float | None = None
         self.polled_at = -math.inf
+
+    async def stop(self) -> None:
+        await super().stop()
+        await self.lanes.close()
 
     async def run_once(self) -> float:
         if self._settler.is_behind:
             return SETTLING
         self._turn += 1
+        self._give_back_slow()
         asked = {name: room for name, queue in self._queues.items() if (room := queue.room()) > 0}
         if not asked and not any(queue.limited_room_ahead() for queue in self._queues.values()):
             await self.lanes.hand_over()
-            return self.lanes.shorten(self._poll)
+            return self._shorten(self._poll)
         # Also when there is room for jobs with limits only: it says whether there are any.
         got = await self._claim(asked)
         for name, room in asked.items():
@@ -85,6 +91,12 @@ class Claimer(Service):
         if self.lanes.concerns(self._queues):
             await self._claim_lanes()
         rest = await self._rest_after(any(queue.more or queue.more_limited for queue in self._queues.values()))
+        return self._shorten(rest)
+
+    def _shorten(self, rest: float) -> float:
+        """Ended by what limits have to do, and by those who wait behind a slow one."""
+        if any(queue.waits_behind for queue in self._queues.values()):
+            rest = min(rest, PARTY_SECONDS)
         return self.lanes.shorten(rest)
 
     async def _claim(self, asked: Mapping[str, int]) -> dict[str, int]:
@@ -178,9 +190,22 @@ class Claimer(Service):
             job.limited = True
             self.held.add(job.id)
             of_queue.setdefault(job.queue, []).append(job)
+        behind: set[int] = set()
+        for lane, slots, jobs in claimed.parties:
+            self._queues[jobs[0].queue].add_party(lane, slots, jobs)
+            behind.update([job.id for job in jobs[slots:]])
         for queue, jobs in of_queue.items():
-            self._queues[queue].add_limited(jobs, claimed.rated)
+            first = [job for job in jobs if job.id not in behind] if behind else jobs
+            self._queues[queue].add_limited(first, claimed.rated)
             self.fill(self._queues[queue])
+
+    def _give_back_slow(self) -> None:
+        """Those who wait behind a slow one of their key: others may have a slot for them, should the limit change."""
+        for queue in self._queues.values():
+            for lane, jobs in queue.take_slow().items():
+                self.lanes.slow(lane)
+                for job in jobs:
+                    self._settler.release(job, "it would have waited for another job of its key")
 
     def _learn(self, jobs: list[ClaimedJob], asked: Mapping[str, int]) -> None:
         """Where the next claim may start."""
@@ -201,7 +226,7 @@ class Claimer(Service):
             jobs = _batch(waiting, definition, job) if definition.batch and not job.crashes else [job]
             queue.started(limited=job.limited)
             self._executor.start(definition, jobs)
-        if queue.wants_more():
+        if not self._awake.is_set() and queue.wants_more():
             self.wake()
 
     async def _rest_after(self, more: bool) -> float:

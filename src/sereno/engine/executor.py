@@ -43,7 +43,7 @@ class Executor:
         session: int,
         settler: Settler,
         tally: Tally,
-        on_end: Callable[[ClaimedJob, int], None],
+        on_end: Callable[[Sequence[ClaimedJob]], None],
         isolation: Isolation,
         threads: int,
     ) -> None:
@@ -85,7 +85,7 @@ class Executor:
             del self.running[job.id]
             self._settle(running, job, ending, ended)
         self.ended_jobs += len(running.jobs)
-        self._on_end(running.jobs[0], len(running.jobs))
+        self._on_end(running.jobs)
 
     async def _single(self, running: Running) -> Ending:
         definition, job = running.definition, running.jobs[0]

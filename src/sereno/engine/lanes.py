@@ -4,13 +4,20 @@ A gate that a job of ours left is remembered here until its waiting lanes were l
 for it. If this process dies, the gate's own date in the table brings somebody to look.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+import asyncio
+import math
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from time import monotonic
 from typing import Any
+
+import psycopg
 
 from sereno.domain.job import PRIORITIES
 from sereno.domain.lanes import FAIR_BAND
 from sereno.engine.floor import Floors
+from sereno.engine.gates import GateMemory
+from sereno.errors import DatabaseUnavailable
 from sereno.store.connect import Line
 from sereno.store.jobs import Claim
 from sereno.store.lanes import LaneClaim, claim_lanes, hand_over, look_again, make_gates, open_lanes
@@ -24,14 +31,51 @@ PATIENCE = 0.1
 # Lanes that give nothing (what they hold is paused, or unknown here) are passed over so often before we rest.
 MOST_EMPTY = 20
 
+# Lanes of slow jobs that are remembered.
+MOST_SLOW = 1000
+
 _WAKES = "wakes"
+
+
+class Depth:
+    """How many jobs the lanes of a queue have to give, judged by the last claims.
+
+    Few lanes that give much cost less than many that give little.
+    """
+
+    FEWEST = 16
+    DEEPEST = 64.0
+    # After one that came back with too little, so many claims before more is tried.
+    PATIENCE = 10
+
+    def __init__(self) -> None:
+        self._jobs_each = 1.0
+        self._patience = 0
+
+    def lanes(self, room: int) -> int:
+        """How many to ask for so much room."""
+        return min(room, max(self.FEWEST, math.ceil(room / self._jobs_each)))
+
+    def learn(self, room: int, lanes: int, jobs: int) -> None:
+        if jobs >= 0.9 * room:
+            self._patience -= 1
+            if self._patience < 0:
+                self._jobs_each = min(self.DEEPEST, self._jobs_each * 2)
+        else:
+            self._jobs_each = max(1.0, jobs / lanes)
+            self._patience = self.PATIENCE
 
 
 class LaneClaims:
     """Claims of one worker that meet limits."""
 
-    def __init__(self, line: Line, session: int, tasks: Sequence[str]) -> None:
+    def __init__(
+        self, line: Line, upkeep: Line, session: int, tasks: Sequence[str], on_opened: Callable[[], None]
+    ) -> None:
         self._line = line
+        self._upkeep = upkeep
+        self._on_opened = on_opened
+        self._opening: asyncio.Task[None] | None = None
         self._session = session
         self._tasks = tasks
         self._floors = Floors()
@@ -39,8 +83,12 @@ class LaneClaims:
         # Gates that jobs of ours left, and how many.
         self._freed: dict[int, int] = {}
         self._freed_at = 0.0
-        # Where the walk over the lanes of a queue and band goes on.
+        self._memory = GateMemory()
+        # Where the walk over the lanes of a queue and band goes on, and how much a lane of a queue has to give.
         self._after: dict[tuple[str, int], float] = {}
+        self._depths: dict[str, Depth] = {}
+        # Lanes of slow jobs: one at a time is claimed of them.
+        self._slow: dict[int, None] = {}
         self._known = Claim([])
         self._empty = 0
         self._refused = 0
@@ -54,15 +102,18 @@ class LaneClaims:
     def wakes_from(self) -> int:
         return self._floors.of(_WAKES, 0)
 
-    def settled(self, ids: Sequence[int]) -> bool:
-        """These ended: what they held is free. True when somebody may have waited for it."""
+    def settled(self, ids: Sequence[int], gone: Collection[int]) -> bool:
+        """These ended, some of them for good: what they held is free. True when somebody may have waited for it."""
         if not self._holding:
             return False
         was_empty, found = not self._freed, False
         for job_id in ids:
-            for gate in self._holding.pop(job_id, ()):
+            gates = self._holding.pop(job_id, ())
+            for gate in gates:
                 self._freed[gate] = self._freed.get(gate, 0) + 1
                 found = True
+            if gates and job_id in gone:
+                self._memory.ended(job_id, gates)
         if found and was_empty:
             self._freed_at = monotonic()
         return found
@@ -73,17 +124,40 @@ class LaneClaims:
         self.rest = None
         if before.limits_changed_at and known.limits_changed_at != before.limits_changed_at:
             await self._line.run(look_again(before.limits_changed_at))
-        if not known.has_wakes:
+        if not known.has_wakes or self._opening is not None:
             return
-        count, lowest, left = await self._line.run(open_lanes(0 if back else self.wakes_from))
-        if lowest is not None:
-            self._floors.claimed(_WAKES, 0, [lowest], filled=count >= WAKES)
+        count, left = await self._open(self._line, 0 if back else self.wakes_from)
         # Somebody else is at it, or holds a lane: soon again, and less soon if that lasts.
         self._refused = self._refused + 1 if left else 0
         if left:
             self.rest = min(PATIENCE, CONTENDED * 2.0 ** min(self._refused, 10))
         elif count >= WAKES:
             self.rest = 0.0
+            self._opening = asyncio.create_task(self._open_rest())
+
+    async def _open(self, line: Line, floor: int) -> tuple[int, int]:
+        count, lowest, left = await line.run(open_lanes(floor))
+        if lowest is not None:
+            self._floors.claimed(_WAKES, 0, [lowest], filled=count >= WAKES)
+        return count, left
+
+    async def _open_rest(self) -> None:
+        """Many wake-ups are read on the side: what is open already need not wait for them."""
+        try:
+            count, left = WAKES, 0
+            while count >= WAKES and not left:
+                count, left = await self._open(self._upkeep, self.wakes_from)
+                self._on_opened()
+        except (DatabaseUnavailable, psycopg.Error):
+            # They are still there: the next claim meets them, and says what is wrong.
+            pass
+        finally:
+            self._opening = None
+
+    async def close(self) -> None:
+        if self._opening is not None:
+            self._opening.cancel()
+            await asyncio.wait([self._opening])
 
     def concerns(self, queues: Iterable[str]) -> bool:
         """Whether any of these queues may have something under limits to start."""
@@ -98,12 +172,19 @@ class LaneClaims:
         order = list(reversed(PRIORITIES)) if turned else list(PRIORITIES)
         freed, self._freed = self._freed, {}
         asked = [
-            {**item, "bands": [{"band": band, "after": self._after.get((item["queue"], band), 0.0)} for band in order]}
+            {
+                **item,
+                "lanes": self._depth(item["queue"]).lanes(item["room"]),
+                "bands": [{"band": band, "after": self._after.get((item["queue"], band), 0.0)} for band in order],
+            }
             for item in wanted
         ]
         bands = [FAIR_BAND, *order] if turned else [*order, FAIR_BAND]
+        known = self._memory.known()
         try:
-            got = await self._line.run(claim_lanes(self._session, self._tasks, asked, freed, bands), atomic=True)
+            got = await self._line.run(
+                claim_lanes(self._session, self._tasks, asked, freed, bands, self._slow, known), atomic=True
+            )
         except BaseException:
             self._give_back(freed)
             raise
@@ -111,13 +192,31 @@ class LaneClaims:
         self._give_back(dict.fromkeys(got.blocking, 1))
         self._give_back({gate: freed.get(gate, 1) for gate in got.missed})
         self._holding.update(got.holding)
+        self._memory.learn(known, got)
         self._after.update(got.after)
+        self._learn_depths(asked, got)
         if got.elsewhere:
             await self._line.run(hand_over(got.elsewhere))
         if got.lacks_gates is not None:
             await self._line.run(make_gates(got.lacks_gates, [item["queue"] for item in wanted]))
         self._judge(got)
         return got
+
+    def slow(self, lane: int) -> None:
+        """A job of it took long: its jobs are not claimed together for some time."""
+        self._slow[lane] = None
+        if len(self._slow) > MOST_SLOW:
+            del self._slow[next(iter(self._slow))]
+
+    def _depth(self, queue: str) -> Depth:
+        return self._depths.setdefault(queue, Depth())
+
+    def _learn_depths(self, asked: Sequence[Mapping[str, Any]], got: LaneClaim) -> None:
+        jobs = Counter(job.queue for job in got.jobs)
+        for item in asked:
+            queue = item["queue"]
+            if got.walked[queue] >= item["lanes"]:
+                self._depth(queue).learn(item["room"], item["lanes"], jobs[queue])
 
     def _judge(self, got: LaneClaim) -> None:
         """How long to rest."""

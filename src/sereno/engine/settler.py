@@ -6,11 +6,12 @@ and had not landed before is fenced: counted, logged, and dropped, because that 
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import psycopg
 
 from sereno.domain.attempt import Settlement, Throttle
+from sereno.domain.job import ClaimedJob
 from sereno.engine.service import Service
 from sereno.store.attempts import Settled, Way, forget_side_rows, landed, settle
 from sereno.store.connect import Line
@@ -33,7 +34,7 @@ class Settler(Service):
         line: Line,
         session: int,
         tally: Tally,
-        on_settled: Callable[[Sequence[int]], None],
+        on_settled: Callable[[Sequence[int], Collection[int]], None],
         on_rescheduled: Callable[[], None],
     ) -> None:
         super().__init__("settler")
@@ -66,6 +67,10 @@ class Settler(Service):
             self._quiet.clear()
             self.wake()
 
+    def release(self, job: ClaimedJob, reason: str, *, started: bool = False) -> None:
+        """It goes back, for anybody to take."""
+        self.add(Settled(job.id, job.attempt, 0.0, Settlement("release", reason=reason, started=started)))
+
     def throttle(self, job_id: int, attempt: int, wanted: Throttle) -> None:
         """Close a limit for everyone, at once."""
         self._throttles.append((job_id, attempt, wanted))
@@ -81,7 +86,7 @@ class Settler(Service):
         if side_rows:
             self._ended_side_rows.append(job_id)
             self.wake()
-        self._on_settled([job_id])
+        self._on_settled([job_id], ())
 
     async def flushed(self) -> None:
         """Until nothing waits to be written."""
@@ -150,24 +155,25 @@ class Settler(Service):
         while ways:
             way, items = next(iter(ways.items()))
             try:
-                await self._settle(way, items)
+                applied = await self._settle(way, items)
             except BaseException:
                 # Not answered for: all of it stays, and what had landed is found out next time.
                 self._in_doubt = True
                 self._waiting[:0] = [item for left in ways.values() for item in left]
                 raise
             del ways[way]
-            self._on_settled([item.id for item in items])
+            self._on_settled([item.id for item in items], applied if way in ("succeed", "forget") else ())
             if way == "reschedule":
                 self._on_rescheduled()
         self._in_doubt = False
 
-    async def _settle(self, way: Way, items: list[Settled]) -> None:
+    async def _settle(self, way: Way, items: list[Settled]) -> set[int]:
+        """Answers those that were ours to settle."""
         try:
             applied = await self._line.run(settle(way, self._session, items))
         except psycopg.Error as error:
             await self._settle_apart(way, items, error)
-            return
+            return set()
         if len(applied) < len(items):
             await self._fenced(way, [item for item in items if item.id not in applied])
         ended = self._side_rows.intersection(applied)
@@ -175,6 +181,7 @@ class Settler(Service):
             self._side_rows -= ended
             if way != "reschedule":
                 self._ended_side_rows.extend(ended)
+        return applied
 
     async def _forget_side_rows(self) -> None:
         """Steps and progress end with their job; few jobs have any."""

@@ -1,7 +1,8 @@
 """The slots of one queue in one worker, and the small buffers of jobs claimed ahead for them.
 
 Jobs without limits wait in one buffer, jobs with limits in another. When both kinds have work, each gets half of the
-slots, so that neither holds up the other.
+slots, so that neither holds up the other. Of jobs that share a slot of their key, the next one waits behind those that
+run.
 """
 
 from collections import deque
@@ -14,14 +15,25 @@ from sereno.domain.job import ClaimedJob
 # slow ones are left to workers that have a slot for them.
 AHEAD_SECONDS = 0.1
 MOST_AHEAD = 1000
-# Jobs with limits are claimed ahead for as many times as long as a claim takes: what waits here keeps others from their
-# turn, and handlers that do nothing but end are to find the next ones here.
-LIMITED_AHEAD = 2.0
+# Jobs that take fair turns are claimed ahead for as many times as long as a claim takes: what waits here keeps others
+# from their turn, and handlers that do nothing but end are to find the next ones here.
+FAIR_AHEAD = 2.0
 MOST_LIMITED_AHEAD = 2000
+# Who shares a slot and has not begun after this many seconds is given back: the one in front of it is no quick job.
+PARTY_SECONDS = 0.5
 # Less time than this says nothing about the pace.
 SHORTEST_MEASURE = 0.01
 # One claim takes at most this many of a queue; the claim statement has the same number.
 LARGEST_CLAIM = 1000
+
+
+class Party:
+    """Jobs of one lane that share slots: as many as there are slots wait with all others or run, the rest behind."""
+
+    def __init__(self, lane: int, behind: Sequence[ClaimedJob], since: float) -> None:
+        self.lane = lane
+        self.behind = deque(behind)
+        self.since = since
 
 
 class QueueSlots:
@@ -41,6 +53,10 @@ class QueueSlots:
         self._ahead = largest_batch
         self._limited_ahead = largest_batch
         self._turn = 0
+        # By the jobs of them that wait in the buffer or run.
+        self._parties: dict[int, Party] = {}
+        self._behind = 0
+        self._is_fair = False
         # The last place that each fair key has in the buffer.
         self._places: dict[str, int] = {}
         self._rate = 0.0
@@ -68,7 +84,8 @@ class QueueSlots:
 
     def limited_room_ahead(self) -> int:
         """How many of them to ask for, if they need not start at once."""
-        return min(MOST_LIMITED_AHEAD, self.limited_room() + max(0, self._limited_ahead - len(self.limited)))
+        ahead = self._limited_ahead - len(self.limited) - self._behind
+        return min(MOST_LIMITED_AHEAD, self.limited_room() + max(0, ahead))
 
     def next(self) -> deque[ClaimedJob] | None:
         """The buffer whose first job is to be started now."""
@@ -82,6 +99,7 @@ class QueueSlots:
 
     def add_limited(self, jobs: Sequence[ClaimedJob], first: Collection[int]) -> None:
         """They wait for a slot, in front of all or in turn. A fair key that comes late starts where others are."""
+        self._is_fair = any(job.fair is not None for job in jobs)
         if not self.limited:
             self._places.clear()
         front = self.limited[0].place if self.limited else 0
@@ -93,6 +111,55 @@ class QueueSlots:
             else:
                 job.place = self._places[job.fair] = max(front, self._places.get(job.fair, -1) + 1)
         self.limited = deque(sorted([*self.limited, *jobs], key=_place))
+
+    def add_party(self, lane: int, slots: int, jobs: Sequence[ClaimedJob]) -> None:
+        """Those behind the first ones of jobs that share slots; the first ones are added like all others."""
+        party = Party(lane, jobs[slots:], jobs[0].seen)
+        self._parties.update(dict.fromkeys([job.id for job in jobs[:slots]], party))
+        self._behind += len(party.behind)
+
+    def step_up(self, job: ClaimedJob) -> None:
+        """It ended: whoever waits behind it, for the same slot of their key, is next."""
+        party = self._parties.pop(job.id, None)
+        if party is not None and party.behind:
+            following = party.behind.popleft()
+            self._behind -= 1
+            self._parties[following.id] = party
+            following.place = self.limited[0].place if self.limited else 0
+            self.limited.appendleft(following)
+
+    @property
+    def has_parties(self) -> bool:
+        return bool(self._parties)
+
+    @property
+    def waits_behind(self) -> bool:
+        """Whether anybody waits behind another job of its key."""
+        return self._behind > 0
+
+    def take_slow(self) -> dict[int, list[ClaimedJob]]:
+        """By lane, those behind somebody who takes long; they are no longer here."""
+        if not self._behind:
+            return {}
+        end = monotonic() - PARTY_SECONDS
+        return {party.lane: self._empty(party) for party in self._waited_for() if party.since < end}
+
+    def take_all(self) -> list[ClaimedJob]:
+        """Everything that has not begun; it is no longer here."""
+        behind = [job for party in self._waited_for() for job in self._empty(party)]
+        jobs = [*self.buffer, *self.limited, *behind]
+        self.buffer.clear()
+        self.limited.clear()
+        return jobs
+
+    def _waited_for(self) -> list[Party]:
+        return list({id(party): party for party in self._parties.values() if party.behind}.values())
+
+    def _empty(self, party: Party) -> list[ClaimedJob]:
+        jobs = list(party.behind)
+        party.behind.clear()
+        self._behind -= len(jobs)
+        return jobs
 
     def started(self, *, limited: bool) -> None:
         self._turn += 1
@@ -112,7 +179,9 @@ class QueueSlots:
         """Whether a claim now would get something that is needed."""
         if self.more and self.runs_low() and self.room() > 0:
             return True
-        return self.more_limited and len(self.limited) * 2 <= self._limited_ahead and self.limited_room_ahead() > 0
+        waiting = len(self.limited) + self._behind
+        is_low = waiting * 2 <= self._limited_ahead or not self.limited
+        return self.more_limited and is_low and self.limited_room_ahead() > 0
 
     def took(self, seconds: float) -> None:
         """What a claim of jobs with limits cost."""
@@ -126,7 +195,7 @@ class QueueSlots:
             rate = self._ended / elapsed
             self._ahead = max(self._largest_batch, min(MOST_AHEAD, int(rate * AHEAD_SECONDS)))
             self._rate += 0.5 * (rate - self._rate)
-            ahead = int(self._rate * self._limited_cost * LIMITED_AHEAD)
+            ahead = int(self._rate * (self._limited_cost * FAIR_AHEAD if self._is_fair else AHEAD_SECONDS))
             self._limited_ahead = max(self._largest_batch, min(MOST_LIMITED_AHEAD, ahead))
             self._ended, self._since = 0, now
 

@@ -10,11 +10,10 @@ import logging
 import math
 import os
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from time import monotonic
 from typing import Protocol
 
-from sereno.domain.attempt import Released, Settlement
 from sereno.domain.job import PRIORITIES, ClaimedJob
 from sereno.domain.task import Registry
 from sereno.engine.claimer import Claimer
@@ -28,7 +27,6 @@ from sereno.engine.reporter import Reporter
 from sereno.engine.settler import Settler
 from sereno.engine.slots import QueueSlots
 from sereno.errors import ConfigurationError, DatabaseUnavailable
-from sereno.store.attempts import Settled
 from sereno.store.connect import Line
 from sereno.store.database import Database
 from sereno.store.limits import declare
@@ -179,6 +177,7 @@ class Worker:
         self.floors = Floors({pair: floor for pair, floor in published.items() if pair in pairs})
         self.claimer = Claimer(
             self._claim_line,
+            self._keep_line,
             self.session,
             self.registry,
             self.queues,
@@ -245,20 +244,14 @@ class Worker:
 
     def _give_back_buffers(self) -> None:
         for queue in self.queues.values():
-            for job in (*queue.buffer, *queue.limited):
-                self._release(job.id, job.attempt, Released("the worker stopped before it began", started=False))
-            queue.buffer.clear()
-            queue.limited.clear()
+            for job in queue.take_all():
+                self._settler.release(job, "the worker stopped before it began")
 
     def _release_rest(self) -> None:
         """Handlers that did not notice: their jobs go back, and whatever they still write is fenced."""
         for running in {id(r): r for r in self.executor.running.values()}.values():
             for job in running.jobs:
-                self._release(job.id, job.attempt, Released("the worker stopped, the handler did not"))
-
-    def _release(self, job_id: int, attempt: int, released: Released) -> None:
-        decision = Settlement("release", reason=released.reason, started=released.started)
-        self._settler.add(Settled(job_id, attempt, 0.0, decision))
+                self._settler.release(job, "the worker stopped, the handler did not", started=True)
 
     async def _close(self) -> None:
         for service in (self.claimer, self._keeper, self._reporter, self._listener, self._settler):
@@ -285,17 +278,20 @@ class Worker:
         emit(logging.ERROR, "session.lost", "the lease is lost: every handler is stopped", session=self.session)
         self.executor.release_all("the lease was lost")
 
-    def _on_settled(self, ids: Sequence[int]) -> None:
+    def _on_settled(self, ids: Sequence[int], gone: Collection[int]) -> None:
         self.claimer.held.difference_update(ids)
-        if self.claimer.lanes.settled(ids) and not self._stopping.is_set():
+        if self.claimer.lanes.settled(ids, gone) and not self._stopping.is_set():
             self.claimer.wake()
 
     def _on_rescheduled(self) -> None:
         self._keeper.wake()
 
-    def _on_end(self, job: ClaimedJob, jobs: int) -> None:
-        slots = self.queues[job.queue]
-        slots.ended(jobs, limited=job.limited)
+    def _on_end(self, jobs: Sequence[ClaimedJob]) -> None:
+        slots = self.queues[jobs[0].queue]
+        slots.ended(len(jobs), limited=jobs[0].limited)
+        if slots.has_parties and not self.executor.stuck:
+            for job in jobs:
+                slots.step_up(job)
         if not self._stopping.is_set():
             self.claimer.fill(slots)
 

@@ -32,7 +32,11 @@ def holding(row: JobRow) -> Operation[list[str]]:
     gates = yield from store.gates(row.id)
     slots = [gate for gate in gates if gate.kind == "slots"]
     order = yield from store.order(row.id)
-    return [f"It holds a slot of the limit {_named(gate, row)}: {_in_use(gate)}." for gate in slots] + _held_up(order)
+    return [
+        *[f"It holds a slot of the limit {_named(gate, row)}: {_in_use(gate)}." for gate in slots],
+        *[_sharing(gate) for gate in slots if gate.claimed > gate.running],
+        *_held_up(order),
+    ]
 
 
 def held_up(row: JobRow) -> Operation[list[str]]:
@@ -77,6 +81,14 @@ def _full(gates: Sequence[GateSight], row: JobRow) -> Iterator[str]:
             yield _slots(gate, row)
         if gate.kind == "rate" and (gate.is_awaited or (gate.tokens or 0.0) < _need(gate)):
             yield _rate(gate, row)
+
+
+def _sharing(gate: GateSight) -> str:
+    slots = "the slot" if gate.running == 1 else f"the {gate.running:,} slots"
+    return (
+        f"{gate.claimed:,} jobs take turns in {slots}: a worker claimed quick jobs of the key together, "
+        "and gives back within a second those that do not get their turn."
+    )
 
 
 def _slots(gate: GateSight, row: JobRow) -> str:

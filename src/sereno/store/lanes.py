@@ -1,13 +1,16 @@
 """Jobs with limits are claimed lane by lane: take, decide, pick, write, in one transaction."""
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import msgspec
 
 from sereno.domain.job import ClaimedJob
 from sereno.domain.lanes import Decision, Gate, Lane, Room, Taken, decide, doubtful
+from sereno.domain.parties import Party, joined, without
 from sereno.domain.stored import encoder
 from sereno.store.statement import Operation, Statement, array, nested, queries
 
@@ -22,18 +25,33 @@ _opened = msgspec.json.Decoder(tuple[int, int | None, int])
 DEEP = 8
 
 
+class Known(NamedTuple):
+    """What a worker knows of a gate: jobs that have ended for good, if it is still as the worker wrote it."""
+
+    version: int
+    ended: frozenset[int]
+
+
+NOTHING: Mapping[int, Known] = MappingProxyType({})
+
+
 class LaneClaim(msgspec.Struct, kw_only=True):
     """What a claim of lanes got.
 
     `unkeyed`: those of the jobs that carry no key, of queues with a limit of their own. `rated`: those that passed a
-    rate, and start at once. `holding`: the gates in which a job holds a slot. `blocking`: gates that lanes wait for
-    from now on. `after`: the last lane that was looked at. `elsewhere`: gates that lanes of other queues wait for.
-    `lacks_gates`: lanes that may pass gates that are not there. `next_look`: seconds until a gate is due.
+    rate, and start at once. `parties`: those of a lane that share fewer slots than they are, with how many. `holding`:
+    the gates in which a job holds a slot. `blocking`: gates that lanes wait for from now on. `after`: the last lane
+    that was looked at. `walked`: how many lanes of a queue that was. `elsewhere`: gates that lanes of other queues wait
+    for.
+    `lacks_gates`: lanes that may pass gates that are not there. `next_look`: seconds until a gate is due. `versions`:
+    of the gates that were written. `foreign`: gates that somebody else has written.
     """
 
     jobs: list[ClaimedJob] = []
     unkeyed: set[int] = set()
     rated: set[int] = set()
+    parties: list[tuple[int, int, list[ClaimedJob]]] = []
+    walked: Counter[str] = Counter()
     holding: dict[int, list[int]] = {}
     missed: set[int]
     more: set[str]
@@ -43,6 +61,8 @@ class LaneClaim(msgspec.Struct, kw_only=True):
     elsewhere: set[int]
     lacks_gates: list[int] | None
     next_look: float | None
+    versions: dict[int, int] = {}
+    foreign: set[int] = set()
 
 
 def open_lanes(floor: int) -> Operation[tuple[int, int | None, int]]:
@@ -73,11 +93,14 @@ def claim_lanes(
     asked: Sequence[Mapping[str, Any]],
     freed: Mapping[int, int],
     bands: Sequence[int],
+    no_parties: Collection[int] = (),
+    known: Mapping[int, Known] = NOTHING,
 ) -> Operation[LaneClaim]:
     """Jobs of lanes, as far as their gates let them in.
 
-    `asked`: objects with queue, now, room, floors, and bands, each with the turn after which to look. `freed`: gates,
-    and how many left them. `bands`: in the order to be walked.
+    `asked`: objects with queue, now, room, lanes, floors, and bands, each with the turn after which to look. `freed`:
+    gates, and how many left them. `bands`: in the order to be walked. `no_parties`: lanes of slow jobs.
+    `known`: by gate, of whom it need not be asked whether they run.
     """
     rows = yield Statement(
         _sql["take"],
@@ -87,18 +110,21 @@ def claim_lanes(
         },
     )
     taken = _taken.decode(rows[0][0])
+    foreign = _recall(taken.gates, known)
     yield from _ask_who_runs(doubtful(taken.gates))
-    rooms = {item["queue"]: Room(item["now"], item["room"]) for item in asked}
-    decision = decide(taken, rooms, bands)
+    rooms = {item["queue"]: Room(item["now"], item["room"], item["lanes"]) for item in asked}
+    decision = decide(taken, rooms, bands, no_parties)
     answer = LaneClaim(
         missed=decision.missed | set(taken.missed),
         more=decision.more,
         is_contended=decision.is_contended or bool(taken.missed),
         next_look=taken.next_look,
         after=_after(taken.lanes),
+        walked=Counter(lane.queue for lane in taken.lanes if lane.behind is None and lane.fair is None),
         elsewhere=set(taken.elsewhere),
         lacks_gates=[lane.id for lane in taken.lanes if lane.id is not None] if taken.lacks_gates else None,
         blocking=_newly_waited(decision.lanes),
+        foreign=foreign,
     )
     giving = [lane for lane in decision.lanes if lane.count]
     served: dict[int, list[ClaimedJob]] = {}
@@ -106,8 +132,23 @@ def claim_lanes(
         answer.jobs, served = yield from _pick(session, tasks, giving, asked)
         _note(answer, giving, served, taken.gates)
     if decision.lanes or decision.gates:
-        yield _write(decision, {id(giving[number]): jobs for number, jobs in served.items()}, taken.moment, taken.now)
+        by_lane = {id(giving[number]): jobs for number, jobs in served.items()}
+        rows = yield _write(decision, by_lane, taken.moment, taken.now)
+        answer.versions = dict.fromkeys([gate.id for gate in decision.gates], int(rows[0][0]))
     return answer
+
+
+def _recall(gates: Sequence[Gate], known: Mapping[int, Known]) -> set[int]:
+    """Who has left, as far as that is known; answers the gates that somebody else has written since."""
+    foreign: set[int] = set()
+    for gate in gates:
+        if (own := known.get(gate.id)) is None:
+            continue
+        if own.version == gate.version:
+            gate.held = without(gate.held, own.ended)
+        else:
+            foreign.add(gate.id)
+    return foreign
 
 
 def _newly_waited(lanes: Sequence[Lane]) -> set[int]:
@@ -118,12 +159,16 @@ def _newly_waited(lanes: Sequence[Lane]) -> set[int]:
 
 def _ask_who_runs(gates: Sequence[Gate]) -> Operation[None]:
     if gates:
-        rows = yield Statement(_sql["live"], {"ids": array(sorted({job for gate in gates for job in gate.held}))})
+        rows = yield Statement(
+            _sql["live"], {"ids": array(sorted({job for gate in gates for job in gate.held if job > 0}))}
+        )
         once, again = rows[0]
         live = set(_numbers.decode(once) or ()) if once else set()
         passing = dict(_passing.decode(again)) if again else {}
         for gate in gates:
-            gate.held = [job for job in gate.held if job in live or gate.id in passing.get(job, ())]
+            gate.held = without(
+                gate.held, {job for job in gate.held if job not in live and gate.id not in passing.get(job, ())}
+            )
 
 
 def _after(lanes: Sequence[Lane]) -> dict[tuple[str, int], float]:
@@ -171,18 +216,22 @@ def _note(
     for number, jobs in served.items():
         for job in jobs:
             job.fair = lanes[number].fair
+        lane = lanes[number]
+        if len(jobs) > lane.at_once and lane.id is not None:
+            answer.parties.append((lane.id, lane.at_once, jobs))
         if passed := [gate for gate in lanes[number].gates if gate in with_slots]:
             answer.holding.update(dict.fromkeys([job.id for job in jobs], passed))
 
 
 def _write(decision: Decision, served: Mapping[int, list[ClaimedJob]], moment: str, now: int) -> Statement:
-    inside: dict[int, list[int]] = {}
+    inside: dict[int, list[Party]] = {}
     spent: dict[int, float] = {}
     clocks: dict[tuple[str, str], float] = {}
     for lane in decision.lanes:
         jobs = served.get(id(lane), ())
         for gate, units in zip(lane.gates, lane.units, strict=True):
-            inside.setdefault(gate, []).extend([job.id for job in jobs])
+            if jobs:
+                inside.setdefault(gate, []).append((lane.at_once, [job.id for job in jobs]))
             spent[gate] = spent.get(gate, 0.0) + units * len(jobs)
         if lane.fair is not None and jobs:
             key = (lane.queue, lane.fair)
@@ -190,13 +239,15 @@ def _write(decision: Decision, served: Mapping[int, list[ClaimedJob]], moment: s
             # The last one, of a lane that has no more, was charged when the lane was opened.
             clocks[key] = before + (len(jobs) - (len(jobs) < lane.count)) / (lane.weight or 1.0)
     lanes = [lane for lane in decision.lanes if lane.id is not None]
-    giving = [lane for lane in lanes if lane.count]
     changed = [lane for lane in lanes if _is_changed(lane, served.get(id(lane), ()))]
+    # Of those that are written, it is asked then whether they have more.
+    written = {lane.id for lane in changed}
+    giving = [lane for lane in lanes if lane.count and lane.id not in written]
     moves = [_moved(lane, served.get(id(lane), ()), clocks, now + n) for n, lane in enumerate(changed)]
     waits, bands, turns, priorities, seqs = zip(*moves, strict=True) if moves else ((),) * 5
     queues = sorted({lane.queue for lane in giving})
     gates = decision.gates
-    looks = [gate.look_in(len(inside.get(gate.id, ())), spent.get(gate.id, 0.0)) for gate in gates]
+    looks = [gate.look_in(_slots(inside.get(gate.id, ())), spent.get(gate.id, 0.0)) for gate in gates]
     return Statement(
         _sql["write"],
         {
@@ -212,6 +263,8 @@ def _write(decision: Decision, served: Mapping[int, list[ClaimedJob]], moment: s
             "turns": array(turns),
             "priorities": array(priorities),
             "seqs": array(seqs),
+            "seen_priorities": array([lane.floor_priority for lane in changed]),
+            "seen_seqs": array([lane.floor_seq for lane in changed]),
             "gates": array([gate.id for gate in gates]),
             "held": nested([array(_held(gate, inside)) for gate in gates]),
             "tokens": array([_tokens(gate, spent.get(gate.id, 0.0)) for gate in gates]),
@@ -261,12 +314,17 @@ def _moved(
     return waits, band, turn, *floors
 
 
-def _held(gate: Gate, inside: Mapping[int, Sequence[int]]) -> Sequence[int]:
+def _slots(new: Sequence[Party]) -> int:
+    return sum(min(slots, len(jobs)) for slots, jobs in new)
+
+
+def _held(gate: Gate, inside: Mapping[int, Sequence[Party]]) -> Sequence[int]:
     if gate.kind == "rate":
         return ()
-    new = inside.get(gate.id)
-    # A job that left and came back stands there once.
-    return list(dict.fromkeys([*gate.held, *new])) if new else gate.held
+    held: Sequence[int] = gate.held
+    for slots, jobs in inside.get(gate.id, ()):
+        held = joined(held, slots, jobs)
+    return held
 
 
 def _tokens(gate: Gate, spent: float) -> float | None:

@@ -56,10 +56,14 @@ class LimitRow(msgspec.Struct, kw_only=True):
 
 
 class GateRow(msgspec.Struct, kw_only=True):
-    """One key of a limit: the jobs that are in, its tokens, until when it is closed, how many ready jobs wait."""
+    """One key of a limit: the jobs that are in, its tokens, until when it is closed, how many ready jobs wait.
+
+    `taken`: slots in use; fewer than jobs, where some take turns in the hands of one worker.
+    """
 
     key: str
     held: list[int]
+    taken: int
     tokens: float | None
     closed_until: datetime | None
     waiting: int

@@ -583,6 +583,17 @@ begin
     return found_id;
 end $$;
 
+CREATE FUNCTION sereno.slots_taken(held bigint[]) RETURNS bigint
+    LANGUAGE sql STABLE
+    AS $$
+    select coalesce(sum(taken), 0)::bigint
+    from (select least(-min(number) filter (where number < 0), count(jobs.id)) as taken
+          from (select number, count(*) filter (where number < 0) over (order by place) as party
+                from unnest(held) with ordinality as list(number, place)) as each
+          left join sereno.jobs on jobs.id = number and state = 'running'
+          group by party) as party
+    $$;
+
 CREATE FUNCTION sereno.span(micros bigint) RETURNS interval
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     BEGIN ATOMIC
@@ -643,7 +654,7 @@ begin
 
     with unfair as materialized (
         select lane.*
-        from jsonb_to_recordset(asked) as wanted(queue text, room integer, bands jsonb)
+        from jsonb_to_recordset(asked) as wanted(queue text, lanes integer, bands jsonb)
         cross join lateral (
             select candidate.*
             from jsonb_to_recordset(wanted.bands) as step(band smallint, after double precision)
@@ -653,16 +664,16 @@ begin
                  from sereno.lanes
                  where has_work and waits_for is null and lanes.queue = wanted.queue and lanes.band = step.band
                    and lanes.turn > step.after
-                 order by lanes.turn limit wanted.room)
+                 order by lanes.turn limit wanted.lanes)
                 union all
                 (select id, queue, gates, units, order_id, fair, turn, band, floor_priority, floor_seq,
                         null::bigint as behind
                  from sereno.lanes
                  where has_work and waits_for is null and lanes.queue = wanted.queue and lanes.band = step.band
                    and lanes.turn <= step.after
-                 order by lanes.turn limit wanted.room)
+                 order by lanes.turn limit wanted.lanes)
             ) as candidate
-            limit wanted.room
+            limit wanted.lanes
         ) as lane
         where wanted.queue = any(open_to)
     ),
@@ -721,7 +732,7 @@ begin
                          + greatest(0, extract(epoch from moment - used_at)) * units / period) end,
                greatest(extract(epoch from closed_until - moment),
                         case when kind = 'rate' then extract(epoch from look_at - moment) end, 0),
-               to_json(held), looks))
+               to_json(held), looks, gates.xmin::text::bigint))
     into gate_list
     from sereno.gates left join sereno.limits on limits.name = limit_name
     where gates.id = any(free || locked_ids);
@@ -794,7 +805,7 @@ begin
     end if;
 end $$;
 
-CREATE FUNCTION sereno.write_lanes(moment timestamp with time zone, served bigint[], served_queues integer[], served_priorities smallint[], served_seqs bigint[], queues text[], changed bigint[], waits bigint[], bands smallint[], turns double precision[], priorities smallint[], seqs bigint[], gate_ids bigint[], held text[], tokens double precision[], look_in double precision[], exact boolean[], looks integer[], share_queues text[], share_keys text[], clocks double precision[]) RETURNS void
+CREATE FUNCTION sereno.write_lanes(moment timestamp with time zone, served bigint[], served_queues integer[], served_priorities smallint[], served_seqs bigint[], queues text[], changed bigint[], waits bigint[], bands smallint[], turns double precision[], priorities smallint[], seqs bigint[], seen_priorities smallint[], seen_seqs bigint[], gate_ids bigint[], held text[], tokens double precision[], look_in double precision[], exact boolean[], looks integer[], share_queues text[], share_keys text[], clocks double precision[]) RETURNS text
     LANGUAGE plpgsql
     AS $$
 declare
@@ -829,15 +840,26 @@ begin
         update sereno.lanes
         set has_work = (select true from sereno.jobs
                         where state = 'ready' and jobs.lane is not null and jobs.queue = lanes.queue
+                          and jobs.lane = lanes.id and (jobs.priority, jobs.ready_seq) >= (next.priority, next.seq)
+                        limit 1) is not null
+                    or (select true from sereno.jobs
+                        where state = 'ready' and jobs.lane is not null and jobs.queue = lanes.queue
                           and jobs.lane = lanes.id
                         limit 1) is not null,
-            waits_for = case when move.id is null then lanes.waits_for else move.waits end,
-            band = coalesce(move.band, lanes.band), turn = coalesce(move.turn, lanes.turn),
-            floor_priority = coalesce(move.priority, 0), floor_seq = coalesce(move.seq, 0), served_at = sereno.now()
-        from unnest(locked) as own(id)
-        left join unnest(changed, waits, bands, turns, priorities, seqs)
-            as move(id, waits, band, turn, priority, seq) on move.id = own.id
-        where lanes.id = any(locked) and lanes.id = own.id;
+            waits_for = case when next.is_moved then next.waits else lanes.waits_for end,
+            band = coalesce(next.band, lanes.band), turn = coalesce(next.turn, lanes.turn),
+            floor_priority = next.priority, floor_seq = next.seq, served_at = sereno.now()
+        from (
+            select own.id, move.id is not null as is_moved, move.waits, move.band, move.turn,
+                   case when keeps then own.floor_priority else move.priority end as priority,
+                   case when keeps then own.floor_seq else move.seq end as seq
+            from sereno.lanes as own
+            left join unnest(changed, waits, bands, turns, priorities, seqs, seen_priorities, seen_seqs)
+                as move(id, waits, band, turn, priority, seq, seen_priority, seen_seq) on move.id = own.id
+            cross join lateral (select move.id is null or (own.floor_priority, own.floor_seq) < (move.seen_priority, move.seen_seq)) as f(keeps)
+            where own.id = any(locked)
+        ) as next
+        where lanes.id = any(locked) and lanes.id = next.id;
     end if;
 
     if cardinality(share_keys) > 0 then
@@ -849,6 +871,8 @@ begin
                   where shares.queue = each.queue and shares.key = each.key for update skip locked) as share) as charge
         where shares.ctid = charge.place and shares.queue = charge.queue and shares.key = charge.key;
     end if;
+    -- By which those gates are known again that nobody else has written since.
+    return pg_current_xact_id()::xid::text;
 end $$;
 
 CREATE TABLE sereno.attempts (
@@ -991,6 +1015,8 @@ CREATE TABLE sereno.gates (
     looks integer DEFAULT 0 NOT NULL
 )
 WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0.05', autovacuum_vacuum_cost_delay='0');
+
+COMMENT ON COLUMN sereno.gates.held IS 'Jobs that it let in, each with a slot of its own; those behind a negative number -n share n slots.';
 
 CREATE TABLE sereno.history (
     id bigint NOT NULL,

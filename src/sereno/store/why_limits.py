@@ -28,7 +28,8 @@ class GateSight:
     """One limit with the key of one job. `of_queue`: it holds for all jobs of the queue.
 
     `kind`: slots, rate, unknown, or given (it comes with the job and nobody has read it yet). `is_awaited`: the job's
-    lane waits for it. `look_in`: seconds until somebody looks at those who wait. `first`: some of those who are in.
+    lane waits for it. `look_in`: seconds until somebody looks at those who wait. `running`: slots in use. `claimed`:
+    the jobs that use them; more than that, if some take turns. `first`: some of those who are in.
     """
 
     name: str
@@ -45,6 +46,7 @@ class GateSight:
     look_in: float | None
     is_awaited: bool
     running: int
+    claimed: int
     first: Sequence[Inside]
 
 

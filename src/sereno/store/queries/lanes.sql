@@ -113,6 +113,7 @@ select sereno.write_lanes(
     %(served_priorities)s::text::smallint[], %(served_seqs)s::text::bigint[], %(queues)s::text[],
     %(lanes)s::text::bigint[], %(waits)s::text::bigint[], %(bands)s::text::smallint[],
     %(turns)s::text::double precision[], %(priorities)s::text::smallint[], %(seqs)s::text::bigint[],
+    %(seen_priorities)s::text::smallint[], %(seen_seqs)s::text::bigint[],
     %(gates)s::text::bigint[], %(held)s::text::text[], %(tokens)s::text::double precision[],
     %(looks)s::text::double precision[], %(is_exact)s::text::boolean[], %(counts)s::text::integer[],
     %(share_queues)s::text[], %(share_keys)s::text[], %(clocks)s::text::double precision[]);

@@ -108,10 +108,8 @@ select json_build_object(
     'queue', queue, 'key', key, 'declared', declared, 'declared_by', declared_by, 'overridden', overridden,
     'note', note, 'changed_by', changed_by, 'changed_at', changed_at,
     'keys', (select count(*) from (select from sereno.gates where limit_name = limits.name limit 1001) as gate),
-    'held', (select count(*) from (
-                 select from (select held from sereno.gates where limit_name = limits.name limit 1001) as gate
-                 cross join lateral unnest(gate.held) as job_id
-                 join sereno.jobs on jobs.id = job_id and jobs.state = 'running' limit 1001) as running),
+    'held', (select least(1001, coalesce(sum(sereno.slots_taken(held)), 0))
+             from (select held from sereno.gates where limit_name = limits.name and held <> '{}' limit 1001) as gate),
     'waiting', (select count(*) from (
                  select from (select id from sereno.gates where limit_name = limits.name and look_at is not null
                               limit 1001) as gate
@@ -138,6 +136,7 @@ select json_build_object(
     'key', gate.key,
     'held', array(select jobs.id from sereno.jobs
                   where jobs.id = any(gate.held) and jobs.state = 'running' order by jobs.id limit 1000),
+    'taken', sereno.slots_taken(gate.held),
     'tokens', case when kind = 'rate' then
         least(burst, coalesce(tokens, burst) + greatest(0, extract(epoch from clock.now - used_at)) * units / period) end,
     'closed_until', case when closed_until > clock.now then closed_until end,

@@ -22,7 +22,7 @@ select passed.name, passed.key, passed.cost, passed.of_queue,
        case when closed_until > clock.now then closed_until end,
        greatest(0, extract(epoch from look_at - clock.now))::double precision,
        coalesce((select has_work and waits_for = passed.id from sereno.lanes where lanes.id = (select lane from job)), false),
-       inside.count, inside.first
+       coalesce(sereno.slots_taken(held), 0), inside.count, inside.first
 from clock cross join passed
 left join sereno.limits on limits.name = passed.name
 left join sereno.gates on gates.id = passed.id

@@ -1,0 +1,50 @@
+"""Jobs that share slots, in the list of a gate."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sereno.domain.parties import joined, parties, taken, without
+
+ids = st.lists(st.integers(1, 50), max_size=8, unique=True)
+
+
+@st.composite
+def lists(draw: st.DrawFn) -> list[int]:
+    held: list[int] = []
+    for slots, jobs in draw(st.lists(st.tuples(st.integers(1, 3), ids), max_size=5)):
+        held = joined(held, slots, jobs)
+    return held
+
+
+def test_a_job_has_a_slot_and_a_party_has_as_many_as_it_says() -> None:
+    held = [4, 5, -2, 6, 7, 8, -1, 9, 10]
+    assert parties(held)[1:] == [(2, [6, 7, 8]), (1, [9, 10])]
+    assert taken(held) == 2 + 2 + 1
+    assert taken([4, 5]) == 2
+    assert taken([]) == 0
+
+
+def test_a_party_with_a_slot_for_everyone_is_none() -> None:
+    assert without([4, -2, 6, 7, 8], {7}) == [4, 6, 8]
+    assert without([4, -2, 6, 7, 8], {4, 6, 7, 8}) == []
+    assert joined([4], 2, [5, 6]) == [5, 6, 4]
+
+
+def test_who_left_and_came_back_stands_there_once() -> None:
+    assert joined([-1, 4, 5, 6], 1, [4]) == [4, -1, 5, 6]
+
+
+@given(lists(), ids)
+def test_whoever_leaves_never_takes_a_slot_and_never_frees_one_in_use(held: list[int], gone: list[int]) -> None:
+    left = without(held, set(gone))
+    assert sorted(job for job in left if job > 0) == sorted(job for job in held if job > 0 and job not in gone)
+    assert taken(left) <= taken(held)
+    assert taken(left) == sum(min(slots, sum(job not in gone for job in jobs)) for slots, jobs in parties(held))
+
+
+@given(lists(), st.integers(1, 4), ids)
+def test_newcomers_take_their_slots_and_no_more(held: list[int], slots: int, jobs: list[int]) -> None:
+    before = taken(without(held, set(jobs)))
+    after = joined(held, slots, jobs)
+    assert taken(after) == before + min(slots, len(jobs))
+    assert sorted(job for job in after if job > 0) == sorted({job for job in held if job > 0} | set(jobs))
