@@ -65,3 +65,11 @@ class LeaseLost(SerenoError):
 
 class Refused(SerenoError):
     """Not done, because it needs a confirmation that was not given."""
+
+
+class InvalidAddress(SerenoError):
+    """An address that a channel can never reach; the message says what is wrong with it."""
+
+
+class RejectedCallback(SerenoError):
+    """A callback that does not prove that it comes from the provider, or cannot be read."""

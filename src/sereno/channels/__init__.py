@@ -1,0 +1,1 @@
+"""How deliveries leave the house."""

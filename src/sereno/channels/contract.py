@@ -1,0 +1,133 @@
+"""What a channel is: one small class that sends a batch of messages and says what became of each.
+
+The engine owns everything else: when and to whom, retries, rates, batches, receipts, the health of addresses. A channel
+reads no database, keeps no state between batches beside connections, and never raises for one message: it answers.
+
+    class Pager(Channel):
+        name = "pager"
+        batch = 50
+
+        async def send(self, batch: Sequence[Message], exchange: Exchange) -> Sequence[Outcome]:
+            answer = await exchange.post("https://…", json=[{"to": m.address, "text": m.body} for m in batch])
+            ...
+"""
+
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any, ClassVar, Literal, Self
+
+import msgspec
+
+from sereno.domain.delivery import Outcome, Receipt
+from sereno.domain.limits import Rate
+from sereno.errors import RejectedCallback
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True):
+    """One delivery, ready to be sent.
+
+    `key`: the same for every try, for providers that know two sends of one message apart from two messages.
+    `keys`: what belongs to the address beside its text (keys of a Web Push subscription, secrets of a webhook).
+    `data`: the event's payload. `options`: what the template says for this channel alone.
+    """
+
+    delivery: int
+    key: str
+    address: str
+    keys: Mapping[str, Any] = {}
+    title: str = ""
+    body: str = ""
+    html: str | None = None
+    data: Mapping[str, Any] = {}
+    options: Mapping[str, Any] = {}
+    event: str = ""
+    recipient: str = ""
+    tenant: str | None = None
+    locale: str | None = None
+    attempt: int = 1
+    # Where a recipient says "no more of these"; for mails, also the header.
+    unsubscribe_url: str | None = None
+
+
+class Callback(msgspec.Struct, frozen=True, kw_only=True):
+    """A request that a provider made to us: the body as it came, headers in small letters."""
+
+    body: bytes
+    headers: Mapping[str, str]
+    query: Mapping[str, str] = {}
+    url: str = ""
+
+
+class Channel:
+    """One way to reach people. Subclasses set `name` and write `send`; the rest has defaults."""
+
+    name: ClassVar[str]
+    # So many messages go into one call of `send`.
+    batch: ClassVar[int] = 1
+    # So many messages a second the provider takes, over all workers.
+    rate: ClassVar[Rate | None] = None
+    # So many calls of `send` at once, over all workers.
+    at_once: ClassVar[int | None] = None
+    # What to do when nobody can say whether it was sent: send again, or wait for a person.
+    on_unknown: ClassVar[Literal["retry", "park"]] = "retry"
+    # Seconds after sending when receipts can be asked for, and for how long; None: nobody can be asked.
+    receipts_after: ClassVar[float | None] = None
+    receipts_for: ClassVar[float] = 24 * 3600.0
+    # So many receipts are asked for at once.
+    receipts_batch: ClassVar[int] = 300
+    # The largest message, in bytes, that the provider takes; for the lint of templates.
+    largest: ClassVar[int | None] = None
+
+    def check_address(self, address: str) -> str:
+        """The address as it is stored; `sereno.errors.InvalidAddress` for one that it can never reach."""
+        return address
+
+    async def send(self, batch: Sequence[Message], exchange: "Exchange") -> Sequence[Outcome]:
+        """One outcome for each message, in the same order."""
+        raise NotImplementedError
+
+    async def receipts(self, ids: Sequence[str], exchange: "Exchange") -> Sequence[Receipt]:  # noqa: ARG002 - by subclasses
+        """What has become of them, as far as the provider says; those it says nothing of are left out."""
+        return ()
+
+    def webhook(self, callback: Callback, account: Mapping[str, Any]) -> Sequence[Receipt]:  # noqa: ARG002 - by subclasses
+        """What a provider tells by itself. RejectedCallback, if it is not the provider who tells."""
+        raise RejectedCallback(f"the channel {self.name} takes no callbacks")
+
+
+class Exchange:
+    """What a channel is given to talk with: one HTTP session, and the account of whoever pays for the message.
+
+    `account`: credentials and settings of this channel for this tenant. `private`: whether addresses on private
+    networks may be called, by webhooks that people enter themselves.
+    """
+
+    def __init__(
+        self, account: Mapping[str, Any] | None = None, *, private: bool = False, timeout: float = 20.0
+    ) -> None:
+        self.account: Mapping[str, Any] = account or {}
+        self.private = private
+        self.timeout = timeout
+        self._session: Any = None
+
+    @property
+    def http(self) -> Any:
+        """An `aiohttp.ClientSession`, opened when first used: no redirects are followed by channels."""
+        if self._session is None:
+            import aiohttp  # noqa: PLC0415 - half a second that only those pay who send by HTTP
+
+            self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=self.timeout))
+        return self._session
+
+    async def close(self) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
