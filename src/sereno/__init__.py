@@ -7,10 +7,14 @@ from sereno.version import __version__
 
 if TYPE_CHECKING:
     from sereno.app import Sereno
+    from sereno.channels.contract import Channel
+    from sereno.channels.in_app import in_app
     from sereno.client.task import Task
     from sereno.domain.attempt import Cancel, Dead, Outcome, Retry, RetryAfter, Snooze
+    from sereno.domain.event import Content, Recipient
     from sereno.domain.job import Fired, Job, NewJob
     from sereno.domain.limits import Limit, Rate
+    from sereno.domain.quiet import Quiet
     from sereno.domain.retry import Backoff
     from sereno.domain.when import Cron, Daily, Every, Once
     from sereno.engine.context import Context
@@ -18,9 +22,11 @@ if TYPE_CHECKING:
         ConfigurationError,
         DatabaseUnavailable,
         DuplicateJob,
+        InvalidAddress,
         InvalidArguments,
         InvalidSchedule,
         LeaseLost,
+        RejectedCallback,
         SchemaError,
         SerenoError,
         UnknownTask,
@@ -29,7 +35,9 @@ if TYPE_CHECKING:
 __all__ = [
     "Backoff",
     "Cancel",
+    "Channel",
     "ConfigurationError",
+    "Content",
     "Context",
     "Cron",
     "Daily",
@@ -38,6 +46,7 @@ __all__ = [
     "DuplicateJob",
     "Every",
     "Fired",
+    "InvalidAddress",
     "InvalidArguments",
     "InvalidSchedule",
     "Job",
@@ -46,7 +55,10 @@ __all__ = [
     "NewJob",
     "Once",
     "Outcome",
+    "Quiet",
     "Rate",
+    "Recipient",
+    "RejectedCallback",
     "Retry",
     "RetryAfter",
     "SchemaError",
@@ -56,15 +68,20 @@ __all__ = [
     "Task",
     "UnknownTask",
     "__version__",
+    "in_app",
 ]
 
 # Where the public names live. They are imported when first used, so that the command line opens quickly.
 _HOMES = {
     "app": ("Sereno",),
+    "channels.contract": ("Channel",),
+    "channels.in_app": ("in_app",),
     "client.task": ("Task",),
     "domain.attempt": ("Cancel", "Dead", "Outcome", "Retry", "RetryAfter", "Snooze"),
+    "domain.event": ("Content", "Recipient"),
     "domain.job": ("Fired", "Job", "NewJob"),
     "domain.limits": ("Limit", "Rate"),
+    "domain.quiet": ("Quiet",),
     "domain.retry": ("Backoff",),
     "domain.when": ("Cron", "Daily", "Every", "Once"),
     "engine.context": ("Context",),
@@ -72,9 +89,11 @@ _HOMES = {
         "ConfigurationError",
         "DatabaseUnavailable",
         "DuplicateJob",
+        "InvalidAddress",
         "InvalidArguments",
         "InvalidSchedule",
         "LeaseLost",
+        "RejectedCallback",
         "SchemaError",
         "SerenoError",
         "UnknownTask",

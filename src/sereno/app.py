@@ -23,6 +23,8 @@ from sereno.engine.scheduler import Scheduler
 from sereno.engine.worker import Worker
 from sereno.errors import ConfigurationError
 from sereno.limits import LimitBoard
+from sereno.notifications import ChannelName, Channels, Event, Notifications
+from sereno.recipients import Inbox, Recipients
 from sereno.schedules import Schedules
 from sereno.settings import load
 from sereno.store.connect import connect
@@ -33,6 +35,7 @@ from sereno.store.migrate import Migration, check, migrate
 P = ParamSpec("P")
 R = TypeVar("R")
 Item = TypeVar("Item")
+Payload = TypeVar("Payload")
 
 
 class Sereno:
@@ -51,6 +54,9 @@ class Sereno:
         self._home = home_of(sys._getframe(1).f_globals)  # noqa: SLF001 - whose code this is, nothing else says
         self.schedules = Schedules(self.database, lambda: self.service)
         self.limits = LimitBoard(self.database)
+        self.notifications = Notifications(self.database, self.task, lambda: self.settings.channels)
+        self.recipients = Recipients(self.database, self.notifications.channels.check_address)
+        self.inbox = Inbox(self.database)
 
     @property
     def service(self) -> str:
@@ -202,6 +208,34 @@ class Sereno:
         if options.get("overlap", "skip") != "skip":
             raise ConfigurationError("a cycle never overlaps itself: use @app.schedule for another overlap")
         return self.schedule(when, key=key, **options)
+
+    # Notifications
+
+    @property
+    def channels(self) -> Channels:
+        """How deliveries leave the house, by name."""
+        return self.notifications.channels
+
+    def event(
+        self,
+        name: str,
+        payload: type[Payload],
+        /,
+        *,
+        channels: Sequence[ChannelName],
+        category: str | None = None,
+        critical: bool = False,
+        opt_in: bool = False,
+        ttl: Duration | None = None,
+    ) -> Event[Payload]:
+        """A kind of fact that people may want to hear of; `await event.anotify(…)` tells them.
+
+        channels: those by which it is told. category: under which people choose. critical: nobody's preferences or
+        quiet hours hold it up. opt_in: only for those who asked for it. ttl: not sent after that long.
+        """
+        return self.notifications.define(
+            name, payload, channels=channels, category=category, critical=critical, opt_in=opt_in, ttl=ttl
+        )
 
     # Enqueue
 

@@ -33,6 +33,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     arguments_limit: int = 1024 * 1024
 
     queues: dict[str, int] | None = None
+    channels: list[str] | None = None
     concurrency: int = 20
     processes: int = 1
     lease: float = 30.0
@@ -140,6 +141,8 @@ def _environment(environment: Mapping[str, str]) -> dict[str, Any]:
             values[name] = Path(environment[f"{variable}_FILE"]).read_text().strip()
         elif environment.get(variable):
             values[name] = environment[variable]
+    if isinstance(values.get("channels"), str):
+        values["channels"] = [name.strip() for name in values["channels"].split(",") if name.strip()]
     if isinstance(values.get("queues"), str):
         values["queues"] = parse_queues(values["queues"].split(","))
     return values

@@ -68,6 +68,8 @@ class Channel:
     rate: ClassVar[Rate | None] = None
     # So many calls of `send` at once, over all workers.
     at_once: ClassVar[int | None] = None
+    # Seconds before each new try; when they are used up, it is a dead letter.
+    delays: ClassVar[tuple[float, ...]] = (60.0, 120.0, 240.0, 480.0, 960.0, 1920.0, 3600.0, 3600.0)
     # What to do when nobody can say whether it was sent: send again, or wait for a person.
     on_unknown: ClassVar[Literal["retry", "park"]] = "retry"
     # Seconds after sending when receipts can be asked for, and for how long; None: nobody can be asked.

@@ -15,7 +15,8 @@ from sereno.domain.stored import stored
 from sereno.errors import ConfigurationError, InvalidArguments
 
 
-def _decode_other(wanted: type, value: Any) -> Any:
+def decode_model(wanted: type, value: Any) -> Any:
+    """For msgspec: a model that knows by itself how it is made from JSON."""
     validate = getattr(wanted, "model_validate", None)
     if callable(validate):
         return validate(value)
@@ -47,7 +48,7 @@ class Arguments:
         fields = [_field(p, hints.get(p.name, Any)) for p in wanted]
         try:
             shape = msgspec.defstruct(f"{task}_arguments", fields, kw_only=True, forbid_unknown_fields=True)
-            self._decoder = msgspec.json.Decoder(shape, dec_hook=_decode_other)
+            self._decoder = msgspec.json.Decoder(shape, dec_hook=decode_model)
         except TypeError as error:
             raise ConfigurationError(f"task {task}: its arguments cannot be stored: {error}") from None
         # Positional calls are cheapest, and possible unless something after a keyword-only parameter needs a name.

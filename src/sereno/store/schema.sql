@@ -2,6 +2,19 @@
 
 CREATE SCHEMA sereno;
 
+CREATE FUNCTION sereno.choice(of_recipient bigint, of_tenant text, of_category text, of_event text, by_channel text, OUT wanted boolean, OUT condition jsonpath, OUT quiet jsonb) RETURNS record
+    LANGUAGE sql STABLE
+    AS $$
+    select (array_agg(p.wanted order by weight desc) filter (where p.wanted is not null))[1],
+           (array_agg(p.condition order by weight desc) filter (where p.condition is not null))[1],
+           (array_agg(p.quiet order by weight desc) filter (where p.quiet is not null))[1]
+    from (select * from sereno.preferences where recipient_id = of_recipient
+          union all
+          select * from sereno.preferences where recipient_id is null and tenant = of_tenant) as p
+    where (p.category is null or p.category = of_category) and (p.event is null or p.event = of_event)
+      and (p.channel is null or p.channel = by_channel)
+    $$;
+
 CREATE FUNCTION sereno.drop_fires_partition(name text) RETURNS void
     LANGUAGE plpgsql
     SET lock_timeout TO '1s'
@@ -502,6 +515,21 @@ CREATE FUNCTION sereno.order_of(queue text, keys jsonb) RETURNS bigint
         select case when keys ? 'order' then hashtextextended(jsonb_build_array(queue, keys ->> 'order')::text, 3) end
     $$;
 
+CREATE FUNCTION sereno.quiet_until(spans jsonb, zone text, moment timestamp with time zone) RETURNS timestamp with time zone
+    LANGUAGE sql STABLE
+    AS $$
+    select max(ends)
+    from jsonb_to_recordset(spans) as span(start time, "end" time, days integer[])
+    cross join lateral (select (moment at time zone coalesce(zone, 'UTC'))::date as today) as local
+    cross join lateral (values (today - 1), (today)) as first(day)
+    cross join lateral (
+        select (day + start) at time zone coalesce(zone, 'UTC') as begins,
+               (day + case when span."end" <= start then 1 else 0 end + span."end") at time zone coalesce(zone, 'UTC') as ends
+    ) as instant
+    where begins <= moment and moment < ends
+      and (days is null or extract(isodow from day)::integer = any(days))
+    $$;
+
 CREATE FUNCTION sereno.ready_queues() RETURNS SETOF text
     LANGUAGE sql STABLE
     AS $$
@@ -875,6 +903,35 @@ begin
     return pg_current_xact_id()::xid::text;
 end $$;
 
+CREATE TABLE sereno.accounts (
+    channel text NOT NULL,
+    tenant text NOT NULL,
+    settings jsonb NOT NULL,
+    changed_at timestamp with time zone DEFAULT sereno.now() NOT NULL
+);
+
+CREATE TABLE sereno.addresses (
+    id bigint NOT NULL,
+    recipient_id bigint NOT NULL,
+    channel text NOT NULL,
+    address text NOT NULL,
+    keys jsonb,
+    state text DEFAULT 'active'::text NOT NULL,
+    reason text,
+    created_at timestamp with time zone DEFAULT sereno.now() NOT NULL,
+    changed_at timestamp with time zone DEFAULT sereno.now() NOT NULL,
+    CONSTRAINT addresses_state_check CHECK ((state = ANY (ARRAY['active'::text, 'unverified'::text, 'invalid'::text, 'unsubscribed'::text])))
+);
+
+ALTER TABLE sereno.addresses ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME sereno.addresses_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
 CREATE TABLE sereno.attempts (
     job_id bigint NOT NULL,
     number integer NOT NULL,
@@ -907,9 +964,80 @@ ALTER TABLE sereno.audit ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     CACHE 1
 );
 
+CREATE TABLE sereno.channel_pauses (
+    channel text NOT NULL,
+    account text NOT NULL,
+    reason text NOT NULL,
+    since timestamp with time zone DEFAULT sereno.now() NOT NULL
+);
+
+CREATE TABLE sereno.deliveries (
+    id bigint NOT NULL,
+    event_id bigint NOT NULL,
+    recipient_id bigint NOT NULL,
+    address_id bigint,
+    channel text NOT NULL,
+    account text DEFAULT ''::text NOT NULL,
+    tenant text DEFAULT ''::text NOT NULL,
+    state text DEFAULT 'pending'::text NOT NULL,
+    reason text,
+    due_at timestamp with time zone NOT NULL,
+    expires_at timestamp with time zone,
+    attempts smallint DEFAULT 0 NOT NULL,
+    unknowns smallint DEFAULT 0 NOT NULL,
+    job_id bigint,
+    provider_id text,
+    error_code text,
+    error_message text,
+    receipt_at timestamp with time zone,
+    sent_at timestamp with time zone,
+    created_at timestamp with time zone DEFAULT sereno.now() NOT NULL,
+    changed_at timestamp with time zone DEFAULT sereno.now() NOT NULL,
+    CONSTRAINT deliveries_state_check CHECK ((state = ANY (ARRAY['pending'::text, 'sending'::text, 'sent'::text, 'delivered'::text, 'read'::text, 'bounced'::text, 'skipped'::text, 'failed'::text, 'invalid'::text, 'expired'::text, 'dead'::text, 'unknown'::text])))
+)
+WITH (fillfactor='80', autovacuum_vacuum_scale_factor='0.05');
+
+ALTER TABLE sereno.deliveries ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME sereno.deliveries_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
 CREATE TABLE sereno.duties (
     name text NOT NULL,
     done_at timestamp with time zone NOT NULL
+);
+
+CREATE TABLE sereno.events (
+    id bigint NOT NULL,
+    type text NOT NULL,
+    tenant text DEFAULT ''::text NOT NULL,
+    subject text,
+    key text,
+    category text,
+    payload jsonb NOT NULL,
+    channels text[] NOT NULL,
+    audience text[],
+    critical boolean DEFAULT false NOT NULL,
+    opt_in boolean DEFAULT false NOT NULL,
+    due_at timestamp with time zone DEFAULT sereno.now() NOT NULL,
+    expires_at timestamp with time zone,
+    created_at timestamp with time zone DEFAULT sereno.now() NOT NULL,
+    walked bigint DEFAULT 0 NOT NULL,
+    matched_at timestamp with time zone,
+    note text
+);
+
+ALTER TABLE sereno.events ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME sereno.events_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
 );
 
 CREATE TABLE sereno.fires (
@@ -1148,6 +1276,29 @@ CREATE TABLE sereno.history_done_default (
     keys jsonb
 );
 
+CREATE TABLE sereno.inbox (
+    id bigint NOT NULL,
+    recipient_id bigint NOT NULL,
+    delivery_id bigint NOT NULL,
+    event text NOT NULL,
+    title text NOT NULL,
+    body text NOT NULL,
+    data jsonb,
+    created_at timestamp with time zone DEFAULT sereno.now() NOT NULL,
+    seen_at timestamp with time zone,
+    read_at timestamp with time zone,
+    archived_at timestamp with time zone
+);
+
+ALTER TABLE sereno.inbox ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME sereno.inbox_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
 CREATE TABLE sereno.jobs (
     id bigint NOT NULL,
     ready_seq bigint,
@@ -1301,6 +1452,47 @@ CREATE TABLE sereno.pauses (
     CONSTRAINT pauses_kind_check CHECK ((kind = ANY (ARRAY['queue'::text, 'task'::text, 'tenant'::text])))
 );
 
+CREATE TABLE sereno.preferences (
+    id bigint NOT NULL,
+    tenant text DEFAULT ''::text NOT NULL,
+    recipient_id bigint,
+    category text,
+    event text,
+    channel text,
+    wanted boolean,
+    filter jsonb,
+    condition jsonpath,
+    quiet jsonb,
+    weight smallint GENERATED ALWAYS AS (((((
+CASE
+    WHEN (recipient_id IS NULL) THEN 0
+    ELSE 100
+END +
+CASE
+    WHEN (event IS NULL) THEN 0
+    ELSE 20
+END) +
+CASE
+    WHEN (category IS NULL) THEN 0
+    ELSE 10
+END) +
+CASE
+    WHEN (channel IS NULL) THEN 0
+    ELSE 1
+END))::smallint) STORED NOT NULL,
+    changed_at timestamp with time zone DEFAULT sereno.now() NOT NULL,
+    CONSTRAINT preferences_filter CHECK (((filter IS NULL) = (condition IS NULL)))
+);
+
+ALTER TABLE sereno.preferences ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME sereno.preferences_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
 CREATE TABLE sereno.progress (
     job_id bigint NOT NULL,
     attempt integer NOT NULL,
@@ -1316,6 +1508,45 @@ CREATE SEQUENCE sereno.ready_seq
     NO MINVALUE
     NO MAXVALUE
     CACHE 1;
+
+CREATE TABLE sereno.receipts (
+    id bigint NOT NULL,
+    channel text NOT NULL,
+    receipt_id text NOT NULL,
+    delivery_id bigint,
+    outcome text NOT NULL,
+    code text,
+    at timestamp with time zone DEFAULT sereno.now() NOT NULL
+);
+
+ALTER TABLE sereno.receipts ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME sereno.receipts_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
+CREATE TABLE sereno.recipients (
+    id bigint NOT NULL,
+    tenant text DEFAULT ''::text NOT NULL,
+    key text NOT NULL,
+    locale text,
+    zone text,
+    data jsonb,
+    created_at timestamp with time zone DEFAULT sereno.now() NOT NULL,
+    changed_at timestamp with time zone DEFAULT sereno.now() NOT NULL
+);
+
+ALTER TABLE sereno.recipients ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME sereno.recipients_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
 
 CREATE TABLE sereno.schedule_ends (
     id bigint NOT NULL,
@@ -1494,17 +1725,41 @@ ALTER TABLE ONLY sereno.history ATTACH PARTITION sereno.history_done FOR VALUES 
 
 ALTER TABLE ONLY sereno.history_done ATTACH PARTITION sereno.history_done_default DEFAULT;
 
+ALTER TABLE ONLY sereno.accounts
+    ADD CONSTRAINT accounts_pkey PRIMARY KEY (channel, tenant);
+
+ALTER TABLE ONLY sereno.addresses
+    ADD CONSTRAINT addresses_once UNIQUE (recipient_id, channel, address);
+
+ALTER TABLE ONLY sereno.addresses
+    ADD CONSTRAINT addresses_pkey PRIMARY KEY (id);
+
 ALTER TABLE ONLY sereno.attempts
     ADD CONSTRAINT attempts_pkey PRIMARY KEY (job_id, number);
 
 ALTER TABLE ONLY sereno.audit
     ADD CONSTRAINT audit_pkey PRIMARY KEY (id);
 
+ALTER TABLE ONLY sereno.channel_pauses
+    ADD CONSTRAINT channel_pauses_pkey PRIMARY KEY (channel, account);
+
 ALTER TABLE ONLY sereno.clock
     ADD CONSTRAINT clock_pkey PRIMARY KEY (one_row);
 
+ALTER TABLE ONLY sereno.deliveries
+    ADD CONSTRAINT deliveries_once UNIQUE NULLS NOT DISTINCT (event_id, recipient_id, channel, address_id);
+
+ALTER TABLE ONLY sereno.deliveries
+    ADD CONSTRAINT deliveries_pkey PRIMARY KEY (id);
+
 ALTER TABLE ONLY sereno.duties
     ADD CONSTRAINT duties_pkey PRIMARY KEY (name);
+
+ALTER TABLE ONLY sereno.events
+    ADD CONSTRAINT events_once UNIQUE NULLS NOT DISTINCT (type, tenant, subject, key);
+
+ALTER TABLE ONLY sereno.events
+    ADD CONSTRAINT events_pkey PRIMARY KEY (id);
 
 ALTER TABLE ONLY sereno.fires
     ADD CONSTRAINT fires_pkey PRIMARY KEY (planned_at, schedule_id);
@@ -1539,6 +1794,12 @@ ALTER TABLE ONLY sereno.fires_default
 ALTER TABLE ONLY sereno.gates
     ADD CONSTRAINT gates_pkey PRIMARY KEY (id);
 
+ALTER TABLE ONLY sereno.inbox
+    ADD CONSTRAINT inbox_delivery_id_key UNIQUE (delivery_id);
+
+ALTER TABLE ONLY sereno.inbox
+    ADD CONSTRAINT inbox_pkey PRIMARY KEY (id);
+
 ALTER TABLE ONLY sereno.jobs
     ADD CONSTRAINT jobs_pkey PRIMARY KEY (id);
 
@@ -1566,8 +1827,26 @@ ALTER TABLE ONLY sereno.migrations
 ALTER TABLE ONLY sereno.pauses
     ADD CONSTRAINT pauses_pkey PRIMARY KEY (kind, name);
 
+ALTER TABLE ONLY sereno.preferences
+    ADD CONSTRAINT preferences_once UNIQUE NULLS NOT DISTINCT (recipient_id, tenant, event, category, channel);
+
+ALTER TABLE ONLY sereno.preferences
+    ADD CONSTRAINT preferences_pkey PRIMARY KEY (id);
+
 ALTER TABLE ONLY sereno.progress
     ADD CONSTRAINT progress_pkey PRIMARY KEY (job_id);
+
+ALTER TABLE ONLY sereno.receipts
+    ADD CONSTRAINT receipts_once UNIQUE (channel, receipt_id);
+
+ALTER TABLE ONLY sereno.receipts
+    ADD CONSTRAINT receipts_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY sereno.recipients
+    ADD CONSTRAINT recipients_key UNIQUE (tenant, key);
+
+ALTER TABLE ONLY sereno.recipients
+    ADD CONSTRAINT recipients_pkey PRIMARY KEY (id);
 
 ALTER TABLE ONLY sereno.schedule_ends
     ADD CONSTRAINT schedule_ends_pkey PRIMARY KEY (id);
@@ -1592,6 +1871,18 @@ ALTER TABLE ONLY sereno.unique_keys
 
 ALTER TABLE ONLY sereno.weights
     ADD CONSTRAINT weights_pkey PRIMARY KEY (key);
+
+CREATE INDEX addresses_by_text ON sereno.addresses USING btree (channel, address);
+
+CREATE INDEX deliveries_due ON sereno.deliveries USING btree (channel, account, due_at, id) WHERE (state = 'pending'::text);
+
+CREATE INDEX deliveries_provider ON sereno.deliveries USING btree (channel, provider_id) WHERE (provider_id IS NOT NULL);
+
+CREATE INDEX deliveries_receipts ON sereno.deliveries USING btree (channel, account, receipt_at) WHERE (receipt_at IS NOT NULL);
+
+CREATE INDEX deliveries_sending ON sereno.deliveries USING btree (job_id) WHERE (state = 'sending'::text);
+
+CREATE INDEX events_unmatched ON sereno.events USING btree (due_at) WHERE (matched_at IS NULL);
 
 CREATE INDEX fires_skipped ON ONLY sereno.fires USING btree (schedule_id, planned_at) WHERE (reason IS NOT NULL);
 
@@ -1635,6 +1926,10 @@ CREATE INDEX history_done_default_id_idx ON sereno.history_done_default USING bt
 
 CREATE INDEX history_done_default_schedule_id_finished_at_idx ON sereno.history_done_default USING btree (schedule_id, finished_at) WHERE (schedule_id IS NOT NULL);
 
+CREATE INDEX inbox_of_recipient ON sereno.inbox USING btree (recipient_id, id DESC) WHERE (archived_at IS NULL);
+
+CREATE INDEX inbox_unread ON sereno.inbox USING btree (recipient_id) WHERE ((read_at IS NULL) AND (archived_at IS NULL));
+
 CREATE INDEX jobs_in_order ON sereno.jobs USING btree (order_id, id) WHERE (order_id IS NOT NULL);
 
 CREATE INDEX jobs_lane ON sereno.jobs USING btree (queue, lane, priority, ready_seq) WHERE ((state = 'ready'::text) AND (lane IS NOT NULL));
@@ -1658,6 +1953,10 @@ CREATE INDEX lanes_waiting ON sereno.lanes USING btree (waits_for, turn) WHERE (
 CREATE INDEX limits_changed ON sereno.limits USING btree (changed_at);
 
 CREATE INDEX limits_queue ON sereno.limits USING btree (queue) WHERE (queue IS NOT NULL);
+
+CREATE INDEX preferences_default ON sereno.preferences USING btree (tenant) WHERE (recipient_id IS NULL);
+
+CREATE INDEX recipients_in_order ON sereno.recipients USING btree (tenant, id);
 
 CREATE INDEX schedules_declared ON sereno.schedules USING btree (declared_by) WHERE (declared_by IS NOT NULL);
 
@@ -1736,3 +2035,12 @@ CREATE TRIGGER wake_lane_of_ready AFTER UPDATE ON sereno.jobs FOR EACH ROW WHEN 
 CREATE TRIGGER wake_order_of_freed AFTER DELETE ON sereno.history_dead FOR EACH ROW WHEN ((old.keys ? 'blocks'::text)) EXECUTE FUNCTION sereno.wake_order();
 
 CREATE TRIGGER wake_order_of_gone AFTER DELETE ON sereno.jobs FOR EACH ROW WHEN ((old.order_id IS NOT NULL)) EXECUTE FUNCTION sereno.wake_order();
+
+ALTER TABLE ONLY sereno.addresses
+    ADD CONSTRAINT addresses_recipient_id_fkey FOREIGN KEY (recipient_id) REFERENCES sereno.recipients(id) ON DELETE CASCADE;
+
+ALTER TABLE ONLY sereno.inbox
+    ADD CONSTRAINT inbox_recipient_id_fkey FOREIGN KEY (recipient_id) REFERENCES sereno.recipients(id) ON DELETE CASCADE;
+
+ALTER TABLE ONLY sereno.preferences
+    ADD CONSTRAINT preferences_recipient_id_fkey FOREIGN KEY (recipient_id) REFERENCES sereno.recipients(id) ON DELETE CASCADE;

@@ -1,0 +1,133 @@
+"""Everything that Apprise knows how to reach: an address is an Apprise URL, with the secrets in it.
+
+Apprise says yes or no, and never why. A no may mean that nothing has left or that the answer was lost; so it is
+unknown, and waits for a person. Where a channel of our own exists, it knows more.
+
+Such a URL can name any server, and for some services a file of this machine. Unless the exchange may call private
+networks anyway, the account says which services it is for:
+
+    account = {"schemes": ["pover", "matrixs"]}
+"""
+
+import asyncio
+import importlib.util
+import re
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from sereno.channels.contract import Channel, Exchange, Message
+from sereno.domain.delivery import Down, Failed, Invalid, Outcome, Retryable, Sent, Unknown
+from sereno.errors import ConfigurationError, InvalidAddress
+
+if TYPE_CHECKING:
+    from apprise import AppriseResult, NotifyBase
+
+LONGEST_ADDRESS = 4096
+FORMATS = ("text", "markdown", "html")
+KINDS = ("info", "success", "warning", "failure")
+
+_ADDRESS = re.compile(r"([a-z0-9][a-z0-9+.-]{0,39})://\S+", re.IGNORECASE)
+
+
+class Apprise(Channel):
+    """Hands one message at a time to Apprise, in a thread. `schemes`: for accounts that do not say."""
+
+    name: ClassVar[str] = "apprise"
+    on_unknown: ClassVar[Literal["retry", "park"]] = "park"
+
+    def __init__(self, schemes: Collection[str] | None = None) -> None:
+        if importlib.util.find_spec("apprise") is None:
+            raise ConfigurationError("the channel apprise needs a package that is not installed: sereno[apprise]")
+        self._schemes = schemes
+
+    def check_address(self, address: str) -> str:
+        _scheme(address)
+        return address
+
+    async def send(self, batch: Sequence[Message], exchange: Exchange) -> Sequence[Outcome]:
+        return [await self._send(message, exchange) for message in batch]
+
+    async def _send(self, message: Message, exchange: Exchange) -> Outcome:
+        try:
+            scheme = _scheme(message.address)
+            schemes = _schemes(exchange.account.get("schemes", self._schemes))
+            options = _options(message.options)
+        except InvalidAddress as error:
+            return Invalid("bad_address", str(error))
+        except ConfigurationError as error:
+            return Down("schemes", str(error))
+        except ValueError as error:
+            return Failed("bad_message", str(error))
+        if schemes is None and not exchange.private:
+            return Down("schemes", "the account does not say which services of Apprise it is for")
+        if schemes is not None and scheme not in schemes:
+            return Invalid("scheme", f"the account is not for {scheme}://")
+        # Apprise refuses to send nothing.
+        if not message.title.strip() and not message.body.strip():
+            return Failed("empty", "neither title nor body")
+        return await asyncio.to_thread(_notify, message, options, exchange.timeout)
+
+
+def _notify(message: Message, options: Mapping[str, str], timeout: float) -> Outcome:
+    """Blocks; in a thread. Nothing that Apprise says is passed on: it may repeat the URL."""
+    import apprise  # noqa: PLC0415 - a tenth of a second, and an extra
+
+    try:
+        service = apprise.Apprise.instantiate(message.address, apprise.AppriseAsset(storage_mode="memory"))
+        if service is None:
+            return Invalid("unreadable", "Apprise cannot read this URL")
+        _tame(service, timeout)
+    except Exception as error:  # noqa: BLE001 - the code of 130 services; nothing has left yet
+        return Retryable("apprise", type(error).__name__)
+    try:
+        result = apprise.Apprise(service).notify(
+            message.body,
+            title=message.title,
+            timeout=timeout,
+            body_format=options["format"],
+            notify_type=options["type"],
+        )
+    except Exception as error:  # noqa: BLE001 - the same; and now something may have left
+        return Unknown("apprise", type(error).__name__)
+    return _outcome(result)
+
+
+def _tame(service: "NotifyBase", timeout: float) -> None:
+    """What the engine decides, no URL decides: tries, waiting, where redirects lead, and whether a no counts as yes."""
+    service.retry = 0
+    service.optional = False
+    service.redirects = False
+    service.socket_connect_timeout = service.socket_read_timeout = timeout
+
+
+def _outcome(result: "AppriseResult") -> Outcome:
+    if not result.results:
+        return Failed("refused", "Apprise did not try to send this")
+    if all(attempt for each in result for attempt in each):
+        return Sent()
+    return Unknown("apprise", "Apprise says that it was not sent, and not why")
+
+
+def _scheme(address: str) -> str:
+    found = _ADDRESS.fullmatch(address)
+    if found is None or len(address) > LONGEST_ADDRESS or not address.isprintable():
+        raise InvalidAddress("an address for Apprise is a URL such as pover://…")
+    return found[1].lower()
+
+
+def _schemes(given: Any) -> Collection[str] | None:
+    if given is None or (
+        isinstance(given, list | tuple | set | frozenset) and all(isinstance(each, str) for each in given)
+    ):
+        return given
+    raise ConfigurationError("schemes is a list of services, such as pover")
+
+
+def _options(options: Mapping[str, Any]) -> dict[str, str]:
+    """`format` of the body; plain text unless given, so that no service takes it for markup. `type` of the message."""
+    chosen, kind = options.get("format", FORMATS[0]), options.get("type", KINDS[0])
+    if chosen not in FORMATS:
+        raise ValueError(f"format is one of {', '.join(FORMATS)}")
+    if kind not in KINDS:
+        raise ValueError(f"type is one of {', '.join(KINDS)}")
+    return {"format": chosen, "type": kind}

@@ -1,0 +1,83 @@
+"""Discord by the webhooks of its channels, one message a request.
+
+The address is the webhook's URL, and whoever knows it can write there: it appears in no outcome. Nobody is mentioned
+by a message, whatever is written in it. `options = {"embeds": […]}` sends embeds beside the text or instead of it.
+
+Account: url, for another host than Discord's.
+"""
+
+import re
+from collections.abc import Iterable
+from http import HTTPStatus
+from typing import Any, ClassVar
+
+from sereno.channels.contract import Exchange, Message
+from sereno.channels.each import (
+    OneByOne,
+    Settings,
+    Url,
+    cut,
+    fields,
+    number,
+    origin,
+    post,
+    provider_id,
+    text_of,
+    verdict,
+    words,
+)
+from sereno.channels.http import Answer
+from sereno.domain.delivery import Delivered, Failed, Invalid, Outcome, Retryable, Unknown
+from sereno.errors import InvalidAddress
+
+LONGEST = 2000
+HOSTS = frozenset(
+    f"https://{prefix}{host}" for prefix in ("", "ptb.", "canary.") for host in ("discord.com", "discordapp.com")
+)
+
+_WEBHOOK = re.compile(r"https?://[^/?#@\\\s]+/api/(?:v[0-9]{1,2}/)?webhooks/[0-9]{1,20}/([A-Za-z0-9_-]{1,200})")
+
+
+class DiscordSettings(Settings, frozen=True, kw_only=True):
+    url: Url = "https://discord.com"
+
+
+class Discord(OneByOne[DiscordSettings]):
+    """A message in a channel of Discord."""
+
+    name: ClassVar[str] = "discord"
+    settings_type = DiscordSettings
+
+    def check(self, address: str, settings: DiscordSettings, /) -> str:
+        address = address.strip()
+        if not _WEBHOOK.fullmatch(address) or origin(address) not in HOSTS | {origin(settings.url)}:
+            raise InvalidAddress('a webhook of Discord looks like "https://discord.com/api/webhooks/<number>/<token>"')
+        return address
+
+    def secrets(self, message: Message, _settings: DiscordSettings, /) -> Iterable[str]:
+        found = _WEBHOOK.fullmatch(message.address)
+        return (message.address, found[1] if found else "")
+
+    async def send_one(self, message: Message, _settings: DiscordSettings, exchange: Exchange, /) -> Outcome:
+        content: dict[str, Any] = {"allowed_mentions": {"parse": []}}
+        if text := cut(text_of(message), LONGEST):
+            content["content"] = text
+        if embeds := message.options.get("embeds"):
+            content["embeds"] = embeds
+        if len(content) == 1:
+            return Failed("empty", "a message needs a text or embeds")
+        return await post(exchange, f"{message.address}?wait=true", content, self._read)
+
+    def _read(self, answer: Answer) -> Outcome:
+        said = fields(answer.json())
+        if answer.is_ok:
+            name = provider_id(said.get("id"))
+            return Delivered(name) if name else Unknown("odd_answer", answer.text())
+        if answer.status == HTTPStatus.TOO_MANY_REQUESTS:
+            return verdict(Retryable, "http_429", words(said.get("message")), answer, said.get("retry_after"))
+        code = number(said.get("code"))
+        # Without a code it is not Discord who speaks, and the webhook may be there.
+        if code is None or answer.status not in (400, 401, 404):
+            return self.refusal(answer)
+        kind = Failed if answer.status == HTTPStatus.BAD_REQUEST else Invalid
+        return verdict(kind, code, words(said.get("message")), answer)

@@ -1,0 +1,462 @@
+"""E-mail over SMTP: one connection for a batch, one transaction for each message.
+
+What matters is the final dot: where the connection breaks before it, nothing was sent; after it, nobody knows. Every
+try of a message carries the same Message-ID. Mails that come back (RFC 3464) are read as receipts.
+"""
+
+import asyncio
+import base64
+import contextlib
+import hashlib
+import hmac
+import quopri
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from email.header import Header
+from email.message import EmailMessage
+from email.policy import SMTP as SMTP_POLICY
+from email.utils import format_datetime, quote
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, cast
+
+import msgspec
+
+from sereno.channels.contract import Callback, Channel, Exchange, Message
+from sereno.domain.delivery import Down, Failed, Invalid, Outcome, Receipt, Retryable, Sent, Unknown
+from sereno.errors import InvalidAddress, RejectedCallback
+
+if TYPE_CHECKING:
+    from aiosmtplib import SMTP
+    from aiosmtplib.protocol import SMTPProtocol
+
+LARGEST_MAIL = 10 * 1024 * 1024
+# Of a mail that came back, this much is read: its report and the returned headers come first.
+LARGEST_REPORT = 256 * 1024
+MOST_PARTS = 50
+LONGEST_ADDRESS, LONGEST_LOCAL, LONGEST_NAME = 254, 64, 200
+# RFC 5322 allows 998, with the name of the header.
+LONGEST_LINE = 900
+MOST_TEXT = 300
+# Written at once; each piece has the whole timeout to leave.
+PIECE = 256 * 1024
+# Everything is sent by then: nobody waits long for a goodbye.
+GOODBYE = 2.0
+
+PORTS = {"starttls": 587, "tls": 465, "none": 25}
+COMPLETED = range(200, 300)
+TEMPORARY, PERMANENT, BEYOND = 400, 500, 600
+CLOSING, SIGN_IN, NO_MAILBOX, TOO_LARGE = 421, 530, 550, 552
+CRLF = "\r\n"
+# Of the codes 5.1.x, these are about our own address, not the recipient's.
+ABOUT_SENDER = ("5.1.7", "5.1.8")
+ABOUT_SIZE = ("5.2.3", "5.3.4")
+# The old IDNA makes another domain of these, so mail would go to somebody else.
+_DEVIATING = frozenset("ßẞς\u200c\u200d")
+_ATOM = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+"
+_LOCAL = re.compile(rf"{_ATOM}(?:\.{_ATOM})*")
+_LABEL = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
+_DOMAIN = re.compile(rf"(?:{_LABEL}\.)+(?!\d+$){_LABEL}")
+_CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
+_PLAIN = re.compile(rf"[\x21-\x7e]{{1,{LONGEST_LINE}}}")
+_URL = re.compile(rf"https?://[^\x00-\x20<>,\x7f-\U0010ffff]{{1,{LONGEST_LINE - 20}}}")
+_OWN_HEADER = re.compile(r"X-[A-Za-z0-9-]{1,60}", re.IGNORECASE)
+_ENHANCED = re.compile(r"([245]\.\d{1,3}\.\d{1,3})\b")
+_NOBODY = re.compile(
+    r"(user|mailbox|recipient|address|account)\b.{0,60}\b(unknown|not found|does ?n.t exist|does not exist)"
+    r"|(unknown|no such) (local )?(user|mailbox|recipient|address)",
+    re.IGNORECASE,
+)
+_MESSAGE_ID = re.compile(r"<([^<>\s@]{1,200}@[^<>\s@]{1,255})>")
+_BOUNDARY = re.compile(r"""\bboundary\s*=\s*(?:"([^"]{1,70})"|([^\s;"]{1,70}))""", re.IGNORECASE)
+_BLANK = re.compile(rb"\r?\n[ \t]*\r?\n")
+_MIME = SMTP_POLICY.clone(cte_type="7bit")
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """How the server is reached, and as whom. `tls`: "starttls" is used when offered; a password never goes without."""
+
+    host: str = "localhost"
+    port: Annotated[int, msgspec.Meta(ge=1, le=65535)] | None = None
+    username: str | None = None
+    password: str | None = None
+    tls: Literal["starttls", "tls", "none"] = "starttls"
+    sender: str = ""
+    reply_to: str | None = None
+    timeout: Annotated[float, msgspec.Meta(gt=0)] | None = None
+    # Shared with the gateway that hands us what comes back; it also makes our Message-IDs unguessable.
+    bounce_secret: str = ""
+
+    def __repr__(self) -> str:
+        return f"Settings({self.host!r})"
+
+    def words(self, said: object) -> str:
+        """What a server said, on one line and without our password, should it repeat it."""
+        text, password = one_line(str(said)), self.password or ""
+        plain = f"\0{self.username}\0{password}"
+        for secret in (password, *(base64.b64encode(each.encode()).decode() for each in (plain, password))):
+            text = text.replace(secret, "…") if secret and password else text
+        return text[:MOST_TEXT]
+
+
+class Letter(msgspec.Struct, frozen=True):
+    """One mail, ready for the wire: dots are doubled, the final one is missing."""
+
+    id: str
+    sender: str
+    address: str
+    wire: bytes
+
+
+class Email(Channel):
+    """Mail through a server that speaks SMTP. The account's settings win over the constructor's."""
+
+    name: ClassVar[str] = "email"
+    batch: ClassVar[int] = 20
+    on_unknown: ClassVar[Literal["retry", "park"]] = "retry"
+    largest: ClassVar[int | None] = LARGEST_MAIL
+
+    def __init__(
+        self,
+        *,
+        host: str = "localhost",
+        port: int | None = None,
+        username: str | None = None,
+        password: str | None = None,
+        tls: Literal["starttls", "tls", "none"] = "starttls",
+        sender: str = "",
+        reply_to: str | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        self._defaults: dict[str, Any] = {"host": host, "port": port, "username": username, "password": password}
+        self._defaults |= {"tls": tls, "sender": sender, "reply_to": reply_to, "timeout": timeout}
+
+    def check_address(self, address: str) -> str:
+        return addr_spec(address)
+
+    async def send(self, batch: Sequence[Message], exchange: Exchange) -> Sequence[Outcome]:
+        given = {name: value for name, value in {**self._defaults, **exchange.account}.items() if value is not None}
+        try:
+            settings = msgspec.convert({"timeout": exchange.timeout, **given}, Settings)
+            mailbox(settings.sender)
+            mailbox(settings.reply_to or settings.sender)
+        except (msgspec.ValidationError, InvalidAddress) as error:
+            return [Down("bad_settings", one_line(str(error))[:MOST_TEXT])] * len(batch)
+        line = _Line(settings)
+        try:
+            if batch:
+                await line.open()
+            outcomes = [line.ended or await line.carry(write(message, settings)) for message in batch]
+            await line.leave()
+            return outcomes
+        finally:
+            line.drop()
+
+    def webhook(self, callback: Callback, account: Mapping[str, Any]) -> Sequence[Receipt]:
+        """A mail that came back, handed on as it is by whoever receives mail for us."""
+        secret, given = account.get("bounce_secret"), callback.headers.get("x-sereno-secret", "")
+        if not isinstance(secret, str) or not secret:
+            raise RejectedCallback("the account has no bounce_secret, so no callback can be trusted")
+        if not hmac.compare_digest(secret.encode("utf-8", "replace"), given.encode("utf-8", "replace")):
+            raise RejectedCallback("the header x-sereno-secret is missing or wrong")
+        receipts = list(_receipts(callback.body))
+        # One mail has one recipient; behind it may be several, and one failure tells more than a success.
+        return sorted(receipts, key=lambda receipt: receipt.outcome == "delivered")[:1]
+
+
+class _Line:
+    """One connection. `ended`: what is true of every message that is still to come, once it is of no more use."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.ended: Outcome | None = None
+        self._settings = settings
+        self._client: SMTP | None = None
+        self._is_open_transaction = False
+
+    async def open(self) -> None:
+        from aiosmtplib import SMTP, SMTPException, SMTPResponseException  # noqa: PLC0415 - an extra
+
+        settings = self._settings
+        try:
+            self._client = client = SMTP(
+                hostname=settings.host,
+                port=settings.port or PORTS[settings.tls],
+                timeout=settings.timeout,
+                use_tls=settings.tls == "tls",
+                start_tls=None if settings.tls == "starttls" else False,
+                local_hostname=mailbox(settings.sender)[1].rpartition("@")[2],
+            )
+            await client.connect()
+            if client.is_ehlo_or_helo_needed:
+                await client.ehlo()
+            if settings.username is not None:
+                await self._sign_in(client, settings.username, settings.password or "")
+        except SMTPResponseException as error:
+            kind = Down if error.code >= PERMANENT else Retryable
+            self.ended = kind(f"smtp_{error.code}", settings.words(error.message))
+        except (SMTPException, OSError) as error:
+            self.ended = Retryable("unreachable", settings.words(error))
+        except ValueError as error:
+            self.ended = Down("bad_settings", settings.words(error))
+
+    async def _sign_in(self, client: "SMTP", username: str, password: str) -> None:
+        if self._settings.tls != "none" and client.get_transport_info("sslcontext") is None:
+            self.ended = Down("no_tls", 'the server offers no TLS; a password goes without only where tls is "none"')
+            return
+        ways = {"plain": client.auth_plain, "login": client.auth_login, "cram-md5": client.auth_crammd5}
+        # One way is enough: a second one with the same password only counts as a second failure.
+        way = next((ways[name] for name in ways if name in client.server_auth_methods), None)
+        if way is None:
+            self.ended = Down("no_auth", "the server offers no way to sign in that we know")
+        else:
+            await way(username, password)
+
+    async def carry(self, letter: Letter | Outcome) -> Outcome:
+        """One transaction, from MAIL to the answer after the final dot."""
+        if not isinstance(letter, Letter):
+            return letter
+        from aiosmtplib import SMTPException  # noqa: PLC0415 - an extra
+
+        assert self._client is not None
+        has_left = False
+        try:
+            for step, expected, command in self._commands(self._client, letter):
+                code, said = await self._client.execute_command(*command)
+                if code not in expected:
+                    return self._refused(step, code, said)
+            protocol = await self._upload(self._client, letter.wire)
+            protocol.write(b".\r\n")
+            has_left = True
+            code, said = await protocol.read_response(timeout=self._settings.timeout)
+        except (SMTPException, OSError) as error:
+            words = self._settings.words(error) or type(error).__name__
+            self.ended = Retryable("connection_lost", words)
+            return Unknown("no_answer", words) if has_left else self.ended
+        if code not in COMPLETED:
+            return self._refused("END", code, said)
+        self._is_open_transaction = False
+        return Sent(letter.id)
+
+    def _commands(self, client: "SMTP", letter: Letter) -> Iterator[tuple[str, Sequence[int], Sequence[bytes]]]:
+        if self._is_open_transaction:
+            yield "RSET", (250,), (b"RSET",)
+        self._is_open_transaction = True
+        size = [f"SIZE={len(letter.wire)}".encode()] if client.supports_extension("size") else []
+        yield "MAIL", (250,), (b"MAIL", f"FROM:<{letter.sender}>".encode(), *size)
+        yield "RCPT", (250, 251), (b"RCPT", f"TO:<{letter.address}>".encode())
+        yield "DATA", (354,), (b"DATA",)
+
+    async def _upload(self, client: "SMTP", wire: bytes) -> "SMTPProtocol":
+        """All but the final dot, which is written when the rest has left: until then nothing can have been sent."""
+        if (protocol := client.protocol) is None:
+            raise ConnectionResetError("the connection was closed")
+        for start in range(0, len(wire), PIECE):
+            protocol.write(wire[start : start + PIECE])
+            async with asyncio.timeout(self._settings.timeout):
+                await protocol._drain_helper()  # noqa: SLF001 - the name by which asyncio's own writers wait, too
+        return protocol
+
+    def _refused(self, step: str, code: int, said: str) -> Outcome:
+        name, words = f"smtp_{code}", self._settings.words(said)
+        if TEMPORARY <= code < PERMANENT or step == "RSET":
+            outcome: Outcome = Retryable(name, words)
+        elif PERMANENT <= code < BEYOND:
+            outcome = _for_ever(step, code, words)
+        else:
+            outcome = Unknown(name, words) if step == "END" else Retryable(name, words)
+        if isinstance(outcome, Down):
+            self.ended = outcome
+        elif code == CLOSING or step == "RSET" or not TEMPORARY <= code < BEYOND:
+            self.ended = Retryable(name, words)
+        return outcome
+
+    async def leave(self) -> None:
+        from aiosmtplib import SMTPException  # noqa: PLC0415 - an extra
+
+        if self._client is not None and not isinstance(self.ended, Retryable):
+            with contextlib.suppress(SMTPException, OSError):
+                await self._client.quit(timeout=GOODBYE)
+
+    def drop(self) -> None:
+        """At once: a transport that is merely closed would go on trying to send what is left."""
+        if self._client is not None and self._client.transport is not None:
+            cast(asyncio.WriteTransport, self._client.transport).abort()
+            self._client.close()
+
+
+def _for_ever(step: str, code: int, words: str) -> Outcome:
+    """What a 5xx means: for the address, for us as senders, or for this mail alone."""
+    name, found = f"smtp_{code}", _ENHANCED.match(words)
+    enhanced = found[1] if found else ""
+    if step == "MAIL" and code != TOO_LARGE and enhanced not in ABOUT_SIZE:
+        return Down(name, words)
+    # Many servers say only at RCPT what they have against the sender.
+    if step == "RCPT" and (code == SIGN_IN or enhanced in ABOUT_SENDER or "sender address" in words.lower()):
+        return Down(name, words)
+    is_nobody = enhanced.startswith("5.1.") or (code == NO_MAILBOX and not enhanced and _NOBODY.search(words))
+    return Invalid(name, words) if step == "RCPT" and is_nobody else Failed(name, words)
+
+
+def one_line(text: str) -> str:
+    """Without line ends and other controls, and storable."""
+    return _CONTROLS.sub(" ", text).encode("utf-8", "replace").decode().strip()
+
+
+def addr_spec(text: str) -> str:
+    """The bare address; the domain in small letters, and in ASCII."""
+    local, _, domain = text.strip(" ").rpartition("@")
+    if len(text) > LONGEST_ADDRESS:
+        raise InvalidAddress(f"an e-mail address has at most {LONGEST_ADDRESS} characters")
+    if _DEVIATING.intersection(domain):
+        raise InvalidAddress("this domain reads differently in old and new software: give its xn-- form")
+    try:
+        domain = domain.encode("idna").decode("ascii").lower()
+    except UnicodeError:
+        domain = ""
+    if not _DOMAIN.fullmatch(domain) or len(local) + 1 + len(domain) > LONGEST_ADDRESS:
+        raise InvalidAddress("an e-mail address has one @, and a domain with a dot after it")
+    if not _LOCAL.fullmatch(local) or len(local) > LONGEST_LOCAL:
+        raise InvalidAddress("the part before the @ has ASCII letters, digits and signs, no spaces or quotes")
+    return f"{local}@{domain}"
+
+
+def mailbox(text: str) -> tuple[str, str]:
+    """The name and the address of "Name <a@b>", or of an address alone."""
+    name, angle, address = text.strip().rpartition("<")
+    name = one_line(name).strip('" ')
+    if (angle and not address.endswith(">")) or len(name) > LONGEST_NAME:
+        raise InvalidAddress('a sender is written "Name <name@example.com>"')
+    return name, addr_spec(address.removesuffix(">") if angle else address)
+
+
+def write(message: Message, settings: Settings) -> Letter | Failed | Invalid:
+    """The mail. Whatever cannot be written is the end of this message alone."""
+    try:
+        address = addr_spec(message.address)
+    except InvalidAddress as error:
+        return Invalid("bad_address", str(error))
+    sender = mailbox(settings.sender)[1]
+    key = message.key.encode("utf-8", "replace")
+    digest = hmac.new(settings.bounce_secret.encode("utf-8", "replace"), key, hashlib.sha256).hexdigest()[:40]
+    message_id = f"{digest}@{sender.rpartition('@')[2]}"
+    try:
+        lines = list(_headers(message, settings, address))
+        lines += [
+            f"Message-ID: <{message_id}>",
+            f"X-Entity-Ref-ID: {message.key if _PLAIN.fullmatch(message.key) else digest}",
+        ]
+        raw = "".join(line + CRLF for line in lines).encode("ascii") + _body(message)
+    except Exception as error:  # noqa: BLE001 - the library's mail code fails in many ways, and one message is no batch
+        return Failed("bad_message", one_line(str(error))[:MOST_TEXT] or type(error).__name__)
+    if len(raw) > LARGEST_MAIL:
+        return Failed("too_large", f"the mail has {len(raw):,} bytes, at most {LARGEST_MAIL:,} are sent")
+    return Letter(message_id, sender, address, re.sub(rb"(?m)^\.", b"..", raw))
+
+
+def _headers(message: Message, settings: Settings, address: str) -> Iterator[str]:
+    options, url = message.options, message.unsubscribe_url
+    if "cc" in options or "bcc" in options:
+        raise ValueError("cc and bcc are not supported: a delivery has one address")
+    yield _named("From", settings.sender)
+    yield f"To: {address}"
+    if reply_to := options.get("reply_to") or settings.reply_to:
+        yield _named("Reply-To", reply_to)
+    yield _text("Subject", message.title)
+    yield f"Date: {format_datetime(datetime.now(UTC))}"
+    yield "Auto-Submitted: auto-generated"
+    if url is not None:
+        if not _URL.fullmatch(url):
+            raise ValueError("unsubscribe_url is no URL in plain ASCII")
+        yield f"List-Unsubscribe: <{url}>"
+        # RFC 8058: one click is for HTTPS only.
+        if url.lower().startswith("https:"):
+            yield "List-Unsubscribe-Post: List-Unsubscribe=One-Click"
+    for name, value in options.get("headers", {}).items():
+        if not _OWN_HEADER.fullmatch(name) or name.lower() == "x-entity-ref-id":
+            raise ValueError(f"the header {name!r:.40} cannot be set: only those that start with X-")
+        yield _text(name, str(value))
+
+
+def _text(name: str, text: str) -> str:
+    """One header, folded; never two."""
+    text = one_line(text)
+    is_plain = text.isascii() and "=?" not in text and len(text) <= LONGEST_LINE
+    return f"{name}: {Header(text, 'us-ascii' if is_plain else 'utf-8', header_name=name).encode(linesep=CRLF)}"
+
+
+def _named(name: str, text: str) -> str:
+    shown, address = mailbox(text)
+    if not shown:
+        return f"{name}: {address}"
+    if shown.isascii() and "=?" not in shown:
+        return f'{name}: "{quote(shown)}" <{address}>'
+    return f"{_text(name, shown)} <{address}>"
+
+
+def _body(message: Message) -> bytes:
+    body, html = (
+        None if text is None else text.replace("\0", "").encode("utf-8", "replace").decode()
+        for text in (message.body, message.html)
+    )
+    mail = EmailMessage(policy=_MIME)
+    if body or html is None:
+        mail.set_content(body or "")
+        if html is not None:
+            mail.add_alternative(html, subtype="html")
+    else:
+        mail.set_content(html, subtype="html")
+    return mail.as_bytes()
+
+
+def _receipts(body: bytes) -> Iterator[Receipt]:
+    """Only one level of parts is looked at, and every step is linear: anybody can send a mail that comes here."""
+    fields, content = _fields(body[:LARGEST_REPORT])
+    kind = fields.get("content-type", "")[:LONGEST_LINE]
+    boundary = _BOUNDARY.search(kind)
+    if boundary is None or not kind.lower().startswith("multipart/report"):
+        return
+    mark = re.escape((boundary[1] or boundary[2]).encode())
+    reports: list[bytes] = []
+    original = None
+    for part in re.split(rb"(?:^|\n)--" + mark + rb"(?:--)?[ \t]*\r?(?:\n|$)", content, maxsplit=MOST_PARTS):
+        fields, inner = _fields(part)
+        kind = fields.get("content-type", "").partition(";")[0].strip().lower()
+        if fields.get("content-transfer-encoding", "").lower() == "quoted-printable":
+            inner = quopri.decodestring(inner)
+        if kind in ("message/delivery-status", "message/global-delivery-status"):
+            reports = _BLANK.split(inner, maxsplit=MOST_PARTS)
+        elif kind in ("message/rfc822", "text/rfc822-headers", "message/global", "message/global-headers"):
+            original = _MESSAGE_ID.search(_fields(inner)[0].get("message-id", ""))
+    if original is None:
+        return
+    for report in reports:
+        fields, _ = _fields(report)
+        status = _ENHANCED.match(fields.get("status", ""))
+        outcome = _meaning(fields.get("action", "").lower(), status[1] if status else "")
+        if outcome is not None:
+            yield Receipt(
+                provider_id=original[1],
+                outcome=outcome,
+                code=status[1] if status else "",
+                message=one_line(fields.get("diagnostic-code", ""))[:MOST_TEXT],
+                id=hashlib.sha256(body).hexdigest(),
+            )
+
+
+def _meaning(action: str, status: str) -> Literal["delivered", "bounced", "invalid"] | None:
+    """`failed` with a 4.x.x: nobody tries any more, after days of trying."""
+    if action == "delivered":
+        return "delivered"
+    if action != "failed" or not status.startswith(("4", "5")):
+        return None
+    return "invalid" if status.startswith("5.1.") and status not in ABOUT_SENDER else "bounced"
+
+
+def _fields(raw: bytes) -> tuple[dict[str, str], bytes]:
+    """Headers by their names in small letters, the first of each; and what follows them."""
+    head, *rest = _BLANK.split(raw, maxsplit=1)
+    fields: dict[str, str] = {}
+    for line in re.sub(r"\r?\n[ \t]", " ", head.decode("utf-8", "replace")).split("\n"):
+        name, colon, value = line.partition(":")
+        if colon:
+            fields.setdefault(name.strip().lower(), value.strip())
+    return fields, rest[0] if rest else b""

@@ -1,0 +1,300 @@
+"""Expo push: one request takes up to a hundred messages, all of one project, and answers a ticket for each.
+
+A ticket says that Expo took the message, no more. What Apple or Google said to it is in the receipt, a quarter of an
+hour later, for a day. Expo knows no key of ours: a message that is sent again after a lost answer may arrive twice.
+
+A request that Expo refuses as a whole reached nobody: it is taken apart, by project or by halves, until what is wrong
+is alone. Parts go one after the other, because Expo wants few connections.
+"""
+
+import gzip
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+
+from sereno.channels.contract import Channel, Exchange, Message
+from sereno.channels.http import MOST_TEXT, Answer, call, refused, retry_after
+from sereno.domain.delivery import Down, Failed, Invalid, Outcome, Receipt, Retryable, Sent, Unknown
+from sereno.domain.limits import Rate
+from sereno.errors import InvalidAddress
+
+URL = "https://exp.host"
+SEND = "/--/api/v2/push/send"
+RECEIPTS = "/--/api/v2/push/getReceipts"
+# Apple and Google take so much; what Expo adds to it on the way is Expo's to count.
+LARGEST = 4096
+MOST_RECEIPTS = 1000
+# Expo asks for it above this size.
+GZIP_ABOVE = 1024
+LONGEST_ID = 200
+# What is shorter is no secret, and could be part of any word of an answer.
+SHORTEST_SECRET = 8
+# What a code means in a ticket, and in a receipt. Any other code, such as MessageTooBig, fails its message.
+CODES: Mapping[str, tuple[type[Invalid | Failed | Retryable | Down], Literal["invalid", "retry", "down", "failed"]]] = {
+    "DeviceNotRegistered": (Invalid, "invalid"),
+    "MessageRateExceeded": (Retryable, "retry"),
+    "MismatchSenderId": (Down, "down"),
+    "InvalidCredentials": (Down, "down"),
+    "TOO_MANY_REQUESTS": (Retryable, "failed"),
+    "ProviderError": (Retryable, "failed"),
+    "ExpoError": (Retryable, "failed"),
+}
+# Statuses that say: what you sent is wrong. Any other refusal is about the address of the service.
+WRONG_REQUEST = (400, 413, 422)
+
+_TOKEN = re.compile(r"Expo(?:nent)?PushToken\[[!-Z^-~]{1,200}\]")
+_UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+_URL = re.compile(r"https?://(?:[\w-]{1,63}(?:\.[\w-]{1,63})*|\[[\da-f:.]+\])(?::\d{1,5})?(?:/[\w.~/-]*)?", re.ASCII)
+_SECRET = re.compile(r"[A-Za-z0-9._~+/-]+=*")
+_CODE = re.compile(r"[\w.-]{1,64}", re.ASCII)
+
+
+class _Push(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
+    """A message in Expo's words. A wrong type is found by it, before it spoils the request of the others."""
+
+    to: str = ""
+    title: str = ""
+    body: str = ""
+    data: dict[str, Any] = {}
+    # From here on, what a template may say for this channel.
+    sound: str | dict[str, Any] | None = None
+    badge: int | None = None
+    ttl: int | None = None
+    priority: Literal["default", "normal", "high"] | None = None
+    channel_id: str | None = None
+    category_id: str | None = None
+    subtitle: str | None = None
+    mutable_content: bool | None = None
+
+
+class _Parcel(NamedTuple):
+    """One message as it goes out, and its place in the batch."""
+
+    place: int
+    address: str
+    body: bytes
+
+
+class _Reply(NamedTuple):
+    """What one request brought: outcomes by place, and parts to be offered again."""
+
+    outcomes: dict[int, Outcome]
+    again: list[list[_Parcel]]
+    # The service is not well: what has not left yet waits for better times.
+    trouble: Retryable | Unknown | None = None
+
+
+class Expo(Channel):
+    """Pushes to apps made with Expo. `access_token`: for projects that ask for one."""
+
+    name = "expo"
+    batch = 100
+    rate = Rate(600, per="1s")
+    at_once = 6
+    receipts_after = 900.0
+    receipts_for = 24 * 3600.0
+    receipts_batch = 300
+    largest = LARGEST
+
+    def __init__(self, access_token: str | None = None, url: str = URL) -> None:
+        self._defaults: dict[str, Any] = {"access_token": access_token, "url": url}
+
+    def check_address(self, address: str) -> str:
+        found = address.strip() if isinstance(address, str) else ""
+        if not (_TOKEN.fullmatch(found) or _UUID.fullmatch(found)):
+            raise InvalidAddress("an Expo push token is ExponentPushToken[…], ExpoPushToken[…] or a UUID")
+        return found
+
+    async def send(self, batch: Sequence[Message], exchange: Exchange) -> Sequence[Outcome]:
+        outcomes: dict[int, Outcome] = {}
+        parcels: list[_Parcel] = []
+        for place, message in enumerate(batch):
+            packed = self._packed(place, message)
+            if isinstance(packed, _Parcel):
+                parcels.append(packed)
+            else:
+                outcomes[place] = packed
+        waiting = _chunks(parcels, self.batch)
+        while waiting:
+            part = waiting.pop(0)
+            reply = await self._offer(part, exchange)
+            outcomes |= reply.outcomes
+            waiting[:0] = reply.again
+            if reply.trouble is not None:
+                after = reply.trouble.after if isinstance(reply.trouble, Retryable) else None
+                unsent = Retryable("not_sent", f"an earlier part of the batch met {reply.trouble.code}", after)
+                outcomes |= {parcel.place: unsent for left in waiting for parcel in left}
+                break
+        return [outcomes[place] for place in range(len(batch))]
+
+    async def receipts(self, ids: Sequence[str], exchange: Exchange) -> Sequence[Receipt]:
+        """What Apple and Google said. "delivered" means that they took it; nobody tells whether a phone showed it."""
+        found: list[Receipt] = []
+        waiting = _chunks(list(dict.fromkeys(ids)), MOST_RECEIPTS)
+        while waiting:
+            part = waiting.pop(0)
+            answer = await self._call(RECEIPTS, msgspec.json.encode({"ids": part}), exchange)
+            receipts = _content(answer).get("data") if isinstance(answer, Answer) and answer.is_ok else None
+            if isinstance(receipts, dict):
+                found += [receipt for each in part if (receipt := _receipt(each, receipts.get(each))) is not None]
+            elif isinstance(answer, Answer) and answer.status in WRONG_REQUEST:
+                # Too many of them, or one that is no id: the others are asked for without it.
+                waiting[:0] = _halves(part)
+            else:
+                break
+        return tuple(found)
+
+    def _packed(self, place: int, message: Message) -> _Parcel | Outcome:
+        try:
+            address = self.check_address(message.address)
+        except InvalidAddress as error:
+            return Invalid("InvalidAddress", str(error))
+        own = {"to": address, "title": message.title, "body": message.body}
+        try:
+            push = msgspec.convert({**message.options, **own, "data": dict(message.data)}, _Push)
+            body = msgspec.json.encode(push)
+            # The rest steers the delivery and is no part of what arrives.
+            size = len(msgspec.json.encode(msgspec.structs.replace(push, to="", ttl=None, priority=None)))
+        except (TypeError, ValueError, ArithmeticError, RecursionError, msgspec.MsgspecError) as error:
+            return Failed("Malformed", str(error)[:MOST_TEXT])
+        if size > LARGEST:
+            return Failed("MessageTooBig", f"{size} bytes, at most {LARGEST} are possible")
+        return _Parcel(place, address, body)
+
+    async def _offer(self, part: list[_Parcel], exchange: Exchange) -> _Reply:
+        """One request with these messages, and what its answer says of each."""
+        answer = await self._call(SEND, b"[" + b",".join(parcel.body for parcel in part) + b"]", exchange)
+        if not isinstance(answer, Answer):
+            return _for_all(part, answer)
+        content = _content(answer)
+        tickets, error = content.get("data"), _error(answer, content)
+        if error is not None and not (answer.is_ok and tickets):
+            return _refused(part, answer, error)
+        if not isinstance(tickets, list) or len(tickets) != len(part):
+            return _for_all(part, Unknown("strange_answer", f"a success without {len(part)} tickets"))
+        return _Reply({parcel.place: _outcome(ticket) for parcel, ticket in zip(part, tickets, strict=True)}, [])
+
+    async def _call(self, path: str, body: bytes, exchange: Exchange) -> Answer | Retryable | Unknown | Down:
+        settings = self._defaults | {name: value for name, value in exchange.account.items() if value is not None}
+        url, secret = settings["url"], settings["access_token"]
+        if not isinstance(url, str) or not _URL.fullmatch(url):
+            return Down("bad_url", "the setting url is no plain http or https address")
+        headers = {"Accept": "application/json", "Content-Type": "application/json"}
+        if secret not in (None, ""):
+            if not isinstance(secret, str) or not _SECRET.fullmatch(secret):
+                return Down("bad_access_token", "the setting access_token is no text that a header can carry")
+            headers["Authorization"] = f"Bearer {secret}"
+        if len(body) > GZIP_ABOVE:
+            body = gzip.compress(body, 6, mtime=0)
+            headers["Content-Encoding"] = "gzip"
+        answer = await call(exchange, "POST", url.rstrip("/") + path, data=body, headers=headers)
+        hides = isinstance(secret, str) and len(secret) >= SHORTEST_SECRET
+        return _without(secret, answer) if hides and isinstance(answer, Answer) else answer
+
+
+def _refused(part: list[_Parcel], answer: Answer, error: Mapping[str, Any]) -> _Reply:
+    """A request that was refused as a whole."""
+    code, message = _reason(error, error.get("code", ""))
+    by_status, (by_code, _) = refused(answer), CODES.get(code, (Failed, "failed"))
+    if isinstance(by_status, Down) or (by_code is Down and not isinstance(by_status, Retryable)):
+        return _for_all(part, Down(code, message))
+    if isinstance(by_status, Retryable) or by_code is Retryable:
+        return _for_all(part, Retryable(code, message, retry_after(answer.headers)))
+    if code == "PUSH_TOO_MANY_EXPERIENCE_IDS":
+        return _by_project(part, error.get("details"), Retryable(code, message))
+    if code in ("VALIDATION_ERROR", "PUSH_TOO_MANY_NOTIFICATIONS") or answer.status in WRONG_REQUEST:
+        return _Reply({}, _halves(part)) if len(part) > 1 else _for_all(part, Failed(code, message))
+    if answer.is_ok:
+        return _for_all(part, Unknown(code, message))
+    # A redirect, nothing there, a method that is not allowed: whoever answers at this address, it is not Expo.
+    return _for_all(part, Down(code, message))
+
+
+def _by_project(part: list[_Parcel], details: Any, unnamed: Retryable) -> _Reply:
+    """Each project's messages as a request of its own, as far as the answer says whose they are."""
+    project_of: dict[str, str] = {}
+    for project, tokens in details.items() if isinstance(details, dict) else ():
+        for token in tokens if isinstance(tokens, list) else ():
+            if isinstance(token, str):
+                project_of.setdefault(token, project)
+    groups: dict[str | None, list[_Parcel]] = {}
+    for parcel in part:
+        groups.setdefault(project_of.get(parcel.address), []).append(parcel)
+    later = groups.pop(None, [])
+    if any(len(group) == len(part) for group in groups.values()):
+        # All of one project after all: the same request would be refused again, for ever.
+        groups, later = {}, part
+    return _Reply({parcel.place: unnamed for parcel in later}, list(groups.values()))
+
+
+def _for_all(part: list[_Parcel], outcome: Outcome) -> _Reply:
+    trouble = outcome if isinstance(outcome, Retryable | Unknown) else None
+    return _Reply({parcel.place: outcome for parcel in part}, [], trouble)
+
+
+def _outcome(ticket: Any) -> Outcome:
+    match ticket:
+        case {"status": "ok", "id": str(provider_id)} if 0 < len(provider_id) <= LONGEST_ID:
+            return Sent(provider_id)
+        case {"status": "error"}:
+            code, message = _reason(ticket)
+            meaning, _ = CODES.get(code, (Failed, "failed"))
+            return meaning(code, message)
+        case _:
+            return Unknown("strange_ticket", "a ticket that is neither ok with an id nor an error")
+
+
+def _receipt(provider_id: str, receipt: Any) -> Receipt | None:
+    match receipt:
+        case {"status": "ok"}:
+            return Receipt(provider_id=provider_id, outcome="delivered")
+        case {"status": "error"}:
+            code, message = _reason(receipt)
+            _, verdict = CODES.get(code, (Failed, "failed"))
+            return Receipt(provider_id=provider_id, outcome=verdict, code=code, message=message)
+        case _:
+            return None
+
+
+def _reason(said: Mapping[str, Any], code: Any = None) -> tuple[str, str]:
+    """Expo's code and words. Whoever has a push token can push to it, so none is kept in a message."""
+    match said:
+        case {"details": {"error": error}} if code is None:
+            code = error
+    message = said.get("message")
+    words = _TOKEN.sub("ExponentPushToken[…]", message)[:MOST_TEXT] if isinstance(message, str) else ""
+    return code if isinstance(code, str) and _CODE.fullmatch(code) else "unspecified", words
+
+
+def _error(answer: Answer, content: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The first error of the whole request, Expo sends one; None for a success without any."""
+    match content.get("errors"):
+        case [dict(first), *_]:
+            return first
+        case _:
+            return None if answer.is_ok else {"code": f"http_{answer.status}", "message": answer.text()}
+
+
+def _content(answer: Answer) -> Mapping[str, Any]:
+    """The answer's object; empty for whatever else came."""
+    try:
+        content = msgspec.json.decode(answer.body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def _without(secret: str, answer: Answer) -> Answer:
+    """The answer, should it repeat the access token, without it. Decoded first, so that no escape hides it."""
+    body = msgspec.json.encode(content) if (content := _content(answer)) else answer.body
+    return msgspec.structs.replace(answer, body=body.replace(secret.encode(), b"***"))
+
+
+def _chunks(items: list[Any], size: int) -> list[list[Any]]:
+    return [items[start : start + size] for start in range(0, len(items), size)]
+
+
+def _halves(items: list[Any]) -> list[list[Any]]:
+    return _chunks(items, (len(items) + 1) // 2) if len(items) > 1 else []

@@ -1,0 +1,13 @@
+"""Told inside the application: a row in the recipient's inbox. The engine writes it, in the delivery's own transaction."""
+
+from sereno.channels.contract import Channel
+from sereno.domain.event import IN_APP
+
+
+class InApp(Channel):
+    """The one channel that needs no provider and no address, and the one that others fall back to."""
+
+    name = IN_APP
+
+
+in_app = InApp()

@@ -1,0 +1,137 @@
+"""Slack, one message a request: by an incoming webhook, or by a bot.
+
+An address is a webhook's URL, which is a secret, or the id of a channel or a person, which needs the bot's token. A bot
+is answered with status 200 whatever happened: the body says it. A webhook is answered with one word.
+
+Account: bot_token, url.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import ClassVar
+
+from sereno.channels.contract import Exchange, Message
+from sereno.channels.each import (
+    OneByOne,
+    Refusal,
+    Settings,
+    Token,
+    Url,
+    fields,
+    origin,
+    post,
+    provider_id,
+    text_of,
+    verdict,
+    words,
+)
+from sereno.channels.http import Answer
+from sereno.domain.delivery import Delivered, Down, Failed, Invalid, Outcome, Retryable
+from sereno.errors import InvalidAddress
+
+HOOKS = "https://hooks.slack.com"
+
+# What a bot is told. Any other word is about the message alone.
+TO_BOTS: Mapping[str, Refusal] = {
+    "access_denied": Down,
+    "account_inactive": Down,
+    "invalid_auth": Down,
+    "missing_scope": Down,
+    "no_permission": Down,
+    "not_allowed_token_type": Down,
+    "not_authed": Down,
+    "org_login_required": Down,
+    "token_expired": Down,
+    "token_revoked": Down,
+    "fatal_error": Retryable,
+    "internal_error": Retryable,
+    "message_limit_exceeded": Retryable,
+    "rate_limited": Retryable,
+    "ratelimited": Retryable,
+    "request_timeout": Retryable,
+    "service_unavailable": Retryable,
+    "team_added_to_org": Retryable,
+    "channel_not_found": Invalid,
+    "is_archived": Invalid,
+    "user_not_found": Invalid,
+}
+# What a webhook is told. Its credentials are its address, so that no word of it is about the whole channel.
+TO_HOOKS: Mapping[str, Refusal] = {
+    "rollup_error": Retryable,
+    "action_prohibited": Failed,
+    "posting_to_general_channel_denied": Failed,
+    "channel_is_archived": Invalid,
+    "channel_not_found": Invalid,
+    "invalid_token": Invalid,
+    "no_active_hooks": Invalid,
+    "no_service": Invalid,
+    "no_service_id": Invalid,
+    "no_team": Invalid,
+    "team_disabled": Invalid,
+    "user_not_found": Invalid,
+}
+
+_HOOK = re.compile(r"https?://[^/?#@\\\s]+/services/([A-Za-z0-9]{1,40}/[A-Za-z0-9]{1,40}/([A-Za-z0-9]{1,100}))")
+_ID = re.compile(r"[CDGUW][A-Z0-9]{2,30}")
+_WORD = re.compile(r"[a-z_]{1,60}")
+
+
+class SlackSettings(Settings, frozen=True, kw_only=True):
+    url: Url = "https://slack.com"
+    bot_token: Token = ""
+
+
+class Slack(OneByOne[SlackSettings]):
+    """A message in a channel of Slack, or to a person."""
+
+    name: ClassVar[str] = "slack"
+    settings_type = SlackSettings
+
+    def check(self, address: str, settings: SlackSettings, /) -> str:
+        address = address.strip()
+        is_hook = _HOOK.fullmatch(address) and origin(address) in (HOOKS, origin(settings.url))
+        if not is_hook and not _ID.fullmatch(address):
+            raise InvalidAddress(
+                'an address of Slack is an id such as "C0123456789", or the URL of an incoming webhook'
+            )
+        return address
+
+    def secrets(self, message: Message, settings: SlackSettings, /) -> Iterable[str]:
+        found = _HOOK.fullmatch(message.address)
+        return (settings.bot_token, *((message.address, found[1], found[2]) if found else ()))
+
+    async def send_one(self, message: Message, settings: SlackSettings, exchange: Exchange, /) -> Outcome:
+        text = escaped(text_of(message))
+        if not text:
+            return Failed("empty", "a message needs a text")
+        if not _ID.fullmatch(message.address):
+            return await post(exchange, message.address, {"text": text}, self._read_word)
+        # Not Down: people enter addresses, and one of them must not stop those who have webhooks.
+        if not settings.bot_token:
+            return Failed("no_bot_token", "an id of a channel or a person needs the setting bot_token")
+        content = {"channel": message.address, "text": text}
+        url = f"{settings.url.rstrip('/')}/api/chat.postMessage"
+        headers = {"Authorization": f"Bearer {settings.bot_token}"}
+        return await post(exchange, url, content, self._read, headers=headers)
+
+    def _read(self, answer: Answer) -> Outcome:
+        said = fields(answer.json())
+        if said.get("ok") is True and answer.is_ok:
+            return Delivered(provider_id(said.get("channel"), said.get("ts")))
+        word = words(said.get("error"))
+        if said.get("ok") is not False or not _WORD.fullmatch(word):
+            return self.refusal(answer)
+        needed = words(said.get("needed"))
+        return verdict(TO_BOTS.get(word, Failed), word, f"needs {needed}" if needed else word, answer)
+
+    def _read_word(self, answer: Answer) -> Outcome:
+        word = answer.text().strip()
+        if answer.is_ok:
+            return Delivered() if word == "ok" else self.refusal(answer)
+        meaning = TO_HOOKS.get(word)
+        return self.refusal(answer) if meaning is None else verdict(meaning, word, word, answer)
+
+
+def escaped(text: str) -> str:
+    """So that nothing in it is a link, a mention or a command to Slack."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

@@ -1,0 +1,298 @@
+"""Addresses that people enter themselves, and the networks that they must not reach.
+
+A name is looked up once, every answer is judged, and the connection goes to what was judged: nobody can answer well
+first and badly later. One bad answer refuses the whole name. Sockets are judged once more when they are made, so that
+addresses written as numbers take no way around.
+"""
+
+import ipaddress
+import re
+import socket
+import unicodedata
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
+from urllib.parse import quote, urlsplit
+
+import msgspec
+
+from sereno.errors import InvalidAddress
+
+if TYPE_CHECKING:
+    import aiohttp
+
+Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
+Refuses: TypeAlias = Callable[[str], bool]
+
+LONGEST_URL = 2048
+LONGEST_NAME = 253
+DEFAULT_PORTS = {"http": 80, "https": 443}
+# A name may have a thousand addresses; so many are tried.
+MOST_ADDRESSES = 8
+
+_CLOSED_V4 = tuple(
+    ipaddress.IPv4Network(network)
+    for network in (
+        "0.0.0.0/8",  # this network
+        "10.0.0.0/8",  # private
+        "100.64.0.0/10",  # carriers' own
+        "127.0.0.0/8",  # loopback
+        "168.63.129.16/32",  # looks public, and is the host of every Azure machine
+        "169.254.0.0/16",  # link-local: the metadata of clouds
+        "172.16.0.0/12",  # private
+        "192.0.0.0/24",  # protocols
+        "192.0.2.0/24",  # documentation
+        "192.88.99.0/24",  # relays of 6to4
+        "192.168.0.0/16",  # private
+        "198.18.0.0/15",  # benchmarks
+        "198.51.100.0/24",  # documentation
+        "203.0.113.0/24",  # documentation
+        "224.0.0.0/4",  # multicast
+        "240.0.0.0/4",  # reserved, broadcast
+    )
+)
+# All that is public in IPv6 lies in here; loopback, ULA, link-local, site-local, multicast and NAT64 do not.
+_OPEN_V6 = ipaddress.IPv6Network("2000::/3")
+_CLOSED_V6 = tuple(
+    ipaddress.IPv6Network(network)
+    for network in (
+        "2001::/23",  # protocols: Teredo, ORCHID, benchmarks
+        "2001:db8::/32",  # documentation
+        "2002::/16",  # 6to4
+        "3ffe::/16",  # 6bone, given back
+        "3fff::/20",  # documentation
+    )
+)
+# Addresses for documentation, by version: a machine that can bind to them can bind to everything.
+_NOBODYS = {4: "198.51.100.1", 6: "2001:db8::1"}
+
+_LABEL = re.compile(r"[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?")
+_NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
+# Of a path and a query, what is left as it was written.
+_AS_WRITTEN = "/?%:@!$&'()*+,;=-._~[]"
+_IPV4_PARTS = 4
+_BYTE = 256
+
+
+class AddressRefused(OSError):  # noqa: N818 - named for what happened
+    """A connection that is not made. It says nothing of the network, because strangers may read it."""
+
+
+class Resolver(Protocol):
+    """What looks names up: any resolver of aiohttp."""
+
+    async def resolve(self, host: str, port: int, family: socket.AddressFamily) -> list[Any]: ...
+
+
+class Target(msgspec.Struct, frozen=True):
+    """A URL in its one form: host in ASCII and small letters, numbers as an address; no fragment."""
+
+    scheme: str
+    host: str
+    port: int
+    path: str
+    address: Address | None
+
+    @property
+    def url(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        port = "" if self.port == DEFAULT_PORTS[self.scheme] else f":{self.port}"
+        return f"{self.scheme}://{host}{port}{self.path}"
+
+
+def read_target(text: str) -> Target:
+    """The parts of an http(s) URL. Errors do not repeat the URL: it may carry secrets."""
+    if not isinstance(text, str) or not 0 < len(text) <= LONGEST_URL:
+        raise InvalidAddress(f"a webhook's URL has 1 to {LONGEST_URL} characters")
+    # Programs disagree on what these mean in a URL; whoever checks and whoever connects must not.
+    if "\\" in text or not text.isprintable() or any(character.isspace() for character in text):
+        raise InvalidAddress("a webhook's URL has no spaces, backslashes or control characters")
+    try:
+        parts = urlsplit(text)
+        port, written = parts.port, parts.hostname or ""
+    except ValueError:
+        raise InvalidAddress("this is no URL") from None
+    if parts.scheme not in DEFAULT_PORTS:
+        raise InvalidAddress("a webhook's URL starts with https://")
+    if "@" in parts.netloc:
+        raise InvalidAddress("a webhook's URL holds no user and no password")
+    if port == 0:
+        raise InvalidAddress("there is no port 0")
+    host, address = _read_host(written, bracketed="[" in parts.netloc)
+    try:
+        path = quote((parts.path or "/") + (f"?{parts.query}" if parts.query else ""), safe=_AS_WRITTEN)
+    except UnicodeEncodeError:
+        raise InvalidAddress("this is no URL") from None
+    return Target(parts.scheme, host, port or DEFAULT_PORTS[parts.scheme], path, address)
+
+
+def objection(target: Target, ports: Collection[int]) -> str | None:
+    """Why a target may not be called by strangers, as far as its URL tells; None: nothing is wrong."""
+    if target.scheme != "https":
+        return "a webhook's URL starts with https://"
+    if target.port not in ports:
+        return f"a webhook's port is one of {', '.join(map(str, sorted(ports)))}"
+    if target.address is not None and not is_public(str(target.address)):
+        return "a webhook's host is a public one"
+    return None
+
+
+def is_public(ip: str) -> bool:
+    """Whether the address belongs to the open internet; False for whatever is no address."""
+    address = _plain(ip)
+    if isinstance(address, ipaddress.IPv4Address):
+        return not any(address in network for network in _CLOSED_V4)
+    if isinstance(address, ipaddress.IPv6Address):
+        return address in _OPEN_V6 and not any(address in network for network in _CLOSED_V6)
+    return False
+
+
+def is_own(ip: str) -> bool:
+    """Whether this machine answers to the address, which may be a public one."""
+    address = _plain(ip)
+    if address is None or not _binds(str(address)):
+        return False
+    # With net.ipv4.ip_nonlocal_bind every address binds; then the route tells, except for secondary addresses.
+    return not _binds(_NOBODYS[address.version]) or _source_towards(str(address)) == str(address)
+
+
+def is_refused(ip: str) -> bool:
+    return not is_public(ip) or is_own(ip)
+
+
+def is_never_refused(_ip: str) -> bool:
+    """For those who call their own networks on purpose."""
+    return False
+
+
+class Guard:
+    """A resolver and a maker of sockets, for a connector of aiohttp, that refuse."""
+
+    def __init__(self, inner: Resolver, refuses: Refuses) -> None:
+        self._inner = inner
+        self._refuses = refuses
+
+    async def resolve(self, host: str, port: int, family: socket.AddressFamily) -> list[Any]:
+        try:
+            answers = await self._inner.resolve(host, port, family)
+        except (OSError, ValueError) as error:
+            raise OSError("the name has no address") from error
+        if not answers:
+            raise OSError("the name has no address")
+        if any(self._refuses(answer["host"]) for answer in answers):
+            raise AddressRefused("address refused")
+        return answers[:MOST_ADDRESSES]
+
+    async def close(self) -> None:
+        """Nothing: the inner resolver belongs to whoever made it."""
+
+    def socket(self, info: Any) -> socket.socket:
+        family, kind, protocol, _, address = info
+        if self._refuses(address[0]):
+            raise AddressRefused("address refused")
+        return socket.socket(family, kind, protocol)
+
+
+def guarded_session(
+    timeout: float, *, inner: Resolver | None = None, refuses: Refuses = is_refused
+) -> "aiohttp.ClientSession":
+    """A session that connects to nothing that `refuses`; without cookies, proxies, netrc and decompression.
+
+    Redirects are the caller's to refuse: `allow_redirects=False`; followed, they pass the same guard.
+    """
+    import aiohttp  # noqa: PLC0415 - see Exchange
+
+    guard = Guard(inner or cast(Resolver, aiohttp.ThreadedResolver()), refuses)
+    connector = aiohttp.TCPConnector(
+        resolver=cast(Any, guard), socket_factory=guard.socket, use_dns_cache=False, force_close=True
+    )
+    return aiohttp.ClientSession(
+        connector=connector,
+        # Connecting has a time of its own: when that is over, the request has certainly not left.
+        timeout=aiohttp.ClientTimeout(total=timeout, connect=timeout / 2),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        auto_decompress=False,
+        read_bufsize=4096,
+        trust_env=False,
+    )
+
+
+def _read_host(written: str, *, bracketed: bool) -> tuple[str, Address | None]:
+    if bracketed:
+        address = _plain(written)
+        if address is None:
+            raise InvalidAddress("what stands in brackets is no IPv6 address")
+        return str(address), address
+    name = _ascii(unicodedata.normalize("NFKC", written).replace("\u3002", ".")).lower()
+    labels = name.removesuffix(".").split(".")
+    if _NUMBER.fullmatch(labels[-1]):
+        number = _read_numbers(labels)
+        return str(number), number
+    if len(name) > LONGEST_NAME or not all(_LABEL.fullmatch(label) for label in labels):
+        raise InvalidAddress("a webhook's URL has the name of a host")
+    return ".".join(labels), None
+
+
+def _ascii(name: str) -> str:
+    if name.isascii():
+        return name
+    try:
+        import idna  # noqa: PLC0415 - comes with aiohttp
+
+        return idna.encode(name, uts46=True).decode("ascii")
+    except (ImportError, UnicodeError):
+        raise InvalidAddress("the host's name cannot be written in ASCII") from None
+
+
+def _read_numbers(labels: list[str]) -> ipaddress.IPv4Address:
+    """127.0.0.1 in all the ways that C knows: 127.1, 0x7f000001, 0177.0.0.1, 2130706433."""
+    try:
+        *first, last = [_read_number(label) for label in labels]
+    except ValueError:
+        raise InvalidAddress("the host is neither a name nor an address") from None
+    room = _BYTE ** max(0, _IPV4_PARTS - len(first))
+    if last >= room or any(number >= _BYTE for number in first):
+        raise InvalidAddress("the host is neither a name nor an address")
+    high = sum(number << 8 * (_IPV4_PARTS - 1 - place) for place, number in enumerate(first))
+    return ipaddress.IPv4Address(high + last)
+
+
+def _read_number(label: str) -> int:
+    if not _NUMBER.fullmatch(label):
+        raise ValueError(label)
+    if label.startswith("0x"):
+        return int(label[2:] or "0", 16)
+    return int(label, 8 if label.startswith("0") else 10)
+
+
+def _plain(ip: str) -> Address | None:
+    """The address; of an IPv4 in the clothes of IPv6, the IPv4. None with a zone: that is never public."""
+    try:
+        address = ipaddress.ip_address(ip)
+    except ValueError:
+        return None
+    if isinstance(address, ipaddress.IPv6Address):
+        return None if address.scope_id is not None else address.ipv4_mapped or address
+    return address
+
+
+def _binds(ip: str) -> bool:
+    try:
+        with socket.socket(_family(ip), socket.SOCK_DGRAM) as probe:
+            probe.bind((ip, 0))
+            return True
+    except OSError:
+        return False
+
+
+def _source_towards(ip: str) -> str:
+    """The address from which this machine would send there; connecting a datagram socket sends nothing."""
+    try:
+        with socket.socket(_family(ip), socket.SOCK_DGRAM) as probe:
+            probe.connect((ip, 9))
+            return str(probe.getsockname()[0])
+    except OSError:
+        return ""
+
+
+def _family(ip: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in ip else socket.AF_INET

@@ -1,0 +1,121 @@
+"""Telegram by a bot, one message a request.
+
+The bot's token is part of every URL: it appears in no outcome. Text is sent as it is. With
+`options = {"parse_mode": "html"}` the message's `html` is sent, which the template has escaped; where there is none,
+the text, escaped here.
+
+Account: bot_token, url.
+"""
+
+import html
+import re
+from collections.abc import Iterable
+from http import HTTPStatus
+from typing import Annotated, Any, ClassVar
+
+import msgspec
+
+from sereno.channels.contract import Exchange, Message
+from sereno.channels.each import (
+    OneByOne,
+    Refusal,
+    Settings,
+    Url,
+    cut,
+    fields,
+    number,
+    post,
+    provider_id,
+    text_of,
+    verdict,
+    words,
+)
+from sereno.channels.http import Answer
+from sereno.domain.delivery import Delivered, Down, Failed, Invalid, Outcome, Retryable
+from sereno.domain.limits import Rate
+from sereno.errors import InvalidAddress
+
+LONGEST = 4096
+# Of a refused request, the sentences that speak of the chat and not of the message.
+NO_CHAT = ("chat not found", "user not found", "peer_id_invalid", "group chat was upgraded", "chat_id_invalid")
+
+BotToken = Annotated[str, msgspec.Meta(pattern=r"\A[0-9]{1,20}:[A-Za-z0-9_-]+\Z")]
+
+_CHAT = re.compile(r"-?[1-9][0-9]{0,15}|@[A-Za-z][A-Za-z0-9_]{3,31}")
+
+
+class TelegramSettings(Settings, frozen=True, kw_only=True):
+    url: Url = "https://api.telegram.org"
+    bot_token: BotToken = ""
+
+    def lacks(self) -> str:
+        return "" if self.bot_token else "bot_token"
+
+
+class Telegram(OneByOne[TelegramSettings]):
+    """A message to a person, a group or a channel of Telegram."""
+
+    name: ClassVar[str] = "telegram"
+    rate: ClassVar[Rate | None] = Rate(30, per="1s")
+    settings_type = TelegramSettings
+
+    def check(self, address: str, _settings: TelegramSettings, /) -> str:
+        address = address.strip()
+        if not _CHAT.fullmatch(address):
+            raise InvalidAddress('a chat of Telegram is a number such as "-1001234567890", or a name such as "@news"')
+        return address
+
+    def secrets(self, _message: Message, settings: TelegramSettings, /) -> Iterable[str]:
+        return (settings.bot_token, settings.bot_token.partition(":")[2])
+
+    async def send_one(self, message: Message, settings: TelegramSettings, exchange: Exchange, /) -> Outcome:
+        content = _content(message)
+        if isinstance(content, Failed):
+            return content
+        url = f"{settings.url.rstrip('/')}/bot{settings.bot_token}/sendMessage"
+        return await post(exchange, url, content, self._read)
+
+    def _read(self, answer: Answer) -> Outcome:
+        said = fields(answer.json())
+        if said.get("ok") is True and answer.is_ok:
+            result = fields(said.get("result"))
+            return Delivered(provider_id(fields(result.get("chat")).get("id"), result.get("message_id")))
+        if said.get("ok") is not False:
+            is_no_bot = answer.status == HTTPStatus.NOT_FOUND
+            return Down("http_404", answer.text()) if is_no_bot else self.refusal(answer)
+        text, more = words(said.get("description")), fields(said.get("parameters"))
+        if (moved := number(more.get("migrate_to_chat_id"))) is not None:
+            text = f"{text}: the chat is {moved} now"
+        kind = _meaning(answer.status, text.lower())
+        if kind is None:
+            return self.refusal(answer)
+        return verdict(kind, f"http_{answer.status}", text, answer, more.get("retry_after"))
+
+
+def _meaning(code: int, text: str) -> Refusal | None:
+    match code:
+        case 401 | 404:
+            return Down
+        case 403:
+            return Invalid
+        case 429:
+            return Retryable
+        case 400:
+            return Invalid if any(sentence in text for sentence in NO_CHAT) else Failed
+        case _:
+            return None
+
+
+def _content(message: Message) -> dict[str, Any] | Failed:
+    is_html = str(message.options.get("parse_mode", "")).lower() == "html"
+    # Markup is not cut: it would lose its end, and Telegram counts what is left of it when it is read.
+    text = _markup(message) if is_html else cut(text_of(message), LONGEST)
+    if not text:
+        return Failed("empty", "a message needs a text")
+    chat = message.address if message.address.startswith("@") else int(message.address)
+    return {"chat_id": chat, "text": text, **({"parse_mode": "HTML"} if is_html else {})}
+
+
+def _markup(message: Message) -> str:
+    body = html.escape(message.body) if message.html is None else message.html
+    return "\n".join(part for part in (html.escape(message.title), body) if part.strip())

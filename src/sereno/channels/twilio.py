@@ -1,0 +1,175 @@
+"""SMS by Twilio's REST interface, one message a request.
+
+A message costs money, and Twilio knows no idempotency key: what may have been sent waits for a person. Twilio's first
+answer says that the message is queued. What became of it comes to `status_callback`, if there is one.
+
+Account: account_sid, auth_token, from_number or messaging_service_sid, status_callback, url.
+"""
+
+import base64
+import hashlib
+import hmac
+from collections.abc import Iterable, Mapping, Sequence
+from http import HTTPStatus
+from typing import Any, ClassVar, Literal
+from urllib.parse import parse_qsl
+
+from sereno.channels.contract import Callback, Exchange, Message
+from sereno.channels.each import (
+    OneByOne,
+    Refusal,
+    Settings,
+    Token,
+    Url,
+    Word,
+    fields,
+    number,
+    phone_number,
+    post,
+    provider_id,
+    text_of,
+    verdict,
+    words,
+)
+from sereno.channels.http import Answer
+from sereno.domain.delivery import Down, Failed, Invalid, Outcome, Receipt, Retryable, Sent, Unknown
+from sereno.errors import RejectedCallback
+
+LONGEST = 1600
+# Twilio sends about twenty.
+MOST_PARAMETERS = 200
+
+# Codes with a meaning beyond "not this message". Those that depend on the pair of sender and receiver are not here:
+# one odd number must neither lose its address nor stop the channel.
+MEANINGS: Mapping[int, Refusal] = {
+    20003: Down,  # credentials refused
+    20005: Down,  # account not active
+    20404: Down,  # no such account
+    21603: Down,  # no sender
+    21609: Down,  # the callback's URL makes no sense
+    21660: Down,  # the sender belongs to another account
+    21701: Down,  # no such messaging service
+    21704: Down,  # a messaging service without numbers
+    21705: Down,  # no id of a messaging service
+    30002: Down,  # account suspended
+    14107: Retryable,  # too many messages from this sender
+    20429: Retryable,  # too many requests
+    21611: Retryable,  # the sender's queue is full
+    30001: Retryable,  # the queue is full
+    30022: Retryable,  # the carrier's rate
+    30023: Retryable,  # the carrier's daily amount
+    63038: Retryable,  # the account's daily amount
+    21211: Invalid,  # no phone number
+    21214: Invalid,  # cannot be reached
+    21217: Invalid,  # no phone number
+    21610: Invalid,  # the person said STOP
+    21614: Invalid,  # no mobile number
+    30003: Invalid,  # unreachable
+    30005: Invalid,  # unknown
+    30006: Invalid,  # a landline
+}
+
+UNREACHABLE = frozenset({"21610", "21614", "30003", "30005", "30006"})
+
+
+class TwilioSettings(Settings, frozen=True, kw_only=True):
+    url: Url = "https://api.twilio.com"
+    account_sid: Word = ""
+    auth_token: Token = ""
+    from_number: str = ""
+    messaging_service_sid: str = ""
+    status_callback: str = ""
+
+    def lacks(self) -> str:
+        if not self.account_sid:
+            return "account_sid"
+        if not self.auth_token:
+            return "auth_token"
+        return "" if self.from_number or self.messaging_service_sid else "from_number or messaging_service_sid"
+
+    @property
+    def basic(self) -> str:
+        return base64.b64encode(f"{self.account_sid}:{self.auth_token}".encode()).decode()
+
+
+class Twilio(OneByOne[TwilioSettings]):
+    """SMS to a number in E.164."""
+
+    name: ClassVar[str] = "sms"
+    on_unknown: ClassVar[Literal["retry", "park"]] = "park"
+    settings_type = TwilioSettings
+
+    def check(self, address: str, _settings: TwilioSettings, /) -> str:
+        return phone_number(address)
+
+    def secrets(self, _message: Message, settings: TwilioSettings, /) -> Iterable[str]:
+        return (settings.auth_token, settings.basic)
+
+    async def send_one(self, message: Message, settings: TwilioSettings, exchange: Exchange, /) -> Outcome:
+        text = text_of(message)
+        if not text:
+            return Failed("empty", "an SMS needs a text")
+        if len(text) > LONGEST:
+            return Failed("too_long", f"{len(text)} characters, at most {LONGEST} fit into an SMS")
+        sender = (
+            {"MessagingServiceSid": settings.messaging_service_sid}
+            if settings.messaging_service_sid
+            else {"From": settings.from_number}
+        )
+        form = {"To": message.address, "Body": text, **sender}
+        if settings.status_callback:
+            form["StatusCallback"] = settings.status_callback
+        url = f"{settings.url.rstrip('/')}/2010-04-01/Accounts/{settings.account_sid}/Messages.json"
+        headers = {"Authorization": f"Basic {settings.basic}"}
+        return await post(exchange, url, form, self._read, headers=headers, form=True)
+
+    def _read(self, answer: Answer) -> Outcome:
+        said = fields(answer.json())
+        if answer.is_ok:
+            sid = provider_id(said.get("sid"))
+            return Sent(sid) if sid else Unknown("odd_answer", answer.text())
+        code = number(said.get("code"))
+        if code is None or (code not in MEANINGS and answer.status != HTTPStatus.BAD_REQUEST):
+            return self.refusal(answer)
+        return verdict(MEANINGS.get(code, Failed), code, words(said.get("message")), answer)
+
+    def webhook(self, callback: Callback, account: Mapping[str, Any]) -> Sequence[Receipt]:
+        """A status callback. Twilio signs the URL that it called, which a proxy may have changed since."""
+        settings = self.settings(account)
+        if not settings.auth_token:
+            raise RejectedCallback("no auth_token to verify the signature with")
+        try:
+            parameters = parse_qsl(
+                callback.body.decode(), keep_blank_values=True, errors="strict", max_num_fields=MOST_PARAMETERS
+            )
+        except ValueError:
+            raise RejectedCallback("the callback is no form") from None
+        given = callback.headers.get("x-twilio-signature", "").encode("utf-8", "replace")
+        urls = [url for url in (settings.status_callback, callback.url) if url]
+        # Both are compared, whatever the first one says.
+        if not sum(hmac.compare_digest(signature(settings.auth_token, url, parameters), given) for url in urls):
+            raise RejectedCallback("the signature is not Twilio's")
+        return _receipts(dict(parameters))
+
+
+def signature(auth_token: str, url: str, parameters: Iterable[tuple[str, str]]) -> bytes:
+    """What Twilio puts into X-Twilio-Signature."""
+    text = url + "".join(name + value for name, value in sorted(set(parameters)))
+    mac = hmac.new(auth_token.encode(), text.encode("utf-8", "replace"), hashlib.sha1)
+    return base64.b64encode(mac.digest())
+
+
+def _receipts(said: Mapping[str, str]) -> Sequence[Receipt]:
+    sid, status = provider_id(said.get("MessageSid")), said.get("MessageStatus", "")
+    code = said.get("ErrorCode", "")[:20]
+    if sid is None:
+        return ()
+    match status:
+        case "delivered" | "read":
+            return (Receipt(provider_id=sid, outcome=status, id=f"{sid}.{status}"),)
+        case "undelivered" | "failed":
+            outcome: Literal["invalid", "failed"] = "invalid" if code in UNREACHABLE else "failed"
+            text = said.get("ErrorMessage", "")[:300] or status
+            return (Receipt(provider_id=sid, outcome=outcome, code=code, message=text, id=f"{sid}.{status}"),)
+        case _:
+            return ()

@@ -1,0 +1,348 @@
+"""`app.event`, `app.channels`: what is worth telling people, and how it leaves the house.
+
+A worker of the application does the rest, by three tasks of ours in the queue `notifications`.
+"""
+
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any, Generic, TypeVar
+
+from sereno.channels.contract import Callback, Channel
+from sereno.channels.in_app import in_app
+from sereno.client.task import Task
+from sereno.domain.duration import Duration, seconds
+from sereno.domain.event import IN_APP, Content, EventDefinition, Recipient, Template
+from sereno.domain.job import NewJob, check_date, check_text
+from sereno.domain.limits import Limit
+from sereno.domain.retry import Backoff
+from sereno.engine.context import Context
+from sereno.engine.courier import Courier
+from sereno.errors import ConfigurationError, InvalidAddress, InvalidArguments
+from sereno.store import deliveries, events
+from sereno.store import jobs as jobs_store
+from sereno.store.borrowed import arun_borrowed, run_borrowed
+from sereno.store.database import Database
+from sereno.store.deliveries import Taken
+from sereno.store.events import NewEvent
+from sereno.store.statement import Operation
+
+P = TypeVar("P")
+T = TypeVar("T")
+
+QUEUE = "notifications"
+# One call tells at most so many by name; more than that is an audience.
+MOST_NAMED = 10_000
+# As many batches of one channel are on their way at once after one step of a fan-out.
+MOST_TOKENS = 50
+
+LONGEST_ADDRESS = 2000
+
+ChannelName = Channel | str
+
+
+class Channels:
+    """The channels of an application, by name."""
+
+    def __init__(self, active: Callable[[], Sequence[str] | None]) -> None:
+        self.known: dict[str, Channel] = {IN_APP: in_app}
+        self.accounts: dict[str, dict[str, Any]] = {}
+        self._active = active
+
+    def add(self, channel: Channel, **account: Any) -> Channel:
+        """Use it; `account`: credentials and settings for everybody who has none of their own."""
+        known = self.known.setdefault(channel.name, channel)
+        if known is not channel:
+            raise ConfigurationError(f"there are two channels named {channel.name}")
+        self.accounts.setdefault(channel.name, {}).update(account)
+        return channel
+
+    def __getitem__(self, name: str) -> Channel:
+        if name not in self.known:
+            names = ", ".join(sorted(self.known))
+            raise ConfigurationError(f"there is no channel {name!r} here: app.channels.add(…) it; there are {names}")
+        return self.known[name]
+
+    def check_address(self, channel: str, address: str) -> str:
+        """As it is stored; InvalidAddress if the channel can never reach it."""
+        if not address or len(address) > LONGEST_ADDRESS or "\x00" in address:
+            raise InvalidAddress(f"{address!r:.60} is no address of {channel}")
+        known = self.known.get(channel)
+        return address if known is None else known.check_address(address)
+
+    def is_active(self, name: str) -> bool:
+        active = self._active()
+        return name in self.known and (name == IN_APP or active is None or name in active)
+
+    def resolve(self, wanted: Sequence[str]) -> tuple[list[str], str | None]:
+        """Those that are active; in-app stands in for the others, and a note says so."""
+        missing = [name for name in wanted if not self.is_active(name)]
+        found = [name for name in wanted if name not in missing]
+        if not missing:
+            return found, None
+        note = f"{', '.join(missing)}: not active here, so told in the application"
+        return list(dict.fromkeys([*found, IN_APP])), note
+
+
+class Event(Generic[P]):
+    """One kind of event, made by `app.event`."""
+
+    def __init__(self, definition: EventDefinition, post: "Notifications") -> None:
+        self._definition = definition
+        self._post = post
+
+    @property
+    def name(self) -> str:
+        return self._definition.name
+
+    def __repr__(self) -> str:
+        return f"<Event {self.name}>"
+
+    def template(self, channel: ChannelName | None = None) -> Callable[[Template], Template]:
+        """The words for a channel, or for all that have none: a function of (payload, recipient) that gives Content."""
+        name = None if channel is None else _name(channel)
+
+        def decorate(function: Template) -> Template:
+            self._definition.templates[name] = function
+            return function
+
+        return decorate
+
+    def notify(
+        self,
+        payload: P,
+        *,
+        to: str | Sequence[str] | None = None,
+        subject: str | None = None,
+        key: str | None = None,
+        tenant: str | None = None,
+        at: datetime | None = None,
+        ttl: Duration | None = None,
+        conn: Any = None,
+    ) -> int:
+        """Write it down, once for (subject, key), in the transaction of `conn` if there is one; answers its id.
+
+        `to`: keys of recipients; without it, everybody whose preferences say so. `at`: not before then. `ttl`: what is
+        not sent by then is no longer true.
+        """
+        event = self._new(payload, to, subject, key, tenant, at, ttl)
+        return self._post.run(self._post.write(event), conn)
+
+    async def anotify(
+        self,
+        payload: P,
+        *,
+        to: str | Sequence[str] | None = None,
+        subject: str | None = None,
+        key: str | None = None,
+        tenant: str | None = None,
+        at: datetime | None = None,
+        ttl: Duration | None = None,
+        conn: Any = None,
+    ) -> int:
+        """`notify` for async code."""
+        event = self._new(payload, to, subject, key, tenant, at, ttl)
+        return await self._post.arun(self._post.write(event), conn)
+
+    def _new(
+        self,
+        payload: P,
+        to: str | Sequence[str] | None,
+        subject: str | None,
+        key: str | None,
+        tenant: str | None,
+        at: datetime | None,
+        ttl: Duration | None,
+    ) -> NewEvent:
+        definition = self._definition
+        for name, value in (("subject", subject), ("key", key), ("tenant", tenant)):
+            check_text(name, value)
+        check_date("at", at)
+        channels, note = self._post.channels.resolve(definition.channels)
+        return NewEvent(
+            type=definition.name,
+            payload=definition.encode(payload),
+            channels=channels,
+            tenant=tenant,
+            subject=subject,
+            # Without a name of its own it is told apart from every other.
+            key=key if key is not None or subject is not None else uuid.uuid4().hex,
+            category=definition.category,
+            audience=_audience(to),
+            critical=definition.critical,
+            opt_in=definition.opt_in,
+            due_at=at,
+            ttl=definition.ttl if ttl is None else seconds(ttl),
+            note=note,
+        )
+
+
+class Notifications:
+    """The events and channels of one application, and the three tasks that carry them."""
+
+    def __init__(
+        self, database: Database, make_task: Callable[..., Any], active: Callable[[], Sequence[str] | None]
+    ) -> None:
+        self._database = database
+        self._make_task = make_task
+        self.channels = Channels(active)
+        self.definitions: dict[str, EventDefinition] = {}
+        self._tasks: tuple[Task[..., Any], Task[..., Any], Task[..., Any]] | None = None
+        self.courier = Courier(
+            database,
+            self.channels.known,
+            self.channels.accounts,
+            self._render,
+            self._send_tokens,
+            self._receipt_tokens,
+        )
+
+    def define(
+        self,
+        name: str,
+        payload: Any,
+        *,
+        channels: Sequence[ChannelName],
+        category: str | None,
+        critical: bool,
+        opt_in: bool,
+        ttl: Duration | None,
+    ) -> Event[Any]:
+        """Declare a kind of event. Channels that are given as such are added."""
+        if name in self.definitions:
+            raise ConfigurationError(f"there are two events named {name}: give one of them another name")
+        for channel in channels:
+            if isinstance(channel, Channel) and channel is not in_app:
+                self.channels.add(channel)
+        definition = EventDefinition(
+            name,
+            payload,
+            channels=[_name(channel) for channel in channels],
+            category=category,
+            critical=critical,
+            opt_in=opt_in,
+            ttl=None if ttl is None else seconds(ttl),
+        )
+        self.definitions[name] = definition
+        self._declare_tasks()
+        return Event(definition, self)
+
+    # Write
+
+    def write(self, event: NewEvent) -> Operation[int]:
+        """The event and the job that tells people of it, together."""
+        number, is_new = yield from events.notify(event)
+        if is_new:
+            fan_out = self._of_ours[0].using(run_at=event.due_at, tenant=event.tenant)
+            yield from jobs_store.enqueue([fan_out.job(number)])
+        return number
+
+    def requeue(self, ids: Sequence[int]) -> list[int]:
+        """Deliveries that ended without having arrived go back to work; answers those that did."""
+        return self._database.run(self._requeue(ids))
+
+    async def arequeue(self, ids: Sequence[int]) -> list[int]:
+        return await self._database.arun(self._requeue(ids))
+
+    def _requeue(self, ids: Sequence[int]) -> Operation[list[int]]:
+        back = yield from deliveries.requeue(ids)
+        for channel, account in sorted({(channel, account) for _, channel, account in back}):
+            yield from jobs_store.enqueue(self._send_tokens(channel, account, 1, 0.0))
+        return [delivery for delivery, _, _ in back]
+
+    async def resume(self, channel: str, account: str | None = None) -> list[str]:
+        """A channel that was paused works again; what waited for it leaves. Answers the accounts."""
+        return await self._database.arun(self._resume(channel, account))
+
+    def _resume(self, channel: str, account: str | None) -> Operation[list[str]]:
+        accounts = yield from deliveries.resume_channel(channel, account)
+        for each in accounts:
+            yield from jobs_store.enqueue(self._send_tokens(channel, each, MOST_TOKENS, 0.0))
+        return accounts
+
+    async def callback(self, channel: str, callback: Callback, account: str = "") -> int:
+        """What a provider tells by itself, as it reached us; answers how many deliveries it moved."""
+        settings = {**self.channels.accounts.get(channel, {})}
+        if account:
+            settings |= await self._database.arun(deliveries.account_settings(channel, account))
+        return await self.courier.received(channel, account, self.channels[channel].webhook(callback, settings))
+
+    def run(self, operation: Operation[T], conn: Any = None) -> T:
+        if conn is None:
+            return self._database.run(operation)
+        return run_borrowed(conn, operation, self._database.settings.schema)
+
+    async def arun(self, operation: Operation[T], conn: Any = None) -> T:
+        if conn is None:
+            return await self._database.arun(operation)
+        return await arun_borrowed(conn, operation, self._database.settings.schema)
+
+    # Tasks
+
+    def _declare_tasks(self) -> None:
+        if self._tasks is not None:
+            return
+        courier = self.courier
+
+        async def fan_out(event: int) -> None:
+            await courier.fan_out(event)
+
+        async def deliver(ctx: Context, channel: str, account: str) -> None:
+            await courier.deliver(ctx.job_id, channel, account)
+
+        async def receipts(channel: str, account: str) -> None:
+            await courier.receipts(channel, account)
+
+        retry = Backoff(8)
+        self._tasks = (
+            self._make_task(name="sereno.fan_out", queue=QUEUE, retry=retry, timeout="2h")(fan_out),
+            self._make_task(name="sereno.deliver", queue=QUEUE, retry=retry, history=False)(deliver),
+            self._make_task(name="sereno.receipts", queue=QUEUE, retry=retry, history=False)(receipts),
+        )
+
+    @property
+    def _of_ours(self) -> tuple[Task[..., Any], Task[..., Any], Task[..., Any]]:
+        self._declare_tasks()
+        assert self._tasks is not None
+        return self._tasks
+
+    def _send_tokens(self, channel: str, account: str, count: int, due_in: float) -> Sequence[NewJob]:
+        task = self._of_ours[1]
+        if (known := self.channels.known.get(channel)) is not None:
+            name = f"channel.{channel}"
+            if known.rate is not None:
+                task = task.using(rate=replace(known.rate, name=f"{name}.rate", key=account, units=known.batch))
+            if known.at_once is not None:
+                task = task.using(concurrency=Limit(known.at_once, name=name, key=account))
+        if due_in > 0:
+            task = task.using(delay=due_in)
+        return [task.job(channel, account)] * min(count, MOST_TOKENS)
+
+    def _receipt_tokens(self, channel: str, account: str, count: int, due_in: float) -> Sequence[NewJob]:
+        task = self._of_ours[2]
+        return [(task.using(delay=due_in) if due_in > 0 else task).job(channel, account)] * count
+
+    def _render(self, channel: str, taken: Taken) -> Content:
+        definition = self.definitions.get(taken.event)
+        if definition is None:
+            raise ConfigurationError(f"no event {taken.event} is declared in this worker's code")
+        recipient = Recipient(key=taken.recipient, tenant=taken.tenant, locale=taken.locale)
+        return definition.content(channel, taken.payload, recipient)
+
+
+def _name(channel: ChannelName) -> str:
+    return channel if isinstance(channel, str) else channel.name
+
+
+def _audience(to: str | Sequence[str] | None) -> list[str] | None:
+    if to is None:
+        return None
+    named = [to] if isinstance(to, str) else list(to)
+    if not named:
+        raise InvalidArguments("to=[]: nobody would be told; leave it out to tell all who want it")
+    if len(named) > MOST_NAMED:
+        raise InvalidArguments(f"to: {len(named):,} recipients by name, at most {MOST_NAMED:,}; use preferences")
+    for key in named:
+        check_text("to", key)
+    return sorted(set(named))

@@ -1,0 +1,259 @@
+"""`app.recipients` and `app.inbox`: whom to tell, how, what they want, and what they were told inside the application.
+
+Every method has an async twin with an `a` in front. `conn`: yours, so that it commits with your rows.
+"""
+
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, Literal, TypedDict, TypeVar, Unpack
+
+from sereno.domain.condition import compile_condition
+from sereno.domain.job import check_text
+from sereno.domain.quiet import DAYS, Quiet, checked
+from sereno.domain.zones import zone as find_zone
+from sereno.errors import InvalidArguments
+from sereno.store import recipients as store
+from sereno.store.borrowed import arun_borrowed, run_borrowed
+from sereno.store.database import Database
+from sereno.store.recipients import InboxRow
+from sereno.store.statement import Operation
+
+T = TypeVar("T")
+
+# One page of an inbox.
+PAGE = 50
+
+# A text, or a text with what belongs to it: {"address": "https://…", "secrets": ["whsec_…"]}.
+Address = str | Mapping[str, Any]
+
+
+class Person(TypedDict, total=False):
+    """What may be said of a recipient; what is left out stays as it is."""
+
+    tenant: str | None
+    locale: str | None
+    zone: str | None
+    data: Mapping[str, Any] | None
+
+
+class Wish(TypedDict, total=False):
+    """What is wanted, of what: of an event, a category, on a channel; left out, of any."""
+
+    tenant: str | None
+    category: str | None
+    event: str | None
+    channel: str | None
+    wanted: bool | None
+    condition: Mapping[str, Any] | None
+    quiet: Quiet | Sequence[Quiet] | None
+
+
+class Rows:
+    """On a connection of the application's own, or on the caller's."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def _run(self, operation: Operation[T], conn: Any) -> T:
+        if conn is None:
+            return self._database.run(operation)
+        return run_borrowed(conn, operation, self._database.settings.schema)
+
+    def _arun(self, operation: Operation[T], conn: Any) -> Coroutine[Any, Any, T]:
+        if conn is None:
+            return self._database.arun(operation)
+        return arun_borrowed(conn, operation, self._database.settings.schema)
+
+
+class Recipients(Rows):
+    """Whoever may be told something, by the key that the application knows them by."""
+
+    def __init__(self, database: Database, check_address: Callable[[str, str], str]) -> None:
+        super().__init__(database)
+        self._check_address = check_address
+
+    def upsert(
+        self,
+        key: str,
+        addresses: Mapping[str, Address | Sequence[Address]] | None = None,
+        *,
+        conn: Any = None,
+        **person: Unpack[Person],
+    ) -> int:
+        """Create them, or change what is given: `upsert("user:7", {"email": "a@b.lv"}, zone="Europe/Riga")`.
+
+        An address that is given again is active again, unless its owner unsubscribed it.
+        """
+        return self._run(self._upsert(key, addresses or {}, person), conn)
+
+    async def aupsert(
+        self,
+        key: str,
+        addresses: Mapping[str, Address | Sequence[Address]] | None = None,
+        *,
+        conn: Any = None,
+        **person: Unpack[Person],
+    ) -> int:
+        return await self._arun(self._upsert(key, addresses or {}, person), conn)
+
+    def prefer(self, key: str | None, *, conn: Any = None, **wish: Unpack[Wish]) -> None:
+        """What somebody wants; without a key, the default of the tenant. The more closely described wins."""
+        if not self._run(_prefer(key, wish), conn):
+            raise _nobody(key)
+
+    async def aprefer(self, key: str | None, *, conn: Any = None, **wish: Unpack[Wish]) -> None:
+        if not await self._arun(_prefer(key, wish), conn):
+            raise _nobody(key)
+
+    def unsubscribe(
+        self,
+        key: str,
+        channel: str,
+        address: str,
+        *,
+        tenant: str | None = None,
+        reason: str | None = None,
+        conn: Any = None,
+    ) -> bool:
+        """Never again to this address, whatever else is said; True if it is known."""
+        return self._run(_unsubscribe(key, channel, address, tenant, reason), conn)
+
+    async def aunsubscribe(
+        self,
+        key: str,
+        channel: str,
+        address: str,
+        *,
+        tenant: str | None = None,
+        reason: str | None = None,
+        conn: Any = None,
+    ) -> bool:
+        return await self._arun(_unsubscribe(key, channel, address, tenant, reason), conn)
+
+    def delete(self, key: str, *, tenant: str | None = None, conn: Any = None) -> bool:
+        """Gone, with addresses, preferences and inbox; True if there was one."""
+        return self._run(store.delete(key, tenant=tenant), conn)
+
+    async def adelete(self, key: str, *, tenant: str | None = None, conn: Any = None) -> bool:
+        return await self._arun(store.delete(key, tenant=tenant), conn)
+
+    def _upsert(self, key: str, addresses: Mapping[str, Address | Sequence[Address]], person: Person) -> Operation[int]:
+        check_text("key", key)
+        check_text("tenant", person.get("tenant"))
+        if (name := person.get("zone")) is not None:
+            find_zone(name)
+        rows = [
+            self._address(channel, each)
+            for channel, given in addresses.items()
+            for each in ([given] if isinstance(given, str | Mapping) else given)
+        ]
+        return store.upsert(
+            key,
+            tenant=person.get("tenant"),
+            locale=person.get("locale"),
+            zone=person.get("zone"),
+            data=person.get("data"),
+            addresses=rows,
+        )
+
+    def _address(self, channel: str, given: Address) -> dict[str, Any]:
+        more = {} if isinstance(given, str) else dict(given)
+        text = given if isinstance(given, str) else more.pop("address", None)
+        if not isinstance(text, str):
+            raise InvalidArguments(f"an address of {channel} needs a text: {{'address': '…'}}")
+        state = more.pop("state", "active")
+        return {
+            "channel": channel,
+            "address": self._check_address(channel, text),
+            "keys": more or None,
+            "state": state,
+        }
+
+
+class Inbox(Rows):
+    """What people were told inside the application."""
+
+    def list(
+        self,
+        key: str,
+        *,
+        tenant: str | None = None,
+        before: int | None = None,
+        most: int = PAGE,
+        archived: bool = False,
+    ) -> "Sequence[InboxRow]":
+        """The newest first; `before`: the id from which the page before went on."""
+        return self._run(store.inbox(key, tenant=tenant, before=before, most=most, archived=archived), None)
+
+    async def alist(
+        self,
+        key: str,
+        *,
+        tenant: str | None = None,
+        before: int | None = None,
+        most: int = PAGE,
+        archived: bool = False,
+    ) -> "Sequence[InboxRow]":
+        return await self._arun(store.inbox(key, tenant=tenant, before=before, most=most, archived=archived), None)
+
+    def unread(self, key: str, *, tenant: str | None = None) -> int:
+        """How many are unread, counted up to 1,000."""
+        return self._run(store.unread(key, tenant=tenant), None)
+
+    async def aunread(self, key: str, *, tenant: str | None = None) -> int:
+        return await self._arun(store.unread(key, tenant=tenant), None)
+
+    def mark(
+        self,
+        key: str,
+        what: Literal["seen", "read", "archived"],
+        ids: Sequence[int] | None = None,
+        *,
+        tenant: str | None = None,
+        conn: Any = None,
+    ) -> int:
+        """Seen, read or archived: these, or all of them. Answers how many."""
+        return self._run(store.mark(key, what, ids, tenant=tenant), conn)
+
+    async def amark(
+        self,
+        key: str,
+        what: Literal["seen", "read", "archived"],
+        ids: Sequence[int] | None = None,
+        *,
+        tenant: str | None = None,
+        conn: Any = None,
+    ) -> int:
+        return await self._arun(store.mark(key, what, ids, tenant=tenant), conn)
+
+
+def _prefer(key: str | None, wish: Wish) -> Operation[bool]:
+    quiet = wish.get("quiet")
+    spans = None if quiet is None else checked(quiet)
+    condition = wish.get("condition")
+    return store.prefer(
+        key,
+        tenant=wish.get("tenant"),
+        category=wish.get("category"),
+        event=wish.get("event"),
+        channel=wish.get("channel"),
+        wanted=wish.get("wanted"),
+        condition=condition,
+        compiled=None if condition is None else compile_condition(condition),
+        quiet=None if spans is None else [_span(span) for span in spans],
+    )
+
+
+def _unsubscribe(key: str, channel: str, address: str, tenant: str | None, reason: str | None) -> Operation[bool]:
+    return store.change_address(
+        key, channel, address, tenant=tenant, state="unsubscribed", reason=reason or "by the recipient"
+    )
+
+
+def _nobody(key: str | None) -> InvalidArguments:
+    return InvalidArguments(f"there is no recipient {key!r}: app.recipients.upsert(…) them first")
+
+
+def _span(quiet: Quiet) -> dict[str, Any]:
+    """As the database reads it: days by number, 1 for Monday."""
+    days = None if quiet.days is None else sorted(DAYS.index(day) + 1 for day in quiet.days)
+    return {"start": quiet.start, "end": quiet.end, "days": days}

@@ -1,0 +1,81 @@
+-- Recipients, the ways to reach them, what they want, and what was told to them inside the application.
+
+-- name: upsert
+-- Create it, or change what is given; null leaves it as it is.
+insert into sereno.recipients as r (tenant, key, locale, zone, data)
+values (%(tenant)s, %(key)s, %(locale)s, %(zone)s, %(data)s::text::jsonb)
+on conflict on constraint recipients_key do update
+set locale = coalesce(excluded.locale, r.locale), zone = coalesce(excluded.zone, r.zone),
+    data = coalesce(excluded.data, r.data), changed_at = sereno.now()
+returning id;
+
+-- name: add_addresses
+-- One that was invalid and is given again is good again: the owner knows better. One that unsubscribed is not.
+insert into sereno.addresses as a (recipient_id, channel, address, keys, state)
+select %(recipient)s, channel, address, keys, coalesce(state, 'active')
+from jsonb_to_recordset(%(addresses)s::text::jsonb) as s(channel text, address text, keys jsonb, state text)
+on conflict on constraint addresses_once do update
+set keys = coalesce(excluded.keys, a.keys),
+    state = case when a.state = 'unsubscribed' then a.state else excluded.state end,
+    reason = case when a.state = 'unsubscribed' then a.reason end, changed_at = sereno.now()
+returning id;
+
+-- name: change_address
+-- It is no longer used, or is again; with the reason.
+update sereno.addresses set state = %(state)s, reason = %(reason)s, changed_at = sereno.now()
+where recipient_id = (select id from sereno.recipients where tenant = %(tenant)s and key = %(key)s)
+  and channel = %(channel)s and address = %(address)s
+returning id;
+
+-- name: delete
+-- Gone, with addresses, preferences and inbox. Deliveries stay: they are history.
+delete from sereno.recipients where tenant = %(tenant)s and key = %(key)s returning id;
+
+-- name: prefer
+-- What is given replaces what was said for exactly this; a row that says nothing at all is deleted.
+with who as materialized (
+    select id from sereno.recipients where tenant = %(tenant)s and key = %(recipient)s
+)
+insert into sereno.preferences as p (tenant, recipient_id, category, event, channel, wanted, filter, condition, quiet)
+select %(tenant)s, (select id from who), %(category)s, %(event)s, %(channel)s, %(wanted)s, %(filter)s::text::jsonb,
+       %(condition)s::text::jsonpath, %(quiet)s::text::jsonb
+where %(recipient)s::text is null or exists (select from who)
+on conflict on constraint preferences_once do update
+set wanted = excluded.wanted, filter = excluded.filter, condition = excluded.condition, quiet = excluded.quiet,
+    changed_at = sereno.now()
+returning id;
+
+-- name: inbox
+-- The newest first, from one on.
+select coalesce(json_agg(json_build_object(
+    'id', id, 'event', event, 'title', title, 'body', body, 'data', data, 'created_at', created_at, 'seen_at', seen_at,
+    'read_at', read_at, 'archived_at', archived_at) order by id desc), '[]')::text
+from (select inbox.* from sereno.inbox
+      where recipient_id = (select id from sereno.recipients where tenant = %(tenant)s and key = %(key)s)
+        and (%(before)s::bigint is null or id < %(before)s) and (archived_at is not null) = %(archived)s
+      order by id desc limit %(most)s) as page;
+
+-- name: unread
+-- Counted up to a bound.
+select count(*) from (
+    select from sereno.inbox
+    where recipient_id = (select id from sereno.recipients where tenant = %(tenant)s and key = %(key)s)
+      and read_at is null and archived_at is null
+    limit 1000) as page;
+
+-- name: mark
+-- Seen, read or archived: once, and the first moment stays. What is read was seen, and its delivery says so.
+with mine as (
+    update sereno.inbox
+    set seen_at = coalesce(seen_at, sereno.now()),
+        read_at = case when %(what)s in ('read', 'archived') then coalesce(read_at, sereno.now()) else read_at end,
+        archived_at = case when %(what)s = 'archived' then coalesce(archived_at, sereno.now()) else archived_at end
+    where recipient_id = (select id from sereno.recipients where tenant = %(tenant)s and key = %(key)s)
+      and (%(ids)s::bigint[] is null or id = any(%(ids)s)) and archived_at is null
+    returning delivery_id
+),
+read as (
+    update sereno.deliveries set state = 'read', changed_at = sereno.now()
+    where %(what)s in ('read', 'archived') and id = any(array(select delivery_id from mine)) and state = 'delivered'
+)
+select count(*) from mine;

@@ -1,0 +1,123 @@
+"""Recipients, their addresses and preferences, and their inbox, as rows."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, Literal
+
+import msgspec
+
+from sereno.domain.stored import encoder
+from sereno.store.statement import Operation, Statement, queries
+
+_sql = queries("recipients")
+
+
+class InboxRow(msgspec.Struct, kw_only=True):
+    """One message in somebody's inbox."""
+
+    id: int
+    event: str
+    title: str
+    body: str
+    data: Any
+    created_at: datetime
+    seen_at: datetime | None
+    read_at: datetime | None
+    archived_at: datetime | None
+
+
+_inbox = msgspec.json.Decoder(list[InboxRow])
+
+
+def upsert(
+    key: str,
+    *,
+    tenant: str | None,
+    locale: str | None,
+    zone: str | None,
+    data: Mapping[str, Any] | None,
+    addresses: Sequence[Mapping[str, Any]] = (),
+) -> Operation[int]:
+    """Somebody and the ways to reach them; what is not given stays as it is."""
+    rows = yield Statement(
+        _sql["upsert"],
+        {
+            "tenant": tenant or "",
+            "key": key,
+            "locale": locale,
+            "zone": zone,
+            "data": None if data is None else encoder.encode(data).decode(),
+        },
+    )
+    recipient = int(rows[0][0])
+    if addresses:
+        yield Statement(
+            _sql["add_addresses"], {"recipient": recipient, "addresses": encoder.encode(addresses).decode()}
+        )
+    return recipient
+
+
+def change_address(
+    key: str, channel: str, address: str, *, tenant: str | None, state: str, reason: str | None
+) -> Operation[bool]:
+    rows = yield Statement(
+        _sql["change_address"],
+        {"tenant": tenant or "", "key": key, "channel": channel, "address": address, "state": state, "reason": reason},
+    )
+    return bool(rows)
+
+
+def delete(key: str, *, tenant: str | None) -> Operation[bool]:
+    rows = yield Statement(_sql["delete"], {"tenant": tenant or "", "key": key})
+    return bool(rows)
+
+
+def prefer(
+    recipient: str | None,
+    *,
+    tenant: str | None,
+    category: str | None,
+    event: str | None,
+    channel: str | None,
+    wanted: bool | None,
+    condition: Mapping[str, Any] | None,
+    compiled: str | None,
+    quiet: Sequence[Mapping[str, Any]] | None,
+) -> Operation[bool]:
+    """What is wanted of exactly this; False if there is no such recipient."""
+    rows = yield Statement(
+        _sql["prefer"],
+        {
+            "recipient": recipient,
+            "tenant": tenant or "",
+            "category": category,
+            "event": event,
+            "channel": channel,
+            "wanted": wanted,
+            "filter": None if condition is None else encoder.encode(condition).decode(),
+            "condition": compiled,
+            "quiet": None if quiet is None else encoder.encode(quiet).decode(),
+        },
+    )
+    return bool(rows)
+
+
+def inbox(key: str, *, tenant: str | None, before: int | None, most: int, archived: bool) -> Operation[list[InboxRow]]:
+    rows = yield Statement(
+        _sql["inbox"], {"tenant": tenant or "", "key": key, "before": before, "most": most, "archived": archived}
+    )
+    return _inbox.decode(rows[0][0])
+
+
+def unread(key: str, *, tenant: str | None) -> Operation[int]:
+    rows = yield Statement(_sql["unread"], {"tenant": tenant or "", "key": key})
+    return int(rows[0][0])
+
+
+def mark(
+    key: str, what: Literal["seen", "read", "archived"], ids: Sequence[int] | None, *, tenant: str | None
+) -> Operation[int]:
+    rows = yield Statement(
+        _sql["mark"], {"tenant": tenant or "", "key": key, "what": what, "ids": None if ids is None else list(ids)}
+    )
+    return int(rows[0][0])

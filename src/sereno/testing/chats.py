@@ -1,0 +1,136 @@
+"""Discord, Slack and Telegram on this machine: their limits, their ways to refuse, their ids."""
+
+import secrets
+from collections.abc import Mapping
+from typing import Any
+
+from aiohttp import web
+
+from sereno.testing.provider import RETRY_AFTER, Provider, Request
+
+# Asked for in the body, and finer than the header can say.
+FINE_RETRY_AFTER = 1.25
+
+
+class DiscordProvider(Provider):
+    """`refuses`: the (status, code) of every answer from now on. `sent`: what was taken, by its id."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.token = secrets.token_urlsafe(51)
+        self.refuses: tuple[int, int] | None = None
+        self.sent: dict[str, dict[str, Any]] = {}
+
+    @property
+    def address(self) -> str:
+        return f"{self.url}/api/webhooks/1088834422309888000/{self.token}"
+
+    async def answer(self, request: Request) -> web.StreamResponse:
+        path, _, query = request.path.partition("?")
+        content = request.json()
+        refusal = self.refuses or self._refusal(path, content)
+        if refusal is not None:
+            status, code = refusal
+            if status == web.HTTPTooManyRequests.status_code:
+                limited = {"message": "You are being rate limited.", "retry_after": FINE_RETRY_AFTER, "global": False}
+                return web.json_response(limited, status=status, headers={"Retry-After": "2"})
+            return web.json_response({"message": f"Refused: {path}", "code": code}, status=status)
+        name = str(1088834422309888000 + len(self.sent) + 1)
+        self.sent[name] = content
+        if query != "wait=true":
+            return web.Response(status=204)
+        return web.json_response({"id": name, "type": 0, "content": content.get("content", "")})
+
+    def _refusal(self, path: str, content: Mapping[str, Any]) -> tuple[int, int] | None:
+        *_, number, token = path.split("/")
+        if number != "1088834422309888000":
+            return 404, 10015
+        if token != self.token:
+            return 401, 50027
+        if not content.get("content") and not content.get("embeds"):
+            return 400, 50006
+        return (400, 50035) if len(content.get("content", "")) > 2000 else None  # noqa: PLR2004 - the limit
+
+
+class SlackProvider(Provider):
+    """`refuses`: the word that it says from now on; to webhooks, with a status. `sent`: what was taken, in order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bot_token = f"xoxb-{secrets.token_hex(24)}"
+        self.hook = secrets.token_hex(12)
+        self.refuses = ""
+        self.status = 404
+        self.sent: list[dict[str, Any]] = []
+
+    @property
+    def account(self) -> dict[str, str]:
+        return {"url": self.url, "bot_token": self.bot_token}
+
+    @property
+    def address(self) -> str:
+        return f"{self.url}/services/T00000000/B00000000/{self.hook}"
+
+    async def answer(self, request: Request) -> web.StreamResponse:
+        content = request.json()
+        if request.path.startswith("/services/"):
+            return self._to_hook(request, content)
+        is_known = request.headers.get("authorization") == f"Bearer {self.bot_token}"
+        word = self.refuses or ("" if is_known else "invalid_auth")
+        if word == "ratelimited":
+            headers = {"Retry-After": str(RETRY_AFTER)}
+            return web.json_response({"ok": False, "error": word}, status=429, headers=headers)
+        if word:
+            needed = {"needed": "chat:write", "provided": "identify"} if word == "missing_scope" else {}
+            return web.json_response({"ok": False, "error": word, **needed})
+        self.sent.append(content)
+        stamp = f"1503435956.{len(self.sent):06}"
+        return web.json_response({"ok": True, "channel": content["channel"], "ts": stamp, "message": content})
+
+    def _to_hook(self, request: Request, content: dict[str, Any]) -> web.Response:
+        word = self.refuses or ("" if request.path.endswith(f"/{self.hook}") else "no_service")
+        if word:
+            return web.Response(status=self.status, text=word)
+        self.sent.append(content)
+        return web.Response(text="ok")
+
+
+class TelegramProvider(Provider):
+    """`refuses`: the (status, description) of every answer from now on. `sent`: what was taken, in order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bot_token = f"110201543:{secrets.token_urlsafe(26)}"
+        self.refuses: tuple[int, str] | None = None
+        self.parameters: dict[str, Any] = {}
+        self.sent: list[dict[str, Any]] = []
+
+    @property
+    def account(self) -> dict[str, str]:
+        return {"url": self.url, "bot_token": self.bot_token}
+
+    async def answer(self, request: Request) -> web.StreamResponse:
+        content = request.json()
+        refusal = self.refuses or self._refusal(request.path, content)
+        if refusal is not None:
+            status, description = refusal
+            said: dict[str, Any] = {"ok": False, "error_code": status, "description": description}
+            if self.parameters:
+                said["parameters"] = self.parameters
+            return web.json_response(said, status=status)
+        self.sent.append(content)
+        # A chat has its number, whatever name it was called by.
+        chat = content["chat_id"] if isinstance(content["chat_id"], int) else -1001234567890
+        result = {"message_id": len(self.sent), "chat": {"id": chat}, "date": 1441645532, "text": content["text"]}
+        return web.json_response({"ok": True, "result": result})
+
+    def _refusal(self, path: str, content: Mapping[str, Any]) -> tuple[int, str] | None:
+        bot, _, method = path.lstrip("/").partition("/")
+        if bot != f"bot{self.bot_token}":
+            return 401, "Unauthorized"
+        if method != "sendMessage":
+            return 404, "Not Found"
+        if not content.get("text"):
+            return 400, "Bad Request: message text is empty"
+        is_long = len(content["text"].encode("utf-16-le")) // 2 > 4096  # noqa: PLR2004 - the limit
+        return (400, "Bad Request: message is too long") if is_long else None

@@ -1,0 +1,125 @@
+"""Apprise against a receiver of its json:// service."""
+
+import logging
+import sys
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from sereno.channels.apprise import Apprise
+from sereno.channels.contract import Exchange, Message
+from sereno.domain.delivery import Down, Failed, Invalid, Outcome, Sent, Unknown
+from sereno.errors import ConfigurationError, InvalidAddress
+from sereno.testing.provider import Fault, Provider, Request
+
+SECRET = "canary-5up3r"  # noqa: S105 - made up, to be looked for
+
+
+class Receiver(Provider):
+    """Takes everything, or answers `status`."""
+
+    status = 200
+
+    async def answer(self, request: Request) -> web.StreamResponse:
+        headers = {"Location": f"{self.url}/elsewhere"} if "elsewhere" not in request.path else {}
+        return web.Response(status=self.status, headers=headers)
+
+    def address(self, more: str = "") -> str:
+        return f"json://user:{SECRET}@{self.url.removeprefix('http://')}/inbox{more}"
+
+
+@pytest.fixture
+async def receiver() -> AsyncIterator[Receiver]:
+    async with Receiver() as started:
+        yield started
+
+
+def message(address: str, **more: Any) -> Message:
+    return Message(delivery=1, key="k", address=address, **{"title": "Pedido", "body": "Chegou"} | more)
+
+
+async def sent(
+    *batch: Message, schemes: Any = ("json",), private: bool = False, patience: float = 5.0
+) -> list[Outcome]:
+    account = {} if schemes is None else {"schemes": schemes}
+    async with Exchange(account, private=private, timeout=patience) as exchange:
+        return list(await Apprise().send(batch, exchange))
+
+
+async def test_a_message_arrives(receiver: Receiver) -> None:
+    assert await sent(message(receiver.address(), options={"type": "warning"})) == [Sent()]
+    (request,) = receiver.log
+    assert {name: request.json()[name] for name in ("title", "message", "type")} == {
+        "title": "Pedido",
+        "message": "Chegou",
+        "type": "warning",
+    }
+
+
+async def test_each_url_has_its_own_outcome(receiver: Receiver) -> None:
+    outcomes = await sent(message(receiver.address()), message("json://"), message(receiver.address()))
+    assert [type(outcome) for outcome in outcomes] == [Sent, Invalid, Sent]
+    assert len(receiver.log) == 2
+
+
+@pytest.mark.parametrize("fault", ["half", "silence", "close", "busy", "broken", "denied"])
+async def test_a_no_without_a_reason_is_unknown_and_waits_for_a_person(
+    receiver: Receiver, fault: Fault, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    receiver.fault = fault
+    (outcome,) = await sent(message(receiver.address()), patience=0.3)
+    assert isinstance(outcome, Unknown)
+    assert outcome.code == "apprise"
+    assert SECRET not in repr(outcome)
+    assert SECRET not in caplog.text
+    assert Apprise.on_unknown == "park"
+
+
+async def test_a_url_decides_neither_tries_nor_redirects_nor_whether_a_no_counts(receiver: Receiver) -> None:
+    receiver.status = 307
+    address = receiver.address("?retry=3&optional=yes&redirect=yes")
+    (outcome,) = await sent(message(address))
+    assert isinstance(outcome, Unknown)
+    assert [request.path for request in receiver.log] == ["/inbox"]
+
+
+@pytest.mark.parametrize("address", ["json://", "nosuchservice://a/b", "tgram://nonsense"])
+async def test_a_url_that_apprise_cannot_read_is_invalid(address: str) -> None:
+    (outcome,) = await sent(message(address), schemes=None, private=True)
+    assert isinstance(outcome, Invalid)
+
+
+async def test_only_the_services_of_the_account_are_called(receiver: Receiver) -> None:
+    (outcome,) = await sent(message(receiver.address()), schemes=["pover"])
+    assert isinstance(outcome, Invalid)
+    for schemes in (None, "json", 7, [7]):
+        (outcome,) = await sent(message(receiver.address()), schemes=schemes)
+        assert isinstance(outcome, Down), "nobody has said that strangers may call this machine's network"
+    assert receiver.log == []
+    assert await sent(message(receiver.address()), schemes=None, private=True) == [Sent()]
+
+
+@pytest.mark.parametrize(
+    "more", [{"title": "", "body": " "}, {"options": {"format": "rtf"}}, {"options": {"type": ["info"]}}]
+)
+async def test_a_message_that_apprise_would_not_take_fails(receiver: Receiver, more: dict[str, Any]) -> None:
+    (outcome,) = await sent(message(receiver.address(), **more))
+    assert isinstance(outcome, Failed)
+    assert receiver.log == []
+
+
+@pytest.mark.parametrize(
+    "address", ["", "nothing", "json://", "json://a b", "json://a\nb", "json://a\0b", "json://" + "a" * 5000]
+)
+def test_an_address_is_a_url_on_one_line(address: str) -> None:
+    with pytest.raises(InvalidAddress):
+        Apprise().check_address(address)
+
+
+def test_without_the_package_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "apprise", None)
+    with pytest.raises(ConfigurationError, match=r"sereno\[apprise\]"):
+        Apprise()

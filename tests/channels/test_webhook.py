@@ -1,0 +1,456 @@
+"""Webhooks: signed, told apart, never led astray."""
+
+import asyncio
+import base64
+import socket
+from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from standardwebhooks import Webhook as Verifier
+from standardwebhooks import WebhookVerificationError
+
+from sereno.channels.contract import Exchange, Message
+from sereno.channels.webhook import LARGEST_ANSWER, RETRY_DELAYS, Webhook
+from sereno.domain.delivery import Delivered, Down, Failed, Invalid, Outcome, Retryable, Unknown
+from sereno.errors import ConfigurationError, InvalidAddress
+from sereno.testing.provider import RETRY_AFTER, Fault
+from sereno.testing.webhook import WebhookReceiver
+from sereno.version import __version__
+
+OLD = "whsec_" + base64.b64encode(b"o" * 24).decode()
+NEW = "whsec_" + base64.b64encode(b"n" * 32).decode()
+STRANGE = "whsec_" + base64.b64encode(b"s" * 64).decode()
+HUGE = 10 * 1024 * 1024
+
+
+@pytest.fixture
+async def receiver() -> AsyncIterator[WebhookReceiver]:
+    async with WebhookReceiver([NEW]) as server:
+        yield server
+
+
+def message(address: str, secrets: Any = (NEW,), **fields: Any) -> Message:
+    said = {"delivery": 7, "key": "dlv_7", "event": "order.paid", "data": {"order": 12, "name": "João"}, **fields}
+    return Message(address=address, keys={"secrets": secrets}, **said)
+
+
+async def send(sent: Message, channel: Webhook | None = None, **options: Any) -> Outcome:
+    options = {"private": True, "timeout": 10.0, **options}
+    async with Exchange(**options) as exchange:
+        (outcome,) = await (channel or Webhook()).send([sent], exchange)
+    return outcome
+
+
+async def test_a_webhook_arrives_signed_and_whole(receiver: WebhookReceiver) -> None:
+    before = datetime.now(UTC)
+    assert await send(message(f"{receiver.url}/hook?team=a%20b")) == Delivered()
+    (request,) = receiver.log
+    said = receiver.accepted["dlv_7"]
+    assert list(said) == ["type", "timestamp", "data"]
+    assert (said["type"], said["data"]) == ("order.paid", {"order": 12, "name": "João"})
+    assert before <= datetime.fromisoformat(said["timestamp"]) <= datetime.now(UTC)
+    assert (request.method, request.path) == ("POST", "/hook?team=a%20b")
+    assert request.headers["content-type"] == "application/json"
+    assert request.headers["user-agent"] == f"sereno/{__version__}"
+    assert b", " not in request.body
+    assert "João".encode() in request.body
+
+
+@pytest.mark.parametrize("known", [OLD, NEW])
+async def test_while_a_secret_changes_the_old_and_the_new_one_both_verify(known: str) -> None:
+    async with WebhookReceiver([known]) as receiver:
+        assert await send(message(receiver.url, [NEW, OLD])) == Delivered()
+        assert len(receiver.log[0].headers["webhook-signature"].split(" ")) == 2
+        assert receiver.rejected == []
+
+
+async def test_a_receiver_with_another_secret_rejects_it_and_it_is_tried_again(receiver: WebhookReceiver) -> None:
+    assert await send(message(receiver.url, [STRANGE])) == Retryable("http_401", "no signature of ours")
+    assert (len(receiver.rejected), receiver.accepted) == (1, {})
+
+
+async def test_the_id_stays_over_all_tries_and_the_receiver_counts_repeats(receiver: WebhookReceiver) -> None:
+    for attempt in (1, 2, 3):
+        assert await send(message(receiver.url, attempt=attempt)) == Delivered()
+    assert {request.headers["webhook-id"] for request in receiver.log} == {"dlv_7"}
+    assert (list(receiver.accepted), receiver.repeats["dlv_7"]) == (["dlv_7"], 2)
+
+
+async def test_an_old_recording_is_rejected_by_the_official_library(receiver: WebhookReceiver) -> None:
+    channel = Webhook(now=lambda: datetime(2020, 1, 1, tzinfo=UTC))
+    assert isinstance(await send(message(receiver.url), channel), Retryable)
+    (request,) = receiver.rejected
+    with pytest.raises(WebhookVerificationError, match="too old"):
+        Verifier(NEW).verify(request.body, dict(request.headers))
+
+
+@pytest.mark.parametrize(
+    "secrets",
+    [
+        None,
+        [],
+        "",
+        NEW,
+        {NEW: NEW},
+        [None],
+        [7],
+        [NEW.removeprefix("whsec_")],
+        ["whsec_"],
+        ["whsec_!!!"],
+        ["whsec_" + base64.b64encode(b"x" * 23).decode()],
+        ["whsec_" + base64.b64encode(b"x" * 65).decode()],
+        ["whsec_" + "é" * 40],
+        [NEW, ""],
+        [NEW, OLD, STRANGE],
+    ],
+    ids=range(15),
+)
+async def test_nothing_leaves_without_good_secrets(receiver: WebhookReceiver, secrets: Any) -> None:
+    outcome = await send(message(receiver.url, secrets))
+    assert isinstance(outcome, Failed)
+    assert outcome.code == "no_secret"
+    assert NEW not in repr(outcome)
+    assert receiver.log == []
+
+
+async def test_a_secret_may_lack_its_padding() -> None:
+    async with WebhookReceiver([NEW]) as receiver:
+        assert await send(message(receiver.url, [NEW.rstrip("=")])) == Delivered()
+
+
+@pytest.mark.parametrize(
+    ("status", "headers", "expected"),
+    [
+        (200, {}, Delivered()),
+        (299, {}, Delivered()),
+        (410, {}, Invalid("gone", "words")),
+        (429, {"Retry-After": "90"}, Retryable("http_429", "words", after=90.0)),
+        (503, {"Retry-After": "5"}, Retryable("http_503", "words", after=5.0)),
+        (503, {}, Retryable("http_503", "words")),
+        (400, {}, Retryable("http_400", "words")),
+        (404, {}, Retryable("http_404", "words")),
+        (500, {}, Retryable("http_500", "words")),
+        (503, {"Retry-After": "Mon, 01 Jan 99999999999999999999 00:00:00 GMT"}, Retryable("http_503", "words")),
+        (700, {}, Unknown("no_sense", "answered 700")),
+    ],
+)
+async def test_the_status_decides(
+    receiver: WebhookReceiver, status: int, headers: dict[str, str], expected: Outcome
+) -> None:
+    receiver.status, receiver.headers, receiver.body = status, headers, b"words"
+    assert await send(message(receiver.url)) == expected
+
+
+@pytest.mark.parametrize("status", [300, 301, 302, 303, 307, 308])
+async def test_a_redirect_is_not_followed(receiver: WebhookReceiver, status: int) -> None:
+    async with WebhookReceiver([NEW]) as elsewhere:
+        for location in (elsewhere.url, "http://169.254.169.254/latest/meta-data/"):
+            receiver.status, receiver.headers = status, {"Location": location}
+            outcome = await send(message(receiver.url))
+            assert isinstance(outcome, Retryable)
+            assert outcome.code == "redirect"
+        assert elsewhere.log == []
+    assert len(receiver.log) == 2
+
+
+@pytest.mark.parametrize(
+    ("fault", "expected"),
+    [
+        ("html", Delivered()),
+        ("half", Delivered()),
+        ("busy", Retryable("http_429", "slow down", after=float(RETRY_AFTER))),
+        ("broken", Retryable("http_503", "upstream gone")),
+        ("denied", Retryable("http_401", "who are you")),
+        ("close", Unknown("no_answer", "ServerDisconnectedError")),
+    ],
+)
+async def test_bad_days_of_a_receiver(receiver: WebhookReceiver, fault: Fault, expected: Outcome) -> None:
+    receiver.fault = fault
+    assert await send(message(receiver.url)) == expected
+    assert len(receiver.log) == 1
+
+
+async def test_of_a_receiver_that_stays_silent_nobody_knows(receiver: WebhookReceiver) -> None:
+    receiver.fault = "silence"
+    assert isinstance(await send(message(receiver.url), timeout=0.5), Unknown)
+
+
+@pytest.mark.parametrize(("status", "expected"), [(200, Delivered), (500, Retryable), (410, Invalid)])
+async def test_a_body_that_never_ends_holds_nobody(
+    receiver: WebhookReceiver, status: int, expected: type[Outcome]
+) -> None:
+    ends = asyncio.Event()
+
+    async def drip() -> AsyncIterator[bytes]:
+        yield b"one moment"
+        await ends.wait()
+
+    receiver.status, receiver.body = status, drip()
+    try:
+        outcome = await send(message(receiver.url), timeout=0.5)
+    finally:
+        ends.set()
+    assert isinstance(outcome, expected)
+    assert getattr(outcome, "message", "one moment") == "one moment"
+
+
+@pytest.mark.parametrize(("status", "expected"), [(200, Delivered), (500, Retryable)])
+async def test_of_a_huge_body_only_the_start_is_read(
+    receiver: WebhookReceiver, status: int, expected: type[Outcome]
+) -> None:
+    written = 0
+
+    async def flood() -> AsyncIterator[bytes]:
+        nonlocal written
+        while written < HUGE:
+            written += 64 * 1024
+            yield b"x" * 64 * 1024
+
+    receiver.status, receiver.body = status, flood()
+    outcome = await send(message(receiver.url))
+    assert isinstance(outcome, expected)
+    assert len(getattr(outcome, "message", "")) < LARGEST_ANSWER
+    assert written < HUGE, "all of it was read"
+
+
+async def test_a_compressed_bomb_stays_closed(receiver: WebhookReceiver) -> None:
+    receiver.status, receiver.headers, receiver.body = 500, {"Content-Encoding": "gzip"}, b"\x1f\x8b\x00\x01"
+    outcome = await send(message(receiver.url))
+    assert isinstance(outcome, Retryable)
+    assert outcome.message.isprintable()
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"",
+        b"\r\n\r\n",
+        b"garbage\r\n\r\n",
+        b"HTTP/1.1 2000 OK\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: many\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nX: " + b"x" * 100_000 + b"\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 5",
+        b"SSH-2.0-OpenSSH_9.6\r\n",
+        b"\x16\x03\x01\x00\xff" * 20,
+    ],
+    ids=range(9),
+)
+async def test_of_an_answer_that_makes_no_sense_nobody_knows(said: bytes) -> None:
+    async def speak(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"}}")
+        writer.write(said)
+        writer.close()
+
+    server = await asyncio.start_server(speak, "127.0.0.1", 0)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        assert isinstance(await send(message(f"http://127.0.0.1:{port}/")), Unknown)
+
+
+async def test_a_port_where_nobody_listens_is_tried_again() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        assert await send(message(f"http://127.0.0.1:{taken.getsockname()[1]}/")) == Retryable("unreachable")
+
+
+async def test_a_receiver_without_tls_is_tried_again(receiver: WebhookReceiver) -> None:
+    outcome = await send(message(receiver.url.replace("http:", "https:")))
+    assert isinstance(outcome, Retryable)
+    assert (outcome.code, receiver.log) == ("tls", [])
+
+
+class Names:
+    """A resolver with one answer to all questions: an address, an error, or silence."""
+
+    def __init__(self, answer: str | Exception | None) -> None:
+        self.answer = answer
+
+    async def resolve(self, host: str, port: int, family: socket.AddressFamily) -> list[Any]:  # noqa: ARG002 - IPv4
+        match self.answer:
+            case None:
+                await asyncio.Event().wait()
+            case Exception() as error:
+                raise error
+        known = {"hostname": host, "host": self.answer, "port": port}
+        return [{**known, "family": socket.AF_INET, "proto": 0, "flags": 0}]
+
+
+@pytest.mark.parametrize(
+    "error", [socket.gaierror(-2, "no such name"), OSError("down"), TimeoutError(), UnicodeError("label too long")]
+)
+async def test_a_name_that_cannot_be_looked_up_is_tried_again(error: Exception) -> None:
+    sent = message("https://hooks.example.com/")
+    assert await send(sent, Webhook(resolver=Names(error)), private=False) == Retryable("unresolved")
+
+
+async def test_a_name_server_that_stays_silent_is_tried_again() -> None:
+    outcome = await send(message("https://hooks.example.com/"), Webhook(resolver=Names(None)), timeout=0.4)
+    assert outcome == Retryable("unreachable", "no connection in time")
+
+
+@pytest.mark.parametrize("ip", ["127.0.0.1", "169.254.169.254", "10.1.2.3", "100.64.0.9"])
+async def test_a_name_that_leads_inside_is_refused_without_a_word(ip: str) -> None:
+    sent = message("https://hooks.example.com/")
+    assert await send(sent, Webhook(resolver=Names(ip)), private=False) == Failed("address_refused")
+
+
+async def test_a_name_that_leads_inside_is_called_where_that_is_wanted(receiver: WebhookReceiver) -> None:
+    url = receiver.url.replace("127.0.0.1", "hooks.example.com")
+    assert await send(message(url), Webhook(resolver=Names("127.0.0.1"))) == Delivered()
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "https://127.0.0.1/",
+        "https://2130706433/",
+        "https://[::1]/",
+        "https://[::ffff:10.0.0.1]/",
+        "http://example.com/",
+        "https://example.com:8443/",
+    ],
+)
+async def test_what_was_stored_before_is_judged_again(address: str) -> None:
+    assert await send(message(address), private=False) == Failed("address_refused")
+
+
+@pytest.mark.parametrize("address", ["", "nonsense", "ftp://example.com/", "https://u:hunter2@example.com/"])
+async def test_an_address_that_is_no_url_is_given_up(address: str) -> None:
+    outcome = await send(message(address))
+    assert isinstance(outcome, Invalid)
+    assert outcome.code == "bad_address"
+    assert "hunter2" not in outcome.message
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"key": "a\r\nx-evil: 1"}, "bad_key"),
+        ({"key": ""}, "bad_key"),
+        ({"data": {"thing": object()}}, "bad_data"),
+        ({"data": {"half": "\ud800"}}, "bad_data"),
+    ],
+)
+async def test_what_cannot_be_written_is_not_sent(receiver: WebhookReceiver, fields: dict[str, Any], code: str) -> None:
+    outcome = await send(message(receiver.url, **fields))
+    assert isinstance(outcome, Failed)
+    assert (outcome.code, receiver.log) == (code, [])
+
+
+async def test_one_bad_message_does_not_harm_the_rest(receiver: WebhookReceiver) -> None:
+    batch = [message(receiver.url, key="a"), message("nonsense", key="b"), message(receiver.url, key="c")]
+    async with Exchange(private=True) as exchange:
+        outcomes = await Webhook().send(batch, exchange)
+    assert [type(outcome) for outcome in outcomes] == [Delivered, Invalid, Delivered]
+    assert list(receiver.accepted) == ["a", "c"]
+
+
+async def test_the_proxies_of_the_environment_are_not_used(
+    receiver: WebhookReceiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with WebhookReceiver([NEW]) as proxy:
+        for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
+            monkeypatch.setenv(name, proxy.url)
+        monkeypatch.delenv("no_proxy", raising=False)
+        assert await send(message(receiver.url)) == Delivered()
+        assert proxy.log == []
+
+
+@pytest.mark.parametrize(
+    ("written", "stored"),
+    [
+        ("https://example.com", "https://example.com/"),
+        ("HTTPS://EXAMPLE.com:443/A?b=c#d", "https://example.com/A?b=c"),
+        ("https://example.com.:80/", "https://example.com:80/"),
+        ("https://bücher.example/ü", "https://xn--bcher-kva.example/%C3%BC"),
+        ("https://\uff45\uff58ample.com/", "https://example.com/"),
+        ("https://0x08.8.2056/", "https://8.8.8.8/"),
+        ("https://[2606:4700:0::1111]/", "https://[2606:4700::1111]/"),
+        ("https://[::ffff:8.8.8.8]/", "https://8.8.8.8/"),
+        ("https://a_b.example.com/%7Eme", "https://a_b.example.com/%7Eme"),
+    ],
+)
+def test_an_address_is_stored_in_one_form(written: str, stored: str) -> None:
+    assert Webhook().check_address(written) == stored
+    assert Webhook().check_address(stored) == stored
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "",
+        "example.com",
+        "//example.com/",
+        "file:///etc/passwd",
+        "gopher://example.com/",
+        "https://",
+        "https:///path",
+        "https://user@example.com/",
+        "https://user:word@example.com/",
+        "https://@example.com/",
+        "https://example.com:0/",
+        "https://example.com:70000/",
+        "https://example.com:x/",
+        "https://example.com/a b",
+        "https://example.com/\r\nhost: x",
+        "https://exa\u200bmple.com/",
+        "https://example.com\\@evil.example/",
+        "https://-a-.example.com/",
+        "https://a..example.com/",
+        "https://1.2.3.4.5/",
+        "https://1_0.0.0.1/",
+        "https://09.0.0.1/",
+        "https://256.0.0.1/",
+        "https://℀.example.com/",
+        "https://[::1/",
+        "https://[v1.x]/",
+        "https://" + "a" * 64 + ".example.com/",
+        "https://example.com/" + "a" * 2048,
+        "https://example.com/\ud800",
+    ],
+    ids=ascii,
+)
+def test_what_is_no_url_of_a_webhook_is_no_address_even_where_all_is_open(address: str) -> None:
+    with pytest.raises(InvalidAddress):
+        Webhook(private=True).check_address(address)
+
+
+@pytest.mark.parametrize(
+    "address", ["http://example.com/", "https://example.com:8443/", "https://10.0.0.1/", "http://localhost:9000/"]
+)
+def test_inner_addresses_are_for_those_who_want_them(address: str) -> None:
+    with pytest.raises(InvalidAddress):
+        Webhook().check_address(address)
+    assert Webhook(private=True).check_address(address) == address
+
+
+async def test_ports_are_a_setting() -> None:
+    assert Webhook(ports=[8443]).check_address("https://example.com:8443/") == "https://example.com:8443/"
+    sent, channel = message("https://example.com:8443/"), Webhook(resolver=Names(OSError("down")))
+    assert await send(sent, channel, private=False) == Failed("address_refused")
+    assert await send(sent, channel, private=False, account={"ports": [8443]}) == Retryable("unresolved")
+
+
+@pytest.mark.parametrize(
+    "settings", [{"timeout": 14}, {"timeout": 31}, {"timeout": "x"}, {"ports": []}, {"ports": [0]}]
+)
+async def test_settings_that_make_no_sense_close_the_channel(
+    receiver: WebhookReceiver, settings: dict[str, Any]
+) -> None:
+    outcome = await send(message(receiver.url), account=settings)
+    assert isinstance(outcome, Down)
+    assert (outcome.code, receiver.log) == ("bad_settings", [])
+    make: Callable[..., Webhook] = Webhook
+    with pytest.raises(ConfigurationError):
+        make(**settings)
+
+
+async def test_secrets_and_other_settings_of_the_account_are_left_alone(receiver: WebhookReceiver) -> None:
+    assert await send(message(receiver.url), account={"timeout": 15, "label": "ours"}) == Delivered()
+
+
+def test_retries_last_for_three_days() -> None:
+    assert RETRY_DELAYS == (0, 5, 300, 1800, 7200, 18000, 36000, 50400, 72000, 86400)
+    assert Webhook.on_unknown == "retry"

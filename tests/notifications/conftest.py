@@ -1,0 +1,68 @@
+"""An application with a channel of its own, whose provider is a list."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import psycopg
+import pytest
+
+from sereno import Channel, Sereno
+from sereno.channels.contract import Exchange, Message
+from sereno.domain.delivery import Delivered, Outcome, Receipt, Sent
+
+
+@dataclass(frozen=True)
+class Tender:
+    """What the tests tell people of."""
+
+    code: str
+    region: str = "RM"
+    amount: int = 100
+
+
+class Pager(Channel):
+    """Keeps what it was given; `answers` says what becomes of an address, `said` what a receipt will say."""
+
+    name = "pager"
+    batch = 10
+    delays = (60.0, 120.0)
+
+    def __init__(self) -> None:
+        self.sent: list[Message] = []
+        self.answers: dict[str, Outcome] = {}
+        self.said: list[Receipt] = []
+        self.asked: list[str] = []
+        self.accounts: list[dict[str, object]] = []
+
+    async def send(self, batch: Sequence[Message], exchange: Exchange) -> Sequence[Outcome]:
+        self.sent += batch
+        self.accounts.append(dict(exchange.account))
+        return [self.answers.get(message.address, Sent(f"p{message.delivery}")) for message in batch]
+
+    async def receipts(self, ids: Sequence[str], exchange: Exchange) -> Sequence[Receipt]:
+        self.asked += ids
+        return [receipt for receipt in self.said if receipt.provider_id in ids]
+
+
+@pytest.fixture
+def pager() -> Pager:
+    return Pager()
+
+
+States = Callable[[], list[tuple[object, ...]]]
+
+
+@pytest.fixture
+def states(connection: psycopg.Connection) -> States:
+    """Recipient, channel, state and reason of every delivery."""
+
+    def read() -> list[tuple[object, ...]]:
+        return connection.execute(
+            "select key, channel, state, reason from sereno.deliveries "
+            "join sereno.recipients on recipients.id = recipient_id order by key, channel, deliveries.id"
+        ).fetchall()
+
+    return read
+
+
+__all__ = ["Delivered", "Pager", "Sereno", "States", "Tender"]
