@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from bench import burden, ceiling, drain, enqueue, idle, latency, limits, memory, peers, schedules, table
+from bench import burden, ceiling, drain, enqueue, idle, latency, limits, memory, notify, peers, schedules, table
 from bench.peers import schedules as peers_schedules
 from bench.report import Report
 from bench.server import server
@@ -25,6 +25,7 @@ BENCHMARKS: dict[str, Callable[[Site], None]] = {
     "memory": memory.run,
     "schedules": schedules.run,
     "limits": limits.run,
+    "notify": notify.run,
 }
 # The same on others.
 PEERS = {"peers": peers.run, "schedule_peers": peers_schedules.run}

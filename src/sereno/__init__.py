@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from sereno.channels.in_app import in_app
     from sereno.client.task import Task
     from sereno.domain.attempt import Cancel, Dead, Outcome, Retry, RetryAfter, Snooze
-    from sereno.domain.event import Content, Recipient
+    from sereno.domain.event import Content, Digest, Recipient, Throttle
     from sereno.domain.job import Fired, Job, NewJob
     from sereno.domain.limits import Limit, Rate
     from sereno.domain.quiet import Quiet
@@ -43,6 +43,7 @@ __all__ = [
     "Daily",
     "DatabaseUnavailable",
     "Dead",
+    "Digest",
     "DuplicateJob",
     "Every",
     "Fired",
@@ -66,6 +67,7 @@ __all__ = [
     "SerenoError",
     "Snooze",
     "Task",
+    "Throttle",
     "UnknownTask",
     "__version__",
     "in_app",
@@ -78,7 +80,7 @@ _HOMES = {
     "channels.in_app": ("in_app",),
     "client.task": ("Task",),
     "domain.attempt": ("Cancel", "Dead", "Outcome", "Retry", "RetryAfter", "Snooze"),
-    "domain.event": ("Content", "Recipient"),
+    "domain.event": ("Content", "Digest", "Recipient", "Throttle"),
     "domain.job": ("Fired", "Job", "NewJob"),
     "domain.limits": ("Limit", "Rate"),
     "domain.quiet": ("Quiet",),

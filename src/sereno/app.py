@@ -7,10 +7,12 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar, Unpack, cast, overload
 
+from sereno.channels.contract import Chain
 from sereno.client.enqueue import aenqueue, enqueue
 from sereno.client.stream import aenqueue_stream, enqueue_stream
 from sereno.client.task import Task
 from sereno.domain.duration import Duration
+from sereno.domain.event import Digest, Throttle
 from sereno.domain.job import DEFAULT_PRIORITY, Job, JobOptions, NewJob
 from sereno.domain.keys import keys_of
 from sereno.domain.limits import Limits
@@ -222,19 +224,31 @@ class Sereno:
         payload: type[Payload],
         /,
         *,
-        channels: Sequence[ChannelName],
+        channels: Sequence[ChannelName | Chain],
         category: str | None = None,
         critical: bool = False,
         opt_in: bool = False,
         ttl: Duration | None = None,
+        throttle: Throttle | None = None,
+        digest: Digest | None = None,
     ) -> Event[Payload]:
         """A kind of fact that people may want to hear of; `await event.anotify(…)` tells them.
 
-        channels: those by which it is told. category: under which people choose. critical: nobody's preferences or
-        quiet hours hold it up. opt_in: only for those who asked for it. ttl: not sent after that long.
+        channels: those by which it is told; `expo.then(sms, after="10m")` is one that has another behind it. category:
+        under which people choose. critical: nobody's preferences or quiet hours hold it up. opt_in: only for those who
+        asked for it. ttl: not sent after that long. throttle: no more than so many for one recipient. digest: gathered
+        for a while and told in one message.
         """
         return self.notifications.define(
-            name, payload, channels=channels, category=category, critical=critical, opt_in=opt_in, ttl=ttl
+            name,
+            payload,
+            channels=channels,
+            category=category,
+            critical=critical,
+            opt_in=opt_in,
+            ttl=ttl,
+            throttle=throttle,
+            digest=digest,
         )
 
     # Enqueue
@@ -269,7 +283,14 @@ class Sereno:
 
     def worker(self, queues: Mapping[str, int] | None = None, **options: Any) -> Worker:
         """A worker for this process; `await worker.run()` until `worker.stop()`."""
-        return Worker(self.database, self.registry, queues or self.default_queues(), service=self.service, **options)
+        return Worker(
+            self.database,
+            self.registry,
+            queues or self.default_queues(),
+            service=self.service,
+            on_close=self.notifications.courier.close,
+            **options,
+        )
 
     @contextlib.asynccontextmanager
     async def working(self, queues: Mapping[str, int] | None = None) -> AsyncIterator[Worker]:

@@ -1,6 +1,6 @@
 """`app.event`, `app.channels`: what is worth telling people, and how it leaves the house.
 
-A worker of the application does the rest, by three tasks of ours in the queue `notifications`.
+A worker of the application does the rest, by four tasks of ours in the queue `notifications`.
 """
 
 import uuid
@@ -9,11 +9,22 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, Generic, TypeVar
 
-from sereno.channels.contract import Callback, Channel
+import msgspec
+
+from sereno.channels.contract import Callback, Chain, Channel
 from sereno.channels.in_app import in_app
 from sereno.client.task import Task
 from sereno.domain.duration import Duration, seconds
-from sereno.domain.event import IN_APP, Content, EventDefinition, Recipient, Template
+from sereno.domain.event import (
+    IN_APP,
+    Content,
+    Digest,
+    DigestTemplate,
+    EventDefinition,
+    Recipient,
+    Template,
+    Throttle,
+)
 from sereno.domain.job import NewJob, check_date, check_text
 from sereno.domain.limits import Limit
 from sereno.domain.retry import Backoff
@@ -25,7 +36,7 @@ from sereno.store import jobs as jobs_store
 from sereno.store.borrowed import arun_borrowed, run_borrowed
 from sereno.store.database import Database
 from sereno.store.deliveries import Taken
-from sereno.store.events import NewEvent
+from sereno.store.events import NewEvent, Status
 from sereno.store.statement import Operation
 
 P = TypeVar("P")
@@ -109,6 +120,25 @@ class Event(Generic[P]):
 
         return decorate
 
+    def digest_template(self, channel: ChannelName | None = None) -> Callable[[DigestTemplate], DigestTemplate]:
+        """The words for several at once: a function of (payloads, recipient) that gives Content."""
+        name = None if channel is None else _name(channel)
+
+        def decorate(function: DigestTemplate) -> DigestTemplate:
+            self._definition.digest_templates[name] = function
+            return function
+
+        return decorate
+
+    def status(self, subject: str | None = None, key: str | None = None, *, tenant: str | None = None) -> Status | None:
+        """How the event of this subject and key stands: pending, sent or overdue; None if there is none."""
+        return self._post.run(events.status(self.name, subject, key, tenant))
+
+    async def astatus(
+        self, subject: str | None = None, key: str | None = None, *, tenant: str | None = None
+    ) -> Status | None:
+        return await self._post.arun(events.status(self.name, subject, key, tenant))
+
     def notify(
         self,
         payload: P,
@@ -160,9 +190,11 @@ class Event(Generic[P]):
             check_text(name, value)
         check_date("at", at)
         channels, note = self._post.channels.resolve(definition.channels)
+        raw = definition.encode(payload)
+        gathered, throttle, digest = definition.digest_key(raw), definition.throttle, definition.digest
         return NewEvent(
             type=definition.name,
-            payload=definition.encode(payload),
+            payload=raw,
             channels=channels,
             tenant=tenant,
             subject=subject,
@@ -175,11 +207,14 @@ class Event(Generic[P]):
             due_at=at,
             ttl=definition.ttl if ttl is None else seconds(ttl),
             note=note,
+            steps=[msgspec.structs.asdict(step) for step in definition.steps],
+            throttle=(throttle.most, seconds(throttle.per)) if throttle else None,
+            digest=(gathered, seconds(digest.window)) if gathered and digest else None,
         )
 
 
 class Notifications:
-    """The events and channels of one application, and the three tasks that carry them."""
+    """The events and channels of one application, and the tasks that carry them."""
 
     def __init__(
         self, database: Database, make_task: Callable[..., Any], active: Callable[[], Sequence[str] | None]
@@ -188,7 +223,7 @@ class Notifications:
         self._make_task = make_task
         self.channels = Channels(active)
         self.definitions: dict[str, EventDefinition] = {}
-        self._tasks: tuple[Task[..., Any], Task[..., Any], Task[..., Any]] | None = None
+        self._tasks: dict[str, Task[..., Any]] = {}
         self.courier = Courier(
             database,
             self.channels.known,
@@ -196,6 +231,7 @@ class Notifications:
             self._render,
             self._send_tokens,
             self._receipt_tokens,
+            self._escalation,
         )
 
     def define(
@@ -203,22 +239,28 @@ class Notifications:
         name: str,
         payload: Any,
         *,
-        channels: Sequence[ChannelName],
+        channels: Sequence[ChannelName | Chain],
         category: str | None,
         critical: bool,
         opt_in: bool,
         ttl: Duration | None,
+        throttle: Throttle | None,
+        digest: Digest | None,
     ) -> Event[Any]:
         """Declare a kind of event. Channels that are given as such are added."""
         if name in self.definitions:
             raise ConfigurationError(f"there are two events named {name}: give one of them another name")
-        for channel in channels:
+        chains = [channel if isinstance(channel, Chain) else Chain([channel]) for channel in channels]
+        for channel in (link for chain in chains for link in chain.links):
             if isinstance(channel, Channel) and channel is not in_app:
                 self.channels.add(channel)
         definition = EventDefinition(
             name,
             payload,
-            channels=[_name(channel) for channel in channels],
+            channels=[_name(chain.links[0]) for chain in chains],
+            steps=[step for chain in chains for step in chain.steps],
+            throttle=throttle,
+            digest=digest,
             category=category,
             critical=critical,
             opt_in=opt_in,
@@ -234,9 +276,12 @@ class Notifications:
         """The event and the job that tells people of it, together."""
         number, is_new = yield from events.notify(event)
         if is_new:
-            fan_out = self._of_ours[0].using(run_at=event.due_at, tenant=event.tenant)
+            fan_out = self._task("fan_out").using(run_at=event.due_at, tenant=event.tenant)
             yield from jobs_store.enqueue([fan_out.job(number)])
         return number
+
+    def _escalation(self, event: int, due_in: float) -> Sequence[NewJob]:
+        return [self._task("escalate").using(delay=due_in).job(event)]
 
     def requeue(self, ids: Sequence[int]) -> list[int]:
         """Deliveries that ended without having arrived go back to work; answers those that did."""
@@ -281,12 +326,15 @@ class Notifications:
     # Tasks
 
     def _declare_tasks(self) -> None:
-        if self._tasks is not None:
+        if self._tasks:
             return
         courier = self.courier
 
         async def fan_out(event: int) -> None:
             await courier.fan_out(event)
+
+        async def escalate(event: int) -> None:
+            await courier.escalate(event)
 
         async def deliver(ctx: Context, channel: str, account: str) -> None:
             await courier.deliver(ctx.job_id, channel, account)
@@ -295,20 +343,24 @@ class Notifications:
             await courier.receipts(channel, account)
 
         retry = Backoff(8)
-        self._tasks = (
-            self._make_task(name="sereno.fan_out", queue=QUEUE, retry=retry, timeout="2h")(fan_out),
-            self._make_task(name="sereno.deliver", queue=QUEUE, retry=retry, history=False)(deliver),
-            self._make_task(name="sereno.receipts", queue=QUEUE, retry=retry, history=False)(receipts),
-        )
+        for function, timeout, history in (
+            (fan_out, "2h", True),
+            (escalate, "2h", False),
+            (deliver, "10m", False),
+            (receipts, "10m", False),
+        ):
+            name = function.__name__
+            decorate = self._make_task(
+                name=f"sereno.{name}", queue=QUEUE, retry=retry, timeout=timeout, history=history
+            )
+            self._tasks[name] = decorate(function)
 
-    @property
-    def _of_ours(self) -> tuple[Task[..., Any], Task[..., Any], Task[..., Any]]:
+    def _task(self, name: str) -> Task[..., Any]:
         self._declare_tasks()
-        assert self._tasks is not None
-        return self._tasks
+        return self._tasks[name]
 
     def _send_tokens(self, channel: str, account: str, count: int, due_in: float) -> Sequence[NewJob]:
-        task = self._of_ours[1]
+        task = self._task("deliver")
         if (known := self.channels.known.get(channel)) is not None:
             name = f"channel.{channel}"
             if known.rate is not None:
@@ -320,7 +372,7 @@ class Notifications:
         return [task.job(channel, account)] * min(count, MOST_TOKENS)
 
     def _receipt_tokens(self, channel: str, account: str, count: int, due_in: float) -> Sequence[NewJob]:
-        task = self._of_ours[2]
+        task = self._task("receipts")
         return [(task.using(delay=due_in) if due_in > 0 else task).job(channel, account)] * count
 
     def _render(self, channel: str, taken: Taken) -> Content:
@@ -328,6 +380,8 @@ class Notifications:
         if definition is None:
             raise ConfigurationError(f"no event {taken.event} is declared in this worker's code")
         recipient = Recipient(key=taken.recipient, tenant=taken.tenant, locale=taken.locale)
+        if taken.others:
+            return definition.digest_content(channel, [taken.payload, *taken.others], recipient)
         return definition.content(channel, taken.payload, recipient)
 
 

@@ -14,6 +14,9 @@ from sereno.domain.delivery import Down, Failed, Invalid, Outcome, Sent, Unknown
 from sereno.errors import ConfigurationError, InvalidAddress
 from sereno.testing.provider import Fault, Provider, Request
 
+# One of its services imports a module that Python is about to drop.
+pytestmark = pytest.mark.filterwarnings("ignore:'imghdr' is deprecated:DeprecationWarning")
+
 SECRET = "canary-5up3r"  # noqa: S105 - made up, to be looked for
 
 

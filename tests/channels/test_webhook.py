@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import gzip
 import socket
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
@@ -216,10 +217,12 @@ async def test_of_a_huge_body_only_the_start_is_read(
 
 
 async def test_a_compressed_bomb_stays_closed(receiver: WebhookReceiver) -> None:
-    receiver.status, receiver.headers, receiver.body = 500, {"Content-Encoding": "gzip"}, b"\x1f\x8b\x00\x01"
+    receiver.status, receiver.headers = 500, {"Content-Encoding": "gzip"}
+    receiver.body = gzip.compress(b"bomb" * 1_000_000)
     outcome = await send(message(receiver.url))
     assert isinstance(outcome, Retryable)
     assert outcome.message.isprintable()
+    assert "bombbomb" not in outcome.message
 
 
 @pytest.mark.parametrize(
@@ -447,7 +450,7 @@ async def test_settings_that_make_no_sense_close_the_channel(
         make(**settings)
 
 
-async def test_secrets_and_other_settings_of_the_account_are_left_alone(receiver: WebhookReceiver) -> None:
+async def test_what_else_an_account_holds_is_left_alone(receiver: WebhookReceiver) -> None:
     assert await send(message(receiver.url), account={"timeout": 15, "label": "ours"}) == Delivered()
 
 

@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import psycopg
 import pytest
 
-from sereno import Channel, Sereno
+from sereno import Channel
 from sereno.channels.contract import Exchange, Message
-from sereno.domain.delivery import Delivered, Outcome, Receipt, Sent
+from sereno.domain.delivery import Outcome, Receipt, Sent
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class Pager(Channel):
         self.accounts.append(dict(exchange.account))
         return [self.answers.get(message.address, Sent(f"p{message.delivery}")) for message in batch]
 
-    async def receipts(self, ids: Sequence[str], exchange: Exchange) -> Sequence[Receipt]:
+    async def receipts(self, ids: Sequence[str], exchange: Exchange) -> Sequence[Receipt]:  # noqa: ARG002 - the contract
         self.asked += ids
         return [receipt for receipt in self.said if receipt.provider_id in ids]
 
@@ -49,20 +50,17 @@ def pager() -> Pager:
     return Pager()
 
 
-States = Callable[[], list[tuple[object, ...]]]
+States = Callable[[], list[tuple[Any, ...]]]
 
 
 @pytest.fixture
 def states(connection: psycopg.Connection) -> States:
     """Recipient, channel, state and reason of every delivery."""
 
-    def read() -> list[tuple[object, ...]]:
+    def read() -> list[tuple[Any, ...]]:
         return connection.execute(
             "select key, channel, state, reason from sereno.deliveries "
             "join sereno.recipients on recipients.id = recipient_id order by key, channel, deliveries.id"
         ).fetchall()
 
     return read
-
-
-__all__ = ["Delivered", "Pager", "Sereno", "States", "Tender"]

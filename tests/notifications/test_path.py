@@ -1,5 +1,7 @@
 """From an event in a transaction to a delivery that says what became of it."""
 
+from functools import partial
+
 import psycopg
 
 from sereno import Content, Quiet, Recipient, Sereno, in_app
@@ -131,7 +133,7 @@ async def test_after_the_last_try_it_is_a_dead_letter_and_can_be_sent_again(
     async with app.working():
         await published.anotify(Tender("T1"), to="u")
         for tries in (1, 2, 3):
-            await auntil(lambda wanted=tries: len(pager.sent) == wanted)
+            await auntil(partial(_has_sent, pager, tries))
             await auntil(lambda: states()[0][2] in ("pending", "dead"))
             advance(connection, 200)
         await auntil(lambda: states()[0][2] == "dead")
@@ -140,6 +142,10 @@ async def test_after_the_last_try_it_is_a_dead_letter_and_can_be_sent_again(
         assert await app.notifications.arequeue([number]) == [number]
         await auntil(lambda: states() == [("u", "pager", "sent", None)])
     assert len({message.key for message in pager.sent}) == 1
+
+
+def _has_sent(pager: Pager, count: int) -> bool:
+    return len(pager.sent) == count
 
 
 async def test_a_channel_that_is_refused_is_paused_and_nobody_loses_a_try(

@@ -19,6 +19,8 @@ from typing import Any, ClassVar, Literal, Self
 import msgspec
 
 from sereno.domain.delivery import Outcome, Receipt
+from sereno.domain.duration import Duration, seconds
+from sereno.domain.event import Step
 from sereno.domain.limits import Rate
 from sereno.errors import RejectedCallback
 
@@ -80,6 +82,12 @@ class Channel:
     # The largest message, in bytes, that the provider takes; for the lint of templates.
     largest: ClassVar[int | None] = None
 
+    def then(
+        self, other: "Channel | str", *, after: Duration, unless: Literal["sent", "delivered", "read"] = "delivered"
+    ) -> "Chain":
+        """Another channel for those whom this one has not reached after so long: `expo.then(sms, after="10m")`."""
+        return Chain([self]).then(other, after=after, unless=unless)
+
     def check_address(self, address: str) -> str:
         """The address as it is stored; `sereno.errors.InvalidAddress` for one that it can never reach."""
         return address
@@ -95,6 +103,20 @@ class Channel:
     def webhook(self, callback: Callback, account: Mapping[str, Any]) -> Sequence[Receipt]:  # noqa: ARG002 - by subclasses
         """What a provider tells by itself. RejectedCallback, if it is not the provider who tells."""
         raise RejectedCallback(f"the channel {self.name} takes no callbacks")
+
+
+class Chain:
+    """A channel, and what is tried when it did not reach somebody. Made by `Channel.then`."""
+
+    def __init__(self, links: "Sequence[Channel | str]", steps: Sequence[Step] = ()) -> None:
+        self.links = tuple(links)
+        self.steps = tuple(steps)
+
+    def then(
+        self, other: "Channel | str", *, after: Duration, unless: Literal["sent", "delivered", "read"] = "delivered"
+    ) -> "Chain":
+        first, second = (link if isinstance(link, str) else link.name for link in (self.links[-1], other))
+        return Chain([*self.links, other], [*self.steps, Step(first, second, seconds(after), unless)])
 
 
 class Exchange:
@@ -120,6 +142,12 @@ class Exchange:
 
             self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=self.timeout))
         return self._session
+
+    def with_account(self, account: Mapping[str, Any]) -> "Exchange":
+        """The same connections for another account."""
+        other = Exchange(account, private=self.private, timeout=self.timeout)
+        other._session = self.http
+        return other
 
     async def close(self) -> None:
         session, self._session = self._session, None

@@ -227,13 +227,14 @@ def number(value: Any) -> int | None:
 
 
 def words(value: Any) -> str:
-    return value[:MOST_TEXT] if isinstance(value, str) else ""
+    """A text by the provider, as much of it as is kept."""
+    return _storable(value)[:MOST_TEXT] if isinstance(value, str) else ""
 
 
 def provider_id(*parts: Any) -> str | None:
     """What names a message at the provider; None if one of its parts is missing or is no name."""
-    texts = [str(part) if type(part) in (str, int) else "" for part in parts]
-    return ":".join(texts) if all(_PROVIDER_ID.fullmatch(text) for text in texts) else None
+    are_names = all(isinstance(part, str) and _PROVIDER_ID.fullmatch(part) for part in parts)
+    return ":".join(parts) if are_names else None
 
 
 def wait(said: Any, headers: Mapping[str, str]) -> float | None:

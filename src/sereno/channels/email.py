@@ -9,7 +9,6 @@ import base64
 import contextlib
 import hashlib
 import hmac
-import quopri
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -17,39 +16,30 @@ from email.header import Header
 from email.message import EmailMessage
 from email.policy import SMTP as SMTP_POLICY
 from email.utils import format_datetime, quote
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, cast
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 
 from sereno.channels.contract import Callback, Channel, Exchange, Message
+from sereno.channels.http import MOST_TEXT
 from sereno.domain.delivery import Down, Failed, Invalid, Outcome, Receipt, Retryable, Sent, Unknown
 from sereno.errors import InvalidAddress, RejectedCallback
 
-if TYPE_CHECKING:
-    from aiosmtplib import SMTP
-    from aiosmtplib.protocol import SMTPProtocol
-
 LARGEST_MAIL = 10 * 1024 * 1024
 # Of a mail that came back, this much is read: its report and the returned headers come first.
-LARGEST_REPORT = 256 * 1024
-MOST_PARTS = 50
-LONGEST_ADDRESS, LONGEST_LOCAL, LONGEST_NAME = 254, 64, 200
-# RFC 5322 allows 998, with the name of the header.
-LONGEST_LINE = 900
-MOST_TEXT = 300
+LARGEST_REPORT, MOST_PARTS = 256 * 1024, 50
+# RFC 5321 and RFC 5322, which allows lines of 998 with the name of the header; the length of names is our own.
+LONGEST_ADDRESS, LONGEST_LOCAL, LONGEST_LINE, LONGEST_NAME = 254, 64, 900, 200
 # Written at once; each piece has the whole timeout to leave.
 PIECE = 256 * 1024
 # Everything is sent by then: nobody waits long for a goodbye.
 GOODBYE = 2.0
-
 PORTS = {"starttls": 587, "tls": 465, "none": 25}
-COMPLETED = range(200, 300)
-TEMPORARY, PERMANENT, BEYOND = 400, 500, 600
+COMPLETED, LATER, NEVER = range(200, 300), range(400, 500), range(500, 600)
 CLOSING, SIGN_IN, NO_MAILBOX, TOO_LARGE = 421, 530, 550, 552
-CRLF = "\r\n"
 # Of the codes 5.1.x, these are about our own address, not the recipient's.
-ABOUT_SENDER = ("5.1.7", "5.1.8")
-ABOUT_SIZE = ("5.2.3", "5.3.4")
+ABOUT_SENDER, ABOUT_SIZE = ("5.1.7", "5.1.8"), ("5.2.3", "5.3.4")
+CRLF = "\r\n"
 # The old IDNA makes another domain of these, so mail would go to somebody else.
 _DEVIATING = frozenset("ßẞς\u200c\u200d")
 _ATOM = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+"
@@ -58,18 +48,13 @@ _LABEL = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
 _DOMAIN = re.compile(rf"(?:{_LABEL}\.)+(?!\d+$){_LABEL}")
 _CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 _PLAIN = re.compile(rf"[\x21-\x7e]{{1,{LONGEST_LINE}}}")
-_URL = re.compile(rf"https?://[^\x00-\x20<>,\x7f-\U0010ffff]{{1,{LONGEST_LINE - 20}}}")
+_URL = re.compile(rf"https?://[^\x00-\x20<>\x7f-\U0010ffff]{{1,{LONGEST_LINE - 20}}}")
 _OWN_HEADER = re.compile(r"X-[A-Za-z0-9-]{1,60}", re.IGNORECASE)
 _ENHANCED = re.compile(r"([245]\.\d{1,3}\.\d{1,3})\b")
-_NOBODY = re.compile(
-    r"(user|mailbox|recipient|address|account)\b.{0,60}\b(unknown|not found|does ?n.t exist|does not exist)"
-    r"|(unknown|no such) (local )?(user|mailbox|recipient|address)",
-    re.IGNORECASE,
-)
+_NOBODY = re.compile(r"(?i)(unknown|no such) (user|mailbox)|(user|mailbox|recipient).{0,60}(unknown|n.t (found|exist))")
 _MESSAGE_ID = re.compile(r"<([^<>\s@]{1,200}@[^<>\s@]{1,255})>")
 _BOUNDARY = re.compile(r"""\bboundary\s*=\s*(?:"([^"]{1,70})"|([^\s;"]{1,70}))""", re.IGNORECASE)
 _BLANK = re.compile(rb"\r?\n[ \t]*\r?\n")
-_MIME = SMTP_POLICY.clone(cte_type="7bit")
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,44 +76,23 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     def words(self, said: object) -> str:
         """What a server said, on one line and without our password, should it repeat it."""
-        text, password = one_line(str(said)), self.password or ""
-        plain = f"\0{self.username}\0{password}"
-        for secret in (password, *(base64.b64encode(each.encode()).decode() for each in (plain, password))):
-            text = text.replace(secret, "…") if secret and password else text
+        text, password = one_line(str(said) or type(said).__name__), self.password or ""
+        told = [each.encode("utf-8", "replace") for each in (f"\0{self.username}\0{password}", password)]
+        for secret in [password, *(base64.b64encode(each).decode() for each in told)] if password else []:
+            text = text.replace(secret, "…")
         return text[:MOST_TEXT]
 
 
-class Letter(msgspec.Struct, frozen=True):
-    """One mail, ready for the wire: dots are doubled, the final one is missing."""
-
-    id: str
-    sender: str
-    address: str
-    wire: bytes
-
-
 class Email(Channel):
-    """Mail through a server that speaks SMTP. The account's settings win over the constructor's."""
+    """Mail through a server that speaks SMTP. The account's settings win over the constructor's: see Settings."""
 
     name: ClassVar[str] = "email"
     batch: ClassVar[int] = 20
     on_unknown: ClassVar[Literal["retry", "park"]] = "retry"
     largest: ClassVar[int | None] = LARGEST_MAIL
 
-    def __init__(
-        self,
-        *,
-        host: str = "localhost",
-        port: int | None = None,
-        username: str | None = None,
-        password: str | None = None,
-        tls: Literal["starttls", "tls", "none"] = "starttls",
-        sender: str = "",
-        reply_to: str | None = None,
-        timeout: float | None = None,
-    ) -> None:
-        self._defaults: dict[str, Any] = {"host": host, "port": port, "username": username, "password": password}
-        self._defaults |= {"tls": tls, "sender": sender, "reply_to": reply_to, "timeout": timeout}
+    def __init__(self, **defaults: Any) -> None:
+        self._defaults = msgspec.structs.asdict(Settings(**defaults))
 
     def check_address(self, address: str) -> str:
         return addr_spec(address)
@@ -145,7 +109,7 @@ class Email(Channel):
         try:
             if batch:
                 await line.open()
-            outcomes = [line.ended or await line.carry(write(message, settings)) for message in batch]
+            outcomes = [line.ended or await line.carry(message) for message in batch]
             await line.leave()
             return outcomes
         finally:
@@ -153,14 +117,12 @@ class Email(Channel):
 
     def webhook(self, callback: Callback, account: Mapping[str, Any]) -> Sequence[Receipt]:
         """A mail that came back, handed on as it is by whoever receives mail for us."""
-        secret, given = account.get("bounce_secret"), callback.headers.get("x-sereno-secret", "")
-        if not isinstance(secret, str) or not secret:
-            raise RejectedCallback("the account has no bounce_secret, so no callback can be trusted")
-        if not hmac.compare_digest(secret.encode("utf-8", "replace"), given.encode("utf-8", "replace")):
-            raise RejectedCallback("the header x-sereno-secret is missing or wrong")
-        receipts = list(_receipts(callback.body))
+        names = (account.get("bounce_secret"), callback.headers.get("x-sereno-secret"))
+        secret, given = (each.encode("utf-8", "replace") if isinstance(each, str) else b"" for each in names)
+        if not secret or not hmac.compare_digest(secret, given):
+            raise RejectedCallback("the header x-sereno-secret is not the bounce_secret of the account")
         # One mail has one recipient; behind it may be several, and one failure tells more than a success.
-        return sorted(receipts, key=lambda receipt: receipt.outcome == "delivered")[:1]
+        return sorted(_receipts(callback.body), key=lambda receipt: receipt.outcome == "delivered")[:1]
 
 
 class _Line:
@@ -169,13 +131,15 @@ class _Line:
     def __init__(self, settings: Settings) -> None:
         self.ended: Outcome | None = None
         self._settings = settings
-        self._client: SMTP | None = None
+        # An aiosmtplib.SMTP, and what it raises; like every channel's library, imported when first used.
+        self._client: Any = None
+        self._trouble: tuple[type[Exception], ...] = (OSError,)
         self._is_open_transaction = False
 
     async def open(self) -> None:
         from aiosmtplib import SMTP, SMTPException, SMTPResponseException  # noqa: PLC0415 - an extra
 
-        settings = self._settings
+        settings, self._trouble = self._settings, (SMTPException, OSError)
         try:
             self._client = client = SMTP(
                 hostname=settings.host,
@@ -191,63 +155,60 @@ class _Line:
             if settings.username is not None:
                 await self._sign_in(client, settings.username, settings.password or "")
         except SMTPResponseException as error:
-            kind = Down if error.code >= PERMANENT else Retryable
+            kind = Down if error.code in NEVER else Retryable
             self.ended = kind(f"smtp_{error.code}", settings.words(error.message))
-        except (SMTPException, OSError) as error:
+        except self._trouble as error:
             self.ended = Retryable("unreachable", settings.words(error))
         except ValueError as error:
             self.ended = Down("bad_settings", settings.words(error))
 
-    async def _sign_in(self, client: "SMTP", username: str, password: str) -> None:
+    async def _sign_in(self, client: Any, username: str, password: str) -> None:
         if self._settings.tls != "none" and client.get_transport_info("sslcontext") is None:
-            self.ended = Down("no_tls", 'the server offers no TLS; a password goes without only where tls is "none"')
-            return
+            raise ValueError('the server offers no TLS; a password goes without only where tls is "none"')
         ways = {"plain": client.auth_plain, "login": client.auth_login, "cram-md5": client.auth_crammd5}
         # One way is enough: a second one with the same password only counts as a second failure.
         way = next((ways[name] for name in ways if name in client.server_auth_methods), None)
         if way is None:
-            self.ended = Down("no_auth", "the server offers no way to sign in that we know")
-        else:
-            await way(username, password)
+            raise ValueError("the server offers no way to sign in that we know")
+        await way(username, password)
 
-    async def carry(self, letter: Letter | Outcome) -> Outcome:
+    async def carry(self, message: Message) -> Outcome:
         """One transaction, from MAIL to the answer after the final dot."""
-        if not isinstance(letter, Letter):
-            return letter
-        from aiosmtplib import SMTPException  # noqa: PLC0415 - an extra
-
-        assert self._client is not None
+        # In a thread: a large mail takes a second to write.
+        written = await asyncio.to_thread(write, message, self._settings)
+        if isinstance(written, Failed | Invalid):
+            return written
+        message_id, address, wire = written
         has_left = False
         try:
-            for step, expected, command in self._commands(self._client, letter):
+            for step, expected, command in self._commands(address, len(wire)):
                 code, said = await self._client.execute_command(*command)
                 if code not in expected:
                     return self._refused(step, code, said)
-            protocol = await self._upload(self._client, letter.wire)
+            protocol = await self._upload(wire)
             protocol.write(b".\r\n")
             has_left = True
             code, said = await protocol.read_response(timeout=self._settings.timeout)
-        except (SMTPException, OSError) as error:
-            words = self._settings.words(error) or type(error).__name__
-            self.ended = Retryable("connection_lost", words)
-            return Unknown("no_answer", words) if has_left else self.ended
+        except self._trouble as error:
+            self.ended = Retryable("connection_lost", self._settings.words(error))
+            return Unknown("no_answer", self.ended.message) if has_left else self.ended
         if code not in COMPLETED:
             return self._refused("END", code, said)
         self._is_open_transaction = False
-        return Sent(letter.id)
+        return Sent(message_id)
 
-    def _commands(self, client: "SMTP", letter: Letter) -> Iterator[tuple[str, Sequence[int], Sequence[bytes]]]:
+    def _commands(self, address: str, size: int) -> Iterator[tuple[str, Sequence[int], Sequence[bytes]]]:
         if self._is_open_transaction:
             yield "RSET", (250,), (b"RSET",)
         self._is_open_transaction = True
-        size = [f"SIZE={len(letter.wire)}".encode()] if client.supports_extension("size") else []
-        yield "MAIL", (250,), (b"MAIL", f"FROM:<{letter.sender}>".encode(), *size)
-        yield "RCPT", (250, 251), (b"RCPT", f"TO:<{letter.address}>".encode())
+        sized = [f"SIZE={size}".encode()] if self._client.supports_extension("size") else []
+        yield "MAIL", (250,), (b"MAIL", f"FROM:<{mailbox(self._settings.sender)[1]}>".encode(), *sized)
+        yield "RCPT", (250, 251), (b"RCPT", f"TO:<{address}>".encode())
         yield "DATA", (354,), (b"DATA",)
 
-    async def _upload(self, client: "SMTP", wire: bytes) -> "SMTPProtocol":
+    async def _upload(self, wire: bytes) -> Any:
         """All but the final dot, which is written when the rest has left: until then nothing can have been sent."""
-        if (protocol := client.protocol) is None:
+        if (protocol := self._client.protocol) is None:
             raise ConnectionResetError("the connection was closed")
         for start in range(0, len(wire), PIECE):
             protocol.write(wire[start : start + PIECE])
@@ -256,30 +217,27 @@ class _Line:
         return protocol
 
     def _refused(self, step: str, code: int, said: str) -> Outcome:
-        name, words = f"smtp_{code}", self._settings.words(said)
-        if TEMPORARY <= code < PERMANENT or step == "RSET":
-            outcome: Outcome = Retryable(name, words)
-        elif PERMANENT <= code < BEYOND:
-            outcome = _for_ever(step, code, words)
-        else:
-            outcome = Unknown(name, words) if step == "END" else Retryable(name, words)
+        later = Retryable(f"smtp_{code}", self._settings.words(said))
+        outcome: Outcome = later
+        if code in NEVER and step != "RSET":
+            outcome = _for_ever(step, code, later.message)
+        elif code not in LATER and step == "END":
+            outcome = Unknown(later.code, later.message)
         if isinstance(outcome, Down):
             self.ended = outcome
-        elif code == CLOSING or step == "RSET" or not TEMPORARY <= code < BEYOND:
-            self.ended = Retryable(name, words)
+        elif code == CLOSING or step == "RSET" or not (code in LATER or code in NEVER):
+            self.ended = later
         return outcome
 
     async def leave(self) -> None:
-        from aiosmtplib import SMTPException  # noqa: PLC0415 - an extra
-
         if self._client is not None and not isinstance(self.ended, Retryable):
-            with contextlib.suppress(SMTPException, OSError):
+            with contextlib.suppress(*self._trouble):
                 await self._client.quit(timeout=GOODBYE)
 
     def drop(self) -> None:
         """At once: a transport that is merely closed would go on trying to send what is left."""
         if self._client is not None and self._client.transport is not None:
-            cast(asyncio.WriteTransport, self._client.transport).abort()
+            self._client.transport.abort()
             self._client.close()
 
 
@@ -322,47 +280,43 @@ def addr_spec(text: str) -> str:
 def mailbox(text: str) -> tuple[str, str]:
     """The name and the address of "Name <a@b>", or of an address alone."""
     name, angle, address = text.strip().rpartition("<")
-    name = one_line(name).strip('" ')
+    name = one_line(name)
+    name = name[1:-1] if name[:1] == name[-1:] == '"' else name
     if (angle and not address.endswith(">")) or len(name) > LONGEST_NAME:
         raise InvalidAddress('a sender is written "Name <name@example.com>"')
     return name, addr_spec(address.removesuffix(">") if angle else address)
 
 
-def write(message: Message, settings: Settings) -> Letter | Failed | Invalid:
-    """The mail. Whatever cannot be written is the end of this message alone."""
+def write(message: Message, settings: Settings) -> tuple[str, str, bytes] | Failed | Invalid:
+    """Its Message-ID, its address, and the mail as it is on the wire: dots are doubled, the final one is missing."""
+    key = message.key.encode("utf-8", "replace")
+    digest = hmac.new(settings.bounce_secret.encode("utf-8", "replace"), key, hashlib.sha256).hexdigest()[:40]
+    message_id = f"{digest}@{mailbox(settings.sender)[1].rpartition('@')[2]}"
     try:
         address = addr_spec(message.address)
     except InvalidAddress as error:
         return Invalid("bad_address", str(error))
-    sender = mailbox(settings.sender)[1]
-    key = message.key.encode("utf-8", "replace")
-    digest = hmac.new(settings.bounce_secret.encode("utf-8", "replace"), key, hashlib.sha256).hexdigest()[:40]
-    message_id = f"{digest}@{sender.rpartition('@')[2]}"
     try:
-        lines = list(_headers(message, settings, address))
-        lines += [
-            f"Message-ID: <{message_id}>",
-            f"X-Entity-Ref-ID: {message.key if _PLAIN.fullmatch(message.key) else digest}",
-        ]
+        lines = [f"To: {address}", f"Message-ID: <{message_id}>", *_headers(message, settings, digest)]
         raw = "".join(line + CRLF for line in lines).encode("ascii") + _body(message)
     except Exception as error:  # noqa: BLE001 - the library's mail code fails in many ways, and one message is no batch
         return Failed("bad_message", one_line(str(error))[:MOST_TEXT] or type(error).__name__)
     if len(raw) > LARGEST_MAIL:
         return Failed("too_large", f"the mail has {len(raw):,} bytes, at most {LARGEST_MAIL:,} are sent")
-    return Letter(message_id, sender, address, re.sub(rb"(?m)^\.", b"..", raw))
+    return message_id, address, re.sub(rb"(?m)^\.", b"..", raw)
 
 
-def _headers(message: Message, settings: Settings, address: str) -> Iterator[str]:
+def _headers(message: Message, settings: Settings, digest: str) -> Iterator[str]:
     options, url = message.options, message.unsubscribe_url
     if "cc" in options or "bcc" in options:
         raise ValueError("cc and bcc are not supported: a delivery has one address")
     yield _named("From", settings.sender)
-    yield f"To: {address}"
     if reply_to := options.get("reply_to") or settings.reply_to:
         yield _named("Reply-To", reply_to)
     yield _text("Subject", message.title)
     yield f"Date: {format_datetime(datetime.now(UTC))}"
     yield "Auto-Submitted: auto-generated"
+    yield f"X-Entity-Ref-ID: {message.key if _PLAIN.fullmatch(message.key) else digest}"
     if url is not None:
         if not _URL.fullmatch(url):
             raise ValueError("unsubscribe_url is no URL in plain ASCII")
@@ -385,25 +339,18 @@ def _text(name: str, text: str) -> str:
 
 def _named(name: str, text: str) -> str:
     shown, address = mailbox(text)
-    if not shown:
-        return f"{name}: {address}"
     if shown.isascii() and "=?" not in shown:
-        return f'{name}: "{quote(shown)}" <{address}>'
+        return f'{name}: "{quote(shown)}" <{address}>' if shown else f"{name}: {address}"
     return f"{_text(name, shown)} <{address}>"
 
 
 def _body(message: Message) -> bytes:
-    body, html = (
-        None if text is None else text.replace("\0", "").encode("utf-8", "replace").decode()
-        for text in (message.body, message.html)
-    )
-    mail = EmailMessage(policy=_MIME)
-    if body or html is None:
-        mail.set_content(body or "")
-        if html is not None:
-            mail.add_alternative(html, subtype="html")
-    else:
-        mail.set_content(html, subtype="html")
+    # Whatever comes out of a template: no NUL on the wire, and nothing that is no UTF-8.
+    body, html = (text.replace("\0", "").encode("utf-8", "replace") for text in (message.body, message.html or ""))
+    mail = EmailMessage(policy=SMTP_POLICY.clone(cte_type="7bit"))
+    mail.set_content(body.decode())
+    if html:
+        mail.add_alternative(html.decode(), subtype="html")
     return mail.as_bytes()
 
 
@@ -420,8 +367,6 @@ def _receipts(body: bytes) -> Iterator[Receipt]:
     for part in re.split(rb"(?:^|\n)--" + mark + rb"(?:--)?[ \t]*\r?(?:\n|$)", content, maxsplit=MOST_PARTS):
         fields, inner = _fields(part)
         kind = fields.get("content-type", "").partition(";")[0].strip().lower()
-        if fields.get("content-transfer-encoding", "").lower() == "quoted-printable":
-            inner = quopri.decodestring(inner)
         if kind in ("message/delivery-status", "message/global-delivery-status"):
             reports = _BLANK.split(inner, maxsplit=MOST_PARTS)
         elif kind in ("message/rfc822", "text/rfc822-headers", "message/global", "message/global-headers"):
@@ -430,25 +375,18 @@ def _receipts(body: bytes) -> Iterator[Receipt]:
         return
     for report in reports:
         fields, _ = _fields(report)
-        status = _ENHANCED.match(fields.get("status", ""))
-        outcome = _meaning(fields.get("action", "").lower(), status[1] if status else "")
-        if outcome is not None:
+        found = _ENHANCED.match(fields.get("status", ""))
+        status = found[1] if found else ""
+        action, is_wrong = fields.get("action", "").lower(), status.startswith("5.1.") and status not in ABOUT_SENDER
+        # Also with 4.x.x: after days of trying, nobody tries any more.
+        if action == "delivered" or (action == "failed" and status.startswith(("4", "5"))):
             yield Receipt(
                 provider_id=original[1],
-                outcome=outcome,
-                code=status[1] if status else "",
+                outcome="delivered" if action == "delivered" else "invalid" if is_wrong else "bounced",
+                code=status,
                 message=one_line(fields.get("diagnostic-code", ""))[:MOST_TEXT],
                 id=hashlib.sha256(body).hexdigest(),
             )
-
-
-def _meaning(action: str, status: str) -> Literal["delivered", "bounced", "invalid"] | None:
-    """`failed` with a 4.x.x: nobody tries any more, after days of trying."""
-    if action == "delivered":
-        return "delivered"
-    if action != "failed" or not status.startswith(("4", "5")):
-        return None
-    return "invalid" if status.startswith("5.1.") and status not in ABOUT_SENDER else "bounced"
 
 
 def _fields(raw: bytes) -> tuple[dict[str, str], bytes]:

@@ -35,11 +35,11 @@ class Answer(msgspec.Struct, frozen=True):
         """The body, or None where it is no JSON: a provider that answers HTML has not understood."""
         try:
             return msgspec.json.decode(self.body)
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return None
 
     def text(self) -> str:
-        return self.body[: 4 * MOST_TEXT].decode("utf-8", "replace")[:MOST_TEXT]
+        return self.body[: 4 * MOST_TEXT].decode("utf-8", "replace").replace("\x00", "")[:MOST_TEXT]
 
 
 async def call(exchange: Exchange, method: str, url: str, **options: Any) -> Answer | Retryable | Unknown:
@@ -54,8 +54,8 @@ async def call(exchange: Exchange, method: str, url: str, **options: Any) -> Ans
             return Answer(response.status, {name.lower(): value for name, value in response.headers.items()}, body)
     except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
         return Retryable("unreachable", _words(error))
-    except (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError) as error:
-        return Retryable("bad_url", _words(error))
+    except (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError, UnicodeError) as error:
+        return Retryable("bad_url", type(error).__name__)
     except (aiohttp.ClientError, TimeoutError, ConnectionError) as error:
         return Unknown("no_answer", _words(error))
 

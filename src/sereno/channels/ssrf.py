@@ -8,7 +8,6 @@ addresses written as numbers take no way around.
 import ipaddress
 import re
 import socket
-import unicodedata
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 from urllib.parse import quote, urlsplit
@@ -222,7 +221,7 @@ def _read_host(written: str, *, bracketed: bool) -> tuple[str, Address | None]:
         if address is None:
             raise InvalidAddress("what stands in brackets is no IPv6 address")
         return str(address), address
-    name = _ascii(unicodedata.normalize("NFKC", written).replace("\u3002", ".")).lower()
+    name = _ascii(written).lower()
     labels = name.removesuffix(".").split(".")
     if _NUMBER.fullmatch(labels[-1]):
         number = _read_numbers(labels)
@@ -233,6 +232,7 @@ def _read_host(written: str, *, bracketed: bool) -> tuple[str, Address | None]:
 
 
 def _ascii(name: str) -> str:
+    """The name as it is looked up: wide letters become plain ones, which may make it a number."""
     if name.isascii():
         return name
     try:

@@ -25,7 +25,6 @@ from sereno.channels.each import (
     fields,
     number,
     post,
-    provider_id,
     text_of,
     verdict,
     words,
@@ -79,7 +78,8 @@ class Telegram(OneByOne[TelegramSettings]):
         said = fields(answer.json())
         if said.get("ok") is True and answer.is_ok:
             result = fields(said.get("result"))
-            return Delivered(provider_id(fields(result.get("chat")).get("id"), result.get("message_id")))
+            chat, name = number(fields(result.get("chat")).get("id")), number(result.get("message_id"))
+            return Delivered(None if chat is None or name is None else f"{chat}:{name}")
         if said.get("ok") is not False:
             is_no_bot = answer.status == HTTPStatus.NOT_FOUND
             return Down("http_404", answer.text()) if is_no_bot else self.refusal(answer)

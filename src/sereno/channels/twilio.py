@@ -161,7 +161,7 @@ def signature(auth_token: str, url: str, parameters: Iterable[tuple[str, str]]) 
 
 def _receipts(said: Mapping[str, str]) -> Sequence[Receipt]:
     sid, status = provider_id(said.get("MessageSid")), said.get("MessageStatus", "")
-    code = said.get("ErrorCode", "")[:20]
+    code = words(said.get("ErrorCode"))
     if sid is None:
         return ()
     match status:
@@ -169,7 +169,7 @@ def _receipts(said: Mapping[str, str]) -> Sequence[Receipt]:
             return (Receipt(provider_id=sid, outcome=status, id=f"{sid}.{status}"),)
         case "undelivered" | "failed":
             outcome: Literal["invalid", "failed"] = "invalid" if code in UNREACHABLE else "failed"
-            text = said.get("ErrorMessage", "")[:300] or status
+            text = words(said.get("ErrorMessage")) or status
             return (Receipt(provider_id=sid, outcome=outcome, code=code, message=text, id=f"{sid}.{status}"),)
         case _:
             return ()

@@ -85,7 +85,7 @@ class RetryAfter(Snooze):
             return cls(min(float(text), LONGEST_CLOSE), limit=limit)
         try:
             until = parsedate_to_datetime(text)
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, OverflowError):
             return cls(default, limit=limit)
         left = (until - datetime.now(until.tzinfo or UTC)).total_seconds() if until.tzinfo else None
         return cls(default if left is None else min(max(0.0, left), LONGEST_CLOSE), limit=limit)

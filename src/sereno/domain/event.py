@@ -1,17 +1,21 @@
 """Kinds of events: what their payload is, by which channels they are told, and in which words."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import msgspec
 
 from sereno.domain.arguments import decode_model
+from sereno.domain.duration import Duration, seconds
 from sereno.domain.job import check_text
 from sereno.domain.stored import stored
 from sereno.errors import ConfigurationError, InvalidArguments
 
 # A payload is a fact, not a file.
 LARGEST_PAYLOAD = 64 * 1024
+
+LONGEST_DIGEST_KEY = 500
 
 IN_APP = "in_app"
 
@@ -34,6 +38,44 @@ class Content(msgspec.Struct, frozen=True):
 
 
 Template = Callable[[Any, Recipient], Content]
+# Several facts in one message.
+DigestTemplate = Callable[[Sequence[Any], Recipient], Content]
+
+
+class Step(msgspec.Struct, frozen=True):
+    """Another channel for those whom the first did not reach: so many seconds later, unless it had got so far."""
+
+    first: str
+    second: str
+    after: float
+    unless: Literal["sent", "delivered", "read"] = "delivered"
+
+
+@dataclass(frozen=True)
+class Digest:
+    """Facts of one kind are gathered for so long and told in one message: `Digest("15m", key="restaurant")`.
+
+    `key`: the field of the payload by which they belong together; without it, all of the kind do.
+    """
+
+    window: Duration
+    key: str | None = None
+
+    def __post_init__(self) -> None:
+        if seconds(self.window) <= 0:
+            raise ConfigurationError(f"Digest({self.window!r}): how long to gather, such as '15m'")
+
+
+@dataclass(frozen=True)
+class Throttle:
+    """At most so many of this kind for one recipient and channel in a time; more leave `skipped: throttled`."""
+
+    most: int
+    per: Duration
+
+    def __post_init__(self) -> None:
+        if self.most < 1 or seconds(self.per) <= 0:
+            raise ConfigurationError(f"Throttle({self.most!r}, per={self.per!r}): at least 1, in a time such as '1h'")
 
 
 class EventDefinition:
@@ -49,6 +91,9 @@ class EventDefinition:
         critical: bool,
         opt_in: bool,
         ttl: float | None,
+        steps: Sequence[Step] = (),
+        throttle: Throttle | None = None,
+        digest: Digest | None = None,
     ) -> None:
         if not name.replace(".", "").replace("_", "").replace("-", "").isalnum():
             raise ConfigurationError(f"{name!r} is no name for an event: letters, digits, '_', '-' and '.'")
@@ -59,7 +104,11 @@ class EventDefinition:
         self.critical = critical
         self.opt_in = opt_in
         self.ttl = ttl
+        self.steps = tuple(steps)
+        self.throttle = throttle
+        self.digest = digest
         self.templates: dict[str | None, Template] = {}
+        self.digest_templates: dict[str | None, DigestTemplate] = {}
         try:
             self._decoder = msgspec.json.Decoder(payload, dec_hook=decode_model)
         except TypeError as error:
@@ -87,6 +136,23 @@ class EventDefinition:
         if template is not None:
             return template(self.decode(raw), recipient)
         return Content(self.name)
+
+    def digest_key(self, raw: bytes) -> str | None:
+        """What it is gathered with."""
+        if self.digest is None:
+            return None
+        if self.digest.key is None:
+            return self.name
+        value = msgspec.json.decode(raw).get(self.digest.key)
+        return f"{self.name}:{value}"[:LONGEST_DIGEST_KEY]
+
+    def digest_content(self, channel: str, raws: Sequence[msgspec.Raw | bytes], recipient: Recipient) -> Content:
+        """Of several; in the words of its template, or how many they are."""
+        template = self.digest_templates.get(channel) or self.digest_templates.get(None)
+        if template is not None:
+            return template([self.decode(raw) for raw in raws], recipient)
+        first = self.content(channel, raws[0], recipient)
+        return Content(f"{first.title} (and {len(raws) - 1} more)", first.body, first.html, first.options)
 
     def _refusal(self, why: str) -> InvalidArguments:
         return InvalidArguments(f"event {self.name}: {why}")

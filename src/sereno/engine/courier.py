@@ -1,20 +1,22 @@
 """event ──▶ deliveries ──▶ messages ──▶ receipts.
 
-Three tasks of ours, in the hands of ordinary workers. A job for a channel is a token: whoever has it takes the next
+Four tasks of ours, in the hands of ordinary workers. A job for a channel is a token: whoever has it takes the next
 batch of what is due there, so no delivery belongs to a job before it is being sent, and a job that dies takes none
 along.
 """
 
+import asyncio
 import logging
 import random
 from collections.abc import Callable, Mapping, Sequence
+from time import monotonic
 from typing import Any
 
 import msgspec
 
 from sereno.channels.contract import Channel, Exchange, Message
 from sereno.domain.delivery import Down, Failed, Outcome, Receipt, Unknown
-from sereno.domain.event import IN_APP, Content
+from sereno.domain.event import IN_APP, Content, Step
 from sereno.domain.job import NewJob
 from sereno.domain.verdict import Policy, Verdict, judge
 from sereno.store import deliveries, events, jobs
@@ -25,6 +27,8 @@ from sereno.telemetry.logs import emit
 
 # Recipients of one step of a fan-out: long enough to be quick, short enough that a crash repeats little.
 STEP = 5000
+# Those who wait for another channel are not looked at more often than this many seconds.
+MOST_OFTEN = 5.0
 # Messages of the inbox in one statement.
 INBOX_BATCH = 500
 # Nobody knows whether it was sent: after so many times, a person has to decide.
@@ -35,6 +39,11 @@ RETRY_AFTER_RECEIPT = 120.0
 # Jobs that send what is due on a channel and account: how many, and in how many seconds.
 Tokens = Callable[[str, str, int, float], Sequence[NewJob]]
 Render = Callable[[str, Taken], Content]
+# The job that looks at an event again, in so many seconds.
+LookAgain = Callable[[int, float], Sequence[NewJob]]
+
+# Credentials that were changed are used within so many seconds.
+ACCOUNT_SECONDS = 30.0
 
 
 class Courier:
@@ -48,6 +57,7 @@ class Courier:
         render: Render,
         send_tokens: Tokens,
         receipt_tokens: Tokens,
+        escalation: LookAgain,
     ) -> None:
         self._database = database
         self._channels = channels
@@ -55,6 +65,8 @@ class Courier:
         self._render = render
         self._send_tokens = send_tokens
         self._receipt_tokens = receipt_tokens
+        self._escalation = escalation
+        self._exchanges: dict[tuple[asyncio.AbstractEventLoop, str, str], tuple[float, Exchange]] = {}
         self._chance = random.Random()  # noqa: S311 - jitter, not secrets
 
     # event ──▶ deliveries
@@ -66,6 +78,10 @@ class Courier:
         while more:
             walked = await self._database.arun(self._walk(event))
             total, more = total + walked.made, walked.more
+        steps = await self._database.arun_one(events.steps(event))
+        if steps:
+            first_look = min(step.after for step in steps)
+            await self._database.arun(jobs.enqueue(self._escalation(event, first_look)))
         return total
 
     def _walk(self, event: int) -> Operation[events.Walked]:
@@ -80,6 +96,29 @@ class Courier:
     def _batch_of(self, channel: str) -> int:
         known = self._channels.get(channel)
         return INBOX_BATCH if channel == IN_APP or known is None else known.batch
+
+    async def escalate(self, event: int) -> None:
+        """Those whom a channel did not reach in time are told by the next; looks again until all is decided."""
+        steps = await self._database.arun_one(events.steps(event))
+        waiting = made = 0
+        for step in steps:
+            more = True
+            while more:
+                found = await self._database.arun(self._escalate(event, step))
+                made += found.ripe
+                more = found.ripe >= STEP
+            waiting += found.waiting
+        # Whoever has just been given to the next channel may need the one behind it.
+        if waiting or (made and len(steps) > 1):
+            again = max(MOST_OFTEN, min(step.after for step in steps) / 2)
+            await self._database.arun(jobs.enqueue(self._escalation(event, again)))
+
+    def _escalate(self, event: int, step: Step) -> Operation[events.Escalated]:
+        found = yield from events.escalate(event, step, STEP)
+        for account, count in found.made:
+            tokens = self._send_tokens(step.second, account, -(-count // self._batch_of(step.second)), 0.0)
+            yield from jobs.enqueue(tokens)
+        return found
 
     # deliveries ──▶ messages
 
@@ -97,7 +136,7 @@ class Courier:
 
     async def _settle_stranded(self, job: int, channel: str, account: str) -> None:
         """Somebody died while sending: what became of those, nobody knows. The channel's policy decides."""
-        lost = await self._database.arun(deliveries.stranded(channel, account, job))
+        lost = await self._database.arun_one(deliveries.stranded(channel, account, job))
         if not lost:
             return
         policy = self._policy(channel)
@@ -138,8 +177,8 @@ class Courier:
                 for taken in batch.deliveries
             }
         elif messages:
-            async with Exchange(await self._account(channel, account)) as exchange:
-                outcomes |= zip([m.delivery for m in messages], await _said(known, messages, exchange), strict=True)
+            exchange = await self._exchange(channel, account)
+            outcomes |= zip([m.delivery for m in messages], await _said(known, messages, exchange), strict=True)
         await self._record(job, channel, account, batch, outcomes)
 
     async def _record(
@@ -241,9 +280,26 @@ class Courier:
             return Policy(delays=Channel.delays)
         return Policy(delays=known.delays, on_unknown=known.on_unknown, receipts_after=known.receipts_after)
 
-    async def _account(self, channel: str, account: str) -> dict[str, Any]:
-        own = await self._database.arun(deliveries.account_settings(channel, account)) if account else {}
-        return {**self._accounts.get(channel, {}), **own}
+    async def _exchange(self, channel: str, account: str) -> Exchange:
+        """Connections are kept from batch to batch, and the credentials for a moment."""
+        place = (asyncio.get_running_loop(), channel, account)
+        until, exchange = self._exchanges.get(place, (0.0, None))
+        if exchange is None or until < monotonic():
+            own = await self._database.arun_one(deliveries.account_settings(channel, account)) if account else {}
+            settings = {**self._accounts.get(channel, {}), **own}
+            # Asked for by somebody else meanwhile: theirs is as new.
+            exchange = self._exchanges[place][1] if place in self._exchanges else Exchange()
+            exchange.account, exchange.private = settings, bool(settings.get("private"))
+            self._exchanges[place] = (monotonic() + ACCOUNT_SECONDS, exchange)
+        return exchange
+
+    async def close(self) -> None:
+        """Give back the connections of this loop."""
+        loop = asyncio.get_running_loop()
+        for place in [place for place in self._exchanges if place[0] is loop or place[0].is_closed()]:
+            _, exchange = self._exchanges.pop(place)
+            if place[0] is loop:
+                await exchange.close()
 
     # messages ──▶ receipts
 
@@ -262,8 +318,8 @@ class Courier:
             )
         )
         if ids:
-            async with Exchange(await self._account(channel, account)) as exchange:
-                await self.received(channel, account, await known.receipts(ids, exchange))
+            exchange = await self._exchange(channel, account)
+            await self.received(channel, account, await known.receipts(ids, exchange))
         tokens = list(self._receipt_tokens(channel, account, 1, 0.0)) if count >= known.receipts_batch else []
         if count:
             tokens += self._receipt_tokens(channel, account, 1, known.receipts_after)

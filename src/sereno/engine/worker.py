@@ -10,7 +10,7 @@ import logging
 import math
 import os
 import socket
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from time import monotonic
 from typing import Protocol
 
@@ -64,6 +64,7 @@ class Worker:
         *,
         service: str = "app",
         lease_keeper: type | None = None,
+        on_close: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         if not len(registry):
             raise ConfigurationError("this application has no task: a worker would have nothing to do")
@@ -72,6 +73,7 @@ class Worker:
         self.settings = database.settings
         self.tally = Tally()
         self._service = service
+        self._on_close = on_close
         self.session = 0
         self.lost = False
         self._make_lease_keeper = lease_keeper or Heartbeat
@@ -266,6 +268,8 @@ class Worker:
                 emit(logging.WARNING, "worker.unclosed", "the session could not be closed: its lease will run out")
         for line in (self._claim_line, self._settle_line, self._keep_line):
             await line.close()
+        if self._on_close is not None:
+            await self._on_close()
         await self.database.aclose()
         emit(logging.INFO, "worker.stopped", "worker stopped", session=self.session)
 

@@ -30,6 +30,9 @@ class Taken(msgspec.Struct, array_like=True, gc=False):
     event: str
     payload: msgspec.Raw
     attempt: int
+    digest: str | None = None
+    # Payloads of others that this one tells of too.
+    others: list[msgspec.Raw] = []
 
 
 class Batch(NamedTuple):
@@ -49,13 +52,27 @@ class Applied(NamedTuple):
 
 
 _taken = msgspec.json.Decoder(list[Taken])
+_carriers = msgspec.json.Decoder(list[tuple[int, list[msgspec.Raw] | None]])
 
 
 def take(channel: str, account: str, job: int, batch: int) -> Operation[Batch]:
     """The next ones of a channel become `sending`, by this job."""
     rows = yield Statement(_sql["take"], {"channel": channel, "account": account, "job": job, "batch": batch})
     found, count, due_in = rows[0]
-    return Batch(_taken.decode(found), count, due_in)
+    taken = _taken.decode(found)
+    if any(each.digest is not None for each in taken):
+        taken = yield from _gathered(job, taken)
+    return Batch(taken, count, due_in)
+
+
+def _gathered(job: int, taken: Sequence[Taken]) -> Operation[list[Taken]]:
+    """One for each message: who belongs into it comes along."""
+    ids = [each.id for each in taken if each.digest is not None]
+    rows = yield Statement(_sql["gather"], {"ids": ids, "job": job})
+    carriers = dict(_carriers.decode(rows[0][0]))
+    for each in taken:
+        each.others = carriers.get(each.id) or []
+    return [each for each in taken if each.digest is None or each.id in carriers]
 
 
 def stranded(channel: str, account: str, job: int) -> Operation[list[tuple[int, int]]]:

@@ -1,11 +1,12 @@
 """Events as rows, and the walk from an event to its deliveries."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
+from sereno.domain.event import Step
 from sereno.store.statement import Operation, Statement, queries
 
 _sql = queries("events")
@@ -28,6 +29,33 @@ class NewEvent(msgspec.Struct, frozen=True, kw_only=True):
     due_at: datetime | None = None
     ttl: float | None = None
     note: str | None = None
+    steps: Sequence[Mapping[str, Any]] = ()
+    throttle: tuple[int, float] | None = None
+    digest: tuple[str, float] | None = None
+
+
+class Status(msgspec.Struct, frozen=True):
+    """How an event stands. `state`: pending, sent, or overdue: it is due, and nobody has got it yet."""
+
+    id: int
+    due_at: datetime
+    is_due: bool
+    matched_at: datetime | None
+    deliveries: dict[str, int]
+
+    @property
+    def state(self) -> Literal["pending", "sent", "overdue"]:
+        if self.deliveries.keys() & {"sent", "delivered", "read"}:
+            return "sent"
+        return "overdue" if self.is_due else "pending"
+
+
+class Escalated(NamedTuple):
+    """`waiting`: recipients of whom it is too early to say. `ripe`: those who were looked at. `made`: by account."""
+
+    waiting: int
+    ripe: int
+    made: list[tuple[str, int]]
 
 
 class Walked(NamedTuple):
@@ -50,7 +78,13 @@ def notify(event: NewEvent) -> Operation[tuple[int, bool]]:
         "payload": event.payload.decode(),
         "channels": list(event.channels),
         "audience": None if event.audience is None else list(event.audience),
+        "steps": msgspec.json.encode(event.steps).decode() if event.steps else None,
+        "throttle_most": event.throttle[0] if event.throttle else None,
+        "throttle_seconds": event.throttle[1] if event.throttle else None,
+        "digest": event.digest[0] if event.digest else None,
+        "digest_seconds": event.digest[1] if event.digest else None,
     }
+    del values["throttle"]
     rows = yield Statement(_sql["notify"], values)
     if not rows:
         # Another transaction has just committed the same event; this statement's snapshot is older.
@@ -68,3 +102,43 @@ def fan_out(event: int, size: int) -> Operation[Walked]:
     rows = yield Statement(_sql["fan_out"], {"event": event, "size": size})
     waiting, made, more = rows[0]
     return Walked(_waiting.decode(waiting), made, bool(more))
+
+
+# What it takes for somebody to count as reached.
+REACHED = {
+    "sent": ["sent", "delivered", "read"],
+    "delivered": ["delivered", "read"],
+    "read": ["read"],
+}
+
+
+def steps(event: int) -> Operation[list[Step]]:
+    """The channels behind its channels."""
+    rows = yield Statement(_sql["steps"], {"event": event})
+    return msgspec.json.decode(rows[0][0], type=list[Step]) if rows else []
+
+
+def escalate(event: int, step: Step, size: int) -> Operation[Escalated]:
+    """Deliveries by the second channel for those whom the first did not reach."""
+    rows = yield Statement(
+        _sql["escalate"],
+        {
+            "event": event,
+            "first": step.first,
+            "second": step.second,
+            "after": step.after,
+            "reached": REACHED[step.unless],
+            "size": size,
+        },
+    )
+    waiting, ripe, made = rows[0]
+    return Escalated(waiting, ripe, msgspec.json.decode(made, type=list[tuple[str, int]]))
+
+
+def status(kind: str, subject: str | None, key: str | None, tenant: str | None) -> Operation[Status | None]:
+    """How it stands, or None where there is none."""
+    rows = yield Statement(_sql["status"], {"type": kind, "subject": subject, "key": key, "tenant": tenant or ""})
+    if not rows:
+        return None
+    number, due_at, is_due, matched_at, states = rows[0]
+    return Status(number, due_at, is_due, matched_at, msgspec.json.decode(states, type=dict[str, int]))

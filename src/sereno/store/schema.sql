@@ -991,6 +991,8 @@ CREATE TABLE sereno.deliveries (
     error_message text,
     receipt_at timestamp with time zone,
     sent_at timestamp with time zone,
+    digest text,
+    digest_of bigint,
     created_at timestamp with time zone DEFAULT sereno.now() NOT NULL,
     changed_at timestamp with time zone DEFAULT sereno.now() NOT NULL,
     CONSTRAINT deliveries_state_check CHECK ((state = ANY (ARRAY['pending'::text, 'sending'::text, 'sent'::text, 'delivered'::text, 'read'::text, 'bounced'::text, 'skipped'::text, 'failed'::text, 'invalid'::text, 'expired'::text, 'dead'::text, 'unknown'::text])))
@@ -1023,6 +1025,11 @@ CREATE TABLE sereno.events (
     audience text[],
     critical boolean DEFAULT false NOT NULL,
     opt_in boolean DEFAULT false NOT NULL,
+    steps jsonb,
+    throttle_most integer,
+    throttle_seconds double precision,
+    digest text,
+    digest_seconds double precision,
     due_at timestamp with time zone DEFAULT sereno.now() NOT NULL,
     expires_at timestamp with time zone,
     created_at timestamp with time zone DEFAULT sereno.now() NOT NULL,
@@ -1875,6 +1882,8 @@ ALTER TABLE ONLY sereno.weights
 CREATE INDEX addresses_by_text ON sereno.addresses USING btree (channel, address);
 
 CREATE INDEX deliveries_due ON sereno.deliveries USING btree (channel, account, due_at, id) WHERE (state = 'pending'::text);
+
+CREATE INDEX deliveries_of_recipient ON sereno.deliveries USING btree (recipient_id, id);
 
 CREATE INDEX deliveries_provider ON sereno.deliveries USING btree (channel, provider_id) WHERE (provider_id IS NOT NULL);
 

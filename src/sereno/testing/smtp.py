@@ -118,6 +118,13 @@ class _Conversation:
         self._recipients: list[str] = []
 
     async def run(self) -> None:
+        try:
+            await self._listen()
+        finally:
+            # After STARTTLS it is another one than the server's.
+            self._writer.transport.abort()
+
+    async def _listen(self) -> None:
         await self._say("CONNECT", "220 mail.sereno.test ESMTP")
         while line := await self._reader.readline():
             text = line.decode("utf-8", "replace").rstrip("\r\n")
@@ -165,7 +172,13 @@ class _Conversation:
         if self._server.tls is None:
             await self._write("502 5.5.1 no such command")
         elif await self._say("STARTTLS", "220 2.0.0 go ahead"):
-            await self._writer.start_tls(self._server.tls)
+            loop, plain = asyncio.get_running_loop(), self._writer.transport
+            protocol = plain.get_protocol()
+            encrypted = await loop.start_tls(plain, protocol, self._server.tls, server_side=True)
+            # StreamWriter.start_tls does not expect this: a client that dislikes the certificate and leaves.
+            if encrypted is None:
+                raise ConnectionAbortedError
+            self._writer = asyncio.StreamWriter(encrypted, protocol, self._reader, loop)
             self._encrypted = True
 
     async def _sign_in(self, rest: str) -> None:

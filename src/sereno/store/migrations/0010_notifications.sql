@@ -68,6 +68,14 @@ create table sereno.events (
     audience    text[],
     critical    boolean not null default false,
     opt_in      boolean not null default false,
+    -- Other channels for those whom the first did not reach: [{"from", "to", "after", "unless"}].
+    steps       jsonb,
+    -- At most so many of this type for a recipient and channel, in so many seconds.
+    throttle_most     integer,
+    throttle_seconds  double precision,
+    -- What belongs into one message, and for how long it is gathered.
+    digest          text,
+    digest_seconds  double precision,
     due_at      timestamptz not null default sereno.now(),
     expires_at  timestamptz,
     created_at  timestamptz not null default sereno.now(),
@@ -102,12 +110,16 @@ create table sereno.deliveries (
     error_message  text,
     receipt_at     timestamptz,
     sent_at        timestamptz,
+    -- What is gathered into one message, and the delivery that carries it for all.
+    digest         text,
+    digest_of      bigint,
     created_at     timestamptz not null default sereno.now(),
     changed_at     timestamptz not null default sereno.now(),
     constraint deliveries_once unique nulls not distinct (event_id, recipient_id, channel, address_id)
 ) with (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.05);
 
 create index deliveries_due on sereno.deliveries (channel, account, due_at, id) where state = 'pending';
+create index deliveries_of_recipient on sereno.deliveries (recipient_id, id);
 create index deliveries_sending on sereno.deliveries (job_id) where state = 'sending';
 create index deliveries_receipts on sereno.deliveries (channel, account, receipt_at) where receipt_at is not null;
 create index deliveries_provider on sereno.deliveries (channel, provider_id) where provider_id is not null;

@@ -13,7 +13,7 @@ due as materialized (
     for update skip locked
 ),
 seen as materialized (
-    select d.id, d.address_id, d.recipient_id, e.type, e.payload, e.category, e.critical, r.key, r.locale, r.zone,
+    select d.id, d.address_id, d.recipient_id, d.digest, e.type, e.payload, e.category, e.critical, r.key, r.locale, r.zone,
            a.address, a.keys,
            case when d.expires_at <= clock.now then 'expired'
                 when e.id is null or r.id is null then 'failed'
@@ -52,10 +52,44 @@ taken as (
 )
 select coalesce(json_agg(json_build_array(
            taken.id, seen.address_id, seen.address, seen.keys, seen.recipient_id, seen.key, seen.locale, nullif(taken.tenant, ''),
-           seen.type, seen.payload, taken.attempts) order by taken.id) filter (where taken.state = 'sending'), '[]')::text,
+           seen.type, seen.payload, taken.attempts, seen.digest) order by taken.id) filter (where taken.state = 'sending'), '[]')::text,
        count(*),
        extract(epoch from min(taken.due_at) filter (where taken.state = 'pending') - (select now from clock))::float
 from taken join seen on seen.id = taken.id;
+
+-- name: gather
+-- Of those that are being sent and belong into one message, the first carries it; the others are done with. So are those of
+-- the same kind that are due but were not taken. Answers for each carrier the payloads of the others.
+with mine as materialized (
+    select id, recipient_id, address_id, digest, channel,
+           min(id) over (partition by recipient_id, address_id, digest) as carrier
+    from sereno.deliveries where id = any(%(ids)s) and state = 'sending' and job_id = %(job)s and digest is not null
+),
+waiting as materialized (
+    select d.id, mine.carrier
+    from mine join sereno.deliveries d
+      on d.recipient_id = mine.recipient_id and d.digest = mine.digest and d.channel = mine.channel
+     and d.address_id is not distinct from mine.address_id and d.state = 'pending' and d.due_at <= sereno.now()
+    where mine.id = mine.carrier
+    for update of d skip locked
+),
+others as materialized (
+    select id, carrier from mine where id <> carrier union all select id, carrier from waiting
+),
+done as (
+    update sereno.deliveries
+    set state = 'skipped', reason = 'told by delivery ' || others.carrier, digest_of = others.carrier, job_id = null, changed_at = sereno.now()
+    from others
+    where deliveries.id = any(array(select id from others)) and deliveries.id = others.id
+    returning deliveries.id
+)
+select coalesce(json_agg(json_build_array(carrier, payloads)), '[]')::text, (select count(*) from done)
+from (select mine.carrier,
+             (select json_agg(e.payload order by d.id)
+              from sereno.deliveries d join sereno.events e on e.id = d.event_id
+              where d.recipient_id = mine.recipient_id
+                and (d.digest_of = mine.carrier or d.id in (select id from others where others.carrier = mine.carrier))) as payloads
+      from mine where mine.id = mine.carrier) as each;
 
 -- name: stranded
 -- Somebody began to send these and was not heard of again: an earlier try of the same job, or a job that is gone.

@@ -4,10 +4,12 @@
 -- Once for (type, tenant, subject, key): the second one gets the number of the first, and nothing is made.
 with made as (
     insert into sereno.events (type, tenant, subject, key, category, payload, channels, audience, critical, opt_in, due_at,
-                               expires_at, note)
+                               expires_at, note, steps, throttle_most, throttle_seconds, digest, digest_seconds)
     values (%(type)s, %(tenant)s, %(subject)s, %(key)s, %(category)s, %(payload)s::text::jsonb, %(channels)s, %(audience)s,
             %(critical)s, %(opt_in)s, coalesce(%(due_at)s::timestamptz, sereno.now()),
-            coalesce(%(due_at)s::timestamptz, sereno.now()) + make_interval(secs => %(ttl)s::double precision), %(note)s)
+            coalesce(%(due_at)s::timestamptz, sereno.now()) + make_interval(secs => %(ttl)s::double precision), %(note)s,
+            %(steps)s::text::jsonb, %(throttle_most)s::integer, %(throttle_seconds)s::double precision, %(digest)s,
+            %(digest_seconds)s::double precision)
     on conflict on constraint events_once do nothing
     returning id
 )
@@ -63,25 +65,36 @@ judged as materialized (
                 when not coalesce(own.wanted, common.wanted, not event.opt_in) then 'preference off'
                 when not coalesce(jsonb_path_match(event.payload, coalesce(own.condition, common.condition), '{}', true),
                                   coalesce(own.condition, common.condition) is null) then 'condition'
+                when event.throttle_most is not null and event.throttle_most <= (
+                    select count(*) from sereno.deliveries earlier join sereno.events other on other.id = earlier.event_id
+                    where earlier.recipient_id = page.id and earlier.channel = channel.name and earlier.state <> 'skipped'
+                      and other.type = event.type and earlier.event_id <> event.id
+                      and earlier.created_at > sereno.now() - make_interval(secs => event.throttle_seconds)) then 'throttled'
            end as refused
     from event cross join page cross join channel
     join common on common.name = channel.name
     left join own on own.recipient_id = page.id and own.name = channel.name
 ),
 made as (
-    insert into sereno.deliveries (event_id, recipient_id, address_id, channel, account, tenant, state, reason, due_at, expires_at)
+    insert into sereno.deliveries (event_id, recipient_id, address_id, channel, account, tenant, state, reason, due_at, expires_at, digest)
     select event.id, judged.id, address.id, judged.name, case when judged.is_own then event.tenant else '' end, event.tenant,
            case when why is null then 'pending' else 'skipped' end, why,
-           greatest(event.due_at, case when judged.quiet is not null and why is null and not event.critical
+           greatest(event.due_at,
+                    case when event.digest is not null and why is null then coalesce(
+                        (select d.due_at from sereno.deliveries d
+                         where d.recipient_id = judged.id and d.channel = judged.name and d.digest = event.digest
+                           and d.state = 'pending' and d.due_at > sereno.now() limit 1),
+                        sereno.now() + make_interval(secs => event.digest_seconds)) end,
+                    case when judged.quiet is not null and why is null and not event.critical
                                        then sereno.quiet_until(judged.quiet, judged.zone, greatest(event.due_at, sereno.now())) end),
-           event.expires_at
+           event.expires_at, event.digest
     from event cross join judged
     left join sereno.addresses as address
       on judged.refused is null and address.recipient_id = judged.id and address.channel = judged.name and address.state = 'active'
     cross join lateral (
         select coalesce(judged.refused, case when address.id is null and judged.name <> 'in_app' then 'no active address' end)
     ) as w(why)
-    where judged.refused is null or event.audience is not null
+    where judged.refused is null or judged.refused = 'throttled' or event.audience is not null
     on conflict do nothing
     returning channel, account, state, due_at
 ),
@@ -97,3 +110,56 @@ select coalesce((select json_agg(json_build_array(channel, account, count, due_i
                               count(*) as count
                        from made where state = 'pending' group by 1, 2, 3) as waiting), '[]')::text,
        (select count(*) from made), (select matched_at is null from moved);
+
+-- name: steps
+-- What is tried for those whom a channel did not reach.
+select steps::text from sereno.events where id = %(event)s and steps is not null;
+
+-- name: escalate
+-- The next channel for those whom the first one did not reach in time. A recipient is ripe when all that was tried has ended,
+-- or was sent long enough ago. Answers whom it waits for, and how many deliveries were made.
+with event as materialized (select * from sereno.events where id = %(event)s),
+tried as materialized (
+    select recipient_id,
+           bool_or(state = any(%(reached)s)) as is_reached,
+           bool_and(case when state in ('pending', 'sending') then false
+                         when state in ('sent', 'delivered') then sent_at + make_interval(secs => %(after)s) <= sereno.now()
+                         else true end) as is_ripe,
+           bool_or(state not in ('skipped', 'expired') or reason in ('no active address') or starts_with(reason, 'address ')) as is_meant
+    from sereno.deliveries where event_id = %(event)s and channel = %(first)s
+    group by recipient_id
+),
+ripe as materialized (
+    select recipient_id from tried
+    where is_meant and is_ripe and not is_reached
+      and not exists (select from sereno.deliveries done
+                      where done.event_id = %(event)s and done.recipient_id = tried.recipient_id and done.channel = %(second)s)
+    order by recipient_id limit %(size)s
+),
+made as (
+    insert into sereno.deliveries (event_id, recipient_id, address_id, channel, account, tenant, state, reason, due_at, expires_at)
+    select event.id, ripe.recipient_id, address.id, %(second)s,
+           case when exists (select from sereno.accounts where accounts.channel = %(second)s and accounts.tenant = event.tenant)
+                then event.tenant else '' end,
+           event.tenant, case when why is null then 'pending' else 'skipped' end, why,
+           greatest(event.due_at, sereno.now()), event.expires_at
+    from event cross join ripe
+    left join sereno.addresses as address
+      on address.recipient_id = ripe.recipient_id and address.channel = %(second)s and address.state = 'active'
+    cross join lateral (
+        select case when address.id is null and %(second)s <> 'in_app' then 'no active address' end) as w(why)
+    on conflict do nothing
+    returning channel, account, state
+)
+select (select count(*) from tried where is_meant and not is_ripe and not is_reached),
+       (select count(*) from ripe),
+       coalesce((select json_agg(json_build_array(account, count))
+                 from (select account, count(*) as count from made where state = 'pending' group by account) as each), '[]')::text;
+
+-- name: status
+-- How an event stands: when it is due, whether its audience was walked, and its deliveries by state.
+select id, due_at, due_at <= sereno.now(), matched_at,
+       coalesce((select json_object_agg(state, count) from (
+           select state, count(*) as count from sereno.deliveries where event_id = events.id group by state) as each), '{}')::text
+from sereno.events
+where type = %(type)s and tenant = %(tenant)s and subject is not distinct from %(subject)s and key is not distinct from %(key)s;

@@ -1,0 +1,143 @@
+"""One event to a million recipients: matched, sent through a local Expo, and asked for their receipts.
+
+The three parts are timed one after another: the channel is paused while the audience is walked.
+"""
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psycopg
+
+from bench.notify_app import Tender, declare
+from bench.site import Site
+from bench.workers import BenchmarkFailed
+from sereno import Sereno
+
+RECIPIENTS, RECIPIENTS_QUICK = 1_000_000, 100_000
+# So many deliveries are sent and asked for; the rest would tell the same.
+SENT, SENT_QUICK = 100_000, 20_000
+SECONDS_BETWEEN_LOOKS = 0.05
+SECONDS_OF_SILENCE = 60
+MOST_MEMORY = 200
+
+POPULATION = """
+insert into sereno.recipients (key, zone) select 'user:' || n, 'America/Santiago' from generate_series(1, %(count)s) as n;
+"""
+ADDRESSES = """
+insert into sereno.addresses (recipient_id, channel, address)
+select id, 'expo', 'ExponentPushToken[' || md5(id::text) || ']' from sereno.recipients
+"""
+# Twenty ways to say what one wants; half of the people want this tender.
+PREFERENCES = """
+insert into sereno.preferences (recipient_id, category, filter, condition)
+select id, 'tenders', '{}', ('$.region == "' || (array['RM', 'V'])[1 + (id / 10) %% 2] || '" && $.amount >= ' || (id %% 10))::jsonpath
+from sereno.recipients
+"""
+
+
+def run(site: Site) -> None:
+    """`fanout` in seconds; `dispatch` and `receipts` a second; the most memory that the worker had."""
+    count = site.size(RECIPIENTS, RECIPIENTS_QUICK)
+    with site.server.fresh("notify") as url, psycopg.connect(url, autocommit=True) as connection:
+        _populate(connection, count)
+        with _process("provider") as provider:
+            assert provider.stdout is not None
+            address = provider.stdout.readline().decode().strip()
+            with _process("worker", url, address) as worker:
+                _fan_out(site, url, connection, count)
+                _dispatch(site, connection, site.size(SENT, SENT_QUICK))
+                memory = _memory(worker.pid)
+        site.report.figure("memory", memory, "MiB")
+        if memory > MOST_MEMORY:
+            site.report.note(f"the worker had more than {MOST_MEMORY} MiB")
+
+
+def _populate(connection: psycopg.Connection, count: int) -> None:
+    connection.execute(POPULATION, {"count": count})
+    connection.execute(ADDRESSES)
+    connection.execute(PREFERENCES, {})
+    connection.execute("insert into sereno.channel_pauses (channel, account, reason) values ('expo', '', 'not yet')")
+    connection.execute("vacuum analyze")
+    connection.execute("checkpoint")
+
+
+def _fan_out(site: Site, url: str, connection: psycopg.Connection, count: int) -> None:
+    app = Sereno(url)
+    published = declare(app)
+    began = time.monotonic()
+    published.notify(Tender("T1", "RM", 100), subject="T1")
+    _until(connection, "select matched_at is not null from sereno.events", lambda found: bool(found))
+    seconds = time.monotonic() - began
+    made = connection.execute("select count(*) from sereno.deliveries where state = 'pending'").fetchone()
+    if not made or made[0] != count // 2:
+        raise BenchmarkFailed(f"{made} deliveries were made for {count // 2} people")
+    app.close()
+    site.report.figure("fanout", seconds, "s")
+    site.report.note(f"fanout: {count:,} recipients, {made[0]:,} deliveries")
+
+
+def _dispatch(site: Site, connection: psycopg.Connection, count: int) -> None:
+    connection.execute(
+        "update sereno.deliveries set due_at = 'infinity' where id > (select id from sereno.deliveries order by id offset %s limit 1)",
+        [count - 1],
+    )
+    connection.execute("vacuum analyze sereno.deliveries")
+    _until(connection, "select count(*) from sereno.jobs where task = 'sereno.deliver'", lambda found: found == 0)
+    connection.execute("delete from sereno.channel_pauses")
+    began = time.monotonic()
+    connection.execute(
+        'select sereno.enqueue(\'sereno.deliver\', \'{"channel": "expo", "account": ""}\', queue => \'notifications\') '
+        "from generate_series(1, 20)"
+    )
+    _until(connection, _in("sent", "delivered"), lambda found: found >= count)
+    site.report.figure("dispatch", count / (time.monotonic() - began), "/s")
+    began = time.monotonic()
+    already = _one(connection, _in("delivered"))
+    connection.execute("update sereno.deliveries set receipt_at = sereno.now() where receipt_at is not null")
+    connection.execute(
+        'select sereno.enqueue(\'sereno.receipts\', \'{"channel": "expo", "account": ""}\', queue => \'notifications\') '
+        "from generate_series(1, 4)"
+    )
+    _until(connection, _in("delivered"), lambda found: found >= count)
+    site.report.figure("receipts", (count - already) / (time.monotonic() - began), "/s")
+
+
+def _in(*states: str) -> str:
+    names = ", ".join(f"'{state}'" for state in states)
+    return f"select count(*) from sereno.deliveries where state in ({names})"
+
+
+def _one(connection: psycopg.Connection, query: str) -> int:
+    row = connection.execute(query.encode()).fetchone()
+    return int(row[0]) if row and row[0] is not None else 0
+
+
+def _until(connection: psycopg.Connection, query: str, is_so: Callable[[int], bool]) -> None:
+    """As long as something moves."""
+    last, deadline = -1, time.monotonic() + SECONDS_OF_SILENCE
+    while not is_so(found := _one(connection, query)):
+        if found != last:
+            last, deadline = found, time.monotonic() + SECONDS_OF_SILENCE
+        if time.monotonic() > deadline:
+            raise BenchmarkFailed(f"nothing moved for {SECONDS_OF_SILENCE} s: {query} says {found}")
+        time.sleep(SECONDS_BETWEEN_LOOKS)
+
+
+def _memory(process: int) -> float:
+    """The most that it ever had, in MiB."""
+    status = Path(f"/proc/{process}/status").read_text()
+    return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM")) / 1024
+
+
+@contextmanager
+def _process(*arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen([sys.executable, "-m", "bench.notify_app", *arguments], stdout=subprocess.PIPE)
+    try:
+        yield process
+    finally:
+        process.terminate()
+        process.wait(20)

@@ -1,0 +1,66 @@
+"""Two providers behind one channel: what the first certainly did not take goes to the second, with the same key."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sereno.channels.contract import Callback, Channel, Exchange, Message
+from sereno.domain.delivery import Down, Outcome, Receipt, Retryable
+from sereno.errors import ConfigurationError, RejectedCallback
+
+
+class Failover(Channel):
+    """`Failover(Twilio(), OtherSms())`: one channel with the first one's name, limits and policy.
+
+    Accounts: settings under the names `first` and `second`; what is not under them is for both. A message of which
+    nobody knows whether it was sent never goes to another provider.
+    """
+
+    def __init__(self, first: Channel, second: Channel) -> None:
+        if first.name != second.name:
+            raise ConfigurationError(f"a failover stays in one channel: {first.name} and {second.name} are two")
+        self._providers = (first, second)
+        for name in ("batch", "rate", "at_once", "delays", "on_unknown", "receipts_after", "receipts_for", "largest"):
+            setattr(self, name, getattr(first, name))
+        self.name = first.name  # type: ignore[misc]  # it stands for the first one
+        self.batch = min(first.batch, second.batch)  # type: ignore[misc]
+
+    def check_address(self, address: str) -> str:
+        return self._providers[0].check_address(address)
+
+    async def send(self, batch: Sequence[Message], exchange: Exchange) -> Sequence[Outcome]:
+        first, second = self._providers
+        outcomes = list(await self._through("first", first, batch, exchange))
+        left = [place for place, outcome in enumerate(outcomes) if isinstance(outcome, Retryable | Down)]
+        if left:
+            found = await self._through("second", second, [batch[place] for place in left], exchange)
+            for place, outcome in zip(left, found, strict=True):
+                outcomes[place] = outcome
+        return outcomes
+
+    async def receipts(self, ids: Sequence[str], exchange: Exchange) -> Sequence[Receipt]:
+        """Each provider knows its own."""
+        first, second = self._providers
+        known = list(await first.receipts(ids, _own("first", exchange)))
+        named = {receipt.provider_id for receipt in known}
+        rest = [each for each in ids if each not in named]
+        return [*known, *(await second.receipts(rest, _own("second", exchange)) if rest else ())]
+
+    def webhook(self, callback: Callback, account: Mapping[str, Any]) -> Sequence[Receipt]:
+        try:
+            return self._providers[0].webhook(callback, _settings("first", account))
+        except RejectedCallback:
+            return self._providers[1].webhook(callback, _settings("second", account))
+
+    async def _through(
+        self, which: str, provider: Channel, batch: Sequence[Message], exchange: Exchange
+    ) -> Sequence[Outcome]:
+        return await provider.send(batch, _own(which, exchange))
+
+
+def _settings(which: str, account: Mapping[str, Any]) -> dict[str, Any]:
+    shared = {name: value for name, value in account.items() if name not in ("first", "second")}
+    return {**shared, **account.get(which, {})}
+
+
+def _own(which: str, exchange: Exchange) -> Exchange:
+    return exchange.with_account(_settings(which, exchange.account))

@@ -1,0 +1,210 @@
+-- What a person may see of events, deliveries, recipients and channels. Nothing here looks further than a window: no screen
+-- reads a million rows. Secrets (keys of addresses, settings of accounts) are never asked for.
+
+-- name: clock
+-- What time it is, for words such as "in 5 minutes".
+select sereno.now();
+
+-- name: events
+-- The newest first, among the newest.
+select row_to_json(page)::text
+from (select id, type, nullif(tenant, '') as tenant, subject, key, category, channels, cardinality(audience) as named,
+             critical, opt_in, due_at, expires_at, created_at, matched_at, walked, note
+      from (select * from sereno.events where %(before)s::bigint is null or id < %(before)s
+            order by id desc limit %(window)s) as newest
+      where (%(type)s::text is null or type = %(type)s) and (%(tenant)s::text is null or tenant = %(tenant)s)
+        and (%(since)s::timestamptz is null or created_at >= %(since)s)
+      order by id desc limit %(limit)s) as page
+order by id desc;
+
+-- name: event
+-- One, with what it says. Of the recipients that it names, the first few.
+select row_to_json(found)::text
+from (select id, type, nullif(tenant, '') as tenant, subject, key, category, channels, cardinality(audience) as named,
+             critical, opt_in, due_at, expires_at, created_at, matched_at, walked, note, payload, audience[1:%(most)s] as audience
+      from sereno.events where id = %(event)s) as found;
+
+-- name: types
+-- Kinds of events that there were lately, the newest first.
+select type from (select id, type from sereno.events order by id desc limit %(window)s) as newest
+group by type order by max(id) desc limit %(most)s;
+
+-- name: events_for
+-- The newest events of a type that are for somebody: those that name them, and those for all. Or, of those, for anybody.
+select row_to_json(found)::text
+from (select id, type, nullif(tenant, '') as tenant, subject, key, category, channels, cardinality(audience) as named,
+             critical, opt_in, due_at, expires_at, created_at, matched_at, walked, note, payload
+      from (select * from sereno.events order by id desc limit %(window)s) as newest
+      where type = %(type)s and tenant = %(tenant)s
+        and (%(recipient)s::text is null or audience is null or %(recipient)s = any(audience))
+      order by id desc limit %(most)s) as found
+order by id desc;
+
+-- name: event_tally
+-- What became of the deliveries of an event, counted up to a bound.
+select channel, state, reason, count(*)
+from (select channel, state, reason from sereno.deliveries where event_id = %(event)s limit %(bound)s + 1) as counted
+group by channel, state, reason
+order by count(*) desc, channel, state, reason limit %(most)s;
+
+-- name: deliveries
+-- The newest first. Of an event: along its own index. Of a recipient: by looking into the newest events. Else among the
+-- newest. Only one of the three is read.
+with who as materialized (
+    select id from sereno.recipients where tenant = coalesce(%(tenant)s::text, '') and key = %(recipient)s
+),
+page as materialized (
+    select * from (
+        (select * from sereno.deliveries
+         where %(event)s::bigint is null and %(recipient)s::text is null and (%(before)s::bigint is null or id < %(before)s)
+         order by id desc limit %(window)s)
+        union all
+        (select * from sereno.deliveries
+         where event_id = %(event)s and (%(recipient)s::text is null or recipient_id = (select id from who))
+           and (%(before)s::bigint is null or id < %(before)s)
+           and (%(states)s::text[] is null or state = any(%(states)s)) and (%(channel)s::text is null or channel = %(channel)s)
+         limit %(window)s)
+        union all
+        (select d.* from (select id from sereno.events where %(event)s::bigint is null and %(recipient)s::text is not null
+                          order by id desc limit %(events)s) as newest
+         join sereno.deliveries d on d.event_id = newest.id and d.recipient_id = (select id from who)
+         where %(before)s::bigint is null or d.id < %(before)s)
+    ) as every
+    where (%(states)s::text[] is null or state = any(%(states)s)) and (%(channel)s::text is null or channel = %(channel)s)
+      and (%(tenant)s::text is null or tenant = %(tenant)s)
+      and (%(since)s::timestamptz is null or created_at >= %(since)s)
+    order by id desc limit %(limit)s
+)
+select row_to_json(line)::text
+from (select page.id, page.state, e.type as event, page.event_id, r.key as recipient, page.channel,
+             nullif(page.tenant, '') as tenant, page.attempts, page.due_at, page.sent_at, page.created_at, page.changed_at,
+             page.reason, page.error_code, page.error_message
+      from page
+      left join sereno.events e on e.id = page.event_id
+      left join sereno.recipients r on r.id = page.recipient_id) as line
+order by id desc;
+
+-- name: delivery
+-- One, with its event, recipient and address.
+select row_to_json(found)::text
+from (select d.id, d.state, e.type as event, d.event_id, r.key as recipient, d.channel, nullif(d.tenant, '') as tenant,
+             d.attempts, d.due_at, d.sent_at, d.created_at, d.changed_at, d.reason, d.error_code, d.error_message,
+             d.recipient_id, d.address_id, nullif(d.account, '') as account, d.expires_at, d.unknowns, d.job_id, d.provider_id,
+             d.receipt_at, a.address, a.state as address_state, a.reason as address_reason, e.subject, e.key as event_key,
+             e.payload
+      from sereno.deliveries d
+      left join sereno.events e on e.id = d.event_id
+      left join sereno.recipients r on r.id = d.recipient_id
+      left join sereno.addresses a on a.id = d.address_id
+      where d.id = %(delivery)s) as found;
+
+-- name: receipts
+-- What a provider said of one, among what was said lately.
+select row_to_json(said)::text
+from (select id, receipt_id, outcome, code, at
+      from (select * from sereno.receipts order by id desc limit %(window)s) as newest
+      where delivery_id = %(delivery)s
+      order by id desc limit %(most)s) as said
+order by id desc;
+
+-- name: deliveries_for
+-- What became of some events for one recipient.
+select row_to_json(line)::text
+from (select d.id, d.state, d.event_id, d.channel, d.attempts, d.due_at, d.sent_at, d.created_at, d.changed_at, d.reason,
+             d.error_code, d.error_message, d.expires_at, d.job_id, d.receipt_at, d.account, a.address
+      from sereno.deliveries d left join sereno.addresses a on a.id = d.address_id
+      where d.event_id = any(%(events)s::bigint[]) and d.recipient_id = %(recipient)s
+      order by d.event_id desc, d.channel, d.id limit %(most)s) as line;
+
+-- name: recipients
+-- The newest first, among the newest, and by which channels each can be reached.
+select row_to_json(line)::text
+from (select page.id, page.key, nullif(page.tenant, '') as tenant, page.locale, page.zone, page.created_at, page.changed_at,
+             array(select channel from (select channel from sereno.addresses
+                                        where recipient_id = page.id and state = 'active' limit %(addresses)s) as ways
+                   group by channel order by channel) as channels
+      from (select * from (
+                (select * from sereno.recipients
+                 where %(tenant)s::text is null and (%(before)s::bigint is null or id < %(before)s)
+                 order by id desc limit %(window)s)
+                union all
+                (select * from sereno.recipients
+                 where tenant = %(tenant)s and (%(before)s::bigint is null or id < %(before)s)
+                 order by id desc limit %(window)s)
+            ) as newest
+            where %(pattern)s::text is null or key like %(pattern)s
+            order by id desc limit %(limit)s) as page) as line
+order by id desc;
+
+-- name: recipient
+-- One, by the key that the application knows them by.
+select row_to_json(found)::text
+from (select id, key, nullif(tenant, '') as tenant, locale, zone, data, created_at, changed_at
+      from sereno.recipients where tenant = %(tenant)s and key = %(key)s) as found;
+
+-- name: addresses
+-- The ways to reach somebody, without what belongs to them beside their text.
+select row_to_json(found)::text
+from (select id, channel, address, keys is not null as has_keys, state, reason, created_at, changed_at
+      from sereno.addresses where recipient_id = %(recipient)s
+      order by channel, id limit %(most)s) as found
+order by channel, id;
+
+-- name: preferences
+-- What somebody wants, and the defaults that hold for them; what decides first comes first.
+select row_to_json(found)::text
+from (select id, nullif(tenant, '') as tenant, recipient_id is not null as is_own, category, event, channel, wanted,
+             filter as condition, quiet, changed_at, weight
+      from ((select * from sereno.preferences where recipient_id = %(recipient)s limit %(most)s)
+            union all
+            (select * from sereno.preferences where recipient_id is null and tenant = %(tenant)s limit %(most)s)) as p) as found
+order by weight desc, id;
+
+-- name: pauses
+-- Channels that do not work until somebody has mended them.
+select row_to_json(found)::text
+from (select channel, account, reason, since from sereno.channel_pauses order by channel, account limit %(most)s) as found
+order by channel, account;
+
+-- name: channels
+-- Those that the code knows, that something waits for, that somebody has an address of, or that were used lately. Names are
+-- found by skipping along an index; what became of deliveries is counted among the newest.
+with recursive waiting(channel) as (
+    (select channel from sereno.deliveries where state = 'pending' order by channel limit 1)
+    union all
+    select (select d.channel from sereno.deliveries d where d.state = 'pending' and d.channel > waiting.channel
+            order by d.channel limit 1)
+    from waiting where waiting.channel is not null
+),
+addressed(channel) as (
+    (select channel from sereno.addresses order by channel limit 1)
+    union all
+    select (select a.channel from sereno.addresses a where a.channel > addressed.channel order by a.channel limit 1)
+    from addressed where addressed.channel is not null
+),
+recent as materialized (
+    select channel, count(*) filter (where state in ('sent', 'delivered', 'read')) as sent,
+           count(*) filter (where state in ('failed', 'invalid', 'bounced', 'dead')) as failed,
+           count(*) filter (where state = 'unknown') as unknown
+    from (select channel, state from sereno.deliveries order by id desc limit %(window)s) as newest
+    group by channel
+),
+named as (
+    select unnest(%(known)s::text[]) as channel
+    union (select channel from waiting limit %(most)s)
+    union (select channel from addressed limit %(most)s)
+    union (select channel from recent)
+    union (select channel from sereno.channel_pauses limit %(most)s)
+)
+select row_to_json(line)::text
+from (select named.channel, named.channel = any(%(known)s::text[]) as is_known, pending.count as pending,
+             coalesce(recent.sent, 0) as sent, coalesce(recent.failed, 0) as failed, coalesce(recent.unknown, 0) as unknown
+      from named
+      cross join lateral (
+          select count(*) from (select from sereno.deliveries d
+                                where d.state = 'pending' and d.channel = named.channel limit %(bound)s + 1) as held
+      ) as pending
+      left join recent on recent.channel = named.channel
+      where named.channel is not null
+      order by named.channel limit %(most)s) as line
+order by channel;

@@ -1,0 +1,271 @@
+"""The exam of a channel: what the engine relies on, asked of a real channel and a provider that has bad days.
+
+    class TestPager(ChannelExam):
+        @asynccontextmanager
+        async def setup(self) -> AsyncIterator[Subject]:
+            async with PagerService() as provider, Exchange({"token": "…", "url": provider.url}) as exchange:
+                yield Subject(Pager(), provider, exchange, lambda count: [Message(…) for _ in range(count)])
+
+It runs under pytest alone. Every question starts with a new subject.
+"""
+
+import asyncio
+import inspect
+import re
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any, ClassVar, Concatenate, ParamSpec, Protocol, get_args
+
+import msgspec
+import pytest
+
+from sereno.channels.contract import Callback, Channel, Exchange, Message
+from sereno.domain.delivery import Delivered, Down, Outcome, Retryable, Sent, Unknown
+from sereno.errors import InvalidAddress, RejectedCallback
+from sereno.testing.provider import RETRY_AFTER, Fault, Provider
+
+FAULTS: tuple[Fault, ...] = get_args(Fault)
+# After these, nobody knows whether the provider took the message.
+DOUBTFUL: tuple[Fault, ...] = ("html", "half", "silence", "close")
+# Seconds: what a channel waits for a silent provider here, and after which a call of `send` hangs.
+SHORT_TIMEOUT = 0.5
+PATIENCE = 20.0
+MOST_IN_A_BATCH = 10_000
+LONGEST_CODE = 100
+LONGEST_TEXT = 1000
+# Shorter settings are words, which an outcome may say by accident.
+SHORTEST_SECRET = 8
+
+GARBAGE = (
+    b"",
+    b"null",
+    b"0",
+    b'"text"',
+    b"{}",
+    b"[]",
+    b"[{}]",
+    b'{"data": [',
+    b"\x00\xff\xfe",
+    b"a=1&b=%zz",
+    b"[" * 100_000,
+    b"<html></html>",
+)
+
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
+_CODE = re.compile(rf"[\x21-\x7e]{{1,{LONGEST_CODE}}}")
+
+P = ParamSpec("P")
+
+
+class Witness(Protocol):
+    """A provider: what reached it, and how it misbehaves. `sereno.testing.provider.Provider` is one."""
+
+    fault: Any
+
+    @property
+    def log(self) -> list[Any]: ...
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is examined. `messages`: so many different ones that the provider takes. `secrets`: never to be repeated."""
+
+    channel: Channel
+    provider: Witness
+    exchange: Exchange
+    messages: Callable[[int], Sequence[Message]]
+    secrets: Collection[str] = ()
+
+    async def send(self, batch: Sequence[Message]) -> Sequence[Outcome]:
+        """Send, and look at the answers: one for each message, legal, in words that may be stored and shown."""
+        async with asyncio.timeout(PATIENCE):
+            outcomes = await self.channel.send(batch, self.exchange)
+        assert len(outcomes) == len(batch), f"{len(outcomes)} outcomes for {len(batch)} messages"
+        for outcome in outcomes:
+            self._check(outcome)
+        return outcomes
+
+    def _check(self, outcome: Outcome) -> None:
+        assert isinstance(outcome, get_args(Outcome)), f"{outcome!r} is no outcome"
+        match outcome:
+            case Sent(provider_id) | Delivered(provider_id):
+                assert provider_id is None or (provider_id and "\0" not in provider_id)
+            case _:
+                assert _CODE.fullmatch(outcome.code), f"{outcome.code!r} is no code"
+                assert len(outcome.message) <= LONGEST_TEXT, "the message of an outcome is one sentence or two"
+                assert "\0" not in outcome.message, "a text with NUL cannot be stored"
+        told = [secret for secret in (*self.secrets, *_texts(self.exchange.account)) if secret in repr(outcome)]
+        assert not told, f"the outcome {type(outcome).__name__} tells a secret of the account"
+
+
+def question(ask: Callable[Concatenate[Any, Subject, P], Awaitable[None]]) -> Callable[Concatenate[Any, P], None]:
+    """A test that gets a new subject, on a loop of its own."""
+
+    @wraps(ask)
+    def test(self: "ChannelExam", /, *args: P.args, **kwargs: P.kwargs) -> None:
+        async def run() -> None:
+            async with self.setup() as subject:
+                await ask(self, subject, *args, **kwargs)
+
+        asyncio.run(run())
+
+    # The subject is no fixture of pytest.
+    signature = inspect.signature(ask)
+    parameters = [parameter for name, parameter in signature.parameters.items() if name != "subject"]
+    test.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    return test
+
+
+class ChannelExam:
+    """Subclass it, write `setup`, and say where the channel rightly differs."""
+
+    # The faults that this provider can have.
+    faults: ClassVar[Collection[Fault]] = FAULTS
+    # What credentials that are refused mean; Invalid, where the secret is a part of the address.
+    denied: ClassVar[tuple[type, ...]] = (Down,)
+    # Whether a status is all that the provider ever answers, so that a page with 200 is a yes as well.
+    status_is_enough: ClassVar[bool] = False
+
+    def setup(self) -> AbstractAsyncContextManager[Subject]:
+        """A channel and its provider, new for each question."""
+        raise NotImplementedError
+
+    def keys_sent(self, subject: Subject, batch: Sequence[Message]) -> Sequence[str]:
+        """The keys that the provider has seen, one for each message, in order; none, if the channel sends none."""
+        logged = [f"{msgspec.to_builtins(request, builtin_types=(bytes,))}" for request in subject.provider.log]
+        return [message.key for text in logged for message in batch if message.key in text]
+
+    @question
+    async def test_its_name_and_its_numbers_are_sane(self, subject: Subject) -> None:
+        channel = subject.channel
+        assert _NAME.fullmatch(channel.name), f"{channel.name!r} is no name: small letters, digits and _"
+        assert 1 <= channel.batch <= MOST_IN_A_BATCH
+        assert 1 <= channel.receipts_batch <= MOST_IN_A_BATCH
+        assert channel.at_once is None or channel.at_once >= 1
+        assert channel.largest is None or channel.largest >= 1
+        assert channel.on_unknown in ("retry", "park")
+        assert channel.receipts_after is None or 0 <= channel.receipts_after < channel.receipts_for
+
+    @question
+    async def test_it_knows_its_own_addresses_and_refuses_broken_ones(self, subject: Subject) -> None:
+        check = subject.channel.check_address
+        (message,) = subject.messages(1)
+        stored = check(message.address)
+        assert check(stored) == stored, "what is stored is good"
+        middle = len(stored) // 2
+        for broken in ("", *(stored[:middle] + mark + stored[middle:] for mark in ("\n", "\r\n", "\0"))):
+            with pytest.raises(InvalidAddress):
+                check(broken)
+
+    @question
+    async def test_an_empty_batch_has_no_outcomes(self, subject: Subject) -> None:
+        await subject.send([])
+        assert not subject.provider.log, "something was sent"
+
+    @question
+    async def test_a_message_is_taken(self, subject: Subject) -> None:
+        (outcome,) = await subject.send(subject.messages(1))
+        _only((outcome,), Sent, Delivered)
+        assert subject.provider.log, "nothing has reached the provider"
+
+    @question
+    async def test_a_full_batch_is_taken(self, subject: Subject) -> None:
+        outcomes = await subject.send(subject.messages(subject.channel.batch))
+        _only(outcomes, Sent, Delivered)
+
+    @question
+    async def test_outcomes_come_in_order_and_a_wrong_message_harms_no_other(self, subject: Subject) -> None:
+        batch = list(subject.messages(subject.channel.batch))
+        wrong = len(batch) // 2
+        batch[wrong] = msgspec.structs.replace(batch[wrong], address="")
+        outcomes = await subject.send(batch)
+        assert not isinstance(outcomes[wrong], Sent | Delivered), "there is nobody at no address"
+        refused = [number for number, each in enumerate(outcomes) if not isinstance(each, Sent | Delivered)]
+        assert refused == [wrong], f"the messages {refused} were refused, and only {wrong} was wrong"
+
+    @pytest.mark.parametrize("fault", DOUBTFUL)
+    @question
+    async def test_an_answer_that_says_nothing_is_never_a_success(self, subject: Subject, fault: Fault) -> None:
+        outcomes = await self._misbehaved(subject, fault)
+        legal: tuple[type, ...] = (Unknown, Retryable)
+        if self.status_is_enough and fault in ("html", "half"):
+            legal = (*legal, Sent, Delivered)
+        _only(outcomes, *legal)
+
+    @question
+    async def test_a_busy_provider_is_asked_again_when_it_says(self, subject: Subject) -> None:
+        outcomes = await self._misbehaved(subject, "busy")
+        _only(outcomes, Retryable)
+        waits = [outcome.after or 0 for outcome in outcomes if isinstance(outcome, Retryable)]
+        assert min(waits) >= RETRY_AFTER, f"the provider said {RETRY_AFTER} s, the channel {min(waits)} s"
+
+    @question
+    async def test_a_broken_provider_is_asked_again(self, subject: Subject) -> None:
+        outcomes = await self._misbehaved(subject, "broken")
+        _only(outcomes, Retryable, Unknown)
+
+    @question
+    async def test_refused_credentials_are_no_fault_of_the_message(self, subject: Subject) -> None:
+        outcomes = await self._misbehaved(subject, "denied")
+        _only(outcomes, *self.denied)
+
+    @question
+    async def test_what_never_left_is_sent_again(self, subject: Subject) -> None:
+        if not isinstance(subject.provider, Provider):
+            pytest.skip("this provider cannot be stopped")
+        await subject.provider.__aexit__(None, None, None)
+        outcomes = await subject.send(subject.messages(1))
+        _only(outcomes, Retryable)
+
+    @question
+    async def test_it_works_again_after_a_bad_day(self, subject: Subject) -> None:
+        if "close" in self.faults:
+            await self._misbehaved(subject, "close")
+        subject.provider.fault = None
+        (outcome,) = await subject.send(subject.messages(1))
+        _only((outcome,), Sent, Delivered)
+
+    @question
+    async def test_every_try_of_a_message_carries_the_same_key(self, subject: Subject) -> None:
+        first, other = subject.messages(2)
+        for message in (first, msgspec.structs.replace(first, attempt=2), other):
+            await subject.send([message])
+        keys = self.keys_sent(subject, [first, other])
+        if keys:
+            assert len(keys) == 3, "a key with each message, or with none"  # noqa: PLR2004 - two tries and another
+            assert keys[0] == keys[1], "the second try looks like another message"
+            assert keys[2] != keys[0], "two messages look like one"
+
+    @question
+    async def test_a_callback_that_proves_nothing_is_rejected(self, subject: Subject) -> None:
+        for body in GARBAGE:
+            for headers in ({}, {"content-type": "application/json"}, {"content-type": "text/plain; charset=x"}):
+                with pytest.raises(RejectedCallback):
+                    subject.channel.webhook(Callback(body=body, headers=headers), subject.exchange.account)
+
+    async def _misbehaved(self, subject: Subject, fault: Fault) -> Sequence[Outcome]:
+        if fault not in self.faults:
+            pytest.skip(f"this provider is never {fault}")
+        subject.provider.fault = fault
+        subject.exchange.timeout = SHORT_TIMEOUT
+        return await subject.send(subject.messages(min(subject.channel.batch, 3)))
+
+
+def _only(outcomes: Sequence[Outcome], *legal: type) -> None:
+    wrong = [each for each in outcomes if not isinstance(each, legal)]
+    assert not wrong, f"{wrong[0]!r} where only {' or '.join(kind.__name__ for kind in legal)} is true"
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Settings that could be secrets; addresses of servers are none."""
+    match value:
+        case str() if len(value) >= SHORTEST_SECRET and not value.startswith(("http://", "https://")):
+            yield value
+        case dict():
+            for each in value.values():
+                yield from _texts(each)
+        case list() | tuple():
+            for each in value:
+                yield from _texts(each)

@@ -1,0 +1,323 @@
+"""Every channel takes the exam; and the exam finds out those that have not learned."""
+
+import base64
+import secrets
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, ClassVar
+
+import pytest
+from aiohttp import web
+
+from sereno.channels.contract import Callback, Channel, Exchange, Message
+from sereno.channels.discord import Discord
+from sereno.channels.email import Email
+from sereno.channels.expo import Expo
+from sereno.channels.http import Answer, call, refused
+from sereno.channels.slack import Slack
+from sereno.channels.telegram import Telegram
+from sereno.channels.twilio import Twilio
+from sereno.channels.web_push import WebPush
+from sereno.channels.webhook import Webhook
+from sereno.channels.whatsapp import WhatsApp
+from sereno.domain.delivery import Delivered, Down, Invalid, Outcome, Receipt, Retryable, Sent, Unknown
+from sereno.errors import InvalidAddress
+from sereno.testing.channel_exam import ChannelExam, Subject
+from sereno.testing.chats import DiscordProvider, SlackProvider, TelegramProvider
+from sereno.testing.expo import ExpoProvider
+from sereno.testing.provider import Fault, Provider, Request
+from sereno.testing.push_service import PushService
+from sereno.testing.smtp import CLOSE, SILENCE, MailServer, Step
+from sereno.testing.twilio import TwilioProvider
+from sereno.testing.webhook import WebhookReceiver
+from sereno.testing.whatsapp import WhatsAppProvider
+
+
+def messages(address: str | Callable[[int], str], **more: Any) -> Callable[[int], list[Message]]:
+    """So many different ones, to one address or to one each."""
+
+    def make(count: int) -> list[Message]:
+        return [
+            Message(
+                delivery=number,
+                key=f"delivery-{number}-of-many",
+                address=address if isinstance(address, str) else address(number),
+                **{"title": "Pedido", "body": f"Chegou {number}", "event": "order.done"} | more,
+            )
+            for number in range(1, count + 1)
+        ]
+
+    return make
+
+
+class PagerService(Provider):
+    """Takes many pages at a time, and answers for each."""
+
+    async def answer(self, request: Request) -> web.StreamResponse:
+        return web.json_response([{"id": f"page-{page['key']}"} for page in request.json()])
+
+
+class Pager(Channel):
+    """A channel as its handbook would have it."""
+
+    name = "pager"
+    batch = 5
+
+    def check_address(self, address: str) -> str:
+        if not address.isalnum():
+            raise InvalidAddress("a pager has letters and digits")
+        return address
+
+    async def send(self, batch: Sequence[Message], exchange: Exchange) -> Sequence[Outcome]:
+        good = [message for message in batch if message.address.isalnum()]
+        answers = dict(zip((message.key for message in good), await self.post(good, exchange), strict=True))
+        return [answers.get(message.key, Invalid("bad_address")) for message in batch]
+
+    async def post(self, batch: Sequence[Message], exchange: Exchange) -> Sequence[Outcome]:
+        if not batch:
+            return []
+        pages = [{"to": message.address, "text": message.body, "key": self.key(message)} for message in batch]
+        headers = {"Authorization": f"Bearer {exchange.account['token']}"}
+        answer = await call(exchange, "POST", exchange.account["url"], json=pages, headers=headers)
+        if not isinstance(answer, Answer):
+            return [answer] * len(batch)
+        if (refusal := refused(answer)) is not None:
+            return [refusal] * len(batch)
+        return self.read(answer, batch)
+
+    def key(self, message: Message) -> str:
+        return message.key
+
+    def read(self, answer: Answer, batch: Sequence[Message]) -> Sequence[Outcome]:
+        said = answer.json()
+        if not isinstance(said, list) or len(said) != len(batch):
+            return [Unknown("odd_answer")] * len(batch)
+        return [Sent(each["id"]) for each in said]
+
+
+class PagerExam(ChannelExam):
+    channel: type[Channel] = Pager
+
+    @asynccontextmanager
+    async def setup(self) -> AsyncIterator[Subject]:
+        async with PagerService() as provider, Exchange({"token": "canary-7d1f", "url": provider.url}) as exchange:
+            yield Subject(self.channel(), provider, exchange, messages("alice7"))
+
+
+class TestPager(PagerExam):
+    pass
+
+
+class TestWebPush(ChannelExam):
+    @asynccontextmanager
+    async def setup(self) -> AsyncIterator[Subject]:
+        key = base64.urlsafe_b64encode(secrets.token_bytes(32)).decode()
+        account = {"vapid_private_key": key, "subject": "mailto:ops@example.org"}
+        async with PushService() as service, Exchange(account, private=True) as exchange:
+            browser = service.subscribe()
+            yield Subject(WebPush(), service, exchange, messages(browser.address, keys=browser.keys))
+
+    def keys_sent(self, subject: Subject, batch: Sequence[Message]) -> Sequence[str]:
+        """Only the browser can see them."""
+        assert isinstance(subject.provider, PushService)
+        assert batch
+        return [received.json()["id"] for received in subject.provider.received]
+
+
+class TestExpo(ChannelExam):
+    @asynccontextmanager
+    async def setup(self) -> AsyncIterator[Subject]:
+        async with ExpoProvider(access_token="canary-9d41") as provider:  # noqa: S106 - a canary
+            account = {"url": provider.url, "access_token": "canary-9d41"}
+            async with Exchange(account) as exchange:
+                addresses = messages(lambda number: f"ExponentPushToken[phone{number}]")
+                yield Subject(Expo(), provider, exchange, addresses)
+
+
+class TestWebhook(ChannelExam):
+    # A receiver who refuses us may have changed its mind by the next try; and its status is its whole answer.
+    denied = (Retryable,)
+    status_is_enough = True
+
+    @asynccontextmanager
+    async def setup(self) -> AsyncIterator[Subject]:
+        secret = f"whsec_{base64.b64encode(secrets.token_bytes(32)).decode()}"
+        async with WebhookReceiver([secret]) as receiver, Exchange(private=True) as exchange:
+            made = messages(f"{receiver.url}/hook", keys={"secrets": [secret]}, data={"order": 1})
+            yield Subject(Webhook(private=True), receiver, exchange, made, secrets=[secret])
+
+
+class TestTwilio(ChannelExam):
+    @asynccontextmanager
+    async def setup(self) -> AsyncIterator[Subject]:
+        async with TwilioProvider() as provider, Exchange(provider.account) as exchange:
+            yield Subject(Twilio(), provider, exchange, messages("+5511987654321"))
+
+
+class TestWhatsApp(ChannelExam):
+    @asynccontextmanager
+    async def setup(self) -> AsyncIterator[Subject]:
+        async with WhatsAppProvider() as provider, Exchange(provider.account) as exchange:
+            yield Subject(WhatsApp(), provider, exchange, messages("+5511987654321"))
+
+
+class TestDiscord(ChannelExam):
+    denied = (Down, Invalid)
+
+    @asynccontextmanager
+    async def setup(self) -> AsyncIterator[Subject]:
+        async with DiscordProvider() as provider, Exchange({"url": provider.url}) as exchange:
+            channel = Discord(url=provider.url)
+            yield Subject(channel, provider, exchange, messages(provider.address), secrets=[provider.token])
+
+
+class TestSlackByBot(ChannelExam):
+    @asynccontextmanager
+    async def setup(self) -> AsyncIterator[Subject]:
+        async with SlackProvider() as provider, Exchange(provider.account) as exchange:
+            yield Subject(Slack(), provider, exchange, messages("C0123456789"))
+
+
+class TestSlackByWebhook(ChannelExam):
+    denied = (Down, Invalid)
+
+    @asynccontextmanager
+    async def setup(self) -> AsyncIterator[Subject]:
+        async with SlackProvider() as provider, Exchange({"url": provider.url}) as exchange:
+            channel = Slack(url=provider.url)
+            yield Subject(channel, provider, exchange, messages(provider.address), secrets=[provider.hook])
+
+
+class TestTelegram(ChannelExam):
+    @asynccontextmanager
+    async def setup(self) -> AsyncIterator[Subject]:
+        async with TelegramProvider() as provider, Exchange(provider.account) as exchange:
+            yield Subject(Telegram(), provider, exchange, messages("-1001234567890"))
+
+
+class PostOffice(MailServer):
+    """A mail server with the bad days of a provider."""
+
+    BAD_DAYS: Mapping[Any, tuple[Step, str]] = {
+        "silence": ("END", SILENCE),
+        "close": ("END", CLOSE),
+        "broken": ("MAIL", "451 4.3.0 try later"),
+        "denied": ("MAIL", "530 5.7.0 who are you"),
+    }
+
+    @property
+    def log(self) -> list[Any]:
+        return self.mails
+
+    @property
+    def fault(self) -> Any:
+        return None
+
+    @fault.setter
+    def fault(self, fault: Any) -> None:
+        self.forget()
+        if fault is not None:
+            self.say(*self.BAD_DAYS[fault])
+
+
+class TestEmail(ChannelExam):
+    # SMTP has neither pages nor half answers, and no way to say how long to wait.
+    faults: ClassVar[Sequence[Fault]] = ("silence", "close", "broken", "denied")
+
+    @asynccontextmanager
+    async def setup(self) -> AsyncIterator[Subject]:
+        async with PostOffice() as office:
+            account = {"host": office.host, "port": office.port, "sender": "ops@example.org", "tls": "none"}
+            async with Exchange(account) as exchange:
+                yield Subject(Email(), office, exchange, messages("alice@example.org"))
+
+
+class Forgetful(Pager):
+    async def send(self, batch: Sequence[Message], exchange: Exchange) -> Sequence[Outcome]:
+        return list(await super().send(batch, exchange))[1:]
+
+
+class Optimist(Pager):
+    def read(self, answer: Answer, batch: Sequence[Message]) -> Sequence[Outcome]:  # noqa: ARG002 - it does not look
+        return [Delivered()] * len(batch)
+
+
+class Chatterbox(Pager):
+    async def post(self, batch: Sequence[Message], exchange: Exchange) -> Sequence[Outcome]:
+        outcomes = await super().post(batch, exchange)
+        told = f"with {exchange.account['token']}"
+        return [Retryable(each.code, told) if isinstance(each, Retryable) else each for each in outcomes]
+
+
+class Impatient(Pager):
+    async def post(self, batch: Sequence[Message], exchange: Exchange) -> Sequence[Outcome]:
+        outcomes = await super().post(batch, exchange)
+        return [Retryable(each.code, after=1) if isinstance(each, Retryable) else each for each in outcomes]
+
+
+class Stranger(Pager):
+    def key(self, message: Message) -> str:
+        return f"{message.key}{'' if message.attempt == 1 else 'again'}"
+
+
+class Credulous(Pager):
+    def webhook(self, callback: Callback, account: Mapping[str, Any]) -> Sequence[Receipt]:  # noqa: ARG002 - it believes
+        return ()
+
+
+class Welcoming(Pager):
+    def check_address(self, address: str) -> str:
+        return address
+
+
+class Shuffled(Pager):
+    async def send(self, batch: Sequence[Message], exchange: Exchange) -> Sequence[Outcome]:
+        outcomes = list(await super().send(batch, exchange))
+        return outcomes[-1:] + outcomes[:-1]
+
+
+class Dramatic(Pager):
+    async def post(self, batch: Sequence[Message], exchange: Exchange) -> Sequence[Outcome]:
+        outcomes = await super().post(batch, exchange)
+        if any(isinstance(each, Unknown) for each in outcomes):
+            raise ConnectionError
+        return outcomes
+
+
+class StrangerExam(PagerExam):
+    channel = Stranger
+
+    def keys_sent(self, subject: Subject, batch: Sequence[Message]) -> Sequence[str]:
+        assert batch
+        return [page["key"] for request in subject.provider.log for page in request.json()]
+
+
+def exam_of(taken_by: type[Channel]) -> PagerExam:
+    exam = PagerExam()
+    exam.channel = taken_by
+    return exam
+
+
+@pytest.mark.parametrize(
+    ("channel", "question"),
+    [
+        (Forgetful, lambda exam: exam.test_a_message_is_taken()),
+        (Forgetful, lambda exam: exam.test_a_full_batch_is_taken()),
+        (Optimist, lambda exam: exam.test_an_answer_that_says_nothing_is_never_a_success("html")),
+        (Chatterbox, lambda exam: exam.test_a_broken_provider_is_asked_again()),
+        (Chatterbox, lambda exam: exam.test_what_never_left_is_sent_again()),
+        (Impatient, lambda exam: exam.test_a_busy_provider_is_asked_again_when_it_says()),
+        (Credulous, lambda exam: exam.test_a_callback_that_proves_nothing_is_rejected()),
+        (Welcoming, lambda exam: exam.test_it_knows_its_own_addresses_and_refuses_broken_ones()),
+        (Shuffled, lambda exam: exam.test_outcomes_come_in_order_and_a_wrong_message_harms_no_other()),
+        (Dramatic, lambda exam: exam.test_an_answer_that_says_nothing_is_never_a_success("close")),
+    ],
+)
+def test_a_channel_that_has_not_learned_fails(channel: type[Channel], question: Callable[[PagerExam], None]) -> None:
+    with pytest.raises((AssertionError, ConnectionError, pytest.fail.Exception)):
+        question(exam_of(channel))
+
+
+def test_a_channel_with_a_new_key_for_each_try_fails() -> None:
+    with pytest.raises(AssertionError, match="looks like another message"):
+        StrangerExam().test_every_try_of_a_message_carries_the_same_key()

@@ -1,0 +1,488 @@
+"""E-mail, against a real SMTP server on this machine: the server's own log says what was sent."""
+
+import base64
+import ipaddress
+import logging
+import socket
+import ssl
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from email import message_from_bytes
+from email.header import decode_header, make_header
+from email.utils import parseaddr, parsedate_to_datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sereno.channels.contract import Callback, Exchange, Message
+from sereno.channels.email import LARGEST_MAIL, Email
+from sereno.domain.delivery import Down, Failed, Invalid, Outcome, Receipt, Retryable, Sent, Unknown
+from sereno.errors import InvalidAddress, RejectedCallback
+from sereno.testing.smtp import CLOSE, SILENCE, MailServer, Step
+
+PASSWORD = "correct horse battery"  # noqa: S105 - made up, and searched for in what comes out
+SECRET = "bounce-canary"  # noqa: S105 - made up
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[MailServer]:
+    async with MailServer() as started:
+        yield started
+
+
+def mail(number: int = 1, **fields: Any) -> Message:
+    given = {"address": f"user{number}@example.com", "title": "Hello", "body": "Good morning", **fields}
+    return Message(delivery=number, key=f"key-{number}", **given)
+
+
+def account(server: MailServer, **settings: Any) -> dict[str, Any]:
+    return {"host": server.host, "port": server.port, "sender": "Shop <shop@example.org>", **settings}
+
+
+async def send(server: MailServer, *batch: Message, **settings: Any) -> list[Outcome]:
+    async with Exchange(account(server, **settings)) as exchange:
+        return list(await Email().send(batch, exchange))
+
+
+async def test_what_was_taken_is_sent_with_its_message_id(server: MailServer) -> None:
+    (outcome,) = await send(server, mail(html="<p>Good morning</p>"))
+    (taken,) = server.mails
+    parsed = taken.parsed()
+    assert isinstance(outcome, Sent)
+    assert parsed["Message-ID"] == f"<{outcome.provider_id}>"
+    assert (taken.sender, taken.recipients) == ("shop@example.org", ("user1@example.com",))
+    assert (parsed["From"], parsed["To"], parsed["Subject"]) == (
+        "Shop <shop@example.org>",
+        "user1@example.com",
+        "Hello",
+    )
+    assert (parsed["Auto-Submitted"], parsed["X-Entity-Ref-ID"]) == ("auto-generated", "key-1")
+    assert abs(parsedate_to_datetime(parsed["Date"]) - datetime.now(UTC)) < timedelta(hours=1)
+    assert [part.get_content().strip() for part in parsed.iter_parts()] == ["Good morning", "<p>Good morning</p>"]
+    assert server.commands[-1] == "QUIT"
+
+
+async def test_every_try_carries_the_same_message_id_and_every_message_its_own(server: MailServer) -> None:
+    server.say("END", "451 4.3.0 later")
+    assert isinstance((await send(server, mail()))[0], Retryable)
+    server.say("END", CLOSE)
+    assert isinstance((await send(server, mail(attempt=2)))[0], Unknown)
+    server.forget()
+    await send(server, mail(attempt=3), mail(2))
+    first, again, other = (taken.parsed()["Message-ID"] for taken in server.mails)
+    assert first == again != other
+
+
+async def test_a_batch_is_one_connection_and_one_transaction_for_each_message(server: MailServer) -> None:
+    outcomes = await send(server, *(mail(number) for number in range(Email.batch)))
+    assert all(isinstance(outcome, Sent) for outcome in outcomes)
+    assert server.connections == 1
+    assert [taken.recipients for taken in server.mails] == [(f"user{n}@example.com",) for n in range(Email.batch)]
+
+
+async def test_a_refused_recipient_in_the_middle_harms_nobody_else(server: MailServer) -> None:
+    server.say("RCPT", "550 5.1.1 no such user", to="user2@example.com")
+    outcomes = await send(server, mail(1), mail(2), mail(3))
+    assert [type(outcome) for outcome in outcomes] == [Sent, Invalid, Sent]
+    assert [taken.recipients[0] for taken in server.mails] == ["user1@example.com", "user3@example.com"]
+    assert server.connections == 1
+
+
+@pytest.mark.parametrize(
+    ("step", "reply", "expected"),
+    [
+        ("RCPT", "550 5.1.1 no such user", Invalid("smtp_550", "5.1.1 no such user")),
+        ("RCPT", "553 5.1.3 bad address", Invalid("smtp_553", "5.1.3 bad address")),
+        ("RCPT", "550 Requested action not taken: mailbox not found", Invalid),
+        ("RCPT", "550-No such user here\r\n550 really", Invalid("smtp_550", "No such user here really")),
+        ("RCPT", "550 blocked by policy", Failed("smtp_550", "blocked by policy")),
+        ("RCPT", "550 5.7.1 user unknown to the spam filter", Failed),
+        ("RCPT", "554 5.7.1 relay access denied", Failed),
+        ("RCPT", "452 4.2.2 mailbox full", Retryable("smtp_452", "4.2.2 mailbox full")),
+        ("RCPT", "421 4.7.0 too many", Retryable("smtp_421", "4.7.0 too many")),
+        ("RCPT", "550 5.1.8 sender's domain not found", Down),
+        ("RCPT", "550 5.1.0 <shop@example.org>: Sender address rejected", Down),
+        ("RCPT", "530 5.7.0 sign in first", Down),
+        ("MAIL", "550 5.7.1 you may not send as this", Down("smtp_550", "5.7.1 you may not send as this")),
+        ("MAIL", "552 5.3.4 too large for us", Failed),
+        ("MAIL", "451 4.7.1 slower", Retryable),
+        ("DATA", "554 5.5.1 no", Failed),
+        ("END", "554 5.6.0 spam", Failed("smtp_554", "5.6.0 spam")),
+        ("END", "451 4.3.0 later", Retryable),
+        ("EHLO", "421 4.3.2 going down", Retryable),
+        ("CONNECT", "421 4.3.2 busy", Retryable),
+        ("CONNECT", "554 5.7.1 not from this network", Down),
+    ],
+)
+async def test_what_the_server_says_is_what_becomes_of_it(
+    server: MailServer, step: Step, reply: str, expected: Outcome | type[Outcome]
+) -> None:
+    server.say(step, reply)
+    (outcome,) = await send(server, mail())
+    assert outcome == expected or type(outcome) is expected
+    assert server.mails == []
+
+
+@pytest.mark.parametrize("fault", [CLOSE, SILENCE])
+@pytest.mark.parametrize("step", ["CONNECT", "EHLO", "MAIL", "RCPT", "DATA"])
+async def test_cut_before_the_mail_had_left_it_can_be_tried_again(server: MailServer, step: Step, fault: str) -> None:
+    server.say(step, fault)
+    outcomes = await send(server, mail(1), mail(2), timeout=0.2)
+    assert [type(outcome) for outcome in outcomes] == [Retryable, Retryable]
+    assert server.mails == []
+
+
+async def test_cut_in_the_middle_of_a_large_mail_nothing_was_sent(server: MailServer) -> None:
+    server.say("BODY", CLOSE)
+    outcomes = await send(server, mail(body="line\n" * 1_500_000), mail(2))
+    assert [type(outcome) for outcome in outcomes] == [Retryable, Retryable]
+
+
+@pytest.mark.parametrize("answer", [CLOSE, SILENCE, "garbage", "354 what", "25 half a code", "250-half\r\n"])
+async def test_without_a_sensible_answer_after_the_dot_nobody_knows_and_the_rest_is_tried_again(
+    server: MailServer, answer: str
+) -> None:
+    server.say("END", answer, to="user2@example.com")
+    outcomes = await send(server, *(mail(number) for number in (1, 2, 3, 4)), timeout=0.3)
+    assert [type(outcome) for outcome in outcomes] == [Sent, Unknown, Retryable, Retryable]
+    assert {"user1@example.com"} <= {taken.recipients[0] for taken in server.mails}
+    assert not {"user3@example.com", "user4@example.com"} & {taken.recipients[0] for taken in server.mails}
+
+
+async def test_a_server_that_says_goodbye_in_the_middle_leaves_the_rest_for_later(server: MailServer) -> None:
+    server.say("RCPT", "421 4.7.0 enough for today", to="user2@example.com")
+    outcomes = await send(server, mail(1), mail(2), mail(3))
+    assert [type(outcome) for outcome in outcomes] == [Sent, Retryable, Retryable]
+
+
+@pytest.mark.parametrize("fault", [CLOSE, SILENCE, "500 never"])
+async def test_a_bad_goodbye_changes_nothing(server: MailServer, fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sereno.channels.email.GOODBYE", 0.1)
+    server.say("QUIT", fault)
+    assert isinstance((await send(server, mail()))[0], Sent)
+
+
+async def test_where_nobody_listens_it_is_tried_again() -> None:
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        settings = {"host": "127.0.0.1", "port": bound.getsockname()[1], "sender": "shop@example.org"}
+        async with Exchange(settings) as exchange:
+            assert [type(o) for o in await Email().send([mail(1), mail(2)], exchange)] == [Retryable, Retryable]
+
+
+@pytest.mark.parametrize("way", ["PLAIN LOGIN", "LOGIN"])
+async def test_it_signs_in(way: str) -> None:
+    async with MailServer({"shop": PASSWORD}) as server:
+        server.ways = way
+        (outcome,) = await send(server, mail(), username="shop", password=PASSWORD, tls="none")
+        assert isinstance(outcome, Sent)
+        assert server.mails[0].username == "shop"
+
+
+async def test_refused_credentials_mean_down_for_all_and_never_show_the_password(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    encoded = [base64.b64encode(text.encode()).decode() for text in (f"\0shop\0{PASSWORD}", PASSWORD)]
+    async with MailServer({"shop": "another"}) as server:
+        server.say("AUTH", f"535 5.7.8 not {PASSWORD}, not {' or '.join(encoded)}")
+        channel = Email(username="shop", password=PASSWORD, tls="none")
+        async with Exchange(account(server)) as exchange:
+            outcomes = await channel.send([mail(1), mail(2)], exchange)
+        assert [type(outcome) for outcome in outcomes] == [Down, Down]
+        assert sum(line.startswith("AUTH") for line in server.commands) == 1
+    seen = f"{outcomes!r} {channel!r} {vars(exchange).get('_session')} {caplog.text}"
+    assert "5.7.8" in seen
+    assert not [secret for secret in (PASSWORD, *encoded) if secret in seen]
+
+
+@pytest.mark.parametrize(
+    ("reply", "kind"), [("454 4.7.0 try later", Retryable), ("534 5.7.9 too weak", Down), (CLOSE, Retryable)]
+)
+async def test_signing_in_may_fail_for_now_or_for_good(reply: str, kind: type) -> None:
+    async with MailServer({"shop": PASSWORD}) as server:
+        server.say("AUTH", reply)
+        assert type((await send(server, mail(), username="shop", password=PASSWORD, tls="none"))[0]) is kind
+
+
+async def test_a_password_never_goes_over_an_open_line_unless_told() -> None:
+    async with MailServer({"shop": PASSWORD}) as server:
+        (outcome,) = await send(server, mail(), username="shop", password=PASSWORD)
+        assert isinstance(outcome, Down)
+        assert not [line for line in server.commands if line.startswith("AUTH")]
+
+
+@pytest.mark.parametrize(
+    ("title", "body", "sender"),
+    [
+        ("Grüße aus São Paulo ☕", "Olá,\n.ponto\n..\n.\nção", "Zoë Ångström <zoe@example.org>"),
+        ("é" * 300, "x" * 5000 + "\n" + "ж" * 5000, "Ж" * 90 + " <a@bücher.example>"),
+        ("word " * 100, ".\r\n.\rQUIT\n", 'Doe, "Jane" <jane@example.org>'),
+        ("x" * 2000, "", "a@example.org"),
+        ("=?utf-8?q?spoof?=", "From here\n", "=?utf-8?q?spoof?= <a@example.org>"),
+    ],
+)
+async def test_any_text_arrives_as_it_was_written(server: MailServer, title: str, body: str, sender: str) -> None:
+    assert isinstance((await send(server, mail(title=title, body=body), sender=sender))[0], Sent)
+    parsed = server.mails[0].parsed()
+    name, _, address = sender.rpartition("<")
+    # The newer parser puts spaces between the encoded words of a name.
+    shown, found = parseaddr(str(make_header(decode_header(message_from_bytes(server.mails[0].raw)["From"]))))
+    assert parsed["Subject"] == title.strip()
+    assert parsed.get_content().splitlines() == (body.splitlines() or [""])
+    assert shown == name.strip()
+    assert found.rpartition("@")[2] == address.rstrip(">").rpartition("@")[2].encode("idna").decode()
+    assert server.mails[0].raw.isascii()
+    assert max(len(line) for line in server.mails[0].raw.split(b"\r\n")) < 998
+
+
+@pytest.mark.parametrize("end", ["\r\n", "\n", "\r", "\x0b", "\x85", "\u2028", "\0"])
+async def test_no_text_can_add_a_header(server: MailServer, end: str) -> None:
+    evil = f"Hello{end}Bcc: eve@example.com{end}{end}body"
+    options = {"headers": {"X-Note": evil}, "reply_to": f"A{end}Bcc: eve@example.com <a@example.com>"}
+    message = mail(title=evil, options=options)
+    assert isinstance((await send(server, message, sender=f"Shop{end}Bcc: e <shop@example.org>"))[0], Sent)
+    parsed = server.mails[0].parsed()
+    assert (parsed["Bcc"], parsed["Subject"]) == (None, "Hello Bcc: eve@example.com body")
+    assert parsed["X-Note"] == parsed["Subject"]
+    assert parsed["Reply-To"].addresses[0].addr_spec == "a@example.com"
+    assert [line for line in server.commands if "eve" in line] == []
+
+
+@pytest.mark.parametrize("url", ["https://shop.example/u/" + "t" * 300, "http://localhost/u/1"])
+async def test_one_click_ends_it_where_the_address_is_https(server: MailServer, url: str) -> None:
+    await send(server, mail(unsubscribe_url=url))
+    head = server.mails[0].raw.partition(b"\r\n\r\n")[0].decode().split("\r\n")
+    assert f"List-Unsubscribe: <{url}>" in head
+    assert ("List-Unsubscribe-Post: List-Unsubscribe=One-Click" in head) is url.startswith("https:")
+
+
+@pytest.mark.parametrize(
+    ("fields", "kind"),
+    [
+        ({"options": {"cc": "eve@example.com"}}, Failed),
+        ({"options": {"headers": {"Bcc": "eve@example.com"}}}, Failed),
+        ({"options": {"headers": {"X-A\r\nBcc": "eve@example.com"}}}, Failed),
+        ({"options": {"headers": "X-A: 1"}}, Failed),
+        ({"options": {"reply_to": "nobody"}}, Failed),
+        ({"options": {"reply_to": 7}}, Failed),
+        ({"unsubscribe_url": "https://a.example/>\r\nBcc: eve@example.com"}, Failed),
+        ({"body": "x" * LARGEST_MAIL}, Failed),
+        ({"address": "a@example.com>\r\nRCPT TO:<eve@example.com"}, Invalid),
+        ({"title": "\ud800", "body": "\ud800\0", "html": "\ud800"}, Sent),
+    ],
+)
+async def test_a_message_that_cannot_be_sent_harms_nobody_else(
+    server: MailServer, fields: dict[str, Any], kind: type
+) -> None:
+    outcomes = await send(server, mail(1), mail(2, **fields), mail(3))
+    assert [type(outcome) for outcome in outcomes] == [Sent, kind, Sent]
+    assert [line for line in server.commands if "eve" in line] == []
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"sender": ""}, {"sender": "Shop"}, {"port": "x"}, {"tls": "maybe"}, {"host": "a\nb"}, {"reply_to": "x"}],
+)
+async def test_settings_that_make_no_sense_mean_down(server: MailServer, settings: dict[str, Any]) -> None:
+    assert [type(outcome) for outcome in await send(server, mail(), **settings)] == [Down]
+    assert server.commands == []
+
+
+async def test_the_account_wins_over_the_constructor_and_the_template_over_both(server: MailServer) -> None:
+    channel = Email(host="192.0.2.1", port=1, sender="old@example.org", reply_to="old@example.org")
+    async with Exchange(account(server)) as exchange:
+        await channel.send([mail(1), mail(2, options={"reply_to": "Desk <desk@example.org>"})], exchange)
+        assert await channel.send([], exchange) == []
+    assert [taken.parsed()["Reply-To"] for taken in server.mails] == ["old@example.org", "Desk <desk@example.org>"]
+    assert server.connections == 1
+
+
+@pytest.mark.parametrize("trusted", [True, False])
+async def test_the_line_is_encrypted_when_the_server_offers_it_and_only_with_a_certificate_we_trust(
+    trusted: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context = _certified(tmp_path)
+    if trusted:
+        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "certificate.pem"))
+    async with MailServer({"shop": PASSWORD}, tls=context) as server:
+        (outcome,) = await send(server, mail(), username="shop", password=PASSWORD)
+        assert isinstance(outcome, Sent if trusted else Retryable)
+        assert [taken.encrypted for taken in server.mails] == [True] * trusted
+
+
+def _certified(directory: Path) -> ssl.SSLContext:
+    x509 = pytest.importorskip("cryptography.x509")
+    from cryptography.hazmat.primitives import hashes, serialization  # noqa: PLC0415 - where it is installed
+    from cryptography.hazmat.primitives.asymmetric import ec  # noqa: PLC0415 - where it is installed
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
+    now, day = datetime.now(UTC), timedelta(days=1)
+    builder = x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number(), now - day, now + day)
+    names = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
+    certificate = builder.add_extension(names, critical=False).sign(key, hashes.SHA256())
+    (directory / "certificate.pem").write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    encoding, form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+    (directory / "key.pem").write_bytes(key.private_bytes(encoding, form, serialization.NoEncryption()))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(directory / "certificate.pem", directory / "key.pem")
+    return context
+
+
+@pytest.mark.parametrize(
+    ("given", "stored"),
+    [
+        ("Jane.Doe+tag@EXAMPLE.Com", "Jane.Doe+tag@example.com"),
+        (" a@example.com ", "a@example.com"),
+        ("a@bücher.example", "a@xn--bcher-kva.example"),
+        ("a@例え.jp", "a@xn--r8jz45g.jp"),
+        ("o'hara@a-b.example", "o'hara@a-b.example"),
+    ],
+)
+def test_an_address_is_stored_in_one_form(given: str, stored: str) -> None:
+    assert Email().check_address(given) == stored
+    assert Email().check_address(stored) == stored
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        *("", "@", "a", "a@", "@example.com", "a@b", "a@@example.com", "a@b@example.com", "Jane <a@example.com>"),
+        *("a@example.com\n", "a\r\n@example.com", "a\0@example.com", "a b@example.com", '"a b"@example.com'),
+        *(
+            "a@exa mple.com",
+            "a@-a.com",
+            "a@a..com",
+            "a@example.com.",
+            "a@[127.0.0.1]",
+            "a@127.0.0.1",
+            "a@under_score.com",
+        ),
+        *(".a@example.com", "a.@example.com", "a..b@example.com", "é@example.com", "a@faß.de", "a\uff20example.com"),
+        *("a" * 65 + "@example.com", "a@" + "b" * 64 + ".com", "a@" + "b." * 130 + "com", "a@℀.com", "a@\ud800.com"),
+        *("a@example.com,b@example.com", "<a@example.com>", "a@" + "é." * 60 + "com"),
+    ],
+)
+def test_an_address_that_can_never_be_reached_is_refused(address: str) -> None:
+    with pytest.raises(InvalidAddress):
+        Email().check_address(address)
+
+
+REPORT = """\
+From: MAILER-DAEMON@mx.example.com
+Content-Type: multipart/report; report-type=delivery-status;
+ boundary="b1"
+Message-ID: <report@mx.example.com>
+
+--b1
+
+Sorry.
+--b1
+Content-Type: message/delivery-status
+
+Reporting-MTA: dns; mx.example.com
+
+Final-Recipient: rfc822; user1@example.com
+Action: {action}
+Status: {status}
+Diagnostic-Code: smtp; 550 no such
+ user
+
+--b1
+Content-Type: {kind}
+
+From: shop@example.org
+Message-ID:
+ <abc@example.org>
+Subject: Hello
+
+--b1--
+"""
+
+
+def returned(body: bytes | str, given: str | None = SECRET, **settings: Any) -> list[Receipt]:
+    headers = {} if given is None else {"x-sereno-secret": given}
+    raw = body if isinstance(body, bytes) else body.encode()
+    return list(Email().webhook(Callback(body=raw, headers=headers), {"bounce_secret": SECRET, **settings}))
+
+
+def report(action: str = "failed", status: str = "5.1.1", kind: str = "text/rfc822-headers") -> str:
+    return REPORT.format(action=action, status=status, kind=kind)
+
+
+@pytest.mark.parametrize("ends", ["\n", "\r\n"])
+@pytest.mark.parametrize("kind", ["text/rfc822-headers", "message/rfc822"])
+@pytest.mark.parametrize(
+    ("action", "status", "outcome"),
+    [
+        *(("failed", "5.1.1", "invalid"), ("Failed", "5.1.10 (null MX)", "invalid"), ("failed", "5.2.2", "bounced")),
+        *(("failed", "5.1.8", "bounced"), ("failed", "4.4.7", "bounced"), ("delivered", "2.0.0", "delivered")),
+    ],
+)
+def test_a_mail_that_came_back_is_a_receipt(action: str, status: str, outcome: str, kind: str, ends: str) -> None:
+    (receipt,) = returned(report(action, status, kind).replace("\n", ends))
+    assert (receipt.provider_id, receipt.outcome) == ("abc@example.org", outcome)
+    assert (receipt.code, receipt.message) == (status.split(maxsplit=1)[0], "smtp; 550 no such user")
+    assert receipt.id == returned(report(action, status, kind).replace("\n", ends))[0].id
+
+
+async def test_a_bounce_names_what_was_sent(server: MailServer) -> None:
+    (outcome,) = await send(server, mail(), bounce_secret=SECRET)
+    assert isinstance(outcome, Sent)
+    head = server.mails[0].raw.decode().partition("\r\n\r\n")[0]
+    (receipt,) = returned(
+        report()
+        .replace("\n", "\r\n")
+        .replace("Subject: Hello", head)
+        .replace("Message-ID:\r\n <abc@example.org>\r\n", "")
+    )
+    assert receipt.provider_id == outcome.provider_id
+    (guessable,) = await send(server, mail(), bounce_secret="another")  # noqa: S106 - made up
+    assert guessable != outcome, "who does not know the secret cannot tell the Message-ID of a key"
+
+
+@pytest.mark.parametrize("given", [None, "", "wrong", SECRET + " ", "ü", "\ud800"])
+def test_who_does_not_know_the_secret_is_rejected(given: str | None) -> None:
+    with pytest.raises(RejectedCallback):
+        returned(report(), given)
+
+
+@pytest.mark.parametrize("secret", [None, "", 7])
+def test_without_a_secret_of_ours_nobody_is_trusted(secret: Any) -> None:
+    with pytest.raises(RejectedCallback):
+        returned(report(), "", bounce_secret=secret)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        *(b"", b"\0\xff" * 1000, b"Subject: hello\n\nI am on holiday", b"Content-Type: multipart/report\n\n--b1\n"),
+        *(
+            report("delayed", "4.4.1"),
+            report("relayed", "2.0.0"),
+            report("expanded", "2.0.0"),
+            report("failed", "soon"),
+        ),
+        *(report().replace("Message-ID:\n <abc@example.org>\n", ""), report().replace("<abc@example.org>", "<<>>")),
+        *(report(kind="text/plain"), report().replace("multipart/report", "multipart/mixed")),
+        report().replace("Content-Type: message/delivery-status", "Content-Type: text/plain; charset=no-such-charset"),
+        report().replace("report-type", "x" * 300_000),
+        b"Content-Type: multipart/report; boundary=b" + b";" * 250_000,
+        b"".join(b"Content-Type: multipart/report; boundary=b%d\n\n--b%d\n" % (n, n) for n in range(5000)),
+        b"Content-Type: multipart/report; boundary=b\n\n" + b"--b\n" * 500_000,
+        b"Content-Type: multipart/report; boundary=b\n\n--b\nContent-Type: message/delivery-status\n\n"
+        + b"a:\n\n" * 99_999,
+        b"Content-Type: message/rfc822\n\n" * 9999,
+        b"\n \n" * 99_999,
+        b"\r" * 300_000,
+    ],
+)
+@pytest.mark.timeout(5)
+def test_a_mail_that_is_no_report_tells_nothing(body: bytes | str) -> None:
+    assert returned(body) == []
+
+
+def test_a_huge_report_is_read_as_far_as_it_matters() -> None:
+    assert [receipt.outcome for receipt in returned(report() + "x" * 20_000_000)] == ["invalid"]

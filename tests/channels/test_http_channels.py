@@ -1,0 +1,300 @@
+"""What holds for every channel that sends one message a request, whoever the provider is."""
+
+import asyncio
+import base64
+import logging
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import msgspec
+import pytest
+from aiohttp import web
+
+from sereno.channels.contract import Exchange, Message
+from sereno.channels.discord import Discord
+from sereno.channels.each import AT_ONCE, HIDDEN, OneByOne, cut, length, one_by_one, phone_number, without_secrets
+from sereno.channels.slack import Slack
+from sereno.channels.telegram import Telegram
+from sereno.channels.twilio import Twilio
+from sereno.channels.whatsapp import WhatsApp
+from sereno.domain.delivery import Delivered, Down, Failed, Invalid, Outcome, Retryable, Sent, Unknown
+from sereno.errors import ConfigurationError, InvalidAddress
+from sereno.testing.provider import RETRY_AFTER, Fault, Provider, Request
+
+PHONE = "+5511987654321"
+SECRETS = {
+    "sms": "a0b1c2d3e4f5a6b7c8d9",
+    "whatsapp": "EAAJZA0b1c2d3e4f5",
+    "discord": "dWV-b1c2d3e4f5_a6b7",
+    "slack": "xoxb-1234567890-abcdef",
+    "slack hook": "XyZ1234567890abcdef",
+    "telegram": "AAHdqTcvCH1vGWJxfSeofSAs0K5PALDsaw",
+}
+
+
+class Says(Provider):
+    """One answer to everything; `echoes`: it repeats all that it was told, secrets included."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.status = 200
+        self.body = b""
+        self.echoes = False
+
+    async def answer(self, request: Request) -> web.StreamResponse:
+        told = f"{request.path} {request.headers.get('authorization')} {request.body!r}".encode()
+        return web.Response(status=self.status, body=told if self.echoes else self.body)
+
+
+class Case(msgspec.Struct):
+    """A channel, the account that it sends with, and an address."""
+
+    channel: OneByOne[Any]
+    account: dict[str, str]
+    address: str
+    secret: str
+
+    def message(self, **changed: Any) -> Message:
+        return Message(**{"delivery": 1, "key": "k1", "address": self.address, "body": "Good morning", **changed})
+
+    async def send(self, *messages: Message, patience: float = 5.0) -> Sequence[Outcome]:
+        async with Exchange(self.account, timeout=patience) as exchange:
+            return await self.channel.send(messages or [self.message()], exchange)
+
+
+def case_of(name: str, url: str) -> Case:
+    secret = SECRETS[name]
+    match name:
+        case "sms":
+            account = {"url": url, "account_sid": "AC01", "auth_token": secret, "from_number": "+15005550006"}
+            return Case(Twilio(), account, PHONE, secret)
+        case "whatsapp":
+            return Case(WhatsApp(), {"url": url, "phone_number_id": "1065", "access_token": secret}, PHONE, secret)
+        case "discord":
+            return Case(Discord(), {"url": url}, f"{url}/api/webhooks/10888/{secret}", secret)
+        case "slack":
+            return Case(Slack(), {"url": url, "bot_token": secret}, "C0123456789", secret)
+        case "slack hook":
+            return Case(Slack(), {"url": url}, f"{url}/services/T00000000/B00000000/{secret}", secret)
+        case _:
+            return Case(Telegram(), {"url": url, "bot_token": f"110201543:{secret}"}, "-1001234567890", secret)
+
+
+@pytest.fixture
+async def provider() -> AsyncIterator[Says]:
+    async with Says() as provider:
+        yield provider
+
+
+@pytest.fixture(params=SECRETS)
+def case(request: pytest.FixtureRequest, provider: Says) -> Case:
+    return case_of(request.param, provider.url)
+
+
+FAULTS: dict[Fault, type[Outcome]] = {
+    **dict.fromkeys(("html", "half", "silence", "close"), Unknown),
+    **dict.fromkeys(("busy", "broken"), Retryable),
+    "denied": Down,
+}
+
+
+@pytest.mark.parametrize(("fault", "kind"), FAULTS.items())
+async def test_a_bad_day_of_the_provider_is_an_outcome(
+    case: Case, provider: Says, fault: Fault, kind: type[Outcome]
+) -> None:
+    provider.fault = fault
+    (outcome,) = await case.send(patience=0.3 if fault == "silence" else 5.0)
+    assert type(outcome) is kind
+    assert len(provider.log) == 1, "no try of its own"
+    if isinstance(outcome, Retryable):
+        assert outcome.after == (RETRY_AFTER if fault == "busy" else None)
+
+
+async def test_a_provider_that_is_not_there_has_taken_nothing(case: Case, provider: Says) -> None:
+    await provider.__aexit__(None, None, None)
+    (outcome,) = await case.send()
+    assert isinstance(outcome, Retryable)
+
+
+@pytest.mark.parametrize("status", [500, 502, 504])
+async def test_a_server_error_leaves_a_doubt_where_messages_cost(case: Case, provider: Says, status: int) -> None:
+    provider.status, provider.body = status, b"bad gateway"
+    (outcome,) = await case.send()
+    assert type(outcome) is (Unknown if case.channel.on_unknown == "park" else Retryable)
+
+
+ODD_BODIES = [
+    b"",
+    b"[]",
+    b"null",
+    b'"ok"',
+    b"{",
+    b"[" * 100_000,
+    b'{"sid": 5, "messages": [3, {"id": ["x"]}], "id": "", "ok": "yes"}',
+    b'{"sid": "a\\u0000b", "messages": {}, "id": "a b", "error": []}',
+    b'{"code": ["x"], "error": {"code": {}}, "ok": false, "message": 4}',
+    b"\xff\xfe\x00",
+]
+
+
+@pytest.mark.parametrize("body", ODD_BODIES, ids=range(len(ODD_BODIES)))
+async def test_a_success_that_makes_no_sense_is_unknown(case: Case, provider: Says, body: bytes) -> None:
+    provider.body = body
+    (outcome,) = await case.send()
+    assert isinstance(outcome, Unknown)
+    assert "\0" not in outcome.message
+
+
+@pytest.mark.parametrize("body", ODD_BODIES, ids=range(len(ODD_BODIES)))
+async def test_a_refusal_that_makes_no_sense_takes_no_address_away(case: Case, provider: Says, body: bytes) -> None:
+    provider.status, provider.body = 404, body
+    (outcome,) = await case.send()
+    assert isinstance(outcome, Failed | Down | Unknown)
+
+
+async def test_a_bot_that_telegram_does_not_know_stops_the_channel_in_any_words(provider: Says) -> None:
+    provider.status, provider.body = 404, b"<html>not here</html>"
+    assert await case_of("telegram", provider.url).send() == [Down("http_404", "<html>not here</html>")]
+
+
+async def test_a_redirect_is_not_followed(case: Case, provider: Says) -> None:
+    provider.status = 302
+    assert await case.send() == [Failed("http_302")]
+    assert len(provider.log) == 1
+
+
+@pytest.mark.parametrize("status", [200, 302, 400, 401, 403, 404, 429, 500, 503])
+async def test_a_secret_is_nowhere_to_be_read(
+    case: Case, provider: Says, status: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    provider.status, provider.echoes = status, True
+    (outcome,) = await case.send()
+    assert HIDDEN in repr(outcome) or getattr(outcome, "message", None) == "", "the test itself: it was told"
+    assert case.secret not in repr(outcome)
+    assert base64.b64encode(f"AC01:{case.secret}".encode()).decode() not in repr(outcome)
+    assert case.secret not in repr(case.channel) + repr(case.channel.settings(case.account))
+    ours = [record.getMessage() for record in caplog.records if record.name != "aiohttp.access"]
+    assert case.secret not in "".join(ours)
+
+
+@pytest.mark.parametrize("name", SECRETS)
+async def test_an_answer_that_is_no_http_tells_no_secret(name: str) -> None:
+    async def babble(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        first = await reader.readline()
+        writer.write(b"I heard " + first + b"\r\n\r\n")
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(babble, "127.0.0.1", 0) as server:
+        host, port = server.sockets[0].getsockname()
+        case = case_of(name, f"http://{host}:{port}")
+        (outcome,) = await case.send()
+    assert isinstance(outcome, Unknown)
+    assert case.secret not in repr(outcome)
+
+
+async def test_one_wrong_message_harms_no_other(case: Case, provider: Says) -> None:
+    provider.status, provider.body = 503, b"later"
+    outcomes = await case.send(
+        case.message(),
+        case.message(address="javascript:alert(1)"),
+        case.message(body="half a pair: \ud800"),
+        case.message(body=" \n"),
+        case.message(),
+    )
+    assert [type(outcome) for outcome in outcomes] == [Retryable, Invalid, Failed, Failed, Retryable]
+    assert [outcome.code for outcome in outcomes[2:4] if isinstance(outcome, Failed)] == ["malformed", "empty"]
+    assert len(provider.log) == 2
+
+
+async def test_settings_that_make_no_sense_stop_the_channel(case: Case, provider: Says) -> None:
+    for wrong in ({"url": "ftp://nowhere"}, {"url": 5}, {"url": "http://a b"}):
+        case.account |= wrong  # type: ignore[arg-type] # accounts are written by people
+        (outcome,) = await case.send()
+        assert getattr(outcome, "code", None) == "bad_settings"
+    assert provider.log == []
+
+
+@pytest.mark.parametrize("name", ["sms", "whatsapp", "telegram"])
+async def test_without_credentials_nothing_is_sent(name: str, provider: Says) -> None:
+    case = case_of(name, provider.url)
+    case.account = {"url": provider.url}
+    (outcome,) = await case.send()
+    assert getattr(outcome, "code", None) == "no_settings"
+    assert provider.log == []
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"auth_token": "a\r\nX-Evil: 1"}, {"account_sid": "../../x"}, {"account_sid": "a?b"}, {"auth_token": 7}]
+)
+async def test_credentials_cannot_change_the_request(provider: Says, wrong: dict[str, Any]) -> None:
+    case = case_of("sms", provider.url)
+    case.account |= wrong
+    (outcome,) = await case.send()
+    assert isinstance(outcome, Down)
+    assert str(next(iter(wrong.values()))) not in repr(outcome)
+    assert provider.log == []
+
+
+def test_a_setting_that_a_channel_does_not_know_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="auth_tokn"):
+        Twilio(auth_tokn="x")
+    with pytest.raises(ConfigurationError, match="url"):
+        Telegram(url="nowhere")
+
+
+def test_the_account_wins_over_the_constructor() -> None:
+    channel = WhatsApp(version="v1", url="https://one.example")
+    settings = channel.settings({"version": "v2", "url": None, "colour": "blue"})
+    assert (settings.version, settings.url) == ("v2", "https://one.example")
+
+
+async def test_a_batch_is_sent_side_by_side_and_answered_in_order() -> None:
+    inside: list[int] = []
+    full, go_on = asyncio.Event(), asyncio.Event()
+
+    async def send(message: Message) -> Outcome:
+        inside.append(message.delivery)
+        if len(inside) == AT_ONCE:
+            full.set()
+        await go_on.wait()
+        if message.delivery == 3:
+            raise ZeroDivisionError("the token is abcdef")
+        return Sent(str(message.delivery))
+
+    batch = [Message(delivery=number, key="k", address="a") for number in range(3 * AT_ONCE)]
+    sending = asyncio.create_task(one_by_one(batch, send))
+    await full.wait()
+    assert len(inside) == AT_ONCE, "the others wait for a place"
+    go_on.set()
+    expected: list[Outcome] = [Sent(str(number)) for number in range(3 * AT_ONCE)]
+    expected[3] = Unknown("error", "a mistake in the channel: ZeroDivisionError")
+    assert await sending == expected
+
+
+def test_a_secret_is_hidden_also_where_a_text_was_cut() -> None:
+    said = Failed("token-123456", "before token-123456, after, and then token-12")
+    hidden = without_secrets(said, ["token-123456", "tok"])
+    assert hidden == Failed(HIDDEN, f"before {HIDDEN}, after, and then {HIDDEN}")
+    assert without_secrets(Delivered("token-123456"), ["token-123456"]) == Delivered("token-123456")
+
+
+def test_a_long_text_is_cut_between_characters() -> None:
+    assert cut("four", 4) == "four"
+    assert cut("fiver", 4) == "fiv…"
+    assert cut("ab😀😀", 5) == "ab😀…"
+    assert length("a😀") == 3
+
+
+@pytest.mark.parametrize("written", ["+5511987654321", " +55 (11) 98765-4321 ", "+55.11.98765.4321"])
+def test_a_phone_number_is_stored_in_one_way(written: str) -> None:
+    assert phone_number(written) == "+5511987654321"
+
+
+@pytest.mark.parametrize(
+    "written", ["", "11987654321", "+0119876543", "+55119876543210000", "+55x1", "+٥٥١١٩٨٧٦٥", "\n+1"]
+)
+def test_what_is_no_phone_number_is_refused(written: str) -> None:
+    with pytest.raises(InvalidAddress):
+        phone_number(written)

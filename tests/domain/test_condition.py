@@ -1,0 +1,202 @@
+"""A condition on a payload: what holds, what does not, and what is refused."""
+
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from sereno.domain.condition import (
+    DEEPEST,
+    LONGEST,
+    LONGEST_TEXT,
+    MOST_CLAUSES,
+    MOST_PARTS,
+    compile_condition,
+    holds,
+)
+from sereno.errors import InvalidArguments
+
+TENDER = {
+    "region": "RM",
+    "amount": 2500,
+    "share": 0.1,
+    "title": "The long ROAD to Ñuñoa (50%)",
+    "buyer": {"city": "Lima", "branches": [{"city": "Cusco"}, {"city": "Ica"}]},
+    "tags": ["roads", "bridges", 7],
+    "bids": [100, 900],
+    "deadline": "2027-03-01",
+    "cancelled": None,
+    "urgent": True,
+    "empty": [],
+    "nested": [["RM"]],
+}
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        {},
+        {"region": "RM"},
+        {"region": ["V", "RM"]},
+        {"region": "RM", "urgent": True},
+        {"amount": 2500.0},
+        {"amount": {"min": 2500}},
+        {"amount": {"max": 2500}},
+        {"amount": {"min": 1000, "max": 5000}},
+        {"share": 0.1},
+        {"deadline": {"min": "2027-01-01", "max": "2027-12-31"}},
+        {"title": {"contains": "road"}},
+        {"title": {"contains": "ñUÑOA"}},
+        {"title": {"contains": "(50%)"}},
+        {"title": {"contains": "road", "exists": True, "min": "T"}},
+        {"buyer.city": "Lima"},
+        {"buyer.branches.city": "Ica"},
+        {"tags": "bridges"},
+        {"tags": [7, "x"]},
+        {"tags": {"contains": "ROADS"}},
+        {"bids": {"min": 500}},
+        {"cancelled": None},
+        {"deadline": {"exists": True}},
+        {"buyer": {"exists": True}},
+        {"nested": {"exists": True}},
+        {"missing": {"exists": False}},
+        {"cancelled": {"exists": False}},
+        {"empty": {"exists": False}},
+        {"not": {"region": "V"}},
+        {"not": {"missing": "RM"}},
+        {"not": {"title": {"min": 5}}},
+        {"any": [{"region": "V"}, {"amount": {"min": 1}}]},
+        {"region": "RM", "not": {"urgent": False}, "any": [{"tags": "roads"}]},
+    ],
+)
+def test_it_holds(condition: dict[str, Any]) -> None:
+    assert holds(condition, TENDER)
+    assert not condition or not holds({"not": condition}, TENDER)
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        {"region": "rm"},
+        {"region": ["V", "X"]},
+        {"region": "RM", "urgent": False},
+        {"amount": "2500"},
+        {"amount": {"min": 2501}},
+        {"amount": {"min": "1"}},
+        {"urgent": 1},
+        {"urgent": "true"},
+        {"urgent": {"min": 0}},
+        {"cancelled": False},
+        {"title": {"contains": "r.ad"}},
+        {"amount": {"contains": "25"}},
+        {"buyer": "Lima"},
+        {"buyer.city.name": "Lima"},
+        {"region.0": "R"},
+        {"bids": {"min": 200, "max": 800}},
+        {"missing": None},
+        {"missing": {"exists": True}},
+        {"nested": "RM"},
+        {"nested": ["RM", "V"]},
+        {"not": {"region": "RM"}},
+        {"any": [{"region": "V"}, {"amount": {"min": 9000}}]},
+    ],
+)
+def test_it_does_not_hold(condition: dict[str, Any]) -> None:
+    assert not holds(condition, TENDER)
+    assert holds({"not": condition}, TENDER)
+
+
+@pytest.mark.parametrize("payload", [None, 5, "region", [], {}, [[{"region": "RM"}]], {"region": {"region": "RM"}}])
+def test_a_payload_without_it_is_no_error(payload: Any) -> None:
+    assert not holds({"region": "RM"}, payload)
+    assert not holds({"region": {"exists": True, "contains": "R", "min": "A"}}, payload)
+
+
+def test_numbers_are_compared_as_the_decimals_that_json_writes() -> None:
+    assert holds({"n": 0.1}, {"n": Decimal("0.1")})
+    assert not holds({"n": 0.1}, {"n": Decimal("0.10000000000000001")})
+    assert not holds({"n": 2**53}, {"n": 2**53 + 1})
+    assert not holds({"n": {"min": 0}}, {"n": float("nan")})
+
+
+@pytest.mark.parametrize(
+    ("condition", "jsonpath"),
+    [
+        ({}, "true"),
+        ({"region": "RM"}, 'exists(true ? (($."region" == "RM")))'),
+        ({"a.b": [1, None]}, 'exists(true ? ((exists($."a"."b" ? (@.type() != "array" && (@ == 1 || @ == null))))))'),
+        ({"t": {"contains": "ñ."}}, r'exists(true ? (($."t" like_regex "[Ññ]\\.")))'),
+        ({'") || (1 == 1': '" || true'}, r'exists(true ? (($."\") || (1 == 1" == "\" || true")))'),
+        ({"not": {"a": 1}}, 'exists(true ? ((!exists(true ? (($."a" == 1))))))'),
+    ],
+)
+def test_names_and_texts_stay_inside_their_quotes(condition: dict[str, Any], jsonpath: str) -> None:
+    assert compile_condition(condition) == jsonpath
+
+
+def nested(depth: int) -> dict[str, Any]:
+    condition: dict[str, Any] = {"a": 1}
+    for _ in range(depth - 1):
+        condition = {"not": condition}
+    return condition
+
+
+@pytest.mark.parametrize(
+    ("condition", "complaint"),
+    [
+        (None, "a condition is an object such as"),
+        (["region"], "a condition is an object such as"),
+        ({"not": "RM"}, "a condition is an object such as"),
+        ({"not": {}}, "says nothing"),
+        ({"any": [{}]}, "says nothing"),
+        ({"any": []}, '"any" needs a list of conditions'),
+        ({"any": {"region": "RM"}}, '"any" needs a list of conditions'),
+        ({"region": []}, "name at least one value, or leave it out"),
+        ({"region": {}}, 'write {"exists": true} or leave it out'),
+        ({"": 1}, 'write "region" or "buyer.city"'),
+        ({"a..b": 1}, 'write "region" or "buyer.city"'),
+        ({5: 1}, 'write "region" or "buyer.city"'),
+        ({".".join("a" * (MOST_PARTS + 1)): 1}, f"at most {MOST_PARTS} names"),
+        ({"a\x00": 1}, "NUL byte"),
+        ({"a": "\x00"}, "NUL byte"),
+        ({"a": ["\ud800"]}, "lone surrogate"),
+        ({"a": {"contains": "\x00"}}, "NUL byte"),
+        ({"a": {"contains": ""}}, "contains is a text of 1 to 200 characters"),
+        ({"a": {"contains": "x" * (LONGEST_TEXT + 1)}}, "contains is a text of 1 to 200 characters"),
+        ({"a": {"contains": 5}}, "contains is a text of 1 to 200 characters"),
+        ({"a": {"min": True}}, "min is a number or a text"),
+        ({"a": {"max": None}}, "max is a number or a text"),
+        ({"a": {"min": 2, "max": 1}}, "min the smaller one"),
+        ({"a": {"min": 2, "max": "3"}}, "two numbers or two texts"),
+        ({"a": {"exists": 1}}, "exists is true or false"),
+        ({"a": {"exists": False, "min": 1}}, "cannot be missing and pass another test"),
+        ({"a": {"mim": 1}}, "write min, max, contains or exists"),
+        ({"a": {"not": 1}}, "goes around"),
+        ({"a": float("inf")}, "is no number in JSON"),
+        ({"a": {"min": float("nan")}}, "is no number in JSON"),
+        ({"a": 10**400}, "at most 1024 bits"),
+        ({"a": 10**5000}, "at most 1024 bits"),
+        ({"a": [[1]]}, "is compared with a text, a number"),
+        ({"a": b"x"}, "is compared with a text, a number"),
+        (nested(DEEPEST + 1), f"nested more than {DEEPEST} deep"),
+        ({f"a{number}": 1 for number in range(MOST_CLAUSES + 1)}, f"at most {MOST_CLAUSES} are possible"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_with_what_to_write(condition: Any, complaint: str) -> None:
+    for ask in (compile_condition, lambda given: holds(given, {})):
+        with pytest.raises(InvalidArguments) as refusal:
+            ask(condition)
+        assert complaint in str(refusal.value)
+        assert len(str(refusal.value)) < 250
+
+
+def test_the_bounds_themselves_are_allowed() -> None:
+    assert compile_condition(nested(DEEPEST))
+    assert compile_condition({f"a{number}": 1 for number in range(MOST_CLAUSES)})
+    assert compile_condition({".".join("a" * MOST_PARTS): {"contains": "x" * LONGEST_TEXT}})
+
+
+def test_a_condition_that_takes_too_much_room_is_refused() -> None:
+    assert compile_condition({"a": "x" * (LONGEST - 100)})
+    with pytest.raises(InvalidArguments, match=r"takes 16,\d+ bytes as a jsonpath, at most 8,192"):
+        compile_condition({"a": "ñ" * LONGEST})

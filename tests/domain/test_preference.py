@@ -1,0 +1,146 @@
+"""Preferences: which row decides, and what is decided."""
+
+from itertools import product
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sereno.domain.preference import Choice, Decision, Preference, decide, resolve, specificity
+from sereno.domain.quiet import Quiet
+from sereno.errors import InvalidArguments
+
+NIGHT = Quiet("22:00", "08:00")
+NOON = Quiet("12:00", "13:00")
+
+
+def row(names: str = "", **aspects: Any) -> Preference:
+    """r: of a recipient; e, c, h: for the event, its category, the channel."""
+    given = {"r": ("recipient", "user:7"), "e": ("event", "paid"), "c": ("category", "money"), "h": ("channel", "sms")}
+    fields: dict[str, Any] = dict(given[letter] for letter in names)
+    return Preference(tenant="t", **fields, **aspects)
+
+
+def chosen(*rows: Preference) -> Choice:
+    return resolve(rows, category="money", event="paid", channel="sms")
+
+
+# From the least specific to the most.
+ORDER = ["", "h", "c", "ch", "e", "eh", "ec", "ech"]
+LADDER = [*ORDER, *(f"r{names}" for names in ORDER)]
+
+
+def test_every_combination_of_names_has_its_own_place() -> None:
+    numbers = [specificity(row(names)) for names in LADDER]
+    assert numbers == sorted(set(numbers))
+    assert (specificity(row("r")), specificity(row("e")), specificity(row("c")), specificity(row("h"))) == (
+        100,
+        20,
+        10,
+        1,
+    )
+    assert specificity(row("rech")) == 131
+
+
+@pytest.mark.parametrize(("low", "high"), [(a, b) for a, b in product(range(16), repeat=2) if a < b])
+def test_the_more_specific_row_decides_in_whatever_order_they_come(low: int, high: int) -> None:
+    off, on = row(LADDER[low], wanted=False), row(LADDER[high], wanted=True)
+    for choice in (chosen(off, on), chosen(on, off)):
+        assert choice.wanted is True
+        assert choice.wanted_by is on
+
+
+def test_each_aspect_is_taken_from_the_row_that_speaks_of_it() -> None:
+    wanted, condition, quiet = (
+        row("rh", wanted=True),
+        row("c", condition={"amount": {"min": 5}}),
+        row("", quiet=[NIGHT]),
+    )
+    choice = chosen(wanted, condition, quiet, row("rech"))
+    assert (choice.wanted, choice.wanted_by) == (True, wanted)
+    assert (choice.condition, choice.condition_by) == ({"amount": {"min": 5}}, condition)
+    assert (choice.quiet, choice.quiet_by) == ((NIGHT,), quiet)
+
+
+def test_off_no_condition_and_no_quiet_hours_do_say_something() -> None:
+    default = row("e", wanted=True, condition={"a": 1}, quiet=[NIGHT, NOON])
+    choice = chosen(default, row("r", wanted=False, condition={}, quiet=[]))
+    assert (choice.wanted, choice.condition, choice.quiet) == (False, {}, ())
+
+
+def test_a_row_for_something_else_is_not_asked() -> None:
+    others = [Preference(event="lost", wanted=False), Preference(category="x", wanted=False)]
+    others += [Preference(channel="email", wanted=False), Preference(event="paid", channel="email", wanted=False)]
+    assert chosen(*others) == Choice()
+    assert resolve([row("c", wanted=False)], category=None, event="paid", channel="sms") == Choice()
+    assert chosen() == Choice()
+
+
+def test_of_two_rows_that_name_the_same_the_later_one_counts() -> None:
+    assert chosen(row("r", wanted=True), row("r", wanted=False)).wanted is False
+
+
+@given(st.permutations(LADDER), st.lists(st.sampled_from([None, True, False]), min_size=16, max_size=16))
+def test_the_highest_number_that_speaks_decides(names: list[str], said: list[bool | None]) -> None:
+    rows = [row(each, wanted=wanted) for each, wanted in zip(names, said, strict=True)]
+    speaking = [each for each in rows if each.wanted is not None]
+    best = max(speaking, key=specificity, default=None)
+    assert chosen(*rows).wanted_by is best
+
+
+def test_it_is_delivered_unless_somebody_says_otherwise() -> None:
+    assert decide(Choice(), payload={}, critical=False) == Decision()
+    assert decide(Choice(), payload={}, critical=False).wanted
+    assert str(decide(Choice(), payload={}, critical=False)) == "wanted"
+    unasked = decide(Choice(), payload={}, critical=False, default_wanted=False)
+    assert (unasked.wanted, unasked.reason, unasked.by) == (False, "preference off", None)
+    assert decide(chosen(row("r", wanted=True)), payload={}, critical=False, default_wanted=False).wanted
+
+
+def test_off_is_off_and_names_its_row() -> None:
+    off = row("r", wanted=False, condition={"amount": 1})
+    decision = decide(chosen(off), payload={"amount": 1}, critical=False)
+    assert (decision.wanted, decision.reason, decision.by) == (False, "preference off", off)
+    assert str(decision) == "skipped: preference off"
+
+
+def test_a_condition_decides_by_the_payload_and_names_its_row() -> None:
+    picky = row("r", condition={"amount": {"min": 1000}}, quiet=[NIGHT])
+    kept = decide(chosen(picky), payload={"amount": 1000}, critical=False)
+    assert (kept.wanted, kept.by, kept.quiet) == (True, None, (NIGHT,))
+    skipped = decide(chosen(picky), payload={"amount": 999}, critical=False)
+    assert (skipped.wanted, skipped.reason, skipped.by, skipped.quiet) == (False, "condition", picky, ())
+    assert str(skipped) == "skipped: condition"
+
+
+def test_critical_is_delivered_at_any_hour_whatever_the_preferences_say() -> None:
+    against = row("rech", wanted=False, condition={"amount": 1}, quiet=[NIGHT])
+    assert decide(chosen(against), payload={}, critical=True, default_wanted=False) == Decision()
+
+
+def test_a_preference_survives_json() -> None:
+    given = row("re", wanted=False, condition={"a": [1, "x"]}, quiet=[NIGHT, NOON])
+    text = msgspec.json.encode(given)
+    assert msgspec.json.decode(text, type=Preference) == given
+    assert b"category" not in text
+
+
+@pytest.mark.parametrize(
+    ("fields", "complaint"),
+    [
+        ({"event": ""}, "event '' must be text"),
+        ({"channel": "a\x00"}, "channel 'a\\x00' must be text"),
+        ({"recipient": 7}, "recipient 7 must be text"),
+        ({"wanted": 1}, "wanted is true, false or left out"),
+        ({"condition": {"a": {"mim": 1}}}, "write min, max, contains or exists"),
+        ({"condition": "a"}, "a condition is an object"),
+        ({"quiet": [("22:00", "08:00")]}, "quiet hours are written"),
+        ({"quiet": [Quiet("00:00", "12:00"), Quiet("12:00", "00:00")]}, "turn the preference off instead"),
+    ],
+)
+def test_a_row_that_makes_no_sense_does_not_exist(fields: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(InvalidArguments) as refusal:
+        Preference(**fields)
+    assert complaint in str(refusal.value)

@@ -1,0 +1,278 @@
+"""Quiet hours: when they end, also where the clock is turned."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from random import Random
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sereno.domain.quiet import DAYS, MOST_SPANS, Quiet, checked, quiet_until
+from sereno.domain.zones import FOREVER, instant, moment, names, zone
+from sereno.errors import InvalidArguments
+
+NIGHT = Quiet("22:00", "08:00")
+MINUTE = timedelta(minutes=1)
+
+
+def local(zone_name: str, text: str, fold: int = 0) -> datetime:
+    return datetime.fromisoformat(text).replace(tzinfo=ZoneInfo(zone_name), fold=fold)
+
+
+def until(quiet: Quiet | list[Quiet], zone_name: str, text: str, fold: int = 0) -> str | None:
+    """Local times in and out."""
+    end = quiet_until(quiet, zone_name, local(zone_name, text, fold))
+    if end is None:
+        return None
+    assert end.tzinfo is UTC
+    return end.astimezone(ZoneInfo(zone_name)).strftime("%a %Y-%m-%d %H:%M %Z")
+
+
+@pytest.mark.parametrize(
+    ("text", "end"),
+    [
+        ("2026-06-01 21:59:59.999999", None),
+        ("2026-06-01 22:00", "Tue 2026-06-02 08:00 -04"),
+        ("2026-06-01 23:30", "Tue 2026-06-02 08:00 -04"),
+        ("2026-06-02 00:00", "Tue 2026-06-02 08:00 -04"),
+        ("2026-06-02 07:59:59.999999", "Tue 2026-06-02 08:00 -04"),
+        ("2026-06-02 08:00", None),
+        ("2026-06-02 12:00", None),
+    ],
+)
+def test_a_night_ends_in_the_morning_of_the_recipients_own_clock(text: str, end: str | None) -> None:
+    assert until(NIGHT, "America/Santiago", text) == end
+
+
+def test_a_span_within_a_day_and_one_up_to_midnight() -> None:
+    assert until(Quiet("13:00", "15:00"), "UTC", "2026-06-01 14:00") == "Mon 2026-06-01 15:00 UTC"
+    assert until(Quiet("13:00", "15:00"), "UTC", "2026-06-01 15:00") is None
+    assert until(Quiet("20:00", "00:00"), "UTC", "2026-06-01 21:00") == "Tue 2026-06-02 00:00 UTC"
+    assert until(Quiet("20:00", "00:00"), "UTC", "2026-06-02 00:00") is None
+
+
+def test_days_are_those_on_which_a_span_starts() -> None:
+    weekend = Quiet("22:00", "10:00", days={"fri", "Saturday"})
+    assert until(weekend, "Europe/Riga", "2026-06-04 23:00") is None
+    assert until(weekend, "Europe/Riga", "2026-06-05 09:00") is None
+    assert until(weekend, "Europe/Riga", "2026-06-05 23:00") == "Sat 2026-06-06 10:00 EEST"
+    assert until(weekend, "Europe/Riga", "2026-06-07 09:00") == "Sun 2026-06-07 10:00 EEST"
+    assert until(weekend, "Europe/Riga", "2026-06-07 23:00") is None
+
+
+def test_spans_that_touch_or_overlap_are_one() -> None:
+    spans = [Quiet("12:00", "00:00", days=["saturday"]), Quiet("00:00", "12:00", days=["saturday"])]
+    assert until(spans, "UTC", "2026-06-06 00:00") == "Sun 2026-06-07 00:00 UTC"
+    assert until([NIGHT, Quiet("06:00", "09:00"), *spans], "UTC", "2026-06-05 23:00") == "Sun 2026-06-07 09:00 UTC"
+    assert until([NIGHT, Quiet("13:00", "14:00")], "UTC", "2026-06-05 23:00") == "Sat 2026-06-06 08:00 UTC"
+    assert quiet_until([], "UTC", datetime(2026, 6, 5, tzinfo=UTC)) is None
+
+
+@pytest.mark.parametrize(
+    ("quiet", "text", "fold", "end"),
+    [
+        # 2026-03-29 in Riga: 03:00 becomes 04:00.
+        (Quiet("22:00", "03:30"), "2026-03-28 23:00", 0, "Sun 2026-03-29 04:00 EEST"),
+        (Quiet("22:00", "08:00"), "2026-03-28 23:00", 0, "Sun 2026-03-29 08:00 EEST"),
+        (Quiet("03:15", "05:00"), "2026-03-29 04:00", 0, "Sun 2026-03-29 05:00 EEST"),
+        (Quiet("03:15", "03:45"), "2026-03-29 04:00", 0, None),
+        # 2026-10-25: 04:00 becomes 03:00.
+        (Quiet("22:00", "03:30"), "2026-10-25 03:15", 0, "Sun 2026-10-25 03:30 EEST"),
+        (Quiet("22:00", "03:30"), "2026-10-25 03:45", 0, None),
+        (Quiet("22:00", "03:30"), "2026-10-25 03:15", 1, None),
+        (Quiet("22:00", "04:00"), "2026-10-25 03:15", 0, "Sun 2026-10-25 04:00 EET"),
+        (Quiet("22:00", "04:00"), "2026-10-25 03:15", 1, "Sun 2026-10-25 04:00 EET"),
+        (Quiet("03:30", "06:00"), "2026-10-25 03:15", 0, None),
+        (Quiet("03:30", "06:00"), "2026-10-25 03:15", 1, "Sun 2026-10-25 06:00 EET"),
+    ],
+)
+def test_where_the_clock_is_turned_the_first_instant_counts(
+    quiet: Quiet, text: str, fold: int, end: str | None
+) -> None:
+    assert until(quiet, "Europe/Riga", text, fold) == end
+
+
+def test_a_night_at_a_midnight_that_does_not_exist_and_a_day_that_never_was() -> None:
+    # In Santiago the clock goes from 24:00 to 01:00; in Apia 2011-12-30 was left out.
+    assert until(Quiet("20:00", "00:00"), "America/Santiago", "2026-09-05 21:00") == "Sun 2026-09-06 01:00 -03"
+    assert until(NIGHT, "Pacific/Apia", "2011-12-29 23:00") == "Sat 2011-12-31 08:00 +14"
+    friday = Quiet("09:00", "17:00", days=["friday"])
+    assert until(friday, "Pacific/Apia", "2011-12-31 00:00") is None
+
+
+def test_a_span_that_began_tomorrow_before_the_clock_went_back_to_today() -> None:
+    # In St. John's, one minute after midnight became 23:01 of the day before.
+    sunday = Quiet("00:00", "06:00", days=["sunday"])
+    assert until(sunday, "America/St_Johns", "2010-11-06 23:30", 0) is None
+    assert until(sunday, "America/St_Johns", "2010-11-06 23:30", 1) == "Sun 2010-11-07 06:00 NST"
+
+
+def test_a_week_whose_only_gap_falls_out_is_not_waited_through_twice() -> None:
+    # Open on Sundays from 03:00 to 04:00, and on this Sunday there is no such hour.
+    days = [day for day in DAYS if day != "sunday"]
+    spans = [Quiet("04:00", "03:00", days=days), Quiet("04:00", "03:00", days=["sunday"])]
+    spans += [Quiet("02:00", "05:00", days=days)]
+    start = local("Europe/Riga", "2026-03-22 05:00")
+    end = quiet_until(spans, "Europe/Riga", start)
+    assert end is not None
+    assert timedelta(days=6) < end - start <= timedelta(days=8)
+
+
+def spans_of(chance: Random) -> list[Quiet]:
+    found = []
+    for _ in range(chance.choice([1, 1, 2, 3])):
+        start, length = chance.randrange(1440), chance.choice([1, 30, 60, 90, 120, 600, 1000, 1439])
+        end = (start + length) % 1440
+        days = chance.choice([None, None, chance.sample(DAYS, chance.randrange(1, 7))])
+        found.append(Quiet(f"{start // 60:02}:{start % 60:02}", f"{end // 60:02}:{end % 60:02}", days))
+    return found
+
+
+def is_endless(spans: list[Quiet]) -> bool:
+    try:
+        checked(spans)
+    except InvalidArguments:
+        return True
+    return False
+
+
+def instants(chance: Random, zone_name: str) -> Iterator[datetime]:
+    """Around the changes of the clock, and anywhere."""
+    at = instant(datetime(2010, 1, 1, tzinfo=UTC))
+    changes = []
+    while (at := zone(zone_name).segment(at).end) < min(FOREVER, instant(datetime(2030, 1, 1, tzinfo=UTC))):
+        changes.append(moment(at))
+    for change in chance.sample(changes, min(3, len(changes))):
+        yield from (change + timedelta(minutes=chance.randrange(-1500, 1500)) for _ in range(3))
+        yield change
+    yield from (datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=chance.randrange(10**8)) for _ in range(3))
+
+
+zone_names = st.sampled_from(
+    ["Europe/Riga", "America/Santiago", "Pacific/Apia", "Australia/Lord_Howe", "Africa/Casablanca", "America/St_Johns"]
+) | st.sampled_from(sorted(names()))
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.integers(0, 2**32), zone_names)
+def test_the_end_is_later_not_quiet_and_not_far(seed: int, zone_name: str) -> None:
+    chance = Random(seed)
+    spans = spans_of(chance)
+    if is_endless(spans):
+        return
+    for at in instants(chance, zone_name):
+        end = quiet_until(spans, zone_name, at)
+        if end is None:
+            continue
+        assert at < end <= at + timedelta(days=8)
+        again = quiet_until(spans, zone_name, end)
+        assert again is None or again - at > timedelta(days=8)
+        # All the way there is quiet, and leads to the same end.
+        middle = at + (end - at) * chance.random()
+        assert quiet_until(spans, zone_name, middle) == end or again is not None
+
+
+def walls(zone_name: str, at: datetime) -> list[tuple[datetime, datetime]]:
+    """Each minute from three days before, with what the clock on the wall shows."""
+    start = (at - timedelta(days=3)).replace(second=0, microsecond=0)
+    info = zone(zone_name).info
+    minutes = (start + number * MINUTE for number in range(3 * 1440 + 2))
+    return [(minute, minute.astimezone(info).replace(tzinfo=None)) for minute in minutes if minute <= at]
+
+
+def is_quiet(spans: list[Quiet], zone_name: str, at: datetime) -> bool:
+    """A slow model: a watchman who looks at the clock each minute, and knows nothing of offsets."""
+    seen = walls(zone_name, at)
+    latest = max(wall for _, wall in seen)
+    midnight = seen[-1][1].replace(hour=0, minute=0)
+    for span in spans:
+        start, end = span.minutes
+        for day in (midnight + timedelta(days=number) for number in (-2, -1, 0, 1)):
+            if span.starts_on(day.weekday()) and day + start * MINUTE <= latest < day + end * MINUTE:
+                return True
+    return False
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 2**32), st.sampled_from(["Europe/Riga", "America/Santiago", "Pacific/Apia", "America/St_Johns"]))
+def test_it_agrees_with_a_watchman_who_looks_at_the_clock_each_minute(seed: int, zone_name: str) -> None:
+    chance = Random(seed)
+    spans = spans_of(chance)
+    if is_endless(spans):
+        return
+    for at in instants(chance, zone_name):
+        minute = at.replace(second=0, microsecond=0)
+        end = quiet_until(spans, zone_name, minute)
+        assert (end is not None) == is_quiet(spans, zone_name, minute)
+        if end is not None:
+            assert is_quiet(spans, zone_name, end - MINUTE)
+
+
+def test_equal_spans_have_one_spelling() -> None:
+    one, other = Quiet("9:00", " 17:30 ", ["Sun", "monday"]), Quiet("09:00", "17:30", {"MONDAY", "sunday"})
+    assert one == other
+    assert hash(one) == hash(other)
+    text = msgspec.json.encode(one)
+    assert text == b'{"start":"09:00","end":"17:30","days":["monday","sunday"]}'
+    assert msgspec.json.decode(text, type=Quiet) == one
+    assert msgspec.json.encode(NIGHT) == b'{"start":"22:00","end":"08:00"}'
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "days", "complaint"),
+    [
+        ("22:00", "22:00", None, "for a whole day write two spans"),
+        ("24:00", "08:00", None, 'start of quiet hours is a time of day such as "22:00", 00:00 to 23:59'),
+        ("22:00", "8", None, "end of quiet hours is a time of day"),
+        ("22:60", "08:00", None, "start of quiet hours is a time of day"),
+        ("٢٢:00", "08:00", None, "start of quiet hours is a time of day"),
+        (22, "08:00", None, "start of quiet hours is a time of day"),
+        ("22:00", "08:00", [], "days is a list such as"),
+        ("22:00", "08:00", "monday", "days is a list such as"),
+        ("22:00", "08:00", ["lunes"], "'lunes' is no day of the week: write monday, tuesday"),
+        ("22:00", "08:00", [1], "1 is no day of the week"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(start: Any, end: Any, days: Any, complaint: str) -> None:
+    with pytest.raises(InvalidArguments) as refusal:
+        Quiet(start, end, days)
+    assert complaint in str(refusal.value)
+
+
+def test_spans_that_never_end_are_refused() -> None:
+    always = [Quiet("00:00", "12:00"), Quiet("12:00", "00:00")]
+    with pytest.raises(InvalidArguments, match="turn the preference off instead"):
+        checked(always)
+    with pytest.raises(InvalidArguments, match="turn the preference off instead"):
+        quiet_until([Quiet("10:00", "09:59"), Quiet("09:00", "10:30", list(DAYS))], "UTC", datetime.now(UTC))
+    assert checked([*always[:1], Quiet("12:00", "00:00", DAYS[1:])])
+    with pytest.raises(InvalidArguments, match="51 spans"):
+        checked([NIGHT] * (MOST_SPANS + 1))
+    strange: Any = ["22:00", "08:00"]
+    with pytest.raises(InvalidArguments, match="quiet hours are written"):
+        checked(strange)
+
+
+@pytest.mark.parametrize(
+    ("zone_name", "at", "complaint"),
+    [
+        ("Europe/Rigga", datetime(2026, 1, 1, tzinfo=UTC), "did you mean Europe/Riga"),
+        ("UTC", datetime(2026, 1, 1), "a datetime with a time zone"),  # noqa: DTZ001 - that is the point
+        ("UTC", datetime(9999, 12, 31, tzinfo=UTC), "out of range"),
+        ("UTC", datetime(1, 1, 1, tzinfo=UTC), "out of range"),
+        ("UTC", "2026-01-01", "a datetime with a time zone"),
+    ],
+)
+def test_a_question_that_makes_no_sense_is_refused(zone_name: str, at: Any, complaint: str) -> None:
+    with pytest.raises(InvalidArguments, match=complaint):
+        quiet_until(NIGHT, zone_name, at)
+
+
+@pytest.mark.parametrize("name", ["Europe/Riga", "America/Santiago", "UTC", "Pacific/Kiritimati"])
+def test_the_first_and_the_last_instant_have_an_answer(name: str) -> None:
+    for at in (datetime(1900, 1, 2, tzinfo=UTC), datetime(9999, 11, 30, tzinfo=UTC)):
+        assert quiet_until(Quiet("12:00", "11:59"), name, at) is not None

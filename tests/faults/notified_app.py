@@ -1,0 +1,173 @@
+"""Both ends of the storm over notifications: the application that tells people, and the provider that it tells them by.
+
+`python -m tests.faults.notified_app` is the provider, a process of its own. Every message that reaches it is in its log,
+on disk, before it answers; so what people really got can be told without asking the database.
+"""
+
+import asyncio
+import json
+import os
+import random
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from aiohttp import web
+
+from sereno import Channel, Content, Recipient, Sereno, in_app
+from sereno.channels.contract import Exchange, Message
+from sereno.channels.http import Answer, call, refused
+from sereno.domain.delivery import Failed, Invalid, Outcome, Receipt, Retryable, Sent, Unknown
+from sereno.engine import courier
+
+# In a worker of the storm alone: so short that a crash finds a fan-out half-way, and that nobody waits.
+if "TEST_PROVIDER" in os.environ:
+    courier.STEP = 300
+    courier.RETRY_AFTER_RECEIPT = 1.0
+
+
+@dataclass(frozen=True)
+class Offer:
+    """What people are told of."""
+
+    code: str
+    region: str
+    amount: int
+
+
+class Carrier(Channel):
+    """Posts batches to the provider below."""
+
+    name = "carrier"
+    batch = 20
+    at_once = 6
+    delays = (0.2,) * 40
+    receipts_after = 0.5
+    receipts_batch = 100
+
+    async def send(self, batch: Sequence[Message], exchange: Exchange) -> Sequence[Outcome]:
+        said = await self._ask(exchange, "/messages", [[message.delivery, message.address] for message in batch])
+        if not isinstance(said, list):
+            return [said] * len(batch)
+        return [_outcome(*each) for each in said]
+
+    async def receipts(self, ids: Sequence[str], exchange: Exchange) -> Sequence[Receipt]:
+        said = await self._ask(exchange, "/receipts", list(ids))
+        if not isinstance(said, list):
+            raise ConnectionError("no receipts now")
+        return [Receipt(provider_id=name, outcome=outcome, id=number) for name, outcome, number in said]
+
+    async def _ask(self, exchange: Exchange, path: str, what: list[Any]) -> list[Any] | Outcome:
+        answer = await call(exchange, "POST", os.environ["TEST_PROVIDER"] + path, json=what)
+        if not isinstance(answer, Answer):
+            return answer
+        found: list[Any] = answer.json()
+        return refused(answer) or found
+
+
+def _outcome(said: str, name: str) -> Outcome:
+    match said:
+        case "taken":
+            return Sent(name)
+        case "busy":
+            return Retryable("busy")
+        case "gone":
+            return Invalid("gone")
+        case "never":
+            return Failed("never")
+        case _:
+            return Unknown("nonsense")
+
+
+app = Sereno()
+carrier = Carrier()
+
+# One by one channel, one by two.
+offer_made = app.event("offer.made", Offer, channels=[carrier], category="offers")
+offer_closed = app.event("offer.closed", Offer, channels=[carrier, in_app], category="offers")
+
+
+@offer_made.template()
+@offer_closed.template()
+def words(offer: Offer, to: Recipient) -> Content:
+    return Content(f"{offer.code} for {to.key}")
+
+
+class Provider:
+    """Slow now and then; refuses some, and takes some without saying so."""
+
+    def __init__(self, log: str) -> None:
+        self._log = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+        self._chance = random.Random(5)
+        self._names = 0
+
+    async def messages(self, request: web.Request) -> web.Response:
+        at = time.time()
+        messages = await request.json()
+        mood = self._mood()
+        if mood in ("429", "500"):
+            self._note(at, [("refused", delivery, "") for delivery, _ in messages])
+            return web.Response(status=int(mood), headers={"Retry-After": "0"})
+        said = [(self._say(address), delivery, self._name()) for delivery, address in messages]
+        self._note(at, said)
+        await self._answer_slowly(mood, request)
+        return web.json_response([(word, name) for word, _, name in said])
+
+    async def receipts(self, request: web.Request) -> web.Response:
+        """The same of a name whenever it is asked, if it is asked twice; nothing yet of some."""
+        at, mood = time.time(), self._mood()
+        if mood in ("429", "500"):
+            return web.Response(status=int(mood))
+        names = [name for name in await request.json() if self._chance.random() < 0.8]
+        said = [(name, _receipt(int(name[1:])), f"r{name}") for name in names]
+        self._note(at, [("receipt", name, outcome) for name, outcome, _ in said])
+        await self._answer_slowly(mood, request)
+        return web.json_response(said)
+
+    def _mood(self) -> str:
+        return self._chance.choices(["good", "slow", "cut", "429", "500"], [80, 6, 6, 4, 4])[0]
+
+    def _say(self, address: str) -> str:
+        if address.startswith(("gone", "never")):
+            return address.partition(":")[0]
+        return "busy" if self._chance.random() < 0.03 else "taken"
+
+    def _name(self) -> str:
+        self._names += 1
+        return f"p{self._names}"
+
+    async def _answer_slowly(self, mood: str, request: web.Request) -> None:
+        if mood == "slow":
+            await asyncio.sleep(self._chance.uniform(0.2, 1.5))
+        if mood == "cut" and request.transport is not None:
+            request.transport.abort()
+
+    def _note(self, at: float, said: Sequence[tuple[str, Any, str]]) -> None:
+        """In one write, and on disk before anybody is answered."""
+        os.write(self._log, b"".join(json.dumps([at, *each]).encode() + b"\n" for each in said))
+        os.fsync(self._log)
+
+
+def _receipt(number: int) -> str:
+    """Most arrive; of a few the provider says later that it could not pass them on."""
+    return {3: "failed", 5: "bounced", 7: "read", 11: "invalid", 13: "retry"}.get(number % 40, "delivered")
+
+
+async def provide(log: str) -> None:
+    provider = Provider(log)
+    house = web.Application()
+    house.add_routes([web.post("/messages", provider.messages), web.post("/receipts", provider.receipts)])
+    runner = web.AppRunner(house)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    host, port = runner.addresses[0][:2]
+    sys.stdout.write(f"http://{host}:{port}\n")
+    sys.stdout.flush()
+    await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    asyncio.run(provide(sys.argv[1]))

@@ -1,0 +1,319 @@
+"""A storm over notifications: processes killed while they send, PostgreSQL restarted in immediate mode, the network cut.
+
+What people got is judged by the log of the provider, a process of its own that nobody touches: whom it reached, how
+often, and never after the database knew that it had.
+"""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from sereno.domain.delivery import TRANSITIONS
+from sereno.operations.verify import verify
+from sereno.store.embedded import EmbeddedPostgres
+from sereno.store.statement import run
+from tests.acceptance.conftest import ROOT, WorkerProcess
+from tests.facts import one, until
+from tests.faults.notified_app import Offer, app, offer_closed, offer_made
+from tests.faults.proxy import Proxy
+from tests.faults.server import restart
+
+# Every move of a delivery, by a clock that is also the provider's.
+WITNESS = """
+    create table moves (id bigint generated always as identity, delivery bigint, was text, now text, at double precision);
+    create function witness() returns trigger language plpgsql as $$
+    begin
+        insert into moves (delivery, was, now, at) values (new.id, old.state, new.state, extract(epoch from clock_timestamp()));
+        return null;
+    end $$;
+    create trigger witness after update on sereno.deliveries
+        for each row when (old.state is distinct from new.state) execute function witness()
+"""
+SENDERS = """
+    select distinct pid from sereno.deliveries join sereno.jobs on jobs.id = job_id
+    join sereno.sessions on sessions.id = session_id
+    where deliveries.state = 'sending' and jobs.state = 'running' and pid = any(%s)
+"""
+LEFT = """
+    select (select count(*) from sereno.events where matched_at is null)
+         + (select count(*) from sereno.deliveries where state in ('pending', 'sending') or receipt_at is not null)
+         + (select count(*) from sereno.jobs)
+"""
+# A job that was killed waits for a minute; nobody here does.
+HURRY = "update sereno.jobs set run_at = sereno.now() where state = 'scheduled' and crashes + failures > 0"
+
+
+class NotifiedWorker(WorkerProcess):
+    """`sereno worker` with the application of this storm."""
+
+    def __init__(self, url: str, log: Path, provider: str) -> None:
+        self.log = log
+        self.output = log.with_suffix(f".{len(list(log.parent.glob('*.output')))}.output")
+        words = ["tests.faults.notified_app:app", "--processes", "2", "--queue", "notifications=4"]
+        with self.output.open("wb") as output:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "sereno", "worker", *words],
+                cwd=ROOT,
+                env={
+                    **os.environ,
+                    "SERENO_DATABASE_URL": url,
+                    "SERENO_LOG_FORMAT": "json",
+                    "SERENO_HEARTBEAT": "0.5",
+                    "SERENO_LEASE": "3",
+                    "TEST_PROVIDER": provider,
+                    "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]),
+                },
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+
+
+@pytest.fixture
+def provider(log: Path) -> Iterator[str]:
+    """Its address; what it took is in the log."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "tests.faults.notified_app", str(log)],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])},
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        yield process.stdout.readline().strip()
+        process.kill()
+
+
+@pytest.fixture
+def start(
+    log: Path, provider: str, own_server: tuple[EmbeddedPostgres, Path]
+) -> Iterator[Callable[..., NotifiedWorker]]:
+    """Start workers; whatever is left of them is killed afterwards."""
+    started: list[NotifiedWorker] = []
+
+    def start_one(url: str = own_server[0].url) -> NotifiedWorker:
+        started.append(NotifiedWorker(url, log, provider))
+        return started[-1]
+
+    yield start_one
+    for process in started:
+        process.kill()
+        # Shown by pytest when the test failed.
+        sys.stdout.write(process.said())
+
+
+# Who there is, and who wants what: once as rows, once in plain Python.
+
+
+def settle_in(url: str, count: int) -> None:
+    """Some want everything, some nothing, some on a condition; some cannot be reached, some twice."""
+    prefer = app.recipients.prefer
+    with psycopg.connect(url) as own:
+        own.execute(WITNESS)
+        for n in range(count):
+            key = f"user:{n}"
+            app.recipients.upsert(key, {"carrier": addresses(n)}, conn=own)
+            match n % 10:
+                case 0:
+                    prefer(key, wanted=False, conn=own)
+                case 1:
+                    prefer(key, category="offers", condition={"region": ["V"]}, conn=own)
+                case 2:
+                    prefer(key, condition={"amount": {"min": 500}}, conn=own)
+                case 3:
+                    prefer(key, wanted=False, conn=own)
+                    prefer(key, event="offer.made", channel="carrier", wanted=True, conn=own)
+
+
+def addresses(n: int) -> list[str]:
+    match n % 50:
+        case 14:
+            return []
+        case 15:
+            return [f"gone:{n}"]
+        case 16:
+            return [f"never:{n}"]
+        case 17:
+            return [f"a{n}", f"b{n}"]
+        case _:
+            return [f"a{n}"]
+
+
+def wants(n: int, event: str, channel: str, offer: Offer) -> bool:
+    match n % 10:
+        case 0:
+            return False
+        case 1:
+            return offer.region == "V"
+        case 2:
+            return offer.amount >= 500
+        case 3:
+            return (event, channel) == ("offer.made", "carrier")
+        case _:
+            return True
+
+
+@dataclass(frozen=True)
+class Told:
+    """An event that was accepted."""
+
+    id: int
+    name: str
+    offer: Offer
+
+    @property
+    def channels(self) -> list[str]:
+        return ["carrier"] if self.name == "offer.made" else ["carrier", "in_app"]
+
+
+class Storm:
+    """What happens to the workers. Before each blow there is a new event, and each one hits somebody who is sending."""
+
+    def __init__(self, start: Callable[..., NotifiedWorker], url: str) -> None:
+        self.start = start
+        self.url = url
+        self.told: list[Told] = []
+        self.chance = random.Random(23)
+        self.workers = [start() for _ in range(2)]
+        for worker in self.workers:
+            worker.begun()
+
+    def tell(self) -> None:
+        number = len(self.told)
+        event = (offer_made, offer_closed)[number % 2]
+        offer = Offer(f"O{number}", "VR"[number // 2 % 2], self.chance.choice([100, 900]))
+        with psycopg.connect(self.url) as own:
+            self.told.append(Told(event.notify(offer, subject=offer.code, conn=own), event.name, offer))
+
+    def sending(self, workers: Sequence[NotifiedWorker]) -> list[int]:
+        """Processes of these that are sending right now; none that we know of while the database is away."""
+        try:
+            with psycopg.connect(self.url, autocommit=True, connect_timeout=2) as connection:
+                pids = [pid for worker in workers for pid in worker.children()]
+                return [row[0] for row in connection.execute(SENDERS, [pids])]
+        except psycopg.OperationalError:
+            return []
+
+    def kill_one(self) -> None:
+        """A process that is sending, or the worker that it belongs to with all its processes."""
+        self.tell()
+        process = self.chance.choice(until(lambda: self.sending(self.workers), patience=90))
+        if self.chance.random() < 0.6:
+            os.kill(process, signal.SIGKILL)
+            return
+        victim = next(worker for worker in self.workers if process in worker.children())
+        victim.kill()
+        self.workers.remove(victim)
+        self.workers.append(self.start())
+
+    def trouble_the_network(self) -> None:
+        """A worker that is cut off, and then hears nothing any more, and then is gone."""
+        with Proxy.before(self.url) as proxy:
+            worker = self.start(proxy.url)
+            for trouble in (proxy.cut, proxy.freeze, worker.kill):
+                self.tell()
+                until(lambda: self.sending([worker]), patience=90)
+                trouble()
+                proxy.heal()
+
+
+@pytest.mark.parametrize(
+    ("count", "rounds", "kills"), [(1500, 1, 4), pytest.param(6000, 6, 8, marks=pytest.mark.storm)]
+)
+def test_deliveries_keep_their_promises_in_a_storm(
+    start: Callable[..., NotifiedWorker],
+    own_server: tuple[EmbeddedPostgres, Path],
+    log: Path,
+    count: int,
+    rounds: int,
+    kills: int,
+) -> None:
+    server, directory = own_server
+    settle_in(server.url, count)
+    storm = Storm(start, server.url)
+    for _ in range(rounds):
+        for _ in range(kills // 2):
+            storm.kill_one()
+        storm.trouble_the_network()
+        storm.tell()
+        restart(server, directory)
+        for _ in range(kills - kills // 2):
+            storm.kill_one()
+    with psycopg.connect(server.url, autocommit=True) as connection:
+        until(lambda: connection.execute(HURRY) and one(connection, LEFT) == 0, patience=60 + 120 * rounds)
+        for worker in storm.workers:
+            assert worker.end() == 0
+        with connection.transaction():
+            assert [proof for proof in run(connection, verify(lease=3.0, window=None)) if not proof.holds] == []
+        assert_audiences_complete(connection, storm.told, count)
+        assert_moves_legal(connection)
+        assert_calls_accounted(connection, log)
+        # The storm hit workers while they were sending.
+        assert one(connection, "select count(*) from sereno.deliveries where unknowns > 0") >= rounds * kills // 2
+
+
+def assert_audiences_complete(connection: psycopg.Connection, told: list[Told], count: int) -> None:
+    """Exactly those who wanted it, by every address that was good, each once."""
+    found: dict[tuple[int, str], dict[int, list[str | None]]] = defaultdict(lambda: defaultdict(list))
+    for event, channel, key, address in connection.execute(
+        "select event_id, d.channel, r.key, a.address from sereno.deliveries d "
+        "join sereno.recipients r on r.id = d.recipient_id left join sereno.addresses a on a.id = address_id"
+    ):
+        found[event, channel][int(key.removeprefix("user:"))].append(address)
+    bad = {row[0] for row in connection.execute("select address from sereno.addresses where state <> 'active'")}
+    for each in told:
+        for channel in each.channels:
+            reached = found.pop((each.id, channel))
+            assert set(reached) == {n for n in range(count) if wants(n, each.name, channel, each.offer)}
+            for n, rows in reached.items():
+                assert len(rows) == len(set(rows))
+                known = addresses(n) if channel == "carrier" else []
+                assert set(rows) <= {*known, None}
+                assert set(rows) >= set(known) - bad, (each, n)
+    assert not found
+
+
+def assert_moves_legal(connection: psycopg.Connection) -> None:
+    moves = connection.execute("select distinct was, now from moves").fetchall()
+    assert [(was, now) for was, now in moves if now not in TRANSITIONS[was]] == []
+    # What arrived by the word of the provider stays so.
+    assert {now for was, now in moves if was == "delivered"} <= {"read", "bounced"}
+
+
+def assert_calls_accounted(connection: psycopg.Connection, log: Path) -> None:
+    """Nobody is told twice without a reason that was counted, and nobody after it was known that they had been."""
+    calls: dict[int, list[tuple[float, str]]] = defaultdict(list)
+    names: dict[str, int] = {}
+    again: set[str] = set()
+    for at, said, what, more in map(json.loads, log.read_text().splitlines()):
+        if said == "receipt":
+            again |= {what} if more == "retry" else set()
+        else:
+            calls[what].append((at, said))
+            names[more] = what
+    retried = Counter(names[name] for name in again)
+    rows: list[tuple[Any, ...]] = connection.execute(
+        "select id, state, unknowns from sereno.deliveries where channel = 'carrier'"
+    ).fetchall()
+    for delivery, state, unknowns in rows:
+        refused = sum(said in ("refused", "busy") for _, said in calls[delivery])
+        assert len(calls[delivery]) <= 1 + unknowns + refused + retried[delivery], (delivery, calls[delivery])
+        if state in ("sent", "delivered", "read"):
+            assert "taken" in [said for _, said in calls[delivery]], delivery
+    for delivery, known, until_then in connection.execute(
+        "select delivery, at, (select min(later.at) from moves later where later.delivery = moves.delivery "
+        "and later.at > moves.at and later.now = 'pending') from moves where was = 'sending' and now = 'sent'"
+    ):
+        late = [call for call in calls[delivery] if known < call[0] < (until_then or float("inf"))]
+        assert late == [], (delivery, known, calls[delivery])

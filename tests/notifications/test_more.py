@@ -1,0 +1,171 @@
+"""Digests, throttles, escalation, failover, reminders and tenants with credentials of their own."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+
+import psycopg
+import pytest
+
+from sereno import ConfigurationError, Content, Digest, Recipient, Sereno, Throttle
+from sereno.channels.contract import Exchange, Message
+from sereno.channels.failover import Failover
+from sereno.domain.delivery import Down, Failed, Outcome, Receipt, Retryable, Sent, Unknown
+from tests.facts import advance, auntil, one
+from tests.notifications.conftest import Pager, States, Tender
+
+
+class Phone(Pager):
+    """The channel behind the first."""
+
+    name = "phone"
+
+
+async def test_several_facts_are_gathered_into_one_message(
+    app: Sereno, connection: psycopg.Connection, pager: Pager, states: States
+) -> None:
+    published = app.event("tender.published", Tender, channels=[pager], digest=Digest("15m", key="region"))
+
+    @published.template()
+    def _(tender: Tender, to: Recipient) -> Content:
+        return Content(f"{tender.code} {to.key}")
+
+    @published.digest_template()
+    def _(tenders: Sequence[Tender], to: Recipient) -> Content:
+        return Content(f"{len(tenders)} for {to.key}: {' '.join(tender.code for tender in tenders)}")
+
+    await app.recipients.aupsert("u", {"pager": "a"})
+    async with app.working():
+        for code, region in (("T1", "RM"), ("T2", "RM"), ("T3", "V"), ("T4", "RM")):
+            await published.anotify(Tender(code, region), subject=code, to="u")
+        await auntil(lambda: len(states()) == 4)
+        assert pager.sent == []
+        assert one(connection, "select count(distinct due_at) from sereno.deliveries where right(digest, 2) = 'RM'") == 1
+        advance(connection, 16 * 60)
+        await auntil(lambda: len(pager.sent) == 2)
+        await auntil(lambda: [row[2] for row in states()].count("sent") == 2)
+    assert sorted(message.title for message in pager.sent) == ["3 for u: T1 T2 T4", "T3 u"]
+    carrier = one(connection, "select id from sereno.deliveries where right(digest, 2) = 'RM' and state = 'sent'")
+    assert [row[3] for row in states() if row[2] == "skipped"] == [f"told by delivery {carrier}"] * 2
+
+
+async def test_more_than_so_many_for_one_recipient_are_skipped_and_say_so(
+    app: Sereno, connection: psycopg.Connection, pager: Pager, states: States
+) -> None:
+    published = app.event("tender.published", Tender, channels=[pager], throttle=Throttle(2, per="1h"))
+    await app.recipients.aupsert("u", {"pager": "a"})
+    async with app.working():
+        for number in range(4):
+            await published.anotify(Tender(f"T{number}"), subject=f"T{number}")
+            await auntil(lambda wanted=number + 1: len(states()) == wanted)  # type: ignore[misc]  # bound now
+        await auntil(lambda: len(pager.sent) == 2)
+        assert [row[3] for row in states() if row[2] == "skipped"] == ["throttled"] * 2
+        advance(connection, 3700)
+        await published.anotify(Tender("T9"), subject="T9")
+        await auntil(lambda: len(pager.sent) == 3)
+
+
+async def test_whoever_was_not_reached_is_told_by_the_next_channel(
+    app: Sereno, connection: psycopg.Connection, pager: Pager, states: States
+) -> None:
+    phone = Phone()
+    published = app.event("alarm", Tender, channels=[pager.then(phone, after="10m", unless="delivered")])
+    pager.answers = {"b": Failed("refused")}
+    for key in ("a", "b", "c"):
+        await app.recipients.aupsert(key, {"pager": key, "phone": f"+{key}"})
+    await app.recipients.aupsert("d", {"phone": "+d"})
+    async with app.working():
+        await published.anotify(Tender("T1"), subject="T1")
+        await auntil(lambda: sorted(row[2] for row in states()) == ["failed", "sent", "sent", "skipped"])
+        first = {message.address: f"p{message.delivery}" for message in pager.sent}
+        await app.notifications.courier.received("pager", "", [Receipt(provider_id=first["a"], outcome="delivered")])
+        assert phone.sent == []
+        advance(connection, 11 * 60)
+        await auntil(lambda: sorted(message.address for message in phone.sent) == ["+b", "+c", "+d"])
+        advance(connection, 60 * 60)
+    assert len(phone.sent) == 3
+    assert one(connection, "select count(*) from sereno.jobs where task = 'sereno.escalate'") == 0
+
+
+class Provider(Pager):
+    """One of two behind a channel."""
+
+    name = "sms"
+
+    def __init__(self, answer: Outcome) -> None:
+        super().__init__()
+        self._answer = answer
+
+    async def send(self, batch: Sequence[Message], exchange: Exchange) -> Sequence[Outcome]:
+        await super().send(batch, exchange)
+        return [self._answer] * len(batch)
+
+
+@pytest.mark.parametrize(
+    ("first", "goes_on"),
+    [
+        (Retryable("busy"), True),
+        (Down("denied"), True),
+        (Unknown("cut"), False),
+        (Failed("no"), False),
+        (Sent("x"), False),
+    ],
+)
+async def test_what_the_first_provider_certainly_did_not_take_goes_to_the_second(first: Outcome, goes_on: bool) -> None:
+    one_, other = Provider(first), Provider(Sent("second"))
+    channel = Failover(one_, other)
+    message = Message(delivery=1, key="k", address="+1")
+    async with Exchange({"sender": "me", "first": {"token": "1"}, "second": {"token": "2"}}) as exchange:
+        (outcome,) = await channel.send([message], exchange)
+    assert outcome == (Sent("second") if goes_on else first)
+    assert one_.accounts == [{"sender": "me", "token": "1"}]
+    assert other.accounts == ([{"sender": "me", "token": "2"}] if goes_on else [])
+    assert [each.key for each in other.sent] == ["k"] * goes_on
+
+
+def test_a_failover_stays_in_one_channel() -> None:
+    with pytest.raises(ConfigurationError, match="pager and phone are two"):
+        Failover(Pager(), Phone())
+
+
+async def test_a_reminder_is_pending_until_its_time_and_then_sent_or_overdue(
+    app: Sereno, connection: psycopg.Connection, pager: Pager
+) -> None:
+    reminder = app.event("reminder", Tender, channels=[pager])
+    pager.answers = {"b": Retryable("busy")}
+    for key in ("a", "b"):
+        await app.recipients.aupsert(key, {"pager": key})
+    at = datetime.now(UTC) + timedelta(hours=1)
+    async with app.working():
+        for key in ("a", "b"):
+            await reminder.anotify(Tender(key), subject=key, to=key, at=at)
+        await reminder.anotify(Tender("a"), subject="a", to="a", at=at)
+        found = await reminder.astatus("a")
+        assert found is not None
+        assert found.state == "pending"
+        assert pager.sent == []
+        advance(connection, 3601)
+        await auntil(lambda: len(pager.sent) == 2)
+        await auntil(lambda: one(connection, "select count(*) from sereno.deliveries where state = 'sending'") == 0)
+    assert [status and status.state for status in (reminder.status("a"), reminder.status("b"))] == ["sent", "overdue"]
+    assert reminder.status("nobody") is None
+
+
+async def test_a_tenant_with_credentials_of_its_own_pays_for_itself(
+    app: Sereno, connection: psycopg.Connection, pager: Pager
+) -> None:
+    published = app.event("tender.published", Tender, channels=[pager])
+    app.channels.accounts["pager"] = {"token": "ours", "sender": "sereno"}
+    connection.execute(
+        "insert into sereno.accounts (channel, tenant, settings) values ('pager', 'acme', '{\"token\": \"theirs\"}')"
+    )
+    for tenant in ("acme", "other"):
+        await app.recipients.aupsert("u", {"pager": tenant}, tenant=tenant)
+    async with app.working():
+        for tenant in ("acme", "other"):
+            await published.anotify(Tender("T1"), subject="T1", tenant=tenant)
+        await auntil(lambda: len(pager.sent) == 2)
+    used = {message.address: account for message, account in zip(pager.sent, pager.accounts, strict=True)}
+    assert used == {
+        "acme": {"token": "theirs", "sender": "sereno"},
+        "other": {"token": "ours", "sender": "sereno"},
+    }
