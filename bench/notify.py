@@ -25,7 +25,8 @@ SECONDS_OF_SILENCE = 60
 MOST_MEMORY = 200
 
 POPULATION = """
-insert into sereno.recipients (key, zone) select 'user:' || n, 'America/Santiago' from generate_series(1, %(count)s) as n;
+insert into sereno.recipients (key, zone)
+select 'user:' || n, 'America/Santiago' from generate_series(1, %(count)s) as n
 """
 ADDRESSES = """
 insert into sereno.addresses (recipient_id, channel, address)
@@ -34,8 +35,13 @@ select id, 'expo', 'ExponentPushToken[' || md5(id::text) || ']' from sereno.reci
 # Twenty ways to say what one wants; half of the people want this tender.
 PREFERENCES = """
 insert into sereno.preferences (recipient_id, category, filter, condition)
-select id, 'tenders', '{}', ('$.region == "' || (array['RM', 'V'])[1 + (id / 10) %% 2] || '" && $.amount >= ' || (id %% 10))::jsonpath
+select id, 'tenders', '{}',
+       ('$.region == "' || (array['RM', 'V'])[1 + (id / 10) %% 2] || '" && $.amount >= ' || (id %% 10))::jsonpath
 from sereno.recipients
+"""
+
+TOKENS = """
+select sereno.enqueue(%s, '{"channel": "expo", "account": ""}', queue => 'notifications') from generate_series(1, %s)
 """
 
 
@@ -70,7 +76,7 @@ def _fan_out(site: Site, url: str, connection: psycopg.Connection, count: int) -
     published = declare(app)
     began = time.monotonic()
     published.notify(Tender("T1", "RM", 100), subject="T1")
-    _until(connection, "select matched_at is not null from sereno.events", lambda found: bool(found))
+    _until(connection, "select matched_at is not null from sereno.events", bool)
     seconds = time.monotonic() - began
     made = connection.execute("select count(*) from sereno.deliveries where state = 'pending'").fetchone()
     if not made or made[0] != count // 2:
@@ -82,26 +88,21 @@ def _fan_out(site: Site, url: str, connection: psycopg.Connection, count: int) -
 
 def _dispatch(site: Site, connection: psycopg.Connection, count: int) -> None:
     connection.execute(
-        "update sereno.deliveries set due_at = 'infinity' where id > (select id from sereno.deliveries order by id offset %s limit 1)",
+        "update sereno.deliveries set due_at = 'infinity' "
+        "where id > (select id from sereno.deliveries order by id offset %s limit 1)",
         [count - 1],
     )
     connection.execute("vacuum analyze sereno.deliveries")
     _until(connection, "select count(*) from sereno.jobs where task = 'sereno.deliver'", lambda found: found == 0)
     connection.execute("delete from sereno.channel_pauses")
     began = time.monotonic()
-    connection.execute(
-        'select sereno.enqueue(\'sereno.deliver\', \'{"channel": "expo", "account": ""}\', queue => \'notifications\') '
-        "from generate_series(1, 20)"
-    )
+    connection.execute(TOKENS, ["sereno.deliver", 20])
     _until(connection, _in("sent", "delivered"), lambda found: found >= count)
     site.report.figure("dispatch", count / (time.monotonic() - began), "/s")
     began = time.monotonic()
     already = _one(connection, _in("delivered"))
     connection.execute("update sereno.deliveries set receipt_at = sereno.now() where receipt_at is not null")
-    connection.execute(
-        'select sereno.enqueue(\'sereno.receipts\', \'{"channel": "expo", "account": ""}\', queue => \'notifications\') '
-        "from generate_series(1, 4)"
-    )
+    connection.execute(TOKENS, ["sereno.receipts", 4])
     _until(connection, _in("delivered"), lambda found: found >= count)
     site.report.figure("receipts", (count - already) / (time.monotonic() - began), "/s")
 

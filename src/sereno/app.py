@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar, Unpack, cast, overload
 
+from sereno.channels.board import Channels
 from sereno.channels.contract import Chain
 from sereno.client.enqueue import aenqueue, enqueue
 from sereno.client.stream import aenqueue_stream, enqueue_stream
@@ -25,7 +26,7 @@ from sereno.engine.scheduler import Scheduler
 from sereno.engine.worker import Worker
 from sereno.errors import ConfigurationError
 from sereno.limits import LimitBoard
-from sereno.notifications import ChannelName, Channels, Event, Notifications
+from sereno.notifications import ChannelName, Event, Notifications
 from sereno.recipients import Inbox, Recipients
 from sereno.schedules import Schedules
 from sereno.settings import load

@@ -5,6 +5,8 @@ SerenoError
 │   ├── EmbeddedPostgresError   the embedded PostgreSQL could not be started
 │   └── UnknownTask             no task of that name in this application
 ├── InvalidArguments          refused before anything was written
+├── InvalidAddress            a channel can never reach it; nothing was written
+├── RejectedCallback          it does not prove that it comes from the provider
 ├── InvalidSchedule           the schedule was refused; nothing was written
 ├── DuplicateJob              a job with this unique key exists, and the caller asked to be told
 ├── JobNotFound               no job has this id

@@ -11,12 +11,11 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from sereno.channels.board import Channels
 from sereno.channels.contract import Callback, Chain, Channel
-from sereno.channels.in_app import in_app
 from sereno.client.task import Task
 from sereno.domain.duration import Duration, seconds
 from sereno.domain.event import (
-    IN_APP,
     Content,
     Digest,
     DigestTemplate,
@@ -30,7 +29,8 @@ from sereno.domain.limits import Limit
 from sereno.domain.retry import Backoff
 from sereno.engine.context import Context
 from sereno.engine.courier import Courier
-from sereno.errors import ConfigurationError, InvalidAddress, InvalidArguments
+from sereno.engine.wording import Wording
+from sereno.errors import ConfigurationError, InvalidArguments
 from sereno.store import deliveries, events
 from sereno.store import jobs as jobs_store
 from sereno.store.borrowed import arun_borrowed, run_borrowed
@@ -48,52 +48,7 @@ MOST_NAMED = 10_000
 # As many batches of one channel are on their way at once after one step of a fan-out.
 MOST_TOKENS = 50
 
-LONGEST_ADDRESS = 2000
-
 ChannelName = Channel | str
-
-
-class Channels:
-    """The channels of an application, by name."""
-
-    def __init__(self, active: Callable[[], Sequence[str] | None]) -> None:
-        self.known: dict[str, Channel] = {IN_APP: in_app}
-        self.accounts: dict[str, dict[str, Any]] = {}
-        self._active = active
-
-    def add(self, channel: Channel, **account: Any) -> Channel:
-        """Use it; `account`: credentials and settings for everybody who has none of their own."""
-        known = self.known.setdefault(channel.name, channel)
-        if known is not channel:
-            raise ConfigurationError(f"there are two channels named {channel.name}")
-        self.accounts.setdefault(channel.name, {}).update(account)
-        return channel
-
-    def __getitem__(self, name: str) -> Channel:
-        if name not in self.known:
-            names = ", ".join(sorted(self.known))
-            raise ConfigurationError(f"there is no channel {name!r} here: app.channels.add(…) it; there are {names}")
-        return self.known[name]
-
-    def check_address(self, channel: str, address: str) -> str:
-        """As it is stored; InvalidAddress if the channel can never reach it."""
-        if not address or len(address) > LONGEST_ADDRESS or "\x00" in address:
-            raise InvalidAddress(f"{address!r:.60} is no address of {channel}")
-        known = self.known.get(channel)
-        return address if known is None else known.check_address(address)
-
-    def is_active(self, name: str) -> bool:
-        active = self._active()
-        return name in self.known and (name == IN_APP or active is None or name in active)
-
-    def resolve(self, wanted: Sequence[str]) -> tuple[list[str], str | None]:
-        """Those that are active; in-app stands in for the others, and a note says so."""
-        missing = [name for name in wanted if not self.is_active(name)]
-        found = [name for name in wanted if name not in missing]
-        if not missing:
-            return found, None
-        note = f"{', '.join(missing)}: not active here, so told in the application"
-        return list(dict.fromkeys([*found, IN_APP])), note
 
 
 class Event(Generic[P]):
@@ -223,6 +178,9 @@ class Notifications:
         self._make_task = make_task
         self.channels = Channels(active)
         self.definitions: dict[str, EventDefinition] = {}
+        # What the fields of each are, for the lint of templates.
+        self.payloads: dict[str, Any] = {}
+        self.wording = Wording(database)
         self._tasks: dict[str, Task[..., Any]] = {}
         self.courier = Courier(
             database,
@@ -252,8 +210,7 @@ class Notifications:
             raise ConfigurationError(f"there are two events named {name}: give one of them another name")
         chains = [channel if isinstance(channel, Chain) else Chain([channel]) for channel in channels]
         for channel in (link for chain in chains for link in chain.links):
-            if isinstance(channel, Channel) and channel is not in_app:
-                self.channels.add(channel)
+            self.channels.know(channel)
         definition = EventDefinition(
             name,
             payload,
@@ -266,7 +223,7 @@ class Notifications:
             opt_in=opt_in,
             ttl=None if ttl is None else seconds(ttl),
         )
-        self.definitions[name] = definition
+        self.definitions[name], self.payloads[name] = definition, payload
         self._declare_tasks()
         return Event(definition, self)
 
@@ -283,12 +240,12 @@ class Notifications:
     def _escalation(self, event: int, due_in: float) -> Sequence[NewJob]:
         return [self._task("escalate").using(delay=due_in).job(event)]
 
-    def requeue(self, ids: Sequence[int]) -> list[int]:
+    def requeue(self, ids: Sequence[int], *, conn: Any = None) -> list[int]:
         """Deliveries that ended without having arrived go back to work; answers those that did."""
-        return self._database.run(self._requeue(ids))
+        return self.run(self._requeue(ids), conn)
 
-    async def arequeue(self, ids: Sequence[int]) -> list[int]:
-        return await self._database.arun(self._requeue(ids))
+    async def arequeue(self, ids: Sequence[int], *, conn: Any = None) -> list[int]:
+        return await self.arun(self._requeue(ids), conn)
 
     def _requeue(self, ids: Sequence[int]) -> Operation[list[int]]:
         back = yield from deliveries.requeue(ids)
@@ -296,9 +253,12 @@ class Notifications:
             yield from jobs_store.enqueue(self._send_tokens(channel, account, 1, 0.0))
         return [delivery for delivery, _, _ in back]
 
-    async def resume(self, channel: str, account: str | None = None) -> list[str]:
+    def resume(self, channel: str, account: str | None = None, *, conn: Any = None) -> list[str]:
         """A channel that was paused works again; what waited for it leaves. Answers the accounts."""
-        return await self._database.arun(self._resume(channel, account))
+        return self.run(self._resume(channel, account), conn)
+
+    async def aresume(self, channel: str, account: str | None = None, *, conn: Any = None) -> list[str]:
+        return await self.arun(self._resume(channel, account), conn)
 
     def _resume(self, channel: str, account: str | None) -> Operation[list[str]]:
         accounts = yield from deliveries.resume_channel(channel, account)
@@ -328,7 +288,7 @@ class Notifications:
     def _declare_tasks(self) -> None:
         if self._tasks:
             return
-        courier = self.courier
+        courier, wording = self.courier, self.wording
 
         async def fan_out(event: int) -> None:
             await courier.fan_out(event)
@@ -337,6 +297,7 @@ class Notifications:
             await courier.escalate(event)
 
         async def deliver(ctx: Context, channel: str, account: str) -> None:
+            await wording.refresh()
             await courier.deliver(ctx.job_id, channel, account)
 
         async def receipts(channel: str, account: str) -> None:
@@ -382,7 +343,9 @@ class Notifications:
         recipient = Recipient(key=taken.recipient, tenant=taken.tenant, locale=taken.locale)
         if taken.others:
             return definition.digest_content(channel, [taken.payload, *taken.others], recipient)
-        return definition.content(channel, taken.payload, recipient)
+        # A function for this very channel goes first; one for all channels, only where there is no template.
+        templated = None if channel in definition.templates else self.wording.content(channel, taken, recipient)
+        return templated or definition.content(channel, taken.payload, recipient)
 
 
 def _name(channel: ChannelName) -> str:

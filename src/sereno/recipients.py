@@ -227,6 +227,8 @@ class Inbox(Rows):
 
 
 def _prefer(key: str | None, wish: Wish) -> Operation[bool]:
+    for name, value in (("key", key), *((name, wish.get(name)) for name in ("tenant", "category", "event", "channel"))):
+        check_text(name, value)
     quiet = wish.get("quiet")
     spans = None if quiet is None else checked(quiet)
     condition = wish.get("condition")
@@ -244,6 +246,8 @@ def _prefer(key: str | None, wish: Wish) -> Operation[bool]:
 
 
 def _unsubscribe(key: str, channel: str, address: str, tenant: str | None, reason: str | None) -> Operation[bool]:
+    for name, value in (("key", key), ("channel", channel), ("address", address), ("reason", reason)):
+        check_text(name, value)
     return store.change_address(
         key, channel, address, tenant=tenant, state="unsubscribed", reason=reason or "by the recipient"
     )

@@ -34,6 +34,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     queues: dict[str, int] | None = None
     channels: list[str] | None = None
+    templates: str | None = None
     concurrency: int = 20
     processes: int = 1
     lease: float = 30.0

@@ -1,7 +1,7 @@
 """Both ends of the storm over notifications: the application that tells people, and the provider that it tells them by.
 
-`python -m tests.faults.notified_app` is the provider, a process of its own. Every message that reaches it is in its log,
-on disk, before it answers; so what people really got can be told without asking the database.
+`python -m tests.faults.notified_app` is the provider, a process of its own. Every message that reaches it is in its
+log, on disk, before it answers; so what people really got can be told without asking the database.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from sereno.engine import courier
 
 # In a worker of the storm alone: so short that a crash finds a fan-out half-way, and that nobody waits.
 if "TEST_PROVIDER" in os.environ:
-    courier.STEP = 300
+    courier.STEP = 500
     courier.RETRY_AFTER_RECEIPT = 1.0
 
 
@@ -41,8 +41,8 @@ class Carrier(Channel):
     """Posts batches to the provider below."""
 
     name = "carrier"
-    batch = 20
-    at_once = 6
+    batch = 100
+    at_once = 8
     delays = (0.2,) * 40
     receipts_after = 0.5
     receipts_batch = 100

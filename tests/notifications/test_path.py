@@ -161,7 +161,7 @@ async def test_a_channel_that_is_refused_is_paused_and_nobody_loses_a_try(
         await published.anotify(Tender("T2"), subject="T2")
         await auntil(lambda: len(states()) == 4)
         pager.answers = {}
-        assert await app.notifications.resume("pager") == [""]
+        assert await app.notifications.aresume("pager") == [""]
         await auntil(lambda: [row[2] for row in states()] == ["sent"] * 4)
     assert connection.execute("select distinct attempts from sereno.deliveries").fetchall() == [(1,)]
 

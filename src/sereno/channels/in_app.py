@@ -1,4 +1,4 @@
-"""Told inside the application: a row in the recipient's inbox. The engine writes it, in the delivery's own transaction."""
+"""Told inside the application: a row in the inbox. The engine writes it, in the transaction of the delivery."""
 
 from sereno.channels.contract import Channel
 from sereno.domain.event import IN_APP

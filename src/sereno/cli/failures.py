@@ -10,10 +10,12 @@ from sereno.errors import (
     ConfigurationError,
     DatabaseUnavailable,
     DuplicateJob,
+    InvalidAddress,
     InvalidArguments,
     InvalidSchedule,
     JobNotFound,
     Refused,
+    RejectedCallback,
     SchemaError,
     SerenoError,
 )
@@ -26,6 +28,8 @@ NOTHING_MATCHED = 7
 _CODES: tuple[tuple[type[BaseException], int], ...] = (
     (InvalidArguments, 2),
     (InvalidSchedule, 2),
+    (InvalidAddress, 2),
+    (RejectedCallback, 2),
     (ConfigurationError, 3),
     (DatabaseUnavailable, 4),
     (SchemaError, BEHIND),

@@ -22,7 +22,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
     "Look": {
         "status": ("sereno.cli.status:status", "Everything on one screen"),
         "top": ("sereno.cli.top:top", "The same, live"),
-        "why": ("sereno.cli.why:why", "Why a job is not running, in plain words"),
+        "why": ("sereno.cli.why:why", "Why a job is not running, or somebody was not told, in plain words"),
         "doctor": ("sereno.cli.doctor:doctor", "Look for trouble, and say what helps"),
         "verify": ("sereno.cli.verify:verify", "Prove the invariants on the live database"),
     },
@@ -34,6 +34,13 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         ),
         "queue": ("sereno.cli.queues:queue", "list, pause, resume"),
         "limit": ("sereno.cli.limits:limit", "list, show, set, reset, close, open, weigh, weights"),
+    },
+    "Notify": {
+        "event": ("sereno.cli.event:event", "list, show, notify"),
+        "delivery": ("sereno.cli.delivery:delivery", "list, show, requeue"),
+        "recipient": ("sereno.cli.recipient:recipient", "list, show, set, prefer, unsubscribe, delete"),
+        "channel": ("sereno.cli.channel:channel", "list, pause, resume"),
+        "template": ("sereno.cli.template:template", "list, show, set, delete, preview, lint"),
     },
     "About": {
         "config": ("sereno.cli.config:config", "Settings, with where each came from"),

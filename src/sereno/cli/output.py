@@ -16,6 +16,16 @@ if TYPE_CHECKING:
 Form = Literal["table", "tsv", "json", "jsonl"]
 
 STYLES = {
+    "pending": "blue",
+    "sending": "bold cyan",
+    "sent": "cyan",
+    "delivered": "green",
+    "read": "green",
+    "bounced": "bold red",
+    "skipped": "dim",
+    "failed": "bold red",
+    "invalid": "yellow",
+    "unknown": "bold yellow",
     "ready": "cyan",
     "running": "bold cyan",
     "scheduled": "blue",

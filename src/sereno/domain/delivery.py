@@ -112,3 +112,12 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     code: str = ""
     message: str = ""
     id: str | None = None
+
+
+# Of a text by a provider, this much is kept.
+MOST_TEXT = 500
+
+
+def kept(text: str) -> str:
+    """A provider's words as a database takes them: one strange character must not lose what became of a batch."""
+    return text.encode("utf-8", "replace").decode().replace("\x00", "")[:MOST_TEXT]

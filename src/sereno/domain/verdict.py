@@ -6,7 +6,7 @@ from typing import Literal, assert_never
 
 import msgspec
 
-from sereno.domain.delivery import Delivered, Down, Failed, Invalid, Outcome, Retryable, Sent, State, Unknown
+from sereno.domain.delivery import Delivered, Down, Failed, Invalid, Outcome, Retryable, Sent, State, Unknown, kept
 
 # Of what is too many at once: nobody comes back at the same moment.
 SPREAD = 0.1
@@ -46,6 +46,14 @@ class Verdict(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 def judge(delivery: int, attempt: int, outcome: Outcome, policy: Policy, chance: Random) -> Verdict:
     """`attempt`: how many tries there were, this one among them."""
+    verdict = _judge(delivery, attempt, outcome, policy, chance)
+    for name in ("code", "message", "provider_id"):
+        if (text := getattr(verdict, name)) is not None:
+            setattr(verdict, name, kept(str(text)))
+    return verdict
+
+
+def _judge(delivery: int, attempt: int, outcome: Outcome, policy: Policy, chance: Random) -> Verdict:
     match outcome:
         case Sent(provider_id):
             asked = policy.receipts_after if provider_id is not None else None

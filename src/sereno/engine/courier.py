@@ -136,12 +136,22 @@ class Courier:
 
     async def _settle_stranded(self, job: int, channel: str, account: str) -> None:
         """Somebody died while sending: what became of those, nobody knows. The channel's policy decides."""
-        lost = await self._database.arun_one(deliveries.stranded(channel, account, job))
-        if not lost:
+        if not await self._database.arun_one(deliveries.stranded(channel, account, job)):
             return
+        count = await self._database.arun(self._settle(job, channel, account))
+        if count:
+            emit(
+                logging.WARNING,
+                "delivery.unknown",
+                f"{count} deliveries by {channel}: whoever was sending them died, so nobody knows what became of them",
+                channel=channel,
+            )
+
+    def _settle(self, job: int, channel: str, account: str) -> Operation[int]:
+        """Found and settled under one lock: somebody else who found them too may be sending them again by now."""
         policy = self._policy(channel)
         verdicts = []
-        for delivery, unknowns in lost:
+        for delivery, unknowns in (yield from deliveries.stranded(channel, account, job)):
             is_parked = channel != IN_APP and (policy.on_unknown == "park" or unknowns >= MOST_UNKNOWN)
             verdicts.append(
                 Verdict(
@@ -153,13 +163,8 @@ class Courier:
                     is_unknown=channel != IN_APP,
                 )
             )
-        await self._database.arun(deliveries.record(job, verdicts, of_others=True))
-        emit(
-            logging.WARNING,
-            "delivery.unknown",
-            f"{len(lost)} deliveries by {channel}: whoever was sending them died, so nobody knows what became of them",
-            channel=channel,
-        )
+        yield from deliveries.record(job, verdicts, of_others=True)
+        return len(verdicts)
 
     async def _send(self, job: int, channel: str, account: str, batch: Batch) -> None:
         known = self._channels.get(channel)
@@ -308,24 +313,24 @@ class Courier:
         known = self._channels.get(channel)
         if known is None or known.receipts_after is None:
             return 0
-        ids, count = await self._database.arun(
-            deliveries.awaiting_receipts(
-                channel,
-                account,
-                batch=known.receipts_batch,
-                again=known.receipts_after,
-                longest=known.receipts_for,
-            )
-        )
+        ids, count = await self._database.arun(self._ask(known, account))
         if ids:
             exchange = await self._exchange(channel, account)
             await self.received(channel, account, await known.receipts(ids, exchange))
-        tokens = list(self._receipt_tokens(channel, account, 1, 0.0)) if count >= known.receipts_batch else []
-        if count:
-            tokens += self._receipt_tokens(channel, account, 1, known.receipts_after)
-        if tokens:
-            await self._database.arun(jobs.enqueue(tokens))
         return count
+
+    def _ask(self, known: Channel, account: str) -> Operation[tuple[list[str], int]]:
+        """Whom to ask for, and the job that asks again, together: nobody may live to hear the answer."""
+        after = known.receipts_after or 0.0
+        ids, count = yield from deliveries.awaiting_receipts(
+            known.name, account, batch=known.receipts_batch, again=after, longest=known.receipts_for
+        )
+        tokens = list(self._receipt_tokens(known.name, account, 1, 0.0)) if count >= known.receipts_batch else []
+        if count:
+            tokens += self._receipt_tokens(known.name, account, 1, after)
+        if tokens:
+            yield from jobs.enqueue(tokens)
+        return ids, count
 
     async def received(self, channel: str, account: str, receipts: Sequence[Receipt]) -> int:
         """What a provider says, asked or by itself; answers how many deliveries it moved."""

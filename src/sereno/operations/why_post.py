@@ -139,8 +139,6 @@ def _about(event: EventRow, deliveries: Sequence[DeliverySight], person: Person)
 
 
 def _fate(delivery: DeliverySight, event: EventRow, person: Person) -> str:
-    error = _error(delivery)
-    again = f"to send it again: sereno delivery requeue {delivery.id}"
     match delivery.state:
         case "pending":
             return _waits(delivery, person)
@@ -155,22 +153,23 @@ def _fate(delivery: DeliverySight, event: EventRow, person: Person) -> str:
             return f"it arrived; it was sent at {moment(delivery.sent_at)}"
         case "read":
             return f"it was read, by {moment(delivery.changed_at)}"
-        case "bounced":
-            return f"it came back at {moment(delivery.changed_at)}{error}; {again}"
         case "skipped":
             return f"nothing was sent: {delivery.reason}{_by_whom(delivery, event, person)}"
-        case "failed":
-            return f"it failed for good: {delivery.reason or 'refused'}{error}; {again}"
-        case "invalid":
-            return f"the provider knows no such address{error}; the address is no longer used"
-        case "expired":
-            return f"it was not sent in time: it was true until {moment(delivery.expires_at)}"
-        case "dead":
-            return f"it is in the dead letter: {delivery.reason}{error}; {again}"
-        case "unknown":
-            return f"it may have been sent, nobody can say{error}; {again}"
-        case other:
-            return other
+        case _:
+            return _not_arrived(delivery)
+
+
+def _not_arrived(delivery: DeliverySight) -> str:
+    error = _error(delivery)
+    words = {
+        "bounced": f"it came back at {moment(delivery.changed_at)}{error}",
+        "failed": f"it failed for good: {delivery.reason or 'refused'}{error}",
+        "invalid": f"the provider knows no such address{error}, so that the address is no longer used",
+        "expired": f"it was not sent in time: it was true until {moment(delivery.expires_at)}",
+        "dead": f"it is in the dead letter: {delivery.reason}{error}",
+        "unknown": f"it may have been sent, nobody can say{error}",
+    }
+    return f"{words.get(delivery.state, delivery.state)}; to send it again: sereno delivery requeue {delivery.id}"
 
 
 def _waits(delivery: DeliverySight, person: Person) -> str:
@@ -271,10 +270,9 @@ def _paused(pause: ChannelPause) -> str:
 def _row_words(row: Preference | None) -> str:
     """Which row of the preferences, in words."""
     if row is None:
-        return "nobody: it is only for those who ask for it"
-    whose = f"the preference of {row.recipient}" if row.recipient else "the default of the tenant"
-    if row.recipient is None and row.tenant is None:
-        whose = "the default for everybody"
+        return "the event itself, which is only for those who ask for it"
+    default = f"the default of the tenant {row.tenant}" if row.tenant else "the default for everybody"
+    whose = f"the preference of {row.recipient}" if row.recipient else default
     of = [
         f"{word} {value}"
         for word, value in (("event", row.event), ("category", row.category), ("channel", row.channel))

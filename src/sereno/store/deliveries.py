@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from sereno.domain.delivery import Receipt
+from sereno.domain.delivery import Receipt, kept
 from sereno.domain.stored import encoder
 from sereno.domain.verdict import Verdict
 from sereno.store.statement import Operation, Statement, queries
@@ -125,11 +125,11 @@ def apply_receipts(channel: str, receipts: Sequence[Receipt], retry_in: float) -
     """Only ever forward, each once."""
     said = [
         {
-            "provider_id": receipt.provider_id,
+            "provider_id": kept(receipt.provider_id),
             "outcome": receipt.outcome,
-            "code": receipt.code,
-            "message": receipt.message,
-            "receipt_id": receipt.id,
+            "code": kept(receipt.code),
+            "message": kept(receipt.message),
+            "receipt_id": None if receipt.id is None else kept(receipt.id),
             "due_in": retry_in if receipt.outcome == "retry" else None,
         }
         for receipt in receipts

@@ -60,7 +60,7 @@ class DeliveryLine(msgspec.Struct, kw_only=True):
 
 
 class DeliveryRow(DeliveryLine, kw_only=True):
-    """Everything that its own row holds, with its address and its event."""
+    """Everything that its own row holds, with its address and its event; `payload` is null when that is gone."""
 
     recipient_id: int
     address_id: int | None
@@ -75,7 +75,7 @@ class DeliveryRow(DeliveryLine, kw_only=True):
     address_reason: str | None
     subject: str | None
     event_key: str | None
-    payload: msgspec.Raw | None
+    payload: msgspec.Raw
 
 
 class DeliverySight(msgspec.Struct, kw_only=True):
@@ -131,7 +131,7 @@ class RecipientRow(msgspec.Struct, kw_only=True):
     tenant: str | None
     locale: str | None
     zone: str | None
-    data: msgspec.Raw | None
+    data: msgspec.Raw
     created_at: datetime
     changed_at: datetime
 

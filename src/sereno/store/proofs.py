@@ -34,6 +34,13 @@ PROMISES = {
     "lanes_awake": "every ready job with limits is known to its lane",
     "waits_are_looked_at": "whoever waits for a limit is looked at again",
     "orders_kept": "of an order one job runs at a time, the earliest first",
+    "events_matched": "every event that is due has its audience, or a job that finds it",
+    "deliveries_once": "an event has one delivery for each recipient, channel and address",
+    "deliveries_legal": "the state of a delivery fits what else is known of it",
+    "sending_has_a_job": "what is being sent has a job that lives",
+    "pending_has_a_job": "what has long been due has a job of its channel, or the channel is paused",
+    "receipts_have_a_job": "what a receipt is awaited for has a job that asks",
+    "inbox_delivered": "what is in an inbox was delivered",
 }
 
 
@@ -44,6 +51,6 @@ def begin(timeout: float) -> Operation[None]:
 
 
 def violations(name: str, *, window: int | None, grace: float) -> Operation[list[tuple[int, str]]]:
-    """(id of the job or the schedule, what is wrong) of at most twenty rows that break the promise."""
+    """(id of the row, what is wrong) of at most twenty rows that break the promise."""
     rows = yield Statement(_sql[name], {"window": window, "grace": grace, "crash_limit": CRASH_LIMIT})
     return [(row[0], row[1]) for row in rows]

@@ -1692,6 +1692,18 @@ CREATE TABLE sereno.steps (
     done_at timestamp with time zone DEFAULT sereno.now() NOT NULL
 );
 
+CREATE TABLE sereno.templates (
+    event text NOT NULL,
+    channel text NOT NULL,
+    locale text DEFAULT ''::text NOT NULL,
+    tenant text DEFAULT ''::text NOT NULL,
+    part text NOT NULL,
+    source text NOT NULL,
+    changed_at timestamp with time zone DEFAULT sereno.now() NOT NULL,
+    changed_by text NOT NULL,
+    CONSTRAINT templates_part_check CHECK ((part = ANY (ARRAY['title'::text, 'body'::text, 'html'::text, 'options'::text])))
+);
+
 CREATE TABLE sereno.unique_keys (
     task text NOT NULL,
     unique_key text NOT NULL,
@@ -1873,6 +1885,9 @@ ALTER TABLE ONLY sereno.shares
 ALTER TABLE ONLY sereno.steps
     ADD CONSTRAINT steps_pkey PRIMARY KEY (job_id, name);
 
+ALTER TABLE ONLY sereno.templates
+    ADD CONSTRAINT templates_pkey PRIMARY KEY (event, channel, locale, tenant, part);
+
 ALTER TABLE ONLY sereno.unique_keys
     ADD CONSTRAINT unique_keys_key UNIQUE NULLS NOT DISTINCT (task, unique_key, tenant);
 
@@ -1964,6 +1979,8 @@ CREATE INDEX limits_changed ON sereno.limits USING btree (changed_at);
 CREATE INDEX limits_queue ON sereno.limits USING btree (queue) WHERE (queue IS NOT NULL);
 
 CREATE INDEX preferences_default ON sereno.preferences USING btree (tenant) WHERE (recipient_id IS NULL);
+
+CREATE INDEX receipts_of_delivery ON sereno.receipts USING btree (delivery_id);
 
 CREATE INDEX recipients_in_order ON sereno.recipients USING btree (tenant, id);
 

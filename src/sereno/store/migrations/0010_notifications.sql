@@ -135,6 +135,7 @@ create table sereno.receipts (
     at           timestamptz not null default sereno.now(),
     constraint receipts_once unique (channel, receipt_id)
 );
+create index receipts_of_delivery on sereno.receipts (delivery_id);
 
 -- A channel that does not work, for anybody or for one account, until somebody has mended it.
 create table sereno.channel_pauses (
@@ -202,3 +203,17 @@ create function sereno.choice(
     where (p.category is null or p.category = of_category) and (p.event is null or p.event = of_event)
       and (p.channel is null or p.channel = by_channel)
     $$;
+
+-- Words of messages that people change while everything runs; they go before the files of the project. Empty: any locale,
+-- any tenant.
+create table sereno.templates (
+    event       text not null,
+    channel     text not null,
+    locale      text not null default '',
+    tenant      text not null default '',
+    part        text not null check (part in ('title', 'body', 'html', 'options')),
+    source      text not null,
+    changed_at  timestamptz not null default sereno.now(),
+    changed_by  text not null,
+    primary key (event, channel, locale, tenant, part)
+);

@@ -36,7 +36,17 @@ seen as materialized (
     left join sereno.events e on e.id = d.event_id
     left join sereno.recipients r on r.id = d.recipient_id
     left join sereno.addresses a on a.id = d.address_id
-    left join lateral sereno.choice(d.recipient_id, d.tenant, e.category, e.type, d.channel) as choice on true
+    -- As sereno.choice does it; written out, because a function would cost more than all the rest.
+    left join lateral (
+        select (array_agg(p.wanted order by weight desc) filter (where p.wanted is not null))[1] as wanted,
+               (array_agg(p.condition order by weight desc) filter (where p.condition is not null))[1] as condition,
+               (array_agg(p.quiet order by weight desc) filter (where p.quiet is not null))[1] as quiet
+        from (select * from sereno.preferences where recipient_id = d.recipient_id
+              union all
+              select * from sereno.preferences where recipient_id is null and preferences.tenant = d.tenant) as p
+        where (p.category is null or p.category = e.category) and (p.event is null or p.event = e.type)
+          and (p.channel is null or p.channel = d.channel)
+    ) as choice on true
 ),
 taken as (
     update sereno.deliveries
@@ -47,7 +57,7 @@ taken as (
         attempts = attempts + case when seen.state = 'sending' and seen.quiet is null then 1 else 0 end,
         changed_at = (select now from clock)
     from seen
-    where deliveries.id = any(array(select id from due)) and deliveries.id = seen.id
+    where deliveries.id = seen.id
     returning deliveries.id, deliveries.state, deliveries.attempts, deliveries.due_at, deliveries.tenant
 )
 select coalesce(json_agg(json_build_array(
@@ -59,7 +69,7 @@ from taken join seen on seen.id = taken.id;
 
 -- name: gather
 -- Of those that are being sent and belong into one message, the first carries it; the others are done with. So are those of
--- the same kind that are due but were not taken. Answers for each carrier the payloads of the others.
+-- the same kind that still wait: the time to gather began with the first. Answers for each carrier the payloads of the others.
 with mine as materialized (
     select id, recipient_id, address_id, digest, channel,
            min(id) over (partition by recipient_id, address_id, digest) as carrier
@@ -69,7 +79,7 @@ waiting as materialized (
     select d.id, mine.carrier
     from mine join sereno.deliveries d
       on d.recipient_id = mine.recipient_id and d.digest = mine.digest and d.channel = mine.channel
-     and d.address_id is not distinct from mine.address_id and d.state = 'pending' and d.due_at <= sereno.now()
+     and d.address_id is not distinct from mine.address_id and d.state = 'pending'
     where mine.id = mine.carrier
     for update of d skip locked
 ),
@@ -80,7 +90,7 @@ done as (
     update sereno.deliveries
     set state = 'skipped', reason = 'told by delivery ' || others.carrier, digest_of = others.carrier, job_id = null, changed_at = sereno.now()
     from others
-    where deliveries.id = any(array(select id from others)) and deliveries.id = others.id
+    where deliveries.id = others.id
     returning deliveries.id
 )
 select coalesce(json_agg(json_build_array(carrier, payloads)), '[]')::text, (select count(*) from done)
@@ -92,12 +102,14 @@ from (select mine.carrier,
       from mine where mine.id = mine.carrier) as each;
 
 -- name: stranded
--- Somebody began to send these and was not heard of again: an earlier try of the same job, or a job that is gone.
+-- Somebody began to send these and was not heard of again: an earlier try of the same job, or a job that is gone. Locked, so
+-- that one settles them; one that was taken after this transaction began is somebody's whose job it cannot see yet.
 select coalesce(json_agg(json_build_array(id, unknowns)), '[]')::text
 from (select id, unknowns from sereno.deliveries
-      where state = 'sending' and channel = %(channel)s and account = %(account)s
+      where state = 'sending' and channel = %(channel)s and account = %(account)s and changed_at < sereno.now()
         and (job_id = %(job)s or not exists (select from sereno.jobs where jobs.id = job_id and jobs.state = 'running'))
-      order by id limit 1000) as lost;
+      order by id limit 1000
+      for update skip locked) as lost;
 
 -- name: record
 -- What became of those that this job was sending. One that somebody else took meanwhile is left alone. An address that the
@@ -124,8 +136,8 @@ moved as (
         attempts = attempts - case when said.refund then 1 else 0 end,
         unknowns = unknowns + case when said.is_unknown then 1 else 0 end,
         job_id = case when said.state = 'unknown' then job_id end, changed_at = sereno.now()
-    from said
-    where deliveries.id = any(array(select id from locked)) and deliveries.id = said.id
+    from locked join said on said.id = locked.id
+    where deliveries.id = locked.id
     returning deliveries.id, address_id, said.bad_address, said.code, said.message
 ),
 addresses_ended as (
@@ -200,8 +212,11 @@ with said as materialized (
     order by provider_id, array_position(array['retry', 'delivered', 'failed', 'bounced', 'invalid', 'read'], outcome) desc
 ),
 new as materialized (
-    insert into sereno.receipts (channel, receipt_id, outcome, code)
-    select %(channel)s, receipt_id, outcome, code from said where receipt_id is not null
+    insert into sereno.receipts (channel, receipt_id, delivery_id, outcome, code)
+    select %(channel)s, receipt_id,
+           (select id from sereno.deliveries d where d.channel = %(channel)s and d.provider_id = said.provider_id limit 1),
+           outcome, code
+    from said where receipt_id is not null
     on conflict do nothing
     returning receipt_id
 ),
@@ -220,7 +235,7 @@ moved as (
         due_at = coalesce(sereno.now() + make_interval(secs => locked.due_in), due_at),
         receipt_at = null, changed_at = sereno.now()
     from locked
-    where deliveries.id = any(array(select id from locked)) and deliveries.id = locked.id
+    where deliveries.id = locked.id
     returning deliveries.id, deliveries.state, deliveries.account, locked.address_id, locked.outcome, locked.code, locked.message
 ),
 addresses_ended as (

@@ -1,0 +1,72 @@
+"""`app.channels`: which channels an application has, by name, and which of them are in use."""
+
+from collections.abc import Callable, Sequence
+from importlib.metadata import entry_points
+from typing import Any
+
+from sereno.channels.contract import Channel
+from sereno.channels.in_app import in_app
+from sereno.domain.event import IN_APP
+from sereno.errors import ConfigurationError, InvalidAddress
+
+LONGEST_ADDRESS = 2000
+# Where packages say which channels they bring: name = "package.module:Class".
+ENTRY_POINTS = "sereno.channels"
+
+
+class Channels:
+    """The channels of an application, by name."""
+
+    def __init__(self, active: Callable[[], Sequence[str] | None]) -> None:
+        self.known: dict[str, Channel] = {IN_APP: in_app}
+        self.accounts: dict[str, dict[str, Any]] = {}
+        self._active = active
+
+    def add(self, channel: Channel, **account: Any) -> Channel:
+        """Use it; `account`: credentials and settings for everybody who has none of their own."""
+        known = self.known.setdefault(channel.name, channel)
+        if known is not channel:
+            raise ConfigurationError(f"there are two channels named {channel.name}")
+        self.accounts.setdefault(channel.name, {}).update(account)
+        return channel
+
+    def __getitem__(self, name: str) -> Channel:
+        """By its name; one that an installed package offers is added when it is first asked for."""
+        if name not in self.known:
+            offered = {entry.name: entry for entry in entry_points(group=ENTRY_POINTS)}
+            if name not in offered:
+                names = ", ".join(sorted({*self.known, *offered}))
+                raise ConfigurationError(
+                    f"there is no channel {name!r} here: app.channels.add(…) it; there are {names}"
+                )
+            made = offered[name].load()
+            self.add(made() if isinstance(made, type) else made)
+        return self.known[name]
+
+    def know(self, channel: Channel | str) -> None:
+        """One that an event names. A name that nobody knows is no error: it is told in the application instead."""
+        if isinstance(channel, Channel):
+            if channel is not in_app:
+                self.add(channel)
+        elif channel not in self.known and channel in {entry.name for entry in entry_points(group=ENTRY_POINTS)}:
+            self[channel]
+
+    def check_address(self, channel: str, address: str) -> str:
+        """As it is stored; InvalidAddress if the channel can never reach it."""
+        if not address or len(address) > LONGEST_ADDRESS or "\x00" in address:
+            raise InvalidAddress(f"{address!r:.60} is no address of {channel}")
+        known = self.known.get(channel)
+        return address if known is None else known.check_address(address)
+
+    def is_active(self, name: str) -> bool:
+        active = self._active()
+        return name in self.known and (name == IN_APP or active is None or name in active)
+
+    def resolve(self, wanted: Sequence[str]) -> tuple[list[str], str | None]:
+        """Those that are active; in-app stands in for the others, and a note says so."""
+        missing = [name for name in wanted if not self.is_active(name)]
+        found = [name for name in wanted if name not in missing]
+        if not missing:
+            return found, None
+        note = f"{', '.join(missing)}: not active here, so told in the application"
+        return list(dict.fromkeys([*found, IN_APP])), note

@@ -1,0 +1,248 @@
+"""What templates cost: every loop, call, filter and copy is paid for out of a budget of steps and a moment of time.
+
+Imported only by those who have templates, with the sandbox.
+"""
+
+import functools
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextvars import ContextVar
+from typing import Any, Literal
+
+from jinja2 import Environment, Template, filters, pass_environment, pass_eval_context
+from jinja2.exceptions import SecurityError
+from jinja2.nodes import EvalContext
+from jinja2.runtime import Context, Undefined
+
+# The longest text that a template makes, also on the way to something shorter.
+LARGEST = 1024 * 1024
+MOST_ITEMS = 50_000
+# Of a whole number.
+MOST_BITS = 4096
+# Iterations, calls and filters of one template; a copy counts by its size.
+MOST_STEPS = 100_000
+ITEMS_A_STEP, LETTERS_A_STEP = 10, 256
+LONGEST_SECONDS = 1.0
+# Of a field that is padded, a line that is indented, a number that is rounded.
+WIDEST, DEEPEST, MOST_DIGITS = 1000, 100, 20
+# For filters that take long.
+LONGEST_READ = 64 * 1024
+
+FILTER_NAMES = (
+    "abs capitalize center count d default dictsort e escape filesizeformat first float forceescape format groupby "
+    "indent int items join last length list lower map max min reject rejectattr replace reverse round safe select "
+    "selectattr sort string striptags sum title tojson trim truncate unique upper urlencode wordcount wordwrap"
+)
+# A width or precision of many digits, or one that is an argument; and keys in which a bracket is hidden.
+_WIDE_PRINTF = re.compile(r"%(?:\([^()]*\))?[#0\- +]*(?:\d{0,3}\.)?(?:\*|\d{4,})|%\([^()]*\(")
+
+
+class Exhausted(SecurityError):  # noqa: N818 - named for what happened
+    """Its steps or its time are used up."""
+
+
+class Budget:
+    """What one template may do. `sibling`: another template that it may include, by name."""
+
+    def __init__(self, sibling: Callable[[str], Template]) -> None:
+        self.sibling = sibling
+        self._steps = MOST_STEPS
+        self._deadline = time.monotonic() + LONGEST_SECONDS
+
+    def spend(self, steps: int) -> None:
+        self._steps -= steps
+        if self._steps < 0:
+            raise Exhausted(f"it does too much: more than {MOST_STEPS:,} steps")
+        if time.monotonic() > self._deadline:
+            raise Exhausted(f"it takes too long: more than {LONGEST_SECONDS:g} s")
+
+
+_budget: ContextVar[Budget | None] = ContextVar("budget", default=None)
+
+
+def spend(steps: int = 1) -> None:
+    budget = _budget.get()
+    if budget is None:
+        # The compiler would like to know what a constant expression gives. Only a render may spend.
+        raise SecurityError("not now")
+    budget.spend(steps)
+
+
+def sibling_of_this_render(name: str) -> Template:
+    """A template to be included."""
+    budget = _budget.get()
+    assert budget is not None
+    return budget.sibling(name)
+
+
+def run(template: Template, context: Mapping[str, Any], sibling: Callable[[str], Template]) -> str:
+    """What it says, with a budget of its own; whatever it raises comes out as it is."""
+    token = _budget.set(Budget(sibling))
+    try:
+        return template.render(context)
+    finally:
+        _budget.reset(token)
+
+
+# What things weigh
+
+
+def weigh(value: Any) -> int:
+    """Letters of a plain value and of all that is in it. SecurityError if that is too much, or it is no plain value."""
+    letters, items, left = 0, 0, [value]
+    while left:
+        one = left.pop()
+        match one:
+            case str():
+                letters += len(one)
+            case None | bool() | float() | range():
+                letters += 8
+            case Undefined():
+                # It says itself what is missing, or forbidden.
+                letters += len(str(one))
+            case int():
+                if one.bit_length() > MOST_BITS:
+                    raise SecurityError("a number is too large")
+                letters += one.bit_length() // 3
+            case list() | tuple():
+                items += len(one)
+                left.extend(one if items <= MOST_ITEMS else ())
+            case dict():
+                items += 2 * len(one)
+                left.extend((*one.keys(), *one.values()) if items <= MOST_ITEMS else ())
+            case _:
+                raise SecurityError(f"a {type(one).__name__} cannot be used here")
+        if letters > LARGEST or items > MOST_ITEMS:
+            raise SecurityError(f"it is too large: more than {LARGEST:,} characters or {MOST_ITEMS:,} items")
+    spend(1 + items // ITEMS_A_STEP + letters // LETTERS_A_STEP)
+    return letters
+
+
+def taken(value: Any) -> Any:
+    """What a call or a filter gave: weighed, or paid for item by item."""
+    if isinstance(value, str | list | tuple | dict | int):
+        weigh(value)
+    elif isinstance(value, Iterator):
+        return walk(value)
+    return value
+
+
+def walk(items: Iterable[Any]) -> Iterator[Any]:
+    for item in items:
+        spend()
+        yield item
+
+
+def fits(size: int) -> None:
+    if size > LARGEST:
+        raise SecurityError(f"the text gets too large: more than {LARGEST:,} characters")
+
+
+def _most(what: str, value: int, most: int) -> int:
+    if not isinstance(value, int) or abs(value) > most:
+        raise SecurityError(f"{what} is a whole number, at most {most:,}")
+    return value
+
+
+# Filters
+
+
+def check_printf(text: str, values: Any) -> None:
+    """What the old way of formatting would make of them is of a sensible size."""
+    if _WIDE_PRINTF.search(text):
+        raise SecurityError(f"a width in a format is a plain number, at most {WIDEST - 1}")
+    fits(text.count("%") * weigh(values))
+
+
+def _center(value: Any, width: int = 80) -> str:
+    return filters.do_center(value, _most("the width", width, WIDEST))
+
+
+def _format(value: Any, *args: Any, **named: Any) -> str:
+    check_printf(str(value), named or args)
+    return filters.do_format(value, *args, **named)
+
+
+def _indent(s: Any, width: int = 4, first: bool = False, blank: bool = False) -> str:
+    fits(len(str(s)) + str(s).count("\n") * _most("the indent", width, DEEPEST))
+    return filters.do_indent(s, width, first, blank)
+
+
+@pass_eval_context
+def _join(context: EvalContext, value: Any, d: str = "", attribute: Any = None) -> Any:
+    items = list(walk(value))
+    if attribute is not None:
+        items = [context.environment.getitem(item, attribute) for item in items]
+    fits(weigh(items) + len(items) * len(str(d)))
+    return filters.sync_do_join(context, items, d)
+
+
+@pass_eval_context
+def _replace(context: EvalContext, s: Any, old: Any, new: Any, count: int | None = None) -> str:
+    fits(len(str(s)) + str(s).count(str(old)) * len(str(new)))
+    return filters.do_replace(context, s, old, new, count)
+
+
+def _round(value: float, precision: int = 0, method: Literal["common", "ceil", "floor"] = "common") -> float:
+    return filters.do_round(value, _most("the precision", precision, MOST_DIGITS), method)
+
+
+def _striptags(value: Any) -> str:
+    _most("the length", len(str(value)), LONGEST_READ)
+    return filters.do_striptags(value)
+
+
+@pass_environment
+def _sum(environment: Environment, iterable: Iterable[Any], attribute: Any = None) -> Any:
+    """Of numbers: lists that are added up are copied again and again."""
+    return filters.sync_do_sum(environment, iterable, attribute)
+
+
+@pass_eval_context
+def _tojson(context: EvalContext, value: Any, indent: int | None = None) -> str:
+    return filters.do_tojson(context, value, None if indent is None else _most("the indent", indent, DEEPEST // 10))
+
+
+@pass_environment
+def _wordwrap(environment: Environment, s: Any, width: int = 79) -> str:
+    _most("the length", len(str(s)), LONGEST_READ)
+    return filters.do_wordwrap(environment, s, width)
+
+
+# Those that could make much out of little.
+OF_OURS: Mapping[str, Callable[..., Any]] = {
+    "center": _center,
+    "format": _format,
+    "indent": _indent,
+    "join": _join,
+    "replace": _replace,
+    "round": _round,
+    "striptags": _striptags,
+    "sum": _sum,
+    "tojson": _tojson,
+    "wordwrap": _wordwrap,
+}
+
+
+def paid_filters() -> dict[str, Callable[..., Any]]:
+    """Those that a message may need, by name."""
+    return {name: _paid(OF_OURS.get(name) or filters.FILTERS[name]) for name in FILTER_NAMES.split()}
+
+
+def _paid(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A filter that looks at what it is given before it does anything, and at what it gives."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **named: Any) -> Any:
+        for value in (*args, *named.values()):
+            if is_plain(value) or not isinstance(value, Environment | EvalContext | Context | Iterable):
+                weigh(value)
+        return taken(function(*args, **named))
+
+    return call
+
+
+def is_plain(value: Any) -> bool:
+    """Something that has a size."""
+    return isinstance(value, str | list | tuple | dict)

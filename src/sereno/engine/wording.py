@@ -1,0 +1,59 @@
+"""The templates of an application: its files, read once, and the rows, looked at once a minute."""
+
+import time
+from typing import Any
+
+import msgspec
+
+from sereno.channels.templates import TemplateSet, directory_of
+from sereno.domain.event import Content, Recipient
+from sereno.store import templates as store
+from sereno.store.database import Database
+from sereno.store.deliveries import Taken
+
+# A dispatch of many batches does not ask for each of them.
+FRESH_SECONDS = 60.0
+
+
+class Wording:
+    """Knows the words of every event, as far as they are no functions."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._templates: TemplateSet | None = None
+        self._version: str | None = None
+        self._read_at: float | None = None
+
+    @property
+    def templates(self) -> TemplateSet:
+        if self._templates is None:
+            self._templates = TemplateSet(directory_of(self._database.settings.templates))
+        return self._templates
+
+    async def refresh(self) -> None:
+        """Read the rows if a minute has gone by, and if they have changed."""
+        before, now = self._read_at, time.monotonic()
+        if before is not None:
+            if now - before < FRESH_SECONDS:
+                return
+            # One goes and looks; meanwhile the others say what they know. The first time, nobody knows anything.
+            self._read_at = now
+        try:
+            version, rows = await self._database.arun(store.read(self._version))
+        except BaseException:
+            self._read_at = before
+            raise
+        if rows is not None:
+            self.templates.use_rows(rows)
+        self._version, self._read_at = version, now
+
+    def forget(self) -> None:
+        """The next one looks at the rows again."""
+        self._read_at = None
+
+    def content(self, channel: str, taken: Taken, recipient: Recipient) -> Content | None:
+        """What a delivery says; None if there is no template for it."""
+        if not self.templates.has(taken.event):
+            return None
+        payload = msgspec.json.decode(taken.payload, type=dict[str, Any])
+        return self.templates.render(taken.event, channel, taken.locale, taken.tenant, payload, recipient)

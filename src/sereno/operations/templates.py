@@ -1,0 +1,60 @@
+"""Templates as a person changes them: checked before they are written, and audited."""
+
+import re
+from collections.abc import Mapping
+
+from sereno.channels.templates import LARGEST_SOURCE, PARTS, Key, compiled, normal, spelled
+from sereno.domain.job import check_text
+from sereno.errors import InvalidArguments
+from sereno.operations.actor import default_actor
+from sereno.store import steering
+from sereno.store import templates as store
+from sereno.store.statement import Operation
+from sereno.store.templates import Place
+
+_LOCALE = re.compile(r"[a-z]{2,8}(-[a-z0-9]{1,8})*")
+_NAME = re.compile(r"[\w-]+")
+_EVENT = re.compile(r"[\w.-]+")
+
+
+def place(event: str, channel: str, part: str, locale: str | None = None, tenant: str | None = None) -> Place:
+    """Where it belongs, or InvalidArguments."""
+    for name, value in (("event", event), ("channel", channel), ("tenant", tenant)):
+        check_text(name, value)
+    if not _EVENT.fullmatch(event) or not _NAME.fullmatch(channel):
+        raise InvalidArguments(
+            f"{event!r:.60}, {channel!r:.60}: an event and a channel are letters, digits, '_' and '-'"
+        )
+    if part not in PARTS:
+        raise InvalidArguments(f"{part!r:.60} is no part of a message: {', '.join(PARTS)}")
+    language = normal(locale or "")
+    if language and not _LOCALE.fullmatch(language):
+        raise InvalidArguments(f"{locale!r:.60} is no locale: write it as pt-BR or pt")
+    return Place(event, channel, language, tenant or "", part)
+
+
+def change(where: Place, source: str, *, actor: str | None = None) -> Operation[bool]:
+    """Other words from now on; workers see them within a minute. Whether it is new. TemplateFailed if it is none."""
+    if "\x00" in source or len(source) > LARGEST_SOURCE:
+        raise InvalidArguments(f"a template has no NUL bytes, and at most {LARGEST_SOURCE:,} characters")
+    compiled(spelled(Key(*where)), source, is_html=where.part == "html")
+    who = actor or default_actor()
+    is_new = yield from store.write(where, source, who)
+    yield from steering.audit(who, "template.set", _subject(where), {"length": len(source), **_detail(where)})
+    return is_new
+
+
+def delete(where: Place, *, actor: str | None = None) -> Operation[bool]:
+    """Whether there was one."""
+    was_there = yield from store.delete(where)
+    if was_there:
+        yield from steering.audit(actor or default_actor(), "template.delete", _subject(where), _detail(where))
+    return was_there
+
+
+def _subject(where: Place) -> str:
+    return f"template {spelled(Key(*where))}"
+
+
+def _detail(where: Place) -> Mapping[str, str]:
+    return {name: value for name, value in where._asdict().items() if value}

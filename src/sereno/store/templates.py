@@ -1,0 +1,72 @@
+"""Templates as rows."""
+
+from datetime import datetime
+from typing import Any, NamedTuple
+
+import msgspec
+
+from sereno.store.statement import Operation, Statement, queries
+
+_sql = queries("templates")
+_texts = msgspec.json.Decoder(list[tuple[str, str, str, str, str, str]])
+
+
+class Place(NamedTuple):
+    """Where a template belongs. Empty: any locale, any tenant."""
+
+    event: str
+    channel: str
+    locale: str
+    tenant: str
+    part: str
+
+
+class TemplateRow(msgspec.Struct, kw_only=True):
+    """One row, with who changed it last."""
+
+    event: str
+    channel: str
+    locale: str
+    tenant: str
+    part: str
+    source: str
+    changed_at: datetime
+    changed_by: str
+
+
+_rows = msgspec.json.Decoder(list[TemplateRow])
+
+
+def read(known: str | None = None) -> Operation[tuple[str, dict[tuple[str, str, str, str, str], str] | None]]:
+    """A version, and all sources; None instead if the version is the one that is known."""
+    rows = yield Statement(_sql["version"])
+    version = str(rows[0][0])
+    if version == known:
+        return version, None
+    rows = yield Statement(_sql["read"])
+    found = _texts.decode(rows[0][0])
+    return version, {
+        (event, channel, locale, tenant, part): source for event, channel, locale, tenant, part, source in found
+    }
+
+
+def list_rows(event: str | None = None) -> Operation[list[TemplateRow]]:
+    rows = yield Statement(_sql["list"], {"event": event})
+    return _rows.decode(rows[0][0])
+
+
+def write(place: Place, source: str, actor: str) -> Operation[bool]:
+    """Whether it is new."""
+    rows = yield Statement(_sql["write"], {**place._asdict(), "source": source, "actor": actor})
+    return bool(rows[0][0])
+
+
+def delete(place: Place) -> Operation[bool]:
+    rows = yield Statement(_sql["delete"], place._asdict())
+    return bool(rows)
+
+
+def last_payload(event: str, tenant: str | None = None) -> Operation[dict[str, Any] | None]:
+    """Of the newest event of this type, if there is one."""
+    rows = yield Statement(_sql["last_payload"], {"event": event, "tenant": tenant})
+    return msgspec.json.decode(rows[0][0], type=dict[str, Any]) if rows else None

@@ -1,0 +1,371 @@
+"""`sereno event|delivery|recipient|channel …` and `sereno why RECIPIENT EVENT`: what a person sees and does."""
+
+import asyncio
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, get_args
+
+import psycopg
+import pytest
+from click.testing import Result
+
+from sereno import Sereno
+from sereno.cli.delivery import STATES
+from sereno.domain.delivery import Failed, Invalid, Retryable, State
+from tests.cli.conftest import Command, process_environment
+from tests.facts import one
+from tests.notifications.conftest import Pager, Tender
+
+SHOP = """
+from dataclasses import dataclass
+from sereno import Channel, Sereno, in_app
+from sereno.errors import InvalidAddress
+
+class Pager(Channel):
+    name = "pager"
+
+    def check_address(self, address):
+        if " " in address:
+            raise InvalidAddress("a pager has no spaces")
+        return address.lower()
+
+@dataclass
+class Tender:
+    code: str
+    region: str = "RM"
+    amount: int = 100
+
+app = Sereno()
+app.event("tender.published", Tender, channels=[Pager(), in_app], category="tenders")
+app.event("tender.closed", Tender, channels=["pager"], opt_in=True)
+"""
+SECRET = "whsec_do_not_show"  # noqa: S105 - nobody's
+ADDRESS = "pager-number-7777"
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> str:
+    """An application to be named with -a."""
+    file = tmp_path / "shop_of_post.py"
+    file.write_text(SHOP)
+    return str(file)
+
+
+class Told:
+    """Four people who were told of one event, with what a pager answers of each."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        asyncio.run(self._tell())
+
+    async def _tell(self) -> None:
+        app, pager = Sereno(self.url), Pager()
+        pager.answers = {"fails": Failed("too_big", "4 MB"), "bad": Invalid("NotRegistered"), "late": Retryable("busy")}
+        published = app.event("tender.published", Tender, channels=[pager], category="tenders")
+        way = {"address": ADDRESS, "secrets": [SECRET]}
+        await app.recipients.aupsert("user:7", {"pager": way}, zone="Europe/Riga", locale="lv")
+        for key in ("fails", "bad", "late"):
+            await app.recipients.aupsert(key, {"pager": key})
+        await app.recipients.aupsert("off", {"pager": "off"})
+        await app.recipients.aprefer("off", category="tenders", wanted=False)
+        people = ["user:7", "fails", "bad", "late", "off"]
+        self.event = await published.anotify(Tender("T1"), subject="T1", to=people)
+        await app.notifications.courier.fan_out(self.event)
+        await app.notifications.courier.deliver(1, "pager", "")
+        await app.aclose()
+
+
+@pytest.fixture
+def told(database_url: str) -> Told:
+    return Told(database_url)
+
+
+def items(result: Result) -> list[dict[str, Any]]:
+    assert result.exit_code == 0, result.stderr
+    found: list[dict[str, Any]] = json.loads(result.stdout)["items"]
+    return found
+
+
+def ok(result: Result) -> str:
+    assert result.exit_code == 0, result.stderr
+    return str(result.stdout)
+
+
+def test_the_states_are_those_of_the_domain() -> None:
+    assert get_args(State) == STATES
+
+
+@pytest.mark.parametrize("noun", ["event", "delivery", "recipient", "channel"])
+def test_help_imports_nothing_slow(noun: str) -> None:
+    program = (
+        f"import sys\nfrom sereno.cli.main import main\ntry: main([{noun!r}, 'list', '--help'])\n"
+        "except SystemExit: pass\n"
+        "print(*[name for name in ('psycopg', 'asyncio', 'rich') if name in sys.modules], file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], check=True, capture_output=True, encoding="utf-8", env=process_environment()
+    )
+    assert done.stderr.split() == []
+
+
+# Events
+
+
+def test_events_are_listed_and_shown(sereno: Command, told: Told) -> None:
+    (line,) = items(sereno("event", "list", "--type", "tender.published", "--since", "1h", "-o", "json"))
+    assert (line["id"], line["subject"], line["named"]) == (told.event, "T1", 5)
+    assert items(sereno("event", "list", "--type", "other", "-o", "json")) == []
+    assert items(sereno("event", "list", "--tenant", "r42", "-o", "json")) == []
+    assert items(sereno("event", "list", "--before", told.event, "-o", "json")) == []
+    assert sereno("event", "list", "--type", "other", "--fail-empty").exit_code == 7
+    page = ok(sereno("event", "show", told.event))
+    assert '"code": "T1"' in page
+    assert "5 named: bad, fails, late, off, user:7" in page
+    assert "pager\tskipped\t1\tpreference off" in page
+    whole = json.loads(ok(sereno("event", "show", told.event, "-o", "json")))
+    assert whole["event"]["payload"]["code"] == "T1"
+    assert whole["total"] == {"value": 5, "exact": True}
+    assert {line["state"] for line in whole["deliveries"]} == {"sent", "failed", "invalid", "pending", "skipped"}
+
+
+@pytest.mark.parametrize("number", ["99", "0", str(2**70)])
+def test_what_is_not_there_exits_with_7_and_says_where_to_look(sereno: Command, number: str) -> None:
+    for noun in ("event", "delivery"):
+        result = sereno(noun, "show", number)
+        assert result.exit_code == 7
+        assert f"sereno {noun} list" in result.stderr
+
+
+def test_notify_writes_an_event_once(sereno: Command, shop: str, connection: psycopg.Connection) -> None:
+    words = ("event", "notify", "tender.published", '{"code": "T9"}', "--subject", "T9", "--to", "user:7", "-a", shop)
+    first, again = sereno(*words), sereno(*words)
+    assert ok(first) == ok(again)
+    assert "Made: to 1 named, by pager, in_app" in first.stderr
+    assert "already" in again.stderr
+    assert one(connection, "select count(*) from sereno.events where audience = '{user:7}'") == 1
+    assert one(connection, "select count(*) from sereno.jobs where task = 'sereno.fan_out'") == 1
+    assert one(connection, "select count(*) from sereno.audit where action = 'event.notify'") == 2
+
+
+def test_notify_refuses_what_makes_no_sense(sereno: Command, shop: str, connection: psycopg.Connection) -> None:
+    unknown = sereno("event", "notify", "tender.publishd", "{}", "-a", shop)
+    assert unknown.exit_code == 3
+    assert "did you mean tender.published" in unknown.stderr
+    assert "tender.closed" in unknown.stderr
+    for payload in ("{}", "nonsense", "[1]", '{"code": 7}'):
+        result = sereno("event", "notify", "tender.published", payload, "-a", shop)
+        assert result.exit_code == 2, result.stderr
+    bare = sereno("event", "notify", "tender.published", "{}")
+    assert bare.exit_code == 3
+    assert "-a module:attr" in bare.stderr
+    assert one(connection, "select count(*) from sereno.events") == 0
+
+
+# Deliveries
+
+
+def test_deliveries_are_found_by_what_they_are(sereno: Command, told: Told) -> None:
+    every = items(sereno("delivery", "list", "-o", "json"))
+    assert [line["id"] for line in every] == sorted((line["id"] for line in every), reverse=True)
+    assert len(every) == 5
+    (failed,) = items(sereno("delivery", "list", "--state", "failed", "--channel", "pager", "-o", "json"))
+    assert (failed["recipient"], failed["event"], failed["error_code"]) == ("fails", "tender.published", "too_big")
+    (mine,) = items(sereno("delivery", "list", "--recipient", "user:7", "-o", "json"))
+    assert mine["state"] == "sent"
+    both = items(
+        sereno("delivery", "list", "--event", told.event, "--state", "sent", "--state", "skipped", "-o", "json")
+    )
+    assert {line["recipient"] for line in both} == {"user:7", "off"}
+    (last,) = items(sereno("delivery", "list", "-n", "1", "--before", every[3]["id"], "-o", "json"))
+    assert last["id"] == every[4]["id"]
+    assert items(sereno("delivery", "list", "--event", told.event, "--recipient", "off", "--since", "1h", "-o", "json"))
+    assert items(sereno("delivery", "list", "--tenant", "r42", "-o", "json")) == []
+    assert "refused; too_big: 4 MB" in ok(sereno("delivery", "list"))
+
+
+def test_an_unknown_recipient_is_said_so(sereno: Command) -> None:
+    result = sereno("delivery", "list", "--recipient", "nobody")
+    assert result.exit_code == 7
+    assert "sereno recipient set" in result.stderr
+
+
+def test_a_delivery_hides_its_address_and_never_shows_keys(sereno: Command, told: Told) -> None:
+    (mine,) = items(sereno("delivery", "list", "--recipient", "user:7", "-o", "json"))
+    for form in ("auto", "table", "json"):
+        hidden = ok(sereno("delivery", "show", mine["id"], "-o", form))
+        assert ADDRESS not in hidden
+        assert "page…7777" in hidden
+        shown = ok(sereno("delivery", "show", mine["id"], "--reveal", "-o", form))
+        assert ADDRESS in shown
+        assert SECRET not in hidden + shown
+    assert "provider id" in ok(sereno("delivery", "show", mine["id"]))
+    assert "this address is invalid: NotRegistered" in ok(sereno("delivery", "show", _id(sereno, "bad")))
+
+
+def test_receipts_are_shown(sereno: Command, told: Told, connection: psycopg.Connection) -> None:
+    number = _id(sereno, "user:7")
+    connection.execute(
+        "insert into sereno.receipts (channel, receipt_id, delivery_id, outcome) values ('pager', 'r1', %s, 'read')",
+        [number],
+    )
+    assert "r1\tread" in ok(sereno("delivery", "show", number))
+
+
+def test_requeue_by_id(sereno: Command, told: Told, shop: str, connection: psycopg.Connection) -> None:
+    failed, sent = _id(sereno, "fails"), _id(sereno, "user:7")
+    result = sereno("delivery", "requeue", failed, sent, "-a", shop)
+    assert "Sent back to work: 1 delivery." in ok(result)
+    assert f"or unknown: {sent}" in result.stderr
+    assert one(connection, "select state from sereno.deliveries where id = %s", failed) == "pending"
+    assert one(connection, "select subject from sereno.audit where action = 'delivery.requeue'") == f"delivery {failed}"
+    assert sereno("delivery", "requeue", failed, 2**70, "-a", shop).exit_code == 7
+
+
+def test_requeue_by_filter_counts_first_and_wants_a_yes(
+    sereno: Command, told: Told, shop: str, connection: psycopg.Connection
+) -> None:
+    words = ("delivery", "requeue", "--channel", "pager", "-a", shop)
+    assert "Would requeue 3 deliveries." in ok(sereno(*words, "--dry-run"))
+    assert json.loads(ok(sereno(*words, "--dry-run", "-o", "json")))["by_state"] == {
+        "skipped": 1,
+        "invalid": 1,
+        "failed": 1,
+    }
+    refused = sereno(*words)
+    assert refused.exit_code == 8
+    assert "3 deliveries" in refused.stderr
+    assert one(connection, "select count(*) from sereno.deliveries where reason = 'requeued'") == 0
+    assert "Sent back to work: 1 delivery." in ok(sereno(*words, "--state", "failed", "--yes"))
+    assert "Sent back to work: 2 deliveries." in ok(sereno(*words, "--yes"))
+    assert "Nothing matched" in ok(sereno(*words, "--state", "sent", "--yes"))
+    assert sereno(*words, "--yes", "--fail-empty").exit_code == 7
+    assert sereno("delivery", "requeue", "-a", shop).exit_code == 2
+    assert sereno("delivery", "requeue", "1", "--state", "failed", "-a", shop).exit_code == 2
+
+
+def _id(sereno: Command, recipient: str) -> int:
+    (line,) = items(sereno("delivery", "list", "--recipient", recipient, "-o", "json"))
+    return int(line["id"])
+
+
+# Recipients
+
+
+def test_somebody_from_the_first_word_to_the_last(sereno: Command, connection: psycopg.Connection) -> None:
+    words = ("--channel", "email=ana@example.lv", "--channel", "pager=a b", "--zone", "Europe/Riga", "--tenant", "r42")
+    made = sereno("recipient", "set", "user:7", *words)
+    assert "user:7 is reached by email, pager." in made.stderr, made.stderr
+    ok(
+        sereno(
+            "recipient", "prefer", "user:7", "--event", "a", "--on", "--quiet", "22:00-10:00 fri,sat", "--tenant", "r42"
+        )
+    )
+    ok(
+        sereno(
+            "recipient", "prefer", "user:7", "--channel", "email", "--condition", '{"region": "RM"}', "--tenant", "r42"
+        )
+    )
+    ok(sereno("recipient", "prefer", "--default", "--category", "news", "--off", "--tenant", "r42"))
+    (line,) = items(sereno("recipient", "list", "user:*", "--tenant", "r42", "-o", "json"))
+    assert line["channels"] == ["email", "pager"]
+    assert items(sereno("recipient", "list", "--tenant", "other", "-o", "json")) == []
+    page = ok(sereno("recipient", "show", "user:7", "--tenant", "r42"))
+    assert "ana@example.lv" not in page
+    assert "own\tevent a\ton\t\t22:00-10:00 friday,saturday" in page
+    assert 'own\tchannel email\t\t{"region": "RM"}' in page
+    assert "default\tcategory news\toff" in page
+    assert "ana@example.lv" in ok(sereno("recipient", "show", "user:7", "--tenant", "r42", "--reveal", "-o", "json"))
+    gone = sereno("recipient", "unsubscribe", "user:7", "email", "ana@example.lv", "--tenant", "r42")
+    assert "ana@example.lv" not in ok(gone) + gone.stderr
+    assert one(connection, "select state from sereno.addresses where channel = 'email'") == "unsubscribed"
+    again = sereno("recipient", "set", "user:7", *words)
+    assert "stays unsubscribed" in again.stderr
+    refused = sereno("recipient", "delete", "user:7", "--tenant", "r42")
+    assert refused.exit_code == 8
+    assert "addresses (2), preferences (2)" in refused.stderr
+    ok(sereno("recipient", "delete", "user:7", "--tenant", "r42", "--yes"))
+    assert sereno("recipient", "show", "user:7", "--tenant", "r42").exit_code == 7
+    assert "ana@example.lv" not in str(connection.execute("select detail from sereno.audit").fetchall())
+
+
+def test_recipients_refuse_what_makes_no_sense(sereno: Command, shop: str, connection: psycopg.Connection) -> None:
+    assert sereno("recipient", "set", "user:7", "--channel", "email").exit_code == 2
+    assert sereno("recipient", "set", "user:7", "--zone", "Europe/Nowhere").exit_code == 2
+    spaced = sereno("recipient", "set", "user:7", "--channel", "pager=a b", "-a", shop)
+    assert spaced.exit_code == 2
+    assert "no spaces" in spaced.stderr
+    assert one(connection, "select count(*) from sereno.recipients") == 0
+    strange = sereno("recipient", "set", "user:7", "--channel", "fax=1", "-a", shop)
+    assert "does not know: fax" in strange.stderr
+    for words in (
+        ["user:7"],
+        ["user:7", "--default", "--on"],
+        ["--on"],
+        ["user:7", "--condition", "{"],
+        ["user:7", "--condition", "[]"],
+        ["user:7", "--quiet", "22:00"],
+        ["user:7", "--quiet", "25:00-08:00"],
+        ["user:7", "--quiet", "22:00-08:00 someday"],
+    ):
+        assert sereno("recipient", "prefer", *words).exit_code == 2, words
+    assert one(connection, "select count(*) from sereno.preferences") == 0
+    for words in (["prefer", "nobody", "--on"], ["delete", "nobody"], ["unsubscribe", "nobody", "email", "a"]):
+        assert sereno("recipient", *words).exit_code == 7, words
+    wrong = sereno("recipient", "unsubscribe", "user:7", "fax", "2")
+    assert wrong.exit_code == 2
+    assert "there are: fax …" in wrong.stderr
+
+
+# Channels
+
+
+def test_channels_are_listed_paused_and_resumed(
+    sereno: Command, told: Told, shop: str, connection: psycopg.Connection
+) -> None:
+    (pager,) = items(sereno("channel", "list", "-o", "json"))
+    assert (pager["pending"]["value"], pager["sent"], pager["failed"]) == (1, 1, 2)
+    known = items(sereno("channel", "list", "-a", shop, "-o", "json"))
+    assert [line["channel"] for line in known] == ["in_app", "pager"]
+    assert sereno("channel", "pause", "pager").exit_code == 2
+    assert "is paused" in sereno("channel", "pause", "pager", "--reason", "they are down").stderr
+    assert "already" in sereno("channel", "pause", "pager", "--reason", "again").stderr
+    assert ": they are down" in ok(sereno("channel", "list"))
+    assert one(connection, "select reason from sereno.channel_pauses") == "they are down"
+    assert sereno("channel", "resume", "pager").exit_code == 3
+    jobs = "select count(*) from sereno.jobs where task = 'sereno.deliver'"
+    before = one(connection, jobs)
+    assert "was not paused" in sereno("channel", "resume", "pager", "--account", "r42", "-a", shop).stderr
+    resumed = sereno("channel", "resume", "pager", "-a", shop)
+    assert "goes on" in resumed.stderr, resumed.stderr
+    assert one(connection, jobs) > before
+    assert "was not paused" in sereno("channel", "resume", "pager", "-a", shop).stderr
+    actions = [row[0] for row in connection.execute("select action from sereno.audit order by id")]
+    assert actions == ["channel.pause", "channel.resume"]
+
+
+# Why
+
+
+def test_why_with_two_words_is_about_a_recipient(sereno: Command, told: Told, shop: str) -> None:
+    said = ok(sereno("why", "user:7", "tender.published"))
+    assert f"Event {told.event} (T1)" in said
+    assert "by pager to page…7777: the provider took it" in said
+    found = json.loads(ok(sereno("why", "off", "tender.published", "-o", "json")))
+    assert found["event"] == "tender.published"
+    assert "preference off, by the preference of off for category tenders" in found["why"][0]
+    assert "did you mean tender.published" in ok(sereno("why", "user:7", "tender.publishd", "-a", shop))
+    assert "only for those who ask for it" in ok(sereno("why", "user:7", "tender.closed", "-a", shop))
+    wrong = sereno("why", "user:7")
+    assert wrong.exit_code == 2
+    assert "sereno why user:7 tender.published" in wrong.stderr
+
+
+def test_nothing_that_a_terminal_obeys_is_printed(sereno: Command, connection: psycopg.Connection) -> None:
+    evil = "a\x1b[2Jb"
+    ok(sereno("recipient", "set", evil, "--channel", f"pager={evil}"))
+    connection.execute("update sereno.addresses set reason = %s, state = 'invalid'", [evil])
+    for words in (["recipient", "list"], ["recipient", "show", evil, "--reveal"], ["channel", "list"]):
+        for form in ("auto", "table"):
+            assert "\x1b" not in ok(sereno(*words, "-o", form)), words

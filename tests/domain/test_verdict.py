@@ -1,0 +1,79 @@
+"""What an outcome means for a delivery."""
+
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sereno.domain.delivery import (
+    ENDED,
+    TRANSITIONS,
+    Delivered,
+    Down,
+    Failed,
+    Invalid,
+    Outcome,
+    Retryable,
+    Sent,
+    Unknown,
+)
+from sereno.domain.verdict import Policy, judge
+
+POLICY = Policy(delays=(60.0, 120.0), receipts_after=900.0)
+PARKED = Policy(delays=(60.0,), on_unknown="park")
+CHANCE = Random(1)
+
+outcomes: st.SearchStrategy[Outcome] = st.one_of(
+    st.builds(Sent, st.none() | st.text(max_size=5)),
+    st.builds(Delivered, st.none() | st.text(max_size=5)),
+    st.builds(Retryable, st.text(), st.text(), st.none() | st.floats(0, 1e5)),
+    *[st.builds(kind, st.text(), st.text()) for kind in (Failed, Invalid, Unknown, Down)],
+)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "attempt", "policy", "said"),
+    [
+        (Sent("p1"), 1, POLICY, {"state": "sent", "provider_id": "p1", "receipt_in": 900.0}),
+        (Sent(), 1, POLICY, {"state": "sent", "receipt_in": None}),
+        (Delivered("p1"), 1, POLICY, {"state": "delivered", "receipt_in": None}),
+        (Failed("big", "4 MB"), 1, POLICY, {"state": "failed", "code": "big", "message": "4 MB", "bad_address": False}),
+        (Invalid("gone"), 1, POLICY, {"state": "invalid", "bad_address": True}),
+        (Unknown("cut"), 1, PARKED, {"state": "unknown", "is_unknown": True, "due_in": None}),
+        (Unknown("cut"), 3, POLICY, {"state": "dead", "is_unknown": True}),
+        (Retryable("busy"), 3, POLICY, {"state": "dead", "due_in": None}),
+        (Down("denied"), 9, POLICY, {"state": "pending", "refund": True, "due_in": None}),
+    ],
+)
+def test_each_outcome_has_one_meaning(outcome: Outcome, attempt: int, policy: Policy, said: dict[str, Any]) -> None:
+    verdict = judge(7, attempt, outcome, policy, CHANCE)
+    assert verdict.id == 7
+    assert {name: getattr(verdict, name) for name in said} == said
+
+
+@given(outcomes, st.integers(1, 5), st.sampled_from([POLICY, PARKED]))
+def test_every_verdict_is_a_legal_step_from_sending(outcome: Outcome, attempt: int, policy: Policy) -> None:
+    verdict = judge(1, attempt, outcome, policy, CHANCE)
+    assert verdict.state in TRANSITIONS["sending"]
+    if verdict.state in ENDED:
+        assert verdict.due_in is None
+
+
+@given(st.integers(1, 2), st.none() | st.floats(0, 1e6))
+def test_nobody_comes_back_earlier_than_the_provider_or_the_policy_said(attempt: int, after: float | None) -> None:
+    verdict = judge(1, attempt, Retryable("busy", after=after), POLICY, CHANCE)
+    assert verdict.due_in is not None
+    assert verdict.due_in >= max(POLICY.delays[attempt - 1], after or 0.0)
+
+
+def test_whatever_a_provider_says_can_be_written() -> None:
+    verdict = judge(1, 1, Failed("a\x00b", "\ud800" + "x" * 10_000), POLICY, CHANCE)
+    assert verdict.code == "ab"
+    assert verdict.message == "?" + "x" * 499
+
+
+def test_what_has_ended_goes_back_to_work_by_hand_alone() -> None:
+    assert {after for state in ENDED for after in TRANSITIONS[state]} <= {"pending"}
+    assert all(after in TRANSITIONS for afters in TRANSITIONS.values() for after in afters)

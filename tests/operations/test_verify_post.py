@@ -1,0 +1,209 @@
+"""Every promise about notifications is planted broken once, and named; a real run keeps them all."""
+
+from typing import Any
+
+import psycopg
+import pytest
+
+from sereno import Sereno, in_app
+from sereno.domain.delivery import Invalid, Receipt, Retryable
+from sereno.operations.verify import verify
+from tests.facts import advance, auntil, one
+from tests.notifications.conftest import Pager, Tender
+
+Connection = psycopg.Connection[Any]
+
+
+def broken(app: Sereno, window: int | None = 1000) -> dict[str, list[int]]:
+    proofs = app.database.run(verify(lease=30.0, window=window))
+    return {proof.name: [violation.id for violation in proof.violations] for proof in proofs if not proof.holds}
+
+
+@pytest.fixture
+def event(connection: Connection) -> int:
+    """Of which everybody was told long ago."""
+    found: int = one(
+        connection,
+        "insert into sereno.events (type, payload, channels, due_at, matched_at) "
+        "values ('tender.published', '{}', '{pager}', sereno.now() - interval '1 hour', sereno.now()) returning id",
+    )
+    return found
+
+
+@pytest.fixture
+def delivery(app: Sereno, connection: Connection, event: int) -> int:
+    """One that waits, and is not overdue yet."""
+    app.recipients.upsert("u", {"pager": "a"})
+    found: int = one(
+        connection,
+        "insert into sereno.deliveries (event_id, recipient_id, address_id, channel, due_at) "
+        "select %s, recipient_id, id, channel, sereno.now() from sereno.addresses returning id",
+        event,
+    )
+    assert broken(app) == {}
+    return found
+
+
+def _put_job(connection: Connection, task: str, args: str) -> int:
+    found: int = one(
+        connection,
+        "insert into sereno.jobs (state, queue, task, args, run_at) "
+        "values ('scheduled', 'notifications', %s, %s::jsonb, sereno.now() + interval '1 day') returning id",
+        task,
+        args,
+    )
+    return found
+
+
+async def test_notifications_in_use_break_nothing(app: Sereno, connection: Connection) -> None:
+    class Asked(Pager):
+        """It can be asked what became of a message."""
+
+        receipts_after = 900.0
+
+    pager = Asked()
+    pager.answers = {"gone": Invalid("NotRegistered"), "late": Retryable("busy")}
+    published = app.event("tender.published", Tender, channels=[pager, in_app])
+    for key in ("gone", "late", "good", "off"):
+        await app.recipients.aupsert(key, {"pager": key})
+    await app.recipients.aprefer("off", wanted=False)
+    async with app.working():
+        await published.anotify(Tender("T1"), subject="T1")
+        await published.anotify(Tender("T2"), to=["off", "good"])
+        await auntil(lambda: len(pager.sent) == 4)
+        await auntil(lambda: one(connection, "select count(*) from sereno.deliveries where state = 'sending'") == 0)
+        assert broken(app, None) == {}
+        number = next(message.delivery for message in pager.sent if message.address == "good")
+        pager.said = [Receipt(provider_id=f"p{number}", outcome="read")]
+        pager.answers = {}
+        advance(connection, 1000)
+        await auntil(lambda: one(connection, "select state from sereno.deliveries where id = %s", number) == "read")
+        await auntil(lambda: one(connection, "select count(*) from sereno.deliveries where state = 'pending'") == 0)
+        assert await app.inbox.amark("good", "read") == 2
+    assert broken(app, None) == {}
+
+
+def test_an_event_without_an_audience_that_nobody_looks_for(app: Sereno, connection: Connection, event: int) -> None:
+    connection.execute("update sereno.events set matched_at = null")
+    assert broken(app) == {"events_matched": [event]}
+    _put_job(connection, "sereno.fan_out", '{"event": 0}')
+    assert broken(app) == {"events_matched": [event]}
+    _put_job(connection, "sereno.fan_out", f'{{"event": {event}}}')
+    assert broken(app) == {}
+
+
+def test_an_event_that_has_just_become_due_is_given_time(app: Sereno, connection: Connection, event: int) -> None:
+    connection.execute("update sereno.events set matched_at = null, due_at = sereno.now() - interval '9 minutes'")
+    assert broken(app) == {}
+    advance(connection, 120)
+    assert broken(app) == {"events_matched": [event]}
+
+
+def test_two_deliveries_of_one_key(app: Sereno, connection: Connection, delivery: int) -> None:
+    connection.execute("alter table sereno.deliveries drop constraint deliveries_once")
+    assert broken(app) == {"deliveries_once": [0]}
+    connection.execute(
+        "insert into sereno.deliveries (event_id, recipient_id, address_id, channel, due_at) "
+        "select event_id, recipient_id, address_id, channel, due_at from sereno.deliveries"
+    )
+    assert broken(app) == {"deliveries_once": [0, delivery]}
+
+
+def test_a_constraint_that_lets_two_without_an_address_pass(app: Sereno, connection: Connection, delivery: int) -> None:
+    connection.execute(
+        "alter table sereno.deliveries drop constraint deliveries_once, "
+        "add constraint deliveries_once unique (event_id, recipient_id, channel, address_id)"
+    )
+    assert broken(app) == {"deliveries_once": [0]}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right"),
+    [
+        ("state = 'sent'", "sent_at = sereno.now()"),
+        ("state = 'delivered'", "sent_at = sereno.now()"),
+        ("state = 'read'", "sent_at = sereno.now()"),
+        ("state = 'sending'", "job_id = 1"),
+        ("state = 'skipped'", "reason = 'preference off'"),
+        ("state = 'expired', reason = ''", "reason = 'no longer true'"),
+        ("state = 'dead'", "reason = '9 tries'"),
+    ],
+)
+def test_a_state_that_does_not_fit(app: Sereno, connection: Connection, delivery: int, wrong: str, right: str) -> None:
+    connection.execute(f"update sereno.deliveries set {wrong}".encode())
+    assert broken(app) == {"deliveries_legal": [delivery]}
+    connection.execute(f"update sereno.deliveries set {right}".encode())
+    assert broken(app) == {}
+
+
+def test_an_address_that_was_refused_and_is_still_used(app: Sereno, connection: Connection, delivery: int) -> None:
+    advance(connection, 60)
+    connection.execute("update sereno.deliveries set state = 'invalid', changed_at = sereno.now()")
+    assert broken(app) == {"deliveries_legal": [delivery]}
+    connection.execute("update sereno.addresses set state = 'invalid'")
+    assert broken(app) == {}
+    advance(connection, 60)
+    app.recipients.upsert("u", {"pager": "a"})
+    assert one(connection, "select state from sereno.addresses") == "active"
+    assert broken(app) == {}
+
+
+def test_a_delivery_whose_sender_is_gone(app: Sereno, connection: Connection, delivery: int) -> None:
+    job = _put_job(connection, "sereno.deliver", '{"channel": "pager", "account": ""}')
+    connection.execute("update sereno.deliveries set state = 'sending', job_id = %s", [job])
+    advance(connection, 3600)
+    assert broken(app) == {}
+    connection.execute("delete from sereno.jobs")
+    assert broken(app) == {"sending_has_a_job": [delivery]}
+    connection.execute("update sereno.deliveries set changed_at = sereno.now() - interval '4 minutes'")
+    assert broken(app) == {}
+
+
+def test_a_delivery_that_is_due_and_that_nobody_will_send(app: Sereno, connection: Connection, delivery: int) -> None:
+    advance(connection, 3600)
+    assert broken(app) == {"pending_has_a_job": [delivery]}
+    _put_job(connection, "sereno.deliver", '{"channel": "email", "account": ""}')
+    _put_job(connection, "sereno.deliver", '{"channel": "pager", "account": "other"}')
+    assert broken(app) == {"pending_has_a_job": [delivery]}
+    _put_job(connection, "sereno.deliver", '{"channel": "pager", "account": ""}')
+    assert broken(app) == {}
+
+
+@pytest.mark.parametrize(
+    ("account", "paused", "holds"), [("", "", True), ("t", "", True), ("t", "t", True), ("", "t", False)]
+)
+def test_a_paused_channel_holds_its_deliveries(
+    app: Sereno, connection: Connection, delivery: int, account: str, paused: str, holds: bool
+) -> None:
+    connection.execute("update sereno.deliveries set account = %s", [account])
+    connection.execute("insert into sereno.channel_pauses values ('email', '', 'x'), ('pager', %s, 'x')", [paused])
+    advance(connection, 3600)
+    assert broken(app) == ({} if holds else {"pending_has_a_job": [delivery]})
+
+
+def test_a_receipt_that_nobody_asks_for(app: Sereno, connection: Connection, delivery: int) -> None:
+    connection.execute("update sereno.deliveries set state = 'sent', sent_at = sereno.now(), receipt_at = sereno.now()")
+    assert broken(app) == {}
+    advance(connection, 3600)
+    assert broken(app) == {"receipts_have_a_job": [delivery]}
+    job = _put_job(connection, "sereno.receipts", '{"channel": "pager", "account": ""}')
+    assert broken(app) == {}
+    connection.execute("delete from sereno.jobs where id = %s", [job])
+    advance(connection, 24 * 3600)
+    assert broken(app) == {}
+
+
+@pytest.mark.parametrize("wrong", ["set state = 'failed'", "set recipient_id = recipient_id + 1", "gone"])
+def test_a_row_of_an_inbox_that_was_never_delivered(
+    app: Sereno, connection: Connection, delivery: int, wrong: str
+) -> None:
+    connection.execute("update sereno.deliveries set channel = 'in_app', state = 'delivered', sent_at = sereno.now()")
+    row = one(
+        connection,
+        "insert into sereno.inbox (recipient_id, delivery_id, event, title, body) "
+        "select recipient_id, id, 'e', 't', 'b' from sereno.deliveries returning id",
+    )
+    assert broken(app) == {}
+    query = "delete from sereno.deliveries" if wrong == "gone" else f"update sereno.deliveries {wrong}"
+    connection.execute(query.encode())
+    assert broken(app) == {"inbox_delivered": [row]}
