@@ -20,7 +20,7 @@ from sereno.domain.limits import Limits
 from sereno.domain.retry import Backoff
 from sereno.domain.schedule import ScheduleOptions
 from sereno.domain.task import DEFAULT_TIMEOUT, Registry, define, define_queue
-from sereno.domain.when import When
+from sereno.domain.when import Every, When
 from sereno.engine.context import Context
 from sereno.engine.scheduler import Scheduler
 from sereno.engine.worker import Worker
@@ -57,7 +57,7 @@ class Sereno:
         self._home = home_of(sys._getframe(1).f_globals)  # noqa: SLF001 - whose code this is, nothing else says
         self.schedules = Schedules(self.database, lambda: self.service)
         self.limits = LimitBoard(self.database)
-        self.notifications = Notifications(self.database, self.task, lambda: self.settings.channels)
+        self.notifications = Notifications(self.database, self.task, self._each_minute, lambda: self.settings.channels)
         self.recipients = Recipients(self.database, self.notifications.channels.check_address)
         self.inbox = Inbox(self.database)
 
@@ -252,6 +252,9 @@ class Sereno:
             digest=digest,
         )
 
+    def _each_minute(self, job: NewJob) -> None:
+        self.schedules.declare(self.schedules.new(job.task, job, Every("1m"), overlap="skip"))
+
     # Enqueue
 
     def enqueue_many(self, jobs: Iterable[NewJob], connection: Any = None) -> list[Job]:
@@ -289,7 +292,7 @@ class Sereno:
             self.registry,
             queues or self.default_queues(),
             service=self.service,
-            on_close=self.notifications.courier.close,
+            on_close=self.notifications.dispatch.close,
             **options,
         )
 

@@ -3,7 +3,8 @@
 SerenoError
 ├── ConfigurationError        a setting or a declaration makes no sense
 │   ├── EmbeddedPostgresError   the embedded PostgreSQL could not be started
-│   └── UnknownTask             no task of that name in this application
+│   ├── UnknownTask             no task of that name in this application
+│   └── UnknownEvent            no event of that name in this application
 ├── InvalidArguments          refused before anything was written
 ├── InvalidAddress            a channel can never reach it; nothing was written
 ├── RejectedCallback          it does not prove that it comes from the provider
@@ -67,6 +68,10 @@ class LeaseLost(SerenoError):
 
 class Refused(SerenoError):
     """Not done, because it needs a confirmation that was not given."""
+
+
+class UnknownEvent(ConfigurationError):
+    """No event of that name in this application."""
 
 
 class InvalidAddress(SerenoError):

@@ -29,8 +29,9 @@ from sereno.domain.limits import Limit
 from sereno.domain.retry import Backoff
 from sereno.engine.context import Context
 from sereno.engine.courier import Courier
+from sereno.engine.dispatch import Dispatch
 from sereno.engine.wording import Wording
-from sereno.errors import ConfigurationError, InvalidArguments
+from sereno.errors import ConfigurationError, InvalidArguments, UnknownEvent
 from sereno.store import deliveries, events
 from sereno.store import jobs as jobs_store
 from sereno.store.borrowed import arun_borrowed, run_borrowed
@@ -172,25 +173,24 @@ class Notifications:
     """The events and channels of one application, and the tasks that carry them."""
 
     def __init__(
-        self, database: Database, make_task: Callable[..., Any], active: Callable[[], Sequence[str] | None]
+        self,
+        database: Database,
+        make_task: Callable[..., Any],
+        each_minute: Callable[[NewJob], None],
+        active: Callable[[], Sequence[str] | None],
     ) -> None:
         self._database = database
         self._make_task = make_task
+        self._each_minute = each_minute
         self.channels = Channels(active)
         self.definitions: dict[str, EventDefinition] = {}
         # What the fields of each are, for the lint of templates.
         self.payloads: dict[str, Any] = {}
         self.wording = Wording(database)
         self._tasks: dict[str, Task[..., Any]] = {}
-        self.courier = Courier(
-            database,
-            self.channels.known,
-            self.channels.accounts,
-            self._render,
-            self._send_tokens,
-            self._receipt_tokens,
-            self._escalation,
-        )
+        known, tokens = self.channels.known, (self._send_tokens, self._receipt_tokens)
+        self.dispatch = Dispatch(database, known, self.channels.accounts, self._render, *tokens)
+        self.courier = Courier(database, known, self.dispatch, *tokens, self._escalation, self._fan_out_again)
 
     def define(
         self,
@@ -262,15 +262,17 @@ class Notifications:
 
     def _resume(self, channel: str, account: str | None) -> Operation[list[str]]:
         accounts = yield from deliveries.resume_channel(channel, account)
-        for each in accounts:
+        # A pause for everybody held up those with credentials of their own too.
+        waiting = (yield from deliveries.waiting_accounts(channel)) if accounts else []
+        for each in waiting:
             yield from jobs_store.enqueue(self._send_tokens(channel, each, MOST_TOKENS, 0.0))
         return accounts
 
     async def callback(self, channel: str, callback: Callback, account: str = "") -> int:
         """What a provider tells by itself, as it reached us; answers how many deliveries it moved."""
-        settings = {**self.channels.accounts.get(channel, {})}
+        settings = self.channels.accounts.get(channel, {})
         if account:
-            settings |= await self._database.arun(deliveries.account_settings(channel, account))
+            settings = await self._database.arun(deliveries.account_settings(channel, account))
         return await self.courier.received(channel, account, self.channels[channel].webhook(callback, settings))
 
     def run(self, operation: Operation[T], conn: Any = None) -> T:
@@ -288,7 +290,7 @@ class Notifications:
     def _declare_tasks(self) -> None:
         if self._tasks:
             return
-        courier, wording = self.courier, self.wording
+        courier, dispatch, wording = self.courier, self.dispatch, self.wording
 
         async def fan_out(event: int) -> None:
             await courier.fan_out(event)
@@ -298,10 +300,13 @@ class Notifications:
 
         async def deliver(ctx: Context, channel: str, account: str) -> None:
             await wording.refresh()
-            await courier.deliver(ctx.job_id, channel, account)
+            await dispatch.deliver(ctx.job_id, channel, account)
 
         async def receipts(channel: str, account: str) -> None:
             await courier.receipts(channel, account)
+
+        async def sweep_post() -> None:
+            await courier.sweep()
 
         retry = Backoff(8)
         for function, timeout, history in (
@@ -309,12 +314,14 @@ class Notifications:
             (escalate, "2h", False),
             (deliver, "10m", False),
             (receipts, "10m", False),
+            (sweep_post, "10m", False),
         ):
             name = function.__name__
             decorate = self._make_task(
                 name=f"sereno.{name}", queue=QUEUE, retry=retry, timeout=timeout, history=history
             )
             self._tasks[name] = decorate(function)
+        self._each_minute(self._tasks["sweep_post"].job())
 
     def _task(self, name: str) -> Task[..., Any]:
         self._declare_tasks()
@@ -332,6 +339,9 @@ class Notifications:
             task = task.using(delay=due_in)
         return [task.job(channel, account)] * min(count, MOST_TOKENS)
 
+    def _fan_out_again(self, event: int, tenant: str | None) -> Sequence[NewJob]:
+        return [self._task("fan_out").using(tenant=tenant, unique_key=f"event {event}").job(event)]
+
     def _receipt_tokens(self, channel: str, account: str, count: int, due_in: float) -> Sequence[NewJob]:
         task = self._task("receipts")
         return [(task.using(delay=due_in) if due_in > 0 else task).job(channel, account)] * count
@@ -339,10 +349,10 @@ class Notifications:
     def _render(self, channel: str, taken: Taken) -> Content:
         definition = self.definitions.get(taken.event)
         if definition is None:
-            raise ConfigurationError(f"no event {taken.event} is declared in this worker's code")
+            raise UnknownEvent(f"no event {taken.event} is declared in this worker's code")
         recipient = Recipient(key=taken.recipient, tenant=taken.tenant, locale=taken.locale)
-        if taken.others:
-            return definition.digest_content(channel, [taken.payload, *taken.others], recipient)
+        if len(taken.gathered) > 1:
+            return definition.digest_content(channel, taken.gathered, recipient)
         # A function for this very channel goes first; one for all channels, only where there is no template.
         templated = None if channel in definition.templates else self.wording.content(channel, taken, recipient)
         return templated or definition.content(channel, taken.payload, recipient)

@@ -227,7 +227,8 @@ class Inbox(Rows):
 
 
 def _prefer(key: str | None, wish: Wish) -> Operation[bool]:
-    for name, value in (("key", key), *((name, wish.get(name)) for name in ("tenant", "category", "event", "channel"))):
+    named = {"key": key, "tenant": wish.get("tenant"), "category": wish.get("category")}
+    for name, value in {**named, "event": wish.get("event"), "channel": wish.get("channel")}.items():
         check_text(name, value)
     quiet = wish.get("quiet")
     spans = None if quiet is None else checked(quiet)

@@ -22,10 +22,9 @@ from sereno.channels.http import Answer, call, refused
 from sereno.domain.delivery import Failed, Invalid, Outcome, Receipt, Retryable, Sent, Unknown
 from sereno.engine import courier
 
-# In a worker of the storm alone: so short that a crash finds a fan-out half-way, and that nobody waits.
+# In a worker of the storm alone: so short that a crash finds a fan-out half-way.
 if "TEST_PROVIDER" in os.environ:
     courier.STEP = 500
-    courier.RETRY_AFTER_RECEIPT = 1.0
 
 
 @dataclass(frozen=True)

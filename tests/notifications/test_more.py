@@ -165,6 +165,6 @@ async def test_a_tenant_with_credentials_of_its_own_pays_for_itself(
         await auntil(lambda: len(pager.sent) == 2)
     used = {message.address: account for message, account in zip(pager.sent, pager.accounts, strict=True)}
     assert used == {
-        "acme": {"token": "theirs", "sender": "sereno"},
+        "acme": {"token": "theirs"},
         "other": {"token": "ours", "sender": "sereno"},
     }

@@ -181,7 +181,7 @@ async def test_quiet_hours_hold_and_release_and_what_is_no_longer_true_is_not_se
         await brief.anotify(Tender("T2"), subject="T2")
         await alarm.anotify(Tender("T3"), subject="T3")
         await auntil(lambda: [message.data["code"] for message in pager.sent] == ["T3"])
-        assert [row[2] for row in states()].count("pending") == 2
+        await auntil(lambda: [row[2] for row in states()].count("pending") == 2)
         advance(connection, 3 * 3600)
         await auntil(lambda: sorted(row[2] for row in states()) == ["expired", "sent", "sent"])
     assert [message.data["code"] for message in pager.sent] == ["T3", "T1"]

@@ -155,7 +155,7 @@ def test_a_delivery_whose_sender_is_gone(app: Sereno, connection: Connection, de
     assert broken(app) == {}
     connection.execute("delete from sereno.jobs")
     assert broken(app) == {"sending_has_a_job": [delivery]}
-    connection.execute("update sereno.deliveries set changed_at = sereno.now() - interval '4 minutes'")
+    connection.execute("update sereno.deliveries set changed_at = sereno.now() - interval '9 minutes'")
     assert broken(app) == {}
 
 

@@ -19,7 +19,17 @@ class Failover(Channel):
         if first.name != second.name:
             raise ConfigurationError(f"a failover stays in one channel: {first.name} and {second.name} are two")
         self._providers = (first, second)
-        for name in ("batch", "rate", "at_once", "delays", "on_unknown", "receipts_after", "receipts_for", "largest"):
+        for name in (
+            "batch",
+            "rate",
+            "at_once",
+            "delays",
+            "on_unknown",
+            "receipts_after",
+            "receipts_for",
+            "receipts_batch",
+            "largest",
+        ):
             setattr(self, name, getattr(first, name))
         self.name = first.name  # type: ignore[misc]  # it stands for the first one
         self.batch = min(first.batch, second.batch)  # type: ignore[misc]

@@ -83,6 +83,7 @@ class Webhook(Channel):
     name: ClassVar[str] = "webhook"
     batch: ClassVar[int] = 1
     on_unknown: ClassVar[Literal["retry", "park"]] = "retry"
+    delays: ClassVar[tuple[float, ...]] = RETRY_DELAYS[1:]
 
     def __init__(
         self,

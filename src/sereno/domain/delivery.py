@@ -114,10 +114,12 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     id: str | None = None
 
 
+# What would break a line of a log, or a terminal; what a database refuses is left out.
+_CONTROL = dict.fromkeys((*range(1, 32), 127), " ") | {0: None}
 # Of a text by a provider, this much is kept.
 MOST_TEXT = 500
 
 
 def kept(text: str) -> str:
     """A provider's words as a database takes them: one strange character must not lose what became of a batch."""
-    return text.encode("utf-8", "replace").decode().replace("\x00", "")[:MOST_TEXT]
+    return text.encode("utf-8", "replace").decode().translate(_CONTROL)[:MOST_TEXT]

@@ -1,5 +1,6 @@
 """What an outcome means for a delivery: its next state, when it is tried again, whether its address is still good."""
 
+import math
 from collections.abc import Sequence
 from random import Random
 from typing import Literal, assert_never
@@ -8,6 +9,8 @@ import msgspec
 
 from sereno.domain.delivery import Delivered, Down, Failed, Invalid, Outcome, Retryable, Sent, State, Unknown, kept
 
+# Nobody waits longer because a provider says so.
+LONGEST_AFTER = 7 * 86400.0
 # Of what is too many at once: nobody comes back at the same moment.
 SPREAD = 0.1
 
@@ -42,11 +45,14 @@ class Verdict(msgspec.Struct, kw_only=True, omit_defaults=True):
     bad_address: bool = False
     is_unknown: bool = False
     refund: bool = False
+    # The try that it is about; a later one is left alone.
+    attempt: int | None = None
 
 
 def judge(delivery: int, attempt: int, outcome: Outcome, policy: Policy, chance: Random) -> Verdict:
     """`attempt`: how many tries there were, this one among them."""
     verdict = _judge(delivery, attempt, outcome, policy, chance)
+    verdict.attempt = attempt
     for name in ("code", "message", "provider_id"):
         if (text := getattr(verdict, name)) is not None:
             setattr(verdict, name, kept(str(text)))
@@ -90,6 +96,7 @@ def _again(verdict: Verdict, attempt: int, after: float | None, policy: Policy, 
         verdict.state, verdict.reason = "dead", f"{attempt} tries, none of them arrived"
         return verdict
     delay = policy.delays[attempt - 1] * (1 + SPREAD * chance.random())
-    verdict.due_in = max(delay, after or 0.0)
+    asked = after if after is not None and math.isfinite(after) else 0.0
+    verdict.due_in = max(delay, min(asked, LONGEST_AFTER))
     verdict.reason = "tried again"
     return verdict

@@ -33,6 +33,7 @@ MOST_EMPTY = 20
 
 # Lanes of slow jobs that are remembered.
 MOST_SLOW = 1000
+SLOW_SECONDS = 60.0
 
 _WAKES = "wakes"
 
@@ -88,7 +89,7 @@ class LaneClaims:
         self._after: dict[tuple[str, int], float] = {}
         self._depths: dict[str, Depth] = {}
         # Lanes of slow jobs: one at a time is claimed of them.
-        self._slow: dict[int, None] = {}
+        self._slow: dict[int, float] = {}
         self._known = Claim([])
         self._empty = 0
         self._refused = 0
@@ -183,7 +184,7 @@ class LaneClaims:
         known = self._memory.known()
         try:
             got = await self._line.run(
-                claim_lanes(self._session, self._tasks, asked, freed, bands, self._slow, known), atomic=True
+                claim_lanes(self._session, self._tasks, asked, freed, bands, self._slow_now(), known), atomic=True
             )
         except BaseException:
             self._give_back(freed)
@@ -202,9 +203,15 @@ class LaneClaims:
         self._judge(got)
         return got
 
+    def _slow_now(self) -> Collection[int]:
+        while self._slow and next(iter(self._slow.values())) < monotonic():
+            del self._slow[next(iter(self._slow))]
+        return self._slow
+
     def slow(self, lane: int) -> None:
         """A job of it took long: its jobs are not claimed together for some time."""
-        self._slow[lane] = None
+        self._slow.pop(lane, None)
+        self._slow[lane] = monotonic() + SLOW_SECONDS
         if len(self._slow) > MOST_SLOW:
             del self._slow[next(iter(self._slow))]
 

@@ -150,6 +150,7 @@ class QueueSlots:
         jobs = [*self.buffer, *self.limited, *behind]
         self.buffer.clear()
         self.limited.clear()
+        self._parties.clear()
         return jobs
 
     def _waited_for(self) -> list[Party]:

@@ -1,7 +1,7 @@
 """Deliveries: taken in batches, recorded one by one, moved on by receipts."""
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args, get_type_hints
 
 import msgspec
 
@@ -31,8 +31,8 @@ class Taken(msgspec.Struct, array_like=True, gc=False):
     payload: msgspec.Raw
     attempt: int
     digest: str | None = None
-    # Payloads of others that this one tells of too.
-    others: list[msgspec.Raw] = []
+    # Payloads of all that this one tells of, the oldest first.
+    gathered: list[msgspec.Raw] = []
 
 
 class Batch(NamedTuple):
@@ -44,12 +44,14 @@ class Batch(NamedTuple):
 
 
 class Applied(NamedTuple):
-    """Receipts that moved something, addresses that ended, and accounts with something to be sent again."""
+    """Receipts that moved something, addresses that ended, and how many are to be sent again."""
 
     moved: int
     addresses: int
-    again: list[str]
+    again: int
 
+
+OUTCOMES = frozenset(get_args(get_type_hints(Receipt)["outcome"]))
 
 _taken = msgspec.json.Decoder(list[Taken])
 _carriers = msgspec.json.Decoder(list[tuple[int, list[msgspec.Raw] | None]])
@@ -71,7 +73,7 @@ def _gathered(job: int, taken: Sequence[Taken]) -> Operation[list[Taken]]:
     rows = yield Statement(_sql["gather"], {"ids": ids, "job": job})
     carriers = dict(_carriers.decode(rows[0][0]))
     for each in taken:
-        each.others = carriers.get(each.id) or []
+        each.gathered = carriers.get(each.id) or []
     return [each for each in taken if each.digest is None or each.id in carriers]
 
 
@@ -121,8 +123,10 @@ def awaiting_receipts(
     return _texts.decode(rows[0][0]), rows[0][1]
 
 
-def apply_receipts(channel: str, receipts: Sequence[Receipt], retry_in: float) -> Operation[Applied]:
-    """Only ever forward, each once."""
+def apply_receipts(
+    channel: str, account: str, receipts: Sequence[Receipt], delays: Sequence[float]
+) -> Operation[Applied]:
+    """Only ever forward, each once. `delays`: before each new try; what used them up is a dead letter."""
     said = [
         {
             "provider_id": kept(receipt.provider_id),
@@ -130,14 +134,36 @@ def apply_receipts(channel: str, receipts: Sequence[Receipt], retry_in: float) -
             "code": kept(receipt.code),
             "message": kept(receipt.message),
             "receipt_id": None if receipt.id is None else kept(receipt.id),
-            "due_in": retry_in if receipt.outcome == "retry" else None,
         }
         for receipt in receipts
-        if receipt.outcome != "down"
+        if receipt.outcome in OUTCOMES
     ]
-    rows = yield Statement(_sql["apply_receipts"], {"channel": channel, "receipts": msgspec.json.encode(said).decode()})
+    rows = yield Statement(
+        _sql["apply_receipts"],
+        {
+            "channel": channel,
+            "account": account,
+            "receipts": msgspec.json.encode(said).decode(),
+            "delays": list(delays),
+        },
+    )
     moved, addresses, again = rows[0]
-    return Applied(moved, addresses, _texts.decode(again))
+    return Applied(moved, addresses, again)
+
+
+def neglected() -> Operation[list[tuple[str, str]]]:
+    """Channels and accounts with something to send that nobody sends."""
+    return [(channel, account) for channel, account in (yield Statement(_sql["neglected"]))]
+
+
+def unasked() -> Operation[list[tuple[str, str]]]:
+    """Channels and accounts whose receipts nobody asks for."""
+    return [(channel, account) for channel, account in (yield Statement(_sql["unasked"]))]
+
+
+def waiting_accounts(channel: str) -> Operation[list[str]]:
+    """Those with something to send on a channel."""
+    return [row[0] for row in (yield Statement(_sql["waiting_accounts"], {"channel": channel}))]
 
 
 def requeue(ids: Collection[int]) -> Operation[list[tuple[int, str, str]]]:

@@ -118,6 +118,12 @@ def steps(event: int) -> Operation[list[Step]]:
     return msgspec.json.decode(rows[0][0], type=list[Step]) if rows else []
 
 
+def unwalked() -> Operation[list[tuple[int, str | None]]]:
+    """Events that are due, and whose audience nobody walks."""
+    rows = yield Statement(_sql["unwalked"])
+    return msgspec.json.decode(rows[0][0], type=list[tuple[int, str | None]])
+
+
 def escalate(event: int, step: Step, size: int) -> Operation[Escalated]:
     """Deliveries by the second channel for those whom the first did not reach."""
     rows = yield Statement(

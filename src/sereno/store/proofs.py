@@ -3,7 +3,7 @@
 from sereno.domain.attempt import CRASH_LIMIT
 from sereno.store.statement import Operation, Statement, queries
 
-_sql = queries("verify")
+_sql = {**queries("verify"), **queries("verify_post")}
 
 # In the order in which they are asked. The sentence says what must hold.
 PROMISES = {

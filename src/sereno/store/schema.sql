@@ -278,6 +278,16 @@ begin
     return found;
 end $_$;
 
+CREATE FUNCTION sereno.known_zone(zone text) RETURNS text
+    LANGUAGE plpgsql STABLE
+    AS $$
+begin
+    perform now() at time zone zone;
+    return coalesce(zone, 'UTC');
+exception when others then
+    return 'UTC';
+end $$;
+
 CREATE FUNCTION sereno.lane_of(queue text, keys jsonb) RETURNS bigint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$ select hashtextextended(jsonb_build_array(queue, keys)::text, 1) $$;
@@ -520,11 +530,12 @@ CREATE FUNCTION sereno.quiet_until(spans jsonb, zone text, moment timestamp with
     AS $$
     select max(ends)
     from jsonb_to_recordset(spans) as span(start time, "end" time, days integer[])
-    cross join lateral (select (moment at time zone coalesce(zone, 'UTC'))::date as today) as local
+    cross join (select sereno.known_zone(zone) as here) as place
+    cross join lateral (select (moment at time zone here)::date as today) as local
     cross join lateral (values (today - 1), (today)) as first(day)
     cross join lateral (
-        select (day + start) at time zone coalesce(zone, 'UTC') as begins,
-               (day + case when span."end" <= start then 1 else 0 end + span."end") at time zone coalesce(zone, 'UTC') as ends
+        select (day + start) at time zone here as begins,
+               (day + case when span."end" <= start then 1 else 0 end + span."end") at time zone here as ends
     ) as instant
     where begins <= moment and moment < ends
       and (days is null or extract(isodow from day)::integer = any(days))

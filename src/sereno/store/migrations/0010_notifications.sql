@@ -87,7 +87,7 @@ create table sereno.events (
 create index events_unmatched on sereno.events (due_at) where matched_at is null;
 
 -- One (event, recipient, channel, address): the operational truth. `account`: whose credentials send it.
--- `job_id`, `attempt`: who is sending it right now, or was when nobody heard of it again.
+-- `job_id`: who is sending it right now, or was when nobody heard of it again; `attempts` tells one try from the next.
 create table sereno.deliveries (
     id             bigint generated always as identity primary key,
     event_id       bigint not null,
@@ -172,17 +172,28 @@ create table sereno.inbox (
 create index inbox_of_recipient on sereno.inbox (recipient_id, id desc) where archived_at is null;
 create index inbox_unread on sereno.inbox (recipient_id) where read_at is null and archived_at is null;
 
+-- The name of a zone that this server knows: one row with another must not stop an audience.
+create function sereno.known_zone(zone text) returns text
+    language plpgsql stable as $$
+begin
+    perform now() at time zone zone;
+    return coalesce(zone, 'UTC');
+exception when others then
+    return 'UTC';
+end $$;
+
 -- When quiet hours end that hold at this moment in that zone; null when it is not quiet. Spans as {"start", "end", "days"};
 -- a day is that on which a span starts, 1 for Monday. Whoever sends looks once more.
 create function sereno.quiet_until(spans jsonb, zone text, moment timestamptz) returns timestamptz
     language sql stable as $$
     select max(ends)
     from jsonb_to_recordset(spans) as span(start time, "end" time, days integer[])
-    cross join lateral (select (moment at time zone coalesce(zone, 'UTC'))::date as today) as local
+    cross join (select sereno.known_zone(zone) as here) as place
+    cross join lateral (select (moment at time zone here)::date as today) as local
     cross join lateral (values (today - 1), (today)) as first(day)
     cross join lateral (
-        select (day + start) at time zone coalesce(zone, 'UTC') as begins,
-               (day + case when span."end" <= start then 1 else 0 end + span."end") at time zone coalesce(zone, 'UTC') as ends
+        select (day + start) at time zone here as begins,
+               (day + case when span."end" <= start then 1 else 0 end + span."end") at time zone here as ends
     ) as instant
     where begins <= moment and moment < ends
       and (days is null or extract(isodow from day)::integer = any(days))

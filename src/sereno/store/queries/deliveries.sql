@@ -69,22 +69,30 @@ from taken join seen on seen.id = taken.id;
 
 -- name: gather
 -- Of those that are being sent and belong into one message, the first carries it; the others are done with. So are those of
--- the same kind that still wait: the time to gather began with the first. Answers for each carrier the payloads of the others.
+-- the same kind that still wait: the time to gather began with the first. Answers for each carrier all payloads.
 with mine as materialized (
     select id, recipient_id, address_id, digest, channel,
            min(id) over (partition by recipient_id, address_id, digest) as carrier
     from sereno.deliveries where id = any(%(ids)s) and state = 'sending' and job_id = %(job)s and digest is not null
 ),
 waiting as materialized (
-    select d.id, mine.carrier
+    select d.id, d.recipient_id, mine.carrier
     from mine join sereno.deliveries d
       on d.recipient_id = mine.recipient_id and d.digest = mine.digest and d.channel = mine.channel
      and d.address_id is not distinct from mine.address_id and d.state = 'pending'
     where mine.id = mine.carrier
+    limit 500
     for update of d skip locked
 ),
 others as materialized (
-    select id, carrier from mine where id <> carrier union all select id, carrier from waiting
+    select id, recipient_id, carrier from mine where id <> carrier union all select id, recipient_id, carrier from waiting
+),
+-- One that carried others itself, and was not sent: they come along.
+inherited as (
+    update sereno.deliveries set digest_of = others.carrier, reason = 'told by delivery ' || others.carrier
+    from others
+    where deliveries.recipient_id = others.recipient_id and deliveries.digest_of = others.id
+    returning deliveries.id
 ),
 done as (
     update sereno.deliveries
@@ -93,12 +101,15 @@ done as (
     where deliveries.id = others.id
     returning deliveries.id
 )
-select coalesce(json_agg(json_build_array(carrier, payloads)), '[]')::text, (select count(*) from done)
+select coalesce(json_agg(json_build_array(carrier, payloads)), '[]')::text, (select count(*) from done),
+       (select count(*) from inherited)
 from (select mine.carrier,
-             (select json_agg(e.payload order by d.id)
+             (select json_agg(e.payload order by e.id)
               from sereno.deliveries d join sereno.events e on e.id = d.event_id
               where d.recipient_id = mine.recipient_id
-                and (d.digest_of = mine.carrier or d.id in (select id from others where others.carrier = mine.carrier))) as payloads
+                and (d.id = mine.carrier or d.digest_of = mine.carrier
+                     or d.id in (select id from others where others.carrier = mine.carrier)
+                     or d.digest_of in (select id from others where others.carrier = mine.carrier))) as payloads
       from mine where mine.id = mine.carrier) as each;
 
 -- name: stranded
@@ -117,13 +128,13 @@ from (select id, unknowns from sereno.deliveries
 with said as materialized (
     select * from jsonb_to_recordset(%(outcomes)s::text::jsonb) as s(
         id bigint, state text, reason text, code text, message text, provider_id text, due_in double precision,
-        receipt_in double precision, bad_address boolean, is_unknown boolean, refund boolean)
+        receipt_in double precision, bad_address boolean, is_unknown boolean, refund boolean, attempt integer)
 ),
 locked as materialized (
-    select id from sereno.deliveries
-    where id = any(array(select id from said))
-      and (state in ('sending', 'unknown') and (job_id = %(job)s or %(stranded)s))
-    order by id for update
+    select d.id from said join sereno.deliveries d on d.id = said.id
+    where d.state in ('sending', 'unknown') and (d.job_id = %(job)s or %(stranded)s)
+      and (said.attempt is null or said.attempt = d.attempts)
+    order by d.id for update of d
 ),
 moved as (
     update sereno.deliveries
@@ -152,11 +163,13 @@ select coalesce((select json_agg(id) from moved), '[]')::text, (select count(*) 
 -- name: put_into_inbox
 -- Told inside the application: the row and the state of its delivery, together.
 with said as materialized (
-    select * from jsonb_to_recordset(%(messages)s::text::jsonb) as s(id bigint, recipient bigint, event text, title text, body text, data jsonb)
+    select * from jsonb_to_recordset(%(messages)s::text::jsonb) as s(
+        id bigint, attempt integer, recipient bigint, event text, title text, body text, data jsonb)
 ),
 locked as materialized (
-    select id from sereno.deliveries
-    where id = any(array(select id from said)) and state = 'sending' and job_id = %(job)s order by id for update
+    select d.id from said join sereno.deliveries d on d.id = said.id
+    where d.state = 'sending' and d.job_id = %(job)s and d.attempts = said.attempt
+    order by d.id for update of d
 ),
 put as (
     insert into sereno.inbox (recipient_id, delivery_id, event, title, body, data)
@@ -208,21 +221,27 @@ select coalesce(json_agg(provider_id) filter (where provider_id is not null), '[
 with said as materialized (
     select distinct on (provider_id) *
     from jsonb_to_recordset(%(receipts)s::text::jsonb) as s(
-        provider_id text, outcome text, code text, message text, receipt_id text, due_in double precision)
-    order by provider_id, array_position(array['retry', 'delivered', 'failed', 'bounced', 'invalid', 'read'], outcome) desc
+        provider_id text, outcome text, code text, message text, receipt_id text)
+    order by provider_id,
+             array_position(array['down', 'retry', 'delivered', 'failed', 'bounced', 'invalid', 'read'], outcome) desc
 ),
 new as materialized (
     insert into sereno.receipts (channel, receipt_id, delivery_id, outcome, code)
     select %(channel)s, receipt_id,
-           (select id from sereno.deliveries d where d.channel = %(channel)s and d.provider_id = said.provider_id limit 1),
-           outcome, code
-    from said where receipt_id is not null
+           known.id, outcome, code
+    from said
+    -- One that nobody waits for yet is not remembered: told again, it counts.
+    cross join lateral (select id from sereno.deliveries d
+                        where d.channel = %(channel)s and d.account = %(account)s and d.provider_id = said.provider_id
+                        limit 1) as known
+    where receipt_id is not null
     on conflict do nothing
     returning receipt_id
 ),
 locked as materialized (
-    select d.id, d.address_id, said.*
-    from said join sereno.deliveries d on d.channel = %(channel)s and d.provider_id = said.provider_id
+    select d.id, d.address_id, d.attempts, said.*
+    from said
+    join sereno.deliveries d on d.channel = %(channel)s and d.account = %(account)s and d.provider_id = said.provider_id
     where (said.receipt_id is null or said.receipt_id in (select receipt_id from new))
       and case d.state when 'sent' then true when 'unknown' then true
                        when 'delivered' then said.outcome in ('read', 'bounced') else false end
@@ -230,9 +249,15 @@ locked as materialized (
 ),
 moved as (
     update sereno.deliveries
-    set state = case locked.outcome when 'retry' then 'pending' else locked.outcome end,
-        reason = null, error_code = nullif(locked.code, ''), error_message = nullif(locked.message, ''),
-        due_at = coalesce(sereno.now() + make_interval(secs => locked.due_in), due_at),
+    set state = case when locked.outcome = 'down' then 'pending'
+                     when locked.outcome = 'retry' and locked.attempts > cardinality(%(delays)s::double precision[]) then 'dead'
+                     when locked.outcome = 'retry' then 'pending' else locked.outcome end,
+        reason = case locked.outcome when 'down' then 'the channel is paused' when 'retry' then 'tried again' end,
+        attempts = deliveries.attempts - case when locked.outcome = 'down' then 1 else 0 end,
+        error_code = nullif(locked.code, ''), error_message = nullif(locked.message, ''),
+        due_at = case when locked.outcome = 'retry' and locked.attempts <= cardinality(%(delays)s::double precision[])
+                      then sereno.now() + make_interval(secs => (%(delays)s::double precision[])[greatest(1, locked.attempts)])
+                      else due_at end,
         receipt_at = null, changed_at = sereno.now()
     from locked
     where deliveries.id = locked.id
@@ -247,7 +272,7 @@ addresses_ended as (
     returning addresses.id
 )
 select (select count(*) from moved), (select count(*) from addresses_ended),
-       coalesce((select json_agg(distinct account) from moved where state = 'pending'), '[]')::text;
+       (select count(*) from moved where state = 'pending');
 
 -- name: requeue
 -- Back to work, by hand: what ended without having arrived, or what nobody knows of.
@@ -264,3 +289,52 @@ moved as (
     returning id, channel, account
 )
 select coalesce(json_agg(json_build_array(id, channel, account)), '[]')::text from moved;
+
+-- name: neglected
+-- Channels and accounts with something that is long due and that nobody sends, as it seems: a job that was cancelled, deleted
+-- or died took its turn along. From one to the next along the index.
+with recursive place(channel, account) as (
+    (select channel, account from sereno.deliveries where state = 'pending' order by channel, account limit 1)
+    union all
+    select next.channel, next.account
+    from place cross join lateral (
+        select d.channel, d.account from sereno.deliveries d
+        where d.state = 'pending' and (d.channel, d.account) > (place.channel, place.account)
+        order by d.channel, d.account limit 1) as next
+)
+select channel, account from place
+where exists (select from sereno.deliveries d
+              where d.state = 'pending' and d.channel = place.channel and d.account = place.account
+                and d.due_at < sereno.now() - interval '1 minute')
+  and not exists (select from sereno.channel_pauses p where p.channel = place.channel and p.account in ('', place.account))
+union
+select channel, account from sereno.deliveries where state = 'sending' and changed_at < sereno.now() - interval '5 minutes';
+
+-- name: unasked
+-- Channels and accounts whose receipts nobody asks for any more.
+with recursive place(channel, account) as (
+    (select channel, account from sereno.deliveries where receipt_at is not null order by channel, account limit 1)
+    union all
+    select next.channel, next.account
+    from place cross join lateral (
+        select d.channel, d.account from sereno.deliveries d
+        where d.receipt_at is not null and (d.channel, d.account) > (place.channel, place.account)
+        order by d.channel, d.account limit 1) as next
+)
+select channel, account from place
+where exists (select from sereno.deliveries d
+              where d.receipt_at < sereno.now() - interval '5 minutes' and d.channel = place.channel
+                and d.account = place.account);
+
+-- name: waiting_accounts
+-- Accounts with something to send on a channel.
+with recursive place(account) as (
+    (select account from sereno.deliveries where state = 'pending' and channel = %(channel)s order by account limit 1)
+    union all
+    select next.account
+    from place cross join lateral (
+        select d.account from sereno.deliveries d
+        where d.state = 'pending' and d.channel = %(channel)s and d.account > place.account
+        order by d.account limit 1) as next
+)
+select account from place;

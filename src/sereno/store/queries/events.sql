@@ -33,10 +33,13 @@ with event as materialized (
 ),
 page as materialized (
     select recipient.* from event cross join lateral (
-        select id, zone from sereno.recipients
-        where recipients.tenant = event.tenant and recipients.id > event.walked
-          and (event.audience is null or recipients.key = any(event.audience))
-        order by recipients.id limit %(size)s
+        (select id, zone from sereno.recipients
+         where event.audience is null and recipients.tenant = event.tenant and recipients.id > event.walked
+         order by recipients.id limit %(size)s)
+        union all
+        (select id, zone from sereno.recipients
+         where recipients.tenant = event.tenant and recipients.key = any(event.audience) and recipients.id > event.walked
+         order by recipients.id limit %(size)s)
     ) as recipient
 ),
 channel as materialized (
@@ -66,7 +69,7 @@ judged as materialized (
                 when not coalesce(jsonb_path_match(event.payload, coalesce(own.condition, common.condition), '{}', true),
                                   coalesce(own.condition, common.condition) is null) then 'condition'
                 when event.throttle_most is not null and event.throttle_most <= (
-                    select count(*) from sereno.deliveries earlier join sereno.events other on other.id = earlier.event_id
+                    select count(distinct earlier.event_id) from sereno.deliveries earlier join sereno.events other on other.id = earlier.event_id
                     where earlier.recipient_id = page.id and earlier.channel = channel.name and earlier.state <> 'skipped'
                       and other.type = event.type and earlier.event_id <> event.id
                       and earlier.created_at > sereno.now() - make_interval(secs => event.throttle_seconds)) then 'throttled'
@@ -122,7 +125,7 @@ with event as materialized (select * from sereno.events where id = %(event)s),
 tried as materialized (
     select recipient_id,
            bool_or(state = any(%(reached)s)) as is_reached,
-           bool_and(case when state in ('pending', 'sending') then false
+           bool_and(case when state in ('pending', 'sending') then created_at + make_interval(secs => %(after)s) <= sereno.now()
                          when state in ('sent', 'delivered') then sent_at + make_interval(secs => %(after)s) <= sereno.now()
                          else true end) as is_ripe,
            bool_or(state not in ('skipped', 'expired') or reason in ('no active address') or starts_with(reason, 'address ')) as is_meant
@@ -163,3 +166,9 @@ select id, due_at, due_at <= sereno.now(), matched_at,
            select state, count(*) as count from sereno.deliveries where event_id = events.id group by state) as each), '{}')::text
 from sereno.events
 where type = %(type)s and tenant = %(tenant)s and subject is not distinct from %(subject)s and key is not distinct from %(key)s;
+
+-- name: unwalked
+-- Events that are due and whose audience nobody walks, as it seems: the job that did it is gone.
+select coalesce(json_agg(json_build_array(id, nullif(tenant, ''))), '[]')::text
+from (select id, tenant from sereno.events
+      where matched_at is null and due_at < sereno.now() - interval '1 minute' order by due_at limit 1000) as late;

@@ -1,0 +1,93 @@
+-- The invariants of notifications, asked as those in verify.sql are: an answer must be empty, and is twenty rows at most.
+
+-- name: events_matched
+-- An event that is due has its audience, or a job that finds it. Ten minutes are left to a queue that is busy.
+with late as materialized (
+    select id, type, due_at from sereno.events
+    where matched_at is null and due_at < sereno.now() - interval '10 minutes' order by due_at limit %(window)s
+)
+select late.id, 'the event ' || type || ' was due at ' || due_at || ', and no job looks for its audience'
+from late
+where not exists (select from sereno.jobs where task = 'sereno.fan_out' and args ->> 'event' = late.id::text)
+order by late.id limit 20;
+
+-- name: deliveries_once
+-- One delivery for each event, recipient, channel and address: the constraint that says so is there, and holds.
+select 0 as id, 'the constraint deliveries_once is not there, or not valid' as what
+where not exists (select from pg_constraint join pg_index on indexrelid = conindid
+                  where conrelid = 'sereno.deliveries'::regclass and conname = 'deliveries_once' and contype = 'u'
+                    and indisvalid and indisunique and indnullsnotdistinct and indpred is null)
+union all
+(select min(id), 'event ' || event_id || ' has ' || count(*) || ' deliveries by ' || channel || ' for recipient ' || recipient_id
+ from (select id, event_id, recipient_id, channel, address_id from sereno.deliveries order by id desc limit %(window)s) as newest
+ group by event_id, recipient_id, channel, address_id having count(*) > 1
+ order by min(id) limit 20)
+order by id limit 20;
+
+-- name: deliveries_legal
+-- The state of a delivery fits what else is known of it. An address that was refused is not used any more, unless somebody
+-- has said since that it is good; a moment is left to transactions that overlapped.
+with newest as materialized (
+    select id, state, reason, address_id, job_id, sent_at, changed_at from sereno.deliveries order by id desc limit %(window)s
+)
+select newest.id, 'it is ' || newest.state || case
+           when newest.state = 'invalid' then ', and its address is active'
+           when newest.state = 'sending' then ' by no job'
+           when newest.state in ('sent', 'delivered', 'read') then ', and was never sent'
+           else ' without a reason' end
+from newest left join sereno.addresses as address on address.id = newest.address_id and newest.state = 'invalid'
+where case when newest.state in ('sent', 'delivered', 'read') then sent_at is null
+           when newest.state = 'sending' then job_id is null
+           when newest.state in ('skipped', 'expired', 'dead') then coalesce(newest.reason, '') = ''
+           when newest.state = 'invalid' then address.state = 'active' and address.changed_at < newest.changed_at - interval '10 seconds'
+           else false end
+order by newest.id limit 20;
+
+-- name: sending_has_a_job
+-- What is being sent has a job that lives. Ten minutes are left to whoever looks for those of the dead.
+select sending.id, 'it has been sending since ' || changed_at || ', and its job ' || coalesce(job_id::text, '') || ' is gone'
+from (select id, job_id, changed_at from sereno.deliveries where state = 'sending' limit %(window)s) as sending
+where changed_at < sereno.now() - interval '10 minutes'
+  and not exists (select from sereno.jobs where jobs.id = sending.job_id)
+order by sending.id limit 20;
+
+-- name: pending_has_a_job
+-- What has long been due has a job of its channel that will take it, or its channel is paused.
+with late as materialized (
+    select id, channel, account, due_at from sereno.deliveries
+    where state = 'pending' and due_at < sereno.now() - interval '10 minutes'
+    order by channel, account, due_at limit %(window)s
+),
+jobs as materialized (
+    select distinct args ->> 'channel' as channel, args ->> 'account' as account from sereno.jobs where task = 'sereno.deliver'
+)
+select late.id, 'it was due at ' || due_at || ', and no job sends by ' || late.channel
+from late
+where not exists (select from jobs where jobs.channel = late.channel and jobs.account = late.account)
+  and not exists (select from sereno.channel_pauses as pause
+                  where pause.channel = late.channel and pause.account in ('', late.account))
+order by late.id limit 20;
+
+-- name: receipts_have_a_job
+-- Whoever is to be asked what became of a delivery is asked. After a day nobody asks any more.
+with late as materialized (
+    select id, channel, account, receipt_at from sereno.deliveries
+    where receipt_at < sereno.now() - interval '10 minutes' and sent_at > sereno.now() - interval '1 day'
+    order by channel, account, receipt_at limit %(window)s
+),
+jobs as materialized (
+    select distinct args ->> 'channel' as channel, args ->> 'account' as account from sereno.jobs where task = 'sereno.receipts'
+)
+select late.id, 'its receipt was to be asked for at ' || receipt_at || ', and no job asks by ' || late.channel
+from late
+where not exists (select from jobs where jobs.channel = late.channel and jobs.account = late.account)
+order by late.id limit 20;
+
+-- name: inbox_delivered
+-- What is in an inbox was delivered, to whom the inbox belongs.
+select told.id, 'its delivery ' || told.delivery_id || ' is ' || case
+           when delivery.recipient_id <> told.recipient_id then 'of somebody else' else coalesce(delivery.state, 'gone') end
+from (select id, delivery_id, recipient_id from sereno.inbox order by id desc limit %(window)s) as told
+left join sereno.deliveries as delivery on delivery.id = told.delivery_id
+where delivery.id is null or delivery.state not in ('delivered', 'read') or delivery.recipient_id <> told.recipient_id
+order by told.id limit 20;
