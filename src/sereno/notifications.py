@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
+from random import randrange
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -46,8 +47,12 @@ T = TypeVar("T")
 QUEUE = "notifications"
 # One call tells at most so many by name; more than that is an audience.
 MOST_NAMED = 10_000
-# As many batches of one channel are on their way at once after one step of a fan-out.
+# As many batches of one channel and account are on their way at once.
 MOST_TOKENS = 50
+# Of what is due later, as many begin.
+MOST_LATER = 10
+# A job that sends one batch, and one that goes on in a seat of its own if there is more.
+ONCE, LATER = -2, -1
 
 ChannelName = Channel | str
 
@@ -189,7 +194,7 @@ class Notifications:
         self.wording = Wording(database)
         self._tasks: dict[str, Task[..., Any]] = {}
         known, tokens = self.channels.known, (self._send_tokens, self._receipt_tokens)
-        self.dispatch = Dispatch(database, known, self.channels.accounts, self._render, *tokens)
+        self.dispatch = Dispatch(database, known, self.channels.accounts, self._render, *tokens, self._next_token)
         self.courier = Courier(database, known, self.dispatch, *tokens, self._escalation, self._fan_out_again)
 
     def define(
@@ -250,7 +255,7 @@ class Notifications:
     def _requeue(self, ids: Sequence[int]) -> Operation[list[int]]:
         back = yield from deliveries.requeue(ids)
         for channel, account in sorted({(channel, account) for _, channel, account in back}):
-            yield from jobs_store.enqueue(self._send_tokens(channel, account, 1, 0.0))
+            yield from jobs_store.enqueue(self._send_tokens(channel, account, 0, 0.0))
         return [delivery for delivery, _, _ in back]
 
     def resume(self, channel: str, account: str | None = None, *, conn: Any = None) -> list[str]:
@@ -265,7 +270,7 @@ class Notifications:
         # A pause for everybody held up those with credentials of their own too.
         waiting = (yield from deliveries.waiting_accounts(channel)) if accounts else []
         for each in waiting:
-            yield from jobs_store.enqueue(self._send_tokens(channel, each, MOST_TOKENS, 0.0))
+            yield from jobs_store.enqueue(self._send_tokens(channel, each, MOST_TOKENS + 1, 0.0))
         return accounts
 
     async def callback(self, channel: str, callback: Callback, account: str = "") -> int:
@@ -298,9 +303,9 @@ class Notifications:
         async def escalate(event: int) -> None:
             await courier.escalate(event)
 
-        async def deliver(ctx: Context, channel: str, account: str) -> None:
+        async def deliver(ctx: Context, channel: str, account: str, seat: int = LATER) -> None:
             await wording.refresh()
-            await dispatch.deliver(ctx.job_id, channel, account)
+            await dispatch.deliver(ctx.job_id, channel, account, seat)
 
         async def receipts(channel: str, account: str) -> None:
             await courier.receipts(channel, account)
@@ -327,7 +332,8 @@ class Notifications:
         self._declare_tasks()
         return self._tasks[name]
 
-    def _send_tokens(self, channel: str, account: str, count: int, due_in: float) -> Sequence[NewJob]:
+    def _limited(self, channel: str, account: str) -> Task[..., Any]:
+        """The task that sends, under the limits of the channel."""
         task = self._task("deliver")
         if (known := self.channels.known.get(channel)) is not None:
             name = f"channel.{channel}"
@@ -335,9 +341,28 @@ class Notifications:
                 task = task.using(rate=replace(known.rate, name=f"{name}.rate", key=account, units=known.batch))
             if known.at_once is not None:
                 task = task.using(concurrency=Limit(known.at_once, name=name, key=account))
+        return task
+
+    def _send_tokens(self, channel: str, account: str, count: int, due_in: float) -> Sequence[NewJob]:
+        """Jobs that send so many batches: each one, or, when they are many or nobody knows, on and on until all is sent."""
+        task = self._limited(channel, account)
         if due_in > 0:
-            task = task.using(delay=due_in)
-        return [task.job(channel, account)] * min(count, MOST_TOKENS)
+            return [task.using(delay=due_in).job(channel, account, LATER)] * min(count, MOST_LATER)
+        if not count:
+            return [task.job(channel, account, LATER)]
+        if count <= MOST_TOKENS:
+            return [task.job(channel, account, ONCE)] * count
+        return [self._seated(task, channel, account, 2 * place) for place in range(MOST_TOKENS)]
+
+    def _next_token(self, channel: str, account: str, seat: int) -> NewJob | None:
+        """Who takes the batch after a full one: each seat is taken once, and is left to the one beside it."""
+        if seat == ONCE:
+            return None
+        chosen = 2 * randrange(MOST_TOKENS) if seat == LATER else seat ^ 1  # noqa: S311 - a seat, not a secret
+        return self._seated(self._limited(channel, account), channel, account, chosen)
+
+    def _seated(self, task: Task[..., Any], channel: str, account: str, seat: int) -> NewJob:
+        return task.using(unique_key=f"{channel}/{account}/{seat}").job(channel, account, seat)
 
     def _fan_out_again(self, event: int, tenant: str | None) -> Sequence[NewJob]:
         return [self._task("fan_out").using(tenant=tenant, unique_key=f"event {event}").job(event)]

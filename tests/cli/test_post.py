@@ -73,7 +73,7 @@ class Told:
         people = ["user:7", "fails", "bad", "late", "off"]
         self.event = await published.anotify(Tender("T1"), subject="T1", to=people)
         await app.notifications.courier.fan_out(self.event)
-        await app.notifications.dispatch.deliver(1, "pager", "")
+        await app.notifications.dispatch.deliver(1, "pager", "", -2)
         await app.aclose()
 
 

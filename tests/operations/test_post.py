@@ -31,7 +31,7 @@ class Desk:
         self.pager.answers = {} if answer is None else {"a7": answer}
         event = await self.published.anotify(Tender(code), subject=code, to=to)
         await self.app.notifications.courier.fan_out(event)
-        await self.app.notifications.dispatch.deliver(1, "pager", "")
+        await self.app.notifications.dispatch.deliver(1, "pager", "", -2)
         return event
 
     def why(self, key: str = "user:7", kind: str = "tender.published", **more: object) -> str:
@@ -150,7 +150,7 @@ async def test_in_app_says_whether_it_was_read(app: Sereno) -> None:
     told = app.event("news", Tender, channels=[in_app])
     event = await told.anotify(Tender("T1"), to="user:7")
     await app.notifications.courier.fan_out(event)
-    await app.notifications.dispatch.deliver(1, "in_app", "")
+    await app.notifications.dispatch.deliver(1, "in_app", "", -2)
     words = await app.database.arun(why_post("user:7", "news"))
     assert "by in_app: it is in the inbox since" in words[0]
     assert "unread" in words[0]

@@ -144,7 +144,7 @@ class Courier:
     def _sweep(self) -> Operation[None]:
         tokens: list[NewJob] = []
         for channel, account in (yield from deliveries.neglected()):
-            tokens += self._send_tokens(channel, account, 1, 0.0)
+            tokens += self._send_tokens(channel, account, 0, 0.0)
         for channel, account in (yield from deliveries.unasked()):
             tokens += self._receipt_tokens(channel, account, 1, 0.0)
         for event, tenant in (yield from events.unwalked()):

@@ -38,7 +38,7 @@ WRITE_AGAIN = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 10.0)
 # Credentials that were changed are used within so many seconds.
 ACCOUNT_SECONDS = 30.0
 
-# Jobs that send what is due on a channel and account: how many, and in how many seconds.
+# Jobs that send what is due on a channel and account: how many batches (0: until none is left), in how many seconds.
 Tokens = Callable[[str, str, int, float], Sequence[NewJob]]
 Render = Callable[[str, Taken], Content]
 
@@ -54,6 +54,7 @@ class Dispatch:
         render: Render,
         send_tokens: Tokens,
         receipt_tokens: Tokens,
+        next_token: Callable[[str, str, int], NewJob | None],
     ) -> None:
         self._database = database
         self._channels = channels
@@ -61,6 +62,7 @@ class Dispatch:
         self._render = render
         self._send_tokens = send_tokens
         self._receipt_tokens = receipt_tokens
+        self._next_token = next_token
         self._exchanges: dict[tuple[asyncio.AbstractEventLoop, str, str], tuple[float, Exchange]] = {}
         self._chance = random.Random()  # noqa: S311 - jitter, not secrets
 
@@ -68,10 +70,10 @@ class Dispatch:
         known = self._channels.get(channel)
         return INBOX_BATCH if channel == IN_APP or known is None else known.batch
 
-    async def deliver(self, job: int, channel: str, account: str) -> int:
-        """The next batch of a channel; answers how many deliveries were looked at."""
+    async def deliver(self, job: int, channel: str, account: str, seat: int) -> int:
+        """The next batch of a channel; answers how many were looked at. `seat`: who goes on, if it was full."""
         await self._settle_stranded(job, channel, account)
-        batch = await self._database.arun(self._take(job, channel, account))
+        batch = await self._database.arun(self._take(job, channel, account, seat))
         if batch.deliveries:
             if channel == IN_APP:
                 await self._put_into_inbox(job, batch)
@@ -79,14 +81,15 @@ class Dispatch:
                 await self._send(job, channel, account, batch)
         return batch.looked_at
 
-    def _take(self, job: int, channel: str, account: str) -> Operation[Batch]:
+    def _take(self, job: int, channel: str, account: str, seat: int) -> Operation[Batch]:
         """A batch, and whoever takes the next one, together: nobody may live to ask for it.
 
         A full batch means that there is more; what falls into quiet hours is looked for when they end.
         """
         size = self.batch_of(channel)
         batch = yield from deliveries.take(channel, account, job, size)
-        tokens = list(self._send_tokens(channel, account, 1, 0.0)) if batch.looked_at >= size else []
+        following = self._next_token(channel, account, seat) if batch.looked_at >= size else None
+        tokens = [] if following is None else [following]
         if batch.due_in is not None:
             tokens += self._send_tokens(channel, account, 1, batch.due_in)
         if tokens:

@@ -252,7 +252,10 @@ moved as (
     set state = case when locked.outcome = 'down' then 'pending'
                      when locked.outcome = 'retry' and locked.attempts > cardinality(%(delays)s::double precision[]) then 'dead'
                      when locked.outcome = 'retry' then 'pending' else locked.outcome end,
-        reason = case locked.outcome when 'down' then 'the channel is paused' when 'retry' then 'tried again' end,
+        reason = case when locked.outcome = 'down' then 'the channel is paused'
+                      when locked.outcome = 'retry' and locked.attempts > cardinality(%(delays)s::double precision[])
+                          then locked.attempts || ' tries, none of them arrived'
+                      when locked.outcome = 'retry' then 'tried again' end,
         attempts = deliveries.attempts - case when locked.outcome = 'down' then 1 else 0 end,
         error_code = nullif(locked.code, ''), error_message = nullif(locked.message, ''),
         due_at = case when locked.outcome = 'retry' and locked.attempts <= cardinality(%(delays)s::double precision[])

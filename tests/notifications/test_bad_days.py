@@ -1,0 +1,229 @@
+"""What goes wrong concerns one delivery, is written down, and is never a reason to send twice or to forget."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import psycopg
+import pytest
+
+from sereno import Content, Digest, Quiet, Recipient, Sereno, in_app
+from sereno.channels.contract import Exchange, Message
+from sereno.domain.delivery import Outcome, Receipt, Retryable, Sent
+from sereno.domain.verdict import Verdict
+from sereno.store import deliveries
+from tests.facts import advance, auntil, one
+from tests.notifications.conftest import Pager, States, Tender
+
+
+class Strange(Pager):
+    """Breaks the contract for one message."""
+
+    def __init__(self, answer: Any) -> None:
+        super().__init__()
+        self._answer = answer
+
+    async def send(self, batch: Sequence[Message], exchange: Exchange) -> Sequence[Outcome]:
+        outcomes = list(await super().send(batch, exchange))
+        return [
+            self._answer if message.address == "b" else outcome
+            for message, outcome in zip(batch, outcomes, strict=True)
+        ]
+
+
+async def people(app: Sereno, *keys: str, **person: Any) -> None:
+    for key in keys:
+        await app.recipients.aupsert(key, {"pager": key}, **person)
+
+
+@pytest.mark.parametrize(
+    ("answer", "state"),
+    [
+        (None, "pending"),
+        (Retryable("busy", after=float("inf")), "pending"),
+        (Retryable("busy", after=1e300), "pending"),
+        (Sent("\x00\ud800"), "sent"),
+    ],
+)
+async def test_a_strange_answer_for_one_message_harms_no_other(
+    app: Sereno, connection: psycopg.Connection, states: States, answer: Any, state: str
+) -> None:
+    channel = Strange(answer)
+    published = app.event("tender.published", Tender, channels=[channel])
+    await people(app, "a", "b", "c")
+    async with app.working():
+        await published.anotify(Tender("T1"), subject="T1")
+        await auntil(lambda: [row[2] for row in states()] == ["sent", state, "sent"])
+    assert len(channel.sent) == 3
+
+
+@pytest.mark.parametrize("words", [None, "text", Content(None), Content("fine\x00\ud800", "too\x00")])  # type: ignore[arg-type]
+async def test_whatever_a_template_gives_the_others_are_told(
+    app: Sereno, connection: psycopg.Connection, pager: Pager, states: States, words: Any
+) -> None:
+    published = app.event("tender.published", Tender, channels=[pager, in_app])
+
+    @published.template()
+    def _(tender: Tender, to: Recipient) -> Content:
+        return words if to.key == "b" else Content(tender.code)
+
+    await people(app, "a", "b", "c")
+    bad = "delivered" if isinstance(words, Content) and words.title else "failed"
+    async with app.working():
+        await published.anotify(Tender("T1"), subject="T1")
+        await auntil(lambda: [row[2] for row in states() if row[1] == "in_app"] == ["delivered", bad, "delivered"])
+        await auntil(lambda: not {"pending", "sending"} & {row[2] for row in states()})
+
+
+async def test_an_outage_between_sending_and_writing_is_waited_out(
+    app: Sereno, connection: psycopg.Connection, states: States
+) -> None:
+    class Cutter(Pager):
+        """While it sends, the database throws everybody out."""
+
+        async def send(self, batch: Sequence[Message], exchange: Exchange) -> Sequence[Outcome]:
+            connection.execute(
+                "select pg_terminate_backend(pid) from pg_stat_activity "
+                "where datname = current_database() and application_name like 'sereno%'"
+            )
+            return await super().send(batch, exchange)
+
+    channel = Cutter()
+    published = app.event("tender.published", Tender, channels=[channel])
+    await people(app, "a", "b", "c")
+    async with app.working():
+        await published.anotify(Tender("T1"), subject="T1")
+        await auntil(lambda: [row[2] for row in states()] == ["sent"] * 3, patience=30)
+    assert len(channel.sent) == 3
+
+
+async def test_a_try_that_comes_late_changes_nothing(
+    app: Sereno, connection: psycopg.Connection, pager: Pager, states: States
+) -> None:
+    published = app.event("tender.published", Tender, channels=[pager])
+    await people(app, "a")
+    event = published.notify(Tender("T1"), subject="T1")
+    await app.notifications.courier.fan_out(event)
+    number = one(connection, "select id from sereno.deliveries")
+    connection.execute("update sereno.deliveries set state = 'sending', job_id = 7, attempts = 2")
+    late = Verdict(id=number, state="pending", due_in=0.0, attempt=1)
+    assert app.database.run(deliveries.record(7, [late])) == set()
+    assert app.database.run(deliveries.record(7, [Verdict(id=number, state="sent", attempt=2)])) == {number}
+    assert states() == [("a", "pager", "sent", None)]
+
+
+async def test_what_nobody_carries_any_more_is_found_by_the_sweep(
+    app: Sereno, connection: psycopg.Connection, pager: Pager, states: States
+) -> None:
+    published = app.event("tender.published", Tender, channels=[pager])
+    await people(app, "a")
+    lost = published.notify(Tender("T1"), subject="T1")
+    await app.notifications.courier.fan_out(lost)
+    published.notify(Tender("T2"), subject="T2")
+    connection.execute("delete from sereno.jobs")
+    advance(connection, 120)
+    await app.notifications.courier.sweep()
+    async with app.working():
+        await auntil(lambda: [row[2] for row in states()] == ["sent", "sent"])
+
+
+async def test_an_event_that_this_worker_does_not_know_waits_for_one_that_does(
+    app: Sereno, connection: psycopg.Connection, pager: Pager, states: States
+) -> None:
+    published = app.event("tender.published", Tender, channels=[pager])
+    await people(app, "a")
+    await published.anotify(Tender("T1"), subject="T1")
+    known = app.notifications.definitions.pop("tender.published")
+    async with app.working():
+        await auntil(lambda: bool(states()) and "does not know" in str(states()[0][3]))
+        assert one(connection, "select attempts from sereno.deliveries") == 0
+        app.notifications.definitions["tender.published"] = known
+        advance(connection, 60)
+        await auntil(lambda: states() == [("a", "pager", "sent", None)])
+
+
+async def test_a_pause_for_all_ends_for_all(
+    app: Sereno, connection: psycopg.Connection, pager: Pager, states: States
+) -> None:
+    published = app.event("tender.published", Tender, channels=[pager])
+    connection.execute(
+        "insert into sereno.accounts (channel, tenant, settings) values ('pager', 'acme', '{\"token\": 1}')"
+    )
+    connection.execute("insert into sereno.channel_pauses (channel, account, reason) values ('pager', '', 'broken')")
+    await people(app, "a", tenant="acme")
+    async with app.working():
+        await published.anotify(Tender("T1"), subject="T1", tenant="acme")
+        await auntil(lambda: len(states()) == 1)
+        await auntil(lambda: one(connection, "select count(*) from sereno.jobs where task = 'sereno.deliver'") == 0)
+        await app.notifications.aresume("pager")
+        await auntil(lambda: states() == [("a", "pager", "sent", None)])
+
+
+async def test_a_receipt_moves_deliveries_of_its_own_account_alone(
+    app: Sereno, connection: psycopg.Connection, pager: Pager, states: States
+) -> None:
+    published = app.event("tender.published", Tender, channels=[pager])
+    await people(app, "a")
+    async with app.working():
+        await published.anotify(Tender("T1"), subject="T1")
+        await auntil(lambda: states() == [("a", "pager", "sent", None)])
+    receipt = Receipt(provider_id=f"p{pager.sent[0].delivery}", outcome="invalid", id="r1")
+    assert await app.notifications.courier.received("pager", "evil", [receipt]) == 0
+    early = Receipt(provider_id="p999", outcome="delivered", id="r2")
+    assert await app.notifications.courier.received("pager", "", [early]) == 0
+    connection.execute("update sereno.deliveries set provider_id = 'p999'")
+    assert await app.notifications.courier.received("pager", "", [early]) == 1
+    assert one(connection, "select state from sereno.addresses") == "active"
+
+
+async def test_receipts_that_ask_for_another_try_end_in_a_dead_letter(
+    app: Sereno, connection: psycopg.Connection, pager: Pager, states: States
+) -> None:
+    published = app.event("tender.published", Tender, channels=[pager])
+    await people(app, "a")
+    event = published.notify(Tender("T1"), subject="T1")
+    await app.notifications.courier.fan_out(event)
+    for attempts, state in ((1, "pending"), (2, "pending"), (3, "dead")):
+        connection.execute("update sereno.deliveries set state = 'sent', provider_id = 'p', attempts = %s", [attempts])
+        again = Receipt(provider_id="p", outcome="retry")
+        assert await app.notifications.courier.received("pager", "", [again]) == 1
+        assert states()[0][2] == state
+
+
+async def test_a_digest_that_was_not_sent_forgets_none_of_its_facts(
+    app: Sereno, connection: psycopg.Connection, pager: Pager, states: States
+) -> None:
+    published = app.event("tender.published", Tender, channels=[pager], digest=Digest("15m"))
+
+    @published.template()
+    def _(tender: Tender, to: Recipient) -> Content:
+        return Content(tender.code)
+
+    @published.digest_template()
+    def _(tenders: Sequence[Tender], to: Recipient) -> Content:
+        return Content(" ".join(tender.code for tender in tenders))
+
+    await people(app, "a")
+    pager.answers = {"a": Retryable("busy")}
+    async with app.working():
+        for code in ("T1", "T2", "T3"):
+            await published.anotify(Tender(code), subject=code)
+        await auntil(lambda: len(states()) == 3)
+        advance(connection, 16 * 60)
+        await auntil(lambda: [message.title for message in pager.sent] == ["T1 T2 T3"])
+        pager.answers = {}
+        await published.anotify(Tender("T4"), subject="T4")
+        await auntil(lambda: len(states()) == 4)
+        advance(connection, 20 * 60)
+        await auntil(lambda: [message.title for message in pager.sent[1:]] == ["T1 T2 T3 T4"])
+
+
+async def test_a_zone_that_this_server_does_not_know_stops_nobody(
+    app: Sereno, connection: psycopg.Connection, pager: Pager
+) -> None:
+    published = app.event("tender.published", Tender, channels=[pager])
+    await people(app, "a", "b")
+    connection.execute("update sereno.recipients set zone = 'Mars/Base' where key = 'a'")
+    await app.recipients.aprefer(None, quiet=Quiet("00:00", "00:01"))
+    async with app.working():
+        await published.anotify(Tender("T1"), subject="T1")
+        await auntil(lambda: len(pager.sent) == 2)
