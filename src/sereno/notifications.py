@@ -344,7 +344,7 @@ class Notifications:
         return task
 
     def _send_tokens(self, channel: str, account: str, count: int, due_in: float) -> Sequence[NewJob]:
-        """Jobs that send so many batches: each one, or, when they are many or nobody knows, on and on until all is sent."""
+        """Jobs for so many batches: one each, or, when they are many or nobody knows, on and on until all is sent."""
         task = self._limited(channel, account)
         if due_in > 0:
             return [task.using(delay=due_in).job(channel, account, LATER)] * min(count, MOST_LATER)
