@@ -8,10 +8,15 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from hypothesis import settings
 
 from sereno import Sereno
 from sereno.store.embedded import EmbeddedPostgres
 from sereno.store.migrate import migrate
+
+# A machine that is busy for a moment is no reason to fail.
+settings.register_profile("house", deadline=None)
+settings.load_profile("house")
 
 # Another PostgreSQL than the embedded one: the directory of its programs.
 POSTGRES_BIN = os.environ.get("SERENO_TEST_POSTGRES_BIN")

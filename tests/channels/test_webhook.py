@@ -133,7 +133,11 @@ async def test_a_secret_may_lack_its_padding() -> None:
         (400, {}, Retryable("http_400", "words")),
         (404, {}, Retryable("http_404", "words")),
         (500, {}, Retryable("http_500", "words")),
-        (503, {"Retry-After": "Mon, 01 Jan 99999999999999999999 00:00:00 GMT"}, Retryable("http_503", "words")),
+        (
+            503,
+            {"Retry-After": "Mon, 01 Jan 99999999999999999999 00:00:00 GMT"},
+            Retryable("http_503", "words", after=30.0),
+        ),
         (700, {}, Unknown("no_sense", "answered 700")),
     ],
 )

@@ -227,13 +227,5 @@ def _judge(status: int, headers: Mapping[str, str], remark: str) -> Outcome:
     if status == HTTPStatus.GONE:
         return Invalid("gone", remark)
     if HTTPStatus.BAD_REQUEST <= status < _BEYOND_STATUS:
-        return Retryable(f"http_{status}", remark, after=_wait(headers))
+        return Retryable(f"http_{status}", remark, after=retry_after(headers))
     return Unknown("no_sense", f"answered {status}")
-
-
-def _wait(headers: Mapping[str, str]) -> float | None:
-    try:
-        return retry_after(headers)
-    except OverflowError:
-        # A date with a year that no calendar has.
-        return None
