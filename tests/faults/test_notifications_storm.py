@@ -235,7 +235,7 @@ class Storm:
         worker.kill()
 
 
-@pytest.mark.parametrize(("count", "rounds", "kills"), [(500, 1, 2), pytest.param(3000, 4, 8, marks=pytest.mark.storm)])
+@pytest.mark.parametrize(("count", "rounds", "kills"), [(500, 1, 4), pytest.param(3000, 4, 8, marks=pytest.mark.storm)])
 def test_deliveries_keep_their_promises_in_a_storm(
     start: Callable[..., NotifiedWorker],
     own_server: tuple[EmbeddedPostgres, Path],

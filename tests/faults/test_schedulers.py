@@ -147,7 +147,7 @@ def ended(connection: Connection) -> int:
     return int(one(connection, "select sum(fired) from sereno.schedules where key like 'end%%'"))
 
 
-@pytest.mark.parametrize("rounds", [5, pytest.param(150, marks=[pytest.mark.storm, pytest.mark.timeout(3600)])])
+@pytest.mark.parametrize("rounds", [8, pytest.param(150, marks=[pytest.mark.storm, pytest.mark.timeout(3600)])])
 def test_killed_schedulers_and_a_clock_that_jumps_fire_every_instant_once(
     worker: Start,
     planted: tuple[Sereno, dict[str, tuple[Rhythm, datetime]]],
@@ -189,7 +189,7 @@ def test_killed_schedulers_and_a_clock_that_jumps_fire_every_instant_once(
     assert_sound(connection)
 
 
-@pytest.mark.parametrize("restarts", [2, pytest.param(40, marks=[pytest.mark.storm, pytest.mark.timeout(3600)])])
+@pytest.mark.parametrize("restarts", [3, pytest.param(40, marks=[pytest.mark.storm, pytest.mark.timeout(3600)])])
 def test_a_database_that_loses_its_power_while_ticking_fires_every_instant_once(
     worker: Start, own_server: tuple[EmbeddedPostgres, Path], restarts: int
 ) -> None:

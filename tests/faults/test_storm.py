@@ -47,7 +47,7 @@ def done(url: str) -> int:
         return 0
 
 
-@pytest.mark.parametrize(("jobs", "kills"), [(1_000, 4), pytest.param(50_000, 60, marks=pytest.mark.storm)])
+@pytest.mark.parametrize(("jobs", "kills"), [(2_000, 6), pytest.param(50_000, 60, marks=pytest.mark.storm)])
 def test_killed_workers_lose_nothing_and_every_effect_happens_once(
     worker: Start, database_url: str, connection: psycopg.Connection, jobs: int, kills: int
 ) -> None:
@@ -106,7 +106,7 @@ class Producer(threading.Thread):
         self.join()
 
 
-@pytest.mark.parametrize("restarts", [2, pytest.param(40, marks=pytest.mark.storm)])
+@pytest.mark.parametrize("restarts", [3, pytest.param(40, marks=pytest.mark.storm)])
 def test_a_restarted_database_loses_nothing(
     worker: Start, own_server: tuple[EmbeddedPostgres, Path], restarts: int
 ) -> None:
