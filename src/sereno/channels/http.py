@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from sereno.channels.contract import Exchange
-from sereno.domain.attempt import RetryAfter
+from sereno.domain.attempt import header_seconds
 from sereno.domain.delivery import Down, Failed, Outcome, Retryable, Unknown
 
 # No provider's answer is larger; whatever is beyond is not read.
@@ -75,7 +75,7 @@ def refused(answer: Answer) -> Outcome | None:
 def retry_after(headers: Mapping[str, str]) -> float | None:
     """Seconds that the provider asks for, from a number or a date."""
     said = headers.get("retry-after")
-    return None if said is None else RetryAfter.from_header(said).wait
+    return None if said is None else header_seconds(said)
 
 
 def _words(error: BaseException) -> str:

@@ -13,7 +13,7 @@ Any other exception is classified by the task's policy: permanent ones are dead,
 
 import traceback
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from email.utils import parsedate_to_datetime
 from random import Random
 from typing import Literal, NamedTuple, assert_never
@@ -80,15 +80,22 @@ class RetryAfter(Snooze):
     @classmethod
     def from_header(cls, value: str, *, limit: str | None = None, default: Duration = "30s") -> "RetryAfter":
         """From the text of an HTTP header Retry-After, seconds or a date; `default` for anything else."""
-        text = value.strip()
-        if text.isdecimal() and len(text) < LONGEST_HEADER:
-            return cls(min(float(text), LONGEST_CLOSE), limit=limit)
-        try:
-            until = parsedate_to_datetime(text)
-        except (ValueError, TypeError, OverflowError):
-            return cls(default, limit=limit)
-        left = (until - datetime.now(until.tzinfo or UTC)).total_seconds() if until.tzinfo else None
-        return cls(default if left is None else min(max(0.0, left), LONGEST_CLOSE), limit=limit)
+        told = header_seconds(value)
+        return cls(default if told is None else told, limit=limit)
+
+
+def header_seconds(value: str) -> float | None:
+    """The wait that an HTTP header Retry-After asks for, as seconds or until a date; None for anything else."""
+    text = value.strip()
+    if text.isdecimal() and len(text) < LONGEST_HEADER:
+        return min(float(text), LONGEST_CLOSE)
+    try:
+        until = parsedate_to_datetime(text)
+    except (ValueError, TypeError, OverflowError):
+        return None
+    if until.tzinfo is None:
+        return None
+    return min(max(0.0, (until - datetime.now(until.tzinfo)).total_seconds()), LONGEST_CLOSE)
 
 
 class Dead(Outcome):
