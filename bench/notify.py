@@ -88,9 +88,9 @@ def _fan_out(site: Site, url: str, connection: psycopg.Connection, count: int) -
 
 def _dispatch(site: Site, connection: psycopg.Connection, count: int) -> None:
     connection.execute(
-        "update sereno.deliveries set due_at = 'infinity' "
-        "where id > (select id from sereno.deliveries order by id offset %s limit 1)",
-        [count - 1],
+        "update sereno.batches set due_at = 'infinity' "
+        "where id > (select id from sereno.batches order by id offset %s limit 1)",
+        [count // 100 - 1],
     )
     connection.execute("vacuum analyze sereno.deliveries")
     _until(connection, "select count(*) from sereno.jobs where task = 'sereno.deliver'", lambda found: found == 0)
@@ -101,7 +101,7 @@ def _dispatch(site: Site, connection: psycopg.Connection, count: int) -> None:
     site.report.figure("dispatch", count / (time.monotonic() - began), "/s")
     began = time.monotonic()
     already = _one(connection, _in("delivered"))
-    connection.execute("update sereno.deliveries set receipt_at = sereno.now() where receipt_at is not null")
+    connection.execute("update sereno.batches set due_at = sereno.now() where purpose = 'ask'")
     connection.execute(TOKENS, ["sereno.receipts", 4])
     _until(connection, _in("delivered"), lambda found: found >= count)
     site.report.figure("receipts", (count - already) / (time.monotonic() - began), "/s")

@@ -31,7 +31,6 @@ class LocalExpo(Expo):
 
     rate = None  # type: ignore[assignment]  # the real one's is a number
     at_once = 6
-    receipts_after = 1.0
 
 
 def declare(app: Sereno) -> Event[Tender]:

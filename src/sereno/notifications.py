@@ -31,13 +31,15 @@ from sereno.domain.retry import Backoff
 from sereno.engine.context import Context
 from sereno.engine.courier import Courier
 from sereno.engine.dispatch import Dispatch
+from sereno.engine.ledger import Ledger
+from sereno.engine.shapes import can_be_told
 from sereno.engine.wording import Wording
 from sereno.errors import ConfigurationError, InvalidArguments, UnknownEvent
 from sereno.store import deliveries, events
 from sereno.store import jobs as jobs_store
 from sereno.store.borrowed import arun_borrowed, run_borrowed
 from sereno.store.database import Database
-from sereno.store.deliveries import Taken
+from sereno.store.deliveries import Taken, TakenEvent
 from sereno.store.events import NewEvent, Status
 from sereno.store.statement import Operation
 
@@ -193,9 +195,10 @@ class Notifications:
         self.payloads: dict[str, Any] = {}
         self.wording = Wording(database)
         self._tasks: dict[str, Task[..., Any]] = {}
-        known, tokens = self.channels.known, (self._send_tokens, self._receipt_tokens)
-        self.dispatch = Dispatch(database, known, self.channels.accounts, self._render, *tokens, self._next_token)
-        self.courier = Courier(database, known, self.dispatch, *tokens, self._escalation, self._fan_out_again)
+        known, accounts, tokens = self.channels.known, self.channels.accounts, (self._send_tokens, self._receipt_tokens)
+        ledger = Ledger(database, known, *tokens)
+        self.dispatch = Dispatch(database, known, accounts, self._render, ledger, tokens[0], self._next_token)
+        self.courier = Courier(database, known, self.dispatch, ledger, *tokens, self._escalation, self._fan_out_again)
 
     def define(
         self,
@@ -298,7 +301,8 @@ class Notifications:
         courier, dispatch, wording = self.courier, self.dispatch, self.wording
 
         async def fan_out(event: int) -> None:
-            await courier.fan_out(event)
+            if await can_be_told(self._database, self.definitions, event):
+                await courier.fan_out(event)
 
         async def escalate(event: int) -> None:
             await courier.escalate(event)
@@ -371,16 +375,20 @@ class Notifications:
         task = self._task("receipts")
         return [(task.using(delay=due_in) if due_in > 0 else task).job(channel, account)] * count
 
-    def _render(self, channel: str, taken: Taken) -> Content:
-        definition = self.definitions.get(taken.event)
+    def _render(self, channel: str, taken: Taken, event: TakenEvent) -> Content:
+        definition = self.definitions.get(event.type)
         if definition is None:
-            raise UnknownEvent(f"no event {taken.event} is declared in this worker's code")
+            raise UnknownEvent(f"no event {event.type} is declared in this worker's code")
         recipient = Recipient(key=taken.recipient, tenant=taken.tenant, locale=taken.locale)
         if len(taken.gathered) > 1:
             return definition.digest_content(channel, taken.gathered, recipient)
         # A function for this very channel goes first; one for all channels, only where there is no template.
-        templated = None if channel in definition.templates else self.wording.content(channel, taken, recipient)
-        return templated or definition.content(channel, taken.payload, recipient)
+        templated = (
+            None
+            if channel in definition.templates
+            else self.wording.content(channel, event.type, event.payload, recipient)
+        )
+        return templated or definition.content(channel, event.payload, recipient)
 
 
 def _name(channel: ChannelName) -> str:

@@ -52,6 +52,7 @@ WAITING = """
 LEFT = """
     select (select count(*) from sereno.events where matched_at is null)
          + (select count(*) from sereno.deliveries where state in ('pending', 'sending') or receipt_at is not null)
+         + (select count(*) from sereno.batches)
          + (select count(*) from sereno.jobs)
 """
 # A job that was killed waits for a minute; nobody here does.

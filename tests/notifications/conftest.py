@@ -1,6 +1,6 @@
 """An application with a channel of its own, whose provider is a list."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from sereno import Channel
-from sereno.channels.contract import Exchange, Message
+from sereno.channels.contract import Callback, Exchange, Message
 from sereno.domain.delivery import Outcome, Receipt, Sent
 
 
@@ -43,6 +43,9 @@ class Pager(Channel):
     async def receipts(self, ids: Sequence[str], exchange: Exchange) -> Sequence[Receipt]:  # noqa: ARG002 - the contract
         self.asked += ids
         return [receipt for receipt in self.said if receipt.provider_id in ids]
+
+    def webhook(self, callback: Callback, account: Mapping[str, Any]) -> Sequence[Receipt]:  # noqa: ARG002 - see above
+        return self.said
 
 
 @pytest.fixture

@@ -104,11 +104,15 @@ async def test_a_try_that_comes_late_changes_nothing(
     event = published.notify(Tender("T1"), subject="T1")
     await app.notifications.courier.fan_out(event)
     number = one(connection, "select id from sereno.deliveries")
-    connection.execute("update sereno.deliveries set state = 'sending', job_id = 7, attempts = 2")
+    (taken,) = app.database.run(deliveries.take("pager", "", 7, 10)).batches
+    connection.execute("update sereno.deliveries set attempts = 2")
     late = Verdict(id=number, state="pending", due_in=0.0, attempt=1)
-    assert app.database.run(deliveries.record(7, [late])) == set()
-    assert app.database.run(deliveries.record(7, [Verdict(id=number, state="sent", attempt=2)])) == {number}
+    sent = Verdict(id=number, state="sent", attempt=2)
+    assert app.database.run(deliveries.record(7, [taken], [late], last=False)) == set()
+    assert app.database.run(deliveries.record(7, [taken + 1], [sent])) == set()
+    assert app.database.run(deliveries.record(7, [taken], [sent])) == {number}
     assert states() == [("a", "pager", "sent", None)]
+    assert one(connection, "select count(*) from sereno.batches") == 0
 
 
 async def test_what_nobody_carries_any_more_is_found_by_the_sweep(
@@ -168,11 +172,30 @@ async def test_a_receipt_moves_deliveries_of_its_own_account_alone(
         await auntil(lambda: states() == [("a", "pager", "sent", None)])
     receipt = Receipt(provider_id=f"p{pager.sent[0].delivery}", outcome="invalid", id="r1")
     assert await app.notifications.courier.received("pager", "evil", [receipt]) == 0
-    early = Receipt(provider_id="p999", outcome="delivered", id="r2")
-    assert await app.notifications.courier.received("pager", "", [early]) == 0
-    connection.execute("update sereno.deliveries set provider_id = 'p999'")
-    assert await app.notifications.courier.received("pager", "", [early]) == 1
     assert one(connection, "select state from sereno.addresses") == "active"
+
+
+async def test_a_receipt_that_comes_before_its_message_is_kept_for_a_while(
+    app: Sereno, connection: psycopg.Connection, pager: Pager, states: States
+) -> None:
+    published = app.event("tender.published", Tender, channels=[pager])
+    await people(app, "a")
+    courier = app.notifications.courier
+    async with app.working():
+        await published.anotify(Tender("T1"), subject="T1")
+        await auntil(lambda: states() == [("a", "pager", "sent", None)])
+    early = Receipt(provider_id="p999", outcome="delivered", id="r2")
+    stranger = Receipt(provider_id="p1000", outcome="delivered", id="r3")
+    assert await courier.received("pager", "", [early, stranger]) == 0
+    connection.execute("update sereno.deliveries set provider_id = 'p999'")
+    connection.execute("update sereno.message_ids set provider_id = 'p999'")
+    await courier.sweep()
+    assert states() == [("a", "pager", "delivered", None)]
+    assert await courier.received("pager", "", [early]) == 0
+    assert one(connection, "select count(*) from sereno.early_receipts") == 1
+    advance(connection, 700)
+    await courier.sweep()
+    assert one(connection, "select count(*) from sereno.early_receipts") == 0
 
 
 async def test_receipts_that_ask_for_another_try_end_in_a_dead_letter(
@@ -184,6 +207,8 @@ async def test_receipts_that_ask_for_another_try_end_in_a_dead_letter(
     await app.notifications.courier.fan_out(event)
     for attempts, state in ((1, "pending"), (2, "pending"), (3, "dead")):
         connection.execute("update sereno.deliveries set state = 'sent', provider_id = 'p', attempts = %s", [attempts])
+        connection.execute("delete from sereno.message_ids")
+        connection.execute("insert into sereno.message_ids select 'pager', '', 'p', id from sereno.deliveries")
         again = Receipt(provider_id="p", outcome="retry")
         assert await app.notifications.courier.received("pager", "", [again]) == 1
         assert states()[0][2] == state

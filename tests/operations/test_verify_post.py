@@ -40,8 +40,18 @@ def delivery(app: Sereno, connection: Connection, event: int) -> int:
         "select %s, recipient_id, id, channel, sereno.now() from sereno.addresses returning id",
         event,
     )
+    assert broken(app) == {"waiting_is_queued": [found]}
+    _batch(connection, "send")
     assert broken(app) == {}
     return found
+
+
+def _batch(connection: Connection, purpose: str) -> None:
+    connection.execute(
+        "insert into sereno.batches (purpose, channel, account, due_at, deliveries) "
+        "select %s, channel, account, due_at, array[id] from sereno.deliveries",
+        [purpose],
+    )
 
 
 def _put_job(connection: Connection, task: str, args: str) -> int:
@@ -106,6 +116,7 @@ def test_two_deliveries_of_one_key(app: Sereno, connection: Connection, delivery
         "insert into sereno.deliveries (event_id, recipient_id, address_id, channel, due_at) "
         "select event_id, recipient_id, address_id, channel, due_at from sereno.deliveries"
     )
+    _batch(connection, "send")
     assert broken(app) == {"deliveries_once": [0, delivery]}
 
 
@@ -151,11 +162,12 @@ def test_an_address_that_was_refused_and_is_still_used(app: Sereno, connection: 
 def test_a_delivery_whose_sender_is_gone(app: Sereno, connection: Connection, delivery: int) -> None:
     job = _put_job(connection, "sereno.deliver", '{"channel": "pager", "account": ""}')
     connection.execute("update sereno.deliveries set state = 'sending', job_id = %s", [job])
+    connection.execute("update sereno.batches set job_id = %s, taken_at = sereno.now()", [job])
     advance(connection, 3600)
     assert broken(app) == {}
     connection.execute("delete from sereno.jobs")
     assert broken(app) == {"sending_has_a_job": [delivery]}
-    connection.execute("update sereno.deliveries set changed_at = sereno.now() - interval '9 minutes'")
+    connection.execute("update sereno.batches set taken_at = sereno.now() - interval '9 minutes'")
     assert broken(app) == {}
 
 
@@ -175,7 +187,7 @@ def test_a_delivery_that_is_due_and_that_nobody_will_send(app: Sereno, connectio
 def test_a_paused_channel_holds_its_deliveries(
     app: Sereno, connection: Connection, delivery: int, account: str, paused: str, holds: bool
 ) -> None:
-    connection.execute("update sereno.deliveries set account = %s", [account])
+    connection.execute("update sereno.batches set account = %s", [account])
     connection.execute("insert into sereno.channel_pauses values ('email', '', 'x'), ('pager', %s, 'x')", [paused])
     advance(connection, 3600)
     assert broken(app) == ({} if holds else {"pending_has_a_job": [delivery]})
@@ -183,13 +195,11 @@ def test_a_paused_channel_holds_its_deliveries(
 
 def test_a_receipt_that_nobody_asks_for(app: Sereno, connection: Connection, delivery: int) -> None:
     connection.execute("update sereno.deliveries set state = 'sent', sent_at = sereno.now(), receipt_at = sereno.now()")
+    connection.execute("update sereno.batches set purpose = 'ask'")
     assert broken(app) == {}
     advance(connection, 3600)
     assert broken(app) == {"receipts_have_a_job": [delivery]}
-    job = _put_job(connection, "sereno.receipts", '{"channel": "pager", "account": ""}')
-    assert broken(app) == {}
-    connection.execute("delete from sereno.jobs where id = %s", [job])
-    advance(connection, 24 * 3600)
+    _put_job(connection, "sereno.receipts", '{"channel": "pager", "account": ""}')
     assert broken(app) == {}
 
 

@@ -19,12 +19,14 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """How a channel is tried again. `delays`: after the first try, the second, and so on; then it is a dead letter.
 
     `on_unknown`: what to do when nobody knows whether it was sent. `receipts_after`: seconds until the provider can be
-    asked what became of it.
+    asked what became of it, `receipts_for`: how long it can. `is_told`: the provider tells by itself.
     """
 
     delays: Sequence[float]
     on_unknown: Literal["retry", "park"] = "retry"
     receipts_after: float | None = None
+    receipts_for: float = 24 * 3600.0
+    is_told: bool = True
 
 
 class Verdict(msgspec.Struct, kw_only=True, omit_defaults=True):

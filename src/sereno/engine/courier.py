@@ -7,13 +7,17 @@ Sending has a room of its own: `dispatch`.
 
 from collections.abc import Callable, Mapping, Sequence
 
+import msgspec
+
 from sereno.channels.contract import Channel
 from sereno.domain.delivery import Receipt, kept
-from sereno.domain.event import Step
+from sereno.domain.event import IN_APP, Step
 from sereno.domain.job import NewJob
-from sereno.engine.dispatch import Dispatch, Tokens
-from sereno.store import deliveries, events, jobs
+from sereno.engine.dispatch import Dispatch
+from sereno.engine.ledger import Ledger, Tokens
+from sereno.store import deliveries, events, jobs, receipts
 from sereno.store.database import Database
+from sereno.store.receipts import Applied, Question
 from sereno.store.statement import Operation
 
 # Recipients of one step of a fan-out: long enough to be quick, short enough that a crash repeats little.
@@ -33,6 +37,7 @@ class Courier:
         database: Database,
         channels: Mapping[str, Channel],
         dispatch: Dispatch,
+        ledger: Ledger,
         send_tokens: Tokens,
         receipt_tokens: Tokens,
         escalation: LookAgain,
@@ -41,6 +46,7 @@ class Courier:
         self._database = database
         self._channels = channels
         self._dispatch = dispatch
+        self._ledger = ledger
         self._send_tokens = send_tokens
         self._receipt_tokens = receipt_tokens
         self._escalation = escalation
@@ -62,7 +68,8 @@ class Courier:
         return total
 
     def _walk(self, event: int) -> Operation[events.Walked]:
-        walked = yield from events.fan_out(event, STEP)
+        sizes = {name: self._dispatch.batch_of(name) for name in (*self._channels, IN_APP)}
+        walked = yield from events.fan_out(event, STEP, sizes)
         tokens: list[NewJob] = []
         for channel, account, count, due_in in walked.waiting:
             tokens += self._send_tokens(channel, account, -(-count // self._dispatch.batch_of(channel)), due_in)
@@ -75,19 +82,17 @@ class Courier:
         steps = await self._database.arun_one(events.steps(event))
         waiting = made = 0
         for step in steps:
-            more = True
-            while more:
-                found = await self._database.arun(self._escalate(event, step))
-                made += found.ripe
-                more = found.ripe >= STEP
-            waiting += found.waiting
+            walked: int | None = 0
+            while walked is not None:
+                found = await self._database.arun(self._escalate(event, step, walked))
+                made, waiting, walked = made + found.ripe, waiting + found.waiting, found.walked
         # Whoever has just been given to the next channel may need the one behind it.
         if waiting or (made and len(steps) > 1):
             again = max(MOST_OFTEN, min(step.after for step in steps) / 2)
             await self._database.arun(jobs.enqueue(self._escalation(event, again)))
 
-    def _escalate(self, event: int, step: Step) -> Operation[events.Escalated]:
-        found = yield from events.escalate(event, step, STEP)
+    def _escalate(self, event: int, step: Step, walked: int) -> Operation[events.Escalated]:
+        found = yield from events.escalate(event, step, walked, STEP)
         for account, count in found.made:
             tokens = self._send_tokens(step.second, account, -(-count // self._dispatch.batch_of(step.second)), 0.0)
             yield from jobs.enqueue(tokens)
@@ -100,38 +105,73 @@ class Courier:
         known = self._channels.get(channel)
         if known is None or known.receipts_after is None:
             return 0
-        ids, count = await self._database.arun(self._ask(known, account))
-        exchange = await self._dispatch.exchange(channel, account) if ids else None
+        questions, count = await self._database.arun(self._ask(known, account))
+        asked_for = {name: delivery for question in questions for name, delivery in question.deliveries.items()}
+        exchange = await self._dispatch.exchange(channel, account) if asked_for else None
+        said: Sequence[Receipt] = ()
         if exchange is not None:
-            await self.received(channel, account, await known.receipts(ids, exchange))
+            said = [each for each in await known.receipts(list(asked_for), exchange) if each.provider_id in asked_for]
+        if questions and (exchange is not None or not asked_for):
+            await self._heard(channel, account, questions, asked_for, said)
         return count
 
-    def _ask(self, known: Channel, account: str) -> Operation[tuple[list[str], int]]:
+    def _ask(self, known: Channel, account: str) -> Operation[tuple[list[Question], int]]:
         """Whom to ask for, and the job that asks again, together: nobody may live to hear the answer."""
         after = known.receipts_after or 0.0
-        ids, count = yield from deliveries.awaiting_receipts(
-            known.name, account, batch=known.receipts_batch, again=after, longest=known.receipts_for
-        )
+        questions, count = yield from receipts.ask(known.name, account, most=known.receipts_batch, again=after)
         tokens = list(self._receipt_tokens(known.name, account, 1, 0.0)) if count >= known.receipts_batch else []
         if count:
             tokens += self._receipt_tokens(known.name, account, 1, after)
         if tokens:
             yield from jobs.enqueue(tokens)
-        return ids, count
+        return questions, count
 
-    async def received(self, channel: str, account: str, receipts: Sequence[Receipt]) -> int:
-        """What a provider says, asked or by itself; answers how many deliveries it moved."""
-        applied = await self._database.arun(self._apply(channel, account, receipts))
-        down = next((receipt for receipt in receipts if receipt.outcome == "down"), None)
-        if down is not None:
-            await self._dispatch.pause(channel, account, kept(down.code), kept(down.message))
+    async def _heard(
+        self,
+        channel: str,
+        account: str,
+        questions: Sequence[Question],
+        asked_for: Mapping[str, int],
+        said: Sequence[Receipt],
+    ) -> None:
+        """What was answered, and what is to be asked for again, together."""
+        answered = {asked_for[each.provider_id] for each in said if each.outcome in receipts.OUTCOMES}
+        left_over = {
+            question.batch: [delivery for delivery in question.deliveries.values() if delivery not in answered]
+            for question in questions
+        }
+
+        def operation() -> Operation[None]:
+            yield from self._apply(channel, account, said, asked_for)
+            yield from receipts.asked(left_over)
+
+        await self._database.arun(operation())
+        await self._pause_if_down(channel, account, said)
+
+    async def received(self, channel: str, account: str, said: Sequence[Receipt], *, told_before: bool = False) -> int:
+        """What a provider tells by itself; answers how many deliveries it moved."""
+        applied = await self._database.arun(self._apply(channel, account, said, told_before=told_before))
+        await self._pause_if_down(channel, account, said)
         return applied.moved
 
-    def _apply(self, channel: str, account: str, receipts: Sequence[Receipt]) -> Operation[deliveries.Applied]:
-        delays = self._dispatch.policy(channel).delays
-        applied = yield from deliveries.apply_receipts(channel, account, receipts, delays)
-        if applied.again:
-            tokens = [token for delay in sorted(set(delays)) for token in self._send_tokens(channel, account, 1, delay)]
+    async def _pause_if_down(self, channel: str, account: str, said: Sequence[Receipt]) -> None:
+        down = next((receipt for receipt in said if receipt.outcome == "down"), None)
+        if down is not None:
+            await self._ledger.pause(channel, account, kept(down.code), kept(down.message))
+
+    def _apply(
+        self,
+        channel: str,
+        account: str,
+        said: Sequence[Receipt],
+        asked_for: Mapping[str, int] | None = None,
+        *,
+        told_before: bool = False,
+    ) -> Operation[Applied]:
+        delays = self._ledger.policy(channel).delays
+        applied = yield from receipts.apply(channel, account, said, delays, asked_for, told_before=told_before)
+        tokens = [token for wait in applied.again for token in self._send_tokens(channel, account, 1, wait)]
+        if tokens:
             yield from jobs.enqueue(tokens)
         return applied
 
@@ -140,12 +180,15 @@ class Courier:
     async def sweep(self) -> None:
         """What is due and nobody carries, because a job was cancelled, deleted or died: somebody takes its turn."""
         await self._database.arun(self._sweep())
+        for early in await self._database.arun(receipts.early()):
+            receipt = msgspec.convert({**early.receipt, "provider_id": early.provider_id}, Receipt)
+            await self.received(early.channel, early.account, [receipt], told_before=True)
 
     def _sweep(self) -> Operation[None]:
         tokens: list[NewJob] = []
         for channel, account in (yield from deliveries.neglected()):
             tokens += self._send_tokens(channel, account, 0, 0.0)
-        for channel, account in (yield from deliveries.unasked()):
+        for channel, account in (yield from receipts.unasked()):
             tokens += self._receipt_tokens(channel, account, 1, 0.0)
         for event, tenant in (yield from events.unwalked()):
             tokens += self._fan_out_again(event, tenant)

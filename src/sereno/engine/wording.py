@@ -6,10 +6,11 @@ from typing import Any
 import msgspec
 
 from sereno.channels.templates import TemplateSet, directory_of
-from sereno.domain.event import Content, Recipient
+from sereno.domain.event import Content, EventDefinition, Recipient
+from sereno.engine.links import Links
 from sereno.store import templates as store
 from sereno.store.database import Database
-from sereno.store.deliveries import Taken
+from sereno.store.deliveries import Taken, TakenEvent
 
 # A dispatch of many batches does not ask for each of them.
 FRESH_SECONDS = 60.0
@@ -20,6 +21,7 @@ class Wording:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._links = Links(database)
         self._templates: TemplateSet | None = None
         self._version: str | None = None
         self._read_at: float | None = None
@@ -51,9 +53,25 @@ class Wording:
         """The next one looks at the rows again."""
         self._read_at = None
 
-    def content(self, channel: str, taken: Taken, recipient: Recipient) -> Content | None:
-        """What a delivery says; None if there is no template for it."""
-        if not self.templates.has(taken.event):
+    def said(self, definition: EventDefinition, channel: str, taken: Taken, event: TakenEvent) -> Content:
+        """What the message of a delivery says, in whichever words there are for it."""
+        recipient = Recipient(
+            key=taken.recipient,
+            tenant=taken.tenant,
+            locale=taken.locale,
+            unsubscribe_url=self._links.of(channel, taken, event),
+        )
+        if len(taken.gathered) > 1:
+            return definition.digest_content(channel, taken.gathered, recipient)
+        made = None
+        # A function for this very channel goes first; one for all channels, only where there is no template.
+        if channel not in definition.templates:
+            made = self.content(channel, event.type, event.payload, recipient)
+        return made or definition.content(channel, event.payload, recipient)
+
+    def content(self, channel: str, event: str, payload: msgspec.Raw | bytes, recipient: Recipient) -> Content | None:
+        """What a delivery of an event of this type says; None if there is no template for it."""
+        if not self.templates.has(event):
             return None
-        payload = msgspec.json.decode(taken.payload, type=dict[str, Any])
-        return self.templates.render(taken.event, channel, taken.locale, taken.tenant, payload, recipient)
+        values = msgspec.json.decode(payload, type=dict[str, Any])
+        return self.templates.render(event, channel, recipient.locale, recipient.tenant, values, recipient)

@@ -1,25 +1,23 @@
-"""Deliveries: taken in batches, recorded one by one, moved on by receipts."""
+"""Deliveries: taken in batches, and what became of each."""
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, NamedTuple, get_args, get_type_hints
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from sereno.domain.delivery import Receipt, kept
 from sereno.domain.stored import encoder
 from sereno.domain.verdict import Verdict
 from sereno.store.statement import Operation, Statement, queries
 
 _sql = queries("deliveries")
 _ids = msgspec.json.Decoder(list[int])
-_texts = msgspec.json.Decoder(list[str])
-_stranded = msgspec.json.Decoder(list[tuple[int, int]])
 
 
 class Taken(msgspec.Struct, array_like=True, gc=False):
     """A delivery that is being sent; the field order is that of the statement."""
 
     id: int
+    event_id: int
     address_id: int | None
     address: str | None
     keys: dict[str, Any] | None
@@ -27,44 +25,77 @@ class Taken(msgspec.Struct, array_like=True, gc=False):
     recipient: str
     locale: str | None
     tenant: str | None
-    event: str
-    payload: msgspec.Raw
     attempt: int
     digest: str | None = None
     # Payloads of all that this one tells of, the oldest first.
     gathered: list[msgspec.Raw] = []
 
 
+class TakenEvent(msgspec.Struct, array_like=True, gc=False):
+    """What a delivery tells of; the field order is that of the statement."""
+
+    id: int
+    type: str
+    payload: msgspec.Raw
+    category: str | None
+    critical: bool
+
+
 class Batch(NamedTuple):
-    """`looked_at`: also those that are not sent after all. `due_in`: when the next of those held is due."""
+    """Deliveries that are being sent, and their events.
+
+    `batches`: the right to say what became of them. `looked_at`: also those that are not sent after all. `held`: in how
+    many seconds those are due that fell into quiet hours.
+    """
 
     deliveries: list[Taken]
+    events: dict[int, TakenEvent]
+    batches: list[int]
     looked_at: int
-    due_in: float | None
+    held: list[float]
 
 
-class Applied(NamedTuple):
-    """Receipts that moved something, addresses that ended, and how many are to be sent again."""
+class Stranded(msgspec.Struct, array_like=True):
+    """A batch that somebody began to send: its deliveries, and how often nobody knew what became of each."""
 
-    moved: int
-    addresses: int
-    again: int
+    batch: int
+    deliveries: list[tuple[int, int]]
 
-
-OUTCOMES = frozenset(get_args(get_type_hints(Receipt)["outcome"]))
 
 _taken = msgspec.json.Decoder(list[Taken])
+_events = msgspec.json.Decoder(list[TakenEvent])
+_delays = msgspec.json.Decoder(list[float])
+_stranded = msgspec.json.Decoder(list[Stranded])
 _carriers = msgspec.json.Decoder(list[tuple[int, list[msgspec.Raw] | None]])
 
 
-def take(channel: str, account: str, job: int, batch: int) -> Operation[Batch]:
+def take(channel: str, account: str, job: int, most: int) -> Operation[Batch]:
     """The next ones of a channel become `sending`, by this job."""
-    rows = yield Statement(_sql["take"], {"channel": channel, "account": account, "job": job, "batch": batch})
-    found, count, due_in = rows[0]
-    taken = _taken.decode(found)
+    found = yield from take_batches("send", channel, account, most, job=job)
+    ids = [delivery for _, deliveries in found for delivery in deliveries]
+    if not found:
+        return Batch([], {}, [], 0, [])
+    rows = yield Statement(_sql["take"], {"channel": channel, "account": account, "job": job, "ids": ids})
+    taken, events, held = _taken.decode(rows[0][0]), _events.decode(rows[0][1]), _delays.decode(rows[0][2])
+    batches = [batch for batch, _ in found]
     if any(each.digest is not None for each in taken):
         taken = yield from _gathered(job, taken)
-    return Batch(taken, count, due_in)
+    if not taken:
+        yield from end(batches)
+    return Batch(taken, {event.id: event for event in events}, batches, len(ids), held)
+
+
+def take_batches(
+    purpose: Literal["send", "ask"], channel: str, account: str, most: int, *, job: int = 0, again: float | None = None
+) -> Operation[list[tuple[int, list[int]]]]:
+    """Batches with so many deliveries at most: they are the job's, or due again in so many seconds."""
+    values = {"purpose": purpose, "channel": channel, "account": account, "job": job, "most": most, "again": again}
+    return [(batch, ids) for batch, ids in (yield Statement(_sql["take_batches"], values))]
+
+
+def end(batches: Sequence[int]) -> Operation[None]:
+    """Nothing of them is left to be done."""
+    yield Statement(_sql["end"], {"batches": list(batches)})
 
 
 def _gathered(job: int, taken: Sequence[Taken]) -> Operation[list[Taken]]:
@@ -77,22 +108,36 @@ def _gathered(job: int, taken: Sequence[Taken]) -> Operation[list[Taken]]:
     return [each for each in taken if each.digest is None or each.id in carriers]
 
 
-def stranded(channel: str, account: str, job: int) -> Operation[list[tuple[int, int]]]:
-    """Those that somebody began to send and was not heard of again, and how often that had happened before."""
+def stranded(channel: str, account: str, job: int) -> Operation[list[Stranded]]:
+    """What somebody began to send and was not heard of again."""
     rows = yield Statement(_sql["stranded"], {"channel": channel, "account": account, "job": job})
     return _stranded.decode(rows[0][0])
 
 
-def record(job: int, records: Sequence[Verdict], *, of_others: bool = False) -> Operation[set[int]]:
-    """Write them; answers those that were ours. `of_others`: they were stranded by somebody else."""
-    rows = yield Statement(
-        _sql["record"], {"outcomes": msgspec.json.encode(records).decode(), "job": job, "stranded": of_others}
-    )
+def record(
+    job: int,
+    batches: Sequence[int],
+    verdicts: Sequence[Verdict],
+    *,
+    last: bool = True,
+    named: bool = True,
+    receipts_for: float = 0.0,
+) -> Operation[set[int]]:
+    """Write what became of them; answers those that were ours to say.
+
+    `last`: nothing of the batches is left. `named`: the provider tells by itself what became of its messages, by their
+    names. `receipts_for`: for so many seconds it can be asked.
+    """
+    values = {"outcomes": msgspec.json.encode(verdicts).decode(), "job": job, "batches": list(batches), "last": last}
+    rows = yield Statement(_sql["record"], {**values, "named": named, "receipts_for": receipts_for})
     return set(_ids.decode(rows[0][0]))
 
 
-def put_into_inbox(job: int, messages: Sequence[Mapping[str, Any]]) -> Operation[int]:
-    rows = yield Statement(_sql["put_into_inbox"], {"messages": encoder.encode(messages).decode(), "job": job})
+def put_into_inbox(
+    batches: Sequence[int], messages: Sequence[Mapping[str, Any]], *, last: bool = True
+) -> Operation[int]:
+    values = {"messages": encoder.encode(messages).decode(), "batches": list(batches), "last": last}
+    rows = yield Statement(_sql["put_into_inbox"], values)
     return int(rows[0][0])
 
 
@@ -112,53 +157,9 @@ def account_settings(channel: str, tenant: str) -> Operation[dict[str, Any]]:
     return msgspec.json.decode(rows[0][0], type=dict[str, Any]) if rows else {}
 
 
-def awaiting_receipts(
-    channel: str, account: str, *, batch: int, again: float, longest: float
-) -> Operation[tuple[list[str], int]]:
-    """Provider ids to ask for, and how many rows that were."""
-    rows = yield Statement(
-        _sql["awaiting_receipts"],
-        {"channel": channel, "account": account, "batch": batch, "again": again, "longest": longest},
-    )
-    return _texts.decode(rows[0][0]), rows[0][1]
-
-
-def apply_receipts(
-    channel: str, account: str, receipts: Sequence[Receipt], delays: Sequence[float]
-) -> Operation[Applied]:
-    """Only ever forward, each once. `delays`: before each new try; what used them up is a dead letter."""
-    said = [
-        {
-            "provider_id": kept(receipt.provider_id),
-            "outcome": receipt.outcome,
-            "code": kept(receipt.code),
-            "message": kept(receipt.message),
-            "receipt_id": None if receipt.id is None else kept(receipt.id),
-        }
-        for receipt in receipts
-        if receipt.outcome in OUTCOMES
-    ]
-    rows = yield Statement(
-        _sql["apply_receipts"],
-        {
-            "channel": channel,
-            "account": account,
-            "receipts": msgspec.json.encode(said).decode(),
-            "delays": list(delays),
-        },
-    )
-    moved, addresses, again = rows[0]
-    return Applied(moved, addresses, again)
-
-
 def neglected() -> Operation[list[tuple[str, str]]]:
     """Channels and accounts with something to send that nobody sends."""
     return [(channel, account) for channel, account in (yield Statement(_sql["neglected"]))]
-
-
-def unasked() -> Operation[list[tuple[str, str]]]:
-    """Channels and accounts whose receipts nobody asks for."""
-    return [(channel, account) for channel, account in (yield Statement(_sql["unasked"]))]
 
 
 def waiting_accounts(channel: str) -> Operation[list[str]]:

@@ -51,10 +51,14 @@ class Status(msgspec.Struct, frozen=True):
 
 
 class Escalated(NamedTuple):
-    """`waiting`: recipients of whom it is too early to say. `ripe`: those who were looked at. `made`: by account."""
+    """`waiting`: recipients of whom it is too early to say. `ripe`: those who get another channel. `made`: by account.
+
+    `walked`: the recipient to go on behind; None at the end.
+    """
 
     waiting: int
     ripe: int
+    walked: int | None
     made: list[tuple[str, int]]
 
 
@@ -97,9 +101,11 @@ def name_recipients(event: int) -> Operation[None]:
     yield Statement(_sql["name_recipients"], {"event": event})
 
 
-def fan_out(event: int, size: int) -> Operation[Walked]:
-    """Deliveries for the next `size` recipients."""
-    rows = yield Statement(_sql["fan_out"], {"event": event, "size": size})
+def fan_out(event: int, size: int, batches: Mapping[str, int] | None = None) -> Operation[Walked]:
+    """Deliveries for the next `size` recipients. `batches`: how many go into one call of each channel."""
+    yield Statement(_sql["hold_throttle"], {"event": event})
+    sizes = msgspec.json.encode(batches or {}).decode()
+    rows = yield Statement(_sql["fan_out"], {"event": event, "size": size, "sizes": sizes})
     waiting, made, more = rows[0]
     return Walked(_waiting.decode(waiting), made, bool(more))
 
@@ -124,8 +130,8 @@ def unwalked() -> Operation[list[tuple[int, str | None]]]:
     return msgspec.json.decode(rows[0][0], type=list[tuple[int, str | None]])
 
 
-def escalate(event: int, step: Step, size: int) -> Operation[Escalated]:
-    """Deliveries by the second channel for those whom the first did not reach."""
+def escalate(event: int, step: Step, walked: int, size: int) -> Operation[Escalated]:
+    """Deliveries by the second channel for those whom the first did not reach, of so many recipients behind one."""
     rows = yield Statement(
         _sql["escalate"],
         {
@@ -134,11 +140,12 @@ def escalate(event: int, step: Step, size: int) -> Operation[Escalated]:
             "second": step.second,
             "after": step.after,
             "reached": REACHED[step.unless],
+            "walked": walked,
             "size": size,
         },
     )
-    waiting, ripe, made = rows[0]
-    return Escalated(waiting, ripe, msgspec.json.decode(made, type=list[tuple[str, int]]))
+    waiting, ripe, walked_to, made = rows[0]
+    return Escalated(waiting, ripe, walked_to, msgspec.json.decode(made, type=list[tuple[str, int]]))
 
 
 def status(kind: str, subject: str | None, key: str | None, tenant: str | None) -> Operation[Status | None]:

@@ -38,6 +38,7 @@ PROMISES = {
     "deliveries_once": "an event has one delivery for each recipient, channel and address",
     "deliveries_legal": "the state of a delivery fits what else is known of it",
     "sending_has_a_job": "what is being sent has a job that lives",
+    "waiting_is_queued": "what waits to be sent, is being sent, or is to be asked about, is in a batch",
     "pending_has_a_job": "what has long been due has a job of its channel, or the channel is paused",
     "receipts_have_a_job": "what a receipt is awaited for has a job that asks",
     "inbox_delivered": "what is in an inbox was delivered",

@@ -25,6 +25,12 @@ insert into sereno.recipients (tenant, key)
 select tenant, unnest(audience) from sereno.events where id = %(event)s
 on conflict do nothing;
 
+-- name: hold_throttle
+-- Of events of one type that is throttled, one at a time is walked: two of them would each count without the other. In a
+-- statement of its own, so that the next one sees what was committed while this one waited.
+select pg_advisory_xact_lock(hashtext('sereno throttle ' || tenant), hashtext(type)) from sereno.events
+where id = %(event)s and throttle_most is not null;
+
 -- name: fan_out
 -- Deliveries for the next recipients of an event, all at once. A broadcast leaves out those who do not want it; somebody
 -- who was named gets a row that says why not. The row of the event is locked: two who walk would count the same people.
@@ -99,7 +105,16 @@ made as (
     ) as w(why)
     where judged.refused is null or judged.refused = 'throttled' or event.audience is not null
     on conflict do nothing
-    returning channel, account, state, due_at
+    returning id, channel, account, state, due_at
+),
+batched as (
+    insert into sereno.batches (purpose, channel, account, due_at, deliveries)
+    select 'send', channel, account, due_at, array_agg(id order by id)
+    from (select id, channel, account, due_at,
+                 (row_number() over (partition by channel, account, due_at order by id) - 1)
+                 / coalesce((%(sizes)s::text::jsonb ->> channel)::integer, 100) as part
+          from made where state = 'pending') as waiting
+    group by channel, account, due_at, part
 ),
 moved as (
     update sereno.events
@@ -119,8 +134,8 @@ select coalesce((select json_agg(json_build_array(channel, account, count, due_i
 select steps::text from sereno.events where id = %(event)s and steps is not null;
 
 -- name: escalate
--- The next channel for those whom the first one did not reach in time. A recipient is ripe when all that was tried has ended,
--- or was sent long enough ago. Answers whom it waits for, and how many deliveries were made.
+-- The next channel for those whom the first one did not reach in time, some recipients at a time. One is ripe when all that
+-- was tried has ended, or was sent long enough ago. Answers whom it waits for, how far it went and what was made.
 with event as materialized (select * from sereno.events where id = %(event)s),
 tried as materialized (
     select recipient_id,
@@ -129,15 +144,16 @@ tried as materialized (
                          when state in ('sent', 'delivered') then sent_at + make_interval(secs => %(after)s) <= sereno.now()
                          else true end) as is_ripe,
            bool_or(state not in ('skipped', 'expired') or reason in ('no active address') or starts_with(reason, 'address ')) as is_meant
-    from sereno.deliveries where event_id = %(event)s and channel = %(first)s
+    from sereno.deliveries
+    where event_id = %(event)s and channel = %(first)s and recipient_id > %(walked)s
     group by recipient_id
+    order by recipient_id limit %(size)s
 ),
 ripe as materialized (
     select recipient_id from tried
     where is_meant and is_ripe and not is_reached
       and not exists (select from sereno.deliveries done
                       where done.event_id = %(event)s and done.recipient_id = tried.recipient_id and done.channel = %(second)s)
-    order by recipient_id limit %(size)s
 ),
 made as (
     insert into sereno.deliveries (event_id, recipient_id, address_id, channel, account, tenant, state, reason, due_at, expires_at)
@@ -152,10 +168,18 @@ made as (
     cross join lateral (
         select case when address.id is null and %(second)s <> 'in_app' then 'no active address' end) as w(why)
     on conflict do nothing
-    returning channel, account, state
+    returning id, account, state, due_at
+),
+batched as (
+    insert into sereno.batches (purpose, channel, account, due_at, deliveries)
+    select 'send', %(second)s, account, due_at, array_agg(id order by id)
+    from (select id, account, due_at, (row_number() over (partition by account, due_at order by id) - 1) / 100 as part
+          from made where state = 'pending') as waiting
+    group by account, due_at, part
 )
 select (select count(*) from tried where is_meant and not is_ripe and not is_reached),
        (select count(*) from ripe),
+       (select max(recipient_id) from tried having count(*) = %(size)s),
        coalesce((select json_agg(json_build_array(account, count))
                  from (select account, count(*) as count from made where state = 'pending' group by account) as each), '[]')::text;
 

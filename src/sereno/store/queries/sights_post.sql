@@ -170,10 +170,10 @@ order by channel, account;
 -- Those that the code knows, that something waits for, that somebody has an address of, or that were used lately. Names are
 -- found by skipping along an index; what became of deliveries is counted among the newest.
 with recursive waiting(channel) as (
-    (select channel from sereno.deliveries where state = 'pending' order by channel limit 1)
+    (select channel from sereno.batches where purpose = 'send' and job_id is null order by channel limit 1)
     union all
-    select (select d.channel from sereno.deliveries d where d.state = 'pending' and d.channel > waiting.channel
-            order by d.channel limit 1)
+    select (select b.channel from sereno.batches b where b.purpose = 'send' and b.job_id is null and b.channel > waiting.channel
+            order by b.channel limit 1)
     from waiting where waiting.channel is not null
 ),
 addressed(channel) as (
@@ -201,8 +201,9 @@ from (select named.channel, named.channel = any(%(known)s::text[]) as is_known, 
              coalesce(recent.sent, 0) as sent, coalesce(recent.failed, 0) as failed, coalesce(recent.unknown, 0) as unknown
       from named
       cross join lateral (
-          select count(*) from (select from sereno.deliveries d
-                                where d.state = 'pending' and d.channel = named.channel limit %(bound)s + 1) as held
+          select least(coalesce(sum(cardinality(deliveries)), 0), %(bound)s + 1)::bigint as count
+          from (select deliveries from sereno.batches b
+                where b.purpose = 'send' and b.job_id is null and b.channel = named.channel limit %(bound)s + 1) as held
       ) as pending
       left join recent on recent.channel = named.channel
       where named.channel is not null

@@ -45,17 +45,32 @@ order by newest.id limit 20;
 
 -- name: sending_has_a_job
 -- What is being sent has a job that lives. Ten minutes are left to whoever looks for those of the dead.
-select sending.id, 'it has been sending since ' || changed_at || ', and its job ' || coalesce(job_id::text, '') || ' is gone'
-from (select id, job_id, changed_at from sereno.deliveries where state = 'sending' limit %(window)s) as sending
-where changed_at < sereno.now() - interval '10 minutes'
-  and not exists (select from sereno.jobs where jobs.id = sending.job_id)
-order by sending.id limit 20;
+select deliveries[1], 'it has been sending since ' || taken_at || ', and its job ' || job_id || ' is gone'
+from (select * from sereno.batches where job_id is not null limit %(window)s) as taken
+where taken_at < sereno.now() - interval '10 minutes'
+  and not exists (select from sereno.jobs where jobs.id = taken.job_id)
+order by deliveries[1] limit 20;
+
+-- name: waiting_is_queued
+-- What waits to be sent, is being sent, or is to be asked about, is in a batch.
+with waiting as materialized (
+    select id, state, case when state = 'sent' then 'ask' else 'send' end as purpose
+    from (select id, state, receipt_at from sereno.deliveries order by id desc limit %(window)s) as newest
+    where state in ('pending', 'sending') or (state = 'sent' and receipt_at is not null)
+),
+queued as materialized (
+    select distinct purpose, unnest(deliveries) as id from sereno.batches
+)
+select waiting.id, 'it is ' || state || ', and in no batch to ' || purpose
+from waiting
+where not exists (select from queued where queued.id = waiting.id and queued.purpose = waiting.purpose)
+order by waiting.id limit 20;
 
 -- name: pending_has_a_job
 -- What has long been due has a job of its channel that will take it, or its channel is paused.
 with late as materialized (
-    select id, channel, account, due_at from sereno.deliveries
-    where state = 'pending' and due_at < sereno.now() - interval '10 minutes'
+    select deliveries[1] as id, channel, account, due_at from sereno.batches
+    where purpose = 'send' and job_id is null and due_at < sereno.now() - interval '10 minutes'
     order by channel, account, due_at limit %(window)s
 ),
 jobs as materialized (
@@ -69,16 +84,16 @@ where not exists (select from jobs where jobs.channel = late.channel and jobs.ac
 order by late.id limit 20;
 
 -- name: receipts_have_a_job
--- Whoever is to be asked what became of a delivery is asked. After a day nobody asks any more.
+-- Whoever is to be asked what became of a delivery is asked.
 with late as materialized (
-    select id, channel, account, receipt_at from sereno.deliveries
-    where receipt_at < sereno.now() - interval '10 minutes' and sent_at > sereno.now() - interval '1 day'
-    order by channel, account, receipt_at limit %(window)s
+    select deliveries[1] as id, channel, account, due_at from sereno.batches
+    where purpose = 'ask' and job_id is null and due_at < sereno.now() - interval '10 minutes'
+    order by channel, account, due_at limit %(window)s
 ),
 jobs as materialized (
     select distinct args ->> 'channel' as channel, args ->> 'account' as account from sereno.jobs where task = 'sereno.receipts'
 )
-select late.id, 'its receipt was to be asked for at ' || receipt_at || ', and no job asks by ' || late.channel
+select late.id, 'its receipt was to be asked for at ' || due_at || ', and no job asks by ' || late.channel
 from late
 where not exists (select from jobs where jobs.channel = late.channel and jobs.account = late.account)
 order by late.id limit 20;

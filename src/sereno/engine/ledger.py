@@ -1,0 +1,193 @@
+"""What became of deliveries, written down: surely, because what is not written is sent again."""
+
+import asyncio
+import logging
+import math
+import random
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import psycopg
+
+from sereno.channels.contract import Channel
+from sereno.domain.delivery import Down, Outcome, kept
+from sereno.domain.event import IN_APP
+from sereno.domain.job import NewJob
+from sereno.domain.verdict import Policy, Verdict, judge
+from sereno.errors import DatabaseUnavailable
+from sereno.store import deliveries, jobs
+from sereno.store.database import Database
+from sereno.store.deliveries import Batch, Taken
+from sereno.store.statement import Operation
+from sereno.telemetry.logs import emit
+
+# Nobody knows whether it was sent: after so many times, a person has to decide.
+MOST_UNKNOWN = 3
+# Nobody here knows what to do with it: so many seconds later, somebody else may have it.
+ELSEWHERE_SECONDS = 30.0
+# What was sent is to be written down: so often, and so many seconds apart, before it is given up.
+WRITE_AGAIN = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 10.0)
+
+# Jobs that send what is due on a channel and account: how many batches (0: until none is left), in how many seconds.
+Tokens = Callable[[str, str, int, float], Sequence[NewJob]]
+
+
+class Elsewhere:
+    """Nobody here knows the channel or the event: a worker with other code does, or will."""
+
+
+class Ledger:
+    """Writes down what became of deliveries, and who comes back for them later."""
+
+    def __init__(
+        self, database: Database, channels: Mapping[str, Channel], send_tokens: Tokens, receipt_tokens: Tokens
+    ) -> None:
+        self._database = database
+        self._channels = channels
+        self._send_tokens = send_tokens
+        self._receipt_tokens = receipt_tokens
+        self._chance = random.Random()  # noqa: S311 - jitter, not secrets
+
+    def policy(self, channel: str) -> Policy:
+        known = self._channels.get(channel)
+        if known is None:
+            return Policy(delays=Channel.delays)
+        is_told = known.receipts_after is None or type(known).webhook is not Channel.webhook
+        return Policy(
+            delays=known.delays,
+            on_unknown=known.on_unknown,
+            receipts_after=known.receipts_after,
+            receipts_for=known.receipts_for,
+            is_told=is_told,
+        )
+
+    async def record(
+        self,
+        job: int,
+        channel: str,
+        account: str,
+        batch: Batch,
+        taken: Sequence[Taken],
+        outcomes: Mapping[int, Outcome | Elsewhere],
+    ) -> None:
+        """What became of these; they are all that is left of the batch."""
+        policy = self.policy(channel)
+        verdicts = [
+            _elsewhere(each.id, each.attempt)
+            if isinstance(outcome := outcomes[each.id], Elsewhere)
+            else judge(each.id, each.attempt, outcome, policy, self._chance)
+            for each in taken
+        ]
+        await _Entry(self, job, channel, account, batch.batches).write(verdicts)
+        down = next((outcome for outcome in outcomes.values() if isinstance(outcome, Down)), None)
+        if down is not None:
+            await self.pause(channel, account, kept(down.code), kept(down.message))
+
+    async def settle_stranded(self, job: int, channel: str, account: str) -> None:
+        """Somebody died while sending: what became of those, nobody knows. The channel's policy decides."""
+        if not await self._database.arun_one(deliveries.stranded(channel, account, job)):
+            return
+        count = await self._database.arun(self._settle(job, channel, account))
+        if count:
+            emit(
+                logging.WARNING,
+                "delivery.unknown",
+                f"{count} deliveries by {channel}: whoever was sending them died, so nobody knows what became of them",
+                channel=channel,
+            )
+
+    def _settle(self, job: int, channel: str, account: str) -> Operation[int]:
+        """Found and settled under one lock: somebody else who found them too may be sending them again by now."""
+        parks = channel != IN_APP and self.policy(channel).on_unknown == "park"
+        found = yield from deliveries.stranded(channel, account, job)
+        verdicts = [
+            _lost(delivery, is_parked=parks or unknowns >= MOST_UNKNOWN)
+            for batch in found
+            for delivery, unknowns in batch.deliveries
+        ]
+        yield from deliveries.record(job, [batch.batch for batch in found], verdicts)
+        if any(verdict.state == "pending" for verdict in verdicts):
+            # Also for what the batch of this job does not hold.
+            yield from jobs.enqueue(self._send_tokens(channel, account, 0, 0.0))
+        return len(verdicts)
+
+    def write(
+        self, job: int, channel: str, account: str, batches: Sequence[int], verdicts: Sequence[Verdict], *, last: bool
+    ) -> Operation[None]:
+        """What became of them, and whoever comes back for them later, together."""
+        policy = self.policy(channel)
+        yield from deliveries.record(
+            job, batches, verdicts, last=last, named=policy.is_told, receipts_for=policy.receipts_for
+        )
+        waits = [verdict.due_in for verdict in verdicts if verdict.state == "pending" and verdict.due_in is not None]
+        asked = [verdict.receipt_in for verdict in verdicts if verdict.receipt_in is not None]
+        # One for every ten seconds in which somebody is due.
+        later = {math.ceil(wait / 10) * 10.0 for wait in waits}
+        tokens = [token for wait in sorted(later) for token in self._send_tokens(channel, account, 1, wait)]
+        if asked:
+            tokens += self._receipt_tokens(channel, account, 1, min(asked))
+        if tokens:
+            yield from jobs.enqueue(tokens)
+
+    async def run(self, operation: Operation[Any]) -> None:
+        await self._database.arun(operation)
+
+    async def pause(self, channel: str, account: str, code: str, message: str) -> None:
+        if await self._database.arun(deliveries.pause_channel(channel, account, f"{code}: {message}")):
+            emit(
+                logging.ERROR,
+                "channel.paused",
+                f"the channel {channel} is paused: {code} {message}; mend it, then: sereno channel resume {channel}",
+                channel=channel,
+            )
+
+
+class _Entry:
+    """One batch in the ledger. An outage is waited out, and one bad row takes no other along."""
+
+    def __init__(self, ledger: Ledger, job: int, channel: str, account: str, batches: Sequence[int]) -> None:
+        self._ledger = ledger
+        self._of = (job, channel, account, batches)
+
+    async def write(self, verdicts: Sequence[Verdict], *, last: bool = True) -> None:
+        for pause in WRITE_AGAIN:
+            try:
+                await self._write(verdicts, last=last)
+            except (DatabaseUnavailable, psycopg.OperationalError):
+                await asyncio.sleep(pause)
+            except psycopg.Error as error:
+                await self._write_apart(verdicts, error, last=last)
+                return
+            else:
+                return
+        await self._write(verdicts, last=last)
+
+    async def _write_apart(self, verdicts: Sequence[Verdict], error: psycopg.Error, *, last: bool) -> None:
+        if len(verdicts) > 1:
+            middle = len(verdicts) // 2
+            await self.write(verdicts[:middle], last=False)
+            await self.write(verdicts[middle:], last=last)
+            return
+        reason = f"its outcome could not be written: {type(error).__name__}"
+        lost = Verdict(id=verdicts[0].id, state="unknown", reason=reason, is_unknown=True, attempt=verdicts[0].attempt)
+        await self._write([lost], last=last)
+
+    async def _write(self, verdicts: Sequence[Verdict], *, last: bool) -> None:
+        await self._ledger.run(self._ledger.write(*self._of, verdicts, last=last))
+
+
+def _elsewhere(delivery: int, attempt: int) -> Verdict:
+    """It waits a moment for a worker that knows what to do with it, and no try is used up."""
+    reason = "the worker that had it does not know its event or channel"
+    return Verdict(id=delivery, state="pending", reason=reason, due_in=ELSEWHERE_SECONDS, refund=True, attempt=attempt)
+
+
+def _lost(delivery: int, *, is_parked: bool) -> Verdict:
+    return Verdict(
+        id=delivery,
+        state="unknown" if is_parked else "pending",
+        reason="the worker died while it was sending",
+        code="no_answer",
+        due_in=None if is_parked else 0.0,
+        is_unknown=True,
+    )

@@ -1,0 +1,108 @@
+-- Deliveries that wait to be sent, or to be asked about, are queued as batches, not one by one: a hundred of them are one
+-- row that comes and goes. What changes of a delivery is in no index any more, so that a change of state stays on its page.
+
+-- A delivery that is `pending` or `sending` is in a batch to `send`; one whose provider can be asked, in one to `ask`. The row
+-- of the delivery is the truth: what a batch names and is no longer waiting is passed over.
+create table sereno.batches (
+    id          bigint generated always as identity primary key,
+    purpose     text not null check (purpose in ('send', 'ask')),
+    channel     text not null,
+    account     text not null,
+    due_at      timestamptz not null,
+    -- Who is sending them, and since when.
+    job_id      bigint,
+    taken_at    timestamptz,
+    -- Nobody is asked any more after that.
+    ends_at     timestamptz,
+    deliveries  bigint[] not null
+) with (autovacuum_vacuum_scale_factor = 0.05);
+
+create index batches_due on sereno.batches (purpose, channel, account, due_at, id) where job_id is null;
+create index batches_taken on sereno.batches (channel, account) where job_id is not null;
+
+-- By which names a provider knows our messages, where it tells us by itself what became of them.
+create table sereno.message_ids (
+    channel      text not null,
+    account      text not null,
+    provider_id  text not null,
+    delivery_id  bigint not null,
+    primary key (channel, account, provider_id, delivery_id)
+);
+
+-- What a provider told of a message before we had written down that it has it. Kept for a few minutes.
+create table sereno.early_receipts (
+    id           bigint generated always as identity primary key,
+    channel      text not null,
+    account      text not null,
+    provider_id  text not null,
+    receipt      jsonb not null,
+    at           timestamptz not null default sereno.now()
+);
+
+insert into sereno.batches (purpose, channel, account, due_at, deliveries)
+select 'send', channel, account, due_at, array_agg(id order by id)
+from (select id, channel, account, due_at, (row_number() over (partition by channel, account, due_at order by id) - 1) / 100 as part
+      from sereno.deliveries where state = 'pending') as waiting
+group by channel, account, due_at, part;
+
+insert into sereno.batches (purpose, channel, account, due_at, job_id, taken_at, deliveries)
+select 'send', channel, account, min(due_at), coalesce(job_id, 0), max(changed_at), array_agg(id order by id)
+from sereno.deliveries where state = 'sending'
+group by channel, account, job_id;
+
+insert into sereno.batches (purpose, channel, account, due_at, ends_at, deliveries)
+select 'ask', channel, account, max(receipt_at), max(sent_at) + interval '1 day', array_agg(id order by id)
+from (select *, (row_number() over (partition by channel, account order by receipt_at, id) - 1) / 100 as part
+      from sereno.deliveries where receipt_at is not null) as asked
+group by channel, account, part;
+
+insert into sereno.message_ids (channel, account, provider_id, delivery_id)
+select channel, account, provider_id, id from sereno.deliveries where provider_id is not null;
+
+drop index sereno.deliveries_due;
+drop index sereno.deliveries_sending;
+drop index sereno.deliveries_receipts;
+drop index sereno.deliveries_provider;
+alter table sereno.deliveries set (fillfactor = 50);
+
+-- The next batches of a channel, so many deliveries at most; none of a channel that is paused. One that is larger is split.
+-- With `again`, they stay where they are and are due again then; without, they belong to the job until it ends them.
+create function sereno.take_batches(
+    of_purpose text, by_channel text, of_account text, by_job bigint, most integer, again interval default null
+) returns table (batch bigint, ids bigint[])
+    language plpgsql as $$
+declare
+    waiting cursor for
+        select b.id, b.deliveries, b.due_at, b.ends_at from sereno.batches b
+        where b.purpose = of_purpose and b.channel = by_channel and b.account = of_account and b.job_id is null
+          and b.due_at <= sereno.now()
+        order by b.due_at, b.id
+        for update skip locked;
+    found_one record;
+    room integer := most;
+    taken bigint[] := '{}';
+begin
+    if exists (select from sereno.channel_pauses p where p.channel = by_channel and p.account in ('', of_account)) then
+        return;
+    end if;
+    open waiting;
+    while room > 0 loop
+        fetch waiting into found_one;
+        exit when not found or (cardinality(found_one.deliveries) > room and room < most);
+        batch := found_one.id;
+        ids := found_one.deliveries[:room];
+        if cardinality(found_one.deliveries) > room then
+            update sereno.batches b set deliveries = found_one.deliveries[room + 1:] where b.id = found_one.id;
+            insert into sereno.batches (purpose, channel, account, due_at, ends_at, deliveries)
+            values (of_purpose, by_channel, of_account, found_one.due_at, found_one.ends_at, ids) returning id into batch;
+        end if;
+        taken := taken || batch;
+        room := room - cardinality(ids);
+        return next;
+    end loop;
+    close waiting;
+    update sereno.batches b
+    set job_id = case when again is null then by_job end, taken_at = sereno.now(),
+        due_at = case when again is null then b.due_at else sereno.now() + again end
+    where b.id = any(taken);
+end $$;

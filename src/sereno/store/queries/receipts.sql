@@ -1,0 +1,127 @@
+-- Receipts: asked for in batches or told by providers, each counted once.
+
+-- name: ask
+-- By which names a provider knows those that nothing is known of yet.
+select coalesce(json_agg(json_build_array(id, provider_id)), '[]')::text from sereno.deliveries
+where id = any(%(ids)s) and state in ('sent', 'unknown') and provider_id is not null and receipt_at is not null;
+
+-- name: asked
+-- Those that were answered are not asked for again; the others are, until their time is over.
+with left_over as materialized (
+    select batch, array(select jsonb_array_elements_text(ids)::bigint) as ids
+    from jsonb_to_recordset(%(left_over)s::text::jsonb) as s(batch bigint, ids jsonb)
+),
+shorter as (
+    update sereno.batches set deliveries = ids
+    from left_over
+    where batches.id = batch and cardinality(ids) > 0 and ends_at > batches.due_at
+),
+ended as (
+    delete from sereno.batches
+    using left_over
+    where batches.id = batch and (cardinality(ids) = 0 or ends_at <= batches.due_at)
+    returning ids
+)
+update sereno.deliveries set receipt_at = null
+where id = any(array(select unnest(ids) from ended)) and receipt_at is not null;
+
+-- name: apply_receipts
+-- What a provider says of them, only ever forward, each once. Answers what it made of them, and when some are sent again.
+with clock as materialized (select sereno.now() as now),
+said as materialized (
+    select distinct on (provider_id) *
+    from jsonb_to_recordset(%(receipts)s::text::jsonb) as s(
+        delivery_id bigint, provider_id text, outcome text, code text, message text, receipt_id text)
+    order by provider_id,
+             array_position(array['down', 'retry', 'delivered', 'failed', 'bounced', 'invalid', 'read'], outcome) desc
+),
+known as materialized (
+    select said.*, coalesce(said.delivery_id, m.delivery_id) as id
+    from said left join sereno.message_ids m
+      on said.delivery_id is null and m.channel = %(channel)s and m.account = %(account)s and m.provider_id = said.provider_id
+),
+-- One that nobody waits for yet: the message may be on its way to us.
+early as (
+    insert into sereno.early_receipts (channel, account, provider_id, receipt)
+    select %(channel)s, %(account)s, provider_id,
+           jsonb_build_object('outcome', outcome, 'code', code, 'message', message, 'id', receipt_id)
+    from known where id is null and not %(told_before)s
+),
+new as materialized (
+    insert into sereno.receipts (channel, receipt_id, delivery_id, outcome, code)
+    select distinct on (receipt_id) %(channel)s, receipt_id, id, outcome, code from known where receipt_id is not null and id is not null
+    on conflict do nothing
+    returning receipt_id
+),
+locked as materialized (
+    select d.id, known.outcome, known.code, known.message
+    from known join sereno.deliveries d on d.id = known.id
+    where d.channel = %(channel)s and d.account = %(account)s and d.provider_id = known.provider_id
+      and (known.receipt_id is null or known.receipt_id in (select receipt_id from new))
+      and case d.state when 'sent' then true when 'unknown' then true
+                       when 'delivered' then known.outcome in ('read', 'bounced') else false end
+    order by d.id for update of d
+),
+moved as (
+    update sereno.deliveries
+    set state = case when locked.outcome = 'down' then 'pending'
+                     when locked.outcome = 'retry' and attempts > cardinality(%(delays)s::double precision[]) then 'dead'
+                     when locked.outcome = 'retry' then 'pending' else locked.outcome end,
+        reason = case when locked.outcome = 'down' then 'the channel is paused'
+                      when locked.outcome = 'retry' and attempts > cardinality(%(delays)s::double precision[])
+                          then attempts || ' tries, none of them arrived'
+                      when locked.outcome = 'retry' then 'tried again' end,
+        attempts = attempts - case when locked.outcome = 'down' then 1 else 0 end,
+        error_code = nullif(locked.code, ''), error_message = nullif(locked.message, ''),
+        due_at = case when locked.outcome = 'retry' and attempts <= cardinality(%(delays)s::double precision[])
+                      then (select now from clock) + make_interval(secs => (%(delays)s::double precision[])[greatest(1, attempts)])
+                      else due_at end,
+        receipt_at = null, changed_at = (select now from clock)
+    from locked
+    where deliveries.id = locked.id
+    returning deliveries.id, deliveries.state, deliveries.due_at, address_id, locked.outcome, locked.code, locked.message
+),
+again as (
+    insert into sereno.batches (purpose, channel, account, due_at, deliveries)
+    select 'send', %(channel)s, %(account)s, due_at, array_agg(id order by id) from moved where state = 'pending' group by due_at
+    returning due_at
+),
+addresses_ended as (
+    update sereno.addresses
+    set state = 'invalid', reason = coalesce(nullif(moved.code, ''), 'refused') || coalesce(': ' || nullif(moved.message, ''), ''),
+        changed_at = (select now from clock)
+    from moved
+    where moved.outcome = 'invalid' and addresses.id = moved.address_id and addresses.state = 'active'
+)
+select (select count(*) from moved),
+       coalesce((select json_agg(greatest(0, extract(epoch from due_at - (select now from clock))::float)) from again), '[]')::text;
+
+-- name: early_receipts
+-- Those that came before their message, which is known by now; and away with what nobody here has ever heard of.
+with old as (
+    delete from sereno.early_receipts where at < sereno.now() - interval '10 minutes'
+),
+found as (
+    delete from sereno.early_receipts e
+    where at >= sereno.now() - interval '10 minutes'
+      and exists (select from sereno.message_ids m
+                  where m.channel = e.channel and m.account = e.account and m.provider_id = e.provider_id)
+    returning e.*
+)
+select coalesce(json_agg(json_build_array(channel, account, provider_id, receipt) order by id), '[]')::text from found;
+
+-- name: unasked
+-- Channels and accounts whose receipts nobody asks for any more.
+with recursive place(channel, account) as (
+    (select channel, account from sereno.batches where purpose = 'ask' and job_id is null order by channel, account limit 1)
+    union all
+    select next.channel, next.account
+    from place cross join lateral (
+        select b.channel, b.account from sereno.batches b
+        where b.purpose = 'ask' and b.job_id is null and (b.channel, b.account) > (place.channel, place.account)
+        order by b.channel, b.account limit 1) as next
+)
+select channel, account from place
+where exists (select from sereno.batches b
+              where b.purpose = 'ask' and b.job_id is null and b.channel = place.channel and b.account = place.account
+                and b.due_at < sereno.now() - interval '5 minutes');

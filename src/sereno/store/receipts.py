@@ -1,0 +1,106 @@
+"""Receipts: whom to ask for, and what providers say."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, get_args, get_type_hints
+
+import msgspec
+
+from sereno.domain.delivery import Receipt, kept
+from sereno.store.deliveries import take_batches
+from sereno.store.statement import Operation, Statement, queries
+
+_sql = queries("receipts")
+
+OUTCOMES = frozenset(get_args(get_type_hints(Receipt)["outcome"]))
+
+
+class Question(NamedTuple):
+    """A batch of deliveries to be asked about, by the names that the provider gave to them."""
+
+    batch: int
+    deliveries: dict[str, int]
+
+
+class Applied(NamedTuple):
+    """How many deliveries receipts moved, and in how many seconds some of them are to be sent again."""
+
+    moved: int
+    again: list[float]
+
+
+class EarlyReceipt(msgspec.Struct, array_like=True):
+    """A receipt that came before its message was written down."""
+
+    channel: str
+    account: str
+    provider_id: str
+    receipt: dict[str, Any]
+
+
+_names = msgspec.json.Decoder(list[tuple[int, str]])
+_delays = msgspec.json.Decoder(list[float])
+_early = msgspec.json.Decoder(list[EarlyReceipt])
+
+
+def ask(channel: str, account: str, *, most: int, again: float) -> Operation[tuple[list[Question], int]]:
+    """Whom to ask for now, and how many deliveries that were. They are due again a while later."""
+    found = yield from take_batches("ask", channel, account, most, again=again)
+    ids = [delivery for _, deliveries in found for delivery in deliveries]
+    if not found:
+        return [], 0
+    rows = yield Statement(_sql["ask"], {"ids": ids})
+    names = dict(_names.decode(rows[0][0]))
+    questions = [
+        Question(batch, {names[each]: each for each in deliveries if each in names}) for batch, deliveries in found
+    ]
+    return questions, len(ids)
+
+
+def asked(left_over: Mapping[int, Sequence[int]]) -> Operation[None]:
+    """What of each batch was not answered; that is asked for again."""
+    rows = [{"batch": batch, "ids": list(ids)} for batch, ids in left_over.items()]
+    yield Statement(_sql["asked"], {"left_over": msgspec.json.encode(rows).decode()})
+
+
+def apply(
+    channel: str,
+    account: str,
+    receipts: Sequence[Receipt],
+    delays: Sequence[float],
+    asked_for: Mapping[str, int] | None = None,
+    *,
+    told_before: bool = False,
+) -> Operation[Applied]:
+    """Only ever forward, each once. `delays`: before each new try; what used them up is a dead letter.
+
+    `asked_for`: deliveries by the names that the provider gave to them. `told_before`: one that nobody knows is not
+    kept for later.
+    """
+    known = asked_for or {}
+    said = [
+        {
+            "delivery_id": known.get(receipt.provider_id),
+            "provider_id": kept(receipt.provider_id),
+            "outcome": receipt.outcome,
+            "code": kept(receipt.code),
+            "message": kept(receipt.message),
+            "receipt_id": None if receipt.id is None else kept(receipt.id),
+        }
+        for receipt in receipts
+        if receipt.outcome in OUTCOMES
+    ]
+    values = {"channel": channel, "account": account, "delays": list(delays), "told_before": told_before}
+    rows = yield Statement(_sql["apply_receipts"], {**values, "receipts": msgspec.json.encode(said).decode()})
+    moved, again = rows[0]
+    return Applied(moved, _delays.decode(again))
+
+
+def early() -> Operation[list[EarlyReceipt]]:
+    """Those that came before their message, and whose message is known by now."""
+    rows = yield Statement(_sql["early_receipts"])
+    return _early.decode(rows[0][0])
+
+
+def unasked() -> Operation[list[tuple[str, str]]]:
+    """Channels and accounts whose receipts nobody asks for."""
+    return [(channel, account) for channel, account in (yield Statement(_sql["unasked"]))]

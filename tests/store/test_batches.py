@@ -1,0 +1,94 @@
+"""Deliveries wait in batches: taken whole, merged up to a size, split above it, and each by one taker alone."""
+
+from collections.abc import Sequence
+
+import psycopg
+
+from sereno.store.deliveries import take_batches
+from sereno.store.migrate import _apply, migrate, migrations
+from sereno.store.statement import run
+from tests.facts import advance, one
+
+
+def put(connection: psycopg.Connection, *sizes: int, purpose: str = "send") -> None:
+    """Batches of so many deliveries, numbered from 1 on, due in this order."""
+    start = 1
+    for place, size in enumerate(sizes):
+        connection.execute(
+            "insert into sereno.batches (purpose, channel, account, due_at, ends_at, deliveries) "
+            "values (%s, 'pager', '', sereno.now() + make_interval(secs => %s), 'infinity', %s)",
+            [purpose, (place - len(sizes)) / 1000, list(range(start, start + size))],
+        )
+        start += size
+
+
+def taken(connection: psycopg.Connection, most: int, job: int = 7) -> list[Sequence[int]]:
+    return [ids for _, ids in run(connection, take_batches("send", "pager", "", most, job=job))]
+
+
+def test_small_batches_are_taken_together_up_to_the_size(connection: psycopg.Connection) -> None:
+    put(connection, 2, 3, 4, 1)
+    assert taken(connection, 6) == [[1, 2], [3, 4, 5]]
+    assert taken(connection, 6) == [[6, 7, 8, 9], [10]]
+    assert taken(connection, 6) == []
+
+
+def test_a_batch_that_is_too_large_is_split(connection: psycopg.Connection) -> None:
+    put(connection, 7, 1)
+    assert taken(connection, 3) == [[1, 2, 3]]
+    assert taken(connection, 3) == [[4, 5, 6]]
+    assert taken(connection, 3) == [[7], [8]]
+    assert one(connection, "select count(*) from sereno.batches where job_id = 7") == 4
+
+
+def test_what_is_not_due_is_not_taken(connection: psycopg.Connection) -> None:
+    put(connection, 2)
+    connection.execute("update sereno.batches set due_at = sereno.now() + interval '1 minute'")
+    assert taken(connection, 10) == []
+    advance(connection, 61)
+    assert taken(connection, 10) == [[1, 2]]
+
+
+def test_nothing_of_a_paused_channel_is_taken(connection: psycopg.Connection) -> None:
+    put(connection, 2)
+    connection.execute("insert into sereno.channel_pauses (channel, account, reason) values ('pager', '', 'broken')")
+    assert taken(connection, 10) == []
+
+
+def test_two_at_once_take_different_ones(connection: psycopg.Connection, database_url: str) -> None:
+    put(connection, 2, 2, 2)
+    with psycopg.connect(database_url) as other:
+        assert taken(other, 2, job=1) == [[1, 2]]
+        assert taken(connection, 2, job=2) == [[3, 4]]
+        other.rollback()
+    assert taken(connection, 4, job=3) == [[1, 2], [5, 6]]
+
+
+def test_what_is_asked_about_is_due_again_later(connection: psycopg.Connection) -> None:
+    put(connection, 2, purpose="ask")
+    assert [ids for _, ids in run(connection, take_batches("ask", "pager", "", 10, again=900.0))] == [[1, 2]]
+    assert run(connection, take_batches("ask", "pager", "", 10, again=900.0)) == []
+    advance(connection, 901)
+    assert [ids for _, ids in run(connection, take_batches("ask", "pager", "", 10, again=900.0))] == [[1, 2]]
+
+
+def test_what_waited_before_there_were_batches_waits_in_one(empty_database_url: str) -> None:
+    with psycopg.connect(empty_database_url, autocommit=True) as connection:
+        for migration in migrations():
+            if migration.name == "batches":
+                break
+            _apply(connection, migration, "sereno")
+        connection.execute(
+            "insert into sereno.deliveries "
+            "  (event_id, recipient_id, channel, state, due_at, job_id, sent_at, receipt_at, provider_id) "
+            "select 1, n, 'pager', case when n <= 150 then 'pending' when n <= 160 then 'sending' else 'sent' end, "
+            "  '2026-01-01', case when n > 150 and n <= 160 then 5 end, case when n > 160 then now() end, "
+            "  case when n > 160 then now() end, case when n > 160 then 'p' || n end from generate_series(1, 170) as n"
+        )
+        migrate(connection)
+        rows = connection.execute(
+            "select purpose, job_id, cardinality(deliveries) from sereno.batches order by purpose desc, job_id, 3"
+        ).fetchall()
+        assert rows == [("send", 5, 10), ("send", None, 50), ("send", None, 100), ("ask", None, 10)]
+        assert one(connection, "select count(distinct one) from sereno.batches, unnest(deliveries) as one") == 170
+        assert one(connection, "select count(*) from sereno.message_ids") == 10
