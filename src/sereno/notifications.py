@@ -21,7 +21,6 @@ from sereno.domain.event import (
     Digest,
     DigestTemplate,
     EventDefinition,
-    Recipient,
     Template,
     Throttle,
 )
@@ -375,20 +374,11 @@ class Notifications:
         task = self._task("receipts")
         return [(task.using(delay=due_in) if due_in > 0 else task).job(channel, account)] * count
 
-    def _render(self, channel: str, taken: Taken, event: TakenEvent) -> Content:
+    def _render(self, channel: str, taken: Taken, event: TakenEvent, unsubscribe_url: str | None) -> Content:
         definition = self.definitions.get(event.type)
         if definition is None:
             raise UnknownEvent(f"no event {event.type} is declared in this worker's code")
-        recipient = Recipient(key=taken.recipient, tenant=taken.tenant, locale=taken.locale)
-        if len(taken.gathered) > 1:
-            return definition.digest_content(channel, taken.gathered, recipient)
-        # A function for this very channel goes first; one for all channels, only where there is no template.
-        templated = (
-            None
-            if channel in definition.templates
-            else self.wording.content(channel, event.type, event.payload, recipient)
-        )
-        return templated or definition.content(channel, event.payload, recipient)
+        return self.wording.said(definition, channel, taken, event, unsubscribe_url)
 
 
 def _name(channel: ChannelName) -> str:

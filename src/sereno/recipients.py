@@ -3,14 +3,19 @@
 Every method has an async twin with an `a` in front. `conn`: yours, so that it commits with your rows.
 """
 
+import contextlib
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Literal, TypedDict, TypeVar, Unpack
 
+from sereno.channels.board import LONGEST_ADDRESS
 from sereno.domain.condition import compile_condition
 from sereno.domain.job import check_text
-from sereno.domain.quiet import DAYS, Quiet, checked
+from sereno.domain.preference import Preference
+from sereno.domain.quiet import DAYS, Quiet
+from sereno.domain.stored import stored
+from sereno.domain.unsubscribe import read_token
 from sereno.domain.zones import zone as find_zone
-from sereno.errors import InvalidArguments
+from sereno.errors import ConfigurationError, InvalidAddress, InvalidArguments
 from sereno.store import recipients as store
 from sereno.store.borrowed import arun_borrowed, run_borrowed
 from sereno.store.database import Database
@@ -96,7 +101,10 @@ class Recipients(Rows):
         return await self._arun(self._upsert(key, addresses or {}, person), conn)
 
     def prefer(self, key: str | None, *, conn: Any = None, **wish: Unpack[Wish]) -> None:
-        """What somebody wants; without a key, the default of the tenant. The more closely described wins."""
+        """What somebody wants; without a key, the default of the tenant. The more closely described wins.
+
+        What is given changes, what is left out stays, and None takes back what was said.
+        """
         if not self._run(_prefer(key, wish), conn):
             raise _nobody(key)
 
@@ -115,7 +123,7 @@ class Recipients(Rows):
         conn: Any = None,
     ) -> bool:
         """Never again to this address, whatever else is said; True if it is known."""
-        return self._run(_unsubscribe(key, channel, address, tenant, reason), conn)
+        return self._run(self._unsubscribe(key, channel, address, tenant, reason), conn)
 
     async def aunsubscribe(
         self,
@@ -127,7 +135,18 @@ class Recipients(Rows):
         reason: str | None = None,
         conn: Any = None,
     ) -> bool:
-        return await self._arun(_unsubscribe(key, channel, address, tenant, reason), conn)
+        return await self._arun(self._unsubscribe(key, channel, address, tenant, reason), conn)
+
+    def unsubscribe_with(self, token: str, *, conn: Any = None) -> bool:
+        """What the link in a message says: no more of its category by its channel, or else never again to its address.
+
+        Once or ten times is the same. False if there is nobody, or no such address, any more. InvalidArguments if the
+        token is not one of ours.
+        """
+        return self._run(self._unsubscribe_with(token), conn)
+
+    async def aunsubscribe_with(self, token: str, *, conn: Any = None) -> bool:
+        return await self._arun(self._unsubscribe_with(token), conn)
 
     def delete(self, key: str, *, tenant: str | None = None, conn: Any = None) -> bool:
         """Gone, with addresses, preferences and inbox; True if there was one."""
@@ -154,6 +173,26 @@ class Recipients(Rows):
             data=person.get("data"),
             addresses=rows,
         )
+
+    def _unsubscribe(
+        self, key: str, channel: str, address: str, tenant: str | None, reason: str | None
+    ) -> Operation[bool]:
+        for name, value in (("key", key), ("channel", channel), ("tenant", tenant), ("reason", reason)):
+            check_text(name, value)
+        _check_stored(address)
+        spellings = [address]
+        # One that the channel would not take today may have been stored long ago.
+        with contextlib.suppress(InvalidAddress):
+            spellings.append(self._check_address(channel, address))
+        return store.change_address(
+            key, channel, spellings, tenant=tenant, state="unsubscribed", reason=reason or "by the recipient"
+        )
+
+    def _unsubscribe_with(self, token: str) -> Operation[bool]:
+        secret = self._database.settings.secret
+        if secret is None:
+            raise ConfigurationError("links to unsubscribe are signed: set SERENO_SECRET")
+        return store.unsubscribe(read_token(secret, token), "by the link in a message")
 
     def _address(self, channel: str, given: Address) -> dict[str, Any]:
         more = {} if isinstance(given, str) else dict(given)
@@ -227,31 +266,22 @@ class Inbox(Rows):
 
 
 def _prefer(key: str | None, wish: Wish) -> Operation[bool]:
-    named = {"key": key, "tenant": wish.get("tenant"), "category": wish.get("category")}
-    for name, value in {**named, "event": wish.get("event"), "channel": wish.get("channel")}.items():
-        check_text(name, value)
-    quiet = wish.get("quiet")
-    spans = None if quiet is None else checked(quiet)
-    condition = wish.get("condition")
+    given: dict[str, Any] = {**wish}
+    preference = Preference(recipient=key, **given)
+    condition, quiet = preference.condition, preference.quiet
     return store.prefer(
-        key,
-        tenant=wish.get("tenant"),
-        category=wish.get("category"),
-        event=wish.get("event"),
-        channel=wish.get("channel"),
-        wanted=wish.get("wanted"),
-        condition=condition,
+        preference,
+        [aspect for aspect in store.ASPECTS if aspect in given],
         compiled=None if condition is None else compile_condition(condition),
-        quiet=None if spans is None else [_span(span) for span in spans],
+        quiet=None if quiet is None else [_span(span) for span in quiet],
     )
 
 
-def _unsubscribe(key: str, channel: str, address: str, tenant: str | None, reason: str | None) -> Operation[bool]:
-    for name, value in (("key", key), ("channel", channel), ("address", address), ("reason", reason)):
-        check_text(name, value)
-    return store.change_address(
-        key, channel, address, tenant=tenant, state="unsubscribed", reason=reason or "by the recipient"
-    )
+def _check_stored(address: str) -> None:
+    """That it may be the text of a stored address."""
+    if not isinstance(address, str) or not address or len(address) > LONGEST_ADDRESS:
+        raise InvalidArguments(f"address {address!r:.60} must be text of 1 to {LONGEST_ADDRESS:,} characters")
+    stored(address, lambda why: InvalidArguments(f"address: {why}"))
 
 
 def _nobody(key: str | None) -> InvalidArguments:

@@ -17,6 +17,13 @@ import msgspec
 from sereno.errors import ConfigurationError
 
 A_DAY = 86400
+# As many as `openssl rand -base64 24` gives.
+SHORTEST_SECRET = 32
+# Links that begin with it have to fit on one line of a mail.
+LONGEST_PUBLIC_URL = 200
+_PUBLIC_URL = re.compile(r"https?://[^\x00-\x20\x7f-\U0010ffff/?#@<>\"\\]+(?:/[^\x00-\x20\x7f-\U0010ffff?#<>\"\\]*)?")
+# Never shown, wherever settings are.
+_HIDDEN = frozenset({"database_url", "metrics_token", "secret"})
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -35,6 +42,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     queues: dict[str, int] | None = None
     channels: list[str] | None = None
     templates: str | None = None
+    public_url: str | None = None
+    secret: str | None = None
     concurrency: int = 20
     processes: int = 1
     lease: float = 30.0
@@ -81,6 +90,29 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         for queue, slots in (self.queues or {}).items():
             if not queue or slots < 0:
                 raise ConfigurationError(f"queue {queue!r}: its slots are a number, such as {queue or 'default'}=10")
+        if self.secret is not None and len(self.secret) < SHORTEST_SECRET:
+            raise ConfigurationError(f"secret must have at least {SHORTEST_SECRET} characters that nobody can guess")
+        if self.public_url is not None:
+            msgspec.structs.force_setattr(self, "public_url", _public_url(self.public_url))
+
+    def __repr__(self) -> str:
+        return f"Settings({', '.join(f'{name}={value!r}' for name, value in self.__rich_repr__())})"
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        """Those that differ from the default, without the secrets."""
+        defaults = zip(self.__struct_fields__, self.__struct_defaults__, strict=True)
+        values = [(name, getattr(self, name)) for name, default in defaults if getattr(self, name) != default]
+        return [(name, value) for name, value in values if name not in _HIDDEN]
+
+
+def _public_url(url: str) -> str:
+    """Without a slash at its end."""
+    if len(url) > LONGEST_PUBLIC_URL or not _PUBLIC_URL.fullmatch(url):
+        raise ConfigurationError(
+            "public_url is where people reach this installation from outside, such as https://post.example.com; "
+            f"at most {LONGEST_PUBLIC_URL} characters, without a user, a query or a fragment"
+        )
+    return url.rstrip("/")
 
 
 def load(

@@ -318,6 +318,28 @@ def test_recipients_refuse_what_makes_no_sense(sereno: Command, shop: str, conne
     assert "there are: fax …" in wrong.stderr
 
 
+def test_only_what_is_given_changes_and_clear_takes_back(sereno: Command, connection: psycopg.Connection) -> None:
+    ok(sereno("recipient", "set", "user:7"))
+    prefer = ("recipient", "prefer", "user:7", "--event", "a")
+    said = "select array[wanted::text, filter::text, quiet::text] from sereno.preferences"
+    ok(sereno(*prefer, "--off", "--condition", '{"region": "RM"}'))
+    ok(sereno(*prefer, "--quiet", "22:00-08:00"))
+    span = '[{"end": "08:00", "days": null, "start": "22:00"}]'
+    assert one(connection, said) == ["false", '{"region": "RM"}', span]
+    ok(sereno(*prefer, "--on", "--clear", "condition"))
+    assert one(connection, said) == ["true", None, span]
+    assert sereno(*prefer, "--on", "--clear", "wanted").exit_code == 2
+    assert sereno(*prefer, "--clear", "event").exit_code == 2
+    ok(sereno(*prefer, "--clear", "wanted", "--clear", "quiet"))
+    assert one(connection, "select count(*) from sereno.preferences") == 0
+
+
+def test_an_old_address_can_be_unsubscribed(sereno: Command, shop: str, connection: psycopg.Connection) -> None:
+    ok(sereno("recipient", "set", "user:7", "--channel", "pager=a b"))
+    ok(sereno("recipient", "unsubscribe", "user:7", "pager", "a b", "-a", shop))
+    assert one(connection, "select state from sereno.addresses") == "unsubscribed"
+
+
 # Channels
 
 

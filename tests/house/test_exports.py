@@ -14,9 +14,11 @@ import sereno
 HEAVY = [
     "aiohttp",
     "aiosmtplib",
+    "apprise",
     "arro3",
     "asyncpg",
     "click",
+    "cryptography",
     "django",
     "fastapi",
     "jinja2",

@@ -1,7 +1,9 @@
 """Digests, throttles, escalation, failover, reminders and tenants with credentials of their own."""
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -10,7 +12,9 @@ from sereno import ConfigurationError, Content, Digest, Recipient, Sereno, Throt
 from sereno.channels.contract import Exchange, Message
 from sereno.channels.failover import Failover
 from sereno.domain.delivery import Down, Failed, Outcome, Receipt, Retryable, Sent, Unknown
-from tests.facts import advance, auntil, one
+from sereno.store import events
+from sereno.store.statement import run
+from tests.facts import advance, auntil, one, until
 from tests.notifications.conftest import Pager, States, Tender
 
 
@@ -45,6 +49,37 @@ async def test_several_facts_are_gathered_into_one_message(
     assert sorted(message.title for message in pager.sent) == ["3 for u: T1 T2 T4", "T3 u"]
     carrier = one(connection, "select id from sereno.deliveries where right(digest, 2) = 'RM' and state = 'sent'")
     assert [row[3] for row in states() if row[2] == "skipped"] == [f"told by delivery {carrier}"] * 2
+
+
+async def test_a_digest_without_words_of_its_own_begins_with_those_of_the_first(
+    app: Sereno, connection: psycopg.Connection, pager: Pager, states: States, tmp_path: Path
+) -> None:
+    (tmp_path / "tender.published").mkdir()
+    (tmp_path / "tender.published" / "any.title.j2").write_text("Tender {{ code }}")
+    app.override(templates=str(tmp_path))
+    published = app.event("tender.published", Tender, channels=[pager], digest=Digest("15m"))
+    await app.recipients.aupsert("u", {"pager": "a"})
+    async with app.working():
+        for code in ("T1", "T2", "T3"):
+            await published.anotify(Tender(code), subject=code, to="u")
+        await auntil(lambda: len(states()) == 3)
+        advance(connection, 16 * 60)
+        await auntil(lambda: [message.title for message in pager.sent] == ["Tender T1 (and 2 more)"])
+
+
+def test_two_at_once_do_not_pass_a_throttle_that_lets_one_through(
+    app: Sereno, connection: psycopg.Connection, database_url: str, pager: Pager, states: States
+) -> None:
+    published = app.event("tender.published", Tender, channels=[pager], throttle=Throttle(1, per="1h"))
+    app.recipients.upsert("u", {"pager": "a"})
+    first, second = (published.notify(Tender(code), subject=code) for code in ("T1", "T2"))
+    with psycopg.connect(database_url) as other, ThreadPoolExecutor(1) as pool:
+        run(other, events.fan_out(first, 10))
+        late = pool.submit(app.database.run, events.fan_out(second, 10))
+        until(lambda: one(connection, "select count(*) from pg_locks where locktype = 'advisory' and not granted"))
+        other.commit()
+        late.result(30)
+    assert sorted(row[2:] for row in states()) == [("pending", None), ("skipped", "throttled")]
 
 
 async def test_more_than_so_many_for_one_recipient_are_skipped_and_say_so(

@@ -157,8 +157,6 @@ class TemplateSet:
         tenant: str | None,
         payload: Mapping[str, Any],
         recipient: Recipient,
-        *,
-        unsubscribe_url: str | None = None,
     ) -> Content | None:
         """What is said; None if there is no template."""
         found = self.find(event, channel, locale, tenant)
@@ -168,7 +166,7 @@ class TemplateSet:
             **payload,
             "event": event,
             "recipient": {"key": recipient.key, "locale": recipient.locale},
-            "unsubscribe_url": unsubscribe_url or "",
+            "unsubscribe_url": recipient.unsubscribe_url or "",
         }
         said = {part: self._said(source, part, context, channel, locale, tenant) for part, source in found.items()}
         content = Content(

@@ -65,6 +65,7 @@ PREFERENCE_COLUMNS = (
     Column("quiet", _quiet_words, "wide"),
     Column("changed", lambda row: row.changed_at),
 )
+ASPECTS = ("wanted", "condition", "quiet")
 tenant_option = click.option("--tenant", help="Of this tenant.  [default: those that belong to none]")
 
 
@@ -177,23 +178,36 @@ def set_recipient(
 @click.option("--on/--off", "wanted", default=None, help="Whether they want it.")
 @click.option("--condition", metavar="JSON", help="""Only if it holds, such as '{"region": "RM"}'.""")
 @click.option("--quiet", "spans", multiple=True, metavar="SPAN", help='"22:00-08:00" or "22:00-10:00 fri,sat".')
+@click.option("--clear", "cleared", multiple=True, type=click.Choice(ASPECTS), help="Take it back. Repeatable.")
 @tenant_option
 @desk_options
 def prefer(
-    desk: "Desk", key: str | None, is_default: bool, condition: str | None, spans: tuple[str, ...], **wish: Any
+    desk: "Desk",
+    key: str | None,
+    is_default: bool,
+    wanted: bool | None,
+    condition: str | None,
+    spans: tuple[str, ...],
+    cleared: tuple[str, ...],
+    **names: Any,
 ) -> None:
-    """What somebody wants. It replaces what they said of exactly this event, category and channel."""
+    """What somebody wants of exactly this event, category and channel. What is not given stays as it was."""
     from sereno.domain.preference import Preference  # noqa: PLC0415 - slow to import; --help needs none
     from sereno.operations import post  # noqa: PLC0415 - see above
 
     if (key is None) != is_default:
         raise click.UsageError("Whose preference? Give a KEY, or --default for all who say nothing themselves.")
-    if wish["wanted"] is None and condition is None and not spans:
-        raise click.UsageError("What is wanted? Give --on, --off, --condition or --quiet.")
-    wish |= {
+    given: dict[str, Any] = {
+        "wanted": wanted,
         "condition": None if condition is None else _condition(condition),
         "quiet": [_span(span) for span in spans] or None,
     }
+    wish = {aspect: value for aspect, value in given.items() if value is not None}
+    if not wish and not cleared:
+        raise click.UsageError("What is wanted? Give --on, --off, --condition, --quiet or --clear.")
+    if both := sorted({*wish} & {*cleared}):
+        raise click.UsageError(f"Either say it, or --clear it: {', '.join(both)}.")
+    wish |= names | dict.fromkeys(cleared)
     # Refuses what makes no sense, before anything is written.
     Preference(recipient=key, **wish)
     if key is not None:
@@ -218,16 +232,15 @@ def unsubscribe(desk: "Desk", key: str, channel: str, address: str, reason: str 
 
     detail = look(desk, post.show_recipient(key, tenant=tenant))
     connection = desk.connection()
-    with any_application(desk) as app, checked_addresses(), connection.transaction():
-        text = app.channels.check_address(channel, address)
-        is_known = app.recipients.unsubscribe(key, channel, text, tenant=tenant, reason=reason, conn=connection)
+    with any_application(desk) as app, connection.transaction():
+        is_known = app.recipients.unsubscribe(key, channel, address, tenant=tenant, reason=reason, conn=connection)
         if is_known:
-            said = {"tenant": tenant, "channel": channel, "address": post.masked(text), "reason": reason}
+            said = {"tenant": tenant, "channel": channel, "address": post.masked(address), "reason": reason}
             desk.run(post.noted("recipient.unsubscribe", f"recipient {key}", said))
     if not is_known:
         known = ", ".join(f"{each.channel} {post.masked(each.address)}" for each in detail.addresses[:8]) or "none"
         raise InvalidArguments(f"{key} has no such address of {channel!r:.60}; there are: {known}")
-    click.echo(f"Nothing is sent to {post.masked(text)} of {channel} any more.", err=True)
+    click.echo(f"Nothing is sent to {post.masked(address)} of {channel} any more.", err=True)
 
 
 @recipient.command(epilog="Example: sereno recipient delete user:7 --yes")

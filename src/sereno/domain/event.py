@@ -21,11 +21,15 @@ IN_APP = "in_app"
 
 
 class Recipient(msgspec.Struct, frozen=True, kw_only=True):
-    """Somebody who is told something, as a template sees them."""
+    """Somebody who is told something, as a template sees them.
+
+    `unsubscribe_url`: where they say "no more of these", if the message may carry such a link.
+    """
 
     key: str
     tenant: str | None = None
     locale: str | None = None
+    unsubscribe_url: str | None = None
 
 
 class Content(msgspec.Struct, frozen=True):
@@ -146,13 +150,10 @@ class EventDefinition:
         value = msgspec.json.decode(raw).get(self.digest.key)
         return f"{self.name}:{value}"[:LONGEST_DIGEST_KEY]
 
-    def digest_content(self, channel: str, raws: Sequence[msgspec.Raw | bytes], recipient: Recipient) -> Content:
-        """Of several; in the words of its template, or how many they are."""
+    def digest_content(self, channel: str, raws: Sequence[msgspec.Raw | bytes], recipient: Recipient) -> Content | None:
+        """Of several, in the words of the template for that; None where there is none."""
         template = self.digest_templates.get(channel) or self.digest_templates.get(None)
-        if template is not None:
-            return template([self.decode(raw) for raw in raws], recipient)
-        first = self.content(channel, raws[0], recipient)
-        return Content(f"{first.title} (and {len(raws) - 1} more)", first.body, first.html, first.options)
+        return None if template is None else template([self.decode(raw) for raw in raws], recipient)
 
     def _refusal(self, why: str) -> InvalidArguments:
         return InvalidArguments(f"event {self.name}: {why}")

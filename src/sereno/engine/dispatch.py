@@ -17,6 +17,7 @@ from sereno.domain.delivery import Down, Failed, Outcome, Unknown
 from sereno.domain.event import IN_APP, Content
 from sereno.domain.job import NewJob
 from sereno.engine.ledger import Elsewhere, Ledger, Tokens
+from sereno.engine.links import Links
 from sereno.errors import UnknownEvent
 from sereno.store import deliveries, jobs
 from sereno.store.database import Database
@@ -30,7 +31,7 @@ TURN_SECONDS = 2.0
 # Credentials that were changed are used within so many seconds.
 ACCOUNT_SECONDS = 30.0
 
-Render = Callable[[str, Taken, TakenEvent], Content]
+Render = Callable[[str, Taken, TakenEvent, str | None], Content]
 
 
 class Dispatch:
@@ -53,6 +54,7 @@ class Dispatch:
         self._ledger = ledger
         self._send_tokens = send_tokens
         self._next_token = next_token
+        self._links = Links(database)
         self._exchanges: dict[tuple[asyncio.AbstractEventLoop, str, str], tuple[float, Exchange]] = {}
 
     def batch_of(self, channel: str) -> int:
@@ -112,7 +114,9 @@ class Dispatch:
         await self._ledger.record(job, channel, account, batch, batch.deliveries, outcomes)
 
     async def _put_into_inbox(self, job: int, batch: Batch) -> None:
-        made = {taken.id: self._content(IN_APP, taken, batch.events) for taken in batch.deliveries}
+        made = {
+            taken.id: self._content(IN_APP, taken, batch.events[taken.event_id], None) for taken in batch.deliveries
+        }
         outcomes = {number: outcome for number, outcome in made.items() if not isinstance(outcome, Content)}
         bad = [taken for taken in batch.deliveries if taken.id in outcomes]
         good = [
@@ -141,10 +145,11 @@ class Dispatch:
         events: Mapping[int, TakenEvent],
         payloads: dict[int, dict[str, Any]],
     ) -> Message | Failed | Elsewhere:
-        made = self._content(channel, taken, events)
+        event = events[taken.event_id]
+        unsubscribe_url = self._links.of(channel, taken, event)
+        made = self._content(channel, taken, event, unsubscribe_url)
         if not isinstance(made, Content):
             return made
-        event = events[taken.event_id]
         if event.id not in payloads:
             payloads[event.id] = msgspec.json.decode(event.payload)
         return Message(
@@ -162,12 +167,15 @@ class Dispatch:
             tenant=taken.tenant,
             locale=taken.locale,
             attempt=taken.attempt,
+            unsubscribe_url=unsubscribe_url,
         )
 
-    def _content(self, channel: str, taken: Taken, events: Mapping[int, TakenEvent]) -> Content | Failed | Elsewhere:
+    def _content(
+        self, channel: str, taken: Taken, event: TakenEvent, unsubscribe_url: str | None
+    ) -> Content | Failed | Elsewhere:
         """A template is the user's code: what it raises, or gives instead of words, concerns this delivery alone."""
         try:
-            made = self._render(channel, taken, events[taken.event_id])
+            made = self._render(channel, taken, event, unsubscribe_url)
         except UnknownEvent:
             return Elsewhere()
         except Exception as error:  # noqa: BLE001 - whatever a template raises is an outcome

@@ -7,7 +7,6 @@ import msgspec
 
 from sereno.channels.templates import TemplateSet, directory_of
 from sereno.domain.event import Content, EventDefinition, Recipient
-from sereno.engine.links import Links
 from sereno.store import templates as store
 from sereno.store.database import Database
 from sereno.store.deliveries import Taken, TakenEvent
@@ -21,7 +20,6 @@ class Wording:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._links = Links(database)
         self._templates: TemplateSet | None = None
         self._version: str | None = None
         self._read_at: float | None = None
@@ -53,21 +51,27 @@ class Wording:
         """The next one looks at the rows again."""
         self._read_at = None
 
-    def said(self, definition: EventDefinition, channel: str, taken: Taken, event: TakenEvent) -> Content:
+    def said(
+        self, definition: EventDefinition, channel: str, taken: Taken, event: TakenEvent, unsubscribe_url: str | None
+    ) -> Content:
         """What the message of a delivery says, in whichever words there are for it."""
         recipient = Recipient(
-            key=taken.recipient,
-            tenant=taken.tenant,
-            locale=taken.locale,
-            unsubscribe_url=self._links.of(channel, taken, event),
+            key=taken.recipient, tenant=taken.tenant, locale=taken.locale, unsubscribe_url=unsubscribe_url
         )
-        if len(taken.gathered) > 1:
-            return definition.digest_content(channel, taken.gathered, recipient)
+        if len(taken.gathered) <= 1:
+            return self._one(definition, channel, event.payload, recipient)
+        gathered = definition.digest_content(channel, taken.gathered, recipient)
+        if gathered is not None:
+            return gathered
+        first = self._one(definition, channel, taken.gathered[0], recipient)
+        return Content(f"{first.title} (and {len(taken.gathered) - 1} more)", first.body, first.html, first.options)
+
+    def _one(self, definition: EventDefinition, channel: str, payload: msgspec.Raw, recipient: Recipient) -> Content:
         made = None
         # A function for this very channel goes first; one for all channels, only where there is no template.
         if channel not in definition.templates:
-            made = self.content(channel, event.type, event.payload, recipient)
-        return made or definition.content(channel, event.payload, recipient)
+            made = self.content(channel, definition.name, payload, recipient)
+        return made or definition.content(channel, payload, recipient)
 
     def content(self, channel: str, event: str, payload: msgspec.Raw | bytes, recipient: Recipient) -> Content | None:
         """What a delivery of an event of this type says; None if there is no template for it."""

@@ -1,13 +1,18 @@
 """Recipients, their addresses and preferences, and their inbox, as rows."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal
 
 import msgspec
 
+from sereno.domain.preference import Preference
 from sereno.domain.stored import encoder
+from sereno.domain.unsubscribe import Unsubscribe
 from sereno.store.statement import Operation, Statement, queries
+
+# What a preference may speak of.
+ASPECTS = ("wanted", "condition", "quiet")
 
 _sql = queries("recipients")
 
@@ -58,13 +63,31 @@ def upsert(
 
 
 def change_address(
-    key: str, channel: str, address: str, *, tenant: str | None, state: str, reason: str | None
+    key: str, channel: str, addresses: Sequence[str], *, tenant: str | None, state: str, reason: str | None
 ) -> Operation[bool]:
+    """`addresses`: the spellings in which it may be stored."""
     rows = yield Statement(
         _sql["change_address"],
-        {"tenant": tenant or "", "key": key, "channel": channel, "address": address, "state": state, "reason": reason},
+        {
+            "tenant": tenant or "",
+            "key": key,
+            "channel": channel,
+            "addresses": list(addresses),
+            "state": state,
+            "reason": reason,
+        },
     )
     return bool(rows)
+
+
+def unsubscribe(about: Unsubscribe, reason: str) -> Operation[bool]:
+    """What a link says; False if there is nobody, or no such address, any more."""
+    who = {"tenant": about.tenant or "", "key": about.recipient, "channel": about.channel}
+    if about.category is None:
+        rows = yield Statement(_sql["unsubscribe_address"], {**who, "address": about.address, "reason": reason})
+    else:
+        rows = yield Statement(_sql["unsubscribe_category"], {**who, "category": about.category, "event": about.event})
+    return bool(rows[0][0])
 
 
 def delete(key: str, *, tenant: str | None) -> Operation[bool]:
@@ -73,32 +96,29 @@ def delete(key: str, *, tenant: str | None) -> Operation[bool]:
 
 
 def prefer(
-    recipient: str | None,
-    *,
-    tenant: str | None,
-    category: str | None,
-    event: str | None,
-    channel: str | None,
-    wanted: bool | None,
-    condition: Mapping[str, Any] | None,
-    compiled: str | None,
-    quiet: Sequence[Mapping[str, Any]] | None,
+    wish: Preference, changes: Collection[str], *, compiled: str | None, quiet: Sequence[Mapping[str, Any]] | None
 ) -> Operation[bool]:
-    """What is wanted of exactly this; False if there is no such recipient."""
+    """What is wanted of exactly this; False if there is no such recipient.
+
+    `changes`: the aspects that are spoken of. `compiled`, `quiet`: as the database reads them.
+    """
     rows = yield Statement(
         _sql["prefer"],
         {
-            "recipient": recipient,
-            "tenant": tenant or "",
-            "category": category,
-            "event": event,
-            "channel": channel,
-            "wanted": wanted,
-            "filter": None if condition is None else encoder.encode(condition).decode(),
+            "recipient": wish.recipient,
+            "tenant": wish.tenant or "",
+            "category": wish.category,
+            "event": wish.event,
+            "channel": wish.channel,
+            "wanted": wish.wanted,
+            "filter": None if wish.condition is None else encoder.encode(wish.condition).decode(),
             "condition": compiled,
             "quiet": None if quiet is None else encoder.encode(quiet).decode(),
+            "changes": list(changes),
         },
     )
+    if rows and any(getattr(wish, aspect) is None for aspect in changes or ASPECTS):
+        yield Statement(_sql["forget_preference"], {"id": rows[0][0]})
     return bool(rows)
 
 

@@ -21,18 +21,52 @@ set keys = coalesce(excluded.keys, a.keys),
 returning id;
 
 -- name: change_address
--- It is no longer used, or is again; with the reason.
+-- It is no longer used, or is again; with the reason. In each of the spellings in which it may have been stored.
 update sereno.addresses set state = %(state)s, reason = %(reason)s, changed_at = sereno.now()
 where recipient_id = (select id from sereno.recipients where tenant = %(tenant)s and key = %(key)s)
-  and channel = %(channel)s and address = %(address)s
+  and channel = %(channel)s and address = any(%(addresses)s::text[])
 returning id;
+
+-- name: unsubscribe_address
+-- The address of a link. Who follows it twice changes nothing the second time. Answers whether there is one.
+with mine as materialized (
+    select id from sereno.addresses
+    where id = %(address)s and channel = %(channel)s
+      and recipient_id = (select id from sereno.recipients where tenant = %(tenant)s and key = %(key)s)
+),
+changed as (
+    update sereno.addresses set state = 'unsubscribed', reason = %(reason)s, changed_at = sereno.now()
+    where id = (select id from mine) and state <> 'unsubscribed'
+)
+select exists (select from mine);
+
+-- name: unsubscribe_category
+-- No more of a category by a channel. Where they had asked for the event of that message by its name, which would win
+-- over the category, that is taken back too. What else those rows say stays. Answers whether there is such a recipient.
+with who as materialized (
+    select id from sereno.recipients where tenant = %(tenant)s and key = %(key)s
+),
+said as materialized (
+    select %(category)s::text as category, null::text as event
+    union
+    select category, event from sereno.preferences
+    where recipient_id = (select id from who) and wanted and event = %(event)s::text
+      and (category is null or category = %(category)s) and (channel is null or channel = %(channel)s)
+),
+changed as (
+    insert into sereno.preferences as p (tenant, recipient_id, category, event, channel, wanted)
+    select %(tenant)s, who.id, said.category, said.event, %(channel)s, false from who cross join said
+    on conflict on constraint preferences_once do update set wanted = false, changed_at = sereno.now()
+    where p.wanted is distinct from false
+)
+select exists (select from who);
 
 -- name: delete
 -- Gone, with addresses, preferences and inbox. Deliveries stay: they are history.
 delete from sereno.recipients where tenant = %(tenant)s and key = %(key)s returning id;
 
 -- name: prefer
--- What is given replaces what was said for exactly this; a row that says nothing at all is deleted.
+-- What is named in `changes` is changed, for exactly this recipient, category, event and channel; the rest stays.
 with who as materialized (
     select id from sereno.recipients where tenant = %(tenant)s and key = %(recipient)s
 )
@@ -41,9 +75,16 @@ select %(tenant)s, (select id from who), %(category)s, %(event)s, %(channel)s, %
        %(condition)s::text::jsonpath, %(quiet)s::text::jsonb
 where %(recipient)s::text is null or exists (select from who)
 on conflict on constraint preferences_once do update
-set wanted = excluded.wanted, filter = excluded.filter, condition = excluded.condition, quiet = excluded.quiet,
+set wanted = case when 'wanted' = any(%(changes)s::text[]) then excluded.wanted else p.wanted end,
+    filter = case when 'condition' = any(%(changes)s) then excluded.filter else p.filter end,
+    condition = case when 'condition' = any(%(changes)s) then excluded.condition else p.condition end,
+    quiet = case when 'quiet' = any(%(changes)s) then excluded.quiet else p.quiet end,
     changed_at = sereno.now()
 returning id;
+
+-- name: forget_preference
+-- A row that says nothing any more is not kept.
+delete from sereno.preferences where id = %(id)s and wanted is null and filter is null and quiet is null;
 
 -- name: inbox
 -- The newest first, from one on.

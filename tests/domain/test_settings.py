@@ -1,0 +1,58 @@
+"""Settings: what is refused, and what is never shown."""
+
+import pytest
+
+from sereno.errors import ConfigurationError
+from sereno.settings import LONGEST_PUBLIC_URL, Settings, load
+
+SECRET = "hunter2" * 5
+
+
+def test_secrets_are_not_in_what_settings_show() -> None:
+    settings = Settings(database_url=f"postgresql://me:{SECRET}@db/x", metrics_token=SECRET, secret=SECRET, grace=3.0)
+    for shown in (repr(settings), str(settings), f"{settings}", str(settings.__rich_repr__())):
+        assert SECRET not in shown
+        assert "grace" in shown
+    assert repr(Settings()) == "Settings()"
+
+
+def test_a_secret_that_can_be_guessed_is_refused_and_not_repeated() -> None:
+    with pytest.raises(ConfigurationError, match="at least 32 characters") as refused:
+        load(environment={"SERENO_SECRET": "hunter2"})
+    assert "hunter2" not in str(refused.value)
+    assert load(environment={"SERENO_SECRET": SECRET})[0].secret == SECRET
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        ("https://post.example.com", "https://post.example.com"),
+        ("https://post.example.com/", "https://post.example.com"),
+        ("https://example.com/sereno/", "https://example.com/sereno"),
+        ("http://localhost:8000", "http://localhost:8000"),
+        ("http://[::1]:8000", "http://[::1]:8000"),
+    ],
+)
+def test_where_people_reach_us(given: str, kept: str) -> None:
+    assert load(environment={"SERENO_PUBLIC_URL": given})[0].public_url == kept
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "post.example.com",
+        "ftp://example.com",
+        "https://",
+        "https:///path",
+        "https://me:pw@example.com",
+        "https://example.com/?a=b",
+        "https://example.com/#here",
+        "https://example.com/a b",
+        "https://example.com/>\r\nBcc: eve@example.com",
+        "https://exämple.com",
+        "https://example.com/" + "a" * LONGEST_PUBLIC_URL,
+    ],
+)
+def test_what_is_no_address_of_ours(given: str) -> None:
+    with pytest.raises(ConfigurationError, match="public_url"):
+        Settings(public_url=given)
