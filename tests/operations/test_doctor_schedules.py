@@ -27,6 +27,15 @@ def test_schedules_without_a_scheduler_are_a_failure(app: Sereno, connection: ps
     assert "sereno scheduler" in found(connection, app)["scheduler"].remedy
 
 
+def test_what_the_engine_does_for_itself_is_not_missed(app: Sereno, connection: psycopg.Connection) -> None:
+    @app.task(name="sereno.sweep")
+    def work() -> None: ...
+
+    app.schedules.upsert("own", work.job(), Every("1m"))
+    advance(connection, 3600)
+    assert found(connection, app)["scheduler"].level == "ok"
+
+
 def test_a_scheduler_that_falls_behind_and_a_parked_schedule(app: Sereno, connection: psycopg.Connection) -> None:
     @app.task
     def work() -> None: ...

@@ -1,4 +1,4 @@
-"""`sereno demo`: a database, a worker and a few hundred jobs, in one process and one minute."""
+"""`sereno demo`: a database, a worker, a few hundred jobs and as many messages, in one process and one minute."""
 
 import asyncio
 import os
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
+    from sereno.cli.demo_show import Ending
     from sereno.store.embedded import EmbeddedPostgres
 
 DATABASE_VARIABLES = ("SERENO_DATABASE_URL", "DATABASE_URL")
@@ -27,7 +28,7 @@ def demo(seconds: float | None, count: int) -> None:
         _begin_afresh(server)
         ending = asyncio.run(Show(server.url, count, seconds).run())
     click.echo("\nAll done." if ending.finished else "\nStopped before everything was done.")
-    _say_what_next(directory, ending.example)
+    _say_what_next(directory, ending)
 
 
 def demo_directory() -> Path:
@@ -66,16 +67,23 @@ def _lives(pid: int) -> bool:
     return True
 
 
-def _say_what_next(directory: Path, example: int) -> None:
+def _say_what_next(directory: Path, ending: "Ending") -> None:
     in_the_way = [name for name in DATABASE_VARIABLES if os.environ.get(name)]
     click.echo("\nLook around in what it left behind:\n")
     if in_the_way:
         click.echo(f"  unset {' '.join(in_the_way)}")
     click.echo(f"  export SERENO_DIRECTORY={directory}")
-    for command, words in (
-        ("sereno job list --state dead", "the dead letter, with reasons"),
-        (f"sereno job show {example}", "one of them, with all its attempts"),
-        (f"sereno why {example}", "what became of it, in plain words"),
-        ("sereno doctor", "is everything well?"),
-    ):
-        click.echo(f"  {command:<30}  # {words}")
+    commands = {
+        "sereno job list --state dead": "the dead letter, with reasons",
+        f"sereno job show {ending.job}": "one of them, with all its attempts",
+        f"sereno why {ending.job}": "what became of it, in plain words",
+    }
+    if (told := ending.delivery) is not None:
+        commands |= {
+            f"sereno delivery list --state {told.state}": "deliveries that ended so, with reasons",
+            f"sereno delivery show {told.id}": "one of them, with what its provider said",
+            f"sereno why {told.recipient} {told.event}": "who was told of it, how, and how not",
+        }
+    width = max(map(len, commands))
+    for command, words in (commands | {"sereno doctor": "is everything well?"}).items():
+        click.echo(f"  {command:<{width}}  # {words}")

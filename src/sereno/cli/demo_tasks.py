@@ -14,7 +14,7 @@ from sereno.domain.stored import encoder
 from sereno.engine.context import Context
 
 RESTAURANTS = ("osteria", "pelmeni", "taqueria", "izakaya", "bistro", "tandoor", "mezze", "brauhaus")
-QUEUES = {"default": 12, "books": 6, "mail": 8}
+QUEUES = {"default": 12, "books": 6, "mail": 8, "notifications": 8}
 
 # What each task is there to show; the order is that of the table.
 WORDS = {

@@ -25,6 +25,8 @@ from sereno.telemetry.logs import emit
 MOST_UNKNOWN = 3
 # Nobody here knows what to do with it: so many seconds later, somebody else may have it.
 ELSEWHERE_SECONDS = 30.0
+# Up to so long, those who wait are told apart by seconds.
+FINE_SECONDS = 10
 # What was sent is to be written down: so often, and so many seconds apart, before it is given up.
 WRITE_AGAIN = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 10.0)
 
@@ -116,14 +118,15 @@ class Ledger:
     ) -> Operation[None]:
         """What became of them, and whoever comes back for them later, together."""
         policy = self.policy(channel)
+        for verdict in verdicts:
+            if verdict.due_in is not None:
+                verdict.due_in = _rounded(verdict.due_in)
         yield from deliveries.record(
             job, batches, verdicts, last=last, named=policy.is_told, receipts_for=policy.receipts_for
         )
         waits = [verdict.due_in for verdict in verdicts if verdict.state == "pending" and verdict.due_in is not None]
         asked = [verdict.receipt_in for verdict in verdicts if verdict.receipt_in is not None]
-        # One for every ten seconds in which somebody is due.
-        later = {math.ceil(wait / 10) * 10.0 for wait in waits}
-        tokens = [token for wait in sorted(later) for token in self._send_tokens(channel, account, 1, wait)]
+        tokens = [token for wait in sorted(set(waits)) for token in self._send_tokens(channel, account, 1, wait)]
         if asked:
             tokens += self._receipt_tokens(channel, account, 1, min(asked))
         if tokens:
@@ -174,6 +177,11 @@ class _Entry:
 
     async def _write(self, verdicts: Sequence[Verdict], *, last: bool) -> None:
         await self._ledger.run(self._ledger.write(*self._of, verdicts, last=last))
+
+
+def _rounded(wait: float) -> float:
+    """Those that are due at about the same time wait together: never less long, and never twice as long."""
+    return float(math.ceil(wait) if wait <= FINE_SECONDS else math.ceil(wait / FINE_SECONDS) * FINE_SECONDS)
 
 
 def _elsewhere(delivery: int, attempt: int) -> Verdict:

@@ -67,7 +67,8 @@ class Scheduler(Service):
         self._line = Line(url, settings, "scheduler")
         # Open only while there is more to do than one connection can.
         self._second_line = Line(url, settings, "scheduler")
-        self._listener = Listener(url, settings, {"schedule": lambda _: self.wake()}, self.wake)
+        heard = dict.fromkeys(("schedule", "clock"), lambda _: self.wake())
+        self._listener = Listener(url, settings, heard, self.wake)
         self._ticker, self._second_ticker = Ticker(), Ticker()
         self._fence: int | None = None
         self._floor = self._ended_up_to = 0

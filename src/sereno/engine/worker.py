@@ -31,6 +31,7 @@ from sereno.store.connect import Line
 from sereno.store.database import Database
 from sereno.store.limits import declare
 from sereno.store.sessions import finish, register
+from sereno.store.statement import Operation
 from sereno.telemetry.logs import emit
 from sereno.telemetry.metrics import Gauges, Tally
 from sereno.version import __version__
@@ -64,6 +65,7 @@ class Worker:
         *,
         service: str = "app",
         lease_keeper: type | None = None,
+        declare_more: Callable[[], Operation[None]] | None = None,
         on_close: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         if not len(registry):
@@ -73,6 +75,7 @@ class Worker:
         self.settings = database.settings
         self.tally = Tally()
         self._service = service
+        self._declare_more = declare_more
         self._on_close = on_close
         self.session = 0
         self.lost = False
@@ -154,6 +157,8 @@ class Worker:
                     )
                 )
                 await self._keep_line.run(declare(self.registry, self._service))
+                if self._declare_more is not None:
+                    await self._keep_line.run(self._declare_more())
             except DatabaseUnavailable:
                 if not self.session or self._stopping.is_set():
                     raise
@@ -191,9 +196,8 @@ class Worker:
         )
         self._keeper = Keeper(self._keep_line, settings, self.claimer.wake)
         self._reporter = Reporter(self._keep_line, self.session, self.claimer, self.executor, self.floors, settings)
-        self._listener = Listener(
-            url, settings, {"ready": self._on_told, "cancel": self._on_cancel}, lambda: self._on_told("")
-        )
+        heard = {"ready": self._on_told, "cancel": self._on_cancel, "clock": lambda _: self._keeper.wake()}
+        self._listener = Listener(url, settings, heard, lambda: self._on_told(""))
         self.lease_keeper: LeaseKeeper = self._make_lease_keeper(url, settings, self.session)
         self.registered.set()
 

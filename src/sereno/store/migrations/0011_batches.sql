@@ -14,10 +14,13 @@ create table sereno.batches (
     taken_at    timestamptz,
     -- Nobody is asked any more after that.
     ends_at     timestamptz,
+    -- Some of them belong into one message with others.
+    gathers     boolean not null default false,
     deliveries  bigint[] not null
 ) with (autovacuum_vacuum_scale_factor = 0.05);
 
 create index batches_due on sereno.batches (purpose, channel, account, due_at, id) where job_id is null;
+create index batches_gathering on sereno.batches (channel, account, due_at) where gathers and job_id is null;
 create index batches_taken on sereno.batches (channel, account) where job_id is not null;
 
 -- By which names a provider knows our messages, where it tells us by itself what became of them.
@@ -39,9 +42,9 @@ create table sereno.early_receipts (
     at           timestamptz not null default sereno.now()
 );
 
-insert into sereno.batches (purpose, channel, account, due_at, deliveries)
-select 'send', channel, account, due_at, array_agg(id order by id)
-from (select id, channel, account, due_at, (row_number() over (partition by channel, account, due_at order by id) - 1) / 100 as part
+insert into sereno.batches (purpose, channel, account, due_at, gathers, deliveries)
+select 'send', channel, account, due_at, bool_or(digest is not null), array_agg(id order by id)
+from (select id, digest, channel, account, due_at, (row_number() over (partition by channel, account, due_at order by id) - 1) / 100 as part
       from sereno.deliveries where state = 'pending') as waiting
 group by channel, account, due_at, part;
 
@@ -73,7 +76,7 @@ create function sereno.take_batches(
     language plpgsql as $$
 declare
     waiting cursor for
-        select b.id, b.deliveries, b.due_at, b.ends_at from sereno.batches b
+        select b.id, b.deliveries, b.due_at, b.ends_at, b.gathers from sereno.batches b
         where b.purpose = of_purpose and b.channel = by_channel and b.account = of_account and b.job_id is null
           and b.due_at <= sereno.now()
         order by b.due_at, b.id
@@ -85,6 +88,11 @@ begin
     if exists (select from sereno.channel_pauses p where p.channel = by_channel and p.account in ('', of_account)) then
         return;
     end if;
+    -- What is gathered is looked for by one at a time: two would make two messages of it.
+    if exists (select from sereno.batches b where b.gathers and b.job_id is null and b.channel = by_channel
+                 and b.account = of_account and b.due_at <= sereno.now()) then
+        perform pg_advisory_xact_lock(hashtext('sereno gathers by ' || by_channel), hashtext(of_account));
+    end if;
     open waiting;
     while room > 0 loop
         fetch waiting into found_one;
@@ -93,8 +101,9 @@ begin
         ids := found_one.deliveries[:room];
         if cardinality(found_one.deliveries) > room then
             update sereno.batches b set deliveries = found_one.deliveries[room + 1:] where b.id = found_one.id;
-            insert into sereno.batches (purpose, channel, account, due_at, ends_at, deliveries)
-            values (of_purpose, by_channel, of_account, found_one.due_at, found_one.ends_at, ids) returning id into batch;
+            insert into sereno.batches (purpose, channel, account, due_at, ends_at, gathers, deliveries)
+            values (of_purpose, by_channel, of_account, found_one.due_at, found_one.ends_at, found_one.gathers, ids)
+            returning id into batch;
         end if;
         taken := taken || batch;
         room := room - cardinality(ids);

@@ -56,11 +56,12 @@ taken as (
         changed_at = (select now from clock)
     from seen
     where deliveries.id = seen.id and deliveries.state = 'pending'
-    returning deliveries.id, deliveries.state, deliveries.attempts, deliveries.due_at, deliveries.tenant
+    returning deliveries.id, deliveries.state, deliveries.attempts, deliveries.due_at, deliveries.tenant, deliveries.digest
 ),
 held as (
-    insert into sereno.batches (purpose, channel, account, due_at, deliveries)
-    select 'send', %(channel)s, %(account)s, due_at, array_agg(id order by id) from taken where state = 'pending' group by due_at
+    insert into sereno.batches (purpose, channel, account, due_at, gathers, deliveries)
+    select 'send', %(channel)s, %(account)s, due_at, bool_or(digest is not null), array_agg(id order by id)
+    from taken where state = 'pending' group by due_at
 )
 select coalesce(json_agg(json_build_array(
            taken.id, seen.event_id, seen.address_id, seen.address, seen.keys, seen.recipient_id, seen.key, seen.locale,
@@ -159,15 +160,14 @@ moved as (
     from said
     where deliveries.id = said.id and (said.attempt is null or said.attempt = deliveries.attempts)
       and case deliveries.state when 'sending' then exists (select from owned) when 'unknown' then job_id = %(job)s else false end
-    returning deliveries.id, deliveries.state, channel, account, address_id, deliveries.provider_id,
-              said.due_in, said.receipt_in, said.bad_address, said.code, said.message
+    returning deliveries.id, deliveries.state, channel, account, deliveries.due_at, digest, address_id, deliveries.provider_id,
+              said.receipt_in, said.bad_address, said.code, said.message
 ),
--- Those that are tried again: one batch for every ten seconds in which somebody is due.
+-- Those that are tried again, with all that are due at the same time.
 again as (
-    insert into sereno.batches (purpose, channel, account, due_at, deliveries)
-    select 'send', channel, account, (select now from clock) + make_interval(secs => ceil(coalesce(due_in, 0) / 10) * 10), array_agg(id order by id)
-    from moved where state = 'pending'
-    group by channel, account, ceil(coalesce(due_in, 0) / 10)
+    insert into sereno.batches (purpose, channel, account, due_at, gathers, deliveries)
+    select 'send', channel, account, due_at, bool_or(digest is not null), array_agg(id order by id)
+    from moved where state = 'pending' group by channel, account, due_at
 ),
 asked as (
     insert into sereno.batches (purpose, channel, account, due_at, ends_at, deliveries)
@@ -246,11 +246,12 @@ moved as (
     set state = 'pending', reason = 'requeued', due_at = sereno.now(), attempts = 0, job_id = null, receipt_at = null,
         provider_id = null, expires_at = null, changed_at = sereno.now()
     where id = any(array(select id from found))
-    returning id, channel, account
+    returning id, channel, account, digest
 ),
 waiting as (
-    insert into sereno.batches (purpose, channel, account, due_at, deliveries)
-    select 'send', channel, account, sereno.now(), array_agg(id order by id) from moved group by channel, account
+    insert into sereno.batches (purpose, channel, account, due_at, gathers, deliveries)
+    select 'send', channel, account, sereno.now(), bool_or(digest is not null), array_agg(id order by id)
+    from moved group by channel, account
 )
 select coalesce(json_agg(json_build_array(id, channel, account)), '[]')::text from moved;
 

@@ -108,8 +108,8 @@ made as (
     returning id, channel, account, state, due_at
 ),
 batched as (
-    insert into sereno.batches (purpose, channel, account, due_at, deliveries)
-    select 'send', channel, account, due_at, array_agg(id order by id)
+    insert into sereno.batches (purpose, channel, account, due_at, gathers, deliveries)
+    select 'send', channel, account, due_at, (select digest is not null from event), array_agg(id order by id)
     from (select id, channel, account, due_at,
                  (row_number() over (partition by channel, account, due_at order by id) - 1)
                  / coalesce((%(sizes)s::text::jsonb ->> channel)::integer, 100) as part
@@ -124,9 +124,10 @@ moved as (
     returning matched_at
 )
 select coalesce((select json_agg(json_build_array(channel, account, count, due_in))
-                 from (select channel, account, ceil(greatest(0, extract(epoch from due_at - sereno.now())) / 60) * 60 as due_in,
-                              count(*) as count
-                       from made where state = 'pending' group by 1, 2, 3) as waiting), '[]')::text,
+                 from (select channel, account, ceil(seconds / pace) * pace as due_in, count(*) as count
+                       from made cross join lateral (select greatest(0, extract(epoch from due_at - sereno.now()))) as wait(seconds)
+                       cross join lateral (select case when seconds <= 60 then 1 else 60 end) as tick(pace)
+                       where state = 'pending' group by 1, 2, 3) as waiting), '[]')::text,
        (select count(*) from made), (select matched_at is null from moved);
 
 -- name: steps

@@ -87,11 +87,12 @@ select to_regclass('sereno.history_done_' || to_char((sereno.now() at time zone 
        (select count(*) from (select from sereno.history_done_default limit 10001) as counted);
 
 -- name: schedules
--- Is there anything to fire, does anybody keep time, how far behind is it, and what is out of the way?
-select exists (select from sereno.schedules where next_run_at is not null),
+-- Is there anything to fire, does anybody keep time, how far behind is it, and what is out of the way? Where nothing runs,
+-- what the engine does for itself is not missed.
+select exists (select from sereno.schedules where next_run_at is not null and not starts_with(task, 'sereno.')),
        exists (select from sereno.leases where name = 'scheduler' and until > sereno.now()),
        (select extract(epoch from sereno.now() - greatest(next_run_at, timestamptz 'epoch'))::double precision
-        from sereno.schedules where next_run_at <= sereno.now() order by next_run_at limit 1),
+        from sereno.schedules where next_run_at <= sereno.now() and not starts_with(task, 'sereno.') order by next_run_at limit 1),
        array(select key from sereno.schedules where state = 'parked' order by id limit 5),
        array(select key from sereno.schedules where state = 'disabled' and starts_with(note, 'disabled after ') order by id limit 5);
 

@@ -79,11 +79,12 @@ moved as (
         receipt_at = null, changed_at = (select now from clock)
     from locked
     where deliveries.id = locked.id
-    returning deliveries.id, deliveries.state, deliveries.due_at, address_id, locked.outcome, locked.code, locked.message
+    returning deliveries.id, deliveries.state, deliveries.due_at, digest, address_id, locked.outcome, locked.code, locked.message
 ),
 again as (
-    insert into sereno.batches (purpose, channel, account, due_at, deliveries)
-    select 'send', %(channel)s, %(account)s, due_at, array_agg(id order by id) from moved where state = 'pending' group by due_at
+    insert into sereno.batches (purpose, channel, account, due_at, gathers, deliveries)
+    select 'send', %(channel)s, %(account)s, due_at, bool_or(digest is not null), array_agg(id order by id)
+    from moved where state = 'pending' group by due_at
     returning due_at
 ),
 addresses_ended as (
