@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar, Unpack, cast, overload
 
+from msgspec.structs import replace
+
 from sereno.channels.board import Channels
 from sereno.channels.contract import Chain
 from sereno.client.enqueue import aenqueue, enqueue
@@ -30,6 +32,7 @@ from sereno.notifications import ChannelName, Event, Notifications
 from sereno.recipients import Inbox, Recipients
 from sereno.schedules import Schedules
 from sereno.settings import load
+from sereno.store import event_types
 from sereno.store.connect import connect
 from sereno.store.database import Database
 from sereno.store.embedded import EmbeddedPostgres
@@ -274,12 +277,8 @@ class Sereno:
         definition = self.registry.find(task)
         raw = definition.arguments.encode_json(arguments, self.settings.arguments_limit)
         chosen = options or JobOptions()
-        filled = JobOptions(
-            **{name: getattr(chosen, name) for name in chosen.__struct_fields__}
-            | {"queue": chosen.queue or definition.queue}
-            | {"priority": definition.priority if chosen.priority is None else chosen.priority}
-        )
-        checked = filled.checked()
+        priority = definition.priority if chosen.priority is None else chosen.priority
+        checked = replace(chosen, queue=chosen.queue or definition.queue, priority=priority).checked()
         rules = self.registry.rules(definition, checked.queue or definition.queue)
         return NewJob(task, raw, checked, keys_of(definition, rules, checked, raw) if rules else None)
 
@@ -292,6 +291,7 @@ class Sereno:
             self.registry,
             queues or self.default_queues(),
             service=self.service,
+            declare_more=lambda: event_types.declare(self.notifications.definitions.values(), self.channels.resolve),
             on_close=self.notifications.dispatch.close,
             **options,
         )

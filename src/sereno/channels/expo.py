@@ -28,6 +28,8 @@ LARGEST = 4096
 MOST_RECEIPTS = 1000
 # Expo asks for it above this size.
 GZIP_ABOVE = 1024
+# The quickest: the usual one, 6, saves a twentieth of the bytes and takes half as long again.
+GZIP_LEVEL = 1
 LONGEST_ID = 200
 # What is shorter is no secret, and could be part of any word of an answer.
 SHORTEST_SECRET = 8
@@ -155,8 +157,10 @@ class Expo(Channel):
         try:
             push = msgspec.convert({**message.options, **own, "data": dict(message.data)}, _Push)
             body = msgspec.json.encode(push)
-            # The rest steers the delivery and is no part of what arrives.
-            size = len(msgspec.json.encode(msgspec.structs.replace(push, to="", ttl=None, priority=None)))
+            size = len(body)
+            if size > LARGEST:
+                # The rest steers the delivery and is no part of what arrives.
+                size = len(msgspec.json.encode(msgspec.structs.replace(push, to="", ttl=None, priority=None)))
         except (TypeError, ValueError, ArithmeticError, RecursionError, msgspec.MsgspecError) as error:
             return Failed("Malformed", str(error)[:MOST_TEXT])
         if size > LARGEST:
@@ -187,7 +191,7 @@ class Expo(Channel):
                 return Down("bad_access_token", "the setting access_token is no text that a header can carry")
             headers["Authorization"] = f"Bearer {secret}"
         if len(body) > GZIP_ABOVE:
-            body = gzip.compress(body, 6, mtime=0)
+            body = gzip.compress(body, GZIP_LEVEL, mtime=0)
             headers["Content-Encoding"] = "gzip"
         answer = await call(exchange, "POST", url.rstrip("/") + path, data=body, headers=headers)
         hides = isinstance(secret, str) and len(secret) >= SHORTEST_SECRET

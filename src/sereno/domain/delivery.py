@@ -122,4 +122,6 @@ MOST_TEXT = 500
 
 def kept(text: str) -> str:
     """A provider's words as a database takes them: one strange character must not lose what became of a batch."""
+    if len(text) <= MOST_TEXT and text.isascii() and text.isprintable():
+        return text
     return text.encode("utf-8", "replace").decode().translate(_CONTROL)[:MOST_TEXT]

@@ -148,6 +148,8 @@ class EventDefinition:
         if self.digest.key is None:
             return self.name
         value = msgspec.json.decode(raw).get(self.digest.key)
+        if isinstance(value, list | dict):
+            raise self._refusal(f"it is gathered by {self.digest.key}, which is a text or a number, not {value!r:.60}")
         return f"{self.name}:{value}"[:LONGEST_DIGEST_KEY]
 
     def digest_content(self, channel: str, raws: Sequence[msgspec.Raw | bytes], recipient: Recipient) -> Content | None:

@@ -214,6 +214,8 @@ class Dispatch:
 
 def storable(text: str) -> str:
     """As PostgreSQL takes it."""
+    if text.isascii() and "\x00" not in text:
+        return text
     return text.encode("utf-8", "replace").decode().replace("\x00", "")
 
 

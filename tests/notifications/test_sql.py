@@ -1,0 +1,483 @@
+"""Notifications from SQL: what a trigger, a migration or another language writes is what Python writes."""
+
+import json
+import logging
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from threading import Barrier
+from typing import Any
+
+import msgspec
+import psycopg
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from sereno import Content, Digest, Limit, Quiet, Recipient, Sereno, Throttle, in_app
+from sereno.domain.event import EventDefinition
+from sereno.domain.quiet import checked
+from sereno.errors import InvalidArguments
+from sereno.store import event_types, limits
+from sereno.store.migrate import migrate
+from sereno.store.statement import run
+from tests.facts import auntil, one
+from tests.notifications.conftest import Pager, States, Tender
+
+T1 = '{"code": "T1", "region": "RM", "amount": 100}'
+NOTIFY = "select sereno.notify('tender.published', %s::jsonb, \"to\" => array['user:7'], subject => 'T1')"
+FULL: dict[str, Any] = {
+    "category": "tenders",
+    "opt_in": True,
+    "ttl": "2h",
+    "throttle": Throttle(3, per="1h"),
+    "digest": Digest("15m", key="region"),
+}
+
+Row = dict[str, Any]
+
+
+def declare(app: Sereno, connection: psycopg.Connection) -> None:
+    """What a worker does when it starts."""
+    post = app.notifications
+    run(connection, event_types.declare(post.definitions.values(), post.channels.resolve))
+
+
+def rows(connection: psycopg.Connection, table: str) -> list[Row]:
+    return [row for (row,) in connection.execute(f"select to_jsonb(t) from sereno.{table} t order by id".encode())]
+
+
+def without(row: Row, *names: str) -> Row:
+    return {name: value for name, value in row.items() if name not in names}
+
+
+# Events
+
+
+async def test_an_event_from_sql_reaches_those_who_are_named(
+    app: Sereno, connection: psycopg.Connection, pager: Pager, states: States
+) -> None:
+    published = app.event("tender.published", Tender, channels=[pager, in_app])
+
+    @published.template()
+    def _(tender: Tender, to: Recipient) -> Content:
+        return Content(f"Tender {tender.code} for {to.key}", "new")
+
+    one(connection, "select sereno.put_recipient('user:7', zone => 'Europe/Riga')")
+    one(connection, "select sereno.put_address('user:7', 'pager', 'a7')")
+    async with app.working():
+        number = one(connection, NOTIFY, T1)
+        await auntil(lambda: states() == [("user:7", "in_app", "delivered", None), ("user:7", "pager", "sent", None)])
+    assert [(message.address, message.title) for message in pager.sent] == [("a7", "Tender T1 for user:7")]
+    status = published.status("T1")
+    assert status is not None
+    assert (status.id, status.state) == (number, "sent")
+
+
+def test_one_that_is_rolled_back_never_happened(app: Sereno, connection: psycopg.Connection) -> None:
+    app.event("tender.published", Tender, channels=[in_app])
+    declare(app, connection)
+    with connection.transaction(force_rollback=True):
+        one(connection, NOTIFY, T1)
+        assert len(rows(connection, "events")) == len(rows(connection, "jobs")) == 1
+    assert rows(connection, "events") == rows(connection, "jobs") == []
+
+
+def test_twice_is_once_whoever_says_it(app: Sereno, connection: psycopg.Connection) -> None:
+    published = app.event("tender.published", Tender, channels=[in_app])
+    declare(app, connection)
+    first = one(connection, NOTIFY, T1)
+    assert one(connection, NOTIFY, T1) == first
+    assert published.notify(Tender("T1"), subject="T1") == first
+    assert len(rows(connection, "jobs")) == 1
+    other = one(connection, "select sereno.notify('tender.published', %s, subject => 'T1', tenant => 'b')", T1)
+    assert published.notify(Tender("T1"), subject="T1", tenant="b") == other != first
+    assert one(connection, "select sereno.notify('tender.published', %s)", T1) != one(
+        connection, "select sereno.notify('tender.published', %s)", T1
+    )
+
+
+def test_many_at_once_make_one(app: Sereno, connection: psycopg.Connection, database_url: str) -> None:
+    app.event("tender.published", Tender, channels=[in_app])
+    declare(app, connection)
+    gate = Barrier(4)
+
+    def call(_: int) -> list[int]:
+        with psycopg.connect(database_url, autocommit=True) as own:
+            gate.wait()
+            return [
+                one(own, "select sereno.notify('tender.published', '{}', subject => 's', key => %s)", str(number))
+                for number in range(20)
+            ]
+
+    with ThreadPoolExecutor(4) as threads:
+        answers = list(threads.map(call, range(4)))
+    assert all(answer == answers[0] for answer in answers)
+    assert len(set(answers[0])) == len(rows(connection, "events")) == len(rows(connection, "jobs")) == 20
+
+
+@pytest.mark.parametrize("options", [{}, FULL, {"critical": True, "digest": Digest("1m")}], ids=["plain", "full", "c"])
+@pytest.mark.parametrize("limited", [False, True], ids=["", "limited"])
+@pytest.mark.parametrize("told", [{}, {"tenant": "r42", "at": datetime(2101, 2, 3, 4, 5, tzinfo=UTC), "ttl": "90m"}])
+def test_the_rows_are_those_that_python_writes(
+    app: Sereno, connection: psycopg.Connection, pager: Pager, options: Row, limited: bool, told: Row
+) -> None:
+    if limited:
+        app.queue("notifications", concurrency=Limit(3, key="{tenant}"))
+    published = app.event(
+        "tender.published", Tender, channels=[pager.then(in_app, after="10m"), "telephone"], **options
+    )
+    declare(app, connection)
+    if limited:
+        run(connection, limits.declare(app.registry, "test"))
+    with connection.transaction():
+        # In one transaction the clock stands still.
+        published.notify(Tender("T1"), to=["b", "a", "b"], key="1", conn=connection, **told)
+        connection.execute(
+            "select sereno.notify('tender.published', %s, array['b', 'a', 'b'], key => '2',"
+            " tenant => %s, at => %s, ttl => %s)",
+            [T1, told.get("tenant"), told.get("at"), "90 minutes" if told else None],
+        )
+    ours, theirs = (without(row, "id", "key", "unchecked") for row in rows(connection, "events"))
+    assert ours == theirs
+    assert ours["note"].startswith("telephone")
+    python, sql = rows(connection, "jobs")
+    assert (python["args"], sql["args"]) == tuple({"event": row["id"]} for row in rows(connection, "events"))
+    assert (sql["keys"] is not None) is limited
+    assert without(python, "id", "args", "ready_seq") == without(sql, "id", "args", "ready_seq")
+
+
+async def test_a_payload_of_the_wrong_shape_tells_nobody(
+    app: Sereno, connection: psycopg.Connection, pager: Pager, caplog: pytest.LogCaptureFixture
+) -> None:
+    app.event("tender.published", Tender, channels=[pager])
+    caplog.set_level(logging.WARNING, "sereno")
+    async with app.working():
+        wrong = one(connection, NOTIFY, '{"code": "T1", "amount": "canary-5c"}')
+        await auntil(lambda: one(connection, "select matched_at from sereno.events where id = %s", wrong))
+    note = one(connection, "select note from sereno.events where id = %s", wrong)
+    assert note.startswith("payload of the wrong shape: event tender.published: ")
+    assert "$.amount" in note
+    assert one(connection, "select count(*) from sereno.deliveries") == 0
+    assert one(connection, "select count(*) from sereno.jobs where task = %s", "sereno.fan_out") == 0
+    (record,) = (each for each in caplog.records if getattr(each, "event", None) == "event.refused")
+    assert f"event {wrong} (tender.published)" in record.getMessage()
+    assert "canary" not in caplog.text
+
+
+async def test_what_python_wrote_was_checked_by_the_code_that_wrote_it(
+    app: Sereno, connection: psycopg.Connection, pager: Pager, states: States
+) -> None:
+    published = app.event("tender.published", Tender, channels=[pager])
+    published.notify(Tender("T1"), to="user:7")
+    connection.execute("""update sereno.events set payload = '{"name": "as an earlier version had it"}'""")
+    async with app.working():
+        await auntil(lambda: states() == [("user:7", "pager", "skipped", "no active address")])
+
+
+async def test_a_trigger_tells_with_the_row_that_it_belongs_to(
+    app: Sereno, connection: psycopg.Connection, pager: Pager, states: States
+) -> None:
+    app.event("tender.published", Tender, channels=[in_app])
+    connection.execute("create table tenders (code text primary key, amount integer)")
+    connection.execute(
+        "create function tell() returns trigger language plpgsql as $$ begin "
+        "perform sereno.notify('tender.published', jsonb_build_object('code', new.code, 'amount', new.amount), "
+        "\"to\" => array['user:7'], subject => new.code); return new; end $$"
+    )
+    connection.execute("create trigger tell after insert on tenders for each row execute function tell()")
+    async with app.working():
+        connection.execute("insert into tenders values ('T1', 9), ('T2', 12)")
+        with connection.transaction(force_rollback=True):
+            connection.execute("insert into tenders values ('T3', 1)")
+        await auntil(lambda: states() == [("user:7", "in_app", "delivered", None)] * 2)
+    inbox = await app.inbox.alist("user:7")
+    assert sorted(row.data["code"] for row in inbox) == ["T1", "T2"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ("'nothing', '{}'", 'no event "nothing" is declared: start a worker of the application that declares it once'),
+        ("null, '{}'", "is declared: start a worker"),
+        ("'e', null", "the payload must be an object with named fields, not null"),
+        ("'e', 'null'", "the payload must be an object with named fields, not null"),
+        ("'e', '[1]'", "the payload must be an object with named fields, not [1]"),
+        ("'e', jsonb_build_object('a', repeat('x', 66000))", "the limit is 65536"),
+        ("'e', '{}', '{}'", '"to" is empty'),
+        ("'e', '{}', array[null]", 'a key in "to" is null'),
+        ("'e', '{}', array['a', '']", 'to "" must be text of 1 to 500 characters'),
+        ("'e', '{}', array_fill('a'::text, array[10001])", "10001 recipients by name, at most 10000"),
+        ("'e', '{}', subject => ''", 'subject "" must be text of 1 to 500 characters'),
+        ("'e', '{}', key => repeat('x', 501)", "must be text of 1 to 500 characters"),
+        ("'e', '{}', tenant => ''", 'tenant "" must be text'),
+        ("'e', '{}', at => 'infinity'", "at is out of range"),
+        ("'e', '{}', ttl => '-1 second'", "ttl must be finite and not negative"),
+        ("'gathered', '{\"code\": [1]}'", 'gathered by "code", and that is an array here'),
+    ],
+)
+def test_nonsense_is_refused_with_a_hint(
+    app: Sereno, connection: psycopg.Connection, arguments: str, complaint: str
+) -> None:
+    app.event("e", Tender, channels=[in_app])
+    app.event("gathered", Tender, channels=[in_app], digest=Digest("1m", key="code"))
+    declare(app, connection)
+    with pytest.raises(psycopg.errors.InvalidParameterValue) as refusal:
+        connection.execute(f"select sereno.notify({arguments})".encode())
+    assert complaint in str(refusal.value.diag.message_primary)
+    assert refusal.value.diag.message_hint
+    assert rows(connection, "events") == rows(connection, "jobs") == []
+
+
+def test_ten_thousand_may_be_named(app: Sereno, connection: psycopg.Connection) -> None:
+    app.event("e", Tender, channels=[in_app])
+    declare(app, connection)
+    named = "array(select 'user:' || n from generate_series(1, 10000) n)"
+    number = one(connection, f"select sereno.notify('e', '{{}}', {named})")
+    assert one(connection, "select cardinality(audience) from sereno.events where id = %s", number) == 10_000
+
+
+text = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00"), max_size=12)
+numbers = (
+    st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.decimals(-9999, 9999, places=4).map(float)
+)
+
+
+@settings(max_examples=400, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.one_of(text, numbers, st.booleans(), st.none(), st.just(...), st.just("x" * 600)), text.filter(bool))
+def test_a_digest_has_the_same_key_in_both(connection: psycopg.Connection, value: Any, field: str) -> None:
+    definition = EventDefinition(
+        "tender.published",
+        dict[str, Any],
+        channels=[],
+        category=None,
+        critical=False,
+        opt_in=False,
+        ttl=None,
+        digest=Digest("1m", key=field),
+    )
+    payload = json.dumps({} if value is ... else {field: value}, ensure_ascii=False)
+    stored, made = connection.execute(
+        "select p::text, sereno.digest_key('tender.published', %s, p) from (select %s::jsonb) as s(p)", [field, payload]
+    ).fetchall()[0]
+    assert made == definition.digest_key(stored.encode())
+
+
+# Kinds of events
+
+
+def test_what_is_declared_is_written_once_and_the_last_word_holds(
+    app: Sereno, connection: psycopg.Connection, database_url: str
+) -> None:
+    app.event("b", Tender, channels=[in_app], category="one")
+    app.event("a", Tender, channels=[in_app, "telephone"], **FULL)
+    declare(app, connection)
+    versions = "select array_agg(array[name, xmin::text] order by name) from sereno.event_types"
+    before = one(connection, versions)
+    declare(app, connection)
+    assert one(connection, versions) == before
+    said = one(connection, "select definition from sereno.event_types where name = 'a'")
+    assert said == {
+        "channels": ["in_app"],
+        "note": "telephone: not active here, so told in the application",
+        "category": "tenders",
+        "critical": False,
+        "opt_in": True,
+        "ttl": 7200.0,
+        "throttle": {"most": 3, "seconds": 3600.0},
+        "digest": {"key": "region", "seconds": 900.0},
+    }
+    newer = Sereno(database_url)
+    newer.event("b", Tender, channels=[in_app], category="two")
+    declare(newer, connection)
+    assert one(connection, "select definition ->> 'category' from sereno.event_types where name = 'b'") == "two"
+    assert one(connection, "select count(*) from sereno.event_types") == 2
+    newer.close()
+
+
+async def test_a_worker_that_starts_declares(app: Sereno, connection: psycopg.Connection) -> None:
+    app.event("tender.published", Tender, channels=[in_app])
+    async with app.working():
+        assert one(connection, "select array_agg(name) from sereno.event_types") == ["tender.published"]
+
+
+def test_an_application_without_events_writes_nothing(app: Sereno) -> None:
+    assert list(event_types.declare([], app.channels.resolve)) == []
+
+
+# Whatever the caller's search path and schema
+
+
+def test_another_schema_and_no_search_path(empty_database_url: str) -> None:
+    with psycopg.connect(empty_database_url, autocommit=True) as own:
+        migrate(own, "other_app")
+        app = Sereno(empty_database_url, schema="other_app")
+        app.event("e", Tender, channels=[in_app], digest=Digest("1m", key="amount"))
+        post = app.notifications
+        run(own, event_types.declare(post.definitions.values(), post.channels.resolve), "other_app")
+        own.execute("set search_path = ''")
+        one(own, "select other_app.put_recipient('a', zone => 'Europe/Riga')")
+        one(own, "select other_app.put_address('a', 'email', 'a@example.org')")
+        one(own, """select other_app.put_preference('a', filter => '{"a": {"contains": "b"}}', quiet => '[]')""")
+        one(own, """select other_app.notify('e', '{"code": "1", "amount": 1.5}', array['a'])""")
+        assert one(own, "select digest from other_app.events") == "e:1.5"
+        assert one(own, "select task from other_app.jobs") == "sereno.fan_out"
+        with pytest.raises(psycopg.Error) as refusal:
+            one(own, "select other_app.notify('x', '{}')")
+        assert "other_app.event_types" in str(refusal.value.diag.message_hint)
+        app.close()
+
+
+# Recipients and addresses
+
+
+def test_recipients_and_addresses_are_those_that_python_writes(app: Sereno, connection: psycopg.Connection) -> None:
+    app.recipients.upsert("p", {"email": "p@example.org"}, locale="lv", zone="Europe/Riga", data={"n": 1}, tenant="r")
+    number = one(connection, "select sereno.put_recipient('s', 'r', 'lv', 'Europe/Riga', '{\"n\": 1}')")
+    address = one(connection, "select sereno.put_address('s', 'email', 'p@example.org', tenant => 'r')")
+    for table, id_, names in (
+        ("recipients", number, ["id", "key", "created_at", "changed_at"]),
+        ("addresses", address, ["id", "recipient_id", "created_at", "changed_at"]),
+    ):
+        python, sql = rows(connection, table)
+        assert sql["id"] == id_
+        assert without(python, *names) == without(sql, *names)
+
+    assert one(connection, "select sereno.put_recipient('s', 'r', locale => 'es')") == number
+    (_, sql) = rows(connection, "recipients")
+    assert (sql["locale"], sql["zone"], sql["data"]) == ("es", "Europe/Riga", {"n": 1})
+
+
+def test_an_address_that_is_given_again_is_good_again_unless_its_owner_unsubscribed_it(
+    app: Sereno, connection: psycopg.Connection
+) -> None:
+    one(connection, "select sereno.put_recipient('a')")
+    put = "select sereno.put_address('a', 'email', 'x', keys => %s)"
+    first = one(connection, put, '{"k": 1}')
+    connection.execute("update sereno.addresses set state = 'invalid', reason = 'gone'")
+    assert one(connection, put, None) == first
+    (row,) = rows(connection, "addresses")
+    assert (row["state"], row["reason"], row["keys"]) == ("active", None, {"k": 1})
+    assert app.recipients.unsubscribe("a", "email", "x")
+    assert one(connection, put, "{}") == first
+    (row,) = rows(connection, "addresses")
+    assert (row["state"], row["reason"], row["keys"]) == ("unsubscribed", "by the recipient", {"k": 1})
+
+
+@pytest.mark.parametrize(
+    ("call", "complaint"),
+    [
+        ("put_recipient(null)", "a recipient needs a key"),
+        ("put_recipient('')", 'key "" must be text'),
+        ("put_recipient('x', tenant => '')", 'tenant "" must be text'),
+        ("put_recipient('x', data => '[]')", "data of recipient x must be an object"),
+        ("put_recipient('x', zone => 'Europe/Rigaa')", 'there is no time zone "Europe/Rigaa"'),
+        ("put_recipient('x', zone => 'europe/riga')", 'there is no time zone "europe/riga"'),
+        ("put_recipient('x', zone => 'XYZ3')", 'there is no time zone "XYZ3"'),
+        ("put_recipient('x', zone => '3')", 'there is no time zone "3"'),
+        ("put_recipient('x', zone => '')", 'there is no time zone ""'),
+        ("put_address('nobody', 'email', 'x')", 'there is no recipient "nobody"'),
+        ("put_address('a', 'email', 'x', tenant => 'other')", 'there is no recipient "a"'),
+        ("put_address('a', 'email', null)", "an address needs a channel and a text"),
+        ("put_address('a', null, 'x')", "an address needs a channel and a text"),
+        ("put_address('a', 'email', '')", 'address "" must be text of 1 to 2000 characters'),
+        ("put_address('a', 'email', 'x', keys => '[]')", "keys of an address of email must be an object"),
+        ("put_address('a', 'email', 'x', state => 'new')", 'an address cannot be "new"'),
+        ("put_preference('nobody', wanted => true)", 'there is no recipient "nobody"'),
+        ("put_preference('a', category => '', wanted => true)", 'category "" must be text'),
+        ("put_preference('a', clear => array['condition'])", "clear names what is taken back"),
+        ("put_preference('a', wanted => true, clear => array['wanted'])", "clear names what is taken back"),
+        ("put_preference('a', filter => 'null')", "a filter is an object, not null"),
+        ("put_preference('a', quiet => '5')", "quiet hours have start, end"),
+        ("put_preference('a', quiet => '{\"start\": \"1:00\"}')", "are times of day"),
+    ],
+)
+def test_people_who_make_no_sense_are_refused(connection: psycopg.Connection, call: str, complaint: str) -> None:
+    one(connection, "select sereno.put_recipient('a')")
+    with pytest.raises(psycopg.errors.InvalidParameterValue) as refusal:
+        connection.execute(f"select sereno.{call}".encode())
+    assert complaint in str(refusal.value.diag.message_primary)
+    assert refusal.value.diag.message_hint
+    assert len(rows(connection, "recipients")) == 1
+    assert rows(connection, "addresses") == rows(connection, "preferences") == []
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Europe/Riga", "Etc/GMT+3", "EST5EDT", "America/Argentina/Buenos_Aires"])
+def test_zones_are_known_and_the_caller_keeps_his_own(connection: psycopg.Connection, zone: str) -> None:
+    connection.execute("set timezone = 'America/Lima'")
+    assert one(connection, "select sereno.put_recipient('a', zone => %s)", zone)
+    assert one(connection, "show timezone") == "America/Lima"
+
+
+# Preferences
+
+
+def test_preferences_are_those_that_python_writes(app: Sereno, connection: psycopg.Connection) -> None:
+    condition = {"amount": {"min": 5}}
+    for tenant in (None, "r"):
+        one(connection, "select sereno.put_recipient('a', %s)", tenant)
+        for key in ("a", None):
+            app.recipients.prefer(key, tenant=tenant, category="c", condition=condition, quiet=Quiet("22:00", "8:00"))
+            python = rows(connection, "preferences")[-1]
+            connection.execute("delete from sereno.preferences where id = %s", [python["id"]])
+            one(
+                connection,
+                "select sereno.put_preference(%s, tenant => %s, category => 'c', filter => %s, quiet => %s)",
+                key,
+                tenant,
+                json.dumps(condition),
+                '{"start": "22:00", "end": "8:00"}',
+            )
+            assert without(rows(connection, "preferences")[-1], "id", "changed_at") == without(
+                python, "id", "changed_at"
+            )
+
+
+def test_what_is_given_changes_and_the_rest_stays(connection: psycopg.Connection) -> None:
+    one(connection, "select sereno.put_recipient('a')")
+    put = "select sereno.put_preference('a', event => 'e', {})".format
+    number = one(connection, put("wanted => false"))
+    assert one(connection, put("quiet => '[]'")) == number
+    assert one(connection, put("filter => '{}', wanted => true")) == number
+    (row,) = rows(connection, "preferences")
+    assert (row["wanted"], row["filter"], row["condition"], row["quiet"]) == (True, {}, "true", [])
+    assert one(connection, put("clear => array['filter', 'wanted']")) == number
+    (row,) = rows(connection, "preferences")
+    assert (row["wanted"], row["filter"], row["condition"], row["quiet"]) == (None, None, None, [])
+    assert one(connection, put("clear => array['quiet']")) is None
+    assert rows(connection, "preferences") == []
+
+
+clock = st.sampled_from(["0:00", "00:00", "8:00", "12:00", "23:59", " 22:30", "24:00", "8:60", "noon", "", "00:01"])
+day = st.sampled_from(["monday", "Tue", "wed", " THURSDAY", "fri", "saturday", "sun", "x", ""])
+spans = st.lists(st.tuples(clock, clock, st.none() | st.lists(day, max_size=7)), max_size=4)
+
+
+def _python(given_spans: Sequence[tuple[str, str, list[str] | None]]) -> list[tuple[str, str, list[str] | None]] | None:
+    try:
+        quiet = checked([Quiet(start, end, days) for start, end, days in given_spans])
+    except InvalidArguments:
+        return None
+    return [(each.start, each.end, None if each.days is None else list(each.days)) for each in quiet]
+
+
+WEEK = ["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"]
+HALVES: list[tuple[str, str, list[str] | None]] = [("0:00", "12:00", None), ("12:00", "0:00", WEEK)]
+
+
+@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(spans | st.just(HALVES) | st.just([*HALVES[:1], ("12:00", "0:00", WEEK[:6])]) | st.just([HALVES[0]] * 51))
+def test_quiet_hours_are_checked_as_python_does(
+    connection: psycopg.Connection, given_spans: list[tuple[str, str, list[str] | None]]
+) -> None:
+    raw = msgspec.json.encode([{"start": start, "end": end, "days": days} for start, end, days in given_spans])
+    try:
+        kept = one(connection, "select sereno.quiet_spans(%s::jsonb)", raw.decode())
+    except psycopg.errors.InvalidParameterValue:
+        assert _python(given_spans) is None
+    else:
+        named = [
+            (each["start"], each["end"], each["days"] and [WEEK[number - 1] for number in each["days"]])
+            for each in kept
+        ]
+        assert named == _python(given_spans)
