@@ -1,6 +1,7 @@
 """A real PostgreSQL for every test that touches the store: one server a run, one database a test, from a template."""
 
 import os
+import shutil
 import tempfile
 import uuid
 from collections.abc import Iterator
@@ -21,6 +22,10 @@ settings.load_profile("house")
 # Another PostgreSQL than the embedded one: the directory of its programs.
 POSTGRES_BIN = os.environ.get("SERENO_TEST_POSTGRES_BIN")
 
+# A disk in memory, where Linux has one, and how much of it must be free for us to work there.
+MEMORY = Path("/dev/shm")  # noqa: S108 - the server's directory in it is its owner's alone
+ROOM = 4 << 30
+
 
 @pytest.fixture(scope="session", autouse=True)
 def _own_environment() -> None:
@@ -34,15 +39,22 @@ def _own_environment() -> None:
 def server_url(worker_id: str) -> Iterator[str]:
     """One server for all processes of a test run. No fsync: only the fault tests need it, on servers of their own."""
     name = f"sereno-tests-{os.getuid()}-{'own' if POSTGRES_BIN else 'embedded'}"
-    directory = Path(tempfile.gettempdir()) / name
+    directory = _quickest_disk() / name
     directory.mkdir(mode=0o755, exist_ok=True)
     server = EmbeddedPostgres(
         directory,
         bin_dir=Path(POSTGRES_BIN) if POSTGRES_BIN else None,
-        parameters={"fsync": "off", "max_connections": "300"},
+        parameters={"fsync": "off", "full_page_writes": "off", "max_connections": "300"},
     )
     with server:
         yield server.url
+
+
+def _quickest_disk() -> Path:
+    """Memory, if there is room: a database of a thousand files is dropped there in a tenth of the time."""
+    if MEMORY.is_dir() and os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > ROOM:
+        return MEMORY
+    return Path(tempfile.gettempdir())
 
 
 def _named(url: str, database: str) -> str:

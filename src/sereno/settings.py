@@ -59,6 +59,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     keep_fires_days: int = 30
     keep_dead_days: int | None = None
 
+    server_host: str = "127.0.0.1"
+    server_port: int = 8765
+    read_only: bool = False
+    proxy_user_header: str | None = None
+    proxy_user_role: Literal["viewer", "operator", "admin"] = "viewer"
+
     health_host: str = "127.0.0.1"
     health_port: int | None = None
     metrics_token: str | None = None

@@ -51,6 +51,10 @@ class Desk:
             )
         return self._app
 
+    def app_or_none(self) -> Sereno | None:
+        """The application, where one is named."""
+        return self._app
+
     def run(self, operation: Operation[T]) -> T:
         """One operation, all of it or nothing."""
         connection = self.connection()

@@ -17,6 +17,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "demo": ("sereno.cli.demo:demo", "See it work: a database, a worker and a few hundred jobs"),
         "worker": ("sereno.cli.worker:worker", "Run jobs; `worker list` shows who does"),
         "scheduler": ("sereno.cli.scheduler:scheduler", "Fire schedules, where there is no worker to do it"),
+        "server": ("sereno.cli.server:server", "Answer people and programs over HTTP"),
         "migrate": ("sereno.cli.migrate:migrate", "Bring the database schema up to date"),
     },
     "Look": {
@@ -43,6 +44,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "template": ("sereno.cli.template:template", "list, show, set, delete, preview, lint"),
     },
     "About": {
+        "token": ("sereno.cli.token:token", "Who may ask the server: create, list, revoke"),
         "config": ("sereno.cli.config:config", "Settings, with where each came from"),
         "version": ("sereno.cli.version:version", "The version of sereno"),
     },

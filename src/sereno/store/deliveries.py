@@ -7,7 +7,7 @@ import msgspec
 
 from sereno.domain.stored import encoder
 from sereno.domain.verdict import Verdict
-from sereno.store.statement import Operation, Statement, queries
+from sereno.store.statement import Operation, Statement, array, queries
 
 _sql = queries("deliveries")
 _ids = msgspec.json.Decoder(list[int])
@@ -75,7 +75,7 @@ def take(channel: str, account: str, job: int, most: int) -> Operation[Batch]:
     ids = [delivery for _, deliveries in found for delivery in deliveries]
     if not found:
         return Batch([], {}, [], 0, [])
-    rows = yield Statement(_sql["take"], {"channel": channel, "account": account, "job": job, "ids": ids})
+    rows = yield Statement(_sql["take"], {"channel": channel, "account": account, "job": job, "ids": array(ids)})
     taken, events, held = _taken.decode(rows[0][0]), _events.decode(rows[0][1]), _delays.decode(rows[0][2])
     batches = [batch for batch, _ in found]
     if any(each.digest is not None for each in taken):

@@ -113,6 +113,11 @@ def patience(seconds: float) -> Operation[None]:
     yield Statement(_sql["patience"], {"milliseconds": int(seconds * 1000)})
 
 
+def read_only() -> Operation[None]:
+    """No statement of this transaction changes anything; before any other."""
+    yield Statement(_sql["read_only"])
+
+
 def by_task() -> Operation[list[TaskLine]]:
     """Figures by task, of the newest jobs."""
     rows = yield Statement(_sql["by_task"], {"bound": BOUND})

@@ -7,7 +7,7 @@ import msgspec
 
 from sereno.domain.delivery import Receipt, kept
 from sereno.store.deliveries import take_batches
-from sereno.store.statement import Operation, Statement, queries
+from sereno.store.statement import Operation, Statement, array, queries
 
 _sql = queries("receipts")
 
@@ -48,7 +48,7 @@ def ask(channel: str, account: str, *, most: int, again: float) -> Operation[tup
     ids = [delivery for _, deliveries in found for delivery in deliveries]
     if not found:
         return [], 0
-    rows = yield Statement(_sql["ask"], {"ids": ids})
+    rows = yield Statement(_sql["ask"], {"ids": array(ids)})
     names = dict(_names.decode(rows[0][0]))
     questions = [
         Question(batch, {names[each]: each for each in deliveries if each in names}) for batch, deliveries in found

@@ -1512,6 +1512,15 @@ ALTER TABLE sereno.addresses ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     CACHE 1
 );
 
+CREATE TABLE sereno.answers (
+    who text NOT NULL,
+    key text NOT NULL,
+    request bytea NOT NULL,
+    status integer,
+    body bytea,
+    at timestamp with time zone DEFAULT sereno.now() NOT NULL
+);
+
 CREATE TABLE sereno.attempts (
     job_id bigint NOT NULL,
     number integer NOT NULL,
@@ -2340,6 +2349,29 @@ CREATE TABLE sereno.templates (
     CONSTRAINT templates_part_check CHECK ((part = ANY (ARRAY['title'::text, 'body'::text, 'html'::text, 'options'::text])))
 );
 
+CREATE TABLE sereno.tokens (
+    id bigint NOT NULL,
+    name text NOT NULL,
+    hash bytea NOT NULL,
+    role text NOT NULL,
+    tenant text,
+    created_at timestamp with time zone DEFAULT sereno.now() NOT NULL,
+    created_by text NOT NULL,
+    expires_at timestamp with time zone,
+    revoked_at timestamp with time zone,
+    used_at timestamp with time zone,
+    CONSTRAINT tokens_role_check CHECK ((role = ANY (ARRAY['viewer'::text, 'operator'::text, 'admin'::text])))
+);
+
+ALTER TABLE sereno.tokens ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME sereno.tokens_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
 CREATE TABLE sereno.unique_keys (
     task text NOT NULL,
     unique_key text NOT NULL,
@@ -2388,6 +2420,9 @@ ALTER TABLE ONLY sereno.addresses
 
 ALTER TABLE ONLY sereno.addresses
     ADD CONSTRAINT addresses_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY sereno.answers
+    ADD CONSTRAINT answers_pkey PRIMARY KEY (who, key);
 
 ALTER TABLE ONLY sereno.attempts
     ADD CONSTRAINT attempts_pkey PRIMARY KEY (job_id, number);
@@ -2536,6 +2571,12 @@ ALTER TABLE ONLY sereno.steps
 ALTER TABLE ONLY sereno.templates
     ADD CONSTRAINT templates_pkey PRIMARY KEY (event, channel, locale, tenant, part);
 
+ALTER TABLE ONLY sereno.tokens
+    ADD CONSTRAINT tokens_hash_key UNIQUE (hash);
+
+ALTER TABLE ONLY sereno.tokens
+    ADD CONSTRAINT tokens_pkey PRIMARY KEY (id);
+
 ALTER TABLE ONLY sereno.unique_keys
     ADD CONSTRAINT unique_keys_key UNIQUE NULLS NOT DISTINCT (task, unique_key, tenant);
 
@@ -2543,6 +2584,10 @@ ALTER TABLE ONLY sereno.weights
     ADD CONSTRAINT weights_pkey PRIMARY KEY (key);
 
 CREATE INDEX addresses_by_text ON sereno.addresses USING btree (channel, address);
+
+CREATE INDEX answers_at ON sereno.answers USING btree (at);
+
+CREATE INDEX audit_subject ON sereno.audit USING btree (subject, id DESC);
 
 CREATE INDEX batches_due ON sereno.batches USING btree (purpose, channel, account, due_at, id) WHERE (job_id IS NULL);
 
@@ -2649,6 +2694,8 @@ CREATE INDEX sessions_alive ON sereno.sessions USING btree (id) WHERE (state = '
 CREATE INDEX sessions_idle ON sereno.sessions USING btree (id) WHERE idle;
 
 CREATE INDEX shares_clock ON sereno.shares USING btree (queue, clock);
+
+CREATE UNIQUE INDEX tokens_name ON sereno.tokens USING btree (name) WHERE (revoked_at IS NULL);
 
 CREATE INDEX unique_keys_until ON sereno.unique_keys USING btree (until) WHERE (until < 'infinity'::timestamp with time zone);
 

@@ -43,7 +43,7 @@ seen as materialized (
         where (p.category is null or p.category = e.category) and (p.event is null or p.event = e.type)
           and (p.channel is null or p.channel = d.channel)
     ) as choice on true
-    where d.id = any(%(ids)s) and d.state = 'pending'
+    where d.id = any(%(ids)s::text::bigint[]) and d.state = 'pending'
 ),
 -- Whoever is gathered into another's message meanwhile is no longer pending, and is left alone.
 taken as (

@@ -209,6 +209,10 @@ from pg_stat_user_tables
 where relid = 'sereno.history_dead'::regclass
    or relid in (select inhrelid from pg_inherits where inhparent = 'sereno.history_done'::regclass);
 
+-- name: read_only
+-- Looking changes nothing.
+set transaction read only;
+
 -- name: patience
 -- For this transaction only: a look that takes too long gives up instead of weighing on the server.
 select set_config('statement_timeout', %(milliseconds)s::text, true);

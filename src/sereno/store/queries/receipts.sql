@@ -3,7 +3,7 @@
 -- name: ask
 -- By which names a provider knows those that nothing is known of yet.
 select coalesce(json_agg(json_build_array(id, provider_id)), '[]')::text from sereno.deliveries
-where id = any(%(ids)s) and state in ('sent', 'unknown') and provider_id is not null and receipt_at is not null;
+where id = any(%(ids)s::text::bigint[]) and state in ('sent', 'unknown') and provider_id is not null and receipt_at is not null;
 
 -- name: asked
 -- Those that were answered are not asked for again; the others are, until their time is over.

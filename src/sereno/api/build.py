@@ -1,0 +1,41 @@
+"""The API as one ASGI application: `/api/v1`, its OpenAPI document, and the doorkeeper before every room."""
+
+from fastapi import FastAPI
+
+from sereno.api import jobs, problems
+from sereno.api.house import House
+from sereno.api.problems import Problem
+from sereno.version import __version__
+
+ROOMS = (jobs,)
+
+
+def build(house: House) -> FastAPI:
+    """All rooms of the house."""
+    app = FastAPI(
+        title="sereno",
+        version=__version__,
+        description="Schedules, jobs and notifications. Errors are problems as RFC 9457 describes them.",
+        openapi_url="/openapi.json",
+        docs_url=None,
+        redoc_url=None,
+    )
+    problems.install(app)
+    for room in ROOMS:
+        app.include_router(room.rooms(house))
+    _describe(app)
+    return app
+
+
+def _describe(app: FastAPI) -> None:
+    """What every operation has in common, in the document."""
+    original = app.openapi
+
+    def openapi() -> dict[str, object]:
+        document = original()
+        parts = document.setdefault("components", {})
+        parts.setdefault("schemas", {})["Problem"] = Problem.model_json_schema()
+        parts["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+        return document
+
+    app.openapi = openapi  # type: ignore[method-assign]  # how FastAPI is extended

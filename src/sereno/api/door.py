@@ -1,0 +1,117 @@
+"""A router whose every operation says who may use it, and for whom it is."""
+
+import hashlib
+from collections.abc import Callable, Sequence
+from http import HTTPStatus
+from typing import Annotated, Any, TypeVar
+
+from fastapi import APIRouter, Depends, Header, Request, Response
+from fastapi.routing import APIRoute
+
+from sereno.api.guard import SAFE, current
+from sereno.api.house import House
+from sereno.api.problems import Declined, responses
+from sereno.domain.access import Principal, Role
+from sereno.store import tokens
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+# Whoever asks, as the doorkeeper knows them.
+Who = Annotated[Principal, Depends(current)]
+
+LONGEST_KEY = 200
+ALWAYS = (
+    HTTPStatus.UNAUTHORIZED,
+    HTTPStatus.FORBIDDEN,
+    HTTPStatus.UNPROCESSABLE_ENTITY,
+    HTTPStatus.SERVICE_UNAVAILABLE,
+)
+
+
+class Door(APIRouter):
+    """`door.get("/jobs", role="viewer", of_tenants=True)`.
+
+    `of_tenants`: also for somebody who sees one tenant alone; the room then shows nothing else.
+    """
+
+    def __init__(self, house: House, name: str) -> None:
+        super().__init__(tags=[name], route_class=_answering_once(house))
+        self._house = house
+
+    def at(
+        self,
+        method: str,
+        path: str,
+        *,
+        role: Role,
+        of_tenants: bool = False,
+        also: Sequence[HTTPStatus] = (),
+        **more: Any,
+    ) -> Callable[[F], F]:
+        """An operation for those who may."""
+
+        async def let_in(request: Request) -> None:
+            request.state.principal = await self._house.guard.check(request, role, of_tenants=of_tenants)
+
+        depends = [Depends(let_in)]
+        if method == "POST":
+            depends.append(Depends(_idempotency_key))
+            also = (*also, HTTPStatus.CONFLICT)
+        return self.api_route(
+            path,
+            methods=[method],
+            dependencies=depends,
+            responses=responses(*ALWAYS, *also),
+            openapi_extra={"x-role": role, "x-of-tenants": of_tenants, "security": [{"token": []}]},
+            **more,
+        )
+
+
+def _idempotency_key(
+    idempotency_key: Annotated[
+        str | None,
+        Header(max_length=LONGEST_KEY, description="The same request with the same key is done once, within a day."),
+    ] = None,
+) -> None:
+    """Says in the document that there is such a header."""
+
+
+def _answering_once(house: House) -> type[APIRoute]:
+    """Routes that answer a POST with an Idempotency-Key once, and the second time say what they said before."""
+
+    class Once(APIRoute):
+        def get_route_handler(self) -> Callable[[Request], Any]:
+            original = super().get_route_handler()
+
+            async def handler(request: Request) -> Response:
+                key = request.headers.get("idempotency-key")
+                if request.method in SAFE or not key or len(key) > LONGEST_KEY:
+                    return await original(request)
+                return await _once(house, request, key, original)
+
+            return handler
+
+    return Once
+
+
+async def _once(house: House, request: Request, key: str, original: Callable[[Request], Any]) -> Response:
+    principal = await house.guard.who(request)
+    if principal is None:
+        response: Response = await original(request)
+        return response
+    who = f"{principal.token or principal.name}"
+    said = hashlib.sha256(b"\x00".join([request.method.encode(), str(request.url).encode(), await request.body()]))
+    found = await house.change(tokens.begin_answer(who, key, said.digest()))
+    if not found.is_ours:
+        if not found.is_same:
+            raise Declined(HTTPStatus.UNPROCESSABLE_ENTITY, "this Idempotency-Key was used for another request")
+        if found.status is None:
+            raise Declined(HTTPStatus.CONFLICT, "the same request is being answered right now", {"Retry-After": "1"})
+        return Response(found.body, found.status, media_type="application/json", headers={"Idempotent-Replay": "true"})
+    try:
+        response = await original(request)
+    except BaseException:
+        await house.change(tokens.drop_answer(who, key))
+        raise
+    await house.change(tokens.end_answer(who, key, response.status_code, bytes(response.body)))
+    return response

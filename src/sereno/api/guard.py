@@ -1,0 +1,133 @@
+"""The doorkeeper: who asks, what they may do, and whose things they see."""
+
+import re
+import secrets
+import time
+from collections.abc import Awaitable, Callable
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import urlsplit
+
+from fastapi import Request
+from starlette.requests import HTTPConnection
+
+from sereno.api.problems import Declined
+from sereno.domain.access import Principal, Role, make_cookie, read_cookie, token_hash
+from sereno.settings import Settings
+from sereno.store import tokens
+from sereno.store.database import Database
+
+COOKIE = "sereno"
+# Who signed in stays so for so many seconds.
+SIGNED_IN_SECONDS = 12 * 3600
+# A token that was found is not looked up again for so many seconds: also how long a revoked one still opens.
+FRESH_SECONDS = 5.0
+MOST_REMEMBERED = 1000
+LOCAL = ("localhost", "127.0.0.1", "::1")
+SAFE = ("GET", "HEAD", "OPTIONS")
+_BEARER = re.compile(r"[Bb]earer +(\S+)")
+
+# Somebody else's sign-in, where the server is part of another application: who is it, if anybody?
+Authenticate = Callable[[HTTPConnection], Awaitable[Principal | None]]
+
+
+class Guard:
+    """Knows who asks. `is_open`: nobody has to say who they are, from this machine alone."""
+
+    def __init__(self, database: Database, *, authenticate: Authenticate | None = None, is_open: bool = False) -> None:
+        self._database = database
+        self._authenticate = authenticate
+        self._is_open = is_open
+        self._remembered: dict[bytes | int, tuple[float, Principal]] = {}
+        self._own_secret = secrets.token_bytes(32)
+
+    @property
+    def settings(self) -> Settings:
+        return self._database.settings
+
+    async def who(self, request: HTTPConnection) -> Principal | None:
+        """Whoever asks, by the sign-in of the application around us, a trusted proxy, a token or a cookie."""
+        if self._authenticate is not None:
+            return await self._authenticate(request)
+        if self._is_open:
+            return Principal("local", "admin") if _is_local(request) else None
+        found = _BEARER.fullmatch(request.headers.get("authorization", ""))
+        if found is not None:
+            hashed = token_hash(found[1])
+            return None if hashed is None else await self._find(hashed)
+        if (cookie := request.cookies.get(COOKIE)) is not None:
+            number = read_cookie(self._secret, cookie, time.time())
+            if number is not None and (request.scope.get("method") in SAFE or _is_same_origin(request)):
+                return await self._find(number)
+        return self._by_proxy(request)
+
+    def cookie(self, principal: Principal) -> str | None:
+        """For whoever has shown a token."""
+        if principal.token is None:
+            return None
+        return make_cookie(self._secret, principal.token, int(time.time()) + SIGNED_IN_SECONDS)
+
+    async def check(self, request: Request, role: Role, *, of_tenants: bool) -> Principal:
+        """Whoever asks, if they may. 401 without a name, 403 without the right."""
+        principal = await self.who(request)
+        if principal is None:
+            raise Declined(
+                HTTPStatus.UNAUTHORIZED,
+                "show a token: Authorization: Bearer srn_…; sereno token create makes one",
+                {"WWW-Authenticate": "Bearer"},
+            )
+        if self.settings.read_only and role != "viewer":
+            raise Declined(HTTPStatus.FORBIDDEN, "this server is read-only: SERENO_READ_ONLY is set")
+        if not principal.may(role):
+            raise Declined(HTTPStatus.FORBIDDEN, f"{principal.name} is {principal.role}; this needs {role}")
+        if principal.tenant is not None and not of_tenants:
+            raise Declined(HTTPStatus.FORBIDDEN, f"{principal.name} sees the tenant {principal.tenant} alone")
+        return principal
+
+    @property
+    def _secret(self) -> bytes:
+        """Without a setting, everybody signs in again after a restart."""
+        return self.settings.secret.encode() if self.settings.secret is not None else self._own_secret
+
+    async def _find(self, key: bytes | int) -> Principal | None:
+        until, principal = self._remembered.get(key, (0.0, None))
+        if principal is not None and until > time.monotonic():
+            return principal
+        found = await self._database.arun_one(
+            tokens.find(hash_=key) if isinstance(key, bytes) else tokens.find(id_=key)
+        )
+        if found is None:
+            self._remembered.pop(key, None)
+            return None
+        if len(self._remembered) >= MOST_REMEMBERED:
+            self._remembered.clear()
+        self._remembered[key] = (time.monotonic() + FRESH_SECONDS, found)
+        return found
+
+    def _by_proxy(self, request: HTTPConnection) -> Principal | None:
+        """A proxy in front of us has asked already, and says so in a header; it alone can reach us."""
+        header = self.settings.proxy_user_header
+        name = request.headers.get(header, "") if header else ""
+        return Principal(name[:200], self.settings.proxy_user_role) if name.strip() else None
+
+
+def _is_local(request: HTTPConnection) -> bool:
+    """Asked by a name of this machine: a page elsewhere that resolves its own name to us is not let in."""
+    named = urlsplit(f"//{request.headers.get('host', '')}").hostname
+    return named in LOCAL and (request.scope.get("method") in SAFE or _is_same_origin(request))
+
+
+def _is_same_origin(request: HTTPConnection) -> bool:
+    """A page of another origin cannot make somebody's browser change things here."""
+    site = request.headers.get("sec-fetch-site")
+    if site is not None:
+        return site in ("same-origin", "none")
+    origin = request.headers.get("origin")
+    return origin is None or urlsplit(origin).netloc == request.headers.get("host")
+
+
+def current(request: Request) -> Principal:
+    """Whom the doorkeeper has let in."""
+    found: Any = request.state.principal
+    assert isinstance(found, Principal)
+    return found

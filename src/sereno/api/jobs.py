@@ -1,0 +1,212 @@
+"""Jobs: list, show, why, enqueue, retry, cancel, delete."""
+
+from dataclasses import dataclass, replace
+from functools import partial
+from http import HTTPStatus
+from typing import Annotated, Any
+
+from fastapi import Depends, Path, Query
+from pydantic import AwareDatetime, BaseModel, Field
+
+from sereno.api.door import Door, Who
+from sereno.api.house import House
+from sereno.api.pages import Page, Paging, page_of, paging
+from sereno.api.tenancy import check_theirs, their_tenant
+from sereno.domain.access import Principal
+from sereno.domain.job import JobOptions
+from sereno.domain.stored import encoder
+from sereno.operations import jobs
+from sereno.operations.why import why
+from sereno.store import insights
+from sereno.store.filters import JobFilter
+from sereno.store.sights import JobLine
+from sereno.store.statement import Operation
+
+JobId = Annotated[int, Path(ge=0, lt=2**63)]
+
+
+class JobsWanted(BaseModel):
+    """Which jobs; everything that is given must hold."""
+
+    ids: list[int] | None = Field(None, max_length=10_000)
+    states: list[str] | None = None
+    queue: str | None = None
+    task: str | None = None
+    tenant: str | None = None
+    tag: str | None = None
+    error: str | None = None
+    unique_key: str | None = None
+    created_after: AwareDatetime | None = None
+    created_before: AwareDatetime | None = None
+    finished_after: AwareDatetime | None = None
+    finished_before: AwareDatetime | None = None
+
+    def filter(self, who: Principal) -> JobFilter:
+        return of_theirs(JobFilter(**self.model_dump(include=set(JobsWanted.model_fields))), who)
+
+
+class NewJobBody(BaseModel):
+    """A job to be made."""
+
+    task: str
+    arguments: dict[str, Any] = {}
+    queue: str | None = None
+    priority: int | None = Field(None, ge=0, le=9)
+    delay: str | float | None = None
+    run_at: AwareDatetime | None = None
+    expires_at: AwareDatetime | None = None
+    tenant: str | None = None
+    unique_key: str | None = None
+    tags: list[str] = []
+
+
+class Bulk(JobsWanted):
+    """`dry_run`: only say what it would touch. `rate`: so many a second. `reason`: kept with the jobs."""
+
+    dry_run: bool = False
+    all: bool = Field(False, description="Really all of them, where nothing else is named.")
+    rate: float | None = Field(None, gt=0, le=100_000)
+    reason: str | None = Field(None, max_length=500)
+
+
+@dataclass
+class Made:
+    """`created`: false where a job with this unique key was there already."""
+
+    id: int
+    created: bool
+
+
+@dataclass
+class Why:
+    """Sentences, the most important first."""
+
+    sentences: list[str]
+
+
+@dataclass
+class BulkAnswer:
+    """What was done; with `dry_run`, what would be."""
+
+    dry_run: bool
+    total: int
+    exact: bool
+    by_task: dict[str, int]
+    by_queue: dict[str, int]
+    by_tenant: dict[str, int]
+    done: list[int]
+    asked: list[int]
+    left: list[int]
+
+
+def of_theirs(wanted: JobFilter, who: Principal) -> JobFilter:
+    """What somebody of a tenant asks for is that tenant's; another's is nothing."""
+    return replace(wanted, tenant=their_tenant(who, wanted.tenant))
+
+
+def rooms(house: House) -> Door:
+    """`/jobs`."""
+    door = Door(house, "jobs")
+
+    @door.at("GET", "/jobs", role="viewer", of_tenants=True)
+    async def list_jobs(
+        who: Who,
+        page: Annotated[Paging, Depends(paging)],
+        states: Annotated[list[str] | None, Query(description="One of, repeatable.")] = None,
+        queue: str | None = None,
+        task: str | None = None,
+        tenant: str | None = None,
+        tag: str | None = None,
+        error: Annotated[str | None, Query(description="Part of a reason, an error's type or message.")] = None,
+        unique_key: str | None = None,
+        created_after: AwareDatetime | None = None,
+        created_before: AwareDatetime | None = None,
+        finished_after: AwareDatetime | None = None,
+        finished_before: AwareDatetime | None = None,
+    ) -> Page[JobLine]:
+        """Live and finished jobs, newest first."""
+        wanted = JobFilter(
+            states=states,
+            queue=queue,
+            task=task,
+            tenant=tenant,
+            tag=tag,
+            error=error,
+            unique_key=unique_key,
+            created_after=created_after,
+            created_before=created_before,
+            finished_after=finished_after,
+            finished_before=finished_before,
+        )
+        theirs = of_theirs(wanted, who)
+        look = partial(insights.list_jobs, theirs)
+        return await house.read(page_of(page, look, lambda line: line.id))
+
+    @door.at("POST", "/jobs", role="operator", of_tenants=True, status_code=201)
+    async def enqueue(body: NewJobBody, who: Who) -> Made:
+        """Make a job."""
+        given = body.model_dump(exclude={"task", "arguments"})
+        options = JobOptions(**{**given, "tenant": their_tenant(who, body.tenant)})
+        wanted = house.new_job(body.task, encoder.encode(body.arguments), options)
+        (made,) = await house.change(jobs.enqueue([wanted], actor=who.name))
+        return Made(made.id, made.created)
+
+    @door.at("GET", "/jobs/{job_id}", role="viewer", of_tenants=True, also=[HTTPStatus.NOT_FOUND])
+    async def show(job_id: JobId, who: Who) -> jobs.JobDetail:
+        """One job with all its attempts, steps and progress."""
+        return await house.read(_theirs(job_id, who))
+
+    @door.at("GET", "/jobs/{job_id}/why", role="viewer", of_tenants=True, also=[HTTPStatus.NOT_FOUND])
+    async def why_job(job_id: JobId, who: Who) -> Why:
+        """Why it is where it is, in words."""
+
+        def operation() -> Operation[list[str]]:
+            yield from _theirs(job_id, who)
+            return (yield from why(job_id))
+
+        return Why(await house.read(operation()))
+
+    _bulk(house, door)
+    return door
+
+
+def _bulk(house: House, door: Door) -> None:
+    @door.at("POST", "/jobs/retry", role="operator", of_tenants=True)
+    async def retry(body: Bulk, who: Who) -> BulkAnswer:
+        """Finished jobs go back to work, under their own ids and with a fresh budget of tries."""
+        wanted = body.filter(who)
+        if body.dry_run:
+            return _would(await house.read(jobs.count_retry(wanted)))
+        return _did(await house.carry_out(jobs.retry(wanted, rate=body.rate, yes=body.all, actor=who.name)))
+
+    @door.at("POST", "/jobs/cancel", role="operator", of_tenants=True)
+    async def cancel(body: Bulk, who: Who) -> BulkAnswer:
+        """Waiting jobs end at once; running ones are asked to stop."""
+        wanted = body.filter(who)
+        if body.dry_run:
+            return _would(await house.read(jobs.count_cancel(wanted)))
+        return _did(await house.carry_out(jobs.cancel(wanted, reason=body.reason, yes=body.all, actor=who.name)))
+
+    @door.at("POST", "/jobs/delete", role="admin", of_tenants=True)
+    async def delete(body: Bulk, who: Who) -> BulkAnswer:
+        """Gone for good, with their attempts. Refused when a running job is named."""
+        wanted = body.filter(who)
+        if body.dry_run:
+            return _would(await house.read(jobs.count_delete(wanted)))
+        return _did(await house.carry_out(jobs.delete(wanted, yes=body.all, actor=who.name)))
+
+
+def _theirs(job_id: int, who: Principal) -> Operation[jobs.JobDetail]:
+    found = yield from jobs.show(job_id)
+    check_theirs(who, found.job.tenant, f"job {job_id}")
+    return found
+
+
+def _would(tally: jobs.Tally) -> BulkAnswer:
+    total = tally.total
+    return BulkAnswer(True, total.value, total.exact, tally.by_task, tally.by_queue, tally.by_tenant, [], [], [])
+
+
+def _did(changed: jobs.Changed) -> BulkAnswer:
+    total = len(changed.done) + len(changed.asked)
+    return BulkAnswer(False, total, True, {}, {}, {}, changed.done, changed.asked, changed.left)

@@ -1,0 +1,117 @@
+"""What went wrong, as RFC 9457 says it: a type, a title, a status, and a sentence with its remedy."""
+
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any
+
+import psycopg
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel
+from starlette.exceptions import HTTPException
+
+from sereno import errors
+from sereno.errors import SerenoError
+
+MEDIA_TYPE = "application/problem+json"
+# Too many at once: the same statement takes its time, and somebody else has the connections.
+BUSY = (errors.DatabaseUnavailable, psycopg.OperationalError, TimeoutError)
+
+STATUSES: tuple[tuple[type[SerenoError], HTTPStatus], ...] = (
+    (errors.JobNotFound, HTTPStatus.NOT_FOUND),
+    (errors.DuplicateJob, HTTPStatus.CONFLICT),
+    (errors.Refused, HTTPStatus.CONFLICT),
+    (errors.RejectedCallback, HTTPStatus.FORBIDDEN),
+    (errors.DatabaseUnavailable, HTTPStatus.SERVICE_UNAVAILABLE),
+    (errors.SchemaError, HTTPStatus.SERVICE_UNAVAILABLE),
+    (SerenoError, HTTPStatus.UNPROCESSABLE_ENTITY),
+)
+
+
+class Problem(BaseModel):
+    """RFC 9457. `detail` says what happened, to what, and what to do."""
+
+    type: str = "about:blank"
+    title: str
+    status: int
+    detail: str | None = None
+    errors: list[dict[str, Any]] | None = None
+
+
+class Declined(Exception):  # noqa: N818 - it reads as what it is, as Refused does
+    """Answered with a problem instead."""
+
+    def __init__(self, status: HTTPStatus, detail: str, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.detail = detail
+        self.headers = headers
+
+
+def not_found(what: str) -> Declined:
+    return Declined(HTTPStatus.NOT_FOUND, f"there is no {what}, or it is not yours to see")
+
+
+def answer(
+    status: int,
+    detail: str | None,
+    *,
+    found: list[dict[str, Any]] | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> Response:
+    content = Problem(title=HTTPStatus(status).phrase, status=status, detail=detail, errors=found)
+    return JSONResponse(
+        content.model_dump(exclude_none=True), status, headers=dict(headers or {}), media_type=MEDIA_TYPE
+    )
+
+
+def responses(*statuses: HTTPStatus) -> dict[int | str, dict[str, Any]]:
+    """For the OpenAPI document: what else an operation may answer."""
+    content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
+    return {int(status): {"description": status.phrase, "content": content} for status in statuses}
+
+
+def install(app: FastAPI) -> None:
+    """Whatever is raised becomes a problem; nothing of the inside of the house is shown."""
+
+    async def declined(_: Request, error: Exception) -> Response:
+        assert isinstance(error, Declined)
+        return answer(error.status, error.detail, headers=error.headers)
+
+    async def refused(_: Request, error: Exception) -> Response:
+        status = next(status for kind, status in STATUSES if isinstance(error, kind))
+        headers = {"Retry-After": "1"} if status == HTTPStatus.SERVICE_UNAVAILABLE else None
+        return answer(status, str(error), headers=headers)
+
+    async def invalid(_: Request, error: Exception) -> Response:
+        assert isinstance(error, RequestValidationError)
+        found = [{"where": _where(each["loc"]), "message": each["msg"]} for each in error.errors()[:20]]
+        words = "; ".join(f"{each['where']}: {each['message']}" for each in found[:3])
+        return answer(HTTPStatus.UNPROCESSABLE_ENTITY, words, found=found)
+
+    async def http(_: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        return answer(error.status_code, str(error.detail), headers=error.headers)
+
+    async def busy(_: Request, error: Exception) -> Response:
+        is_slow = isinstance(error, psycopg.errors.QueryCanceled)
+        words = "the question takes longer than 2 s: ask for less" if is_slow else "the database did not answer"
+        return answer(HTTPStatus.SERVICE_UNAVAILABLE, words, headers={"Retry-After": "1"})
+
+    async def bad_data(_: Request, __: Exception) -> Response:
+        return answer(HTTPStatus.UNPROCESSABLE_ENTITY, "a value in the request is one that PostgreSQL cannot hold")
+
+    for kind, handler in (
+        (Declined, declined),
+        (SerenoError, refused),
+        (RequestValidationError, invalid),
+        (HTTPException, http),
+        (psycopg.OperationalError, busy),
+        (psycopg.DataError, bad_data),
+    ):
+        app.add_exception_handler(kind, handler)
+
+
+def _where(place: tuple[Any, ...]) -> str:
+    return ".".join(str(part) for part in place)

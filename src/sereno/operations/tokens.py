@@ -1,0 +1,57 @@
+"""Tokens: made, listed, revoked. What a token opens with is shown once, to whoever made it."""
+
+from dataclasses import dataclass
+
+from sereno.domain.access import check_role, new_token, token_hash
+from sereno.domain.duration import Duration, seconds
+from sereno.domain.job import check_text
+from sereno.errors import Refused
+from sereno.operations.actor import default_actor
+from sereno.store import steering
+from sereno.store import tokens as store
+from sereno.store.statement import Operation
+from sereno.store.tokens import TokenRow
+
+
+@dataclass(frozen=True, slots=True)
+class NewToken:
+    """`secret`: what to show at the door. It is kept nowhere."""
+
+    secret: str
+    token: TokenRow
+
+
+def create(
+    name: str,
+    role: str,
+    *,
+    tenant: str | None = None,
+    expires_in: Duration | None = None,
+    actor: str | None = None,
+) -> Operation[NewToken]:
+    """One more who may ask. Refused where a living one has this name."""
+    for what, value in (("name", name), ("tenant", tenant)):
+        check_text(what, value)
+    secret, who = new_token(), actor or default_actor()
+    hashed = token_hash(secret)
+    assert hashed is not None
+    lasts = None if expires_in is None else seconds(expires_in)
+    row = yield from store.create(name, hashed, check_role(role), tenant=tenant, expires_in=lasts, actor=who)
+    if row is None:
+        raise Refused(f"there is a token named {name!r} already: revoke it first, or choose another name")
+    detail = {"role": row.role, "tenant": tenant, "expires_at": row.expires_at}
+    yield from steering.audit(who, "token.create", f"token {name}", detail)
+    return NewToken(secret, row)
+
+
+def list_tokens() -> Operation[list[TokenRow]]:
+    return store.list_tokens()
+
+
+def revoke(name: str, *, actor: str | None = None) -> Operation[str]:
+    """By name or number. Who signed in with it is signed out."""
+    found = yield from store.revoke(name)
+    if found is None:
+        raise Refused(f"no living token is called {name!r:.60}: sereno token list")
+    yield from steering.audit(actor or default_actor(), "token.revoke", f"token {found}", {})
+    return found

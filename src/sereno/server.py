@@ -1,0 +1,80 @@
+"""The server as an ASGI application: alone (`sereno server`), or mounted in yours under any path.
+
+    from sereno.server import asgi
+
+    web.mount("/sereno", asgi(app))
+
+Needs the extra `server`. Whoever asks shows a token, or is known by `authenticate`: your own sign-in.
+"""
+
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.routing import Mount
+
+from sereno.api.build import build
+from sereno.api.guard import Authenticate, Guard
+from sereno.api.house import House
+from sereno.app import Sereno
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Scope]]
+Send = Callable[[Scope], Awaitable[None]]
+Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+# The largest body that is read: a job's arguments may have a megabyte.
+LARGEST_BODY = 4 * 1024 * 1024
+HEADERS = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"same-origin"),
+    (b"cache-control", b"no-store"),
+)
+
+
+def asgi(app: Sereno, *, authenticate: Authenticate | None = None, is_open: bool = False) -> Asgi:
+    """The API under `/api/v1`. `is_open`: nobody has to sign in, from this machine alone."""
+    guard = Guard(app.database, authenticate=authenticate, is_open=is_open)
+    parts = {
+        "app": app,
+        "channels": app.channels,
+        "inbox": app.inbox,
+        "limits": app.limits,
+        "notifications": app.notifications,
+        "recipients": app.recipients,
+        "schedules": app.schedules,
+    }
+    house = House(app.database, guard, app.new_job, parts)
+    return _Wall(Starlette(routes=[Mount("/api/v1", build(house))]))
+
+
+class _Wall:
+    """What holds for every request: no body is too large, and every answer carries the same headers."""
+
+    def __init__(self, inside: Asgi) -> None:
+        self._inside = inside
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._inside(scope, receive, send)
+            return
+        size = 0
+
+        async def limited() -> Scope:
+            nonlocal size
+            message = await receive()
+            size += len(message.get("body", b""))
+            if size > LARGEST_BODY:
+                raise HTTPException(413, f"a request has at most {LARGEST_BODY:,} bytes")
+            return message
+
+        async def dressed(message: Scope) -> None:
+            if message["type"] == "http.response.start":
+                given = {name.lower() for name, _ in message.get("headers", ())}
+                more = [pair for pair in HEADERS if pair[0] not in given]
+                message = {**message, "headers": [*message.get("headers", ()), *more]}
+            await send(message)
+
+        await self._inside(scope, limited, dressed)

@@ -1,0 +1,31 @@
+-- Who may look in and change things through the server, and what was asked for twice.
+
+-- `hash`: of the token, which is shown once and kept nowhere. `tenant`: whose things it opens; null for all.
+create table sereno.tokens (
+    id          bigint generated always as identity primary key,
+    name        text not null,
+    hash        bytea not null unique,
+    role        text not null check (role in ('viewer', 'operator', 'admin')),
+    tenant      text,
+    created_at  timestamptz not null default sereno.now(),
+    created_by  text not null,
+    expires_at  timestamptz,
+    revoked_at  timestamptz,
+    used_at     timestamptz
+);
+create unique index tokens_name on sereno.tokens (name) where revoked_at is null;
+
+-- The answer to a request that carried an Idempotency-Key, for whoever asks again. No status yet: it is being answered.
+create table sereno.answers (
+    who         text not null,
+    key         text not null,
+    request     bytea not null,
+    status      integer,
+    body        bytea,
+    at          timestamptz not null default sereno.now(),
+    primary key (who, key)
+);
+create index answers_at on sereno.answers (at);
+
+-- Who did what, from the newest on, of one thing.
+create index audit_subject on sereno.audit (subject, id desc);

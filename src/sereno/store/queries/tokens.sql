@@ -1,0 +1,68 @@
+-- Tokens of those who ask the server, and the answers that they got.
+
+-- name: create
+-- A new one; nothing if a living one has this name.
+insert into sereno.tokens (name, hash, role, tenant, created_by, expires_at)
+values (%(name)s, %(hash)s, %(role)s, %(tenant)s, %(actor)s, sereno.now() + make_interval(secs => %(expires_in)s::double precision))
+on conflict (name) where revoked_at is null do nothing
+returning row_to_json(tokens)::text;
+
+-- name: find
+-- The living one with this hash, or with this id. That it was used is written down once a minute at most.
+with found as materialized (
+    select * from sereno.tokens
+    where (hash = %(hash)s::bytea or id = %(id)s::bigint) and revoked_at is null
+      and (expires_at is null or expires_at > sereno.now())
+),
+used as (
+    update sereno.tokens set used_at = sereno.now()
+    where id = (select id from found) and (used_at is null or used_at < sereno.now() - interval '1 minute')
+)
+select id, name, role, tenant from found;
+
+-- name: list
+-- The living ones first.
+select row_to_json(line)::text
+from (select id, name, role, tenant, created_at, created_by, expires_at, revoked_at, used_at from sereno.tokens
+      order by revoked_at is not null, id desc limit %(most)s) as line;
+
+-- name: revoke
+-- It opens nothing any more.
+update sereno.tokens set revoked_at = sereno.now()
+where (name = %(name)s or id::text = %(name)s) and revoked_at is null
+returning id, name;
+
+-- name: any
+-- Whether there is one that opens anything.
+select exists (select from sereno.tokens where revoked_at is null and (expires_at is null or expires_at > sereno.now()));
+
+-- name: begin_answer
+-- Ours to answer, or what was answered before. One that died while answering is given up after a minute.
+with ours as (
+    insert into sereno.answers as a (who, key, request) values (%(who)s, %(key)s, %(request)s)
+    on conflict (who, key) do update set at = sereno.now(), request = excluded.request
+    where a.status is null and a.at < sereno.now() - interval '1 minute'
+    returning who
+)
+select exists (select from ours), request = %(request)s, status, body
+from (select 1) as one left join sereno.answers on who = %(who)s and key = %(key)s;
+
+-- name: end_answer
+-- For whoever asks again.
+update sereno.answers set status = %(status)s, body = %(body)s where who = %(who)s and key = %(key)s;
+
+-- name: drop_answer
+-- Nothing was done: it may be asked again.
+delete from sereno.answers where who = %(who)s and key = %(key)s;
+
+-- name: forget_answers
+-- Nobody asks again after a day.
+delete from sereno.answers where at < sereno.now() - interval '1 day';
+
+-- name: audit
+-- Who did what, newest first.
+select row_to_json(line)::text
+from (select id, at, actor, action, subject, detail from sereno.audit
+      where (%(before)s::bigint is null or id < %(before)s) and (%(subject)s::text is null or subject = %(subject)s)
+      order by id desc limit %(most)s) as line
+order by id desc;

@@ -1,0 +1,108 @@
+"""Tokens of those who ask the server, the answers that they got, and who did what."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, NamedTuple
+
+import msgspec
+
+from sereno.domain.access import Principal, Role
+from sereno.store.statement import Operation, Statement, queries
+
+_sql = queries("tokens")
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRow:
+    """A token as a list shows it: never what it opens with."""
+
+    id: int
+    name: str
+    role: Role
+    tenant: str | None
+    created_at: datetime
+    created_by: str
+    expires_at: datetime | None
+    revoked_at: datetime | None
+    used_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class AuditRow:
+    """One line about who did what."""
+
+    id: int
+    at: datetime
+    actor: str
+    action: str
+    subject: str
+    detail: Mapping[str, Any]
+
+
+class Answer(NamedTuple):
+    """What is known of a request with a key. `is_ours`: to be answered now. No status: somebody is at it."""
+
+    is_ours: bool
+    is_same: bool
+    status: int | None
+    body: bytes | None
+
+
+_token = msgspec.json.Decoder(TokenRow)
+_audit = msgspec.json.Decoder(AuditRow)
+
+
+def create(
+    name: str, hash_: bytes, role: Role, *, tenant: str | None, expires_in: float | None, actor: str
+) -> Operation[TokenRow | None]:
+    """None if a living one has this name."""
+    values = {"name": name, "hash": hash_, "role": role, "tenant": tenant, "expires_in": expires_in, "actor": actor}
+    rows = yield Statement(_sql["create"], values)
+    return _token.decode(rows[0][0]) if rows else None
+
+
+def find(*, hash_: bytes | None = None, id_: int | None = None) -> Operation[Principal | None]:
+    """Whoever shows it; None for one that opens nothing."""
+    rows = yield Statement(_sql["find"], {"hash": hash_, "id": id_})
+    if not rows:
+        return None
+    number, name, role, tenant = rows[0]
+    return Principal(name, role, tenant, number)
+
+
+def list_tokens(most: int = 1000) -> Operation[list[TokenRow]]:
+    return [_token.decode(row[0]) for row in (yield Statement(_sql["list"], {"most": most}))]
+
+
+def revoke(name: str) -> Operation[str | None]:
+    """By name or number; answers its name, or None where there is none."""
+    rows = yield Statement(_sql["revoke"], {"name": name})
+    return rows[0][1] if rows else None
+
+
+def any_token() -> Operation[bool]:
+    return bool((yield Statement(_sql["any"]))[0][0])
+
+
+def begin_answer(who: str, key: str, request: bytes) -> Operation[Answer]:
+    rows = yield Statement(_sql["begin_answer"], {"who": who, "key": key, "request": request})
+    is_ours, is_same, status, body = rows[0]
+    return Answer(is_ours, is_ours or bool(is_same), status, body)
+
+
+def end_answer(who: str, key: str, status: int, body: bytes) -> Operation[None]:
+    yield Statement(_sql["end_answer"], {"who": who, "key": key, "status": status, "body": body})
+
+
+def drop_answer(who: str, key: str) -> Operation[None]:
+    yield Statement(_sql["drop_answer"], {"who": who, "key": key})
+
+
+def forget_answers() -> Operation[None]:
+    yield Statement(_sql["forget_answers"])
+
+
+def audit_lines(*, before: int | None = None, subject: str | None = None, most: int = 50) -> Operation[list[AuditRow]]:
+    rows = yield Statement(_sql["audit"], {"before": before, "subject": subject, "most": most})
+    return [_audit.decode(row[0]) for row in rows]
