@@ -1,8 +1,8 @@
 """A real PostgreSQL for every test that touches the store: one server a run, one database a test, from a template."""
 
 import os
-import shutil
 import tempfile
+import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +14,7 @@ from hypothesis import settings
 from sereno import Sereno
 from sereno.store.embedded import EmbeddedPostgres
 from sereno.store.migrate import migrate
+from tests.facts import PATIENCE
 
 # A machine that is busy for a moment is no reason to fail.
 settings.register_profile("house", deadline=None)
@@ -21,10 +22,6 @@ settings.load_profile("house")
 
 # Another PostgreSQL than the embedded one: the directory of its programs.
 POSTGRES_BIN = os.environ.get("SERENO_TEST_POSTGRES_BIN")
-
-# A disk in memory, where Linux has one, and how much of it must be free for us to work there.
-MEMORY = Path("/dev/shm")  # noqa: S108 - the server's directory in it is its owner's alone
-ROOM = 4 << 30
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -39,7 +36,7 @@ def _own_environment() -> None:
 def server_url(worker_id: str) -> Iterator[str]:
     """One server for all processes of a test run. No fsync: only the fault tests need it, on servers of their own."""
     name = f"sereno-tests-{os.getuid()}-{'own' if POSTGRES_BIN else 'embedded'}"
-    directory = _quickest_disk() / name
+    directory = Path(tempfile.gettempdir()) / name
     directory.mkdir(mode=0o755, exist_ok=True)
     server = EmbeddedPostgres(
         directory,
@@ -48,13 +45,6 @@ def server_url(worker_id: str) -> Iterator[str]:
     )
     with server:
         yield server.url
-
-
-def _quickest_disk() -> Path:
-    """Memory, if there is room: a database of a thousand files is dropped there in a tenth of the time."""
-    if MEMORY.is_dir() and os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > ROOM:
-        return MEMORY
-    return Path(tempfile.gettempdir())
 
 
 def _named(url: str, database: str) -> str:
@@ -91,7 +81,16 @@ def _database(server_url: str, template: str) -> Iterator[str]:
         # With fsync off, copying files is cheaper than writing each page to the log.
         connection.execute(f"create database {name} template {template} strategy file_copy")
         yield _named(server_url, name)
-        connection.execute(f"drop database {name} with (force)")
+        _drop(connection, name)
+
+
+def _drop(connection: psycopg.Connection, name: str) -> None:
+    """Send everybody home and see them off first: where somebody is left, PostgreSQL looks again after 0.1 s only."""
+    there = "select count(pg_terminate_backend(pid)) from pg_stat_activity where datname = %s"
+    end = time.monotonic() + PATIENCE
+    while connection.execute(there, [name]).fetchone() != (0,) and time.monotonic() < end:
+        time.sleep(0.001)
+    connection.execute(f"drop database {name} with (force)")
 
 
 @pytest.fixture

@@ -104,42 +104,45 @@ def of_theirs(wanted: JobFilter, who: Principal) -> JobFilter:
     return replace(wanted, tenant=their_tenant(who, wanted.tenant))
 
 
+def asked_for(
+    states: Annotated[list[str] | None, Query(description="One of, repeatable.")] = None,
+    queue: str | None = None,
+    task: str | None = None,
+    tenant: str | None = None,
+    tag: str | None = None,
+    error: Annotated[str | None, Query(description="Part of a reason, an error's type or message.")] = None,
+    unique_key: str | None = None,
+    created_after: AwareDatetime | None = None,
+    created_before: AwareDatetime | None = None,
+    finished_after: AwareDatetime | None = None,
+    finished_before: AwareDatetime | None = None,
+) -> JobFilter:
+    """Which jobs a list shows."""
+    return JobFilter(
+        states=states,
+        queue=queue,
+        task=task,
+        tenant=tenant,
+        tag=tag,
+        error=error,
+        unique_key=unique_key,
+        created_after=created_after,
+        created_before=created_before,
+        finished_after=finished_after,
+        finished_before=finished_before,
+    )
+
+
 def rooms(house: House) -> Door:
     """`/jobs`."""
     door = Door(house, "jobs")
 
     @door.at("GET", "/jobs", role="viewer", of_tenants=True)
     async def list_jobs(
-        who: Who,
-        page: Annotated[Paging, Depends(paging)],
-        states: Annotated[list[str] | None, Query(description="One of, repeatable.")] = None,
-        queue: str | None = None,
-        task: str | None = None,
-        tenant: str | None = None,
-        tag: str | None = None,
-        error: Annotated[str | None, Query(description="Part of a reason, an error's type or message.")] = None,
-        unique_key: str | None = None,
-        created_after: AwareDatetime | None = None,
-        created_before: AwareDatetime | None = None,
-        finished_after: AwareDatetime | None = None,
-        finished_before: AwareDatetime | None = None,
+        who: Who, page: Annotated[Paging, Depends(paging)], wanted: Annotated[JobFilter, Depends(asked_for)]
     ) -> Page[JobLine]:
         """Live and finished jobs, newest first."""
-        wanted = JobFilter(
-            states=states,
-            queue=queue,
-            task=task,
-            tenant=tenant,
-            tag=tag,
-            error=error,
-            unique_key=unique_key,
-            created_after=created_after,
-            created_before=created_before,
-            finished_after=finished_after,
-            finished_before=finished_before,
-        )
-        theirs = of_theirs(wanted, who)
-        look = partial(insights.list_jobs, theirs)
+        look = partial(insights.list_jobs, of_theirs(wanted, who))
         return await house.read(page_of(page, look, lambda line: line.id))
 
     @door.at("POST", "/jobs", role="operator", of_tenants=True, status_code=201)
