@@ -5,9 +5,7 @@ A worker of the application does the rest, by four tasks of ours in the queue `n
 
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from datetime import datetime
-from random import randrange
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -25,13 +23,13 @@ from sereno.domain.event import (
     Throttle,
 )
 from sereno.domain.job import NewJob, check_date, check_text
-from sereno.domain.limits import Limit
 from sereno.domain.retry import Backoff
 from sereno.engine.context import Context
 from sereno.engine.courier import Courier
 from sereno.engine.dispatch import Dispatch
 from sereno.engine.ledger import Ledger
 from sereno.engine.shapes import can_be_told
+from sereno.engine.turns import LATER, MOST_TOKENS, Turns
 from sereno.engine.wording import Wording
 from sereno.errors import ConfigurationError, InvalidArguments, UnknownEvent
 from sereno.store import deliveries, events
@@ -48,12 +46,6 @@ T = TypeVar("T")
 QUEUE = "notifications"
 # One call tells at most so many by name; more than that is an audience.
 MOST_NAMED = 10_000
-# As many batches of one channel and account are on their way at once.
-MOST_TOKENS = 50
-# Of what is due later, as many begin.
-MOST_LATER = 10
-# A job that sends one batch, and one that goes on in a seat of its own if there is more.
-ONCE, LATER = -2, -1
 
 ChannelName = Channel | str
 
@@ -194,10 +186,11 @@ class Notifications:
         self.payloads: dict[str, Any] = {}
         self.wording = Wording(database)
         self._tasks: dict[str, Task[..., Any]] = {}
-        known, accounts, tokens = self.channels.known, self.channels.accounts, (self._send_tokens, self._receipt_tokens)
-        ledger = Ledger(database, known, *tokens)
-        self.dispatch = Dispatch(database, known, accounts, self._render, ledger, tokens[0], self._next_token)
-        self.courier = Courier(database, known, self.dispatch, ledger, *tokens, self._escalation, self._fan_out_again)
+        known, accounts = self.channels.known, self.channels.accounts
+        self._turns = turns = Turns(known, lambda: self._task("deliver"), lambda: self._task("receipts"))
+        ledger = Ledger(database, known, turns)
+        self.dispatch = Dispatch(database, known, accounts, self._render, ledger, turns)
+        self.courier = Courier(database, known, self.dispatch, ledger, turns, self._escalation, self._fan_out_again)
 
     def define(
         self,
@@ -257,7 +250,7 @@ class Notifications:
     def _requeue(self, ids: Sequence[int]) -> Operation[list[int]]:
         back = yield from deliveries.requeue(ids)
         for channel, account in sorted({(channel, account) for _, channel, account in back}):
-            yield from jobs_store.enqueue(self._send_tokens(channel, account, 0, 0.0))
+            yield from jobs_store.enqueue(self._turns.to_send(channel, account))
         return [delivery for delivery, _, _ in back]
 
     def resume(self, channel: str, account: str | None = None, *, conn: Any = None) -> list[str]:
@@ -272,7 +265,7 @@ class Notifications:
         # A pause for everybody held up those with credentials of their own too.
         waiting = (yield from deliveries.waiting_accounts(channel)) if accounts else []
         for each in waiting:
-            yield from jobs_store.enqueue(self._send_tokens(channel, each, MOST_TOKENS + 1, 0.0))
+            yield from jobs_store.enqueue(self._turns.to_send(channel, each, MOST_TOKENS + 1))
         return accounts
 
     async def callback(self, channel: str, callback: Callback, account: str = "") -> int:
@@ -335,44 +328,8 @@ class Notifications:
         self._declare_tasks()
         return self._tasks[name]
 
-    def _limited(self, channel: str, account: str) -> Task[..., Any]:
-        """The task that sends, under the limits of the channel."""
-        task = self._task("deliver")
-        if (known := self.channels.known.get(channel)) is not None:
-            name = f"channel.{channel}"
-            if known.rate is not None:
-                task = task.using(rate=replace(known.rate, name=f"{name}.rate", key=account, units=known.batch))
-            if known.at_once is not None:
-                task = task.using(concurrency=Limit(known.at_once, name=name, key=account))
-        return task
-
-    def _send_tokens(self, channel: str, account: str, count: int, due_in: float) -> Sequence[NewJob]:
-        """Jobs for so many batches: one each, or, when they are many or nobody knows, on and on until all is sent."""
-        task = self._limited(channel, account)
-        if due_in > 0:
-            return [task.using(delay=due_in).job(channel, account, LATER)] * min(count, MOST_LATER)
-        if not count:
-            return [task.job(channel, account, LATER)]
-        if count <= MOST_TOKENS:
-            return [task.job(channel, account, ONCE)] * count
-        return [self._seated(task, channel, account, 2 * place) for place in range(MOST_TOKENS)]
-
-    def _next_token(self, channel: str, account: str, seat: int) -> NewJob | None:
-        """Who takes the batch after a full one: each seat is taken once, and is left to the one beside it."""
-        if seat == ONCE:
-            return None
-        chosen = 2 * randrange(MOST_TOKENS) if seat == LATER else seat ^ 1  # noqa: S311 - a seat, not a secret
-        return self._seated(self._limited(channel, account), channel, account, chosen)
-
-    def _seated(self, task: Task[..., Any], channel: str, account: str, seat: int) -> NewJob:
-        return task.using(unique_key=f"{channel}/{account}/{seat}").job(channel, account, seat)
-
     def _fan_out_again(self, event: int, tenant: str | None) -> Sequence[NewJob]:
         return [self._task("fan_out").using(tenant=tenant, unique_key=f"event {event}").job(event)]
-
-    def _receipt_tokens(self, channel: str, account: str, count: int, due_in: float) -> Sequence[NewJob]:
-        task = self._task("receipts")
-        return [(task.using(delay=due_in) if due_in > 0 else task).job(channel, account)] * count
 
     def _render(self, channel: str, taken: Taken, event: TakenEvent, unsubscribe_url: str | None) -> Content:
         definition = self.definitions.get(event.type)

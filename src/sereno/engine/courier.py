@@ -14,7 +14,8 @@ from sereno.domain.delivery import Receipt, kept
 from sereno.domain.event import IN_APP, Step
 from sereno.domain.job import NewJob
 from sereno.engine.dispatch import Dispatch
-from sereno.engine.ledger import Ledger, Tokens
+from sereno.engine.ledger import Ledger
+from sereno.engine.turns import Turns
 from sereno.store import deliveries, events, jobs, receipts
 from sereno.store.database import Database
 from sereno.store.receipts import Applied, Question
@@ -38,8 +39,7 @@ class Courier:
         channels: Mapping[str, Channel],
         dispatch: Dispatch,
         ledger: Ledger,
-        send_tokens: Tokens,
-        receipt_tokens: Tokens,
+        turns: Turns,
         escalation: LookAgain,
         fan_out_again: Callable[[int, str | None], Sequence[NewJob]],
     ) -> None:
@@ -47,8 +47,7 @@ class Courier:
         self._channels = channels
         self._dispatch = dispatch
         self._ledger = ledger
-        self._send_tokens = send_tokens
-        self._receipt_tokens = receipt_tokens
+        self._turns = turns
         self._escalation = escalation
         self._fan_out_again = fan_out_again
 
@@ -72,7 +71,7 @@ class Courier:
         walked = yield from events.fan_out(event, STEP, sizes)
         tokens: list[NewJob] = []
         for channel, account, count, due_in in walked.waiting:
-            tokens += self._send_tokens(channel, account, -(-count // self._dispatch.batch_of(channel)), due_in)
+            tokens += self._turns.to_send(channel, account, -(-count // self._dispatch.batch_of(channel)), due_in)
         if tokens:
             yield from jobs.enqueue(tokens)
         return walked
@@ -94,7 +93,7 @@ class Courier:
     def _escalate(self, event: int, step: Step, walked: int) -> Operation[events.Escalated]:
         found = yield from events.escalate(event, step, walked, STEP)
         for account, count in found.made:
-            tokens = self._send_tokens(step.second, account, -(-count // self._dispatch.batch_of(step.second)), 0.0)
+            tokens = self._turns.to_send(step.second, account, -(-count // self._dispatch.batch_of(step.second)), 0.0)
             yield from jobs.enqueue(tokens)
         return found
 
@@ -119,9 +118,9 @@ class Courier:
         """Whom to ask for, and the job that asks again, together: nobody may live to hear the answer."""
         after = known.receipts_after or 0.0
         questions, count = yield from receipts.ask(known.name, account, most=known.receipts_batch, again=after)
-        tokens = list(self._receipt_tokens(known.name, account, 1, 0.0)) if count >= known.receipts_batch else []
+        tokens = [self._turns.to_ask(known.name, account)] if count >= known.receipts_batch else []
         if count:
-            tokens += self._receipt_tokens(known.name, account, 1, after)
+            tokens.append(self._turns.to_ask(known.name, account, after))
         if tokens:
             yield from jobs.enqueue(tokens)
         return questions, count
@@ -170,7 +169,7 @@ class Courier:
     ) -> Operation[Applied]:
         delays = self._ledger.policy(channel).delays
         applied = yield from receipts.apply(channel, account, said, delays, asked_for, told_before=told_before)
-        tokens = [token for wait in applied.again for token in self._send_tokens(channel, account, 1, wait)]
+        tokens = [token for wait in applied.again for token in self._turns.to_send(channel, account, 1, wait)]
         if tokens:
             yield from jobs.enqueue(tokens)
         return applied
@@ -187,9 +186,9 @@ class Courier:
     def _sweep(self) -> Operation[None]:
         tokens: list[NewJob] = []
         for channel, account in (yield from deliveries.neglected()):
-            tokens += self._send_tokens(channel, account, 0, 0.0)
+            tokens += self._turns.to_send(channel, account)
         for channel, account in (yield from receipts.unasked()):
-            tokens += self._receipt_tokens(channel, account, 1, 0.0)
+            tokens.append(self._turns.to_ask(channel, account))
         for event, tenant in (yield from events.unwalked()):
             tokens += self._fan_out_again(event, tenant)
         if tokens:

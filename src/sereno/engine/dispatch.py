@@ -15,9 +15,9 @@ import psycopg
 from sereno.channels.contract import Channel, Exchange, Message
 from sereno.domain.delivery import Down, Failed, Outcome, Unknown
 from sereno.domain.event import IN_APP, Content
-from sereno.domain.job import NewJob
-from sereno.engine.ledger import Elsewhere, Ledger, Tokens
+from sereno.engine.ledger import Elsewhere, Ledger
 from sereno.engine.links import Links
+from sereno.engine.turns import Turns
 from sereno.errors import UnknownEvent
 from sereno.store import deliveries, jobs
 from sereno.store.database import Database
@@ -44,16 +44,14 @@ class Dispatch:
         accounts: Mapping[str, Mapping[str, Any]],
         render: Render,
         ledger: Ledger,
-        send_tokens: Tokens,
-        next_token: Callable[[str, str, int], NewJob | None],
+        turns: Turns,
     ) -> None:
         self._database = database
         self._channels = channels
         self._accounts = accounts
         self._render = render
         self._ledger = ledger
-        self._send_tokens = send_tokens
-        self._next_token = next_token
+        self._turns = turns
         self._links = Links(database)
         self._exchanges: dict[tuple[asyncio.AbstractEventLoop, str, str], tuple[float, Exchange]] = {}
 
@@ -85,11 +83,10 @@ class Dispatch:
         """
         size = self.batch_of(channel)
         batch = yield from deliveries.take(channel, account, job, size)
-        is_more = seat is not None and batch.looked_at >= size
-        following = self._next_token(channel, account, seat) if is_more and seat is not None else None
-        tokens = [] if following is None else [following]
-        for due_in in batch.held:
-            tokens += self._send_tokens(channel, account, 1, due_in)
+        tokens = [token for due_in in batch.held for token in self._turns.to_send(channel, account, 1, due_in)]
+        if seat is not None and batch.looked_at >= size:
+            following = self._turns.after(channel, account, seat)
+            tokens += [] if following is None else [following]
         if tokens:
             yield from jobs.enqueue(tokens)
         return batch

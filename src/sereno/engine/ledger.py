@@ -4,7 +4,7 @@ import asyncio
 import logging
 import math
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import psycopg
@@ -12,8 +12,8 @@ import psycopg
 from sereno.channels.contract import Channel
 from sereno.domain.delivery import Down, Outcome, kept
 from sereno.domain.event import IN_APP
-from sereno.domain.job import NewJob
 from sereno.domain.verdict import Policy, Verdict, judge
+from sereno.engine.turns import Turns
 from sereno.errors import DatabaseUnavailable
 from sereno.store import deliveries, jobs
 from sereno.store.database import Database
@@ -30,9 +30,6 @@ FINE_SECONDS = 10
 # What was sent is to be written down: so often, and so many seconds apart, before it is given up.
 WRITE_AGAIN = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 10.0)
 
-# Jobs that send what is due on a channel and account: how many batches (0: until none is left), in how many seconds.
-Tokens = Callable[[str, str, int, float], Sequence[NewJob]]
-
 
 class Elsewhere:
     """Nobody here knows the channel or the event: a worker with other code does, or will."""
@@ -41,13 +38,10 @@ class Elsewhere:
 class Ledger:
     """Writes down what became of deliveries, and who comes back for them later."""
 
-    def __init__(
-        self, database: Database, channels: Mapping[str, Channel], send_tokens: Tokens, receipt_tokens: Tokens
-    ) -> None:
+    def __init__(self, database: Database, channels: Mapping[str, Channel], turns: Turns) -> None:
         self._database = database
         self._channels = channels
-        self._send_tokens = send_tokens
-        self._receipt_tokens = receipt_tokens
+        self._turns = turns
         self._chance = random.Random()  # noqa: S311 - jitter, not secrets
 
     def policy(self, channel: str) -> Policy:
@@ -110,7 +104,7 @@ class Ledger:
         yield from deliveries.record(job, [batch.batch for batch in found], verdicts)
         if any(verdict.state == "pending" for verdict in verdicts):
             # Also for what the batch of this job does not hold.
-            yield from jobs.enqueue(self._send_tokens(channel, account, 0, 0.0))
+            yield from jobs.enqueue(self._turns.to_send(channel, account))
         return len(verdicts)
 
     def write(
@@ -126,9 +120,9 @@ class Ledger:
         )
         waits = [verdict.due_in for verdict in verdicts if verdict.state == "pending" and verdict.due_in is not None]
         asked = [verdict.receipt_in for verdict in verdicts if verdict.receipt_in is not None]
-        tokens = [token for wait in sorted(set(waits)) for token in self._send_tokens(channel, account, 1, wait)]
+        tokens = [token for wait in sorted(set(waits)) for token in self._turns.to_send(channel, account, 1, wait)]
         if asked:
-            tokens += self._receipt_tokens(channel, account, 1, min(asked))
+            tokens.append(self._turns.to_ask(channel, account, min(asked)))
         if tokens:
             yield from jobs.enqueue(tokens)
 

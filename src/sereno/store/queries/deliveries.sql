@@ -184,11 +184,15 @@ named as (
 ended as (
     delete from sereno.batches where %(last)s and id = any(array(select id from owned))
 ),
+bad as materialized (
+    select a.id, moved.code, moved.message from moved join sereno.addresses a on a.id = moved.address_id
+    where moved.bad_address and a.state = 'active' order by a.id for update of a
+),
 addresses_ended as (
     update sereno.addresses
-    set state = 'invalid', reason = coalesce(moved.code, 'refused') || coalesce(': ' || moved.message, ''), changed_at = (select now from clock)
-    from moved
-    where moved.bad_address and addresses.id = moved.address_id and addresses.state = 'active'
+    set state = 'invalid', reason = coalesce(bad.code, 'refused') || coalesce(': ' || bad.message, ''), changed_at = (select now from clock)
+    from bad
+    where addresses.id = bad.id
 )
 select coalesce((select json_agg(id) from moved), '[]')::text;
 

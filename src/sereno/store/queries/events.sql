@@ -123,11 +123,14 @@ moved as (
     where id = (select id from event)
     returning matched_at
 )
+-- A channel that is paused is looked at when it works again.
 select coalesce((select json_agg(json_build_array(channel, account, count, due_in))
                  from (select channel, account, ceil(seconds / pace) * pace as due_in, count(*) as count
                        from made cross join lateral (select greatest(0, extract(epoch from due_at - sereno.now()))) as wait(seconds)
                        cross join lateral (select case when seconds <= 60 then 1 else 60 end) as tick(pace)
-                       where state = 'pending' group by 1, 2, 3) as waiting), '[]')::text,
+                       where state = 'pending' and not exists (
+                           select from sereno.channel_pauses p where p.channel = made.channel and p.account in ('', made.account))
+                       group by 1, 2, 3) as waiting), '[]')::text,
        (select count(*) from made), (select matched_at is null from moved);
 
 -- name: steps
