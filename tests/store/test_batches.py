@@ -1,4 +1,4 @@
-"""Deliveries wait in batches: taken whole, merged up to a size, split above it, and each by one taker alone."""
+"""Deliveries wait in batches: taken whole, merged up to a size, split where one does not fit, and each by one taker alone."""
 
 from collections.abc import Sequence
 
@@ -28,8 +28,8 @@ def taken(connection: psycopg.Connection, most: int, job: int = 7) -> list[Seque
 
 def test_small_batches_are_taken_together_up_to_the_size(connection: psycopg.Connection) -> None:
     put(connection, 2, 3, 4, 1)
-    assert taken(connection, 6) == [[1, 2], [3, 4, 5]]
-    assert taken(connection, 6) == [[6, 7, 8, 9], [10]]
+    assert taken(connection, 6) == [[1, 2], [3, 4, 5], [6]]
+    assert taken(connection, 6) == [[7, 8, 9], [10]]
     assert taken(connection, 6) == []
 
 

@@ -5,6 +5,7 @@
        │           │ └▶ unknown ──▶ pending (try again), or it stays until a person decides
        │           └──▶ pending (a retry), failed, invalid, dead
        └──▶ skipped, expired
+              └▶ failed, invalid, dead (gathered into a message that did not leave)
 
 `sending` is committed before a provider is called. `unknown`: it may have been sent, and nobody can say.
 """
@@ -38,7 +39,8 @@ TRANSITIONS: Mapping[State, frozenset[State]] = {
     "delivered": frozenset({"read", "bounced"}),
     "read": frozenset(),
     "bounced": frozenset({"pending"}),
-    "skipped": frozenset({"pending"}),
+    # What was gathered into another's message shares its fate.
+    "skipped": frozenset({"pending", "failed", "invalid", "dead"}),
     "failed": frozenset({"pending"}),
     "invalid": frozenset({"pending"}),
     "expired": frozenset({"pending"}),

@@ -71,7 +71,7 @@ class Courier:
         walked = yield from events.fan_out(event, STEP, sizes)
         tokens: list[NewJob] = []
         for channel, account, count, due_in in walked.waiting:
-            tokens += self._turns.to_send(channel, account, -(-count // self._dispatch.batch_of(channel)), due_in)
+            tokens += self._turns.for_deliveries(channel, account, count, self._dispatch.batch_of(channel), due_in)
         if tokens:
             yield from jobs.enqueue(tokens)
         return walked
@@ -93,7 +93,7 @@ class Courier:
     def _escalate(self, event: int, step: Step, walked: int) -> Operation[events.Escalated]:
         found = yield from events.escalate(event, step, walked, STEP)
         for account, count in found.made:
-            tokens = self._turns.to_send(step.second, account, -(-count // self._dispatch.batch_of(step.second)), 0.0)
+            tokens = self._turns.for_deliveries(step.second, account, count, self._dispatch.batch_of(step.second))
             yield from jobs.enqueue(tokens)
         return found
 
@@ -105,7 +105,10 @@ class Courier:
         if known is None or known.receipts_after is None:
             return 0
         questions, count = await self._database.arun(self._ask(known, account))
-        asked_for = {name: delivery for question in questions for name, delivery in question.deliveries.items()}
+        asked_for: dict[str, list[int]] = {}
+        for question in questions:
+            for delivery, name in question.deliveries:
+                asked_for.setdefault(name, []).append(delivery)
         exchange = await self._dispatch.exchange(channel, account) if asked_for else None
         said: Sequence[Receipt] = ()
         if exchange is not None:
@@ -130,13 +133,13 @@ class Courier:
         channel: str,
         account: str,
         questions: Sequence[Question],
-        asked_for: Mapping[str, int],
+        asked_for: Mapping[str, Sequence[int]],
         said: Sequence[Receipt],
     ) -> None:
         """What was answered, and what is to be asked for again, together."""
-        answered = {asked_for[each.provider_id] for each in said if each.outcome in receipts.OUTCOMES}
+        answered = {each.provider_id for each in said if each.outcome in receipts.OUTCOMES}
         left_over = {
-            question.batch: [delivery for delivery in question.deliveries.values() if delivery not in answered]
+            question.batch: [delivery for delivery, name in question.deliveries if name not in answered]
             for question in questions
         }
 
@@ -147,9 +150,9 @@ class Courier:
         await self._database.arun(operation())
         await self._pause_if_down(channel, account, said)
 
-    async def received(self, channel: str, account: str, said: Sequence[Receipt], *, told_before: bool = False) -> int:
+    async def received(self, channel: str, account: str, said: Sequence[Receipt]) -> int:
         """What a provider tells by itself; answers how many deliveries it moved."""
-        applied = await self._database.arun(self._apply(channel, account, said, told_before=told_before))
+        applied = await self._database.arun(self._apply(channel, account, said))
         await self._pause_if_down(channel, account, said)
         return applied.moved
 
@@ -163,7 +166,7 @@ class Courier:
         channel: str,
         account: str,
         said: Sequence[Receipt],
-        asked_for: Mapping[str, int] | None = None,
+        asked_for: Mapping[str, Sequence[int]] | None = None,
         *,
         told_before: bool = False,
     ) -> Operation[Applied]:
@@ -179,9 +182,13 @@ class Courier:
     async def sweep(self) -> None:
         """What is due and nobody carries, because a job was cancelled, deleted or died: somebody takes its turn."""
         await self._database.arun(self._sweep())
-        for early in await self._database.arun(receipts.early()):
+        await self._database.arun(self._apply_early())
+
+    def _apply_early(self) -> Operation[None]:
+        """Taken and counted together, or not at all."""
+        for early in (yield from receipts.early()):
             receipt = msgspec.convert({**early.receipt, "provider_id": early.provider_id}, Receipt)
-            await self.received(early.channel, early.account, [receipt], told_before=True)
+            yield from self._apply(early.channel, early.account, [receipt], told_before=True)
 
     def _sweep(self) -> Operation[None]:
         tokens: list[NewJob] = []

@@ -66,12 +66,14 @@ class Dispatch:
         while True:
             # A rate is counted in jobs: each of them is one batch.
             is_last = known is None or known.rate is not None or monotonic() > until
+            # Before anything is committed as sending: whoever cannot be asked for has sent nothing.
+            exchange = None if known is None or channel == IN_APP else await self.exchange(channel, account)
             batch = await self._database.arun(self._take(job, channel, account, seat if is_last else None))
             if batch.deliveries:
                 if channel == IN_APP:
                     await self._put_into_inbox(job, batch)
                 else:
-                    await self._send(job, channel, account, batch)
+                    await self._send(job, channel, account, batch, exchange)
             total += batch.looked_at
             if is_last or batch.looked_at < self.batch_of(channel):
                 return total
@@ -91,7 +93,7 @@ class Dispatch:
             yield from jobs.enqueue(tokens)
         return batch
 
-    async def _send(self, job: int, channel: str, account: str, batch: Batch) -> None:
+    async def _send(self, job: int, channel: str, account: str, batch: Batch, exchange: Exchange | None) -> None:
         known = self._channels.get(channel)
         messages: list[Message] = []
         outcomes: dict[int, Outcome | Elsewhere] = {}
@@ -103,7 +105,6 @@ class Dispatch:
             else:
                 outcomes[taken.id] = made
         if known is not None and messages:
-            exchange = await self.exchange(channel, account)
             said: Sequence[Outcome] = [Down("no_account", "the account has no settings")] * len(messages)
             if exchange is not None:
                 said = await _said(known, messages, exchange)
@@ -124,12 +125,12 @@ class Dispatch:
         try:
             if good:
                 await self._database.arun(deliveries.put_into_inbox(batch.batches, good, last=not bad))
-        except psycopg.DataError:
-            # One of them cannot be stored: each by itself.
+        except (psycopg.DataError, psycopg.IntegrityError):
+            # One of them cannot be stored, or its recipient has just been deleted: each by itself.
             for message in good:
                 try:
                     await self._database.arun(deliveries.put_into_inbox(batch.batches, [message], last=False))
-                except psycopg.DataError as error:
+                except (psycopg.DataError, psycopg.IntegrityError) as error:
                     outcomes[message["id"]] = Failed("unstorable", type(error).__name__)
             bad = [taken for taken in batch.deliveries if taken.id in outcomes]
         if bad:
@@ -179,6 +180,8 @@ class Dispatch:
             return Failed("template", f"{type(error).__name__}: {error}"[:300])
         if not (isinstance(made, Content) and isinstance(made.title, str) and isinstance(made.body, str)):
             return Failed("template", f"it gave {type(made).__name__}, not Content with a title and a body")
+        if not (isinstance(made.html, str | None) and isinstance(made.options, Mapping)):
+            return Failed("template", "it gave Content whose html is no text, or whose options are no mapping")
         return Content(storable(made.title), storable(made.body), made.html and storable(made.html), made.options)
 
     async def exchange(self, channel: str, account: str) -> Exchange | None:

@@ -102,7 +102,7 @@ class Ledger:
             for delivery, unknowns in batch.deliveries
         ]
         yield from deliveries.record(job, [batch.batch for batch in found], verdicts)
-        if any(verdict.state == "pending" for verdict in verdicts):
+        if len(found) >= deliveries.MOST_STRANDED or any(verdict.state == "pending" for verdict in verdicts):
             # Also for what the batch of this job does not hold.
             yield from jobs.enqueue(self._turns.to_send(channel, account))
         return len(verdicts)

@@ -60,6 +60,18 @@ class Turns:
             return [task.job(channel, account, ONCE)] * count
         return [_seated(task, channel, account, 2 * place) for place in range(MOST_TOKENS)]
 
+    def for_deliveries(
+        self, channel: str, account: str, count: int, batch: int, due_in: float = 0.0
+    ) -> Sequence[NewJob]:
+        """For so many deliveries. With a rate, a turn costs a whole batch: small ones share it, in a few seats."""
+        full, rest = divmod(count, batch)
+        if due_in > 0 or self._goes_on(channel) or not rest or full >= MOST_TOKENS:
+            return self.to_send(channel, account, full + bool(rest), due_in)
+        task, seat = self._limited(channel, account), 2 * randrange(MOST_TOKENS)  # noqa: S311 - see below
+        # Both: one of them may be under way, and have looked already.
+        shared = [_seated(task, channel, account, place) for place in (seat, seat + 1)]
+        return [*(self.to_send(channel, account, full) if full else ()), *shared]
+
     def after(self, channel: str, account: str, seat: int) -> NewJob | None:
         """Who takes the batch after a full one: each seat is taken once, and is left to the one beside it."""
         task = self._limited(channel, account)

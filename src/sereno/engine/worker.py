@@ -124,10 +124,7 @@ class Worker:
 
     def take_tally(self) -> Tally:
         """What was counted since the last time."""
-        taken = Tally(self.tally.finished, self.tally.waits, self.tally.runs, self.tally.fenced, self.tally.claims)
-        self.tally.finished, self.tally.waits, self.tally.runs = {}, {}, {}
-        self.tally.fenced = self.tally.claims = 0
-        return taken
+        return self.tally.take()
 
     def gauges(self) -> Gauges:
         return Gauges(

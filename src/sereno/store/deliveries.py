@@ -10,6 +10,8 @@ from sereno.domain.verdict import Verdict
 from sereno.store.statement import Operation, Statement, array, queries
 
 _sql = queries("deliveries")
+# So many batches of the dead are settled at once.
+MOST_STRANDED = 100
 _ids = msgspec.json.Decoder(list[int])
 
 
@@ -109,8 +111,9 @@ def _gathered(job: int, taken: Sequence[Taken]) -> Operation[list[Taken]]:
 
 
 def stranded(channel: str, account: str, job: int) -> Operation[list[Stranded]]:
-    """What somebody began to send and was not heard of again."""
-    rows = yield Statement(_sql["stranded"], {"channel": channel, "account": account, "job": job})
+    """What somebody began to send and was not heard of again, MOST_STRANDED batches at most."""
+    values = {"channel": channel, "account": account, "job": job, "most": MOST_STRANDED}
+    rows = yield Statement(_sql["stranded"], values)
     return _stranded.decode(rows[0][0])
 
 

@@ -15,10 +15,10 @@ OUTCOMES = frozenset(get_args(get_type_hints(Receipt)["outcome"]))
 
 
 class Question(NamedTuple):
-    """A batch of deliveries to be asked about, by the names that the provider gave to them."""
+    """A batch of deliveries to be asked about, and the names that the provider gave to them."""
 
     batch: int
-    deliveries: dict[str, int]
+    deliveries: list[tuple[int, str]]
 
 
 class Applied(NamedTuple):
@@ -44,6 +44,7 @@ _early = msgspec.json.Decoder(list[EarlyReceipt])
 
 def ask(channel: str, account: str, *, most: int, again: float) -> Operation[tuple[list[Question], int]]:
     """Whom to ask for now, and how many deliveries that were. They are due again a while later."""
+    yield Statement(_sql["end_asking"], {"channel": channel, "account": account})
     found = yield from take_batches("ask", channel, account, most, again=again)
     ids = [delivery for _, deliveries in found for delivery in deliveries]
     if not found:
@@ -51,7 +52,7 @@ def ask(channel: str, account: str, *, most: int, again: float) -> Operation[tup
     rows = yield Statement(_sql["ask"], {"ids": array(ids)})
     names = dict(_names.decode(rows[0][0]))
     questions = [
-        Question(batch, {names[each]: each for each in deliveries if each in names}) for batch, deliveries in found
+        Question(batch, [(each, names[each]) for each in deliveries if each in names]) for batch, deliveries in found
     ]
     return questions, len(ids)
 
@@ -67,7 +68,7 @@ def apply(
     account: str,
     receipts: Sequence[Receipt],
     delays: Sequence[float],
-    asked_for: Mapping[str, int] | None = None,
+    asked_for: Mapping[str, Sequence[int]] | None = None,
     *,
     told_before: bool = False,
 ) -> Operation[Applied]:
@@ -79,7 +80,7 @@ def apply(
     known = asked_for or {}
     said = [
         {
-            "delivery_id": known.get(receipt.provider_id),
+            "delivery_id": delivery,
             "provider_id": kept(receipt.provider_id),
             "outcome": receipt.outcome,
             "code": kept(receipt.code),
@@ -88,6 +89,8 @@ def apply(
         }
         for receipt in receipts
         if receipt.outcome in OUTCOMES
+        # One message may be several deliveries.
+        for delivery in known.get(receipt.provider_id, (None,))
     ]
     values = {"channel": channel, "account": account, "delays": list(delays), "told_before": told_before}
     rows = yield Statement(_sql["apply_receipts"], {**values, "receipts": msgspec.json.encode(said).decode()})

@@ -1167,6 +1167,7 @@ declare
         for update skip locked;
     found_one record;
     room integer := most;
+    waited boolean := false;
     taken bigint[] := '{}';
 begin
     if exists (select from sereno.channel_pauses p where p.channel = by_channel and p.account in ('', of_account)) then
@@ -1180,7 +1181,18 @@ begin
     open waiting;
     while room > 0 loop
         fetch waiting into found_one;
-        exit when not found or (cardinality(found_one.deliveries) > room and room < most);
+        if not found then
+            -- What is due is in the hands of others, who may leave some of it: that is waited for once.
+            exit when room < most or waited;
+            waited := true;
+            close waiting;
+            perform from sereno.batches b
+            where b.purpose = of_purpose and b.channel = by_channel and b.account = of_account and b.job_id is null
+              and b.due_at <= sereno.now()
+            order by b.due_at, b.id limit 1 for update;
+            open waiting;
+            continue;
+        end if;
         batch := found_one.id;
         ids := found_one.deliveries[:room];
         if cardinality(found_one.deliveries) > room then
@@ -2594,6 +2606,8 @@ CREATE INDEX batches_due ON sereno.batches USING btree (purpose, channel, accoun
 CREATE INDEX batches_gathering ON sereno.batches USING btree (channel, account, due_at) WHERE (gathers AND (job_id IS NULL));
 
 CREATE INDEX batches_taken ON sereno.batches USING btree (channel, account) WHERE (job_id IS NOT NULL);
+
+CREATE INDEX deliveries_gathered ON sereno.deliveries USING btree (recipient_id, digest, id) WHERE (digest IS NOT NULL);
 
 CREATE INDEX deliveries_of_recipient ON sereno.deliveries USING btree (recipient_id, id);
 

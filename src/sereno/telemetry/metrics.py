@@ -34,10 +34,12 @@ class Tally(msgspec.Struct):
     finished: dict[str, int] = msgspec.field(default_factory=Counter)
     waits: dict[str, Histogram] = msgspec.field(default_factory=dict)
     runs: dict[str, Histogram] = msgspec.field(default_factory=dict)
+    # Attempts that ended, those of them that did not succeed, and seconds of work, by tenant.
+    tenants: dict[str, list[float]] = msgspec.field(default_factory=dict)
     fenced: int = 0
     claims: int = 0
 
-    def job(self, queue: str, task: str, outcome: str, waited: float, ran: float) -> None:
+    def job(self, queue: str, task: str, outcome: str, waited: float, ran: float, tenant: str | None = None) -> None:
         pair = f"{queue}\t{task}"
         key = f"{pair}\t{outcome}"
         self.finished[key] = self.finished.get(key, 0) + 1
@@ -47,6 +49,13 @@ class Tally(msgspec.Struct):
             self.runs[pair] = Histogram()
         waits.observe(waited)
         self.runs[pair].observe(ran)
+        if tenant is not None:
+            figures = self.tenants.get(tenant)
+            if figures is None:
+                figures = self.tenants[tenant] = [0, 0, 0.0]
+            figures[0] += 1
+            figures[1] += outcome != "succeeded"
+            figures[2] += ran
 
     def add(self, other: "Tally") -> None:
         for key, count in other.finished.items():
@@ -54,8 +63,18 @@ class Tally(msgspec.Struct):
         for mine, theirs in ((self.waits, other.waits), (self.runs, other.runs)):
             for key, histogram in theirs.items():
                 mine.setdefault(key, Histogram()).add(histogram)
+        for tenant, figures in other.tenants.items():
+            mine_of = self.tenants.setdefault(tenant, [0, 0, 0.0])
+            self.tenants[tenant] = [mine + theirs for mine, theirs in zip(mine_of, figures, strict=True)]
         self.fenced += other.fenced
         self.claims += other.claims
+
+    def take(self) -> "Tally":
+        """What it holds; it begins anew."""
+        taken = Tally(self.finished, self.waits, self.runs, self.tenants, self.fenced, self.claims)
+        self.finished, self.waits, self.runs, self.tenants = {}, {}, {}, {}
+        self.fenced = self.claims = 0
+        return taken
 
 
 class Gauges(msgspec.Struct):

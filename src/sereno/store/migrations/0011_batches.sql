@@ -62,13 +62,17 @@ group by channel, account, part;
 insert into sereno.message_ids (channel, account, provider_id, delivery_id)
 select channel, account, provider_id, id from sereno.deliveries where provider_id is not null;
 
+-- What somebody's messages are gathered from; its columns never change.
+create index deliveries_gathered on sereno.deliveries (recipient_id, digest, id) where digest is not null;
+
 drop index sereno.deliveries_due;
 drop index sereno.deliveries_sending;
 drop index sereno.deliveries_receipts;
 drop index sereno.deliveries_provider;
 alter table sereno.deliveries set (fillfactor = 50);
 
--- The next batches of a channel, so many deliveries at most; none of a channel that is paused. One that is larger is split.
+-- The next batches of a channel, so many deliveries at most; none of a channel that is paused. The last one is split where it
+-- does not fit: fewer than asked for means that nothing more is due, and whoever takes them relies on it.
 -- With `again`, they stay where they are and are due again then; without, they belong to the job until it ends them.
 create function sereno.take_batches(
     of_purpose text, by_channel text, of_account text, by_job bigint, most integer, again interval default null
@@ -83,6 +87,7 @@ declare
         for update skip locked;
     found_one record;
     room integer := most;
+    waited boolean := false;
     taken bigint[] := '{}';
 begin
     if exists (select from sereno.channel_pauses p where p.channel = by_channel and p.account in ('', of_account)) then
@@ -96,7 +101,18 @@ begin
     open waiting;
     while room > 0 loop
         fetch waiting into found_one;
-        exit when not found or (cardinality(found_one.deliveries) > room and room < most);
+        if not found then
+            -- What is due is in the hands of others, who may leave some of it: that is waited for once.
+            exit when room < most or waited;
+            waited := true;
+            close waiting;
+            perform from sereno.batches b
+            where b.purpose = of_purpose and b.channel = by_channel and b.account = of_account and b.job_id is null
+              and b.due_at <= sereno.now()
+            order by b.due_at, b.id limit 1 for update;
+            open waiting;
+            continue;
+        end if;
         batch := found_one.id;
         ids := found_one.deliveries[:room];
         if cardinality(found_one.deliveries) > room then

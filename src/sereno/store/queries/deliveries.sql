@@ -43,7 +43,7 @@ seen as materialized (
         where (p.category is null or p.category = e.category) and (p.event is null or p.event = e.type)
           and (p.channel is null or p.channel = d.channel)
     ) as choice on true
-    where d.id = any(%(ids)s::text::bigint[]) and d.state = 'pending'
+    where d.id = any(%(ids)s::text::bigint[]) and d.state = 'pending' and d.due_at <= clock.now
 ),
 -- Whoever is gathered into another's message meanwhile is no longer pending, and is left alone.
 taken as (
@@ -80,16 +80,17 @@ delete from sereno.batches where id = any(%(batches)s);
 -- Of those that are being sent and belong into one message, the first carries it; the others are done with. So are those of
 -- the same kind that still wait: the time to gather began with the first. Answers for each carrier all payloads.
 with mine as materialized (
-    select id, recipient_id, address_id, digest, channel,
+    select id, recipient_id, address_id, digest, channel, account,
            min(id) over (partition by recipient_id, address_id, digest) as carrier
     from sereno.deliveries where id = any(%(ids)s) and state = 'sending' and job_id = %(job)s and digest is not null
 ),
 waiting as materialized (
     select d.id, d.recipient_id, mine.carrier
     from mine join sereno.deliveries d
-      on d.recipient_id = mine.recipient_id and d.digest = mine.digest and d.channel = mine.channel
+      on d.recipient_id = mine.recipient_id and d.digest = mine.digest and d.channel = mine.channel and d.account = mine.account
      and d.address_id is not distinct from mine.address_id and d.state = 'pending'
-    where mine.id = mine.carrier
+    where mine.id = mine.carrier and (d.expires_at is null or d.expires_at > sereno.now())
+      and (d.attempts = 0 or d.due_at <= sereno.now())
     limit 500
     for update of d skip locked
 ),
@@ -101,6 +102,7 @@ inherited as (
     update sereno.deliveries set digest_of = others.carrier, reason = 'told by delivery ' || others.carrier
     from others
     where deliveries.recipient_id = others.recipient_id and deliveries.digest_of = others.id
+      and deliveries.id <> all(array(select id from others))
     returning deliveries.id
 ),
 done as (
@@ -126,11 +128,11 @@ from (select mine.carrier,
 -- that one settles them; one that was taken after this transaction began is somebody's whose job it cannot see yet.
 select coalesce(json_agg(json_build_array(lost.id, coalesce(
            (select json_agg(json_build_array(d.id, d.unknowns)) from sereno.deliveries d
-            where d.id = any(lost.deliveries) and d.state = 'sending'), '[]'))), '[]')::text
-from (select id, deliveries from sereno.batches
+            where d.id = any(lost.deliveries) and d.state = 'sending' and d.job_id = lost.job_id), '[]'))), '[]')::text
+from (select id, deliveries, job_id from sereno.batches
       where channel = %(channel)s and account = %(account)s and job_id is not null and taken_at < sereno.now()
         and (job_id = %(job)s or not exists (select from sereno.jobs where jobs.id = job_id and jobs.state = 'running'))
-      order by id limit 100
+      order by id limit %(most)s
       for update skip locked) as lost;
 
 -- name: record
@@ -138,7 +140,7 @@ from (select id, deliveries from sereno.batches
 -- seemed dead has ended them. A worker that was only slow may still say what nobody else knows.
 with clock as materialized (select sereno.now() as now),
 owned as materialized (
-    select id from sereno.batches where id = any(%(batches)s) for update
+    select id, deliveries from sereno.batches where id = any(%(batches)s) order by id for update
 ),
 said as materialized (
     select * from jsonb_to_recordset(%(outcomes)s::text::jsonb) as s(
@@ -159,15 +161,26 @@ moved as (
         job_id = case when said.state = 'unknown' then job_id end, changed_at = (select now from clock)
     from said
     where deliveries.id = said.id and (said.attempt is null or said.attempt = deliveries.attempts)
-      and case deliveries.state when 'sending' then exists (select from owned) when 'unknown' then job_id = %(job)s else false end
-    returning deliveries.id, deliveries.state, channel, account, deliveries.due_at, digest, address_id, deliveries.provider_id,
-              said.receipt_in, said.bad_address, said.code, said.message
+      and case deliveries.state when 'sending' then deliveries.id = any(array(select unnest(owned.deliveries) from owned))
+                                when 'unknown' then job_id = %(job)s else false end
+    returning deliveries.id, deliveries.state, recipient_id, channel, account, deliveries.due_at, digest, address_id,
+              deliveries.provider_id, said.receipt_in, said.bad_address, said.code, said.message
 ),
 -- Those that are tried again, with all that are due at the same time.
 again as (
     insert into sereno.batches (purpose, channel, account, due_at, gathers, deliveries)
     select 'send', channel, account, due_at, bool_or(digest is not null), array_agg(id order by id)
-    from moved where state = 'pending' group by channel, account, due_at
+    from (select *, (row_number() over (partition by channel, account, due_at order by id) - 1) / 100 as part
+          from moved where state = 'pending') as waiting
+    group by channel, account, due_at, part
+),
+-- What was gathered into a message that did not leave was not told either.
+untold as (
+    update sereno.deliveries
+    set state = moved.state, reason = 'as delivery ' || moved.id || ', which was to tell it', changed_at = (select now from clock)
+    from moved
+    where moved.digest is not null and moved.state in ('failed', 'invalid', 'dead') and deliveries.recipient_id = moved.recipient_id
+      and deliveries.digest = moved.digest and deliveries.digest_of = moved.id and deliveries.state = 'skipped'
 ),
 asked as (
     insert into sereno.batches (purpose, channel, account, due_at, ends_at, deliveries)
@@ -200,7 +213,7 @@ select coalesce((select json_agg(id) from moved), '[]')::text;
 -- Told inside the application: the row and the state of its delivery, together.
 with clock as materialized (select sereno.now() as now),
 owned as materialized (
-    select id from sereno.batches where id = any(%(batches)s) for update
+    select id, deliveries from sereno.batches where id = any(%(batches)s) order by id for update
 ),
 said as materialized (
     select * from jsonb_to_recordset(%(messages)s::text::jsonb) as s(
@@ -210,7 +223,8 @@ moved as (
     update sereno.deliveries
     set state = 'delivered', reason = null, sent_at = (select now from clock), job_id = null, changed_at = (select now from clock)
     from said
-    where deliveries.id = said.id and deliveries.state = 'sending' and deliveries.attempts = said.attempt and exists (select from owned)
+    where deliveries.id = said.id and deliveries.state = 'sending' and deliveries.attempts = said.attempt
+      and deliveries.id = any(array(select unnest(owned.deliveries) from owned))
     returning deliveries.id
 ),
 put as (
@@ -248,14 +262,15 @@ with found as materialized (
 moved as (
     update sereno.deliveries
     set state = 'pending', reason = 'requeued', due_at = sereno.now(), attempts = 0, job_id = null, receipt_at = null,
-        provider_id = null, expires_at = null, changed_at = sereno.now()
+        provider_id = null, expires_at = null, digest_of = null, changed_at = sereno.now()
     where id = any(array(select id from found))
     returning id, channel, account, digest
 ),
 waiting as (
     insert into sereno.batches (purpose, channel, account, due_at, gathers, deliveries)
     select 'send', channel, account, sereno.now(), bool_or(digest is not null), array_agg(id order by id)
-    from moved group by channel, account
+    from (select *, (row_number() over (partition by channel, account order by id) - 1) / 100 as part from moved) as waiting
+    group by channel, account, part
 )
 select coalesce(json_agg(json_build_array(id, channel, account)), '[]')::text from moved;
 

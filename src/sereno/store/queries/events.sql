@@ -123,14 +123,11 @@ moved as (
     where id = (select id from event)
     returning matched_at
 )
--- A channel that is paused is looked at when it works again.
 select coalesce((select json_agg(json_build_array(channel, account, count, due_in))
                  from (select channel, account, ceil(seconds / pace) * pace as due_in, count(*) as count
                        from made cross join lateral (select greatest(0, extract(epoch from due_at - sereno.now()))) as wait(seconds)
                        cross join lateral (select case when seconds <= 60 then 1 else 60 end) as tick(pace)
-                       where state = 'pending' and not exists (
-                           select from sereno.channel_pauses p where p.channel = made.channel and p.account in ('', made.account))
-                       group by 1, 2, 3) as waiting), '[]')::text,
+                       where state = 'pending' group by 1, 2, 3) as waiting), '[]')::text,
        (select count(*) from made), (select matched_at is null from moved);
 
 -- name: steps
@@ -199,4 +196,5 @@ where type = %(type)s and tenant = %(tenant)s and subject is not distinct from %
 -- Events that are due and whose audience nobody walks, as it seems: the job that did it is gone.
 select coalesce(json_agg(json_build_array(id, nullif(tenant, ''))), '[]')::text
 from (select id, tenant from sereno.events
-      where matched_at is null and due_at < sereno.now() - interval '1 minute' order by due_at limit 1000) as late;
+      where matched_at is null and due_at < sereno.now() - interval '1 minute' order by due_at limit 1000) as late
+where not exists (select from sereno.jobs where task = 'sereno.fan_out' and args ->> 'event' = late.id::text);

@@ -1,5 +1,16 @@
 -- Receipts: asked for in batches or told by providers, each counted once.
 
+-- name: end_asking
+-- Whose time is over is asked about no more, whether anybody answered or not.
+with ended as (
+    delete from sereno.batches
+    where purpose = 'ask' and channel = %(channel)s and account = %(account)s and job_id is null
+      and due_at <= sereno.now() and ends_at <= sereno.now()
+    returning deliveries
+)
+update sereno.deliveries set receipt_at = null
+where id = any(array(select unnest(ended.deliveries) from ended)) and receipt_at is not null;
+
 -- name: ask
 -- By which names a provider knows those that nothing is known of yet.
 select coalesce(json_agg(json_build_array(id, provider_id)), '[]')::text from sereno.deliveries
@@ -29,10 +40,10 @@ where id = any(array(select unnest(ids) from ended)) and receipt_at is not null;
 -- What a provider says of them, only ever forward, each once. Answers what it made of them, and when some are sent again.
 with clock as materialized (select sereno.now() as now),
 said as materialized (
-    select distinct on (provider_id) *
+    select distinct on (provider_id, delivery_id) *
     from jsonb_to_recordset(%(receipts)s::text::jsonb) as s(
         delivery_id bigint, provider_id text, outcome text, code text, message text, receipt_id text)
-    order by provider_id,
+    order by provider_id, delivery_id,
              array_position(array['down', 'retry', 'delivered', 'failed', 'bounced', 'invalid', 'read'], outcome) desc
 ),
 known as materialized (
@@ -99,17 +110,20 @@ select (select count(*) from moved),
 
 -- name: early_receipts
 -- Those that came before their message, which is known by now; and away with what nobody here has ever heard of.
-with old as (
-    delete from sereno.early_receipts where at < sereno.now() - interval '10 minutes'
-),
-found as (
-    delete from sereno.early_receipts e
-    where at >= sereno.now() - interval '10 minutes'
-      and exists (select from sereno.message_ids m
+with found as materialized (
+    select e.id from sereno.early_receipts e
+    where exists (select from sereno.message_ids m
                   where m.channel = e.channel and m.account = e.account and m.provider_id = e.provider_id)
+    order by e.id limit 1000 for update skip locked
+),
+gone as (
+    delete from sereno.early_receipts e
+    where e.id = any(array(select id from found)) or (e.at < sereno.now() - interval '10 minutes' and not exists (
+        select from sereno.message_ids m where m.channel = e.channel and m.account = e.account and m.provider_id = e.provider_id))
     returning e.*
 )
-select coalesce(json_agg(json_build_array(channel, account, provider_id, receipt) order by id), '[]')::text from found;
+select coalesce(json_agg(json_build_array(channel, account, provider_id, receipt) order by id), '[]')::text
+from gone where id = any(array(select id from found));
 
 -- name: unasked
 -- Channels and accounts whose receipts nobody asks for any more.
