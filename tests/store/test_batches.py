@@ -1,4 +1,4 @@
-"""Deliveries wait in batches: taken whole, merged up to a size, split where one does not fit, and each by one taker alone."""
+"""Deliveries wait in batches: taken whole, merged up to a size, split where one does not fit, each by one taker."""
 
 from collections.abc import Sequence
 

@@ -269,7 +269,7 @@ class Executor:
         context = running.context
         decision = self._decide(definition, job, ending)
         ran = ended - running.started
-        self._tally.job(job.queue, job.task, decision.outcome, job.waited, ran)
+        self._tally.job(job.queue, job.task, decision.outcome, job.waited, ran, job.tenant)
         if decision.outcome != "succeeded":
             _report(job, decision.outcome, decision.reason, decision.error, ran, self._session)
         elif _logs_successes():

@@ -14,7 +14,7 @@ from sereno.engine.floor import LookBack
 from sereno.engine.retention import MAINTENANCE_TIMEOUT, drop_days
 from sereno.engine.service import Service
 from sereno.settings import Settings
-from sereno.store import days, history, jobs, limits, sessions
+from sereno.store import days, history, jobs, limits, minutes, sessions, tokens
 from sereno.store.connect import Line
 from sereno.store.jobs import EVERYTHING
 from sereno.store.statement import Operation
@@ -110,6 +110,8 @@ class Keeper(Service):
             while await self._slowly(history.forget_dead(self._settings.keep_dead_days)):
                 pass
         await self._slowly(sessions.forget_ended())
+        await self._slowly(tokens.forget_answers())
+        await self._slowly(minutes.forget())
         while await self._slowly(limits.sweep()) >= limits.SWEEP:
             pass
 

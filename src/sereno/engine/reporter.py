@@ -2,11 +2,12 @@
 
 With every heartbeat: the claim floors, the jobs held; in return, whether it is still alive and which of its jobs are to
 be cancelled. After a claim whose reply was lost, and once a minute anyway, the list of held jobs is compared with the
-database. Between, the newest progress of running jobs is written.
+database. Between, the newest progress of running jobs is written. With the heartbeat go the figures of what has ended.
 """
 
 import logging
 import math
+from collections.abc import Callable
 from time import monotonic
 
 from sereno.engine.claimer import Claimer
@@ -14,9 +15,11 @@ from sereno.engine.executor import Executor
 from sereno.engine.floor import Floors
 from sereno.engine.service import Service
 from sereno.settings import Settings
+from sereno.store import minutes
 from sereno.store.connect import Line
 from sereno.store.sessions import report
 from sereno.telemetry.logs import emit
+from sereno.telemetry.metrics import Tally
 
 PROGRESS_EVERY = 1.0
 COMPARE_EVERY = 60.0
@@ -28,7 +31,14 @@ class Reporter(Service):
     """The session's voice."""
 
     def __init__(
-        self, line: Line, session: int, claimer: Claimer, executor: Executor, floors: Floors, settings: Settings
+        self,
+        line: Line,
+        session: int,
+        claimer: Claimer,
+        executor: Executor,
+        floors: Floors,
+        take_figures: Callable[[], Tally],
+        settings: Settings,
     ) -> None:
         super().__init__("reporter")
         self._line = line
@@ -36,6 +46,8 @@ class Reporter(Service):
         self._claimer = claimer
         self._executor = executor
         self._floors = floors
+        self._take_figures = take_figures
+        self._figures = Tally()
         self._beat = settings.heartbeat
         self._next_beat = monotonic() + self._beat
         self._next_comparison = monotonic() + COMPARE_EVERY
@@ -49,6 +61,7 @@ class Reporter(Service):
             self._tell_what_ran()
             self._next_beat = now + self._beat
             await self._report()
+            await self.write_figures()
         if now >= self._next_comparison or self._a_reply_was_lost(now):
             self._next_comparison = now + COMPARE_EVERY
             await self._claimer.reconcile()
@@ -68,6 +81,13 @@ class Reporter(Service):
                 f"jobs that ended in the last {self._beat:g} s: {ended}",
                 session=self._session,
             )
+
+    async def write_figures(self) -> None:
+        """What has ended, added to the minute; what could not be written is written the next time."""
+        self._figures.add(self._take_figures())
+        if self._figures.finished:
+            await self._line.run(minutes.add(self._figures))
+            self._figures = Tally()
 
     async def _report(self) -> None:
         state, cancelled = await self._line.run(report(self._session, self._floors.published(), self._claimer.held))

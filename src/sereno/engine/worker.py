@@ -73,7 +73,7 @@ class Worker:
         self.database = database
         self.registry = registry
         self.settings = database.settings
-        self.tally = Tally()
+        self.tally, self._untold, self._unwritten = Tally(), Tally(), Tally()
         self._service = service
         self._declare_more = declare_more
         self._on_close = on_close
@@ -124,7 +124,18 @@ class Worker:
 
     def take_tally(self) -> Tally:
         """What was counted since the last time."""
-        return self.tally.take()
+        self._collect()
+        return self._untold.take()
+
+    def _take_unwritten(self) -> Tally:
+        self._collect()
+        return self._unwritten.take()
+
+    def _collect(self) -> None:
+        """Whoever serves metrics and whoever writes figures down take the same, each in their own time."""
+        seen = self.tally.take()
+        self._untold.add(seen)
+        self._unwritten.add(seen)
 
     def gauges(self) -> Gauges:
         return Gauges(
@@ -192,7 +203,15 @@ class Worker:
             settings.poll,
         )
         self._keeper = Keeper(self._keep_line, settings, self.claimer.wake)
-        self._reporter = Reporter(self._keep_line, self.session, self.claimer, self.executor, self.floors, settings)
+        self._reporter = Reporter(
+            self._keep_line,
+            self.session,
+            self.claimer,
+            self.executor,
+            self.floors,
+            self._take_unwritten,
+            settings,
+        )
         heard = {"ready": self._on_told, "cancel": self._on_cancel, "clock": lambda _: self._keeper.wake()}
         self._listener = Listener(url, settings, heard, lambda: self._on_told(""))
         self.lease_keeper: LeaseKeeper = self._make_lease_keeper(url, settings, self.session)
@@ -239,6 +258,7 @@ class Worker:
                 await self._settler.flushed()
                 await self.claimer.reconcile(older_than=0.0)
                 await self.claimer.lanes.hand_over(at_once=True)
+                await self._reporter.write_figures()
         except (TimeoutError, DatabaseUnavailable):
             emit(logging.ERROR, "worker.unflushed", "some outcomes could not be written: those jobs will run again")
 

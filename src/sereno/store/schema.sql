@@ -2,6 +2,13 @@
 
 CREATE SCHEMA sereno;
 
+CREATE FUNCTION sereno.added(integer[], integer[]) RETURNS integer[]
+    LANGUAGE sql IMMUTABLE STRICT
+    AS $_$
+    select array_agg(coalesce(mine, 0) + coalesce(theirs, 0) order by place)
+    from unnest($1, $2) with ordinality as both_of(mine, theirs, place)
+    $_$;
+
 CREATE FUNCTION sereno.check_event(type text, payload jsonb, named text[], at timestamp with time zone, ttl interval, said jsonb) RETURNS void
     LANGUAGE plpgsql STABLE
     AS $$
@@ -1495,6 +1502,11 @@ begin
     return pg_current_xact_id()::xid::text;
 end $$;
 
+CREATE AGGREGATE sereno.sum_of(integer[]) (
+    SFUNC = sereno.added,
+    STYPE = integer[]
+);
+
 CREATE TABLE sereno.accounts (
     channel text NOT NULL,
     tenant text NOT NULL,
@@ -2107,6 +2119,21 @@ CREATE TABLE sereno.migrations (
     applied_at timestamp with time zone DEFAULT now() NOT NULL
 );
 
+CREATE TABLE sereno.minutes (
+    minute timestamp with time zone NOT NULL,
+    queue text NOT NULL,
+    task text NOT NULL,
+    succeeded integer DEFAULT 0 NOT NULL,
+    retried integer DEFAULT 0 NOT NULL,
+    dead integer DEFAULT 0 NOT NULL,
+    cancelled integer DEFAULT 0 NOT NULL,
+    other integer DEFAULT 0 NOT NULL,
+    waits integer[] NOT NULL,
+    runs integer[] NOT NULL,
+    run_seconds double precision DEFAULT 0 NOT NULL
+)
+WITH (fillfactor='70');
+
 CREATE TABLE sereno.pauses (
     kind text NOT NULL,
     name text NOT NULL,
@@ -2361,6 +2388,15 @@ CREATE TABLE sereno.templates (
     CONSTRAINT templates_part_check CHECK ((part = ANY (ARRAY['title'::text, 'body'::text, 'html'::text, 'options'::text])))
 );
 
+CREATE TABLE sereno.tenant_hours (
+    hour timestamp with time zone NOT NULL,
+    tenant text NOT NULL,
+    ended integer DEFAULT 0 NOT NULL,
+    failed integer DEFAULT 0 NOT NULL,
+    seconds double precision DEFAULT 0 NOT NULL
+)
+WITH (fillfactor='70');
+
 CREATE TABLE sereno.tokens (
     id bigint NOT NULL,
     name text NOT NULL,
@@ -2538,6 +2574,9 @@ ALTER TABLE ONLY sereno.message_ids
 ALTER TABLE ONLY sereno.migrations
     ADD CONSTRAINT migrations_pkey PRIMARY KEY (number);
 
+ALTER TABLE ONLY sereno.minutes
+    ADD CONSTRAINT minutes_pkey PRIMARY KEY (minute, queue, task);
+
 ALTER TABLE ONLY sereno.pauses
     ADD CONSTRAINT pauses_pkey PRIMARY KEY (kind, name);
 
@@ -2582,6 +2621,9 @@ ALTER TABLE ONLY sereno.steps
 
 ALTER TABLE ONLY sereno.templates
     ADD CONSTRAINT templates_pkey PRIMARY KEY (event, channel, locale, tenant, part);
+
+ALTER TABLE ONLY sereno.tenant_hours
+    ADD CONSTRAINT tenant_hours_pkey PRIMARY KEY (hour, tenant);
 
 ALTER TABLE ONLY sereno.tokens
     ADD CONSTRAINT tokens_hash_key UNIQUE (hash);

@@ -1,0 +1,104 @@
+"""Figures by the minute: what ended, how long it waited and ran."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from sereno.store.statement import Operation, Statement, queries
+from sereno.telemetry.metrics import BUCKETS, Tally
+
+_sql = queries("minutes")
+
+# Words of attempts, and the column in which each is counted.
+COLUMNS = {"succeeded": "succeeded", "retry": "retried", "crash": "retried", "dead": "dead", "cancelled": "cancelled"}
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What ended in a span of time. `waits`, `runs`: counts by bucket of duration."""
+
+    at: datetime
+    succeeded: int
+    retried: int
+    dead: int
+    cancelled: int
+    other: int
+    waits: Sequence[int]
+    runs: Sequence[int]
+    run_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class TenantFigures:
+    """Attempts that ended for a tenant, those that did not succeed, and seconds of work."""
+
+    tenant: str
+    ended: int
+    failed: int
+    seconds: float
+
+
+_figures = msgspec.json.Decoder(Figures)
+_tenants = msgspec.json.Decoder(TenantFigures)
+
+
+def add(tally: Tally) -> Operation[None]:
+    """What a worker has seen end."""
+    lines: dict[str, dict[str, Any]] = {}
+    for pair, waits in tally.waits.items():
+        queue, task = pair.split("\t", 1)
+        runs = tally.runs[pair]
+        lines[pair] = {
+            **dict.fromkeys((*COLUMNS.values(), "other"), 0),
+            "queue": queue,
+            "task": task,
+            "waits": waits.counts,
+            "runs": runs.counts,
+            "run_seconds": runs.total,
+        }
+    for key, count in tally.finished.items():
+        pair, _, outcome = key.rpartition("\t")
+        lines[pair][COLUMNS.get(outcome, "other")] += count
+    if lines:
+        yield Statement(_sql["add"], {"lines": msgspec.json.encode(list(lines.values())).decode()})
+    if tally.tenants:
+        tenants = [
+            {"tenant": tenant, "ended": int(ended), "failed": int(failed), "seconds": seconds}
+            for tenant, (ended, failed, seconds) in tally.tenants.items()
+        ]
+        yield Statement(_sql["add_tenants"], {"lines": msgspec.json.encode(tenants).decode()})
+
+
+def forget() -> Operation[None]:
+    """What is too old to be looked at."""
+    yield Statement(_sql["forget"])
+
+
+def read(
+    since: float, *, step: float = 60.0, queue: str | None = None, task: str | None = None
+) -> Operation[list[Figures]]:
+    """Of the last so many seconds, the oldest first."""
+    rows = yield Statement(_sql["read"], {"since": since, "step": step, "queue": queue, "task": task})
+    return [_figures.decode(row[0]) for row in rows]
+
+
+def tenants(since: float, *, tenant: str | None = None, most: int = 100) -> Operation[list[TenantFigures]]:
+    """The busiest first."""
+    rows = yield Statement(_sql["tenants"], {"since": since, "tenant": tenant, "most": most})
+    return [_tenants.decode(row[0]) for row in rows]
+
+
+def quantile(counts: Sequence[int], share: float) -> float | None:
+    """The duration within which that share of them lies, between the edges of its bucket; None without any."""
+    total = sum(counts)
+    if not total:
+        return None
+    wanted, seen, low = share * total, 0, 0.0
+    for edge, count in zip(BUCKETS, counts, strict=False):
+        if count and seen + count >= wanted:
+            return low + (edge - low) * max(0.0, wanted - seen) / count
+        seen, low = seen + count, edge
+    return BUCKETS[-1]

@@ -1,0 +1,66 @@
+"""Figures by the minute: added by every worker, read in steps, and quantiles from their buckets."""
+
+import psycopg
+import pytest
+
+from sereno import Dead, Sereno
+from sereno.store import minutes
+from sereno.store.minutes import quantile
+from sereno.store.statement import run
+from sereno.telemetry.metrics import BUCKETS, Tally
+from tests.facts import advance, auntil, one
+
+
+def tally(*jobs: tuple[str, str, float, str | None]) -> Tally:
+    found = Tally()
+    for task, outcome, ran, tenant in jobs:
+        found.job("default", task, outcome, 0.02, ran, tenant)
+    return found
+
+
+def test_two_workers_add_to_the_same_minute(connection: psycopg.Connection) -> None:
+    run(connection, minutes.add(tally(("a", "succeeded", 0.2, "t"), ("a", "retry", 0.2, "t"), ("b", "dead", 3, None))))
+    run(connection, minutes.add(tally(("a", "succeeded", 40.0, "u"), ("a", "snooze", 0.1, None))))
+    (found,) = run(connection, minutes.read(600))
+    assert (found.succeeded, found.retried, found.dead, found.other) == (2, 1, 1, 1)
+    assert (sum(found.waits), sum(found.runs)) == (5, 5)
+    (of_b,) = run(connection, minutes.read(600, task="b"))
+    assert (of_b.dead, of_b.run_seconds) == (1, 3.0)
+    by_tenant = [(line.tenant, line.ended, line.failed) for line in run(connection, minutes.tenants(3600))]
+    assert by_tenant == [("u", 1, 0), ("t", 2, 1)]
+
+
+def test_minutes_are_read_in_steps_and_forgotten(connection: psycopg.Connection) -> None:
+    for _ in range(3):
+        run(connection, minutes.add(tally(("a", "succeeded", 0.2, "t"))))
+        advance(connection, 600)
+    assert [line.succeeded for line in run(connection, minutes.read(3600))] == [1, 1, 1]
+    assert sum(line.succeeded for line in run(connection, minutes.read(7200, step=7200))) == 3
+    advance(connection, 9 * 86400)
+    run(connection, minutes.forget())
+    assert one(connection, "select count(*) from sereno.minutes") == 0
+
+
+@pytest.mark.parametrize(("share", "low", "high"), [(0.5, 0.05, 0.1), (0.95, 0.5, 1.0), (1.0, 0.5, 1.0)])
+def test_a_quantile_lies_in_its_bucket(share: float, low: float, high: float) -> None:
+    counts = [0] * (len(BUCKETS) + 1)
+    counts[BUCKETS.index(0.1)], counts[BUCKETS.index(1.0)] = 80, 20
+    found = quantile(counts, share)
+    assert found is not None
+    assert low < found <= high
+    assert quantile([0] * len(counts), share) is None
+
+
+async def test_a_worker_writes_what_it_has_seen_end(app: Sereno, connection: psycopg.Connection) -> None:
+    @app.task
+    async def work(number: int) -> None:
+        if number == 3:
+            raise Dead("no")
+
+    async with app.working():
+        for number in range(5):
+            await work.using(tenant="t").aenqueue(number)
+        await auntil(lambda: one(connection, "select count(*) from sereno.jobs where task = 'work'") == 0)
+    (found,) = run(connection, minutes.read(600, task="work"))
+    assert (found.succeeded, found.dead, sum(found.runs)) == (4, 1, 5)
+    assert one(connection, "select ended from sereno.tenant_hours where tenant = 't'") == 5
