@@ -4,11 +4,15 @@ Every method has an async twin with an `a` in front. `conn`: yours, so that it c
 """
 
 import contextlib
+import math
+import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Literal, TypedDict, TypeVar, Unpack
 
 from sereno.channels.board import LONGEST_ADDRESS
+from sereno.domain import inbox_token
 from sereno.domain.condition import compile_condition
+from sereno.domain.duration import Duration, seconds
 from sereno.domain.job import check_text
 from sereno.domain.preference import Preference
 from sereno.domain.quiet import DAYS, Quiet
@@ -26,6 +30,8 @@ T = TypeVar("T")
 
 # One page of an inbox.
 PAGE = 50
+# What opens an inbox for longer than so many seconds is a password, which belongs elsewhere.
+LONGEST_TOKEN_LIFE = 366 * 86400
 
 # A text, or a text with what belongs to it: {"address": "https://…", "secrets": ["whsec_…"]}.
 Address = str | Mapping[str, Any]
@@ -263,6 +269,20 @@ class Inbox(Rows):
         conn: Any = None,
     ) -> int:
         return await self._arun(store.mark(key, what, ids, tenant=tenant), conn)
+
+    def token(self, key: str, *, tenant: str | None = None, expires_in: Duration = "12h") -> str:
+        """What this person shows to the server's `/inbox`, as `Authorization: Bearer …`; it opens their inbox alone.
+
+        Give it to whoever has signed in to your application as them. It needs the setting `secret`.
+        """
+        check_text("key", key)
+        check_text("tenant", tenant)
+        secret, lasts = self._database.settings.secret, seconds(expires_in)
+        if secret is None:
+            raise ConfigurationError("tokens of inboxes are signed: set SERENO_SECRET")
+        if not 0 < lasts <= LONGEST_TOKEN_LIFE:
+            raise InvalidArguments(f"expires_in={expires_in!r:.60}: more than nothing, and a year at most")
+        return inbox_token.make_token(secret, inbox_token.Reader(tenant, key, math.ceil(time.time() + lasts)))
 
 
 def _prefer(key: str | None, wish: Wish) -> Operation[bool]:

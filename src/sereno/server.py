@@ -12,12 +12,17 @@ from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.routing import Mount
 
 from sereno.api.build import build
 from sereno.api.guard import Authenticate, Guard
 from sereno.api.house import House
+from sereno.api.problems import answer
+from sereno.api.unsubscribe import routes as unsubscribe
 from sereno.app import Sereno
+from sereno.notifications import Event
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Scope]]
@@ -35,11 +40,15 @@ HEADERS = (
 
 
 def asgi(app: Sereno, *, authenticate: Authenticate | None = None, is_open: bool = False) -> Asgi:
-    """The API under `/api/v1`. `is_open`: nobody has to sign in, from this machine alone."""
+    """The API under `/api/v1`, and the page that links to unsubscribe lead to.
+
+    `is_open`: nobody has to sign in, from this machine alone.
+    """
     guard = Guard(app.database, authenticate=authenticate, is_open=is_open)
     parts = {
         "app": app,
         "channels": app.channels,
+        "event": lambda name: Event[Any](app.notifications.definitions[name], app.notifications),
         "inbox": app.inbox,
         "limits": app.limits,
         "notifications": app.notifications,
@@ -47,7 +56,14 @@ def asgi(app: Sereno, *, authenticate: Authenticate | None = None, is_open: bool
         "schedules": app.schedules,
     }
     house = House(app.database, guard, app.new_job, parts)
-    return _Wall(Starlette(routes=[Mount("/api/v1", build(house))]))
+    routes = [Mount("/api/v1", build(house)), *unsubscribe(house)]
+    return _Wall(Starlette(routes=routes, exception_handlers={HTTPException: _nowhere}))
+
+
+async def _nowhere(_: Request, error: Exception) -> Response:
+    """For what is in no room of ours, as every room says it."""
+    assert isinstance(error, HTTPException)
+    return answer(error.status_code, str(error.detail), headers=error.headers)
 
 
 class _Wall:

@@ -27,6 +27,22 @@ def test_a_list_comes_in_pages(ask: Ask, jobs: list[int]) -> None:
     assert [each["id"] for each in client.get("/jobs", params={"tenant": "b"}).json()["items"]] == [jobs[2]]
 
 
+def test_a_search_is_the_same_as_on_the_command_line(ask: Ask, jobs: list[int]) -> None:
+    client = ask("operator")
+    found = client.get("/jobs", params={"q": "tenant:a,b -args.number:1"}).json()["items"]
+    assert [each["id"] for each in found] == [jobs[2], jobs[0]]
+    assert client.post("/jobs/cancel", json={"q": "-tenant:*", "all": True}).json()["done"] == [jobs[3]]
+    assert client.post("/jobs/cancel", json={"q": "tenant:a"}).status_code == 409
+    wrong = client.get("/jobs", params={"q": "tenant:a stat:dead"})
+    assert wrong.status_code == 422
+    assert 'at character 10 of the search: there is no field "stat": did you mean state?' in wrong.json()["detail"]
+    theirs = ask("operator", tenant="a")
+    assert [each["id"] for each in theirs.get("/jobs", params={"q": "tenant:a,b"}).json()["items"]] == jobs[1::-1]
+    assert theirs.get("/jobs", params={"q": "tenant:b"}).status_code == 404
+    assert theirs.get("/jobs", params={"q": "-tenant:a"}).json()["items"] == []
+    assert theirs.post("/jobs/cancel", json={"q": "tenant:*", "all": True}).json()["done"] == jobs[:2]
+
+
 def test_one_job_and_why(ask: Ask, jobs: list[int]) -> None:
     client = ask("viewer")
     found = client.get(f"/jobs/{jobs[0]}").json()
@@ -36,8 +52,11 @@ def test_one_job_and_why(ask: Ask, jobs: list[int]) -> None:
     assert missing.status_code == 404
     assert missing.headers["content-type"] == "application/problem+json"
     assert missing.json() == {
-        "type": "about:blank", "title": "Not Found", "status": 404, "detail": "no job has the id 999999",
-    }  # fmt: skip
+        "type": "about:blank",
+        "title": "Not Found",
+        "status": 404,
+        "detail": "there is no job 999999, or it is not yours to see",
+    }
 
 
 def test_a_tenants_token_opens_that_tenants_jobs_alone(

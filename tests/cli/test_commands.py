@@ -70,6 +70,21 @@ def test_job_list_filters(sereno: Command, house: House, words: list[str], count
     assert len(sereno("job", "list", *words, "-o", "jsonl").stdout.splitlines()) == count
 
 
+def test_job_list_searches(sereno: Command, house: House) -> None:
+    dead, waiting = house.dead("connection reset"), house.enqueue(tenant="r1")
+    for words, ids in (
+        (["state:dead error:reset"], [dead]),
+        (["args.name:Ada -tenant:*"], [dead]),
+        (["args.name:Ada", "--tenant", "r1"], [waiting]),
+        (["--", "-state:dead"], [waiting]),
+    ):
+        lines = sereno("job", "list", "-o", "jsonl", *words).stdout.splitlines()
+        assert [json.loads(line)["id"] for line in lines] == ids
+    refused = sereno("job", "list", "stat:dead")
+    assert refused.exit_code != 0
+    assert "did you mean state?" in refused.stderr
+
+
 def test_a_moment_that_is_none_is_a_usage_error(sereno: Command) -> None:
     result = sereno("job", "list", "--created-after", "soon")
     assert result.exit_code == 2

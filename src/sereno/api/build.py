@@ -2,12 +2,43 @@
 
 from fastapi import FastAPI
 
-from sereno.api import jobs, problems
+from sereno.api import (
+    callbacks,
+    channels,
+    deliveries,
+    events,
+    inbox,
+    jobs,
+    limits,
+    problems,
+    queues,
+    recipients,
+    schedules,
+    system,
+    templates,
+    tokens,
+    workers,
+)
 from sereno.api.house import House
 from sereno.api.problems import Problem
 from sereno.version import __version__
 
-ROOMS = (jobs,)
+ROOMS = (
+    jobs,
+    schedules,
+    limits,
+    queues,
+    system,
+    tokens,
+    workers,
+    events,
+    deliveries,
+    recipients,
+    inbox,
+    channels,
+    templates,
+    callbacks,
+)
 
 
 def build(house: House) -> FastAPI:

@@ -1,6 +1,7 @@
 """Jobs: list, show, why, enqueue, retry, cancel, delete."""
 
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from functools import partial
 from http import HTTPStatus
 from typing import Annotated, Any
@@ -11,11 +12,15 @@ from pydantic import AwareDatetime, BaseModel, Field
 from sereno.api.door import Door, Who
 from sereno.api.house import House
 from sereno.api.pages import Page, Paging, page_of, paging
+from sereno.api.problems import not_found
 from sereno.api.tenancy import check_theirs, their_tenant
 from sereno.domain.access import Principal
 from sereno.domain.job import JobOptions
-from sereno.domain.stored import encoder
+from sereno.domain.search import LONGEST
+from sereno.domain.stored import stored
+from sereno.errors import InvalidArguments, JobNotFound
 from sereno.operations import jobs
+from sereno.operations.search import jobs_wanted
 from sereno.operations.why import why
 from sereno.store import insights
 from sereno.store.filters import JobFilter
@@ -26,8 +31,9 @@ JobId = Annotated[int, Path(ge=0, lt=2**63)]
 
 
 class JobsWanted(BaseModel):
-    """Which jobs; everything that is given must hold."""
+    """Which jobs; everything that is given must hold. `q`: a search, as on the command line."""
 
+    q: str | None = Field(None, max_length=LONGEST)
     ids: list[int] | None = Field(None, max_length=10_000)
     states: list[str] | None = None
     queue: str | None = None
@@ -42,7 +48,8 @@ class JobsWanted(BaseModel):
     finished_before: AwareDatetime | None = None
 
     def filter(self, who: Principal) -> JobFilter:
-        return of_theirs(JobFilter(**self.model_dump(include=set(JobsWanted.model_fields))), who)
+        given = JobFilter(**self.model_dump(include=set(JobsWanted.model_fields) - {"q"}))
+        return of_theirs(given.both(searched(self.q)), who)
 
 
 class NewJobBody(BaseModel):
@@ -65,7 +72,7 @@ class Bulk(JobsWanted):
 
     dry_run: bool = False
     all: bool = Field(False, description="Really all of them, where nothing else is named.")
-    rate: float | None = Field(None, gt=0, le=100_000)
+    rate: float | None = Field(None, ge=0.001, le=100_000)
     reason: str | None = Field(None, max_length=500)
 
 
@@ -104,7 +111,15 @@ def of_theirs(wanted: JobFilter, who: Principal) -> JobFilter:
     return replace(wanted, tenant=their_tenant(who, wanted.tenant))
 
 
+def searched(text: str | None) -> JobFilter:
+    """What a search means now. Its days are those of UTC: the same for everybody who asks."""
+    return jobs_wanted(text or "", datetime.now(UTC))
+
+
 def asked_for(
+    q: Annotated[
+        str | None, Query(max_length=LONGEST, description="A search: state:dead tenant:r42 -tag:canary attempts:>3")
+    ] = None,
     states: Annotated[list[str] | None, Query(description="One of, repeatable.")] = None,
     queue: str | None = None,
     task: str | None = None,
@@ -118,7 +133,7 @@ def asked_for(
     finished_before: AwareDatetime | None = None,
 ) -> JobFilter:
     """Which jobs a list shows."""
-    return JobFilter(
+    given = JobFilter(
         states=states,
         queue=queue,
         task=task,
@@ -131,13 +146,14 @@ def asked_for(
         finished_after=finished_after,
         finished_before=finished_before,
     )
+    return given.both(searched(q))
 
 
 def rooms(house: House) -> Door:
     """`/jobs`."""
     door = Door(house, "jobs")
 
-    @door.at("GET", "/jobs", role="viewer", of_tenants=True)
+    @door.at("GET", "/jobs", role="viewer", of_tenants=True, also=[HTTPStatus.NOT_FOUND])
     async def list_jobs(
         who: Who, page: Annotated[Paging, Depends(paging)], wanted: Annotated[JobFilter, Depends(asked_for)]
     ) -> Page[JobLine]:
@@ -145,21 +161,22 @@ def rooms(house: House) -> Door:
         look = partial(insights.list_jobs, of_theirs(wanted, who))
         return await house.read(page_of(page, look, lambda line: line.id))
 
-    @door.at("POST", "/jobs", role="operator", of_tenants=True, status_code=201)
+    @door.at("POST", "/jobs", role="operator", of_tenants=True, also=[HTTPStatus.NOT_FOUND], status_code=201)
     async def enqueue(body: NewJobBody, who: Who) -> Made:
         """Make a job."""
         given = body.model_dump(exclude={"task", "arguments"})
         options = JobOptions(**{**given, "tenant": their_tenant(who, body.tenant)})
-        wanted = house.new_job(body.task, encoder.encode(body.arguments), options)
+        raw = stored(body.arguments, lambda why: InvalidArguments(f"arguments: {why}"))
+        wanted = house.new_job(body.task, raw, options)
         (made,) = await house.change(jobs.enqueue([wanted], actor=who.name))
         return Made(made.id, made.created)
 
-    @door.at("GET", "/jobs/{job_id}", role="viewer", of_tenants=True, also=[HTTPStatus.NOT_FOUND])
+    @door.at("GET", "/jobs/{job_id}", role="viewer", of_tenants=True)
     async def show(job_id: JobId, who: Who) -> jobs.JobDetail:
         """One job with all its attempts, steps and progress."""
         return await house.read(_theirs(job_id, who))
 
-    @door.at("GET", "/jobs/{job_id}/why", role="viewer", of_tenants=True, also=[HTTPStatus.NOT_FOUND])
+    @door.at("GET", "/jobs/{job_id}/why", role="viewer", of_tenants=True)
     async def why_job(job_id: JobId, who: Who) -> Why:
         """Why it is where it is, in words."""
 
@@ -174,7 +191,7 @@ def rooms(house: House) -> Door:
 
 
 def _bulk(house: House, door: Door) -> None:
-    @door.at("POST", "/jobs/retry", role="operator", of_tenants=True)
+    @door.at("POST", "/jobs/retry", role="operator", of_tenants=True, also=[HTTPStatus.NOT_FOUND])
     async def retry(body: Bulk, who: Who) -> BulkAnswer:
         """Finished jobs go back to work, under their own ids and with a fresh budget of tries."""
         wanted = body.filter(who)
@@ -182,7 +199,7 @@ def _bulk(house: House, door: Door) -> None:
             return _would(await house.read(jobs.count_retry(wanted)))
         return _did(await house.carry_out(jobs.retry(wanted, rate=body.rate, yes=body.all, actor=who.name)))
 
-    @door.at("POST", "/jobs/cancel", role="operator", of_tenants=True)
+    @door.at("POST", "/jobs/cancel", role="operator", of_tenants=True, also=[HTTPStatus.NOT_FOUND])
     async def cancel(body: Bulk, who: Who) -> BulkAnswer:
         """Waiting jobs end at once; running ones are asked to stop."""
         wanted = body.filter(who)
@@ -190,7 +207,7 @@ def _bulk(house: House, door: Door) -> None:
             return _would(await house.read(jobs.count_cancel(wanted)))
         return _did(await house.carry_out(jobs.cancel(wanted, reason=body.reason, yes=body.all, actor=who.name)))
 
-    @door.at("POST", "/jobs/delete", role="admin", of_tenants=True)
+    @door.at("POST", "/jobs/delete", role="admin", of_tenants=True, also=[HTTPStatus.NOT_FOUND])
     async def delete(body: Bulk, who: Who) -> BulkAnswer:
         """Gone for good, with their attempts. Refused when a running job is named."""
         wanted = body.filter(who)
@@ -200,7 +217,11 @@ def _bulk(house: House, door: Door) -> None:
 
 
 def _theirs(job_id: int, who: Principal) -> Operation[jobs.JobDetail]:
-    found = yield from jobs.show(job_id)
+    try:
+        found = yield from jobs.show(job_id)
+    except JobNotFound:
+        # In the same words as one that is somebody else's.
+        raise not_found(f"job {job_id}") from None
     check_theirs(who, found.job.tenant, f"job {job_id}")
     return found
 

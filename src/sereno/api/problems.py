@@ -60,7 +60,7 @@ def answer(
     found: list[dict[str, Any]] | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> Response:
-    content = Problem(title=HTTPStatus(status).phrase, status=status, detail=detail, errors=found)
+    content = Problem(title=HTTPStatus(status).phrase, status=status, detail=_sayable(detail), errors=found)
     return JSONResponse(
         content.model_dump(exclude_none=True), status, headers=dict(headers or {}), media_type=MEDIA_TYPE
     )
@@ -86,13 +86,17 @@ def install(app: FastAPI) -> None:
 
     async def invalid(_: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)
-        found = [{"where": _where(each["loc"]), "message": each["msg"]} for each in error.errors()[:20]]
+        found = [
+            {"where": _sayable(_where(each["loc"])), "message": _sayable(each["msg"])} for each in error.errors()[:20]
+        ]
         words = "; ".join(f"{each['where']}: {each['message']}" for each in found[:3])
         return answer(HTTPStatus.UNPROCESSABLE_ENTITY, words, found=found)
 
     async def http(_: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
-        return answer(error.status_code, str(error.detail), headers=error.headers)
+        # A body that cannot be read, for a reason that FastAPI has no word for.
+        status = HTTPStatus.UNPROCESSABLE_ENTITY if error.status_code == HTTPStatus.BAD_REQUEST else error.status_code
+        return answer(status, str(error.detail), headers=error.headers)
 
     async def busy(_: Request, error: Exception) -> Response:
         is_slow = isinstance(error, psycopg.errors.QueryCanceled)
@@ -109,8 +113,14 @@ def install(app: FastAPI) -> None:
         (HTTPException, http),
         (psycopg.OperationalError, busy),
         (psycopg.DataError, bad_data),
+        (UnicodeEncodeError, bad_data),
     ):
         app.add_exception_handler(kind, handler)
+
+
+def _sayable(text: str | None) -> str | None:
+    """As JSON can carry it: a lone surrogate in a request comes back in its error."""
+    return None if text is None else text.encode("utf-8", "replace").decode()
 
 
 def _where(place: tuple[Any, ...]) -> str:

@@ -69,6 +69,8 @@ def which_options(function: "Callable[..., Any]") -> "Callable[..., Any]":
     for option in (
         click.option("--since", type=Moment(), help='"2h" ago, or a date.'),
         click.option("--tenant"),
+        click.option("--subject", help="Of events of this subject."),
+        click.option("--type", "kind", metavar="NAME", help="Of events of this type."),
         click.option("--event", type=int, metavar="ID", help="Of one event."),
         click.option("--recipient", metavar="KEY", help="Of one recipient; of a tenant's with --tenant."),
         click.option("-c", "--channel"),
@@ -247,7 +249,9 @@ def _filter(
     event: int | None,
     tenant: str | None,
     since: datetime | None,
+    kind: str | None,
+    subject: str | None,
 ) -> "DeliveryFilter":
     from sereno.store.post_rows import DeliveryFilter  # noqa: PLC0415 - slow to import; --help needs none
 
-    return DeliveryFilter(states or None, channel, recipient, event, tenant, since)
+    return DeliveryFilter(states or None, channel, recipient, event, tenant, since, kind, subject)

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -41,18 +42,29 @@ def job() -> None:
     """Look at jobs and change them."""
 
 
-@job.command("list", epilog="Example: sereno job list --state dead --task reconcile --finished-after 1d")
+@job.command("list", epilog="""Example: sereno job list 'state:dead task:reconcile finished:1d..'""")
+@click.argument("search", required=False)
 @filter_options
 @click.option("-n", "--limit", default=50, show_default=True, type=click.IntRange(1, 1000))
 @click.option("--before", type=int, metavar="ID", help="Only jobs made before this one: the next page.")
 @click.option("--fail-empty", is_flag=True, help="Exit with 7 when nothing matches.")
 @output_option
 @desk_options
-def list_jobs(desk: "Desk", wanted: "JobFilter", limit: int, before: int | None, fail_empty: bool, form: str) -> int:
-    """Live and finished jobs, newest first."""
+def list_jobs(
+    desk: "Desk",
+    wanted: "JobFilter",
+    search: str | None,
+    limit: int,
+    before: int | None,
+    fail_empty: bool,
+    form: str,
+) -> int:
+    """Live and finished jobs, newest first. Days of a SEARCH are those of this machine's zone."""
     from sereno.operations.jobs import list_jobs as operation  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.operations.search import jobs_wanted  # noqa: PLC0415 - see above
 
-    page = desk.run(operation(wanted, limit=limit, before=before))
+    found = wanted.both(jobs_wanted(search or "", datetime.now().astimezone()))
+    page = desk.run(operation(found, limit=limit, before=before))
     show_list(form, page.items, COLUMNS, whole=page, empty="No job matches.")
     if page.next is not None and chosen_form(form) == "table":
         click.echo(f"There are more: add --before {page.next}", err=True)

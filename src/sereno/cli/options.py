@@ -131,6 +131,6 @@ def stdout_is_terminal() -> bool:
 def _take_filter(options: dict[str, Any]) -> "JobFilter":
     from sereno.store.filters import JobFilter  # noqa: PLC0415 - the store is slow to import; --help needs none
 
-    names = [name for name in JobFilter.__dataclass_fields__ if name != "ids"]
+    names = [name for name in JobFilter.__dataclass_fields__ if name in options and name != "ids"]
     given = {name: options.pop(name) for name in names}
     return JobFilter(**given | {"states": given["states"] or None})

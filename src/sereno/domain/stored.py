@@ -27,13 +27,20 @@ def stored(value: Any, refusal: Callable[[str], Exception]) -> bytes:
         raise refusal("text with a lone surrogate cannot be stored") from None
     except Exception as error:  # noqa: BLE001 - a model's own serializer may raise anything
         raise refusal(f"not storable as JSON: {error}") from None
+    try:
+        _check(value, raw, refusal)
+    except RecursionError:
+        raise refusal("it is nested too deeply") from None
+    return raw
+
+
+def _check(value: Any, raw: bytes, refusal: Callable[[str], Exception]) -> None:
     # msgspec writes NaN as null and NUL as an escape; both are rare: look closer only where the bytes hint at it.
     if b"null" in raw and _has_nan(msgspec.to_builtins(value, enc_hook=_encode_other)):
         raise refusal("NaN and infinity are not JSON")
     # A backslash alone is found five times as fast as the whole escape.
     if _BACKSLASH in raw and b"\\u0000" in raw and _has_nul(msgspec.json.decode(raw)):
         raise refusal("text with a NUL byte cannot be stored in PostgreSQL")
-    return raw
 
 
 def _has_nan(value: Any) -> bool:

@@ -173,7 +173,13 @@ def tally(lines: Sequence[DeliveryLine]) -> dict[str, dict[str, int]]:
 
 
 def _check_filter(wanted: DeliveryFilter) -> Operation[None]:
-    _check_texts(channel=wanted.channel, recipient=wanted.recipient, tenant=wanted.tenant)
+    _check_texts(
+        channel=wanted.channel,
+        recipient=wanted.recipient,
+        tenant=wanted.tenant,
+        type=wanted.type,
+        subject=wanted.subject,
+    )
     if wanted.event is not None and not _is_id(wanted.event):
         raise ConfigurationError(f"no event has the id {wanted.event}: `sereno event list` shows the newest")
     if wanted.recipient is not None:

@@ -5,12 +5,15 @@ from dataclasses import dataclass
 from sereno.domain.access import check_role, new_token, token_hash
 from sereno.domain.duration import Duration, seconds
 from sereno.domain.job import check_text
-from sereno.errors import Refused
+from sereno.errors import InvalidArguments, Refused
 from sereno.operations.actor import default_actor
 from sereno.store import steering
 from sereno.store import tokens as store
 from sereno.store.statement import Operation
 from sereno.store.tokens import TokenRow
+
+# Ten years.
+LONGEST = 10 * 366 * 86400.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +39,8 @@ def create(
     hashed = token_hash(secret)
     assert hashed is not None
     lasts = None if expires_in is None else seconds(expires_in)
+    if lasts is not None and lasts > LONGEST:
+        raise InvalidArguments("a token lasts ten years at most; leave expires_in out for one that does not end")
     row = yield from store.create(name, hashed, check_role(role), tenant=tenant, expires_in=lasts, actor=who)
     if row is None:
         raise Refused(f"there is a token named {name!r} already: revoke it first, or choose another name")

@@ -1,16 +1,28 @@
 """Which jobs: one value for the command line, the HTTP API and the dashboard, turned into parameters of static SQL."""
 
+import json
+import re
 from collections.abc import Collection
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from typing import Any
 
 from sereno.domain.lifecycle import FINAL, LIVE
+from sereno.domain.search import Term, Word
+from sereno.errors import InvalidArguments
+
+# Dead letters are kept apart from what else has ended.
+SHELVES = (("dead",), ("succeeded", "cancelled"))
+_NOT_TEXT = re.compile(r"-?(0|[1-9][0-9]{0,29})(\.[0-9]{1,30})?|true|false|null")
 
 
 @dataclass(frozen=True, slots=True)
 class JobFilter:
-    """Everything that is given must hold; None means any. `error`: part of a reason, an error's type or message."""
+    """Everything that is given must hold; None means any. `error`: part of a reason, an error's type or message.
+
+    `schedules`: made by one with such a key. `terms`: of a search, for what the other fields cannot say.
+    `window`: a list looks at no more than so many of the newest jobs; counts and changes look at all.
+    """
 
     ids: Collection[int] | None = None
     states: Collection[str] | None = None
@@ -24,36 +36,52 @@ class JobFilter:
     created_before: datetime | None = None
     finished_after: datetime | None = None
     finished_before: datetime | None = None
+    schedules: Collection[str] | None = None
+    attempts_from: int | None = None
+    attempts_to: int | None = None
+    terms: tuple[Term, ...] | None = None
+    window: int | None = None
 
     @property
     def is_empty(self) -> bool:
         """Whether it names nothing, and so finds every job there is."""
-        return all(getattr(self, field.name) is None for field in fields(self))
+        return not self._given()
 
     def within(self, states: Collection[str]) -> "JobFilter":
         """The same filter, for jobs in these states only."""
         wanted = [state for state in states if self.states is None or state in self.states]
         return replace(self, states=wanted)
 
+    def both(self, other: "JobFilter") -> "JobFilter":
+        """What this filter and the other find."""
+        joined = {field.name: _both(field.name, self, other) for field in fields(self)}
+        return JobFilter(**joined)
+
     def params(self) -> dict[str, Any]:
         """Parameters of the statements that filter; a side that can hold no match is not read at all."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         ends = self.finished_after is not None or self.finished_before is not None
+        shelves = [state for shelf in SHELVES if _any_of(self.states, shelf) for state in shelf]
         return values | {
             "ids": None if self.ids is None else sorted(self.ids),
             "states": None if self.states is None else sorted(self.states),
+            "schedules": None if self.schedules is None else sorted(self.schedules),
+            "terms": json.dumps(list(map(_test, self.terms))) if self.terms else None,
             "live": not ends and _any_of(self.states, LIVE),
             "finished": _any_of(self.states, FINAL),
+            "shelves": shelves,
         }
 
     def as_detail(self) -> dict[str, Any]:
         """What was given, for the audit."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
         return {
-            name: value if isinstance(value, str | datetime) else sorted(value)
-            for name, value in values.items()
-            if value is not None
+            name: value if isinstance(value, str | int | datetime) else _listed(name, value)
+            for name, value in self._given().items()
         }
+
+    def _given(self) -> dict[str, Any]:
+        values = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "window"}
+        return {name: value for name, value in values.items() if value is not None}
 
     def __str__(self) -> str:
         words = []
@@ -111,9 +139,54 @@ class ScheduleFilter:
 
 def _like(pattern: str) -> str:
     """The pattern in SQL's own words: only * is special."""
+    return _escaped(pattern).replace("*", "%")
+
+
+def _escaped(text: str) -> str:
     for special in "\\%_":
-        pattern = pattern.replace(special, "\\" + special)
-    return pattern.replace("*", "%")
+        text = text.replace(special, "\\" + special)
+    return text
+
+
+def _listed(name: str, values: Collection[Any]) -> list[Any]:
+    return [str(term) for term in values] if name == "terms" else sorted(values)
+
+
+def _both(name: str, one: JobFilter, other: JobFilter) -> Any:
+    """One field of two filters, of which both must hold."""
+    mine, theirs = getattr(one, name), getattr(other, name)
+    if mine is None or theirs is None:
+        return mine if theirs is None else theirs
+    if name == "terms":
+        return (*mine, *theirs)
+    if name in ("ids", "states", "schedules"):
+        return [each for each in mine if each in set(theirs)]
+    if name.endswith(("_after", "_from")):
+        return max(mine, theirs)
+    if name.endswith(("_before", "_to")) or name == "window":
+        return min(mine, theirs)
+    if mine != theirs:
+        raise InvalidArguments(f"{name} is {mine!r:.60} and {theirs!r:.60} at once: say it once")
+    return mine
+
+
+def _test(term: Term) -> dict[str, Any]:
+    """A term of a search in the words of the SQL part `terms_hold`."""
+    test: dict[str, Any] = {"field": term.name, "negated": term.is_negated}
+    words = [value for value in term.values if isinstance(value, Word)]
+    if not term.path:
+        return test | {"patterns": [_escaped(word.text) + "%" * word.is_prefix for word in words]}
+    pieces: list[Any] = [piece for word in words for scalar in _scalars(word) for piece in (scalar, [scalar])]
+    for name in reversed(term.path):
+        pieces = [{name: piece} for piece in pieces]
+    return test | {"pieces": pieces}
+
+
+def _scalars(word: Word) -> list[Any]:
+    """What a word can be in JSON: 42 is a number and a text, "42" is a text."""
+    if word.is_quoted or _NOT_TEXT.fullmatch(word.text) is None:
+        return [word.text]
+    return [word.text, json.loads(word.text)]
 
 
 def _any_of(states: Collection[str] | None, group: Collection[str]) -> bool:

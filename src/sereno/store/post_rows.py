@@ -208,6 +208,9 @@ class DeliveryFilter:
     event: int | None = None
     tenant: str | None = None
     since: datetime | None = None
+    # Of the event.
+    type: str | None = None
+    subject: str | None = None
 
     @property
     def is_empty(self) -> bool:

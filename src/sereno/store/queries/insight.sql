@@ -2,7 +2,8 @@
 
 -- name: list_jobs
 -- Live and finished jobs together, newest first. Each side is read backwards along its own index on id until the page
--- is full, so the filter is used twice. A waiting job shows what its last attempt said.
+-- is full, so the filter is used twice. What no index helps to find is looked for in a window of the newest only. A
+-- waiting job shows what its last attempt said.
 with page as materialized (
     select * from (
         (select id, state, task, queue, tenant, priority::integer, attempt, failures, run_at, created_at,
@@ -10,6 +11,10 @@ with page as materialized (
                 null::text as reason, null::text as error_type, null::text as error_message
         from sereno.jobs
         where %(live)s and (%(before)s::bigint is null or id < %(before)s)
+          and (%(window)s::bigint is null
+               or id > coalesce((select id from sereno.jobs
+                                 where %(before)s::bigint is null or id < %(before)s
+                                 order by id desc offset %(window)s limit 1), -1))
           -- use: live_filter
         order by id desc limit %(limit)s)
         union all
@@ -17,6 +22,10 @@ with page as materialized (
                 started_at, finished_at, unique_key, tags, reason, error_type, error_message
         from sereno.history
         where %(finished)s and (%(before)s::bigint is null or id < %(before)s)
+          and (%(window)s::bigint is null
+               or id > coalesce((select id from sereno.history
+                                 where state = any(%(shelves)s) and (%(before)s::bigint is null or id < %(before)s)
+                                 order by id desc offset %(window)s limit 1), -1))
           -- use: finished_filter
         order by id desc limit %(limit)s)
     ) as every

@@ -1,7 +1,8 @@
 -- What several queries share: a line "-- use: NAME" in a query stands for the lines of the part.
 
 -- part: live_filter
--- A JobFilter, as conditions on sereno.jobs; what is null does not filter.
+-- A JobFilter, as conditions on sereno.jobs; what is null does not filter. The terms of a search that have no condition
+-- of their own are tests of a field against patterns, or of the arguments against pieces of JSON; no test may fail.
   and (%(ids)s::bigint[] is null or id = any(%(ids)s))
   and (%(states)s::text[] is null or state = any(%(states)s))
   and (%(queue)s::text is null or queue = %(queue)s)
@@ -11,6 +12,29 @@
   and (%(unique_key)s::text is null or unique_key = %(unique_key)s)
   and (%(created_after)s::timestamptz is null or created_at >= %(created_after)s)
   and (%(created_before)s::timestamptz is null or created_at < %(created_before)s)
+  and (%(schedules)s::text[] is null
+       or schedule_id = any(array(select made_by.id from sereno.schedules made_by
+                                  where made_by.key = any(%(schedules)s))))
+  and (%(attempts_from)s::integer is null or attempt >= %(attempts_from)s)
+  and (%(attempts_to)s::integer is null or attempt <= %(attempts_to)s)
+  and (%(terms)s::text is null
+       or not exists (
+           select from jsonb_to_recordset(%(terms)s::text::jsonb)
+                       as term (field text, negated boolean, patterns text[], pieces jsonb)
+           where negated = case
+               when field = 'args'
+               then exists (select from jsonb_array_elements(pieces) as piece where args @> piece)
+               else exists (
+                   select from unnest(case field
+                       when 'queue' then array[queue] when 'task' then array[task] when 'tenant' then array[tenant]
+                       when 'tag' then tags when 'trace' then array[trace] when 'key' then array[unique_key]
+                       when 'id' then array[id::text]
+                       when 'by' then array[(select 'schedule:' || made_by.key from sereno.schedules made_by
+                                             where made_by.id = schedule_id)]
+                       else array[trace, unique_key, task, queue, tenant] || tags
+                   end) as has
+                   where has like any(patterns))
+           end))
   and (%(error)s::text is null
        or exists (select from sereno.attempts tried
                   where tried.job_id = jobs.id
@@ -28,8 +52,31 @@
   and (%(unique_key)s::text is null or unique_key = %(unique_key)s)
   and (%(created_after)s::timestamptz is null or created_at >= %(created_after)s)
   and (%(created_before)s::timestamptz is null or created_at < %(created_before)s)
+  and (%(schedules)s::text[] is null
+       or schedule_id = any(array(select made_by.id from sereno.schedules made_by
+                                  where made_by.key = any(%(schedules)s))))
+  and (%(attempts_from)s::integer is null or attempt >= %(attempts_from)s)
+  and (%(attempts_to)s::integer is null or attempt <= %(attempts_to)s)
   and (%(finished_after)s::timestamptz is null or finished_at >= %(finished_after)s)
   and (%(finished_before)s::timestamptz is null or finished_at < %(finished_before)s)
+  and (%(terms)s::text is null
+       or not exists (
+           select from jsonb_to_recordset(%(terms)s::text::jsonb)
+                       as term (field text, negated boolean, patterns text[], pieces jsonb)
+           where negated = case
+               when field = 'args'
+               then exists (select from jsonb_array_elements(pieces) as piece where args @> piece)
+               else exists (
+                   select from unnest(case field
+                       when 'queue' then array[queue] when 'task' then array[task] when 'tenant' then array[tenant]
+                       when 'tag' then tags when 'trace' then array[trace] when 'key' then array[unique_key]
+                       when 'id' then array[id::text]
+                       when 'by' then array[(select 'schedule:' || made_by.key from sereno.schedules made_by
+                                             where made_by.id = schedule_id)]
+                       else array[trace, unique_key, task, queue, tenant] || tags
+                   end) as has
+                   where has like any(patterns))
+           end))
   and (%(error)s::text is null
        or strpos(lower(concat_ws(' ', reason, error_type, error_message)), lower(%(error)s)) > 0)
 

@@ -73,6 +73,9 @@ page as materialized (
     where (%(states)s::text[] is null or state = any(%(states)s)) and (%(channel)s::text is null or channel = %(channel)s)
       and (%(tenant)s::text is null or tenant = %(tenant)s)
       and (%(since)s::timestamptz is null or created_at >= %(since)s)
+      and ((%(type)s::text is null and %(subject)s::text is null) or exists (
+          select from sereno.events of_it where of_it.id = every.event_id and (%(type)s::text is null or of_it.type = %(type)s)
+            and (%(subject)s::text is null or of_it.subject = %(subject)s)))
     order by id desc limit %(limit)s
 )
 select row_to_json(line)::text

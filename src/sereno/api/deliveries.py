@@ -1,0 +1,213 @@
+"""Deliveries: list, show, and send again."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from http import HTTPStatus
+from typing import Annotated
+
+from fastapi import Depends, Path, Query, Response
+from pydantic import AwareDatetime, BaseModel, Field
+
+from sereno.api.door import Door, Who
+from sereno.api.house import House
+from sereno.api.pages import Page, Paging, page_of, paging
+from sereno.api.post import delivery_shown, may_reveal, page_shape, shape, there, together, told
+from sereno.api.tenancy import check_theirs, their_tenant
+from sereno.domain.access import Principal
+from sereno.domain.delivery import State
+from sereno.errors import InvalidArguments, Refused
+from sereno.operations import post
+from sereno.store import post_sights
+from sereno.store.post_rows import DeliveryFilter, DeliveryLine
+from sereno.store.statement import Operation
+
+# What goes back to work when nothing else is said: somebody has to decide about it.
+FAILED: tuple[State, ...] = ("failed", "dead")
+# By id, each is looked at by itself.
+MOST_IDS = 1000
+# So many go back to work in one transaction.
+BATCH = 1000
+# In an error, as many as one reads.
+NAMED = 20
+
+DeliveryId = Annotated[int, Path(ge=0, lt=2**63)]
+Number = Annotated[int, Field(ge=1, lt=2**63)]
+
+
+class Requeue(BaseModel):
+    """Which deliveries: by id, or by a filter, of which everything that is given must hold.
+
+    `any_ended`: also those that were skipped, expired, came back, or of which nobody knows. `dry_run`: only say what it
+    would touch.
+    """
+
+    ids: list[Number] | None = Field(None, min_length=1, max_length=MOST_IDS)
+    states: list[State] | None = Field(None, min_length=1, max_length=20)
+    channel: str | None = None
+    recipient: str | None = None
+    event: Number | None = None
+    tenant: str | None = None
+    since: AwareDatetime | None = None
+    type: str | None = Field(None, max_length=500)
+    subject: str | None = Field(None, max_length=500)
+    any_ended: bool = False
+    dry_run: bool = False
+    all: bool = Field(False, description="Really all that the filter finds.")
+
+    def filter(self) -> DeliveryFilter:
+        return DeliveryFilter(
+            self.states,
+            self.channel,
+            self.recipient,
+            self.event,
+            self.tenant,
+            self.since,
+            self.type,
+            self.subject,
+        )
+
+    @property
+    def allowed(self) -> Sequence[str]:
+        return post.REQUEUEABLE if self.any_ended else FAILED
+
+
+@dataclass
+class Requeued:
+    """What was done; with `dry_run`, what would be. `left`: not there, or moved on meanwhile."""
+
+    dry_run: bool
+    total: int
+    by_channel: dict[str, int]
+    by_state: dict[str, int]
+    by_event: dict[str, int]
+    done: list[int]
+    left: list[int]
+
+
+def asked_for(
+    state: Annotated[list[State] | None, Query(description="One of, repeatable.")] = None,
+    channel: str | None = None,
+    recipient: Annotated[str | None, Query(description="A key; of a tenant's with `tenant`.")] = None,
+    event: Annotated[int | None, Query(ge=1, lt=2**63, description="The id of one.")] = None,
+    tenant: str | None = None,
+    since: AwareDatetime | None = None,
+    type: Annotated[str | None, Query(max_length=500, description="Of the event.")] = None,  # noqa: A002 - its name
+    subject: Annotated[str | None, Query(max_length=500, description="Of the event.")] = None,
+) -> DeliveryFilter:
+    """Which deliveries a list shows."""
+    return DeliveryFilter(state, channel, recipient, event, tenant, since, type, subject)
+
+
+def rooms(house: House) -> Door:
+    """`/deliveries`."""
+    door = Door(house, "deliveries")
+
+    @door.at(
+        "GET",
+        "/deliveries",
+        role="viewer",
+        of_tenants=True,
+        also=[HTTPStatus.NOT_FOUND],
+        response_model=page_shape(DeliveryLine),
+    )
+    async def list_deliveries(
+        who: Who, page: Annotated[Paging, Depends(paging)], wanted: Annotated[DeliveryFilter, Depends(asked_for)]
+    ) -> Response:
+        """Deliveries, newest first. A filter looks at the newest hundred thousand."""
+        return told(await house.read(_page(page, replace(wanted, tenant=their_tenant(who, wanted.tenant)))))
+
+    @door.at(
+        "GET",
+        "/deliveries/{delivery_id}",
+        role="viewer",
+        of_tenants=True,
+        also=[HTTPStatus.NOT_FOUND],
+        response_model=shape(post.DeliveryDetail),
+    )
+    async def show_delivery(delivery_id: DeliveryId, who: Who, reveal: bool = False) -> Response:
+        """One delivery: its event, its address, what became of it, and what its provider said later."""
+        whole = may_reveal(who, reveal)
+        return told(delivery_shown(await house.read(_theirs(delivery_id, who)), reveal=whole))
+
+    @door.at("POST", "/deliveries/requeue", role="operator", of_tenants=True, also=[HTTPStatus.NOT_FOUND])
+    async def requeue(body: Requeue, who: Who) -> Requeued:
+        """Send again what is failed or dead, with fresh tries. 409 for what is not, with its state."""
+        if (body.ids is None) == body.filter().is_empty:
+            raise InvalidArguments("which deliveries? Name their ids, or give a filter such as states; not both")
+        wanted = _by_id(body, who) if body.ids is not None else _by_filter(body, who)
+        found = await house.read(wanted)
+        done = [] if body.dry_run else await _requeue(house, [line.id for line in found], who)
+        counts = post.tally(found)
+        chosen = {*(body.ids or ()), *(line.id for line in found)}
+        left = [] if body.dry_run else sorted(chosen - {*done})
+        return Requeued(
+            body.dry_run,
+            len(found) if body.dry_run else len(done),
+            counts["channel"],
+            counts["state"],
+            counts["event"],
+            done,
+            left,
+        )
+
+    return door
+
+
+def _page(page: Paging, wanted: DeliveryFilter) -> Operation[Page[DeliveryLine]]:
+    def look(most: int, before: int | None) -> Operation[list[DeliveryLine]]:
+        return there(post.list_deliveries(wanted, limit=most, before=before), "such recipient")
+
+    return page_of(page, look, lambda line: line.id)
+
+
+def _theirs(number: int, who: Principal) -> Operation[post.DeliveryDetail]:
+    found = yield from there(post.show_delivery(number), f"delivery {number}")
+    check_theirs(who, found.delivery.tenant, f"delivery {number}")
+    return found
+
+
+def _by_id(body: Requeue, who: Principal) -> Operation[Sequence[DeliveryLine]]:
+    """Those that are theirs; Refused if one of them may not go back."""
+    found: list[DeliveryLine] = []
+    for number in dict.fromkeys(body.ids or ()):
+        row = yield from post_sights.delivery(number)
+        if row is not None and who.tenant in (None, row.tenant):
+            found.append(row)
+    others = [line for line in found if line.state not in body.allowed]
+    if others:
+        more = ", …" if len(others) > NAMED else ""
+        states = ", ".join(f"{line.id} is {line.state}" for line in others[:NAMED])
+        raise Refused(f"{_rule(body)}, and {states}{more}")
+    return found
+
+
+def _by_filter(body: Requeue, who: Principal) -> Operation[Sequence[DeliveryLine]]:
+    """What it finds; Refused unless it is wanted, and may go back."""
+    others = [state for state in body.states or () if state not in body.allowed]
+    if others:
+        raise Refused(f"{_rule(body)}, and not what is {' or '.join(others)}")
+    wanted = replace(body.filter(), states=body.states or body.allowed, tenant=their_tenant(who, body.tenant))
+    found = yield from there(post.requeueable(wanted), "such recipient")
+    if found and not body.dry_run and not body.all:
+        raise Refused(f"this would requeue {len(found):,}: look with dry_run, confirm with all")
+    return found
+
+
+def _rule(body: Requeue) -> str:
+    if body.any_ended:
+        return "only what ended without having arrived goes back to work"
+    return "only what is failed or dead goes back to work (with any_ended, all that ended without having arrived)"
+
+
+async def _requeue(house: House, chosen: Sequence[int], who: Principal) -> list[int]:
+    done: list[int] = []
+    notifications = house.parts["notifications"]
+    for start in range(0, len(chosen), BATCH):
+        async with together(house) as hands:
+            back: list[int] = await notifications.arequeue(chosen[start : start + BATCH], conn=hands.conn)
+            if back:
+                subject = f"delivery {back[0]}" if len(back) == 1 else f"{len(back)} deliveries"
+                detail = {"count": len(back), "ids": back}
+                await hands.run(post.noted("delivery.requeue", subject, detail, actor=who.name))
+        done += back
+    return done

@@ -1,0 +1,127 @@
+"""Events: list, show, and tell people of one."""
+
+from dataclasses import dataclass
+from functools import partial
+from http import HTTPStatus
+from typing import Annotated, Any
+
+from fastapi import Depends, Path, Query, Response
+from pydantic import AwareDatetime, BaseModel, Field
+
+from sereno.api.door import Door, Who
+from sereno.api.house import House
+from sereno.api.pages import Paging, page_of, paging
+from sereno.api.post import check_storable, page_shape, shape, there, together, told
+from sereno.api.tenancy import check_theirs, their_tenant
+from sereno.domain.access import Principal
+from sereno.domain.stored import encoder
+from sereno.errors import UnknownEvent
+from sereno.operations import post
+from sereno.store.post_rows import EventLine, EventRow
+from sereno.store.statement import Operation
+
+EventId = Annotated[int, Path(ge=0, lt=2**63)]
+
+
+class NewEventBody(BaseModel):
+    """Something to tell people of. `to`: keys of recipients; without it, all who want it are told.
+
+    It is told once for each subject and key. `at`: not before then. `ttl`: what is not sent by then is no longer true.
+    """
+
+    type: str
+    payload: dict[str, Any]
+    to: list[str] | None = Field(None, max_length=10_000)
+    subject: str | None = None
+    key: str | None = None
+    tenant: str | None = None
+    at: AwareDatetime | None = None
+    ttl: str | float | None = None
+
+
+@dataclass
+class Notified:
+    """`created`: false where there was one with this subject and key already."""
+
+    id: int
+    created: bool
+    event: EventRow
+
+
+def rooms(house: House) -> Door:
+    """`/events`."""
+    door = Door(house, "events")
+
+    @door.at("GET", "/events", role="viewer", of_tenants=True, response_model=page_shape(EventLine))
+    async def list_events(
+        who: Who,
+        page: Annotated[Paging, Depends(paging)],
+        kind: Annotated[str | None, Query(alias="type")] = None,
+        tenant: str | None = None,
+        since: AwareDatetime | None = None,
+    ) -> Response:
+        """Events, newest first. A filter looks at the newest hundred thousand."""
+        theirs = their_tenant(who, tenant)
+
+        def look(most: int, before: int | None) -> Operation[list[EventLine]]:
+            return post.list_events(kind=kind, tenant=theirs, since=since, limit=most, before=before)
+
+        return told(await house.read(page_of(page, look, lambda line: line.id)))
+
+    @door.at(
+        "GET",
+        "/events/{event_id}",
+        role="viewer",
+        of_tenants=True,
+        also=[HTTPStatus.NOT_FOUND],
+        response_model=shape(post.EventDetail),
+    )
+    async def show_event(event_id: EventId, who: Who) -> Response:
+        """One event: what it says, to whom, and what became of its deliveries."""
+        return told(await house.read(_theirs(event_id, who)))
+
+    @door.at(
+        "POST",
+        "/events",
+        role="operator",
+        of_tenants=True,
+        status_code=201,
+        also=[HTTPStatus.NOT_FOUND],
+        response_model=shape(Notified),
+    )
+    async def notify(body: NewEventBody, who: Who) -> Response:
+        """Tell people of something that the application declares."""
+        return told(await _notify(house, body, who), HTTPStatus.CREATED)
+
+    return door
+
+
+async def _notify(house: House, body: NewEventBody, who: Principal) -> Notified:
+    definitions = house.parts["notifications"].definitions
+    if body.type not in definitions:
+        raise UnknownEvent(post.unknown_type(body.type, definitions))
+    check_storable("payload", body.payload)
+    tell = partial(
+        house.parts["event"](body.type).anotify,
+        definitions[body.type].decode(encoder.encode(body.payload)),
+        to=body.to,
+        subject=body.subject,
+        key=body.key,
+        tenant=their_tenant(who, body.tenant),
+        at=body.at,
+        ttl=body.ttl,
+    )
+    async with together(house) as hands:
+        newest = await hands.run(post.list_events(limit=1))
+        number: int = await tell(conn=hands.conn)
+        is_new = not newest or number > newest[0].id
+        detail = {"type": body.type, "created": is_new}
+        await hands.run(post.noted("event.notify", f"event {number}", detail, actor=who.name))
+        made = await hands.run(post.show_event(number))
+    return Notified(number, is_new, made.event)
+
+
+def _theirs(number: int, who: Principal) -> Operation[post.EventDetail]:
+    found = yield from there(post.show_event(number), f"event {number}")
+    check_theirs(who, found.event.tenant, f"event {number}")
+    return found

@@ -1,0 +1,141 @@
+"""Inboxes: for their owners, who show a token that the application made for them, and for admins."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Annotated, Any, Literal, TypeVar
+
+from fastapi import Depends, Query, Request, Response
+from pydantic import BaseModel, Field
+
+from sereno.api.door import ALWAYS, Door
+from sereno.api.house import House
+from sereno.api.pages import Page, Paging, page_of, paging
+from sereno.api.post import page_shape, told
+from sereno.api.problems import Declined, responses
+from sereno.api.tenancy import their_tenant
+from sereno.domain.access import Role
+from sereno.domain.inbox_token import PREFIX, read_token
+from sereno.domain.job import check_text
+from sereno.errors import InvalidArguments
+from sereno.operations.post import noted
+from sereno.store import recipients as store
+from sereno.store.recipients import InboxRow
+from sereno.store.statement import Operation
+
+F = TypeVar("F", bound=Callable[..., Any])
+_BEARER = "bearer "
+
+
+@dataclass(frozen=True)
+class Owner:
+    """Whose inbox. `by`: the admin who looks into it; None when it is their own."""
+
+    key: str
+    tenant: str | None
+    by: str | None = None
+
+
+class Mark(BaseModel):
+    """Seen, read or archived: these, or without `ids` all of them."""
+
+    what: Literal["seen", "read", "archived"]
+    ids: list[Annotated[int, Field(ge=0, lt=2**63)]] | None = Field(None, max_length=10_000)
+
+
+@dataclass
+class Marked:
+    """How many."""
+
+    count: int
+
+
+@dataclass
+class Unread:
+    """Counted up to 1,000."""
+
+    count: int
+
+
+def rooms(house: House) -> Door:
+    """`/inbox`."""
+    door = Door(house, "inbox")
+    reader, writer = (Depends(_owner(house, is_change=is_change)) for is_change in (False, True))
+
+    @_at(door, "GET", "/inbox", response_model=page_shape(InboxRow))
+    async def list_inbox(
+        owner: Annotated[Owner, reader], page: Annotated[Paging, Depends(paging)], archived: bool = False
+    ) -> Response:
+        """What somebody was told inside the application, newest first; or what they have put away."""
+        return told(await house.read(_page(owner, page, archived=archived)))
+
+    @_at(door, "GET", "/inbox/unread")
+    async def unread(owner: Annotated[Owner, reader]) -> Unread:
+        """How many they have not read."""
+        return Unread(await house.read(store.unread(owner.key, tenant=owner.tenant)))
+
+    @_at(door, "POST", "/inbox/mark")
+    async def mark(body: Mark, owner: Annotated[Owner, writer]) -> Marked:
+        """They have seen or read them, or put them away. Once: the first moment stays."""
+        return Marked(await house.change(_mark(owner, body)))
+
+    return door
+
+
+def _at(door: Door, method: str, path: str, **more: Any) -> Callable[[F], F]:
+    """For admins, and for whoever shows a token of an inbox."""
+    also = (HTTPStatus.NOT_FOUND, *((HTTPStatus.CONFLICT,) if method == "POST" else ()))
+    extra = {"x-role": "admin", "x-of-tenants": True, "security": [{"token": []}]}
+    return door.api_route(path, methods=[method], responses=responses(*ALWAYS, *also), openapi_extra=extra, **more)
+
+
+def _owner(house: House, *, is_change: bool) -> Callable[..., Any]:
+    role: Role = "admin" if is_change else "viewer"
+
+    async def owner(
+        request: Request,
+        recipient: Annotated[str | None, Query(description="Whose inbox; for admins.")] = None,
+        tenant: Annotated[str | None, Query(description="Of the recipient; for admins.")] = None,
+    ) -> Owner:
+        shown = request.headers.get("authorization", "")
+        if shown[: len(_BEARER)].lower() == _BEARER and shown[len(_BEARER) :].strip().startswith(PREFIX):
+            return _by_token(house, shown[len(_BEARER) :].strip(), is_change=is_change)
+        who = await house.guard.check(request, role, of_tenants=True)
+        if not who.may("admin"):
+            raise Declined(HTTPStatus.FORBIDDEN, f"{who.name} is {who.role}; the inbox of others needs admin")
+        if recipient is None:
+            raise InvalidArguments("whose inbox? Name the recipient")
+        theirs = their_tenant(who, tenant)
+        check_text("recipient", recipient)
+        check_text("tenant", theirs)
+        return Owner(recipient, theirs, who.name)
+
+    return owner
+
+
+def _by_token(house: House, token: str, *, is_change: bool) -> Owner:
+    """Whatever else the request says, it is about the inbox of whom the token names."""
+    secret = house.settings.secret
+    reader = None if secret is None else read_token(secret, token, time.time())
+    if reader is None:
+        words = "this token of an inbox is not valid, or has ended: ask the application for another"
+        raise Declined(HTTPStatus.UNAUTHORIZED, words, {"WWW-Authenticate": "Bearer"})
+    if is_change and house.settings.read_only:
+        raise Declined(HTTPStatus.FORBIDDEN, "this server is read-only: SERENO_READ_ONLY is set")
+    return Owner(reader.recipient, reader.tenant)
+
+
+def _page(owner: Owner, page: Paging, *, archived: bool) -> Operation[Page[InboxRow]]:
+    def look(most: int, before: int | None) -> Operation[list[InboxRow]]:
+        return store.inbox(owner.key, tenant=owner.tenant, before=before, most=most, archived=archived)
+
+    return page_of(page, look, lambda row: row.id)
+
+
+def _mark(owner: Owner, body: Mark) -> Operation[int]:
+    count = yield from store.mark(owner.key, body.what, body.ids, tenant=owner.tenant)
+    if owner.by is not None:
+        detail = {"tenant": owner.tenant, "what": body.what, "count": count}
+        yield from noted("inbox.mark", f"recipient {owner.key}", detail, actor=owner.by)
+    return count

@@ -1,0 +1,133 @@
+"""What the rooms of notifications share: rows as answers, one transaction for several hands, and what is not there."""
+
+from collections.abc import AsyncIterator, Collection
+from contextlib import asynccontextmanager
+from dataclasses import is_dataclass
+from functools import cache
+from http import HTTPStatus
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+
+import msgspec
+import psycopg
+from fastapi import Response
+from pydantic import create_model
+
+from sereno.api.house import CHANGE_SECONDS, House
+from sereno.api.pages import Page
+from sereno.api.problems import Declined, not_found
+from sereno.domain.access import Principal
+from sereno.domain.stored import stored
+from sereno.errors import ConfigurationError, InvalidArguments
+from sereno.operations.post import DeliveryDetail, RecipientDetail, masked
+from sereno.store.insights import patience
+from sereno.store.statement import Operation, arun
+
+T = TypeVar("T")
+
+# Of a payload, a condition or what is kept with a recipient: as deep as one reads.
+MOST_LEVELS = 100
+
+
+# Rows as answers
+
+
+@cache
+def shape(kind: type) -> Any:
+    """For the OpenAPI document: what `told` says of a row, or of a record that holds rows."""
+    hints = get_type_hints(kind)
+    fields = {name: _shape(hint) for name, hint in hints.items()}
+    if fields == hints and not issubclass(kind, msgspec.Struct):
+        return kind
+    described: dict[str, Any] = {name: (hint, ...) for name, hint in fields.items()}
+    return create_model(kind.__name__, __doc__=kind.__doc__, __module__=kind.__module__, **described)
+
+
+def _shape(hint: Any) -> Any:
+    if hint is msgspec.Raw:
+        return Any
+    if get_origin(hint) is list:
+        return list[_shape(get_args(hint)[0])]  # type: ignore[misc]  # a value, for those who look at runtime
+    if isinstance(hint, type) and (is_dataclass(hint) or issubclass(hint, msgspec.Struct)):
+        return shape(hint)
+    return hint
+
+
+def page_shape(kind: type) -> Any:
+    """The same of one page of them."""
+    page: Any = Page
+    return page[shape(kind)]
+
+
+def told(found: Any, status: HTTPStatus = HTTPStatus.OK) -> Response:
+    """A row, or a record that holds rows, as JSON."""
+    return Response(msgspec.json.encode(found), status, media_type="application/json")
+
+
+def check_storable(name: str, value: Any) -> None:
+    """That PostgreSQL can keep it as JSON, and that whoever walks through it comes to an end."""
+    level, inside = 0, [value]
+    while inside:
+        inside = [part for each in inside for part in _parts(each)]
+        level += 1
+        if level > MOST_LEVELS:
+            raise InvalidArguments(f"{name}: nested more than {MOST_LEVELS} levels deep")
+    stored(value, lambda why: InvalidArguments(f"{name}: {why}"))
+
+
+def _parts(value: Any) -> Collection[Any]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()
+
+
+# One transaction
+
+
+class Hands:
+    """Operations of ours run in it; what the application does itself takes `conn`."""
+
+    def __init__(self, conn: psycopg.AsyncConnection[Any], schema: str) -> None:
+        self.conn = conn
+        self._schema = schema
+
+    async def run(self, operation: Operation[T]) -> T:
+        return await arun(self.conn, operation, self._schema)
+
+
+@asynccontextmanager
+async def together(house: House) -> AsyncIterator[Hands]:
+    """What is done and the record of who did it: both, or neither."""
+    async with house.database.aconnection() as connection, connection.transaction():
+        hands = Hands(connection, house.settings.schema)
+        await hands.run(patience(CHANGE_SECONDS))
+        yield hands
+
+
+# What is not there, and what is not shown
+
+
+def there(operation: Operation[T], what: str) -> Operation[T]:
+    """404 where the operation finds nothing."""
+    try:
+        return (yield from operation)
+    except ConfigurationError:
+        raise not_found(what) from None
+
+
+def may_reveal(who: Principal, reveal: bool) -> bool:
+    """Whole addresses are for those who work with them."""
+    if reveal and not who.may("operator"):
+        raise Declined(HTTPStatus.FORBIDDEN, f"{who.name} is {who.role}; whole addresses need operator")
+    return reveal
+
+
+def recipient_shown(detail: RecipientDetail, *, reveal: bool = False) -> RecipientDetail:
+    for address in detail.addresses if not reveal else ():
+        address.address = masked(address.address)
+    return detail
+
+
+def delivery_shown(detail: DeliveryDetail, *, reveal: bool = False) -> DeliveryDetail:
+    if detail.delivery.address is not None and not reveal:
+        detail.delivery.address = masked(detail.delivery.address)
+    return detail

@@ -1,0 +1,237 @@
+"""Templates: look at them, try them, change them while everything runs."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from http import HTTPStatus
+from typing import Annotated, Any, Literal, TypeVar
+
+import msgspec
+from fastapi import Query, Response
+from pydantic import BaseModel, Field
+
+from sereno.api.door import Door, Who
+from sereno.api.house import House
+from sereno.api.pages import Page
+from sereno.api.post import check_storable, shape, told
+from sereno.api.problems import not_found
+from sereno.channels.template_lint import Finding, declared
+from sereno.channels.template_lint import lint as find_mistakes
+from sereno.channels.templates import LARGEST_SOURCE, Key, TemplateFailed, TemplateSet, directory_of, spelled
+from sereno.domain.event import Content, Recipient
+from sereno.domain.job import check_text
+from sereno.errors import InvalidArguments, SerenoError
+from sereno.operations import templates
+from sereno.store import templates as store
+
+T = TypeVar("T")
+NOT_FOUND = (HTTPStatus.NOT_FOUND,)
+ROW = "/templates/{event}/{channel}/{part}"
+
+Part = Literal["title", "body", "html", "options"]
+Locale = Annotated[str | None, Query(description="Such as pt-BR or pt; left out, any.")]
+Tenant = Annotated[str | None, Query(description="Whose words; left out, everybody's.")]
+
+
+@dataclass
+class TemplateLine:
+    """One template. `origin`: "row", or the name of its file. Empty: any locale, any tenant."""
+
+    event: str
+    channel: str
+    locale: str
+    tenant: str
+    part: str
+    origin: str
+    length: int
+    changed_at: datetime | None = None
+    changed_by: str | None = None
+
+
+@dataclass
+class TemplateWords:
+    """The source of one part, and where it comes from."""
+
+    origin: str
+    source: str
+
+
+class TemplateSource(BaseModel):
+    """A template as it is written, in Jinja's language."""
+
+    source: str = Field(max_length=LARGEST_SOURCE)
+
+
+@dataclass
+class TemplateWritten:
+    """`created`: false where there was a row already. Workers see it within a minute."""
+
+    name: str
+    created: bool
+
+
+class Trial(BaseModel):
+    """What to try words with: a payload, or with `last` that of the last event of this type."""
+
+    event: str
+    channel: str
+    payload: dict[str, Any] | None = None
+    last: bool = False
+    recipient: str = "somebody"
+    locale: str | None = Field(None, max_length=100)
+    tenant: str | None = None
+
+
+@dataclass
+class Rendered:
+    """What a recipient would read."""
+
+    title: str
+    body: str
+    html: str | None
+    options: dict[str, Any]
+
+
+@dataclass
+class Lint:
+    """What is wrong; `ok`: no error is among it."""
+
+    ok: bool
+    templates: int
+    findings: list[Finding]
+
+
+def rooms(house: House) -> Door:
+    """`/templates`."""
+    door = Door(house, "templates")
+
+    @door.at("GET", "/templates", role="viewer")
+    async def list_templates(event: str | None = None) -> Page[TemplateLine]:
+        """All templates, files and rows, with who changed a row last."""
+        check_text("event", event)
+        rows = await house.read(store.list_rows(event))
+        files = await _aside(lambda: TemplateSet(directory_of(house.settings.templates)).sources())
+        lines = [_line(row, "row", row.source, row.changed_at, row.changed_by) for row in rows]
+        lines += [_line(one.key, one.name, one.text) for one in files if event in (None, one.key.event)]
+        return Page(sorted(lines, key=lambda line: (line.event, line.channel, line.locale, line.tenant, line.part)))
+
+    @door.at("GET", "/templates/{event}/{channel}", role="viewer", also=NOT_FOUND)
+    async def show_template(
+        event: str, channel: str, locale: Locale = None, tenant: Tenant = None
+    ) -> dict[str, TemplateWords]:
+        """What counts for a recipient with this locale, part by part, and where it comes from."""
+        found = (await _all(house)).find(event, channel, locale, tenant)
+        if not found:
+            raise not_found(f"template for {event!r:.80} by {channel!r:.80}")
+        return {part: TemplateWords(one.name, one.text) for part, one in found.items()}
+
+    _try(house, door)
+    _change(house, door)
+    return door
+
+
+def _change(house: House, door: Door) -> None:
+    @door.at("PUT", ROW, role="admin", also=NOT_FOUND)
+    async def set_template(
+        event: str,
+        channel: str,
+        part: Part,
+        body: TemplateSource,
+        who: Who,
+        locale: Locale = None,
+        tenant: Tenant = None,
+    ) -> TemplateWritten:
+        """Write a row. It goes before the files."""
+        check_storable("source", body.source)
+        where = templates.place(event, channel, part, locale, tenant)
+        is_new = await house.change(templates.change(where, body.source, actor=who.name))
+        return TemplateWritten(spelled(Key(*where)), is_new)
+
+    @door.at("DELETE", ROW, role="admin", also=NOT_FOUND, status_code=204)
+    async def delete_template(
+        event: str, channel: str, part: Part, who: Who, locale: Locale = None, tenant: Tenant = None
+    ) -> None:
+        """Delete a row: what a file says counts again."""
+        where = templates.place(event, channel, part, locale, tenant)
+        if not await house.change(templates.delete(where, actor=who.name)):
+            raise not_found(f"row {spelled(Key(*where))}")
+
+
+def _try(house: House, door: Door) -> None:
+    @door.at("POST", "/templates/preview", role="viewer", also=NOT_FOUND)
+    async def preview(body: Trial) -> Rendered:
+        """What a recipient would read."""
+        for name, value in (("event", body.event), ("channel", body.channel), ("tenant", body.tenant)):
+            check_text(name, value)
+        if (body.payload is None) != body.last:
+            raise InvalidArguments("with what? Give a payload, or last for that of the last event")
+        payload = body.payload
+        if payload is None:
+            payload = await house.read(store.last_payload(body.event, body.tenant))
+        if payload is None:
+            raise not_found(f"event {body.event!r:.80} yet: give a payload")
+        check_storable("payload", payload)
+        recipient = Recipient(key=body.recipient, tenant=body.tenant, locale=body.locale)
+        definition = house.parts["notifications"].definitions.get(body.event)
+        made = await _aside(partial(_content, definition, await _all(house), body, payload, recipient))
+        if made is None:
+            raise not_found(f"template for {body.event!r:.80} by {body.channel!r:.80}")
+        check_storable("what the template says", made)
+        return Rendered(made.title, made.body, made.html, dict(made.options))
+
+    @door.at("POST", "/templates/lint", role="viewer", response_model=shape(Lint))
+    async def lint() -> Response:
+        """Look for mistakes: names that no payload has, mails without a subject, messages too large."""
+        post, words = house.parts["notifications"], await _all(house)
+        sources = await _aside(words.sources)
+        payloads = {name: await house.read(store.last_payload(name)) for name in {one.key.event for one in sources}}
+        known = {name: payload for name, payload in payloads.items() if payload is not None}
+        events = {name: declared(one.channels, post.payloads.get(name)) for name, one in post.definitions.items()}
+        found = await _aside(lambda: find_mistakes(words, events, house.parts["channels"].known, known))
+        return told(Lint(not any(each.level == "error" for each in found), len(sources), found))
+
+
+async def _all(house: House) -> TemplateSet:
+    """Files and rows, as they are now."""
+    _, rows = await house.read(store.read())
+    made = await _aside(lambda: TemplateSet(directory_of(house.settings.templates)))
+    made.use_rows(rows or {})
+    return made
+
+
+async def _aside(work: Callable[[], T]) -> T:
+    """Files are read and words are made beside the loop, which answers others meanwhile."""
+    return await asyncio.to_thread(work)
+
+
+def _content(
+    definition: Any, words: TemplateSet, body: Trial, payload: dict[str, Any], recipient: Recipient
+) -> Content | None:
+    """As a worker does it: a function of the code may go before the templates, or behind."""
+    raw = msgspec.json.encode(payload)
+    if definition is not None:
+        definition.decode(raw)
+        if body.channel in definition.templates:
+            return _by_function(definition, body, raw, recipient)
+    made = words.render(body.event, body.channel, recipient.locale, recipient.tenant, payload, recipient)
+    if made is None and definition is not None and None in definition.templates:
+        made = _by_function(definition, body, raw, recipient)
+    return made
+
+
+def _by_function(definition: Any, body: Trial, raw: bytes, recipient: Recipient) -> Content:
+    try:
+        made = definition.content(body.channel, raw, recipient)
+    except SerenoError:
+        raise
+    except Exception as error:  # code of the application, with a payload that somebody made up
+        raise TemplateFailed(f"the function for {body.event} broke: {type(error).__name__}") from error
+    if not isinstance(made, Content):
+        raise TemplateFailed(f"the function for {body.event} gives no Content")
+    return made
+
+
+def _line(key: Any, origin: str, text: str, at: datetime | None = None, by: str | None = None) -> TemplateLine:
+    return TemplateLine(key.event, key.channel, key.locale, key.tenant, key.part, origin, len(text), at, by)

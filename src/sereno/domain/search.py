@@ -1,0 +1,273 @@
+r"""One way to say what is looked for, in every list: `state:dead tenant:r42 -tag:canary attempts:>3 "a word"`.
+
+    field:value          the field is this; `field:a,b`: one of these
+    field:start*         it starts so; `field:*`: there is one
+    field:>3  field:<=3  more than, at most
+    field:2..5           from and to; `2..` and `..5` are open on one side
+    -field:value         it is not so
+    args.account:42      further inside, where a field has an inside
+    word                 without a field: whatever the list knows its things by
+    "two words"          quotes keep spaces, commas, colons and stars as they are; \" and \\ within
+
+All terms must hold. Which fields there are, and of which kind, is said by the list that is searched.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import Literal, TypeAlias
+
+from sereno.errors import InvalidArguments
+
+LONGEST = 2000
+MOST_TERMS = 30
+DEEPEST = 5
+
+# exact, word: texts, and words may end in a star. choice: one of a few. number, moment, length: have an order.
+# inside: a path follows.
+Kind: TypeAlias = Literal["exact", "word", "choice", "number", "moment", "length", "inside"]
+ORDERED: tuple[Kind, ...] = ("number", "moment", "length")
+Operator: TypeAlias = Literal[">", ">=", "<", "<="]
+OPERATORS: tuple[Operator, ...] = (">=", "<=", ">", "<")
+
+_UNSTORABLE = re.compile("[\x00-\x08\x0e-\x1f\x7f\ud800-\udfff]")
+_SPACE = re.compile(r"\s*")
+_NAME = re.compile(r'[^\s:",]+(?=:)')
+_PLAIN = re.compile(r'[^\s",]+')
+_QUOTED = re.compile(r'"((?:[^"\\]|\\["\\])*)"')
+
+
+class InvalidSearch(InvalidArguments):
+    """`at`: where in the text, counted from 0."""
+
+    def __init__(self, at: int, problem: str) -> None:
+        super().__init__(f"at character {at + 1} of the search: {problem}")
+        self.at = at
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One field that a list can be searched by. `single`: neither two values, nor two terms, nor a minus."""
+
+    name: str
+    kind: Kind
+    choices: tuple[str, ...] = ()
+    single: bool = False
+
+
+# A word without a field.
+BARE = Field("", "word")
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """A text, or how it starts. What is quoted is never a number."""
+
+    text: str
+    is_prefix: bool = False
+    is_quoted: bool = False
+    at: int = field(default=0, compare=False)
+
+    def __str__(self) -> str:
+        text = self.text
+        if self.is_quoted:
+            text = '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+        return text + "*" * self.is_prefix
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    operator: Operator
+    text: str
+    at: int = field(default=0, compare=False)
+
+    def __str__(self) -> str:
+        return f"{self.operator}{self.text}"
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """From and to, both included; empty on an open side."""
+
+    low: str
+    high: str
+    at: int = field(default=0, compare=False)
+
+    def __str__(self) -> str:
+        return f"{self.low}..{self.high}"
+
+
+Value: TypeAlias = Word | Comparison | Range
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """One of the values holds; negated, none does. `name` is empty for a bare word; `path` leads further inside."""
+
+    name: str
+    values: tuple[Value, ...]
+    is_negated: bool = False
+    path: tuple[str, ...] = ()
+    at: int = field(default=0, compare=False)
+
+    def __str__(self) -> str:
+        name = ".".join((self.name, *self.path))
+        values = ",".join(map(str, self.values))
+        return "-" * self.is_negated + (f"{name}:{values}" if name else values)
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """All terms must hold."""
+
+    terms: tuple[Term, ...] = ()
+
+    def __str__(self) -> str:
+        return " ".join(map(str, self.terms))
+
+
+def parse(text: str, fields: Sequence[Field]) -> Search:
+    """What is meant, or InvalidSearch, which says where and what is possible."""
+    if len(text) > LONGEST:
+        raise InvalidSearch(LONGEST, f"it has {len(text):,} characters, at most {LONGEST:,} are possible")
+    if (found := _UNSTORABLE.search(text)) is not None:
+        raise InvalidSearch(found.start(), "a character that no text here can have: leave it out")
+    reader = _Reader(text, fields)
+    terms: list[Term] = []
+    while (term := reader.term()) is not None:
+        if len(terms) == MOST_TERMS:
+            raise InvalidSearch(term.at, f"at most {MOST_TERMS} terms are possible")
+        terms.append(term)
+    _check_said_once(terms, fields)
+    return Search(tuple(terms))
+
+
+class _Reader:
+    """Reads from left to right."""
+
+    def __init__(self, text: str, fields: Sequence[Field]) -> None:
+        self._text = text
+        self._fields = {each.name: each for each in fields}
+        self._at = 0
+
+    def term(self) -> Term | None:
+        """The next one; None at the end."""
+        self._take(_SPACE)
+        start = self._at
+        if start == len(self._text):
+            return None
+        is_negated = self._takes("-")
+        name_at = self._at
+        name = self._take(_NAME)
+        if name is None:
+            return Term("", self._values(BARE), is_negated, at=start)
+        known, path = self._field(name[0], name_at)
+        if is_negated and (known.single or known.kind in ORDERED):
+            more = ": turn the comparison around" if known.kind in ORDERED else ""
+            raise InvalidSearch(start, f"{known.name} cannot be negated{more}")
+        self._at += 1
+        return Term(known.name, self._values(known), is_negated, path, start)
+
+    def _field(self, name: str, at: int) -> tuple[Field, tuple[str, ...]]:
+        first, *path = name.split(".")
+        known = self._fields.get(first)
+        if known is None or (path and known.kind != "inside"):
+            raise InvalidSearch(at, _unknown(name, list(self._fields)))
+        if known.kind == "inside" and (not path or not all(path)):
+            raise InvalidSearch(at, f"{first} has an inside: write {first}.name:value, such as {first}.account:42")
+        if len(path) > DEEPEST:
+            raise InvalidSearch(at, f"at most {DEEPEST} names deep")
+        return known, tuple(path)
+
+    def _values(self, known: Field) -> tuple[Value, ...]:
+        values = [self._value(known)]
+        while self._takes(","):
+            if known.single or known.kind in ORDERED:
+                raise InvalidSearch(self._at - 1, f"{known.name} takes one value: quote it, if the comma is part of it")
+            values.append(self._value(known))
+        return tuple(values)
+
+    def _value(self, known: Field) -> Value:
+        if known.kind in ORDERED:
+            return self._ordered()
+        word = self._word()
+        if known.kind == "choice" and (word.is_prefix or word.text not in known.choices):
+            raise InvalidSearch(word.at, _not_among(str(word), known))
+        if known.kind not in ("word", "choice") and word.is_prefix:
+            raise InvalidSearch(word.at, f"{known.name} knows no star: write the whole value, or quote the star")
+        return word
+
+    def _ordered(self) -> Value:
+        at = self._at
+        operator = next((each for each in OPERATORS if self._takes(each)), None)
+        if operator is None and self._text.startswith('"', at):
+            return self._word()
+        found = self._take(_PLAIN)
+        if found is None:
+            raise InvalidSearch(self._at, "a value is missing, such as >3 or 2..5")
+        self._check_ended()
+        low, dots, high = found[0].partition("..")
+        if dots and (operator is not None or not (low or high) or ".." in high):
+            raise InvalidSearch(at, "write a range as 2..5, 2.. or ..5")
+        if operator is not None:
+            return Comparison(operator, found[0], at)
+        return Range(low, high, at) if dots else Word(found[0], at=at)
+
+    def _word(self) -> Word:
+        at = self._at
+        if self._text.startswith('"', at):
+            quoted = self._take(_QUOTED)
+            if quoted is None:
+                raise InvalidSearch(at, 'the quote is not closed: "so", with \\" for a quote and \\\\ for a backslash')
+            word = Word(re.sub(r"\\(.)", r"\1", quoted[1]), self._takes("*"), is_quoted=True, at=at)
+            if not word.text:
+                raise InvalidSearch(at, "nothing is between the quotes")
+            self._check_ended()
+            return word
+        found = self._take(_PLAIN)
+        text = "" if found is None else found[0]
+        is_prefix = text.endswith("*")
+        text = text[: len(text) - is_prefix]
+        if "*" in text:
+            raise InvalidSearch(at + text.index("*"), "a star is possible at the end alone: quote it, if it is meant")
+        if not (text or is_prefix):
+            raise InvalidSearch(at, "a value is missing")
+        self._check_ended()
+        return Word(text, is_prefix, at=at)
+
+    def _check_ended(self) -> None:
+        if self._text.startswith('"', self._at) or _PLAIN.match(self._text, self._at):
+            raise InvalidSearch(self._at, "a space or a comma is missing")
+
+    def _take(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
+        found = pattern.match(self._text, self._at)
+        if found is not None:
+            self._at = found.end()
+        return found
+
+    def _takes(self, text: str) -> bool:
+        is_there = self._text.startswith(text, self._at)
+        self._at += len(text) * is_there
+        return is_there
+
+
+def _check_said_once(terms: Sequence[Term], fields: Sequence[Field]) -> None:
+    once = {each.name for each in fields if each.single}
+    said: set[str] = set()
+    for term in terms:
+        if term.name in said & once:
+            raise InvalidSearch(term.at, f"{term.name} is said twice: once is possible")
+        said.add(term.name)
+
+
+def _unknown(name: str, names: Sequence[str]) -> str:
+    near = get_close_matches(name.lower(), names, n=1)
+    what = f"did you mean {near[0]}?" if near else f"there are {', '.join(names)}."
+    return f'there is no field "{name:.60}": {what} Quote a word that has a colon in it'
+
+
+def _not_among(text: str, known: Field) -> str:
+    near = get_close_matches(text.lower(), known.choices, n=1)
+    what = f"did you mean {near[0]}?" if near else f"there are {', '.join(known.choices)}"
+    return f"{known.name} is never {text:.60}: {what}"

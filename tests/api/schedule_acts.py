@@ -1,0 +1,23 @@
+"""What tests of schedules over HTTP send and read."""
+
+from typing import Any
+
+import httpx
+
+JSON = {"Content-Type": "application/json"}
+DAILY = {"kind": "daily", "at": "03:00", "tz": "Europe/Riga"}
+
+
+def body(**more: Any) -> dict[str, Any]:
+    """A definition."""
+    return {"task": "work", "when": DAILY, **more}
+
+
+def fill(client: httpx.Client) -> None:
+    """Two of the tenant a, one of b, one of nobody's."""
+    for key, tenant in (("menu:1", "a"), ("menu:2", "a"), ("menu:3", "b"), ("close", None)):
+        assert client.put(f"/schedules/{key}", json=body(tenant=tenant)).status_code == 200
+
+
+def keys(answer: httpx.Response) -> list[str]:
+    return [each["key"] for each in answer.json()["items"]]

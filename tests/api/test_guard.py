@@ -1,0 +1,190 @@
+"""The doorkeeper: who asks, by a token, a cookie, a proxy, the application around us, or from this machine."""
+
+import asyncio
+import time
+from collections.abc import Callable
+
+import httpx
+import psycopg
+import pytest
+from starlette.requests import HTTPConnection
+
+from sereno import Sereno
+from sereno.api.guard import COOKIE, FRESH_SECONDS, Guard
+from sereno.domain.access import Principal, make_cookie, read_cookie
+from sereno.operations.tokens import NewToken, create, revoke
+from tests.api.conftest import Served
+from tests.facts import advance, until
+
+SECRET = "s" * 40
+Serve = Callable[..., Served]
+
+
+def _token(app: Sereno, role: str = "admin", tenant: str | None = None, **more: str) -> NewToken:
+    return app.database.run(create("ada", role, tenant=tenant, actor="test", **more))
+
+
+def _me(served: Served, **headers: str) -> httpx.Response:
+    return httpx.get(
+        f"{served.url}/api/v1/me", headers={name.replace("_", "-"): text for name, text in headers.items()}
+    )
+
+
+def _pause(served: Served, **headers: str) -> int:
+    named = {name.replace("_", "-"): text for name, text in headers.items()}
+    return httpx.post(f"{served.url}/api/v1/queues/q/pause", headers=named).status_code
+
+
+# Tokens
+
+
+@pytest.mark.parametrize(
+    "shown", ["", "Bearer", "Bearer x", "Bearer srn_", "Basic c3I6bg==", "Bearer srn_é", "Bearer srn_" + "x" * 32]
+)
+def test_what_is_no_token_opens_nothing(serve: Serve, shown: str) -> None:
+    answer = httpx.get(f"{serve().url}/api/v1/me", headers={b"Authorization": shown.encode("latin-1")})
+    assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer")
+    assert "sereno token create" in answer.json()["detail"]
+
+
+def test_a_revoked_token_opens_nothing_within_seconds(app: Sereno, serve: Serve) -> None:
+    served, made = serve(), _token(app)
+    bearer = f"Bearer {made.secret}"
+    assert _me(served, Authorization=bearer).json()["name"] == "ada"
+    app.database.run(revoke("ada"))
+    began = time.monotonic()
+    until(lambda: _me(served, Authorization=bearer).status_code == 401)
+    # It was remembered before, so no later than this; a busy machine may need a moment more to ask.
+    assert time.monotonic() - began < FRESH_SECONDS + 5
+    assert _me(served, Authorization=bearer).status_code == 401
+
+
+def test_an_expired_token_opens_nothing(app: Sereno, serve: Serve, connection: psycopg.Connection) -> None:
+    made = _token(app, expires_in="1h")
+    bearer = f"Bearer {made.secret}"
+    assert _me(serve(), Authorization=bearer).status_code == 200
+    advance(connection, 3601)
+    # Another one, that does not remember it.
+    assert _me(serve(), Authorization=bearer).status_code == 401
+
+
+# Cookies
+
+
+def test_a_cookie_stands_for_the_token_that_was_shown(app: Sereno, serve: Serve) -> None:
+    app.override(secret=SECRET)
+    made = _token(app, "operator", "r42")
+    cookie = Guard(app.database).cookie(Principal("ada", "operator", "r42", made.token.id))
+    assert cookie is not None
+    assert read_cookie(SECRET.encode(), cookie, time.time()) == made.token.id
+    served = serve()
+    assert _me(served, Cookie=f"{COOKIE}={cookie}").json() == {"name": "ada", "role": "operator", "tenant": "r42"}
+    app.database.run(revoke("ada"))
+    until(lambda: _me(served, Cookie=f"{COOKIE}={cookie}").status_code == 401)
+
+
+def test_no_cookie_for_who_has_shown_no_token(app: Sereno) -> None:
+    assert Guard(app.database).cookie(Principal("ada", "admin")) is None
+
+
+def test_a_cookie_that_is_not_ours_opens_nothing(app: Sereno, serve: Serve) -> None:
+    app.override(secret=SECRET)
+    served, number, soon = serve(), _token(app).token.id, int(time.time()) + 60
+    good = make_cookie(SECRET.encode(), number, soon)
+    assert _me(served, Cookie=f"{COOKIE}={good}").status_code == 200
+    version, token, until_, signature = good.split(".")
+    for cookie in (
+        make_cookie(b"x" * 40, number, soon),
+        make_cookie(SECRET.encode(), number, int(time.time()) - 1),
+        make_cookie(SECRET.encode(), 999, soon),
+        f"{version}.{token}.{int(until_) + 60}.{signature}",
+        f"{version}.{number + 1}.{until_}.{signature}",
+        f"{version}.{token}.{until_}.{signature[:-1]}",
+        f"v2.{token}.{until_}.{signature}",
+        "",
+        "x" * 5000,
+    ):
+        assert _me(served, Cookie=f"{COOKIE}={cookie}").status_code == 401
+
+
+def test_a_cookie_of_another_start_opens_nothing_without_a_secret(app: Sereno, serve: Serve) -> None:
+    cookie = Guard(app.database).cookie(Principal("ada", "admin", None, _token(app).token.id))
+    assert _me(serve(), Cookie=f"{COOKIE}={cookie}").status_code == 401
+
+
+def test_a_page_elsewhere_changes_nothing_with_somebodys_cookie(app: Sereno, serve: Serve) -> None:
+    app.override(secret=SECRET)
+    served, made = serve(), _token(app)
+    cookie = f"{COOKIE}={make_cookie(SECRET.encode(), made.token.id, int(time.time()) + 60)}"
+    assert _pause(served, Cookie=cookie, Origin="http://evil.example") == 401
+    assert _pause(served, Cookie=cookie, Origin="null") == 401
+    assert _pause(served, Cookie=cookie, Sec_Fetch_Site="cross-site") == 401
+    assert _pause(served, Cookie=cookie, Sec_Fetch_Site="same-site") == 401
+    assert _pause(served, Cookie=cookie, Origin=served.url) == 200
+    assert _pause(served, Cookie=cookie, Sec_Fetch_Site="same-origin") == 200
+    # A program elsewhere that holds the token itself was told to.
+    assert _pause(served, Authorization=f"Bearer {made.secret}", Origin="http://evil.example") == 200
+
+
+# From this machine
+
+
+def test_open_to_this_machine_alone(serve: Serve) -> None:
+    served = serve(is_open=True)
+    assert _me(served).json() == {"name": "local", "role": "admin", "tenant": None}
+    port = served.url.rpartition(":")[2]
+    for host in (f"localhost:{port}", f"127.0.0.1:{port}", f"[::1]:{port}"):
+        assert _me(served, Host=host).status_code == 200
+    for host in (f"evil.example:{port}", f"localhost.evil.example:{port}", f"127.0.0.1.nip.example:{port}", "10.0.0.1"):
+        assert _me(served, Host=host).status_code == 401
+        assert _pause(served, Host=host) == 401
+
+
+def test_a_page_elsewhere_changes_nothing_on_an_open_server(serve: Serve) -> None:
+    served = serve(is_open=True)
+    assert _pause(served, Origin="http://evil.example") == 401
+    assert _pause(served, Origin="null") == 401
+    assert _pause(served, Sec_Fetch_Site="cross-site") == 401
+    assert _pause(served, Origin=served.url) == 200
+    assert _pause(served) == 200
+
+
+# What else decides
+
+
+def test_nobody_changes_anything_on_a_read_only_server(app: Sereno, serve: Serve) -> None:
+    app.override(read_only=True)
+    served, bearer = serve(), f"Bearer {_token(app).secret}"
+    assert _me(served, Authorization=bearer).status_code == 200
+    refused = httpx.post(f"{served.url}/api/v1/queues/q/pause", headers={"Authorization": bearer})
+    assert refused.status_code == 403
+    assert "SERENO_READ_ONLY" in refused.json()["detail"]
+    assert _pause(serve(is_open=True)) == 403
+
+
+def test_a_proxy_says_who_it_has_let_in(app: Sereno, serve: Serve) -> None:
+    app.override(proxy_user_header="X-User", proxy_user_role="operator")
+    served = serve()
+    assert _me(served, X_User="ada").json() == {"name": "ada", "role": "operator", "tenant": None}
+    assert _pause(served, X_User="ada") == 200
+    assert _me(served).status_code == 401
+    assert _me(served, X_User="").status_code == 401
+    bearer = f"Bearer {_token(app, 'viewer').secret}"
+    assert _me(served, X_User="eve", Authorization=bearer).json()["role"] == "viewer"
+
+
+def test_a_header_is_nothing_where_no_proxy_is_named(serve: Serve) -> None:
+    assert _me(serve(), X_User="ada", X_Forwarded_User="ada", Remote_User="ada").status_code == 401
+
+
+def test_the_application_around_us_knows_who_asks(app: Sereno, serve: Serve) -> None:
+    async def authenticate(request: HTTPConnection) -> Principal | None:
+        await asyncio.sleep(0)
+        name = request.headers.get("x-session")
+        return Principal(name, "operator", "r42") if name else None
+
+    served = serve(authenticate=authenticate)
+    assert _me(served, X_Session="ada").json() == {"name": "ada", "role": "operator", "tenant": "r42"}
+    assert _pause(served, X_Session="ada") == 403
+    # Its word alone counts.
+    assert _me(served, Authorization=f"Bearer {_token(app).secret}").status_code == 401

@@ -1,0 +1,269 @@
+"""A house in which two tenants live, all of whose things carry a canary; and how each operation is asked about them.
+
+Whoever adds an operation adds a line to `requests`: what to send so that it means a thing of that tenant.
+"""
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+
+from sereno import Sereno
+from sereno.domain.delivery import Failed
+from sereno.domain.event import IN_APP
+from sereno.operations import jobs, queues
+from sereno.operations.plan import carry_out
+from sereno.operations.tokens import create
+from sereno.store.filters import JobFilter
+from tests.notifications.conftest import Pager, Tender
+
+EVENT = "tender.published"
+DAILY = {"kind": "daily", "at": "03:00", "tz": "Europe/Riga"}
+PAST = {"start": "2026-01-01T00:00:00Z", "end": "2026-01-03T00:00:00Z"}
+
+
+@dataclass
+class Things:
+    """What belongs to one tenant. The tenant's own name is another canary, because a request may have to say it."""
+
+    tenant: str
+    canary: str
+    job: int = 0
+    ended: int = 0
+    event: int = 0
+    delivery: int = 0
+    token: int = 0
+    limit: str = ""
+
+    def named(self, what: str) -> str:
+        return f"{self.canary}-{what}"
+
+    def is_in(self, text: str) -> bool:
+        return self.canary in text or self.tenant in text
+
+
+@dataclass
+class Operation:
+    """One operation of the document."""
+
+    method: str
+    path: str
+    about: dict[str, Any]
+
+    @property
+    def name(self) -> str:
+        return f"{self.method} {self.path}"
+
+    @property
+    def role(self) -> str | None:
+        role: str | None = self.about.get("x-role")
+        return role
+
+    @property
+    def is_of_tenants(self) -> bool:
+        return bool(self.about["x-of-tenants"])
+
+    def takes_in_query(self, name: str) -> bool:
+        return any(each["name"] == name and each["in"] == "query" for each in self.about.get("parameters", []))
+
+
+def operations(document: dict[str, Any]) -> Iterator[Operation]:
+    """All of them: who looks first, who deletes last, because nothing is left to look at then."""
+    found = [
+        Operation(method.upper(), path, about)
+        for path, each in document["paths"].items()
+        for method, about in each.items()
+    ]
+
+    def when(operation: Operation) -> int:
+        if operation.method == "DELETE" or operation.path.endswith(("/delete", "/reset")):
+            return 2
+        return 0 if operation.method == "GET" else 1
+
+    yield from sorted(found, key=when)
+
+
+def send(client: httpx.Client, operation: Operation, request: dict[str, Any]) -> httpx.Response:
+    """With the path filled in, as it stands in the table."""
+    given = dict(request)
+    path = operation.path.format(**{name: quote(str(value), safe="") for name, value in given.pop("path", {}).items()})
+    return client.request(operation.method, path, **given)
+
+
+def fill(app: Sereno, *households: Things) -> None:
+    """Everything that a tenant can have."""
+
+    @app.task
+    def work(text: str) -> None: ...
+
+    pager = Pager()
+    pager.answers = {things.named("address"): Failed("too_big") for things in households}
+    published = app.event(EVENT, Tender, channels=[pager, IN_APP], category="tenders")
+    database = app.database
+    for things in households:
+        using: dict[str, Any] = {"tenant": things.tenant, "tags": [things.named("tag")], "trace": things.named("trace")}
+        waiting = work.using(**using, unique_key=things.named("unique")).enqueue(things.named("argument"))
+        ended = work.using(**using).enqueue(things.named("argument"))
+        reason, actor = things.named("reason"), things.named("actor")
+        carry_out(database, jobs.cancel(JobFilter(ids=[ended.id]), reason=reason, actor=actor))
+        things.job, things.ended = waiting.id, ended.id
+        database.run(queues.pause("tenant", things.tenant, note=things.named("note"), actor=actor))
+        made = database.run(create(things.named("token"), "viewer", tenant=things.tenant, actor=actor))
+        things.token = made.token.id
+        recipient, addresses = things.named("recipient"), {"pager": things.named("address")}
+        app.recipients.upsert(recipient, addresses, tenant=things.tenant, data={"name": things.named("data")})
+        condition = {"code": things.named("code")}
+        app.recipients.prefer(recipient, event=EVENT, condition=condition, tenant=things.tenant)
+        tender = Tender(things.named("code"))
+        named: dict[str, Any] = {"subject": things.named("subject"), "key": things.named("event")}
+        things.event = published.notify(tender, to=recipient, tenant=things.tenant, **named)
+    asyncio.run(_send(app, households))
+
+
+async def _send(app: Sereno, households: tuple[Things, ...]) -> None:
+    """Nobody's worker runs here: the deliveries are made and tried by hand."""
+    for things in households:
+        await app.notifications.courier.fan_out(things.event)
+    await app.notifications.dispatch.deliver(1, "pager", "", -2)
+    await app.database.aclose()
+
+
+def fill_over_http(admin: httpx.Client, *households: Things) -> None:
+    """What is easier said than done."""
+    for things in households:
+        schedule = f"/schedules/{things.named('schedule')}"
+        definition = _schedule(things) | {"tenant": things.tenant, "note": things.named("note")}
+        limit = admin.put(f"/queues/{things.named('queue')}/limit", json={"slots": 3, "note": things.named("note")})
+        words = admin.put(f"/templates/{EVENT}/pager/title", json={"source": things.named("words")})
+        for answer in (admin.put(schedule, json=definition), admin.post(f"{schedule}/run"), limit, words):
+            assert answer.is_success, answer.text
+        things.limit = limit.json()["name"]
+        found = admin.get("/deliveries", params={"tenant": things.tenant, "channel": "pager"}).json()["items"]
+        things.delivery = found[0]["id"]
+
+
+def _schedule(things: Things) -> dict[str, Any]:
+    return {"task": "work", "args": {"text": things.named("argument")}, "when": DAILY}
+
+
+def requests(things: Things) -> dict[str, dict[str, Any]]:
+    """How each operation is asked about what is theirs."""
+    return _about_work(things) | _about_schedules(things) | _about_people(things) | _about_the_house(things)
+
+
+def _about_work(things: Things) -> dict[str, dict[str, Any]]:
+    job = {"path": {"job_id": things.job}}
+    return {
+        "GET /jobs": {},
+        "POST /jobs": {"json": {"task": "work", "arguments": {"text": "x"}}},
+        "GET /jobs/{job_id}": job,
+        "GET /jobs/{job_id}/why": job,
+        "POST /jobs/retry": {"json": {"ids": [things.ended]}},
+        "POST /jobs/cancel": {"json": {"ids": [things.job]}},
+        "POST /jobs/delete": {"json": {"ids": [things.job, things.ended]}},
+        "POST /tenants/{name}/pause": {"path": {"name": things.tenant}, "json": {"note": "x"}},
+        "POST /tenants/{name}/resume": {"path": {"name": things.tenant}},
+        "GET /pauses": {},
+    }
+
+
+def _about_schedules(things: Things) -> dict[str, dict[str, Any]]:
+    one = {"path": {"key": things.named("schedule")}}
+    many = {"json": {"keys": [things.named("schedule")]}}
+    return {
+        "GET /schedules": {},
+        "GET /schedules/heatmap": {},
+        "GET /schedules/export": {},
+        "POST /schedules/preview": {"json": {"when": DAILY}},
+        "PUT /schedules/{key}": one | {"json": _schedule(things)},
+        "GET /schedules/{key}": one,
+        "GET /schedules/{key}/next": one,
+        "GET /schedules/{key}/fires": one,
+        "POST /schedules/{key}/run": one,
+        "POST /schedules/{key}/backfill": one | {"json": PAST},
+        "POST /schedules/import": {"json": {"schedules": [_schedule(things) | {"key": things.named("schedule")}]}},
+        "POST /schedules/pause": many,
+        "POST /schedules/resume": many,
+        "POST /schedules/disable": many,
+        "POST /schedules/delete": many,
+        "POST /schedules/spread": {"json": {"keys": [things.named("schedule")], "over": "20m"}},
+        "POST /schedules/tick": {},
+    }
+
+
+def _about_people(things: Things) -> dict[str, dict[str, Any]]:
+    theirs = {"params": {"tenant": things.tenant}}
+    one = {"path": {"key": things.named("recipient")}} | theirs
+    inbox = {"params": {"tenant": things.tenant, "recipient": things.named("recipient")}}
+    address = {"channel": "pager", "address": things.named("address")}
+    return {
+        "GET /events": {},
+        "POST /events": {"json": {"type": EVENT, "payload": {"code": "x"}}},
+        "GET /events/{event_id}": {"path": {"event_id": things.event}},
+        "GET /deliveries": {},
+        "GET /deliveries/{delivery_id}": {"path": {"delivery_id": things.delivery}},
+        "POST /deliveries/requeue": {"json": {"ids": [things.delivery], "any_ended": True}},
+        "GET /recipients": {},
+        "GET /recipients/{key}": one,
+        "PUT /recipients/{key}": one | {"json": {"zone": "Europe/Riga"}},
+        "DELETE /recipients/{key}": one,
+        "GET /recipients/{key}/why": one | {"params": {"tenant": things.tenant, "event": EVENT}},
+        "PUT /recipients/{key}/preferences": one | {"json": {"event": EVENT, "wanted": True}},
+        "POST /recipients/{key}/unsubscribe": one | {"json": address},
+        "GET /preferences": theirs,
+        "PUT /preferences": theirs | {"json": {"event": EVENT, "wanted": True}},
+        "GET /inbox": inbox,
+        "GET /inbox/unread": inbox,
+        "POST /inbox/mark": inbox | {"json": {"what": "read"}},
+        "POST /callbacks/{channel}": {"path": {"channel": "pager"}},
+        "POST /callbacks/{channel}/{account}": {"path": {"channel": "pager", "account": things.tenant}},
+    }
+
+
+def _about_the_house(things: Things) -> dict[str, dict[str, Any]]:
+    limit = {"path": {"name": things.limit}}
+    queue = {"path": {"name": things.named("queue")}}
+    task = {"path": {"name": "work"}}
+    channel = {"path": {"name": "pager"}}
+    words = {"path": {"event": EVENT, "channel": "pager"}}
+    part = {"path": {"event": EVENT, "channel": "pager", "part": "title"}}
+    return {
+        "GET /me": {},
+        "GET /status": {},
+        "GET /metrics": {},
+        "GET /tasks": {},
+        "GET /doctor": {},
+        "POST /verify": {},
+        "GET /settings": {},
+        "GET /audit": {},
+        "GET /tokens": {},
+        "POST /tokens": {"json": {"name": "one more"}},
+        "DELETE /tokens/{token_id}": {"path": {"token_id": things.token}},
+        "GET /workers": {},
+        "GET /limits": {},
+        "GET /limits/{name}": limit,
+        "PUT /limits/{name}": limit | {"json": {"slots": 2}},
+        "POST /limits/{name}/close": limit | {"json": {"seconds": 1}},
+        "POST /limits/{name}/open": limit,
+        "POST /limits/{name}/reset": limit,
+        "GET /weights": {},
+        "PUT /weights/{key}": {"path": {"key": things.tenant}, "json": {"weight": 2}},
+        "GET /queues": {},
+        "PUT /queues/{name}/limit": queue | {"json": {"slots": 2}},
+        "POST /queues/{name}/pause": queue,
+        "POST /queues/{name}/resume": queue,
+        "POST /tasks/{name}/pause": task,
+        "POST /tasks/{name}/resume": task,
+        "GET /channels": {},
+        "POST /channels/{name}/pause": channel | {"json": {"reason": "x"}},
+        "POST /channels/{name}/resume": channel | {"json": {}},
+        "GET /templates": {},
+        "GET /templates/{event}/{channel}": words,
+        "POST /templates/preview": {"json": {"event": EVENT, "channel": "pager", "payload": {"code": "x"}}},
+        "POST /templates/lint": {},
+        "PUT /templates/{event}/{channel}/{part}": part | {"json": {"source": "Hello"}},
+        "DELETE /templates/{event}/{channel}/{part}": part,
+    }

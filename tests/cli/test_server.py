@@ -1,0 +1,124 @@
+"""`sereno server`: a real process that answers on loopback, and ends when it is told to."""
+
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import httpx
+import psycopg
+import pytest
+
+from tests.cli.conftest import PROGRAM, Command, Process, process_environment
+from tests.facts import PATIENCE, one, until
+
+Start = Callable[..., "Running"]
+
+
+class Running:
+    """One that listens: it has said where."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
+        assert process.stdout is not None
+        self.said = process.stdout.readline()
+        found = re.search(r"Listening at (http://[^/]*:(\d+)/api/v1/)openapi.json", self.said)
+        assert found is not None, self.said + process.communicate(timeout=PATIENCE)[0]
+        self.url, self.port = found[1].replace("0.0.0.0", "127.0.0.1"), int(found[2])  # noqa: S104 - as it says
+
+    def end(self, number: signal.Signals = signal.SIGTERM) -> int:
+        self.process.send_signal(number)
+        return self.process.wait(PATIENCE)
+
+
+@pytest.fixture
+def start(database_url: str, tmp_path: Path) -> Iterator[Start]:
+    processes: list[subprocess.Popen[str]] = []
+
+    def run(*arguments: str, **environment: str) -> Running:
+        processes.append(
+            subprocess.Popen(
+                [sys.executable, "-c", PROGRAM, "server", "--port", "0", *arguments],
+                cwd=tmp_path,
+                env=process_environment(SERENO_DATABASE_URL=database_url) | environment,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                encoding="utf-8",
+            )
+        )
+        return Running(processes[-1])
+
+    yield run
+    for process in processes:
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_it_answers_until_it_is_told_to_end(
+    start: Start, connection: psycopg.Connection, number: signal.Signals
+) -> None:
+    running = start()
+    assert running.port != 0
+    assert httpx.get(f"{running.url}me", timeout=30).json() == {"name": "local", "role": "admin", "tenant": None}
+    assert httpx.get(f"{running.url}openapi.json", timeout=30).json()["info"]["title"] == "sereno"
+    assert running.end(number) == 0
+    assert running.process.stdout is not None
+    assert running.process.stdout.read() == (
+        "There is no token yet, so everybody on this machine may do everything: sereno token create\n"
+    )
+    others = "select count(*) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()"
+    until(lambda: one(connection, others) == 0)
+
+
+def test_with_a_token_somebody_has_to_show_it(start: Start, sereno: Command) -> None:
+    secret = sereno("token", "create", "me", "--role", "admin").stdout.strip()
+    running = start("--host", "0.0.0.0")  # noqa: S104 - asked from this machine alone
+    assert httpx.get(f"{running.url}me", timeout=30).status_code == 401
+    shown = httpx.get(f"{running.url}me", headers={"Authorization": f"Bearer {secret}"}, timeout=30)
+    assert shown.json()["name"] == "me"
+    assert running.end() == 0
+
+
+def test_it_listens_nowhere_else_before_somebody_could_sign_in(process: Process, sereno: Command) -> None:
+    for host in ("0.0.0.0", "::", "10.1.2.3", "somewhere.example"):  # noqa: S104 - refused
+        result = process("server", "--port", "0", "--host", host)
+        assert result.returncode == 3
+        assert "sereno token create" in result.stderr
+    sereno("token", "create", "me", "--expires-in", "0s")
+    assert process("server", "--port", "0", SERENO_SERVER_HOST="0.0.0.0").returncode == 3  # noqa: S104 - refused
+
+
+def test_the_database_of_the_command_line_is_the_one_that_is_served(
+    start: Start, database_url: str, connection: psycopg.Connection, tmp_path: Path
+) -> None:
+    (tmp_path / "shop.py").write_text(
+        "from sereno import Sereno\n"
+        "app = Sereno('postgresql://nobody@127.0.0.1:1/nothing')\n"
+        "@app.task\n"
+        "def greet(): ...\n"
+    )
+    running = start("-a", "shop:app", "--database-url", database_url)
+    assert "greet" in [line["name"] for line in httpx.get(f"{running.url}tasks", timeout=30).json()["items"]]
+    assert httpx.post(f"{running.url}jobs", json={"task": "greet"}, timeout=30).status_code == 201
+    assert one(connection, "select count(*) from sereno.jobs") == 1
+    assert running.end() == 0
+
+
+def test_a_port_that_is_taken(start: Start, process: Process) -> None:
+    running = start()
+    result = process("server", "--port", str(running.port))
+    assert (result.returncode, f"port {running.port}" in result.stderr) == (3, True)
+
+
+def test_a_database_without_a_schema(process: Process, empty_database_url: str) -> None:
+    assert process("server", "--port", "0", "--database-url", empty_database_url).returncode == 5
+
+
+def test_without_the_extra_it_says_what_to_install(sereno: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    result = sereno("server")
+    assert result.exit_code == 3
+    assert "pip install 'sereno[server]'" in result.stderr

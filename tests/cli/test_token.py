@@ -1,0 +1,42 @@
+"""`sereno token …`: make, list, revoke."""
+
+import json
+
+import psycopg
+
+from sereno.domain.access import token_hash
+from tests.cli.conftest import Command
+from tests.facts import one
+
+
+def test_made_once_listed_and_revoked(sereno: Command, connection: psycopg.Connection) -> None:
+    made = sereno("token", "create", "grafana", "--role", "operator", "--tenant", "r42", "--expires-in", "90d")
+    assert made.exit_code == 0, made.output
+    secret = made.stdout.strip()
+    assert one(connection, "select hash from sereno.tokens") == token_hash(secret)
+    assert "shown this once" in made.stderr
+    (line,) = json.loads(sereno("token", "list", "-o", "json").stdout)["items"]
+    assert (line["name"], line["role"], line["tenant"], line["revoked_at"]) == ("grafana", "operator", "r42", None)
+    assert one(connection, "select expires_at - created_at = interval '90 days' from sereno.tokens")
+    assert secret not in sereno("token", "list").output
+    assert sereno("token", "revoke", "grafana").exit_code == 0
+    assert sereno("token", "revoke", "grafana").exit_code == 8
+    assert one(connection, "select count(*) from sereno.tokens where revoked_at is null") == 0
+    said = connection.execute("select action, subject from sereno.audit order by id").fetchall()
+    assert said == [("token.create", "token grafana"), ("token.revoke", "token grafana")]
+
+
+def test_revoked_by_number(sereno: Command) -> None:
+    made = json.loads(sereno("token", "create", "me", "-o", "json").stdout)
+    assert made["secret"].startswith("srn_")
+    assert made["token"]["role"] == "viewer"
+    result = sereno("token", "revoke", str(made["token"]["id"]))
+    assert (result.exit_code, "'me' opens nothing" in result.stderr) == (0, True)
+
+
+def test_what_cannot_be_made(sereno: Command) -> None:
+    assert sereno("token", "create", "me").exit_code == 0
+    assert sereno("token", "create", "me").exit_code == 8
+    assert sereno("token", "create", "x", "--role", "root").exit_code == 2
+    assert sereno("token", "create", "").exit_code == 2
+    assert sereno("token", "create", "x", "--expires-in", "soon").exit_code == 3
