@@ -1,7 +1,6 @@
 """A real PostgreSQL for every test that touches the store: one server a run, one database a test, from a template."""
 
 import os
-import tempfile
 import time
 import uuid
 from collections.abc import Iterator
@@ -12,9 +11,9 @@ import pytest
 from hypothesis import settings
 
 from sereno import Sereno
-from sereno.store.embedded import EmbeddedPostgres
 from sereno.store.migrate import migrate
 from tests.facts import PATIENCE
+from tests.shared_server import shared_server
 
 # A machine that is busy for a moment is no reason to fail.
 settings.register_profile("house", deadline=None)
@@ -34,17 +33,9 @@ def _own_environment() -> None:
 
 @pytest.fixture(scope="session")
 def server_url(worker_id: str) -> Iterator[str]:
-    """One server for all processes of a test run. No fsync: only the fault tests need it, on servers of their own."""
-    name = f"sereno-tests-{os.getuid()}-{'own' if POSTGRES_BIN else 'embedded'}"
-    directory = Path(tempfile.gettempdir()) / name
-    directory.mkdir(mode=0o755, exist_ok=True)
-    server = EmbeddedPostgres(
-        directory,
-        bin_dir=Path(POSTGRES_BIN) if POSTGRES_BIN else None,
-        parameters={"fsync": "off", "full_page_writes": "off", "max_connections": "300"},
-    )
-    with server:
-        yield server.url
+    """One server for all processes of a test run."""
+    with shared_server(Path(POSTGRES_BIN) if POSTGRES_BIN else None) as url:
+        yield url
 
 
 def _named(url: str, database: str) -> str:

@@ -11,26 +11,39 @@ T = TypeVar("T")
 
 # Long enough for a busy machine; only a broken promise ever takes this long.
 PATIENCE = 30.0
+# Seconds between two looks. Looking must not be most of the work: after a slow look the pause is so many times longer.
+SHORTEST_PAUSE, LONGEST_PAUSE = 0.01, 0.25
+SLOWER = 3
 
 
 def until(fact: Callable[[], T], patience: float = PATIENCE) -> T:
     """The first true answer."""
-    end = time.monotonic() + patience
+    began = time.monotonic()
+    end = began + patience
     while not (answer := fact()):
-        if time.monotonic() > end:
+        now = time.monotonic()
+        if now > end:
             raise AssertionError(f"did not become true within {patience} s")
-        time.sleep(0.01)
+        time.sleep(_pause(now - began))
+        began = time.monotonic()
     return answer
 
 
 async def auntil(fact: Callable[[], T], patience: float = PATIENCE) -> T:
     """`until` beside a running loop."""
-    end = time.monotonic() + patience
+    began = time.monotonic()
+    end = began + patience
     while not (answer := fact()):
-        if time.monotonic() > end:
+        now = time.monotonic()
+        if now > end:
             raise AssertionError(f"did not become true within {patience} s")
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(_pause(now - began))
+        began = time.monotonic()
     return answer
+
+
+def _pause(took: float) -> float:
+    return max(SHORTEST_PAUSE, min(LONGEST_PAUSE, SLOWER * took))
 
 
 def one(connection: psycopg.Connection, query: str, *params: Any) -> Any:

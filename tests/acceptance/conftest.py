@@ -32,7 +32,6 @@ class WorkerProcess:
                     "SERENO_HEARTBEAT": "0.5",
                     "SERENO_LEASE": "3",
                     "TEST_LOG": str(log),
-                    "TEST_WORKER": "yes",
                     "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]),
                     **environment,
                 },

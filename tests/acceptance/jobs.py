@@ -8,9 +8,7 @@ import time
 from pathlib import Path
 
 from sereno import Backoff, Context, Sereno
-from tests.acceptance.haste import hurry
 
-hurry()
 app = Sereno()
 QUICK = Backoff(3, delays=["200ms"], jitter=0)
 

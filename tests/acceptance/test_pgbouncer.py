@@ -111,12 +111,11 @@ def test_schedules_fire_through_a_transaction_pooler(
     pooled_url: str, worker: Callable[..., WorkerProcess], connection: psycopg.Connection
 ) -> None:
     """So many at once that the scheduler opens its second connection."""
-    # What is there when the scheduler begins is planned at once; what happens to the clock it has to find by itself.
+    process = worker(url=pooled_url, SERENO_TRANSACTION_POOLER="true", SERENO_POLL="0.2")
     connection.execute(
         "select sereno.schedule('k' || n, 'quick', jsonb_build_object('n', n), every => '1 hour') "
         "from generate_series(1, 5000) as n"
     )
-    process = worker(url=pooled_url, SERENO_TRANSACTION_POOLER="true", SERENO_POLL="0.2")
     until(lambda: one(connection, "select count(*) from sereno.schedules where planned") == 5000)
     advance(connection, 3601)
     until(lambda: one(connection, "select count(*) from sereno.history where state = 'succeeded'") == 5000)

@@ -1,6 +1,7 @@
 """The doorkeeper: who asks, by a token, a cookie, a proxy, the application around us, or from this machine."""
 
 import asyncio
+import socket
 import time
 from collections.abc import Callable
 
@@ -188,3 +189,67 @@ def test_the_application_around_us_knows_who_asks(app: Sereno, serve: Serve) -> 
     assert _pause(served, X_Session="ada") == 403
     # Its word alone counts.
     assert _me(served, Authorization=f"Bearer {_token(app).secret}").status_code == 401
+
+
+def _line(served: Served, *headers: str, request: str = "GET /api/v1/me") -> int:
+    port = int(served.url.rpartition(":")[2])
+    with socket.create_connection(("127.0.0.1", port), timeout=30) as wire:
+        wire.sendall("\r\n".join([f"{request} HTTP/1.1", *headers, "Connection: close", "", ""]).encode())
+        return int(wire.recv(4000).split()[1])
+
+
+def test_a_host_or_an_origin_that_makes_no_sense_is_nobody(app: Sereno, serve: Serve) -> None:
+    app.override(secret=SECRET)
+    assert _line(serve(is_open=True), "Host: [") == 401
+    cookie = make_cookie(SECRET.encode(), _token(app).token.id, int(time.time()) + 60)
+    assert _pause(serve(), Cookie=f"{COOKIE}={cookie}", Origin="http://[") == 401
+
+
+def test_a_page_elsewhere_changes_nothing_through_a_proxy(app: Sereno, serve: Serve) -> None:
+    app.override(proxy_user_header="X-User", proxy_user_role="operator")
+    served = serve()
+    assert _pause(served, X_User="ada", Origin="http://evil.example") == 401
+    assert _pause(served, X_User="ada", Sec_Fetch_Site="cross-site") == 401
+    assert _pause(served, X_User="ada", Sec_Fetch_Site="same-origin") == 200
+
+
+async def test_open_to_nobody_who_comes_from_elsewhere(app: Sereno) -> None:
+    guard = Guard(app.database, is_open=True)
+    for client, is_let_in in (("127.0.0.1", True), ("::1", True), ("10.0.0.7", False), ("unix", False)):
+        scope = {"type": "http", "method": "GET", "headers": [(b"host", b"localhost")], "client": (client, 1)}
+        assert (await guard.who(HTTPConnection(scope)) is not None) is is_let_in
+
+
+def test_an_answer_is_given_again_to_the_same_alone(app: Sereno, serve: Serve) -> None:
+    app.override(proxy_user_header="X-User", proxy_user_role="operator")
+    served, made = serve(), _token(app)
+    url, key = f"{served.url}/api/v1/queues/q/pause", {"Idempotency-Key": "k"}
+    first = httpx.post(url, headers=key | {"Authorization": f"Bearer {made.secret}"})
+    other = httpx.post(url, headers=key | {"X-User": str(made.token.id)})
+    assert (first.json()["changed"], other.json()["changed"]) == (True, False)
+
+
+def test_an_admin_still_sees_everything_on_a_read_only_server(app: Sereno, serve: Serve) -> None:
+    app.override(read_only=True)
+    bearer = {"Authorization": f"Bearer {_token(app).secret}"}
+    assert httpx.get(f"{serve().url}/api/v1/settings", headers=bearer).status_code == 200
+
+
+def test_a_database_that_is_not_ready_is_said_to_be_so(
+    app: Sereno, serve: Serve, connection: psycopg.Connection
+) -> None:
+    served = serve(is_open=True)
+    connection.execute("alter schema sereno rename to elsewhere")
+    assert httpx.get(f"{served.url}/api/v1/queues").status_code == 503
+
+
+@pytest.mark.parametrize("body", [b'{"note": "\xff"}', b"9" * 5000, b"[" * 50_000])
+def test_a_body_that_cannot_be_read(serve: Serve, body: bytes) -> None:
+    headers = {"Content-Type": "application/json"}
+    answer = httpx.post(f"{serve(is_open=True).url}/api/v1/queues/q/pause", content=body, headers=headers)
+    assert (answer.status_code, answer.headers["content-type"]) == (422, "application/problem+json")
+
+
+def test_a_name_that_no_path_can_hold_is_not_there(serve: Serve) -> None:
+    answer = httpx.post(f"{serve(is_open=True).url}/api/v1/queues/a%0Ab/pause")
+    assert (answer.status_code, answer.headers["content-type"]) == (404, "application/problem+json")

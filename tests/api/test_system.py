@@ -89,7 +89,8 @@ def test_figures(ask: Ask, app: Sereno, house: House) -> None:
     assert [(line["task"], line["waiting"], line["dead"]) for line in found["tasks"]] == [("greet", 1, 1)]
     assert found["last_hour"] == {
         **dict.fromkeys(["succeeded", "retried", "dead", "cancelled", "other"], 0),
-        **dict.fromkeys(["waited", "ran"], {"median": None, "p95": None}),
+        "waited": {"median": None, "p95": None},
+        "ran": {"median": None, "p95": None},
     }
     # What PostgreSQL itself counts, and shows a moment later.
     until(lambda: client.get("/metrics").json()["finished_total"] == 1)
@@ -114,7 +115,8 @@ def test_figures_of_the_last_hour(ask: Ask, app: Sereno) -> None:
         app.database.run(minutes.add(tally))
     found = ask("viewer").get("/metrics").json()["last_hour"]
     assert (found["succeeded"], found["dead"], found["retried"]) == (2, 2, 0)
-    assert found["waited"]["median"] < 1 < 30 < found["waited"]["p95"]
+    assert found["waited"]["median"] < 1
+    assert found["waited"]["p95"] > 30
     assert 0.1 < found["ran"]["median"] <= found["ran"]["p95"] <= 0.25
 
 

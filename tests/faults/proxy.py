@@ -3,6 +3,7 @@
 import select
 import socket
 import threading
+import time
 from types import TracebackType
 from typing import Self
 from urllib.parse import parse_qs, urlsplit
@@ -16,6 +17,7 @@ class Proxy:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"postgresql://postgres@127.0.0.1:{self._listener.getsockname()[1]}/{name}"
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
+        self._asleep: list[tuple[socket.socket, socket.socket]] = []
         self._frozen = threading.Event()
         self._closed = False
         threading.Thread(target=self._accept, daemon=True).start()
@@ -37,7 +39,7 @@ class Proxy:
     def freeze(self) -> None:
         """Let nothing through, and say nothing; connections made from now on work."""
         frozen, self._pairs = self._pairs, []
-        self._asleep = frozen
+        self._asleep += frozen
         self._frozen.set()
 
     def heal(self) -> None:
@@ -51,6 +53,7 @@ class Proxy:
     ) -> None:
         self._closed = True
         self._listener.close()
+        self._pairs += self._asleep
         self.cut()
 
     def _accept(self) -> None:
@@ -74,6 +77,8 @@ class Proxy:
                 if pair not in self._pairs:
                     if client.fileno() < 0:
                         return
+                    # What it was sent stays unread, so select would never wait again.
+                    time.sleep(0.05)
                     continue
                 for end in readable:
                     data = end.recv(65536)

@@ -27,6 +27,7 @@ from tests.faults import limited_app
 from tests.faults.handler_log import Run, disorder, excess, longest_delay, peak, read
 from tests.faults.proxy import Proxy
 from tests.faults.server import restart
+from tests.faults.watch import Watch
 
 # A claim takes tokens as of the moment at which its transaction began, and may find what a claim left that began a
 # little later. So starts are too early by at most the time from the first to the last lock of one claim.
@@ -50,6 +51,7 @@ class LimitedWorker(WorkerProcess):
                     "SERENO_LOG_FORMAT": "json",
                     "SERENO_HEARTBEAT": "0.5",
                     "SERENO_LEASE": "3",
+                    "TEST_WORKER": "yes",
                     "TEST_LOG": str(log),
                     "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]),
                 },
@@ -102,6 +104,7 @@ class Storm:
         self.made: list[int] = []
         self.chance = random.Random(11)
         self.client = Sereno(url)
+        self.watch = Watch(url)
         self.workers = [start(wait=False) for _ in range(2)]
         for worker in self.workers:
             worker.begun()
@@ -111,23 +114,19 @@ class Storm:
 
     def under_way(self, workers: Sequence[LimitedWorker]) -> list[int]:
         """Processes of these that have a job right now; none that we know of while the database is away."""
-        try:
-            with psycopg.connect(self.url, autocommit=True, connect_timeout=2) as connection:
-                rows = connection.execute(
-                    "select distinct pid from sereno.jobs join sereno.sessions on sessions.id = session_id "
-                    "where jobs.state = 'running' and pid = any(%s)",
-                    [[pid for worker in workers for pid in worker.children()]],
-                )
-                return [row[0] for row in rows]
-        except psycopg.OperationalError:
-            return []
+
+        def look(connection: psycopg.Connection) -> list[int]:
+            rows = connection.execute(
+                "select distinct pid from sereno.jobs join sereno.sessions on sessions.id = session_id "
+                "where jobs.state = 'running' and pid = any(%s)",
+                [[pid for worker in workers for pid in worker.children()]],
+            )
+            return [row[0] for row in rows]
+
+        return self.watch.ask(look, otherwise=[])
 
     def finished(self) -> int:
-        try:
-            with psycopg.connect(self.url, autocommit=True, connect_timeout=2) as connection:
-                return int(one(connection, "select count(*) from sereno.history"))
-        except psycopg.OperationalError:
-            return 0
+        return self.watch.ask(lambda connection: int(one(connection, "select count(*) from sereno.history")), 0)
 
     def kill_one(self) -> None:
         """A process at its work, or the worker that it belongs to with all its processes."""
@@ -175,6 +174,7 @@ def test_limits_and_orders_hold_in_a_storm(
             storm.kill_one()
     until(lambda: storm.finished() == len(storm.made), patience=900)
     storm.client.close()
+    storm.watch.close()
     with psycopg.connect(server.url, autocommit=True) as connection:
         assert_rested(connection)
         for worker in storm.workers:

@@ -28,6 +28,7 @@ from tests.facts import one, until
 from tests.faults.notified_app import Offer, app, offer_closed, offer_made
 from tests.faults.proxy import Proxy
 from tests.faults.server import restart
+from tests.faults.watch import Watch
 
 # Every move of a delivery, by a clock that is also the provider's.
 WITNESS = """
@@ -76,6 +77,7 @@ class NotifiedWorker(WorkerProcess):
                     "SERENO_LOG_FORMAT": "json",
                     "SERENO_HEARTBEAT": "0.5",
                     "SERENO_LEASE": "3",
+                    "TEST_WORKER": "yes",
                     "TEST_PROVIDER": provider,
                     "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]),
                 },
@@ -189,6 +191,7 @@ class Storm:
         self.start = start
         self.url = url
         self.told: list[Told] = []
+        self.watch = Watch(url)
         self.chance = random.Random(23)
         self.workers = [start() for _ in range(2)]
         for worker in self.workers:
@@ -203,16 +206,15 @@ class Storm:
 
     def sending(self, workers: Sequence[NotifiedWorker]) -> list[int]:
         """Processes of these that are sending right now, with new events while there is nothing to send."""
-        try:
-            with psycopg.connect(self.url, autocommit=True, connect_timeout=2) as connection:
-                pids = [pid for worker in workers for pid in worker.children()]
-                found = [row[0] for row in connection.execute(SENDERS, [pids])]
-                if not found and one(connection, WAITING) == 0:
-                    self.tell()
-                return found
-        except psycopg.OperationalError:
-            # The database is away.
-            return []
+
+        def look(connection: psycopg.Connection) -> list[int]:
+            pids = [pid for worker in workers for pid in worker.children()]
+            found = [row[0] for row in connection.execute(SENDERS, [pids])]
+            if not found and one(connection, WAITING) == 0:
+                self.tell()
+            return found
+
+        return self.watch.ask(look, otherwise=[])
 
     def kill_one(self) -> None:
         """A process that is sending, or the worker that it belongs to with all its processes."""
@@ -258,6 +260,7 @@ def test_deliveries_keep_their_promises_in_a_storm(
         restart(server, directory)
         for _ in range(kills - kills // 2):
             storm.kill_one()
+    storm.watch.close()
     with psycopg.connect(server.url, autocommit=True) as connection:
         until(lambda: connection.execute(HURRY) and one(connection, LEFT) == 0, patience=60 + 120 * rounds)
         for worker in storm.workers:

@@ -1,8 +1,10 @@
 """A schedule that is said again, paused, spread or run by hand: what was planned stays planned, nothing comes twice."""
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import psycopg
 import pytest
 
 from sereno import Cron, Daily, Every, Sereno
@@ -11,7 +13,7 @@ from sereno.operations import schedules as operations
 from sereno.operations.heatmap import heatmap
 from sereno.store import schedules as store
 from sereno.store.filters import ScheduleFilter
-from tests.facts import advance
+from tests.facts import advance, one, until
 from tests.schedules.acts import Connection, Work, now
 from tests.store.acts import do, line
 
@@ -187,3 +189,15 @@ def test_the_heatmap_counts_what_can_fire(app: Sereno, work: Work, connection: C
     app.schedules.pause("asleep", until=now(connection) + timedelta(days=10))
     with connection.transaction():
         assert sum(cell.fires for cell in do(connection, heatmap(ScheduleFilter(), DAY)).cells) == 24
+
+
+def test_two_who_say_the_same_at_the_same_moment_mean_one_schedule(
+    app: Sereno, work: Work, connection: Connection, database_url: str
+) -> None:
+    with psycopg.connect(database_url) as other, ThreadPoolExecutor(1) as pool:
+        first = app.schedules.upsert("k", work.job("a"), Every("1h"), connection=other)
+        second = pool.submit(app.schedules.upsert, "k", work.job("a"), Every("1h"))
+        until(lambda: one(connection, "select count(*) from pg_locks where not granted"))
+        other.commit()
+        late = second.result(30)
+        assert (late.id, late.what, first.what) == (first.id, "unchanged", "created")

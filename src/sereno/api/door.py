@@ -84,8 +84,12 @@ def _answering_once(house: House) -> type[APIRoute]:
     class Once(APIRoute):
         def get_route_handler(self) -> Callable[[Request], Any]:
             original = super().get_route_handler()
+            said = self.openapi_extra or {}
 
             async def handler(request: Request) -> Response:
+                if request.method not in SAFE and said.get("x-role") is not None:
+                    # Before anything of the body is read, which a stranger may have made as strange as they like.
+                    await house.guard.check(request, said["x-role"], of_tenants=said["x-of-tenants"])
                 key = request.headers.get("idempotency-key")
                 if request.method in SAFE or not key or len(key) > LONGEST_KEY:
                     return await original(request)
@@ -96,12 +100,19 @@ def _answering_once(house: House) -> type[APIRoute]:
     return Once
 
 
+def _named(principal: Principal) -> str:
+    """Two who are not the same never get each other's answers: names are not numbers, and tenants have their own."""
+    if principal.token is not None:
+        return f"token {principal.token}"
+    return f"{principal.role} of {principal.tenant!r} {principal.name}"
+
+
 async def _once(house: House, request: Request, key: str, original: Callable[[Request], Any]) -> Response:
     principal = await house.guard.who(request)
     if principal is None:
         response: Response = await original(request)
         return response
-    who = f"{principal.token or principal.name}"
+    who = _named(principal)
     said = hashlib.sha256(b"\x00".join([request.method.encode(), str(request.url).encode(), await request.body()]))
     found = await house.change(tokens.begin_answer(who, key, said.digest()))
     if not found.is_ours:

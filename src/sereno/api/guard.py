@@ -1,5 +1,6 @@
 """The doorkeeper: who asks, what they may do, and whose things they see."""
 
+import ipaddress
 import re
 import secrets
 import time
@@ -40,6 +41,7 @@ class Guard:
         self._is_open = is_open
         self._remembered: dict[bytes | int, tuple[float, Principal]] = {}
         self._own_secret = secrets.token_bytes(32)
+        self._looked_at = time.monotonic()
 
     @property
     def settings(self) -> Settings:
@@ -49,7 +51,7 @@ class Guard:
         """Whoever asks, by the sign-in of the application around us, a trusted proxy, a token or a cookie."""
         if self._authenticate is not None:
             return await self._authenticate(request)
-        if self._is_open:
+        if self._is_open and await self._is_still_open():
             return Principal("local", "admin") if _is_local(request) else None
         found = _BEARER.fullmatch(request.headers.get("authorization", ""))
         if found is not None:
@@ -76,13 +78,20 @@ class Guard:
                 "show a token: Authorization: Bearer srn_…; sereno token create makes one",
                 {"WWW-Authenticate": "Bearer"},
             )
-        if self.settings.read_only and role != "viewer":
+        if self.settings.read_only and role != "viewer" and request.method not in SAFE:
             raise Declined(HTTPStatus.FORBIDDEN, "this server is read-only: SERENO_READ_ONLY is set")
         if not principal.may(role):
             raise Declined(HTTPStatus.FORBIDDEN, f"{principal.name} is {principal.role}; this needs {role}")
         if principal.tenant is not None and not of_tenants:
             raise Declined(HTTPStatus.FORBIDDEN, f"{principal.name} sees the tenant {principal.tenant} alone")
         return principal
+
+    async def _is_still_open(self) -> bool:
+        """Until there is a token; whoever has made one has it."""
+        if self._looked_at + FRESH_SECONDS < time.monotonic():
+            self._is_open = not await self._database.arun_one(tokens.any_token())
+            self._looked_at = time.monotonic()
+        return self._is_open
 
     @property
     def _secret(self) -> bytes:
@@ -108,13 +117,21 @@ class Guard:
         """A proxy in front of us has asked already, and says so in a header; it alone can reach us."""
         header = self.settings.proxy_user_header
         name = request.headers.get(header, "") if header else ""
-        return Principal(name[:200], self.settings.proxy_user_role) if name.strip() else None
+        # The proxy may know people by a cookie, which their browser sends along with what another page asks.
+        if not name.strip() or not (request.scope.get("method") in SAFE or _is_same_origin(request)):
+            return None
+        return Principal(name[:200], self.settings.proxy_user_role)
 
 
 def _is_local(request: HTTPConnection) -> bool:
-    """Asked by a name of this machine: a page elsewhere that resolves its own name to us is not let in."""
-    named = urlsplit(f"//{request.headers.get('host', '')}").hostname
-    return named in LOCAL and (request.scope.get("method") in SAFE or _is_same_origin(request))
+    """Asked from this machine, by a name of it: a page elsewhere that resolves its own name to us is not let in."""
+    try:
+        named = urlsplit(f"//{request.headers.get('host', '')}").hostname
+        comes_from_here = request.client is not None and ipaddress.ip_address(request.client.host).is_loopback
+    except ValueError:
+        return False
+    is_safe = request.scope.get("method") in SAFE or _is_same_origin(request)
+    return comes_from_here and named in LOCAL and is_safe
 
 
 def _is_same_origin(request: HTTPConnection) -> bool:
@@ -123,7 +140,7 @@ def _is_same_origin(request: HTTPConnection) -> bool:
     if site is not None:
         return site in ("same-origin", "none")
     origin = request.headers.get("origin")
-    return origin is None or urlsplit(origin).netloc == request.headers.get("host")
+    return origin is None or origin.partition("://")[2] == request.headers.get("host")
 
 
 def current(request: Request) -> Principal:

@@ -59,7 +59,7 @@ class NewJobBody(BaseModel):
     arguments: dict[str, Any] = {}
     queue: str | None = None
     priority: int | None = Field(None, ge=0, le=9)
-    delay: str | float | None = None
+    delay: Annotated[str, Field(max_length=50)] | float | None = None
     run_at: AwareDatetime | None = None
     expires_at: AwareDatetime | None = None
     tenant: str | None = None

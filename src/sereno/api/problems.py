@@ -5,18 +5,19 @@ from http import HTTPStatus
 from typing import Any
 
 import psycopg
-from fastapi import FastAPI, Request, Response
+from fastapi import Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel
+from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 
 from sereno import errors
 from sereno.errors import SerenoError
 
 MEDIA_TYPE = "application/problem+json"
-# Too many at once: the same statement takes its time, and somebody else has the connections.
-BUSY = (errors.DatabaseUnavailable, psycopg.OperationalError, TimeoutError)
+# SQLSTATE of a table, function, column or schema that is not there, and of a server that only reads.
+UNREADY = frozenset({"42P01", "42883", "42703", "3F000", "25006"})
 
 STATUSES: tuple[tuple[type[SerenoError], HTTPStatus], ...] = (
     (errors.JobNotFound, HTTPStatus.NOT_FOUND),
@@ -72,7 +73,7 @@ def responses(*statuses: HTTPStatus) -> dict[int | str, dict[str, Any]]:
     return {int(status): {"description": status.phrase, "content": content} for status in statuses}
 
 
-def install(app: FastAPI) -> None:
+def install(app: Starlette) -> None:
     """Whatever is raised becomes a problem; nothing of the inside of the house is shown."""
 
     async def declined(_: Request, error: Exception) -> Response:
@@ -106,13 +107,22 @@ def install(app: FastAPI) -> None:
     async def bad_data(_: Request, __: Exception) -> Response:
         return answer(HTTPStatus.UNPROCESSABLE_ENTITY, "a value in the request is one that PostgreSQL cannot hold")
 
+    async def unready(_: Request, error: Exception) -> Response:
+        if getattr(error, "sqlstate", None) not in UNREADY:
+            raise error
+        words = "the database has no schema of sereno, or an older one, or takes no changes: see sereno doctor"
+        return answer(HTTPStatus.SERVICE_UNAVAILABLE, words, headers={"Retry-After": "1"})
+
     for kind, handler in (
         (Declined, declined),
         (SerenoError, refused),
         (RequestValidationError, invalid),
         (HTTPException, http),
         (psycopg.OperationalError, busy),
+        (TimeoutError, busy),
         (psycopg.DataError, bad_data),
+        (psycopg.ProgrammingError, unready),
+        (psycopg.InternalError, unready),
         (UnicodeEncodeError, bad_data),
     ):
         app.add_exception_handler(kind, handler)

@@ -5,7 +5,7 @@
        │           │ └▶ unknown ──▶ pending (try again), or it stays until a person decides
        │           └──▶ pending (a retry), failed, invalid, dead
        └──▶ skipped, expired
-              └▶ failed, invalid, dead (gathered into a message that did not leave)
+              └▶ failed, invalid, dead, expired, bounced (gathered into a message that did not arrive)
 
 `sending` is committed before a provider is called. `unknown`: it may have been sent, and nobody can say.
 """
@@ -40,7 +40,7 @@ TRANSITIONS: Mapping[State, frozenset[State]] = {
     "read": frozenset(),
     "bounced": frozenset({"pending"}),
     # What was gathered into another's message shares its fate.
-    "skipped": frozenset({"pending", "failed", "invalid", "dead"}),
+    "skipped": frozenset({"pending", "failed", "invalid", "dead", "expired", "bounced"}),
     "failed": frozenset({"pending"}),
     "invalid": frozenset({"pending"}),
     "expired": frozenset({"pending"}),

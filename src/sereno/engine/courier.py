@@ -103,6 +103,8 @@ class Courier:
         """Ask what became of those whose provider can be asked now; answers how many were asked for."""
         known = self._channels.get(channel)
         if known is None or known.receipts_after is None:
+            # Nobody here can ask; a worker with other code may, until their time is over.
+            await self._database.arun(receipts.end_asking(channel, account))
             return 0
         questions, count = await self._database.arun(self._ask(known, account))
         asked_for: dict[str, list[int]] = {}

@@ -76,7 +76,15 @@ class Dispatch:
                     await self._send(job, channel, account, batch, exchange)
             total += batch.looked_at
             if is_last or batch.looked_at < self.batch_of(channel):
-                return total
+                break
+        if seat >= 0 and total < self.batch_of(channel):
+            # Whoever came while this seat was taken found it so, and went home.
+            await self._database.arun(self._leave(channel, account))
+        return total
+
+    def _leave(self, channel: str, account: str) -> Operation[None]:
+        if (yield from deliveries.any_due(channel, account)):
+            yield from jobs.enqueue([self._turns.standing(channel, account)])
 
     def _take(self, job: int, channel: str, account: str, seat: int | None) -> Operation[Batch]:
         """A batch, and whoever takes the next one, together: nobody may live to ask for it.

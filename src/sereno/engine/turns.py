@@ -80,6 +80,10 @@ class Turns:
         chosen = 2 * randrange(MOST_TOKENS) if seat == LATER else seat ^ 1  # noqa: S311 - a seat, not a secret
         return _seated(task, channel, account, chosen)
 
+    def standing(self, channel: str, account: str) -> NewJob:
+        """One more, without a seat."""
+        return self._limited(channel, account).job(channel, account, ONCE)
+
     def to_ask(self, channel: str, account: str, due_in: float = 0.0) -> NewJob:
         """For the receipts that can be asked for then."""
         task = self._receipts()

@@ -34,4 +34,4 @@ def masked(name: str, value: Any) -> Any:
     if "token" in name or "secret" in name or "password" in name:
         return MASK
     value = re.sub(r"(://[^:/@\s]*):[^@\s]*@", rf"\1:{MASK}@", value)
-    return re.sub(r"(\bpassword\s*=\s*)('(?:[^'\\]|\\.)*'|[^&\s]*)", rf"\1{MASK}", value, flags=re.IGNORECASE)
+    return re.sub(r"((?:\b|ssl)password\s*=\s*)('(?:[^'\\]|\\.)*'|[^&\s]*)", rf"\1{MASK}", value, flags=re.IGNORECASE)

@@ -110,6 +110,11 @@ def _gathered(job: int, taken: Sequence[Taken]) -> Operation[list[Taken]]:
     return [each for each in taken if each.digest is None or each.id in carriers]
 
 
+def any_due(channel: str, account: str) -> Operation[bool]:
+    """Whether something waits to be sent now, by a channel that works."""
+    return bool((yield Statement(_sql["any_due"], {"channel": channel, "account": account}))[0][0])
+
+
 def stranded(channel: str, account: str, job: int) -> Operation[list[Stranded]]:
     """What somebody began to send and was not heard of again, MOST_STRANDED batches at most."""
     values = {"channel": channel, "account": account, "job": job, "most": MOST_STRANDED}

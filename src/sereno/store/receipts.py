@@ -44,7 +44,7 @@ _early = msgspec.json.Decoder(list[EarlyReceipt])
 
 def ask(channel: str, account: str, *, most: int, again: float) -> Operation[tuple[list[Question], int]]:
     """Whom to ask for now, and how many deliveries that were. They are due again a while later."""
-    yield Statement(_sql["end_asking"], {"channel": channel, "account": account})
+    yield from end_asking(channel, account)
     found = yield from take_batches("ask", channel, account, most, again=again)
     ids = [delivery for _, deliveries in found for delivery in deliveries]
     if not found:
@@ -55,6 +55,11 @@ def ask(channel: str, account: str, *, most: int, again: float) -> Operation[tup
         Question(batch, [(each, names[each]) for each in deliveries if each in names]) for batch, deliveries in found
     ]
     return questions, len(ids)
+
+
+def end_asking(channel: str, account: str) -> Operation[None]:
+    """Whose time is over is asked about no more."""
+    yield Statement(_sql["end_asking"], {"channel": channel, "account": account})
 
 
 def asked(left_over: Mapping[int, Sequence[int]]) -> Operation[None]:

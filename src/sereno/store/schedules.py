@@ -162,9 +162,13 @@ def upsert(
     if over and not may_be_over:
         yield from _check_known(over)
     payload = [schedule.as_row() | {"next": at, "state": state} for schedule, at in zip(schedules, first, strict=True)]
-    rows = yield Statement(
+    upsert = Statement(
         _sql["upsert"], {"rows": encoder.encode(payload).decode(), "actor": actor, "declared_by": declared_by}
     )
+    rows = yield upsert
+    if rows[0][2]:
+        # Somebody else has just committed the same; this statement's snapshot was older.
+        rows = yield upsert
     return _upserted.decode(rows[0][0])
 
 

@@ -48,8 +48,10 @@ from (select id, digest, channel, account, due_at, (row_number() over (partition
       from sereno.deliveries where state = 'pending') as waiting
 group by channel, account, due_at, part;
 
+update sereno.deliveries set job_id = 0 where state = 'sending' and job_id is null;
+
 insert into sereno.batches (purpose, channel, account, due_at, job_id, taken_at, deliveries)
-select 'send', channel, account, min(due_at), coalesce(job_id, 0), max(changed_at), array_agg(id order by id)
+select 'send', channel, account, min(due_at), job_id, max(changed_at), array_agg(id order by id)
 from sereno.deliveries where state = 'sending'
 group by channel, account, job_id;
 

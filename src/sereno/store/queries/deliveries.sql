@@ -56,7 +56,16 @@ taken as (
         changed_at = (select now from clock)
     from seen
     where deliveries.id = seen.id and deliveries.state = 'pending'
-    returning deliveries.id, deliveries.state, deliveries.attempts, deliveries.due_at, deliveries.tenant, deliveries.digest
+    returning deliveries.id, deliveries.state, deliveries.attempts, deliveries.due_at, deliveries.tenant, deliveries.digest,
+              deliveries.recipient_id
+),
+-- What was gathered into a message that does not leave is not told either.
+untold as (
+    update sereno.deliveries
+    set state = taken.state, reason = 'as delivery ' || taken.id || ', which was to tell it', changed_at = (select now from clock)
+    from taken
+    where taken.digest is not null and taken.state in ('expired', 'skipped', 'failed') and deliveries.recipient_id = taken.recipient_id
+      and deliveries.digest = taken.digest and deliveries.digest_of = taken.id and deliveries.state = 'skipped'
 ),
 held as (
     insert into sereno.batches (purpose, channel, account, due_at, gathers, deliveries)
@@ -85,7 +94,7 @@ with mine as materialized (
     from sereno.deliveries where id = any(%(ids)s) and state = 'sending' and job_id = %(job)s and digest is not null
 ),
 waiting as materialized (
-    select d.id, d.recipient_id, mine.carrier
+    select d.id, d.recipient_id, d.digest, mine.carrier
     from mine join sereno.deliveries d
       on d.recipient_id = mine.recipient_id and d.digest = mine.digest and d.channel = mine.channel and d.account = mine.account
      and d.address_id is not distinct from mine.address_id and d.state = 'pending'
@@ -95,14 +104,16 @@ waiting as materialized (
     for update of d skip locked
 ),
 others as materialized (
-    select id, recipient_id, carrier from mine where id <> carrier union all select id, recipient_id, carrier from waiting
+    select id, recipient_id, digest, carrier from mine where id <> carrier
+    union all
+    select id, recipient_id, digest, carrier from waiting
 ),
 -- One that carried others itself, and was not sent: they come along.
 inherited as (
     update sereno.deliveries set digest_of = others.carrier, reason = 'told by delivery ' || others.carrier
     from others
-    where deliveries.recipient_id = others.recipient_id and deliveries.digest_of = others.id
-      and deliveries.id <> all(array(select id from others))
+    where deliveries.recipient_id = others.recipient_id and deliveries.digest = others.digest and deliveries.digest_of = others.id
+      and deliveries.state = 'skipped' and deliveries.id <> all(array(select id from others))
     returning deliveries.id
 ),
 done as (
@@ -117,11 +128,18 @@ select coalesce(json_agg(json_build_array(carrier, payloads)), '[]')::text, (sel
 from (select mine.carrier,
              (select json_agg(e.payload order by e.id)
               from sereno.deliveries d join sereno.events e on e.id = d.event_id
-              where d.recipient_id = mine.recipient_id
-                and (d.id = mine.carrier or d.digest_of = mine.carrier
+              where d.recipient_id = mine.recipient_id and d.digest = mine.digest
+                and (d.id = mine.carrier or (d.digest_of = mine.carrier and d.state = 'skipped')
                      or d.id in (select id from others where others.carrier = mine.carrier)
-                     or d.digest_of in (select id from others where others.carrier = mine.carrier))) as payloads
+                     or (d.state = 'skipped' and d.digest_of in (select id from others where others.carrier = mine.carrier)))) as payloads
       from mine where mine.id = mine.carrier) as each;
+
+-- name: any_due
+-- Whether something waits to be sent now, by a channel that works.
+select exists (select from sereno.batches
+               where purpose = 'send' and channel = %(channel)s and account = %(account)s and job_id is null
+                 and due_at <= sereno.now())
+   and not exists (select from sereno.channel_pauses p where p.channel = %(channel)s and p.account in ('', %(account)s));
 
 -- name: stranded
 -- Somebody began to send these and was not heard of again: an earlier try of the same job, or a job that is gone. Locked, so

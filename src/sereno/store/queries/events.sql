@@ -138,17 +138,22 @@ select steps::text from sereno.events where id = %(event)s and steps is not null
 -- The next channel for those whom the first one did not reach in time, some recipients at a time. One is ripe when all that
 -- was tried has ended, or was sent long enough ago. Answers whom it waits for, how far it went and what was made.
 with event as materialized (select * from sereno.events where id = %(event)s),
+-- What was gathered into another's message fares as that one does.
 tried as materialized (
-    select recipient_id,
-           bool_or(state = any(%(reached)s)) as is_reached,
-           bool_and(case when state in ('pending', 'sending') then created_at + make_interval(secs => %(after)s) <= sereno.now()
-                         when state in ('sent', 'delivered') then sent_at + make_interval(secs => %(after)s) <= sereno.now()
+    select d.recipient_id,
+           bool_or(fate.state = any(%(reached)s)) as is_reached,
+           bool_and(case when fate.state in ('pending', 'sending') then d.created_at + make_interval(secs => %(after)s) <= sereno.now()
+                         when fate.state in ('sent', 'delivered') then fate.sent_at + make_interval(secs => %(after)s) <= sereno.now()
                          else true end) as is_ripe,
-           bool_or(state not in ('skipped', 'expired') or reason in ('no active address') or starts_with(reason, 'address ')) as is_meant
-    from sereno.deliveries
-    where event_id = %(event)s and channel = %(first)s and recipient_id > %(walked)s
-    group by recipient_id
-    order by recipient_id limit %(size)s
+           bool_or(fate.state not in ('skipped', 'expired') or fate.reason in ('no active address')
+                   or starts_with(fate.reason, 'address ')) as is_meant
+    from sereno.deliveries d
+    left join sereno.deliveries carrier on carrier.id = d.digest_of and d.state = 'skipped'
+    cross join lateral (select coalesce(carrier.state, d.state) as state, coalesce(carrier.sent_at, d.sent_at) as sent_at,
+                               coalesce(carrier.reason, d.reason) as reason) as fate
+    where d.event_id = %(event)s and d.channel = %(first)s and d.recipient_id > %(walked)s
+    group by d.recipient_id
+    order by d.recipient_id limit %(size)s
 ),
 ripe as materialized (
     select recipient_id from tried

@@ -90,7 +90,17 @@ moved as (
         receipt_at = null, changed_at = (select now from clock)
     from locked
     where deliveries.id = locked.id
-    returning deliveries.id, deliveries.state, deliveries.due_at, digest, address_id, locked.outcome, locked.code, locked.message
+    returning deliveries.id, deliveries.state, deliveries.due_at, recipient_id, digest, address_id, locked.outcome, locked.code, locked.message
+),
+-- What was gathered into a message that did not arrive was not told either.
+untold as (
+    update sereno.deliveries
+    set state = moved.state,
+        reason = 'as delivery ' || moved.id || ', which was to tell it', changed_at = (select now from clock)
+    from moved
+    where moved.digest is not null and moved.state in ('failed', 'invalid', 'dead', 'bounced')
+      and deliveries.recipient_id = moved.recipient_id and deliveries.digest = moved.digest and deliveries.digest_of = moved.id
+      and deliveries.state = 'skipped'
 ),
 again as (
     insert into sereno.batches (purpose, channel, account, due_at, gathers, deliveries)

@@ -95,7 +95,9 @@ select coalesce(json_agg(json_build_array(
            coalesce(written.state, s.state),
            sereno.micros(case when written.id is null then s.next_run_at else written.next_run_at end))
            order by item.ordinality), '[]')::text,
-       (select count(*) from told)
+       (select count(*) from told),
+       -- Said the same by somebody else at the same moment: not written by us, and too new for us to see.
+       coalesce(bool_or(written.id is null and s.id is null), false)
 from item
 left join written on written.key = item.key
 left join sereno.schedules s on s.key = item.key;

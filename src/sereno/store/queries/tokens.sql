@@ -29,7 +29,9 @@ from (select id, name, role, tenant, created_at, created_by, expires_at, revoked
 -- name: revoke
 -- It opens nothing any more.
 update sereno.tokens set revoked_at = sereno.now()
-where (name = %(name)s or id::text = %(name)s) and revoked_at is null
+where id = (select id from sereno.tokens
+            where (name = %(name)s or id::text = %(name)s) and revoked_at is null
+            order by name = %(name)s desc limit 1)
 returning id, name;
 
 -- name: any
