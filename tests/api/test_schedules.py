@@ -1,5 +1,6 @@
 """Schedules over HTTP: seen, written, steered and fired, whatever their keys are."""
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import quote
@@ -112,7 +113,7 @@ def test_a_list_comes_in_pages_and_is_filtered(tasks: Sereno, ask: Ask) -> None:
     rest = client.get("/schedules", params={"limit": 3, "after": "menu:2"})
     assert (keys(rest), rest.json()["next"]) == (["menu:3"], None)
     ask("operator").post("/schedules/disable", json={"keys": ["menu:1"]})
-    for params, expected in (
+    asked: Sequence[tuple[dict[str, Any], list[str]]] = (
         ({"key": "menu:*"}, ["menu:1", "menu:2", "menu:3"]),
         ({"key": "close"}, ["close"]),
         ({"tenant": "b"}, ["menu:3"]),
@@ -120,7 +121,8 @@ def test_a_list_comes_in_pages_and_is_filtered(tasks: Sereno, ask: Ask) -> None:
         ({"task": "nothing"}, []),
         ({"declared_by": "somebody"}, []),
         ({"key": "menu:2", "soonest": True}, ["menu:2"]),
-    ):
+    )
+    for params, expected in asked:
         assert keys(client.get("/schedules", params=params)) == expected
 
 

@@ -5,7 +5,6 @@ import logging
 import math
 import random
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import psycopg
 
@@ -27,6 +26,8 @@ MOST_UNKNOWN = 3
 ELSEWHERE_SECONDS = 30.0
 # Up to so long, those who wait are told apart by seconds.
 FINE_SECONDS = 10
+# One job asks for the receipts of what is sent within so many seconds, so much later; where they come sooner, less.
+ASK_TOGETHER = 5.0
 # What was sent is to be written down: so often, and so many seconds apart, before it is given up.
 WRITE_AGAIN = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 10.0)
 
@@ -43,6 +44,8 @@ class Ledger:
         self._channels = channels
         self._turns = turns
         self._chance = random.Random()  # noqa: S311 - jitter, not secrets
+        # Until when a job that asks covers what is sent by each channel and account.
+        self._asking: dict[tuple[str, str], float] = {}
 
     def policy(self, channel: str) -> Policy:
         known = self._channels.get(channel)
@@ -109,25 +112,38 @@ class Ledger:
 
     def write(
         self, job: int, channel: str, account: str, batches: Sequence[int], verdicts: Sequence[Verdict], *, last: bool
-    ) -> Operation[None]:
-        """What became of them, and whoever comes back for them later, together."""
+    ) -> Operation[float]:
+        """What became of them, and whoever comes back for them later, together; answers when that was."""
         policy = self.policy(channel)
         for verdict in verdicts:
             if verdict.due_in is not None:
                 verdict.due_in = _rounded(verdict.due_in)
-        yield from deliveries.record(
-            job, batches, verdicts, last=last, named=policy.is_told, receipts_for=policy.receipts_for
-        )
+        now = (
+            yield from deliveries.record(
+                job, batches, verdicts, last=last, named=policy.is_told, receipts_for=policy.receipts_for
+            )
+        ).now
         waits = [verdict.due_in for verdict in verdicts if verdict.state == "pending" and verdict.due_in is not None]
         asked = [verdict.receipt_in for verdict in verdicts if verdict.receipt_in is not None]
         tokens = [token for wait in sorted(set(waits)) for token in self._turns.to_send(channel, account, 1, wait)]
-        if asked:
-            tokens.append(self._turns.to_ask(channel, account, min(asked)))
+        if asked and not self._is_asked_for(channel, account, now):
+            tokens.append(self._turns.to_ask(channel, account, min(asked) + _together(min(asked))))
         if tokens:
             yield from jobs.enqueue(tokens)
+        return now
 
-    async def run(self, operation: Operation[Any]) -> None:
-        await self._database.arun(operation)
+    def _is_asked_for(self, channel: str, account: str, now: float) -> bool:
+        """Whether a job that was written lately will ask for what is sent now, too."""
+        return self._asking.get((channel, account), -math.inf) > now
+
+    def wrote(self, channel: str, account: str, verdicts: Sequence[Verdict], now: float) -> None:
+        """It is committed: for a while, nobody else has to see to it that receipts are asked for."""
+        asked = [verdict.receipt_in for verdict in verdicts if verdict.receipt_in is not None]
+        if asked and not self._is_asked_for(channel, account, now):
+            self._asking[channel, account] = now + _together(min(asked))
+
+    async def run(self, operation: Operation[float]) -> float:
+        return await self._database.arun(operation)
 
     async def pause(self, channel: str, account: str, code: str, message: str) -> None:
         if await self._database.arun(deliveries.pause_channel(channel, account, f"{code}: {message}")):
@@ -170,12 +186,17 @@ class _Entry:
         await self._write([lost], last=last)
 
     async def _write(self, verdicts: Sequence[Verdict], *, last: bool) -> None:
-        await self._ledger.run(self._ledger.write(*self._of, verdicts, last=last))
+        now = await self._ledger.run(self._ledger.write(*self._of, verdicts, last=last))
+        self._ledger.wrote(self._of[1], self._of[2], verdicts, now)
 
 
 def _rounded(wait: float) -> float:
     """Those that are due at about the same time wait together: never less long, and never twice as long."""
     return float(math.ceil(wait) if wait <= FINE_SECONDS else math.ceil(wait / FINE_SECONDS) * FINE_SECONDS)
+
+
+def _together(after: float) -> float:
+    return min(ASK_TOGETHER, after / 10)
 
 
 def _elsewhere(delivery: int, attempt: int) -> Verdict:

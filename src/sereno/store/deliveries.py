@@ -57,6 +57,13 @@ class Batch(NamedTuple):
     held: list[float]
 
 
+class Recorded(NamedTuple):
+    """Those that were written, and when, by the only clock that counts."""
+
+    ids: set[int]
+    now: float
+
+
 class Stranded(msgspec.Struct, array_like=True):
     """A batch that somebody began to send: its deliveries, and how often nobody knew what became of each."""
 
@@ -130,7 +137,7 @@ def record(
     last: bool = True,
     named: bool = True,
     receipts_for: float = 0.0,
-) -> Operation[set[int]]:
+) -> Operation[Recorded]:
     """Write what became of them; answers those that were ours to say.
 
     `last`: nothing of the batches is left. `named`: the provider tells by itself what became of its messages, by their
@@ -138,7 +145,7 @@ def record(
     """
     values = {"outcomes": msgspec.json.encode(verdicts).decode(), "job": job, "batches": list(batches), "last": last}
     rows = yield Statement(_sql["record"], {**values, "named": named, "receipts_for": receipts_for})
-    return set(_ids.decode(rows[0][0]))
+    return Recorded(set(_ids.decode(rows[0][0])), rows[0][1])
 
 
 def put_into_inbox(

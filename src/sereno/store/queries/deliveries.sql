@@ -225,7 +225,7 @@ addresses_ended as (
     from bad
     where addresses.id = bad.id
 )
-select coalesce((select json_agg(id) from moved), '[]')::text;
+select coalesce((select json_agg(id) from moved), '[]')::text, extract(epoch from (select now from clock))::float;
 
 -- name: put_into_inbox
 -- Told inside the application: the row and the state of its delivery, together.

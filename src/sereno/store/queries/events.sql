@@ -34,7 +34,8 @@ where id = %(event)s and throttle_most is not null;
 -- name: fan_out
 -- Deliveries for the next recipients of an event, all at once. A broadcast leaves out those who do not want it; somebody
 -- who was named gets a row that says why not. The row of the event is locked: two who walk would count the same people.
-with event as materialized (
+with clock as materialized (select sereno.now() as now),
+event as materialized (
     select * from sereno.events where id = %(event)s and matched_at is null for update
 ),
 page as materialized (
@@ -47,6 +48,10 @@ page as materialized (
          where recipients.tenant = event.tenant and recipients.key = any(event.audience) and recipients.id > event.walked
          order by recipients.id limit %(size)s)
     ) as recipient
+),
+reach as materialized (
+    select id, recipient_id, channel from sereno.addresses
+    where recipient_id = any(array(select id from page)) and state = 'active'
 ),
 channel as materialized (
     select name, exists (select from sereno.accounts where accounts.channel = name and accounts.tenant = event.tenant) as is_own
@@ -78,28 +83,29 @@ judged as materialized (
                     select count(distinct earlier.event_id) from sereno.deliveries earlier join sereno.events other on other.id = earlier.event_id
                     where earlier.recipient_id = page.id and earlier.channel = channel.name and earlier.state <> 'skipped'
                       and other.type = event.type and earlier.event_id <> event.id
-                      and earlier.created_at > sereno.now() - make_interval(secs => event.throttle_seconds)) then 'throttled'
+                      and earlier.created_at > (select now from clock) - make_interval(secs => event.throttle_seconds)) then 'throttled'
            end as refused
     from event cross join page cross join channel
     join common on common.name = channel.name
     left join own on own.recipient_id = page.id and own.name = channel.name
 ),
 made as (
-    insert into sereno.deliveries (event_id, recipient_id, address_id, channel, account, tenant, state, reason, due_at, expires_at, digest)
+    insert into sereno.deliveries (event_id, recipient_id, address_id, channel, account, tenant, state, reason, due_at, expires_at,
+                                   digest, created_at, changed_at)
     select event.id, judged.id, address.id, judged.name, case when judged.is_own then event.tenant else '' end, event.tenant,
            case when why is null then 'pending' else 'skipped' end, why,
            greatest(event.due_at,
                     case when event.digest is not null and why is null then coalesce(
                         (select d.due_at from sereno.deliveries d
                          where d.recipient_id = judged.id and d.channel = judged.name and d.digest = event.digest
-                           and d.state = 'pending' and d.due_at > sereno.now() limit 1),
-                        sereno.now() + make_interval(secs => event.digest_seconds)) end,
+                           and d.state = 'pending' and d.due_at > (select now from clock) limit 1),
+                        (select now from clock) + make_interval(secs => event.digest_seconds)) end,
                     case when judged.quiet is not null and why is null and not event.critical
-                                       then sereno.quiet_until(judged.quiet, judged.zone, greatest(event.due_at, sereno.now())) end),
-           event.expires_at, event.digest
+                                       then sereno.quiet_until(judged.quiet, judged.zone, greatest(event.due_at, (select now from clock))) end),
+           event.expires_at, event.digest, (select now from clock), (select now from clock)
     from event cross join judged
-    left join sereno.addresses as address
-      on judged.refused is null and address.recipient_id = judged.id and address.channel = judged.name and address.state = 'active'
+    left join reach as address
+      on judged.refused is null and address.recipient_id = judged.id and address.channel = judged.name
     cross join lateral (
         select coalesce(judged.refused, case when address.id is null and judged.name <> 'in_app' then 'no active address' end)
     ) as w(why)
@@ -119,13 +125,13 @@ batched as (
 moved as (
     update sereno.events
     set walked = coalesce((select max(id) from page), walked),
-        matched_at = case when (select count(*) from page) < %(size)s then sereno.now() end
+        matched_at = case when (select count(*) from page) < %(size)s then (select now from clock) end
     where id = (select id from event)
     returning matched_at
 )
 select coalesce((select json_agg(json_build_array(channel, account, count, due_in))
                  from (select channel, account, ceil(seconds / pace) * pace as due_in, count(*) as count
-                       from made cross join lateral (select greatest(0, extract(epoch from due_at - sereno.now()))) as wait(seconds)
+                       from made cross join lateral (select greatest(0, extract(epoch from due_at - (select now from clock)))) as wait(seconds)
                        cross join lateral (select case when seconds <= 60 then 1 else 60 end) as tick(pace)
                        where state = 'pending' group by 1, 2, 3) as waiting), '[]')::text,
        (select count(*) from made), (select matched_at is null from moved);
