@@ -216,14 +216,18 @@ class Storm:
 
         return self.watch.ask(look, otherwise=[])
 
+    def victims(self) -> list[tuple[int, NotifiedWorker]]:
+        """Processes that are sending, each with its worker: one that has just ended belongs to none."""
+        found = self.sending(self.workers)
+        return [(process, worker) for worker in self.workers for process in worker.children() if process in found]
+
     def kill_one(self) -> None:
         """A process that is sending, or the worker that it belongs to with all its processes."""
         self.tell()
-        process = self.chance.choice(until(lambda: self.sending(self.workers), patience=90))
+        process, victim = self.chance.choice(until(self.victims, patience=90))
         if self.chance.random() < 0.6:
             os.kill(process, signal.SIGKILL)
             return
-        victim = next(worker for worker in self.workers if process in worker.children())
         victim.kill()
         self.workers.remove(victim)
         self.workers.append(self.start())

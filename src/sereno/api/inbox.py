@@ -86,7 +86,8 @@ def rooms(house: House) -> Door:
 def _at(door: Door, method: str, path: str, **more: Any) -> Callable[[F], F]:
     """For admins, and for whoever shows a token of an inbox."""
     also = (HTTPStatus.NOT_FOUND, *((HTTPStatus.CONFLICT,) if method == "POST" else ()))
-    extra = {"x-role": "admin", "x-of-tenants": True, "security": [{"token": []}]}
+    # Who it is, these rooms ask themselves.
+    extra = {"x-role": "admin", "x-of-tenants": True, "x-own-door": True, "security": [{"token": []}]}
     return door.api_route(path, methods=[method], responses=responses(*ALWAYS, *also), openapi_extra=extra, **more)
 
 

@@ -81,7 +81,15 @@ class Show:
     async def run(self) -> Ending:
         """From the first job to the summary."""
         # The failures are part of the show; their log lines are not.
-        logging.getLogger("sereno").setLevel(logging.CRITICAL)
+        logger = logging.getLogger("sereno")
+        level = logger.level
+        logger.setLevel(logging.CRITICAL)
+        try:
+            return await self._run()
+        finally:
+            logger.setLevel(level)
+
+    async def _run(self) -> Ending:
         declare(self._app, self._chance)
         with suppress(NotImplementedError):
             asyncio.get_running_loop().add_signal_handler(signal.SIGINT, self._stop.set)
