@@ -261,6 +261,9 @@ def test_deliveries_keep_their_promises_in_a_storm(
                 storm.kill_one()
             storm.trouble_the_line(proxy, apart)
         storm.tell()
+        # One that begins while the database is away ends with an error, as it should.
+        for worker in storm.workers:
+            worker.begun()
         restart(server, directory)
         for _ in range(kills - kills // 2):
             storm.kill_one()
