@@ -51,7 +51,6 @@ class LimitedWorker(WorkerProcess):
                     "SERENO_LOG_FORMAT": "json",
                     "SERENO_HEARTBEAT": "0.5",
                     "SERENO_LEASE": "3",
-                    "TEST_WORKER": "yes",
                     "TEST_LOG": str(log),
                     "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]),
                 },

@@ -77,7 +77,6 @@ class NotifiedWorker(WorkerProcess):
                     "SERENO_LOG_FORMAT": "json",
                     "SERENO_HEARTBEAT": "0.5",
                     "SERENO_LEASE": "3",
-                    "TEST_WORKER": "yes",
                     "TEST_PROVIDER": provider,
                     "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]),
                 },

@@ -172,6 +172,11 @@ async def test_a_receipt_moves_deliveries_of_its_own_account_alone(
         await auntil(lambda: states() == [("a", "pager", "sent", None)])
     receipt = Receipt(provider_id=f"p{pager.sent[0].delivery}", outcome="invalid", id="r1")
     assert await app.notifications.courier.received("pager", "evil", [receipt]) == 0
+    early = Receipt(provider_id="p999", outcome="delivered", id="r2")
+    assert await app.notifications.courier.received("pager", "", [early]) == 0
+    connection.execute("update sereno.deliveries set provider_id = 'p999'")
+    connection.execute("update sereno.message_ids set provider_id = 'p999'")
+    assert await app.notifications.courier.received("pager", "", [early]) == 1
     assert one(connection, "select state from sereno.addresses") == "active"
 
 

@@ -195,11 +195,14 @@ def test_a_paused_channel_holds_its_deliveries(
 
 def test_a_receipt_that_nobody_asks_for(app: Sereno, connection: Connection, delivery: int) -> None:
     connection.execute("update sereno.deliveries set state = 'sent', sent_at = sereno.now(), receipt_at = sereno.now()")
-    connection.execute("update sereno.batches set purpose = 'ask'")
+    connection.execute("update sereno.batches set purpose = 'ask', ends_at = sereno.now() + interval '1 day'")
     assert broken(app) == {}
     advance(connection, 3600)
     assert broken(app) == {"receipts_have_a_job": [delivery]}
-    _put_job(connection, "sereno.receipts", '{"channel": "pager", "account": ""}')
+    job = _put_job(connection, "sereno.receipts", '{"channel": "pager", "account": ""}')
+    assert broken(app) == {}
+    connection.execute("delete from sereno.jobs where id = %s", [job])
+    advance(connection, 24 * 3600)
     assert broken(app) == {}
 
 

@@ -84,10 +84,10 @@ where not exists (select from jobs where jobs.channel = late.channel and jobs.ac
 order by late.id limit 20;
 
 -- name: receipts_have_a_job
--- Whoever is to be asked what became of a delivery is asked.
+-- Whoever is to be asked what became of a delivery is asked, until the time for that is over.
 with late as materialized (
     select deliveries[1] as id, channel, account, due_at from sereno.batches
-    where purpose = 'ask' and job_id is null and due_at < sereno.now() - interval '10 minutes'
+    where purpose = 'ask' and job_id is null and due_at < sereno.now() - interval '10 minutes' and ends_at > sereno.now()
     order by channel, account, due_at limit %(window)s
 ),
 jobs as materialized (
