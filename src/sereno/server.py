@@ -17,12 +17,12 @@ from starlette.responses import Response
 from starlette.routing import Mount
 
 from sereno.api.build import build
-from sereno.api.guard import Authenticate, Guard
-from sereno.api.house import House
 from sereno.api.problems import answer
 from sereno.api.unsubscribe import routes as unsubscribe
 from sereno.app import Sereno
 from sereno.notifications import Event
+from sereno.reception.guard import Authenticate, Guard
+from sereno.reception.house import House
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Scope]]

@@ -11,9 +11,9 @@ import pytest
 from starlette.requests import HTTPConnection
 
 from sereno import Sereno
-from sereno.api.guard import COOKIE, FRESH_SECONDS, Guard
 from sereno.domain.access import Principal, make_cookie, read_cookie
 from sereno.operations.tokens import NewToken, create, revoke
+from sereno.reception.guard import COOKIE, FRESH_SECONDS, Guard
 from tests.api.conftest import Served
 from tests.facts import advance, until
 

@@ -3,7 +3,7 @@
 import asyncio
 from typing import TypeVar
 
-from sereno.api.house import LOOK_SECONDS, House
+from sereno.reception.house import LOOK_SECONDS, House
 from sereno.store.insights import patience, read_only
 from sereno.store.statement import Operation
 

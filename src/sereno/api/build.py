@@ -19,8 +19,8 @@ from sereno.api import (
     tokens,
     workers,
 )
-from sereno.api.house import House
 from sereno.api.problems import Problem
+from sereno.reception.house import House
 from sereno.version import __version__
 
 ROOMS = (

@@ -7,11 +7,12 @@ from urllib.parse import quote
 from fastapi import Request
 
 from sereno.api.door import Door
-from sereno.api.house import House
-from sereno.api.problems import Declined, not_found, responses
+from sereno.api.problems import responses
 from sereno.channels.contract import Callback
 from sereno.domain.job import check_text
 from sereno.errors import ConfigurationError, InvalidArguments, RejectedCallback
+from sereno.reception.declined import Declined, not_found
+from sereno.reception.house import House
 
 # Where the API is, below the public address of the installation.
 API = "/api/v1"

@@ -7,11 +7,11 @@ from fastapi import Response
 from pydantic import BaseModel
 
 from sereno.api.door import Door, Who
-from sereno.api.house import House
 from sereno.api.pages import Page
 from sereno.api.post import page_shape, together, told
 from sereno.domain.job import check_text
 from sereno.operations import post
+from sereno.reception.house import House
 
 
 class PauseChannel(BaseModel):

@@ -9,14 +9,14 @@ from fastapi import Depends, Path, Query, Response
 from pydantic import AwareDatetime, BaseModel, Field
 
 from sereno.api.door import Door, Who
-from sereno.api.house import House
 from sereno.api.pages import Page, Paging, page_of, paging
 from sereno.api.post import delivery_shown, may_reveal, page_shape, shape, there, together, told
-from sereno.api.tenancy import check_theirs, their_tenant
 from sereno.domain.access import Principal
 from sereno.domain.delivery import State
 from sereno.errors import InvalidArguments, Refused
 from sereno.operations import post
+from sereno.reception.house import House
+from sereno.reception.tenancy import check_theirs, their_tenant
 from sereno.store import post_sights
 from sereno.store.post_rows import DeliveryFilter, DeliveryLine
 from sereno.store.statement import Operation

@@ -8,10 +8,11 @@ from typing import Annotated, Any, TypeVar
 from fastapi import APIRouter, Depends, Header, Request, Response
 from fastapi.routing import APIRoute
 
-from sereno.api.guard import SAFE, current
-from sereno.api.house import House
-from sereno.api.problems import Declined, responses
+from sereno.api.problems import responses
 from sereno.domain.access import Principal, Role
+from sereno.reception.declined import Declined
+from sereno.reception.guard import SAFE, current
+from sereno.reception.house import House
 from sereno.store import tokens
 
 F = TypeVar("F", bound=Callable[..., Any])

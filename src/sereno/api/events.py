@@ -9,14 +9,14 @@ from fastapi import Depends, Path, Query, Response
 from pydantic import AwareDatetime, BaseModel, Field
 
 from sereno.api.door import Door, Who
-from sereno.api.house import House
 from sereno.api.pages import Paging, page_of, paging
 from sereno.api.post import check_storable, page_shape, shape, there, together, told
-from sereno.api.tenancy import check_theirs, their_tenant
 from sereno.domain.access import Principal
 from sereno.domain.stored import encoder
 from sereno.errors import UnknownEvent
 from sereno.operations import post
+from sereno.reception.house import House
+from sereno.reception.tenancy import check_theirs, their_tenant
 from sereno.store.post_rows import EventLine, EventRow
 from sereno.store.statement import Operation
 

@@ -10,16 +10,17 @@ from fastapi import Depends, Query, Request, Response
 from pydantic import BaseModel, Field
 
 from sereno.api.door import ALWAYS, Door
-from sereno.api.house import House
 from sereno.api.pages import Page, Paging, page_of, paging
 from sereno.api.post import page_shape, told
-from sereno.api.problems import Declined, responses
-from sereno.api.tenancy import their_tenant
+from sereno.api.problems import responses
 from sereno.domain.access import Role
 from sereno.domain.inbox_token import PREFIX, read_token
 from sereno.domain.job import check_text
 from sereno.errors import InvalidArguments
 from sereno.operations.post import noted
+from sereno.reception.declined import Declined
+from sereno.reception.house import House
+from sereno.reception.tenancy import their_tenant
 from sereno.store import recipients as store
 from sereno.store.recipients import InboxRow
 from sereno.store.statement import Operation

@@ -10,10 +10,7 @@ from fastapi import Depends, Path, Query
 from pydantic import AwareDatetime, BaseModel, Field
 
 from sereno.api.door import Door, Who
-from sereno.api.house import House
 from sereno.api.pages import Page, Paging, page_of, paging
-from sereno.api.problems import not_found
-from sereno.api.tenancy import check_theirs, their_tenant
 from sereno.domain.access import Principal
 from sereno.domain.job import JobOptions
 from sereno.domain.search import LONGEST
@@ -22,6 +19,9 @@ from sereno.errors import InvalidArguments, JobNotFound
 from sereno.operations import jobs
 from sereno.operations.search import jobs_wanted
 from sereno.operations.why import why
+from sereno.reception.declined import not_found
+from sereno.reception.house import House
+from sereno.reception.tenancy import check_theirs, their_tenant
 from sereno.store import insights
 from sereno.store.filters import JobFilter
 from sereno.store.sights import JobLine

@@ -11,15 +11,15 @@ from msgspec.structs import asdict
 from pydantic import BaseModel, Field
 
 from sereno.api.door import Door, Who
-from sereno.api.house import House
 from sereno.api.pages import Page
-from sereno.api.problems import Declined
 from sereno.api.queues import NO_SUCH, Name
 from sereno.domain.job import NAME_LIMIT
 from sereno.domain.limits import MOST_SLOTS
 from sereno.errors import ConfigurationError
 from sereno.operations import limits, weights
 from sereno.operations.weights import LEAST_WEIGHT, MOST_WEIGHT, WeightLine
+from sereno.reception.declined import Declined
+from sereno.reception.house import House
 from sereno.store.limits import BOUND, GateRow, LimitRow
 from sereno.store.statement import Operation
 

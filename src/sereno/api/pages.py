@@ -7,7 +7,7 @@ from typing import Annotated, Any, Generic, TypeVar
 
 from fastapi import Query
 
-from sereno.api.problems import Declined
+from sereno.reception.declined import Declined
 from sereno.store.statement import Operation
 
 T = TypeVar("T")

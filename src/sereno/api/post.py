@@ -12,13 +12,13 @@ import psycopg
 from fastapi import Response
 from pydantic import create_model
 
-from sereno.api.house import CHANGE_SECONDS, House
 from sereno.api.pages import Page
-from sereno.api.problems import Declined, not_found
 from sereno.domain.access import Principal
 from sereno.domain.stored import stored
 from sereno.errors import ConfigurationError, InvalidArguments
 from sereno.operations.post import DeliveryDetail, RecipientDetail, masked
+from sereno.reception.declined import Declined, not_found
+from sereno.reception.house import CHANGE_SECONDS, House
 from sereno.store.insights import patience
 from sereno.store.statement import Operation, arun
 

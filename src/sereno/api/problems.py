@@ -14,6 +14,7 @@ from starlette.exceptions import HTTPException
 
 from sereno import errors
 from sereno.errors import SerenoError
+from sereno.reception.declined import Declined
 
 MEDIA_TYPE = "application/problem+json"
 # SQLSTATE of a table, function, column or schema that is not there, and of a server that only reads.
@@ -38,20 +39,6 @@ class Problem(BaseModel):
     status: int
     detail: str | None = None
     errors: list[dict[str, Any]] | None = None
-
-
-class Declined(Exception):  # noqa: N818 - it reads as what it is, as Refused does
-    """Answered with a problem instead."""
-
-    def __init__(self, status: HTTPStatus, detail: str, headers: Mapping[str, str] | None = None) -> None:
-        super().__init__(detail)
-        self.status = status
-        self.detail = detail
-        self.headers = headers
-
-
-def not_found(what: str) -> Declined:
-    return Declined(HTTPStatus.NOT_FOUND, f"there is no {what}, or it is not yours to see")
 
 
 def answer(

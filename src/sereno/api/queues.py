@@ -8,13 +8,13 @@ from fastapi import Path
 from pydantic import BaseModel, Field
 
 from sereno.api.door import Door, Who
-from sereno.api.house import House
 from sereno.api.pages import Page
-from sereno.api.tenancy import check_theirs
 from sereno.domain.access import Principal
 from sereno.domain.job import NAME_LIMIT, check_text
 from sereno.operations import queues
 from sereno.operations.queues import QueueLine
+from sereno.reception.house import House
+from sereno.reception.tenancy import check_theirs
 from sereno.store.sights import PauseRow
 from sereno.store.steering import PauseKind
 

@@ -8,7 +8,6 @@ from fastapi import Depends, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from sereno.api.door import Door, Who
-from sereno.api.house import House
 from sereno.api.pages import Paging, page_of, paging
 from sereno.api.post import (
     check_storable,
@@ -20,14 +19,15 @@ from sereno.api.post import (
     together,
     told,
 )
-from sereno.api.problems import not_found
-from sereno.api.tenancy import their_tenant
 from sereno.domain.access import Principal
 from sereno.domain.job import check_text
 from sereno.domain.quiet import Quiet
 from sereno.errors import InvalidArguments
 from sereno.operations import post
 from sereno.operations.why_post import Kind, why_post
+from sereno.reception.declined import not_found
+from sereno.reception.house import House
+from sereno.reception.tenancy import their_tenant
 from sereno.store import post_sights
 from sereno.store.post_rows import PreferenceRow, RecipientLine
 from sereno.store.statement import Operation

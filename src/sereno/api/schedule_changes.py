@@ -13,10 +13,7 @@ from fastapi import Query
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 from sereno.api.door import Door, Who
-from sereno.api.house import House
-from sereno.api.problems import Declined
 from sereno.api.schedule_names import Key, SchedulesWanted, Text, called
-from sereno.api.tenancy import check_theirs, their_tenant
 from sereno.domain.access import Principal
 from sereno.domain.job import check_text
 from sereno.domain.when import Daily, checked, describe
@@ -26,6 +23,9 @@ from sereno.operations import schedules
 from sereno.operations.imports.form import MakeJob
 from sereno.operations.schedule_lists import ScheduleTally, Verb, in_batches, tally
 from sereno.operations.schedule_objects import Described, described, unchecked_job, write
+from sereno.reception.declined import Declined
+from sereno.reception.house import House
+from sereno.reception.tenancy import check_theirs, their_tenant
 from sereno.store import schedules as store
 from sereno.store.filters import ScheduleFilter
 from sereno.store.schedules import Upserted

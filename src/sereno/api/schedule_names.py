@@ -6,10 +6,10 @@ from typing import Annotated, Literal
 from fastapi import Depends, Path, Query
 from pydantic import BaseModel, Field
 
-from sereno.api.problems import not_found
-from sereno.api.tenancy import check_theirs, their_tenant
 from sereno.domain.access import Principal
 from sereno.domain.job import NAME_LIMIT, check_text
+from sereno.reception.declined import not_found
+from sereno.reception.tenancy import check_theirs, their_tenant
 from sereno.store import schedules as store
 from sereno.store.filters import ScheduleFilter
 from sereno.store.schedules import ScheduleRow

@@ -9,7 +9,6 @@ from pydantic import AwareDatetime, BaseModel, Field
 
 from sereno.api.aside import Aside
 from sereno.api.door import Door, Who
-from sereno.api.house import House
 from sereno.api.jobs import Made
 from sereno.api.schedule_names import Key, theirs
 from sereno.domain.access import Principal
@@ -20,6 +19,7 @@ from sereno.errors import InvalidArguments
 from sereno.operations import schedules
 from sereno.operations.plan import Plan
 from sereno.operations.schedule_lists import clock_of
+from sereno.reception.house import House
 from sereno.store import schedules as store
 from sereno.store.statement import Operation
 

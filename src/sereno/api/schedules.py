@@ -11,7 +11,6 @@ from pydantic import AwareDatetime, BaseModel, Field
 from sereno.api import schedule_changes, schedule_runs
 from sereno.api.aside import Aside
 from sereno.api.door import Door, Who
-from sereno.api.house import House
 from sereno.api.pages import MOST
 from sereno.api.schedule_names import Key, Text, Wanted, of_theirs, theirs
 from sereno.api.schedule_views import (
@@ -39,6 +38,7 @@ from sereno.operations import jobs, schedules
 from sereno.operations.heatmap import Heatmap, heatmap
 from sereno.operations.schedule_lists import in_words, list_schedules
 from sereno.operations.schedule_objects import exported
+from sereno.reception.house import House
 from sereno.store import schedules as store
 from sereno.store.statement import Operation
 

@@ -13,9 +13,7 @@ from psycopg.errors import QueryCanceled
 from pydantic import BaseModel, Field
 
 from sereno.api.door import Door, Who
-from sereno.api.house import House
 from sereno.api.pages import Page, Paging, page_of, paging
-from sereno.api.problems import Declined
 from sereno.domain.access import Role
 from sereno.domain.job import NAME_LIMIT
 from sereno.domain.task import TaskDefinition
@@ -25,6 +23,8 @@ from sereno.operations.queues import QueueLine
 from sereno.operations.settings import SettingLine, list_settings
 from sereno.operations.status import Status, status
 from sereno.operations.verify import Proof
+from sereno.reception.declined import Declined
+from sereno.reception.house import House
 from sereno.store import insights, minutes, tokens
 from sereno.store.minutes import Figures
 from sereno.store.sights import Count, TaskLine

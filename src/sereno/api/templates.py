@@ -13,10 +13,8 @@ from fastapi import Query, Response
 from pydantic import BaseModel, Field
 
 from sereno.api.door import Door, Who
-from sereno.api.house import House
 from sereno.api.pages import Page
 from sereno.api.post import check_storable, shape, told
-from sereno.api.problems import not_found
 from sereno.channels.template_lint import Finding, declared
 from sereno.channels.template_lint import lint as find_mistakes
 from sereno.channels.templates import LARGEST_SOURCE, Key, TemplateFailed, TemplateSet, directory_of, spelled
@@ -24,6 +22,8 @@ from sereno.domain.event import Content, Recipient
 from sereno.domain.job import check_text
 from sereno.errors import InvalidArguments, SerenoError
 from sereno.operations import templates
+from sereno.reception.declined import not_found
+from sereno.reception.house import House
 from sereno.store import templates as store
 
 T = TypeVar("T")

@@ -8,15 +8,15 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel, Field
 
 from sereno.api.door import Door, Who
-from sereno.api.house import House
 from sereno.api.limits import Length
 from sereno.api.pages import Page
-from sereno.api.problems import Declined, not_found
-from sereno.api.tenancy import their_tenant
 from sereno.domain.access import Principal, Role
 from sereno.domain.job import NAME_LIMIT
 from sereno.operations import tokens
 from sereno.operations.tokens import NewToken
+from sereno.reception.declined import Declined, not_found
+from sereno.reception.house import House
+from sereno.reception.tenancy import their_tenant
 from sereno.store import tokens as store
 from sereno.store.statement import Operation
 from sereno.store.tokens import TokenRow

@@ -12,9 +12,9 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse
 from starlette.routing import Route
 
-from sereno.api.house import House
 from sereno.domain.unsubscribe import Unsubscribe, read_token
 from sereno.errors import ConfigurationError, DatabaseUnavailable, InvalidArguments
+from sereno.reception.house import House
 
 PATH = "/unsubscribe/{token}"
 HEADERS = {

@@ -1,9 +1,9 @@
 """Workers: who is at work, and who was lately."""
 
 from sereno.api.door import Door
-from sereno.api.house import House
 from sereno.api.pages import Page
 from sereno.operations import workers
+from sereno.reception.house import House
 from sereno.store.sights import SessionRow
 
 

@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 from fastapi import Request
 from starlette.requests import HTTPConnection
 
-from sereno.api.problems import Declined
 from sereno.domain.access import Principal, Role, make_cookie, read_cookie, token_hash
+from sereno.reception.declined import Declined
 from sereno.settings import Settings
 from sereno.store import tokens
 from sereno.store.database import Database

@@ -1,7 +1,7 @@
 """Whose things somebody sees."""
 
-from sereno.api.problems import not_found
 from sereno.domain.access import Principal
+from sereno.reception.declined import not_found
 
 
 def their_tenant(who: Principal, asked: str | None) -> str | None:

@@ -5,9 +5,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from sereno.api.guard import Guard
 from sereno.domain.job import JobOptions, NewJob
 from sereno.operations.plan import Plan, acarry_out
+from sereno.reception.guard import Guard
 from sereno.settings import Settings
 from sereno.store.database import Database
 from sereno.store.insights import patience, read_only
