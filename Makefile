@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help venv test demo check bench storm lock schema clean
+.PHONY: help venv test demo check bench storm lock schema reference clean
 
 PYTHON := .venv/bin/python
 PIP := $(PYTHON) -m pip install -q --disable-pip-version-check
@@ -18,6 +18,7 @@ help:  ## this list
 venv: $(READY)  ## .venv with the pinned packages and sereno itself; every target below makes it when it must
 
 test: $(READY)  ## every test but the storms
+	@tools/bring_chromium
 	@$(PYTHON) -m pytest -n $(JOBS) --dist worksteal -m "not storm" $(ARGS)
 
 demo: $(READY)  ## see it work, with a PostgreSQL of its own
@@ -38,6 +39,9 @@ storm: $(READY)  ## minutes of faults and load
 
 schema: $(READY)  ## write src/sereno/store/schema.sql anew, after a migration was added
 	@$(PYTHON) -m tools.dump_schema
+
+reference: $(READY)  ## write docs/reference/api.md anew, after an operation of the API was added
+	@$(PYTHON) -m tools.api_reference
 
 lock:  ## choose and pin the versions in requirements.txt; ARGS=--upgrade takes the newest of everything
 	@set -e; directory=$$(mktemp -d); trap 'rm -rf "$$directory"' EXIT; \

@@ -5,7 +5,21 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from bench import burden, ceiling, drain, enqueue, idle, latency, limits, memory, notify, peers, schedules, table
+from bench import (
+    burden,
+    ceiling,
+    dashboard,
+    drain,
+    enqueue,
+    idle,
+    latency,
+    limits,
+    memory,
+    notify,
+    peers,
+    schedules,
+    table,
+)
 from bench.peers import schedules as peers_schedules
 from bench.report import Report
 from bench.server import server
@@ -26,6 +40,7 @@ BENCHMARKS: dict[str, Callable[[Site], None]] = {
     "schedules": schedules.run,
     "limits": limits.run,
     "notify": notify.run,
+    "dashboard": dashboard.run,
 }
 # The same on others.
 PEERS = {"peers": peers.run, "schedule_peers": peers_schedules.run}

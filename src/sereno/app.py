@@ -32,7 +32,6 @@ from sereno.notifications import ChannelName, Event, Notifications
 from sereno.recipients import Inbox, Recipients
 from sereno.schedules import Schedules
 from sereno.settings import load
-from sereno.store import event_types
 from sereno.store.connect import connect
 from sereno.store.database import Database
 from sereno.store.embedded import EmbeddedPostgres
@@ -63,6 +62,7 @@ class Sereno:
         self.notifications = Notifications(self.database, self.task, self._each_minute, lambda: self.settings.channels)
         self.recipients = Recipients(self.database, self.notifications.channels.check_address)
         self.inbox = Inbox(self.database)
+        self.alerts = self.notifications.alerts
 
     @property
     def service(self) -> str:
@@ -288,10 +288,10 @@ class Sereno:
         """A worker for this process; `await worker.run()` until `worker.stop()`."""
         return Worker(
             self.database,
-            self.registry,
+            self.alerts.register(self.registry),
             queues or self.default_queues(),
             service=self.service,
-            declare_more=lambda: event_types.declare(self.notifications.definitions.values(), self.channels.resolve),
+            declare_more=self.notifications.declare,
             on_close=self.notifications.dispatch.close,
             **options,
         )

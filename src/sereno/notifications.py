@@ -24,6 +24,7 @@ from sereno.domain.event import (
 )
 from sereno.domain.job import NewJob, check_date, check_text
 from sereno.domain.retry import Backoff
+from sereno.engine.alert_board import AlertBoard
 from sereno.engine.context import Context
 from sereno.engine.courier import Courier
 from sereno.engine.dispatch import Dispatch
@@ -32,7 +33,7 @@ from sereno.engine.shapes import can_be_told
 from sereno.engine.turns import LATER, MOST_TOKENS, Turns
 from sereno.engine.wording import Wording
 from sereno.errors import ConfigurationError, InvalidArguments, UnknownEvent
-from sereno.store import deliveries, events
+from sereno.store import deliveries, event_types, events
 from sereno.store import jobs as jobs_store
 from sereno.store.borrowed import arun_borrowed, run_borrowed
 from sereno.store.database import Database
@@ -103,14 +104,15 @@ class Event(Generic[P]):
         tenant: str | None = None,
         at: datetime | None = None,
         ttl: Duration | None = None,
+        trace: str | None = None,
         conn: Any = None,
     ) -> int:
         """Write it down, once for (subject, key), in the transaction of `conn` if there is one; answers its id.
 
         `to`: keys of recipients; without it, everybody whose preferences say so. `at`: not before then. `ttl`: what is
-        not sent by then is no longer true.
+        not sent by then is no longer true. `trace`: by which it is found with what caused it, such as `ctx.trace`.
         """
-        event = self._new(payload, to, subject, key, tenant, at, ttl)
+        event = self._new(payload, to, subject, key, tenant, at, ttl, trace)
         return self._post.run(self._post.write(event), conn)
 
     async def anotify(
@@ -123,10 +125,11 @@ class Event(Generic[P]):
         tenant: str | None = None,
         at: datetime | None = None,
         ttl: Duration | None = None,
+        trace: str | None = None,
         conn: Any = None,
     ) -> int:
         """`notify` for async code."""
-        event = self._new(payload, to, subject, key, tenant, at, ttl)
+        event = self._new(payload, to, subject, key, tenant, at, ttl, trace)
         return await self._post.arun(self._post.write(event), conn)
 
     def _new(
@@ -138,9 +141,10 @@ class Event(Generic[P]):
         tenant: str | None,
         at: datetime | None,
         ttl: Duration | None,
+        trace: str | None,
     ) -> NewEvent:
         definition = self._definition
-        for name, value in (("subject", subject), ("key", key), ("tenant", tenant)):
+        for name, value in (("subject", subject), ("key", key), ("tenant", tenant), ("trace", trace)):
             check_text(name, value)
         check_date("at", at)
         channels, note = self._post.channels.resolve(definition.channels)
@@ -164,6 +168,7 @@ class Event(Generic[P]):
             steps=[msgspec.structs.asdict(step) for step in definition.steps],
             throttle=(throttle.most, seconds(throttle.per)) if throttle else None,
             digest=(gathered, seconds(digest.window)) if gathered and digest else None,
+            trace=trace,
         )
 
 
@@ -191,6 +196,12 @@ class Notifications:
         ledger = Ledger(database, known, turns)
         self.dispatch = Dispatch(database, known, accounts, self._render, ledger, turns)
         self.courier = Courier(database, known, self.dispatch, ledger, turns, self._escalation, self._fan_out_again)
+        self.alerts = AlertBoard(database, known, self.dispatch.exchange, make_task)
+
+    def declare(self) -> Operation[None]:
+        """What a worker writes when it starts: the events and the alert rules of the code."""
+        yield from event_types.declare(self.definitions.values(), self.channels.resolve)
+        yield from self.alerts.declare()
 
     def define(
         self,
@@ -233,7 +244,7 @@ class Notifications:
         """The event and the job that tells people of it, together."""
         number, is_new = yield from events.notify(event)
         if is_new:
-            fan_out = self._task("fan_out").using(run_at=event.due_at, tenant=event.tenant)
+            fan_out = self._task("fan_out").using(run_at=event.due_at, tenant=event.tenant, trace=event.trace)
             yield from jobs_store.enqueue([fan_out.job(number)])
         return number
 

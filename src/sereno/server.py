@@ -23,6 +23,8 @@ from sereno.app import Sereno
 from sereno.notifications import Event
 from sereno.reception.guard import Authenticate, Guard
 from sereno.reception.house import House
+from sereno.reception.probes import routes as probes
+from sereno.web.build import routes as pages
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Scope]]
@@ -39,8 +41,8 @@ HEADERS = (
 )
 
 
-def asgi(app: Sereno, *, authenticate: Authenticate | None = None, is_open: bool = False) -> Asgi:
-    """The API under `/api/v1`, and the page that links to unsubscribe lead to.
+def asgi(app: Sereno, *, authenticate: Authenticate | None = None, is_open: bool = False) -> "Server":
+    """The pages, the API under `/api/v1`, and the page that links to unsubscribe lead to.
 
     `is_open`: nobody has to sign in, from this machine alone.
     """
@@ -56,8 +58,8 @@ def asgi(app: Sereno, *, authenticate: Authenticate | None = None, is_open: bool
         "schedules": app.schedules,
     }
     house = House(app.database, guard, app.new_job, parts)
-    routes = [Mount("/api/v1", build(house)), *unsubscribe(house)]
-    return _Wall(Starlette(routes=routes, exception_handlers={HTTPException: _nowhere}))
+    inside = [Mount("/api/v1", build(house)), *unsubscribe(house), *probes(house), *pages(house)]
+    return Server(Starlette(routes=inside, exception_handlers={HTTPException: _nowhere}), house)
 
 
 async def _nowhere(_: Request, error: Exception) -> Response:
@@ -66,11 +68,16 @@ async def _nowhere(_: Request, error: Exception) -> Response:
     return answer(error.status_code, str(error.detail), headers=error.headers)
 
 
-class _Wall:
+class Server:
     """What holds for every request: no body is too large, and every answer carries the same headers."""
 
-    def __init__(self, inside: Asgi) -> None:
+    def __init__(self, inside: Asgi, house: House) -> None:
         self._inside = inside
+        self._house = house
+
+    async def end(self) -> None:
+        """Streams end, so that whoever runs this can end too."""
+        await self._house.end()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":

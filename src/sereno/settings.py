@@ -10,13 +10,14 @@ import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import msgspec
 
 from sereno.errors import ConfigurationError
 
 A_DAY = 86400
+SHORTEST_RETENTION, LONGEST_RETENTION = 60, 3660 * A_DAY
 # As many as `openssl rand -base64 24` gives.
 SHORTEST_SECRET = 32
 # Links that begin with it have to fit on one line of a mail.
@@ -24,6 +25,12 @@ LONGEST_PUBLIC_URL = 200
 _PUBLIC_URL = re.compile(r"https?://[^\x00-\x20\x7f-\U0010ffff/?#@<>\"\\]+(?:/[^\x00-\x20\x7f-\U0010ffff?#<>\"\\]*)?")
 # Never shown, wherever settings are.
 _HIDDEN = frozenset({"database_url", "metrics_token", "secret"})
+
+
+Role = Literal["worker", "scheduler", "server"]
+ROLES: tuple[Role, ...] = get_args(Role)
+# In the environment, with commas between.
+_LISTS = ("channels", "roles")
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -52,12 +59,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     grace: float = 25.0
     stall_limit: float = 60.0
 
+    roles: list[Role] | None = None
     scheduler: bool = True
     service: str | None = None
 
     keep_history_days: int = 30
     keep_fires_days: int = 30
     keep_dead_days: int | None = None
+    keep_logs: Literal["off", "debug", "info", "warning", "error"] = "warning"
+    log_retention: float = 14.0 * A_DAY
 
     server_host: str = "127.0.0.1"
     server_port: int = 8765
@@ -79,6 +89,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         for name in ("lease", "heartbeat", "poll", "stall_limit"):
             if not 0 < getattr(self, name) < A_DAY:
                 raise ConfigurationError(f"{name} must be more than 0 and less than a day, in seconds")
+        if not SHORTEST_RETENTION <= self.log_retention <= LONGEST_RETENTION:
+            raise ConfigurationError("log_retention must be from a minute to ten years, in seconds")
         if self.heartbeat * 2 > self.lease:
             raise ConfigurationError(
                 f"lease ({self.lease} s) must be at least twice the heartbeat ({self.heartbeat} s)"
@@ -180,8 +192,9 @@ def _environment(environment: Mapping[str, str]) -> dict[str, Any]:
             values[name] = Path(environment[f"{variable}_FILE"]).read_text().strip()
         elif environment.get(variable):
             values[name] = environment[variable]
-    if isinstance(values.get("channels"), str):
-        values["channels"] = [name.strip() for name in values["channels"].split(",") if name.strip()]
+    for name in _LISTS:
+        if isinstance(values.get(name), str):
+            values[name] = [each.strip() for each in values[name].split(",") if each.strip()]
     if isinstance(values.get("queues"), str):
         values["queues"] = parse_queues(values["queues"].split(","))
     return values

@@ -4,6 +4,7 @@ Whoever adds an operation adds a line to `requests`: what to send so that it mea
 """
 
 import asyncio
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -12,15 +13,24 @@ from urllib.parse import quote
 import httpx
 
 from sereno import Sereno
+from sereno.domain.alert import Rule, Target
+from sereno.domain.concern import concern
 from sereno.domain.delivery import Failed
 from sereno.domain.event import IN_APP
-from sereno.operations import jobs, queues
+from sereno.domain.fingerprint import Failure
+from sereno.engine.alerts import Seen, follow
+from sereno.operations import alerts, jobs, queues
 from sereno.operations.plan import carry_out
 from sereno.operations.tokens import create
+from sereno.store import error_groups, logs
 from sereno.store.filters import JobFilter
+from sereno.store.statement import Operation as Statements
+from sereno.telemetry.kept import as_line
+from sereno.telemetry.metrics import Tally
 from tests.notifications.conftest import Pager, Tender
 
 EVENT = "tender.published"
+FINGERPRINT = "3fa9c01b77d2"
 DAILY = {"kind": "daily", "at": "03:00", "tz": "Europe/Riga"}
 PAST = {"start": "2026-01-01T00:00:00Z", "end": "2026-01-03T00:00:00Z"}
 
@@ -37,6 +47,9 @@ class Things:
     delivery: int = 0
     token: int = 0
     limit: str = ""
+    line: int = 7_000_006
+    operation: int = 7_000_006
+    alert: int = 7_000_007
 
     def named(self, what: str) -> str:
         return f"{self.canary}-{what}"
@@ -103,13 +116,17 @@ def fill(app: Sereno, *households: Things) -> None:
     pager.answers = {things.named("address"): Failed("too_big") for things in households}
     published = app.event(EVENT, Tender, channels=[pager, IN_APP], category="tenders")
     database = app.database
+    failed = Tally()
     for things in households:
+        failed.failed(Failure(FINGERPRINT, "work", "OSError", things.named("message")), 1, things.tenant)
         using: dict[str, Any] = {"tenant": things.tenant, "tags": [things.named("tag")], "trace": things.named("trace")}
         waiting = work.using(**using, unique_key=things.named("unique")).enqueue(things.named("argument"))
         ended = work.using(**using).enqueue(things.named("argument"))
         reason, actor = things.named("reason"), things.named("actor")
         carry_out(database, jobs.cancel(JobFilter(ids=[ended.id]), reason=reason, actor=actor))
         things.job, things.ended = waiting.id, ended.id
+        things.line = database.run(_say(things))
+        things.alert = database.run(_alarm(things))
         database.run(queues.pause("tenant", things.tenant, note=things.named("note"), actor=actor))
         made = database.run(create(things.named("token"), "viewer", tenant=things.tenant, actor=actor))
         things.token = made.token.id
@@ -119,8 +136,31 @@ def fill(app: Sereno, *households: Things) -> None:
         app.recipients.prefer(recipient, event=EVENT, condition=condition, tenant=things.tenant)
         tender = Tender(things.named("code"))
         named: dict[str, Any] = {"subject": things.named("subject"), "key": things.named("event")}
+        named["trace"] = things.named("trace")
         things.event = published.notify(tender, to=recipient, tenant=things.tenant, **named)
+    database.run(error_groups.add(failed))
     asyncio.run(_send(app, households))
+
+
+def _say(things: Things) -> Statements[int]:
+    """A line of theirs in the log."""
+    logger = logging.getLogger("sereno.job")
+    record = logger.makeRecord(logger.name, logging.WARNING, "", 0, things.named("said"), (), None)
+    record.sereno_fields = {"tenant": things.tenant, "trace_id": things.named("trace"), "note": things.named("note")}
+    yield from logs.add([as_line(record, 0.0)], 0.0)
+    (line,) = yield from logs.list_lines(logs.LogFilter(tenant=things.tenant), 1)
+    return line.id
+
+
+def _alarm(things: Things) -> Statements[int]:
+    """A rule about what is theirs, and what it has found."""
+    target = Target(channel="pager", address=things.named("address"))
+    rule = Rule(name=things.named("rule"), targets=[target], tenant=things.tenant, note=things.named("note"))
+    yield from alerts.set_rule(rule, actor=things.named("actor"))
+    found = concern("job.dead", things.named("task"), "bad", "look", count=1, task=things.named("task"))
+    yield from follow(rule.name, Seen([found], set()))
+    (row,) = yield from alerts.list_alerts(1, rule=rule.name)
+    return row.id
 
 
 async def _send(app: Sereno, households: tuple[Things, ...]) -> None:
@@ -143,6 +183,8 @@ def fill_over_http(admin: httpx.Client, *households: Things) -> None:
         things.limit = limit.json()["name"]
         found = admin.get("/deliveries", params={"tenant": things.tenant, "channel": "pager"}).json()["items"]
         things.delivery = found[0]["id"]
+        many = {"ids": [things.ended], "tenant": things.tenant, "in_background": True, "reason": things.named("reason")}
+        things.operation = admin.post("/jobs/retry", json=many).json()["id"]
 
 
 def _schedule(things: Things) -> dict[str, Any]:
@@ -156,17 +198,25 @@ def requests(things: Things) -> dict[str, dict[str, Any]]:
 
 def _about_work(things: Things) -> dict[str, dict[str, Any]]:
     job = {"path": {"job_id": things.job}}
+    operation = {"path": {"operation_id": things.operation}}
     return {
         "GET /jobs": {},
         "POST /jobs": {"json": {"task": "work", "arguments": {"text": "x"}}},
         "GET /jobs/{job_id}": job,
         "GET /jobs/{job_id}/why": job,
+        "POST /jobs/{job_id}/reveal": job,
+        "POST /jobs/{job_id}/retry": {"path": {"job_id": things.job}, "json": {"arguments": {"text": "x"}}},
         "POST /jobs/retry": {"json": {"ids": [things.ended]}},
         "POST /jobs/cancel": {"json": {"ids": [things.job]}},
         "POST /jobs/delete": {"json": {"ids": [things.job, things.ended]}},
+        "GET /operations": {},
+        "GET /operations/{operation_id}": operation,
+        "POST /operations/{operation_id}/stop": operation,
         "POST /tenants/{name}/pause": {"path": {"name": things.tenant}, "json": {"note": "x"}},
         "POST /tenants/{name}/resume": {"path": {"name": things.tenant}},
         "GET /pauses": {},
+        "GET /logs": {},
+        "GET /logs/{line_id}": {"path": {"line_id": things.line}},
     }
 
 
@@ -188,6 +238,7 @@ def _about_schedules(things: Things) -> dict[str, dict[str, Any]]:
         "POST /schedules/pause": many,
         "POST /schedules/resume": many,
         "POST /schedules/disable": many,
+        "POST /schedules/run": many,
         "POST /schedules/delete": many,
         "POST /schedules/spread": {"json": {"keys": [things.named("schedule")], "over": "20m"}},
         "POST /schedules/tick": {},
@@ -230,8 +281,26 @@ def _about_the_house(things: Things) -> dict[str, dict[str, Any]]:
     channel = {"path": {"name": "pager"}}
     words = {"path": {"event": EVENT, "channel": "pager"}}
     part = {"path": {"event": EVENT, "channel": "pager", "part": "title"}}
+    rule = {"path": {"name": things.named("rule")}}
     return {
         "GET /me": {},
+        "GET /stream": {},
+        "GET /attention": {},
+        "GET /alerts": {},
+        "POST /alerts/{alert_id}/silence": {"path": {"alert_id": things.alert}, "json": {"until": None}},
+        "GET /alerts/rules": {},
+        "GET /alerts/rules/{name}": rule,
+        "PUT /alerts/rules/{name}": rule | {"json": {"to": [{"channel": "pager", "address": "x"}]}},
+        "DELETE /alerts/rules/{name}": rule,
+        "POST /alerts/rules/{name}/test": rule,
+        "GET /errors": {},
+        "GET /errors/{fingerprint}": {"path": {"fingerprint": FINGERPRINT}},
+        "POST /errors/{fingerprint}/mute": {"path": {"fingerprint": FINGERPRINT}, "json": {"for": "1h", "note": "x"}},
+        "GET /figures/deliveries": {},
+        "GET /figures/channels": {},
+        "GET /figures/jobs": {},
+        "GET /traces": {"params": {"subject": things.named("subject")}},
+        "GET /traces/{trace_id}": {"path": {"trace_id": things.named("trace")}},
         "GET /status": {},
         "GET /metrics": {},
         "GET /tasks": {},

@@ -24,9 +24,9 @@ class Running:
         self.process = process
         assert process.stdout is not None
         self.said = process.stdout.readline()
-        found = re.search(r"Listening at (http://[^/]*:(\d+)/api/v1/)openapi.json", self.said)
+        found = re.search(r"Listening at (http://[^/]*:(\d+)/)\. ", self.said)
         assert found is not None, self.said + process.communicate(timeout=PATIENCE)[0]
-        self.url, self.port = found[1].replace("0.0.0.0", "127.0.0.1"), int(found[2])  # noqa: S104 - as it says
+        self.url, self.port = found[1].replace("0.0.0.0", "127.0.0.1") + "api/v1/", int(found[2])  # noqa: S104 - as it says
 
     def end(self, number: signal.Signals = signal.SIGTERM) -> int:
         self.process.send_signal(number)

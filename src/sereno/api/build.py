@@ -3,20 +3,28 @@
 from fastapi import FastAPI
 
 from sereno.api import (
+    alerts,
+    bulk,
     callbacks,
     channels,
     deliveries,
+    error_groups,
     events,
+    figures,
     inbox,
+    job_reveal,
     jobs,
     limits,
+    logs,
     problems,
     queues,
     recipients,
     schedules,
+    stream,
     system,
     templates,
     tokens,
+    traces,
     workers,
 )
 from sereno.api.problems import Problem
@@ -25,12 +33,17 @@ from sereno.version import __version__
 
 ROOMS = (
     jobs,
+    job_reveal,
+    alerts,
+    error_groups,
+    bulk,
     schedules,
     limits,
     queues,
     system,
     tokens,
     workers,
+    logs,
     events,
     deliveries,
     recipients,
@@ -38,6 +51,9 @@ ROOMS = (
     channels,
     templates,
     callbacks,
+    stream,
+    figures,
+    traces,
 )
 
 

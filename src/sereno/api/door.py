@@ -64,7 +64,7 @@ class Door(APIRouter):
             path,
             methods=[method],
             dependencies=depends,
-            responses=responses(*ALWAYS, *also),
+            responses=responses(*ALWAYS, *also) | more.pop("responses", {}),
             openapi_extra={"x-role": role, "x-of-tenants": of_tenants, "security": [{"token": []}]},
             **more,
         )

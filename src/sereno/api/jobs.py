@@ -6,9 +6,10 @@ from functools import partial
 from http import HTTPStatus
 from typing import Annotated, Any
 
-from fastapi import Depends, Path, Query
+from fastapi import Depends, Path, Query, Response
 from pydantic import AwareDatetime, BaseModel, Field
 
+from sereno.api.bulk import begun, may_be_accepted
 from sereno.api.door import Door, Who
 from sereno.api.pages import Page, Paging, page_of, paging
 from sereno.domain.access import Principal
@@ -16,13 +17,15 @@ from sereno.domain.job import JobOptions
 from sereno.domain.search import LONGEST
 from sereno.domain.stored import stored
 from sereno.errors import InvalidArguments, JobNotFound
-from sereno.operations import jobs
+from sereno.operations import bulk, jobs
+from sereno.operations.reveal import hidden
 from sereno.operations.search import jobs_wanted
 from sereno.operations.why import why
 from sereno.reception.declined import not_found
 from sereno.reception.house import House
 from sereno.reception.tenancy import check_theirs, their_tenant
 from sereno.store import insights
+from sereno.store.bulk import Action
 from sereno.store.filters import JobFilter
 from sereno.store.sights import JobLine
 from sereno.store.statement import Operation
@@ -67,10 +70,17 @@ class NewJobBody(BaseModel):
     tags: list[str] = []
 
 
+class Again(BaseModel):
+    """All arguments of the new job, not only those that change."""
+
+    arguments: dict[str, Any]
+
+
 class Bulk(JobsWanted):
     """`dry_run`: only say what it would touch. `rate`: so many a second. `reason`: kept with the jobs."""
 
     dry_run: bool = False
+    in_background: bool = Field(False, description="A worker does it; the answer is 202, with the operation.")
     all: bool = Field(False, description="Really all of them, where nothing else is named.")
     rate: float | None = Field(None, ge=0.001, le=100_000)
     reason: str | None = Field(None, max_length=500)
@@ -173,8 +183,8 @@ def rooms(house: House) -> Door:
 
     @door.at("GET", "/jobs/{job_id}", role="viewer", of_tenants=True)
     async def show(job_id: JobId, who: Who) -> jobs.JobDetail:
-        """One job with all its attempts, steps and progress."""
-        return await house.read(_theirs(job_id, who))
+        """One job with all its attempts, steps and progress. What looks like a secret in its arguments is hidden."""
+        return hidden(await house.read(_theirs(job_id, who)))
 
     @door.at("GET", "/jobs/{job_id}/why", role="viewer", of_tenants=True)
     async def why_job(job_id: JobId, who: Who) -> Why:
@@ -187,33 +197,67 @@ def rooms(house: House) -> Door:
         return Why(await house.read(operation()))
 
     _bulk(house, door)
+    _again(house, door)
     return door
 
 
 def _bulk(house: House, door: Door) -> None:
-    @door.at("POST", "/jobs/retry", role="operator", of_tenants=True, also=[HTTPStatus.NOT_FOUND])
-    async def retry(body: Bulk, who: Who) -> BulkAnswer:
+    also = [HTTPStatus.NOT_FOUND]
+
+    @door.at("POST", "/jobs/retry", role="operator", of_tenants=True, also=also, response_model=BulkAnswer)
+    async def retry(body: Bulk, who: Who) -> BulkAnswer | Response:
         """Finished jobs go back to work, under their own ids and with a fresh budget of tries."""
         wanted = body.filter(who)
         if body.dry_run:
             return _would(await house.read(jobs.count_retry(wanted)))
+        if body.in_background:
+            return await _begun(house, who, "job.retry", body)
         return _did(await house.carry_out(jobs.retry(wanted, rate=body.rate, yes=body.all, actor=who.name)))
 
-    @door.at("POST", "/jobs/cancel", role="operator", of_tenants=True, also=[HTTPStatus.NOT_FOUND])
-    async def cancel(body: Bulk, who: Who) -> BulkAnswer:
+    may_be_accepted(door)
+
+    @door.at("POST", "/jobs/cancel", role="operator", of_tenants=True, also=also, response_model=BulkAnswer)
+    async def cancel(body: Bulk, who: Who) -> BulkAnswer | Response:
         """Waiting jobs end at once; running ones are asked to stop."""
         wanted = body.filter(who)
         if body.dry_run:
             return _would(await house.read(jobs.count_cancel(wanted)))
+        if body.in_background:
+            return await _begun(house, who, "job.cancel", body)
         return _did(await house.carry_out(jobs.cancel(wanted, reason=body.reason, yes=body.all, actor=who.name)))
 
-    @door.at("POST", "/jobs/delete", role="admin", of_tenants=True, also=[HTTPStatus.NOT_FOUND])
-    async def delete(body: Bulk, who: Who) -> BulkAnswer:
+    may_be_accepted(door)
+
+    @door.at("POST", "/jobs/delete", role="admin", of_tenants=True, also=also, response_model=BulkAnswer)
+    async def delete(body: Bulk, who: Who) -> BulkAnswer | Response:
         """Gone for good, with their attempts. Refused when a running job is named."""
         wanted = body.filter(who)
         if body.dry_run:
             return _would(await house.read(jobs.count_delete(wanted)))
+        if body.in_background:
+            return await _begun(house, who, "job.delete", body)
         return _did(await house.carry_out(jobs.delete(wanted, yes=body.all, actor=who.name)))
+
+    may_be_accepted(door)
+
+
+def _again(house: House, door: Door) -> None:
+    @door.at("POST", "/jobs/{job_id}/retry", role="operator", of_tenants=True, status_code=201)
+    async def retry_edited(job_id: JobId, body: Again, who: Who) -> Made:
+        """A new job like one that has ended, with other arguments. Its tag `retry-of:ID` names the old one."""
+        raw = stored(body.arguments, lambda why: InvalidArguments(f"arguments: {why}"))
+
+        def operation() -> Operation[Made]:
+            row = (yield from _theirs(job_id, who)).job
+            made = yield from bulk.retry_edited(row, raw, house.new_job, actor=who.name)
+            return Made(made.id, made.created)
+
+        return await house.change(operation())
+
+
+async def _begun(house: House, who: Principal, action: Action, body: Bulk) -> Response:
+    wanted = body.filter(who)
+    return await begun(house, who, action, wanted, rate=body.rate, reason=body.reason, confirmed=body.all)
 
 
 def _theirs(job_id: int, who: Principal) -> Operation[jobs.JobDetail]:

@@ -21,7 +21,7 @@ from sereno.domain.zones import moment
 from sereno.errors import InvalidArguments, Refused, SerenoError
 from sereno.operations import schedules
 from sereno.operations.imports.form import MakeJob
-from sereno.operations.schedule_lists import ScheduleTally, Verb, in_batches, tally
+from sereno.operations.schedule_lists import ScheduleTally, Verb, in_batches, run_all, tally
 from sereno.operations.schedule_objects import Described, described, unchecked_job, write
 from sereno.reception.declined import Declined
 from sereno.reception.house import House
@@ -32,6 +32,8 @@ from sereno.store.schedules import Upserted
 from sereno.store.statement import Operation
 
 MOST_IMPORTED = 1000
+# More runs than this at once are no help, but a flood.
+MOST_RUN = 1000
 
 Length = Annotated[str, Field(max_length=100)] | float
 Note = Annotated[Text | None, Field(description="Why; shown wherever somebody wonders.")]
@@ -155,6 +157,7 @@ def rooms(house: House, door: Door) -> None:
     _write(house, door)
     _stop(house, door)
     _remake(house, door)
+    _run(house, door)
 
 
 def _write(house: House, door: Door) -> None:
@@ -208,6 +211,16 @@ def _remake(house: House, door: Door) -> None:
         # Refused before anything is looked at, in the words of the rule.
         checked(Daily("00:00", spread=body.over))
         return await _change(house, who, "spread", body, partial(schedules.spread, window=body.over))
+
+
+def _run(house: House, door: Door) -> None:
+    @door.at("POST", "/schedules/run", role="operator", of_tenants=True, also=[HTTPStatus.NOT_FOUND])
+    async def run(body: BulkOfSchedules, who: Who) -> SchedulesChanged:
+        """Fire each of them now, whatever its rule says; no more than 1,000 at once."""
+        would = (await house.read(tally(body.filter(who), "run"))).total
+        if not body.dry_run and would.value > MOST_RUN:
+            raise Refused(f"{would} schedules would run at once, and {MOST_RUN:,} are the most: narrow it down")
+        return await _change(house, who, "run", body, run_all)
 
 
 async def _change(

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from sereno.cli.options import stdout_is_terminal
-from sereno.cli.output import STYLES, short_time, terminal
+from sereno.cli.output import STYLES, short_time, terminal, visible
 from sereno.domain.duration import spoken
 from sereno.operations.jobs import JobDetail
 from sereno.store.sights import AttemptRow, JobRow
@@ -19,7 +19,8 @@ TRACEBACK_LINES = 12
 
 def show_page(detail: JobDetail) -> None:
     """Plain text in a pipe; on a terminal the state is coloured and the labels step back."""
-    lines = list(_lines(detail))
+    # What a job holds came from anywhere; a terminal obeys some of it.
+    lines = [(label, visible(text)) for label, text in _lines(detail)]
     if not stdout_is_terminal():
         for label, text in lines:
             click.echo(f"{label:<12}{text}" if label else text)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sereno.cli.failures import NOTHING_MATCHED
+from sereno.cli.operation import background_option, begin, check_rate
 from sereno.cli.options import Moment, Rate, bulk_options, desk_options, filter_options, output_option
 from sereno.cli.output import Column, chosen_form, counted, show_json, show_list
 
@@ -122,11 +123,19 @@ def enqueue(desk: "Desk", task: str, arguments: str, form: str, **options: Any) 
 @click.argument("ids", nargs=-1, type=int, metavar="[JOB]...")
 @filter_options
 @click.option("--rate", type=Rate(), help="So many a second, such as 50/s; without it, all at once.")
+@background_option
 @bulk_options
 @output_option
 @desk_options
 def retry(
-    desk: "Desk", ids: tuple[int, ...], wanted: "JobFilter", rate: float | None, dry_run: bool, yes: bool, **rest: Any
+    desk: "Desk",
+    ids: tuple[int, ...],
+    wanted: "JobFilter",
+    rate: float | None,
+    background: bool,
+    dry_run: bool,
+    yes: bool,
+    **rest: Any,
 ) -> int:
     """Send finished jobs back to work, under their own ids and with a fresh budget of tries."""
     from sereno.operations import jobs  # noqa: PLC0415 - slow to import; --help needs none
@@ -136,6 +145,8 @@ def retry(
         tally = desk.run(jobs.count_retry(chosen))
         pace = f", {tally.total.value / rate:.1f} s at {rate:g}/s" if rate else ""
         return _tell_tally("retry", tally, pace, **rest)
+    if background:
+        return begin(desk, "job.retry", chosen, rate=rate, reason=None, yes=yes, **rest)
     changed = desk.carry_out(jobs.retry(chosen, rate=rate, yes=yes))
     return _tell_changed("Sent back to work", changed, ids, "a live job has their unique key", **rest)
 
@@ -144,11 +155,21 @@ def retry(
 @click.argument("ids", nargs=-1, type=int, metavar="[JOB]...")
 @filter_options
 @click.option("--reason", help="Kept with the job.")
+@click.option("--rate", type=Rate(), help="With --background: so many a second, such as 50/s.")
+@background_option
 @bulk_options
 @output_option
 @desk_options
 def cancel(
-    desk: "Desk", ids: tuple[int, ...], wanted: "JobFilter", reason: str | None, dry_run: bool, yes: bool, **rest: Any
+    desk: "Desk",
+    ids: tuple[int, ...],
+    wanted: "JobFilter",
+    reason: str | None,
+    rate: float | None,
+    background: bool,
+    dry_run: bool,
+    yes: bool,
+    **rest: Any,
 ) -> int:
     """End waiting jobs, and ask running ones to stop."""
     from sereno.operations import jobs  # noqa: PLC0415 - slow to import; --help needs none
@@ -156,6 +177,9 @@ def cancel(
     chosen = _chosen(ids, wanted)
     if dry_run:
         return _tell_tally("cancel", desk.run(jobs.count_cancel(chosen)), "", **rest)
+    if background:
+        return begin(desk, "job.cancel", chosen, rate=rate, reason=reason, yes=yes, **rest)
+    check_rate(rate)
     changed = desk.carry_out(jobs.cancel(chosen, reason=reason, yes=yes))
     return _tell_changed("Cancelled", changed, ids, "they ended meanwhile", **rest)
 
@@ -163,16 +187,30 @@ def cancel(
 @job.command(epilog="Example: sereno job delete --state cancelled --finished-before 7d --yes")
 @click.argument("ids", nargs=-1, type=int, metavar="[JOB]...")
 @filter_options
+@click.option("--rate", type=Rate(), help="With --background: so many a second, such as 50/s.")
+@background_option
 @bulk_options
 @output_option
 @desk_options
-def delete(desk: "Desk", ids: tuple[int, ...], wanted: "JobFilter", dry_run: bool, yes: bool, **rest: Any) -> int:
+def delete(
+    desk: "Desk",
+    ids: tuple[int, ...],
+    wanted: "JobFilter",
+    rate: float | None,
+    background: bool,
+    dry_run: bool,
+    yes: bool,
+    **rest: Any,
+) -> int:
     """Remove waiting or finished jobs for good. Never a running one."""
     from sereno.operations import jobs  # noqa: PLC0415 - slow to import; --help needs none
 
     chosen = _chosen(ids, wanted)
     if dry_run:
         return _tell_tally("delete", desk.run(jobs.count_delete(chosen)), "", **rest)
+    if background:
+        return begin(desk, "job.delete", chosen, rate=rate, reason=None, yes=yes, **rest)
+    check_rate(rate)
     return _tell_changed("Deleted", desk.carry_out(jobs.delete(chosen, yes=yes)), ids, "they started meanwhile", **rest)
 
 

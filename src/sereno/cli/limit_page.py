@@ -6,8 +6,7 @@ from typing import Any
 
 import click
 
-from sereno.cli.output import GAP, Column, human, short_time, show_list, terminal
-from sereno.cli.schedule_words import visible
+from sereno.cli.output import GAP, Column, human, short_time, show_list, terminal, visible
 from sereno.operations.limits import LimitDetail, in_words
 from sereno.store.limits import BOUND, GateRow, LimitRow
 from sereno.store.sights import Count

@@ -77,6 +77,7 @@ def filter_options(function: F) -> F:
             click.option("--tag"),
             click.option("--error", metavar="TEXT", help="Part of the reason or of an error."),
             click.option("--unique-key"),
+            click.option("--search", "searched", metavar="TEXT", help="As in job list: 'fingerprint:1f2e'."),
             click.option("--created-after", type=Moment(), help='"2h" ago, or a date.'),
             click.option("--created-before", type=Moment()),
             click.option("--finished-after", type=Moment()),
@@ -133,4 +134,10 @@ def _take_filter(options: dict[str, Any]) -> "JobFilter":
 
     names = [name for name in JobFilter.__dataclass_fields__ if name in options and name != "ids"]
     given = {name: options.pop(name) for name in names}
-    return JobFilter(**given | {"states": given["states"] or None})
+    wanted = JobFilter(**given | {"states": given["states"] or None})
+    searched = options.pop("searched")
+    if searched is None:
+        return wanted
+    from sereno.operations.search import jobs_wanted  # noqa: PLC0415 - see above
+
+    return wanted.both(jobs_wanted(searched, datetime.now().astimezone()))

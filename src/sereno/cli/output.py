@@ -208,3 +208,10 @@ def _plain(value: Any) -> str:
             return ",".join(str(part) for part in value)
         case _:
             return human(value)
+
+
+def visible(text: str) -> str:
+    """On one line, and nothing that a terminal would obey: a key may hold anything."""
+    return "".join(
+        letter if letter.isprintable() else " " if letter.isspace() else "\N{REPLACEMENT CHARACTER}" for letter in text
+    )

@@ -99,7 +99,7 @@ def checked_addresses() -> Iterator[None]:
 
 def shown(text: str | None) -> str:
     """Text that anybody may have written: on one line, and nothing that a terminal would obey."""
-    from sereno.cli.schedule_words import visible  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.cli.output import visible  # noqa: PLC0415 - slow to import; --help needs none
 
     return visible(text or "")
 

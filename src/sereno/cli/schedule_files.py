@@ -143,8 +143,8 @@ def _address(source: str) -> str:
 
 
 def _read_program(desk: "Desk", made: "Import", program: str, address: str | None, renamed: Collection[str]) -> None:
+    from sereno.cli.output import visible  # noqa: PLC0415 - see above
     from sereno.cli.schedule_import import of_program  # noqa: PLC0415 - slow to import; --help needs none
-    from sereno.cli.schedule_words import visible  # noqa: PLC0415 - see above
 
     found = _found(desk, program, address)
     made.read(of_program(each for each in found if not each.left_out))
@@ -171,7 +171,7 @@ def _forget_notes_of_refused(made: "Import") -> None:
 
 
 def _tell(made: "Import", form: str) -> None:
-    from sereno.cli.schedule_words import visible  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.cli.output import visible  # noqa: PLC0415 - slow to import; --help needs none
 
     if chosen_form(form) in ("json", "jsonl"):
         show_json(made.report(), indent=2 if form == "json" else 0)

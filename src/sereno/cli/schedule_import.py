@@ -10,7 +10,7 @@ import msgspec
 import psycopg
 
 from sereno.cli.desk import Desk
-from sereno.cli.schedule_words import visible
+from sereno.cli.output import visible
 from sereno.errors import InvalidArguments, SerenoError
 from sereno.operations.imports.form import MakeJob
 from sereno.operations.schedule_objects import Described, described, write

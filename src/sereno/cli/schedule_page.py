@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from sereno.cli.options import stdout_is_terminal
-from sereno.cli.output import STYLES, counted, terminal
+from sereno.cli.output import STYLES, counted, terminal, visible
 from sereno.cli.schedule_runs import job_object, last_run, run_lines
 from sereno.cli.schedule_table import as_object
 from sereno.cli.schedule_words import (
@@ -20,7 +20,6 @@ from sereno.cli.schedule_words import (
     no_instants,
     rule_words,
     state_words,
-    visible,
 )
 from sereno.domain.duration import spoken
 from sereno.domain.when import Cron, decode

@@ -5,7 +5,8 @@ from datetime import datetime, tzinfo
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from sereno.cli.schedule_words import about, brief_time, effective_state, full_time, last_words, visible
+from sereno.cli.output import visible
+from sereno.cli.schedule_words import about, brief_time, effective_state, full_time, last_words
 from sereno.domain.duration import spoken
 from sereno.domain.lifecycle import LIVE
 from sereno.errors import JobNotFound

@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from sereno.cli.output import GAP, Column, human, terminal
-from sereno.cli.schedule_words import brief_time, effective_state, first_line, last_words, soon, visible
+from sereno.cli.output import GAP, Column, human, terminal, visible
+from sereno.cli.schedule_words import brief_time, effective_state, first_line, last_words, soon
 from sereno.operations.schedule_lists import SchedulePage, clock_of, in_words
 from sereno.store.schedules import ScheduleRow
 

@@ -6,6 +6,7 @@ from typing import Literal
 
 import msgspec
 
+from sereno.cli.output import visible
 from sereno.domain.duration import spoken
 from sereno.domain.preview import Instant
 from sereno.domain.when import Once, When, decode, describe
@@ -145,13 +146,6 @@ def last_words(row: ScheduleRow, now: datetime) -> str:
     if ended and row.last_state and row.last_finished_at is not None:
         return f"{row.last_state} {about((now - row.last_finished_at).total_seconds())} ago"
     return f"fired {about((now - row.last_fired_at).total_seconds())} ago"
-
-
-def visible(text: str) -> str:
-    """On one line, and nothing that a terminal would obey: a key may hold anything."""
-    return "".join(
-        letter if letter.isprintable() else " " if letter.isspace() else "\N{REPLACEMENT CHARACTER}" for letter in text
-    )
 
 
 def _by(row: ScheduleRow) -> str:

@@ -115,7 +115,8 @@ def _clock(rule: dict[str, Any], when: "When") -> "tzinfo":
 
 
 def _tell_made(desk: "Desk", when: "When", shown_on: "tzinfo", made: "Upserted", form: str) -> None:
-    from sereno.cli.schedule_words import full_time, relative, visible  # noqa: PLC0415 - slow to import
+    from sereno.cli.output import visible  # noqa: PLC0415 - slow to import
+    from sereno.cli.schedule_words import full_time, relative  # noqa: PLC0415 - slow to import
     from sereno.domain.when import describe  # noqa: PLC0415 - see above
     from sereno.domain.zones import moment  # noqa: PLC0415 - see above
     from sereno.store.schedules import clock  # noqa: PLC0415 - see above

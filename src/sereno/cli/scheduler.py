@@ -34,14 +34,17 @@ async def _until_told(desk: "Desk", where: str) -> None:
     import asyncio  # noqa: PLC0415 - slow to import; --help needs none
     import signal  # noqa: PLC0415 - beside it
 
+    from sereno.engine.log_keeper import LogKeeper  # noqa: PLC0415 - see above
     from sereno.engine.scheduler import Scheduler  # noqa: PLC0415 - see above
 
     told = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, told.set)
-    running = Scheduler(desk.url(), desk.settings)
-    running.start()
-    click.echo(f"Scheduler {running.holder} keeps time for {where}. TERM or Ctrl-C ends it.")
-    await told.wait()
-    await running.stop()
+    url = desk.url()
+    running = Scheduler(url, desk.settings)
+    async with LogKeeper(url, desk.settings):
+        running.start()
+        click.echo(f"Scheduler {running.holder} keeps time for {where}. TERM or Ctrl-C ends it.")
+        await told.wait()
+        await running.stop()
     click.echo(f"Ended: {counted(running.figures.fires, 'fire')}, {running.figures.skips:,} skipped.")

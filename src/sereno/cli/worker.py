@@ -62,7 +62,7 @@ def run_worker(app_path: str | None, queues: tuple[str, ...], embedded: bool, **
         raise ConfigurationError("a worker needs your application: sereno worker MODULE:APP, or set SERENO_APP")
     app = load_app(app_path)
     app.override(queues=parse_queues(list(queues)) or None, **given)
-    _refuse_embedded(app, embedded)
+    refuse_embedded(app, embedded)
     configure(app.settings.log_level, app.settings.log_format)
     descriptors = os.environ.pop(CHILD_VARIABLE, None)
     if descriptors is not None:
@@ -80,7 +80,8 @@ def run_worker(app_path: str | None, queues: tuple[str, ...], embedded: bool, **
 worker.add_command(list_workers, "list")
 
 
-def _refuse_embedded(app: Sereno, embedded: bool) -> None:
+def refuse_embedded(app: Sereno, embedded: bool) -> None:
+    """Real work is not put into a database that was meant for a look, by chance."""
     if app.settings.database_url is None and not embedded:
         raise ConfigurationError(
             "a worker wants a PostgreSQL server: set SERENO_DATABASE_URL, or say --embedded for the one of this project"

@@ -59,6 +59,7 @@ class Courier:
         total, more = 0, True
         while more:
             walked = await self._database.arun(self._walk(event))
+            self._ledger.figures.made(walked.changes)
             total, more = total + walked.made, walked.more
         steps = await self._database.arun_one(events.steps(event))
         if steps:
@@ -84,6 +85,7 @@ class Courier:
             walked: int | None = 0
             while walked is not None:
                 found = await self._database.arun(self._escalate(event, step, walked))
+                self._ledger.figures.made(found.changes)
                 made, waiting, walked = made + found.ripe, waiting + found.waiting, found.walked
         # Whoever has just been given to the next channel may need the one behind it.
         if waiting or (made and len(steps) > 1):
@@ -145,16 +147,19 @@ class Courier:
             for question in questions
         }
 
-        def operation() -> Operation[None]:
-            yield from self._apply(channel, account, said, asked_for)
+        def operation() -> Operation[Applied]:
+            applied = yield from self._apply(channel, account, said, asked_for)
             yield from receipts.asked(left_over)
+            return applied
 
-        await self._database.arun(operation())
+        applied = await self._database.arun(operation())
+        self._ledger.figures.heard(channel, account, applied.told)
         await self._pause_if_down(channel, account, said)
 
     async def received(self, channel: str, account: str, said: Sequence[Receipt]) -> int:
         """What a provider tells by itself; answers how many deliveries it moved."""
         applied = await self._database.arun(self._apply(channel, account, said))
+        self._ledger.figures.heard(channel, account, applied.told)
         await self._pause_if_down(channel, account, said)
         return applied.moved
 
@@ -184,13 +189,17 @@ class Courier:
     async def sweep(self) -> None:
         """What is due and nobody carries, because a job was cancelled, deleted or died: somebody takes its turn."""
         await self._database.arun(self._sweep())
-        await self._database.arun(self._apply_early())
+        for channel, account, applied in await self._database.arun(self._apply_early()):
+            self._ledger.figures.heard(channel, account, applied.told)
 
-    def _apply_early(self) -> Operation[None]:
+    def _apply_early(self) -> Operation[list[tuple[str, str, Applied]]]:
         """Taken and counted together, or not at all."""
+        heard = []
         for early in (yield from receipts.early()):
             receipt = msgspec.convert({**early.receipt, "provider_id": early.provider_id}, Receipt)
-            yield from self._apply(early.channel, early.account, [receipt], told_before=True)
+            applied = yield from self._apply(early.channel, early.account, [receipt], told_before=True)
+            heard.append((early.channel, early.account, applied))
+        return heard
 
     def _sweep(self) -> Operation[None]:
         tokens: list[NewJob] = []

@@ -15,6 +15,7 @@ import psycopg
 from sereno.channels.contract import Channel, Exchange, Message
 from sereno.domain.delivery import Down, Failed, Outcome, Unknown
 from sereno.domain.event import IN_APP, Content
+from sereno.domain.verdict import Verdict
 from sereno.engine.ledger import Elsewhere, Ledger
 from sereno.engine.links import Links
 from sereno.engine.turns import Turns
@@ -69,6 +70,7 @@ class Dispatch:
             # Before anything is committed as sending: whoever cannot be asked for has sent nothing.
             exchange = None if known is None or channel == IN_APP else await self.exchange(channel, account)
             batch = await self._database.arun(self._take(job, channel, account, seat if is_last else None))
+            self._ledger.figures.changed(batch.changes)
             if batch.deliveries:
                 if channel == IN_APP:
                     await self._put_into_inbox(job, batch)
@@ -132,17 +134,25 @@ class Dispatch:
         ]
         try:
             if good:
-                await self._database.arun(deliveries.put_into_inbox(batch.batches, good, last=not bad))
+                await self._put(batch, good, last=not bad)
         except (psycopg.DataError, psycopg.IntegrityError):
             # One of them cannot be stored, or its recipient has just been deleted: each by itself.
             for message in good:
                 try:
-                    await self._database.arun(deliveries.put_into_inbox(batch.batches, [message], last=False))
+                    await self._put(batch, [message], last=False)
                 except (psycopg.DataError, psycopg.IntegrityError) as error:
                     outcomes[message["id"]] = Failed("unstorable", type(error).__name__)
             bad = [taken for taken in batch.deliveries if taken.id in outcomes]
         if bad:
             await self._ledger.record(job, IN_APP, "", batch, bad, outcomes)
+
+    async def _put(self, batch: Batch, rows: Sequence[dict[str, Any]], *, last: bool) -> None:
+        put = await self._database.arun(deliveries.put_into_inbox(batch.batches, rows, last=last))
+        tenants = {taken.id: taken.tenant or "" for taken in batch.deliveries}
+        # Where somebody else settled some of them, which ones is not known here, and hardly matters.
+        done = [Verdict(id=row["id"], state="delivered") for row in rows[:put]]
+        kinds = {row["id"]: (row["event"], tenants[row["id"]]) for row in rows[:put]}
+        self._ledger.figures.settled(IN_APP, "", done, kinds)
 
     def _message(
         self,
@@ -212,7 +222,8 @@ class Dispatch:
         return exchange
 
     async def close(self) -> None:
-        """Give back the connections of this loop."""
+        """Give back the connections of this loop, and say what was counted."""
+        await self._ledger.figures.write()
         loop = asyncio.get_running_loop()
         for place in [place for place in self._exchanges if place[0] is loop or place[0].is_closed()]:
             _, exchange = self._exchanges.pop(place)

@@ -15,6 +15,7 @@ from time import monotonic
 from typing import Any
 
 from sereno.domain.attempt import SUCCEEDED, Cancel, Dead, Ending, Outcome, Released, Settlement, settlement
+from sereno.domain.fingerprint import failure
 from sereno.domain.job import ClaimedJob
 from sereno.domain.task import Registry, TaskDefinition
 from sereno.engine.context import Context
@@ -164,6 +165,9 @@ class Executor:
         context = None
         if definition.arguments.context_name is not None:
             context = running.context = self._context(running, running.jobs[0])
+            if len({job.tenant for job in running.jobs}) > 1:
+                # Its log lines are nobody's alone.
+                context.tenant = None
         try:
             if definition.is_async:
                 answer = await definition.arguments.call(definition.function, (list(values.values()),), context)
@@ -270,19 +274,32 @@ class Executor:
         decision = self._decide(definition, job, ending)
         ran = ended - running.started
         self._tally.job(job.queue, job.task, decision.outcome, job.waited, ran, job.tenant)
-        if decision.outcome != "succeeded":
-            _report(job, decision.outcome, decision.reason, decision.error, ran, self._session)
-        elif _logs_successes():
-            _report(job, "succeeded", None, None, ran, self._session)
+        if decision.outcome == "succeeded":
+            fingerprint = None
+            if job.failures:
+                self._tally.succeeded_after(job.task, job.failures)
+            if _logs_successes():
+                _report(job, decision, ran, self._session)
+        else:
+            fingerprint = self._fingerprint(job, decision)
+            _report(job, decision, ran, self._session, fingerprint)
         side_rows = context is not None and (context.used_side_rows or job.attempt > 1)
         if (context is not None and context.settled) or decision is SETTLED_ELSEWHERE:
             self._settler.confirm(job.id, side_rows=side_rows)
             return
         self._settler.add(
-            Settled(job.id, job.attempt, running.started - job.seen, decision, definition.history),
+            Settled(job.id, job.attempt, running.started - job.seen, decision, definition.history, fingerprint),
             at_once=definition.settle_at_once,
             side_rows=side_rows or definition.isolate,
         )
+
+    def _fingerprint(self, job: ClaimedJob, decision: Settlement) -> str | None:
+        """Which kind of failure it is, counted; None for an ending that is none."""
+        found = failure(job.task, decision)
+        if found is None:
+            return None
+        self._tally.failed(found, job.id, job.tenant)
+        return found.fingerprint
 
 
 def _runs_alone(definition: TaskDefinition, job: ClaimedJob) -> bool:
@@ -302,14 +319,14 @@ def _logs_successes() -> bool:
 _LEVELS = {"dead": logging.ERROR, "crash": logging.ERROR, "retry": logging.WARNING}
 
 
-def _report(
-    job: ClaimedJob, outcome: str, reason: str | None, error: BaseException | None, ran: float, session: int
-) -> None:
+def _report(job: ClaimedJob, decision: Settlement, ran: float, session: int, fingerprint: str | None = None) -> None:
+    outcome, error = decision.outcome, decision.error
+    what = error if decision.reason is None else decision.reason
     level = _LEVELS.get(outcome, logging.DEBUG if outcome == "succeeded" else logging.INFO)
     emit(
         level,
         f"job.{outcome}",
-        f"job {job.id} {job.task}: {outcome}" + (f": {reason or error!r}" if reason or error else ""),
+        f"job {job.id} {job.task}: {outcome}" + (f": {_in_words(what)}" if what is not None else ""),
         job_id=job.id,
         task=job.task,
         queue=job.queue,
@@ -318,5 +335,13 @@ def _report(
         duration_ms=round(ran * 1000, 1),
         session=session,
         trace_id=job.trace,
-        error_type=type(error).__name__ if error else None,
+        error_type=None if error is None else type(error).__name__,
+        fingerprint=fingerprint,
     )
+
+
+def _in_words(what: object) -> str:
+    try:
+        return repr(what)
+    except Exception:  # noqa: BLE001 - whatever a handler raises, its job settles
+        return f"a {type(what).__name__} without words"

@@ -19,6 +19,7 @@ from sereno.domain.retry import Backoff
 from sereno.domain.task import TaskDefinition
 from sereno.engine.context import Context
 from sereno.engine.isolation import LINE_LIMIT, Answer, Introduction, Order
+from sereno.engine.log_keeper import LogKeeper
 from sereno.settings import Settings
 from sereno.store.database import Database
 
@@ -45,11 +46,12 @@ async def _serve(connection: socket.socket) -> None:
     sys.path[:] = introduction.path
     settings = msgspec.convert(introduction.settings, Settings)
     database = Database(settings, lambda: introduction.url)
-    while line := await reader.readline():
-        order = msgspec.json.decode(line, type=Order)
-        answer = await _attempt(order, database, lambda: writer.write(b"ready\n"))
-        writer.write(msgspec.json.encode(answer) + b"\n")
-        await writer.drain()
+    async with LogKeeper(introduction.url, settings):
+        while line := await reader.readline():
+            order = msgspec.json.decode(line, type=Order)
+            answer = await _attempt(order, database, lambda: writer.write(b"ready\n"))
+            writer.write(msgspec.json.encode(answer) + b"\n")
+            await writer.drain()
     os._exit(0)
 
 

@@ -12,11 +12,12 @@ from sereno.channels.contract import Channel
 from sereno.domain.delivery import Down, Outcome, kept
 from sereno.domain.event import IN_APP
 from sereno.domain.verdict import Policy, Verdict, judge
+from sereno.engine.post_reporter import Kinds, PostReporter
 from sereno.engine.turns import Turns
 from sereno.errors import DatabaseUnavailable
 from sereno.store import deliveries, jobs
 from sereno.store.database import Database
-from sereno.store.deliveries import Batch, Taken
+from sereno.store.deliveries import Batch, Recorded, Taken
 from sereno.store.statement import Operation
 from sereno.telemetry.logs import emit
 
@@ -43,6 +44,7 @@ class Ledger:
         self._database = database
         self._channels = channels
         self._turns = turns
+        self.figures = PostReporter(database)
         self._chance = random.Random()  # noqa: S311 - jitter, not secrets
         # Until when a job that asks covers what is sent by each channel and account.
         self._asking: dict[tuple[str, str], float] = {}
@@ -77,7 +79,8 @@ class Ledger:
             else judge(each.id, each.attempt, outcome, policy, self._chance)
             for each in taken
         ]
-        await _Entry(self, job, channel, account, batch.batches).write(verdicts)
+        kinds = {each.id: (batch.events[each.event_id].type, each.tenant or "") for each in taken}
+        await _Entry(self, job, channel, account, batch.batches, kinds).write(verdicts)
         down = next((outcome for outcome in outcomes.values() if isinstance(outcome, Down)), None)
         if down is not None:
             await self.pause(channel, account, kept(down.code), kept(down.message))
@@ -86,16 +89,18 @@ class Ledger:
         """Somebody died while sending: what became of those, nobody knows. The channel's policy decides."""
         if not await self._database.arun_one(deliveries.stranded(channel, account, job)):
             return
-        count = await self._database.arun(self._settle(job, channel, account))
-        if count:
+        verdicts, kinds = await self._database.arun(self._settle(job, channel, account))
+        if verdicts:
+            self.figures.settled(channel, account, verdicts, kinds)
             emit(
                 logging.WARNING,
                 "delivery.unknown",
-                f"{count} deliveries by {channel}: whoever was sending them died, so nobody knows what became of them",
+                f"{len(verdicts)} deliveries by {channel}: whoever was sending them died, "
+                "so nobody knows what became of them",
                 channel=channel,
             )
 
-    def _settle(self, job: int, channel: str, account: str) -> Operation[int]:
+    def _settle(self, job: int, channel: str, account: str) -> Operation[tuple[list[Verdict], Kinds]]:
         """Found and settled under one lock: somebody else who found them too may be sending them again by now."""
         parks = channel != IN_APP and self.policy(channel).on_unknown == "park"
         found = yield from deliveries.stranded(channel, account, job)
@@ -108,29 +113,30 @@ class Ledger:
         if len(found) >= deliveries.MOST_STRANDED or any(verdict.state == "pending" for verdict in verdicts):
             # Also for what the batch of this job does not hold.
             yield from jobs.enqueue(self._turns.to_send(channel, account))
-        return len(verdicts)
+        kinds = {
+            delivery: kind for batch in found for (delivery, _), kind in zip(batch.deliveries, batch.kinds, strict=True)
+        }
+        return verdicts, kinds
 
     def write(
         self, job: int, channel: str, account: str, batches: Sequence[int], verdicts: Sequence[Verdict], *, last: bool
-    ) -> Operation[float]:
-        """What became of them, and whoever comes back for them later, together; answers when that was."""
+    ) -> Operation[Recorded]:
+        """What became of them, and whoever comes back for them later, together; answers which, and when that was."""
         policy = self.policy(channel)
         for verdict in verdicts:
             if verdict.due_in is not None:
                 verdict.due_in = _rounded(verdict.due_in)
-        now = (
-            yield from deliveries.record(
-                job, batches, verdicts, last=last, named=policy.is_told, receipts_for=policy.receipts_for
-            )
-        ).now
+        recorded = yield from deliveries.record(
+            job, batches, verdicts, last=last, named=policy.is_told, receipts_for=policy.receipts_for
+        )
         waits = [verdict.due_in for verdict in verdicts if verdict.state == "pending" and verdict.due_in is not None]
         asked = [verdict.receipt_in for verdict in verdicts if verdict.receipt_in is not None]
         tokens = [token for wait in sorted(set(waits)) for token in self._turns.to_send(channel, account, 1, wait)]
-        if asked and not self._is_asked_for(channel, account, now):
+        if asked and not self._is_asked_for(channel, account, recorded.now):
             tokens.append(self._turns.to_ask(channel, account, min(asked) + _together(min(asked))))
         if tokens:
             yield from jobs.enqueue(tokens)
-        return now
+        return recorded
 
     def _is_asked_for(self, channel: str, account: str, now: float) -> bool:
         """Whether a job that was written lately will ask for what is sent now, too."""
@@ -142,7 +148,7 @@ class Ledger:
         if asked and not self._is_asked_for(channel, account, now):
             self._asking[channel, account] = now + _together(min(asked))
 
-    async def run(self, operation: Operation[float]) -> float:
+    async def run(self, operation: Operation[Recorded]) -> Recorded:
         return await self._database.arun(operation)
 
     async def pause(self, channel: str, account: str, code: str, message: str) -> None:
@@ -158,9 +164,12 @@ class Ledger:
 class _Entry:
     """One batch in the ledger. An outage is waited out, and one bad row takes no other along."""
 
-    def __init__(self, ledger: Ledger, job: int, channel: str, account: str, batches: Sequence[int]) -> None:
+    def __init__(
+        self, ledger: Ledger, job: int, channel: str, account: str, batches: Sequence[int], kinds: Kinds
+    ) -> None:
         self._ledger = ledger
         self._of = (job, channel, account, batches)
+        self._kinds = kinds
 
     async def write(self, verdicts: Sequence[Verdict], *, last: bool = True) -> None:
         for pause in WRITE_AGAIN:
@@ -186,8 +195,11 @@ class _Entry:
         await self._write([lost], last=last)
 
     async def _write(self, verdicts: Sequence[Verdict], *, last: bool) -> None:
-        now = await self._ledger.run(self._ledger.write(*self._of, verdicts, last=last))
-        self._ledger.wrote(self._of[1], self._of[2], verdicts, now)
+        _, channel, account, _ = self._of
+        recorded = await self._ledger.run(self._ledger.write(*self._of, verdicts, last=last))
+        self._ledger.wrote(channel, account, verdicts, recorded.now)
+        ours = [verdict for verdict in verdicts if verdict.id in recorded.ids]
+        self._ledger.figures.settled(channel, account, ours, self._kinds)
 
 
 def _rounded(wait: float) -> float:

@@ -15,9 +15,10 @@ from sereno.engine.executor import Executor
 from sereno.engine.floor import Floors
 from sereno.engine.service import Service
 from sereno.settings import Settings
-from sereno.store import minutes
+from sereno.store import error_groups, minutes
 from sereno.store.connect import Line
 from sereno.store.sessions import report
+from sereno.store.statement import Operation
 from sereno.telemetry.logs import emit
 from sereno.telemetry.metrics import Tally
 
@@ -86,7 +87,7 @@ class Reporter(Service):
         """What has ended, added to the minute; what could not be written is written the next time."""
         self._figures.add(self._take_figures())
         if self._figures.finished:
-            await self._line.run(minutes.add(self._figures))
+            await self._line.run(_add(self._figures), atomic=True)
             self._figures = Tally()
 
     async def _report(self) -> None:
@@ -97,3 +98,9 @@ class Reporter(Service):
             return
         for job in cancelled:
             self._executor.cancel(job)
+
+
+def _add(figures: Tally) -> Operation[None]:
+    """One table after the other, the same way in every worker, so that two never wait for each other in a ring."""
+    yield from minutes.add(figures)
+    yield from error_groups.add(figures)

@@ -4,7 +4,7 @@ import logging
 
 from sereno.errors import DatabaseUnavailable
 from sereno.settings import Settings
-from sereno.store import days, fires
+from sereno.store import days, fires, logs
 from sereno.store.connect import Line
 from sereno.telemetry.logs import emit
 
@@ -34,3 +34,8 @@ async def keep_fires(line: Line, settings: Settings) -> None:
     await drop_days(line, "fires", settings.keep_fires_days)
     # One batch an hour: more would hold up the scheduler.
     await line.run(fires.forget_fires(settings.keep_fires_days), MAINTENANCE_TIMEOUT)
+
+
+async def forget_lines(line: Line, settings: Settings) -> bool:
+    """A batch of log lines that are past their retention; whether there may be more."""
+    return await line.run(logs.forget(settings.log_retention), MAINTENANCE_TIMEOUT)

@@ -18,6 +18,7 @@ import psycopg
 from psycopg.errors import QueryCanceled
 
 from sereno.domain.firing import SECOND
+from sereno.engine.alerts import Watch
 from sereno.engine.floor import LookBack
 from sereno.engine.listener import Listener
 from sereno.engine.replanner import Replanner
@@ -69,6 +70,7 @@ class Scheduler(Service):
         self._second_line = Line(url, settings, "scheduler")
         heard = dict.fromkeys(("schedule", "clock"), lambda _: self.wake())
         self._listener = Listener(url, settings, heard, self.wake)
+        self._watch = Watch(url, settings, lambda: self.leads)
         self._ticker, self._second_ticker = Ticker(), Ticker()
         self._fence: int | None = None
         self._floor = self._ended_up_to = 0
@@ -90,9 +92,11 @@ class Scheduler(Service):
 
     def start(self) -> None:
         self._listener.start()
+        self._watch.start()
         super().start()
 
     async def stop(self) -> None:
+        await self._watch.stop()
         await super().stop()
         await self._listener.stop()
         if self._fence is not None:

@@ -20,6 +20,7 @@ from sereno.engine.child import EXIT_LOST, EXIT_STUCK
 from sereno.engine.health import HealthServer
 from sereno.engine.heartbeat import boot_clock, lease_end
 from sereno.engine.keeper import rescue
+from sereno.engine.log_keeper import LogKeeper
 from sereno.engine.pulse import PulsePage
 from sereno.engine.scheduler import Scheduler
 from sereno.engine.service import Service
@@ -65,6 +66,7 @@ class Supervisor:
         self._settings = settings
         self._command = command
         self._line = Line(url, settings, "supervisor")
+        self._log_keeper = LogKeeper(url, settings)
         self._children: set[Child] = set()
         self._lives: set[asyncio.Task[None]] = set()
         self._stopping = False
@@ -85,6 +87,10 @@ class Supervisor:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop)
+        async with self._log_keeper:
+            await self._run()
+
+    async def _run(self) -> None:
         await self.health.start()
         if self.health.port:
             where = f"http://{self._settings.health_host}:{self.health.port}"

@@ -16,6 +16,7 @@ from typing import Protocol
 
 from sereno.domain.job import PRIORITIES, ClaimedJob
 from sereno.domain.task import Registry
+from sereno.engine import bulk
 from sereno.engine.claimer import Claimer
 from sereno.engine.executor import Executor
 from sereno.engine.floor import Floors
@@ -23,10 +24,12 @@ from sereno.engine.heartbeat import Heartbeat, boot_clock
 from sereno.engine.isolation import Isolation
 from sereno.engine.keeper import Keeper
 from sereno.engine.listener import Listener
+from sereno.engine.log_keeper import LogKeeper
 from sereno.engine.reporter import Reporter
 from sereno.engine.settler import Settler
 from sereno.engine.slots import QueueSlots
 from sereno.errors import ConfigurationError, DatabaseUnavailable
+from sereno.store.bulk import adopt
 from sereno.store.connect import Line
 from sereno.store.database import Database
 from sereno.store.limits import declare
@@ -70,6 +73,7 @@ class Worker:
     ) -> None:
         if not len(registry):
             raise ConfigurationError("this application has no task: a worker would have nothing to do")
+        bulk.register(registry, database)
         self.database = database
         self.registry = registry
         self.settings = database.settings
@@ -96,10 +100,11 @@ class Worker:
 
     async def run(self, *, renew: bool = True) -> None:
         """Work until told to stop. A lost session is followed by a fresh one, unless somebody else sees to that."""
-        while True:
-            await self._life()
-            if not (self.lost and renew) or self._stopping.is_set():
-                return
+        async with LogKeeper(self.database.url, self.settings):
+            while True:
+                await self._life()
+                if not (self.lost and renew) or self._stopping.is_set():
+                    return
 
     async def _life(self) -> None:
         """One session: register, work, drain, close."""
@@ -165,6 +170,7 @@ class Worker:
                     )
                 )
                 await self._keep_line.run(declare(self.registry, self._service))
+                await self._keep_line.run(adopt(list(self.queues)))
                 if self._declare_more is not None:
                     await self._keep_line.run(self._declare_more())
             except DatabaseUnavailable:
@@ -243,6 +249,7 @@ class Worker:
         await self.claimer.stop()
         await self._listener.stop()
         self._give_back_buffers()
+        bulk.give_back(self.executor.running.values())
         end = monotonic() + self.settings.grace
         while self.executor.running and monotonic() < end and not self._hurry.is_set() and not self._only_stuck():
             self.executor.watch()

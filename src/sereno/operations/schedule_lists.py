@@ -12,14 +12,14 @@ from sereno.domain.when import Once, decode, describe
 from sereno.domain.zones import moment, zone
 from sereno.errors import InvalidSchedule
 from sereno.operations.plan import Plan
-from sereno.operations.schedules import PAGE
+from sereno.operations.schedules import PAGE, run_now
 from sereno.store import schedules as store
 from sereno.store.filters import ScheduleFilter
 from sereno.store.schedules import ScheduleRow
 from sereno.store.sights import Count
 from sereno.store.statement import Operation
 
-Verb: TypeAlias = Literal["pause", "resume", "disable", "delete", "spread"]
+Verb: TypeAlias = Literal["pause", "resume", "disable", "delete", "spread", "run"]
 
 # A dry run looks at no more than this many.
 TALLY_BOUND = 100_000
@@ -79,6 +79,22 @@ def in_batches(wanted: ScheduleFilter, change: Callable[[ScheduleFilter], Operat
     return changed
 
 
+def run_all(wanted: ScheduleFilter, *, actor: str | None = None) -> Operation[int]:
+    """Each once, whatever its rule says; answers how many. One whose rule makes no sense is left alone."""
+    found = [row for row in (yield from store.page_to_change(wanted, PAGE)) if _makes_sense(row)]
+    for row in found:
+        yield from run_now(row.key, actor=actor)
+    return len(found)
+
+
+def _makes_sense(row: ScheduleRow) -> bool:
+    try:
+        decode(row.rule)
+    except InvalidSchedule:
+        return False
+    return True
+
+
 def in_words(rule: dict[str, Any]) -> str:
     """A rule for people; one that makes no sense as it is stored."""
     try:
@@ -102,4 +118,5 @@ _touches: dict[Verb, Callable[[ScheduleRow], bool]] = {
     "disable": lambda row: row.state != "disabled",
     "delete": lambda _: True,
     "spread": lambda row: row.rule.get("kind") != "once",
+    "run": _makes_sense,
 }

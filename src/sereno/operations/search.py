@@ -22,6 +22,7 @@ JOB_FIELDS = (
     Field("by", "word"),
     Field("id", "exact"),
     Field("error", "exact", single=True),
+    Field("fingerprint", "exact", single=True),
     Field("attempts", "number"),
     Field("created", "moment"),
     Field("finished", "moment"),
@@ -45,7 +46,7 @@ def jobs_wanted(text: str, now: datetime) -> JobFilter:
     wanted = JobFilter()
     for term in parse(text, JOB_FIELDS).terms:
         wanted = _with(wanted, term, now)
-    is_found_by_index = wanted.ids is not None or wanted.schedules is not None
+    is_found_by_index = any(each is not None for each in (wanted.ids, wanted.schedules, wanted.fingerprint))
     needs_no_search = wanted == JobFilter(states=wanted.states)
     return wanted if is_found_by_index or needs_no_search else replace(wanted, window=WINDOW)
 
@@ -60,14 +61,16 @@ def _with(wanted: JobFilter, term: Term, now: datetime) -> JobFilter:
             return wanted.both(JobFilter(states=states))
         case "error":
             return replace(wanted, error=_text(value))
+        case "fingerprint":
+            return replace(wanted, fingerprint=_text(value))
         case "attempts":
             low, high = _numbers(value)
             return wanted.both(JobFilter(attempts_from=low, attempts_to=high))
         case "created":
-            after, before = _moments(value, now)
+            after, before = moments(value, now)
             return wanted.both(JobFilter(created_after=after, created_before=before))
         case "finished":
-            after, before = _moments(value, now)
+            after, before = moments(value, now)
             return wanted.both(JobFilter(finished_after=after, finished_before=before))
         case "age":
             after, before = _ages(value, now)
@@ -138,7 +141,7 @@ def _number(text: str, at: int, most: int) -> int:
     return int(text)
 
 
-def _moments(value: Value, now: datetime) -> tuple[datetime | None, datetime | None]:
+def moments(value: Value, now: datetime) -> tuple[datetime | None, datetime | None]:
     """From this moment on, and before that one. A day is the whole of it, and a minute too."""
 
     def span(text: str) -> tuple[datetime, datetime]:

@@ -47,6 +47,11 @@ class Guard:
     def settings(self) -> Settings:
         return self._database.settings
 
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether people sign in to the application around us, and not here."""
+        return self._authenticate is not None
+
     async def who(self, request: HTTPConnection) -> Principal | None:
         """Whoever asks, by the sign-in of the application around us, a trusted proxy, a token or a cookie."""
         if self._authenticate is not None:
@@ -55,13 +60,22 @@ class Guard:
             return Principal("local", "admin") if _is_local(request) else None
         found = _BEARER.fullmatch(request.headers.get("authorization", ""))
         if found is not None:
-            hashed = token_hash(found[1])
-            return None if hashed is None else await self._find(hashed)
+            return await self.of_token(found[1])
         if (cookie := request.cookies.get(COOKIE)) is not None:
             number = read_cookie(self._secret, cookie, time.time())
             if number is not None and (request.scope.get("method") in SAFE or _is_same_origin(request)):
                 return await self._find(number)
         return self._by_proxy(request)
+
+    async def of_token(self, token: str) -> Principal | None:
+        """Whose it is, if it is one and has not ended."""
+        hashed = token_hash(token)
+        return None if hashed is None else await self._find(hashed)
+
+    def check_origin(self, request: HTTPConnection) -> None:
+        """403 for what a page of another origin has sent."""
+        if not _is_same_origin(request):
+            raise Declined(HTTPStatus.FORBIDDEN, "this was sent by a page of another origin")
 
     def cookie(self, principal: Principal) -> str | None:
         """For whoever has shown a token."""

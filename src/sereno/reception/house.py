@@ -1,7 +1,7 @@
 """What the rooms of the API stand on: a database to read and to change, and what the application knows."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -33,15 +33,22 @@ class House:
 
     def __post_init__(self) -> None:
         self._looks = asyncio.Semaphore(MOST_LOOKS)
+        # What has to hear of the end of the server, so that nobody waits for a stream.
+        self.endings: list[Callable[[], Awaitable[None]]] = []
+
+    async def end(self) -> None:
+        """The server ends."""
+        for ending in self.endings:
+            await ending()
 
     @property
     def settings(self) -> Settings:
         return self.database.settings
 
-    async def read(self, operation: Operation[T]) -> T:
+    async def read(self, operation: Operation[T], *, seconds: float = LOOK_SECONDS) -> T:
         """In a transaction that can change nothing, and not for long."""
         async with self._looks:
-            return await self.database.arun(_reading(operation))
+            return await self.database.arun(_reading(operation, seconds))
 
     async def change(self, operation: Operation[T]) -> T:
         """All of it or nothing."""
@@ -62,9 +69,9 @@ class _Changing:
         return await self._house.change(operation)
 
 
-def _reading(operation: Operation[T]) -> Operation[T]:
+def _reading(operation: Operation[T], seconds: float) -> Operation[T]:
     yield from read_only()
-    return (yield from _within(LOOK_SECONDS, operation))
+    return (yield from _within(seconds, operation))
 
 
 def _within(seconds: float, operation: Operation[T]) -> Operation[T]:

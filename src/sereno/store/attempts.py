@@ -19,13 +19,17 @@ Way = Literal["succeed", "forget", "bury", "reschedule"]
 
 
 class Settled(NamedTuple):
-    """One attempt with its ending. `began` is when it started, in seconds after its claim."""
+    """One attempt with its ending. `began` is when it started, in seconds after its claim.
+
+    `fingerprint`: of a failure, which kind it is of.
+    """
 
     id: int
     attempt: int
     began: float
     settlement: Settlement
     keep_history: bool = True
+    fingerprint: str | None = None
 
     @property
     def way(self) -> Way:
@@ -49,6 +53,7 @@ class Settled(NamedTuple):
             "error_type": error_type,
             "error_message": message,
             "traceback": traceback,
+            "fingerprint": self.fingerprint,
         }
         if self.way == "bury":
             return row | {"failed": settlement.failed, "crashed": settlement.crashed}
@@ -59,7 +64,7 @@ def settle(way: Way, session: int, batch: Sequence[Settled]) -> Operation[set[in
     """Write one kind of ending for many attempts; answers the ids that were ours to settle."""
     ordered = sorted(batch, key=itemgetter(0))
     if way in ("succeed", "forget"):
-        ids, attempts, began, _, _ = zip(*ordered, strict=True)
+        ids, attempts, began, *_ = zip(*ordered, strict=True)
         numbers = {"ids": array(ids), "attempts": array(attempts), "began": array(began)}
         rows = yield Statement(_sql[way], {"session": session, **numbers})
         return set(_ids.decode(rows[0][0]))

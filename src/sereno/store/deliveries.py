@@ -8,6 +8,7 @@ import msgspec
 from sereno.domain.stored import encoder
 from sereno.domain.verdict import Verdict
 from sereno.store.statement import Operation, Statement, array, queries
+from sereno.telemetry.post import Change
 
 _sql = queries("deliveries")
 # So many batches of the dead are settled at once.
@@ -47,7 +48,7 @@ class Batch(NamedTuple):
     """Deliveries that are being sent, and their events.
 
     `batches`: the right to say what became of them. `looked_at`: also those that are not sent after all. `held`: in how
-    many seconds those are due that fell into quiet hours.
+    many seconds those are due that fell into quiet hours. `changes`: what became of those, for the figures.
     """
 
     deliveries: list[Taken]
@@ -55,6 +56,7 @@ class Batch(NamedTuple):
     batches: list[int]
     looked_at: int
     held: list[float]
+    changes: list[Change]
 
 
 class Recorded(NamedTuple):
@@ -65,16 +67,21 @@ class Recorded(NamedTuple):
 
 
 class Stranded(msgspec.Struct, array_like=True):
-    """A batch that somebody began to send: its deliveries, and how often nobody knew what became of each."""
+    """A batch that somebody began to send: its deliveries, and how often nobody knew what became of each.
+
+    `kinds`: the event and tenant of each.
+    """
 
     batch: int
     deliveries: list[tuple[int, int]]
+    kinds: list[tuple[str | None, str]]
 
 
 _taken = msgspec.json.Decoder(list[Taken])
 _events = msgspec.json.Decoder(list[TakenEvent])
 _delays = msgspec.json.Decoder(list[float])
 _stranded = msgspec.json.Decoder(list[Stranded])
+_changes = msgspec.json.Decoder(list[Change])
 _carriers = msgspec.json.Decoder(list[tuple[int, list[msgspec.Raw] | None]])
 
 
@@ -83,15 +90,16 @@ def take(channel: str, account: str, job: int, most: int) -> Operation[Batch]:
     found = yield from take_batches("send", channel, account, most, job=job)
     ids = [delivery for _, deliveries in found for delivery in deliveries]
     if not found:
-        return Batch([], {}, [], 0, [])
+        return Batch([], {}, [], 0, [], [])
     rows = yield Statement(_sql["take"], {"channel": channel, "account": account, "job": job, "ids": array(ids)})
     taken, events, held = _taken.decode(rows[0][0]), _events.decode(rows[0][1]), _delays.decode(rows[0][2])
-    batches = [batch for batch, _ in found]
+    batches, changes = [batch for batch, _ in found], _changes.decode(rows[0][3])
     if any(each.digest is not None for each in taken):
-        taken = yield from _gathered(job, taken)
+        taken, told = yield from _gathered(job, taken)
+        changes += told
     if not taken:
         yield from end(batches)
-    return Batch(taken, {event.id: event for event in events}, batches, len(ids), held)
+    return Batch(taken, {event.id: event for event in events}, batches, len(ids), held, changes)
 
 
 def take_batches(
@@ -107,14 +115,15 @@ def end(batches: Sequence[int]) -> Operation[None]:
     yield Statement(_sql["end"], {"batches": list(batches)})
 
 
-def _gathered(job: int, taken: Sequence[Taken]) -> Operation[list[Taken]]:
-    """One for each message: who belongs into it comes along."""
+def _gathered(job: int, taken: Sequence[Taken]) -> Operation[tuple[list[Taken], list[Change]]]:
+    """One for each message: who belongs into it comes along, and is done with."""
     ids = [each.id for each in taken if each.digest is not None]
     rows = yield Statement(_sql["gather"], {"ids": ids, "job": job})
     carriers = dict(_carriers.decode(rows[0][0]))
     for each in taken:
         each.gathered = carriers.get(each.id) or []
-    return [each for each in taken if each.digest is None or each.id in carriers]
+    left = [each for each in taken if each.digest is None or each.id in carriers]
+    return left, _changes.decode(rows[0][1])
 
 
 def any_due(channel: str, account: str) -> Operation[bool]:

@@ -8,9 +8,12 @@ import msgspec
 
 from sereno.domain.event import Step
 from sereno.store.statement import Operation, Statement, queries
+from sereno.telemetry.post import Change
 
 _sql = queries("events")
 _waiting = msgspec.json.Decoder(list[tuple[str, str, int, float]])
+_against = msgspec.json.Decoder(list[tuple[str, str | None, int]])
+_changes = msgspec.json.Decoder(list[Change])
 
 
 class NewEvent(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,6 +35,7 @@ class NewEvent(msgspec.Struct, frozen=True, kw_only=True):
     steps: Sequence[Mapping[str, Any]] = ()
     throttle: tuple[int, float] | None = None
     digest: tuple[str, float] | None = None
+    trace: str | None = None
 
 
 class Status(msgspec.Struct, frozen=True):
@@ -53,25 +57,27 @@ class Status(msgspec.Struct, frozen=True):
 class Escalated(NamedTuple):
     """`waiting`: recipients of whom it is too early to say. `ripe`: those who get another channel. `made`: by account.
 
-    `walked`: the recipient to go on behind; None at the end.
+    `walked`: the recipient to go on behind; None at the end. `changes`: what was made, for the figures.
     """
 
     waiting: int
     ripe: int
     walked: int | None
     made: list[tuple[str, int]]
+    changes: list[Change]
 
 
 class Walked(NamedTuple):
     """What a step of a fan-out made.
 
     `waiting`: channel, account, how many deliveries, and in how many seconds they are due. `made`: deliveries, also
-    those that say why nothing is sent. `more`: there are recipients left.
+    those that say why nothing is sent. `more`: there are recipients left. `changes`: what was made, for the figures.
     """
 
     waiting: list[tuple[str, str, int, float]]
     made: int
     more: bool
+    changes: list[Change]
 
 
 def notify(event: NewEvent) -> Operation[tuple[int, bool]]:
@@ -106,8 +112,13 @@ def fan_out(event: int, size: int, batches: Mapping[str, int] | None = None) -> 
     yield Statement(_sql["hold_throttle"], {"event": event})
     sizes = msgspec.json.encode(batches or {}).decode()
     rows = yield Statement(_sql["fan_out"], {"event": event, "size": size, "sizes": sizes})
-    waiting, made, more = rows[0]
-    return Walked(_waiting.decode(waiting), made, bool(more))
+    waiting, made, more, kind, tenant, against = rows[0]
+    found = _waiting.decode(waiting)
+    changes = [Change(channel, kind, tenant, "pending", None, count) for channel, _, count, _ in found]
+    changes += [
+        Change(channel, kind, tenant, "skipped", why, count) for channel, why, count in _against.decode(against)
+    ]
+    return Walked(found, made, bool(more), changes)
 
 
 # What it takes for somebody to count as reached.
@@ -144,8 +155,9 @@ def escalate(event: int, step: Step, walked: int, size: int) -> Operation[Escala
             "size": size,
         },
     )
-    waiting, ripe, walked_to, made = rows[0]
-    return Escalated(waiting, ripe, walked_to, msgspec.json.decode(made, type=list[tuple[str, int]]))
+    waiting, ripe, walked_to, made, changes = rows[0]
+    by_account = msgspec.json.decode(made, type=list[tuple[str, int]])
+    return Escalated(waiting, ripe, walked_to, by_account, _changes.decode(changes))
 
 
 def status(kind: str, subject: str | None, key: str | None, tenant: str | None) -> Operation[Status | None]:

@@ -20,6 +20,7 @@ _NOT_TEXT = re.compile(r"-?(0|[1-9][0-9]{0,29})(\.[0-9]{1,30})?|true|false|null"
 class JobFilter:
     """Everything that is given must hold; None means any. `error`: part of a reason, an error's type or message.
 
+    `fingerprint`: dead letters that ended by such a failure, and live jobs that had one.
     `schedules`: made by one with such a key. `terms`: of a search, for what the other fields cannot say.
     `window`: a list looks at no more than so many of the newest jobs; counts and changes look at all.
     """
@@ -31,6 +32,7 @@ class JobFilter:
     tenant: str | None = None
     tag: str | None = None
     error: str | None = None
+    fingerprint: str | None = None
     unique_key: str | None = None
     created_after: datetime | None = None
     created_before: datetime | None = None

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from sereno.store import delivery_figures, error_groups
 from sereno.store.statement import Operation, Statement, queries
 from sereno.telemetry.metrics import BUCKETS, Tally
 
@@ -73,8 +74,10 @@ def add(tally: Tally) -> Operation[None]:
 
 
 def forget() -> Operation[None]:
-    """What is too old to be looked at."""
+    """What is too old to be looked at; also of failures by kind."""
     yield Statement(_sql["forget"])
+    yield from delivery_figures.forget()
+    yield from error_groups.forget()
 
 
 def read(

@@ -8,6 +8,7 @@ import msgspec
 from sereno.domain.delivery import Receipt, kept
 from sereno.store.deliveries import take_batches
 from sereno.store.statement import Operation, Statement, array, queries
+from sereno.telemetry.metrics import BUCKETS
 
 _sql = queries("receipts")
 
@@ -21,11 +22,25 @@ class Question(NamedTuple):
     deliveries: list[tuple[int, str]]
 
 
+class Told(msgspec.Struct, array_like=True):
+    """What was heard of so many deliveries. `bucket`: how long after they were sent, by the place among BUCKETS."""
+
+    event: str | None
+    tenant: str
+    outcome: str
+    before: str
+    state: str
+    code: str | None
+    bucket: int | None
+    count: int
+
+
 class Applied(NamedTuple):
-    """How many deliveries receipts moved, and in how many seconds some of them are to be sent again."""
+    """How many deliveries receipts moved, in how many seconds some are to be sent again, and what was heard of them."""
 
     moved: int
     again: list[float]
+    told: list[Told]
 
 
 class EarlyReceipt(msgspec.Struct, array_like=True):
@@ -39,6 +54,7 @@ class EarlyReceipt(msgspec.Struct, array_like=True):
 
 _names = msgspec.json.Decoder(list[tuple[int, str]])
 _delays = msgspec.json.Decoder(list[float])
+_told = msgspec.json.Decoder(list[Told])
 _early = msgspec.json.Decoder(list[EarlyReceipt])
 
 
@@ -98,9 +114,10 @@ def apply(
         for delivery in known.get(receipt.provider_id, (None,))
     ]
     values = {"channel": channel, "account": account, "delays": list(delays), "told_before": told_before}
-    rows = yield Statement(_sql["apply_receipts"], {**values, "receipts": msgspec.json.encode(said).decode()})
-    moved, again = rows[0]
-    return Applied(moved, _delays.decode(again))
+    given = {"receipts": msgspec.json.encode(said).decode(), "edges": list(BUCKETS)}
+    rows = yield Statement(_sql["apply_receipts"], {**values, **given})
+    moved, again, told = rows[0]
+    return Applied(moved, _delays.decode(again), _told.decode(told))
 
 
 def early() -> Operation[list[EarlyReceipt]]:

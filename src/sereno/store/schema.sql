@@ -1536,6 +1536,67 @@ ALTER TABLE sereno.addresses ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     CACHE 1
 );
 
+CREATE TABLE sereno.alert_rules (
+    name text NOT NULL,
+    kinds text[],
+    log jsonb,
+    targets jsonb NOT NULL,
+    level text DEFAULT 'warn'::text NOT NULL,
+    tenant text,
+    queue text,
+    task text,
+    for_seconds double precision DEFAULT 0 NOT NULL,
+    again_seconds double precision DEFAULT 14400 NOT NULL,
+    enabled boolean DEFAULT true NOT NULL,
+    note text,
+    created_at timestamp with time zone DEFAULT sereno.now() NOT NULL,
+    changed_at timestamp with time zone DEFAULT sereno.now() NOT NULL,
+    changed_by text NOT NULL,
+    log_read bigint,
+    log_reached bigint,
+    hits jsonb DEFAULT '[]'::jsonb NOT NULL,
+    error text,
+    error_at timestamp with time zone,
+    CONSTRAINT alert_rules_again_seconds_check CHECK ((again_seconds > (0)::double precision)),
+    CONSTRAINT alert_rules_for_seconds_check CHECK ((for_seconds >= (0)::double precision)),
+    CONSTRAINT alert_rules_level_check CHECK ((level = ANY (ARRAY['warn'::text, 'bad'::text]))),
+    CONSTRAINT alert_rules_targets_check CHECK ((jsonb_typeof(targets) = 'array'::text))
+)
+WITH (fillfactor='70');
+
+CREATE TABLE sereno.alerts (
+    id bigint NOT NULL,
+    rule text NOT NULL,
+    kind text NOT NULL,
+    subject text NOT NULL,
+    level text NOT NULL,
+    said text NOT NULL,
+    details jsonb NOT NULL,
+    words text NOT NULL,
+    remedy text NOT NULL,
+    opened_at timestamp with time zone DEFAULT sereno.now() NOT NULL,
+    last_seen_at timestamp with time zone DEFAULT sereno.now() NOT NULL,
+    told_at timestamp with time zone,
+    times integer DEFAULT 0 NOT NULL,
+    openings integer DEFAULT 1 NOT NULL,
+    resolved_at timestamp with time zone,
+    resolved_told_at timestamp with time zone,
+    silenced_until timestamp with time zone,
+    silenced_by text,
+    sent bigint[] DEFAULT '{}'::bigint[] NOT NULL,
+    CONSTRAINT alerts_level_check CHECK ((level = ANY (ARRAY['warn'::text, 'bad'::text])))
+)
+WITH (fillfactor='70');
+
+ALTER TABLE sereno.alerts ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME sereno.alerts_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
 CREATE TABLE sereno.answers (
     who text NOT NULL,
     key text NOT NULL,
@@ -1556,6 +1617,7 @@ CREATE TABLE sereno.attempts (
     error_type text,
     error_message text,
     traceback text,
+    fingerprint text,
     CONSTRAINT attempts_outcome_check CHECK ((outcome = ANY (ARRAY['retry'::text, 'snooze'::text, 'release'::text, 'crash'::text, 'dead'::text, 'cancelled'::text, 'succeeded'::text])))
 );
 
@@ -1601,6 +1663,69 @@ ALTER TABLE sereno.batches ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     CACHE 1
 );
 
+CREATE TABLE sereno.bulk_operations (
+    id bigint NOT NULL,
+    action text NOT NULL,
+    state text DEFAULT 'waiting'::text NOT NULL,
+    wanted jsonb NOT NULL,
+    look jsonb NOT NULL,
+    tenant text,
+    rate double precision,
+    reason text,
+    asked_by text NOT NULL,
+    total bigint,
+    total_exact boolean DEFAULT true NOT NULL,
+    done bigint DEFAULT 0 NOT NULL,
+    asked_to_stop bigint DEFAULT 0 NOT NULL,
+    left_alone bigint DEFAULT 0 NOT NULL,
+    cursor bigint DEFAULT 0 NOT NULL,
+    upper_id bigint NOT NULL,
+    job_id bigint,
+    paced_at timestamp with time zone,
+    created_at timestamp with time zone DEFAULT sereno.now() NOT NULL,
+    started_at timestamp with time zone,
+    seen_at timestamp with time zone,
+    stop_asked_at timestamp with time zone,
+    stop_asked_by text,
+    finished_at timestamp with time zone,
+    error text,
+    CONSTRAINT bulk_operations_action_check CHECK ((action = ANY (ARRAY['job.retry'::text, 'job.cancel'::text, 'job.delete'::text]))),
+    CONSTRAINT bulk_operations_rate_check CHECK ((rate > (0)::double precision)),
+    CONSTRAINT bulk_operations_state_check CHECK ((state = ANY (ARRAY['waiting'::text, 'running'::text, 'done'::text, 'stopped'::text, 'failed'::text])))
+)
+WITH (fillfactor='70');
+
+ALTER TABLE sereno.bulk_operations ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME sereno.bulk_operations_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
+CREATE TABLE sereno.channel_codes (
+    minute timestamp with time zone NOT NULL,
+    channel text NOT NULL,
+    account text NOT NULL,
+    code text NOT NULL,
+    count integer NOT NULL
+)
+WITH (fillfactor='70');
+
+CREATE TABLE sereno.channel_minutes (
+    minute timestamp with time zone NOT NULL,
+    channel text NOT NULL,
+    account text NOT NULL,
+    sent integer DEFAULT 0 NOT NULL,
+    accepted integer DEFAULT 0 NOT NULL,
+    throttled integer DEFAULT 0 NOT NULL,
+    failed integer DEFAULT 0 NOT NULL,
+    unknown integer DEFAULT 0 NOT NULL,
+    receipts integer[] NOT NULL
+)
+WITH (fillfactor='70');
+
 CREATE TABLE sereno.channel_pauses (
     channel text NOT NULL,
     account text NOT NULL,
@@ -1645,6 +1770,31 @@ ALTER TABLE sereno.deliveries ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     CACHE 1
 );
 
+CREATE TABLE sereno.delivery_hours (
+    hour timestamp with time zone NOT NULL,
+    event text NOT NULL,
+    channel text NOT NULL,
+    state text NOT NULL,
+    reason text DEFAULT ''::text NOT NULL,
+    count integer NOT NULL
+)
+WITH (fillfactor='70');
+
+CREATE TABLE sereno.delivery_tenant_hours (
+    tenant text NOT NULL,
+    hour timestamp with time zone NOT NULL,
+    channel text NOT NULL,
+    matched integer DEFAULT 0 NOT NULL,
+    eligible integer DEFAULT 0 NOT NULL,
+    skipped integer DEFAULT 0 NOT NULL,
+    sent integer DEFAULT 0 NOT NULL,
+    accepted integer DEFAULT 0 NOT NULL,
+    delivered integer DEFAULT 0 NOT NULL,
+    read integer DEFAULT 0 NOT NULL,
+    failed integer DEFAULT 0 NOT NULL
+)
+WITH (fillfactor='70');
+
 CREATE TABLE sereno.duties (
     name text NOT NULL,
     done_at timestamp with time zone NOT NULL
@@ -1667,6 +1817,29 @@ ALTER TABLE sereno.early_receipts ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTI
     NO MAXVALUE
     CACHE 1
 );
+
+CREATE TABLE sereno.error_groups (
+    fingerprint text NOT NULL,
+    task text NOT NULL,
+    error_type text NOT NULL,
+    message text NOT NULL,
+    frame text NOT NULL,
+    first_at timestamp with time zone NOT NULL,
+    last_at timestamp with time zone NOT NULL,
+    count bigint NOT NULL,
+    last_job_id bigint NOT NULL,
+    muted_until timestamp with time zone,
+    note text
+)
+WITH (fillfactor='70');
+
+CREATE TABLE sereno.error_hours (
+    fingerprint text NOT NULL,
+    hour timestamp with time zone NOT NULL,
+    tenant text NOT NULL,
+    count integer NOT NULL
+)
+WITH (fillfactor='70');
 
 CREATE TABLE sereno.event_types (
     name text NOT NULL,
@@ -1697,7 +1870,8 @@ CREATE TABLE sereno.events (
     walked bigint DEFAULT 0 NOT NULL,
     matched_at timestamp with time zone,
     note text,
-    unchecked boolean DEFAULT false NOT NULL
+    unchecked boolean DEFAULT false NOT NULL,
+    trace text
 );
 
 ALTER TABLE sereno.events ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
@@ -1844,7 +2018,8 @@ CREATE TABLE sereno.history (
     schedule_id bigint,
     planned_at timestamp with time zone,
     stands_for integer,
-    keys jsonb
+    keys jsonb,
+    fingerprint text
 )
 PARTITION BY LIST (state);
 
@@ -1877,7 +2052,8 @@ CREATE TABLE sereno.history_dead (
     schedule_id bigint,
     planned_at timestamp with time zone,
     stands_for integer,
-    keys jsonb
+    keys jsonb,
+    fingerprint text
 );
 
 CREATE TABLE sereno.history_done (
@@ -1909,7 +2085,8 @@ CREATE TABLE sereno.history_done (
     schedule_id bigint,
     planned_at timestamp with time zone,
     stands_for integer,
-    keys jsonb
+    keys jsonb,
+    fingerprint text
 )
 PARTITION BY RANGE (finished_at);
 
@@ -1942,7 +2119,8 @@ CREATE TABLE sereno.history_done_default (
     schedule_id bigint,
     planned_at timestamp with time zone,
     stands_for integer,
-    keys jsonb
+    keys jsonb,
+    fingerprint text
 );
 
 CREATE TABLE sereno.inbox (
@@ -2103,6 +2281,31 @@ END),
     CONSTRAINT limits_period_check CHECK (((period > (0)::double precision) AND (period < 'Infinity'::double precision))),
     CONSTRAINT limits_slots_check CHECK ((slots >= 0)),
     CONSTRAINT limits_units_check CHECK (((units > (0)::double precision) AND (units < 'Infinity'::double precision)))
+);
+
+CREATE TABLE sereno.logs (
+    id bigint NOT NULL,
+    at timestamp with time zone NOT NULL,
+    level text NOT NULL,
+    event text NOT NULL,
+    message text NOT NULL,
+    tenant text,
+    job_id bigint,
+    task text,
+    queue text,
+    trace_id text,
+    session bigint,
+    context jsonb DEFAULT '{}'::jsonb NOT NULL,
+    traceback text
+);
+
+ALTER TABLE sereno.logs ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME sereno.logs_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
 );
 
 CREATE TABLE sereno.message_ids (
@@ -2420,6 +2623,13 @@ ALTER TABLE sereno.tokens ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     CACHE 1
 );
 
+CREATE TABLE sereno.tries (
+    hour timestamp with time zone NOT NULL,
+    task text NOT NULL,
+    tries integer[] NOT NULL
+)
+WITH (fillfactor='70');
+
 CREATE TABLE sereno.unique_keys (
     task text NOT NULL,
     unique_key text NOT NULL,
@@ -2469,6 +2679,12 @@ ALTER TABLE ONLY sereno.addresses
 ALTER TABLE ONLY sereno.addresses
     ADD CONSTRAINT addresses_pkey PRIMARY KEY (id);
 
+ALTER TABLE ONLY sereno.alert_rules
+    ADD CONSTRAINT alert_rules_pkey PRIMARY KEY (name);
+
+ALTER TABLE ONLY sereno.alerts
+    ADD CONSTRAINT alerts_pkey PRIMARY KEY (id);
+
 ALTER TABLE ONLY sereno.answers
     ADD CONSTRAINT answers_pkey PRIMARY KEY (who, key);
 
@@ -2480,6 +2696,15 @@ ALTER TABLE ONLY sereno.audit
 
 ALTER TABLE ONLY sereno.batches
     ADD CONSTRAINT batches_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY sereno.bulk_operations
+    ADD CONSTRAINT bulk_operations_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY sereno.channel_codes
+    ADD CONSTRAINT channel_codes_pkey PRIMARY KEY (minute, channel, account, code);
+
+ALTER TABLE ONLY sereno.channel_minutes
+    ADD CONSTRAINT channel_minutes_pkey PRIMARY KEY (minute, channel, account);
 
 ALTER TABLE ONLY sereno.channel_pauses
     ADD CONSTRAINT channel_pauses_pkey PRIMARY KEY (channel, account);
@@ -2493,11 +2718,23 @@ ALTER TABLE ONLY sereno.deliveries
 ALTER TABLE ONLY sereno.deliveries
     ADD CONSTRAINT deliveries_pkey PRIMARY KEY (id);
 
+ALTER TABLE ONLY sereno.delivery_hours
+    ADD CONSTRAINT delivery_hours_pkey PRIMARY KEY (hour, event, channel, state, reason);
+
+ALTER TABLE ONLY sereno.delivery_tenant_hours
+    ADD CONSTRAINT delivery_tenant_hours_pkey PRIMARY KEY (tenant, hour, channel);
+
 ALTER TABLE ONLY sereno.duties
     ADD CONSTRAINT duties_pkey PRIMARY KEY (name);
 
 ALTER TABLE ONLY sereno.early_receipts
     ADD CONSTRAINT early_receipts_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY sereno.error_groups
+    ADD CONSTRAINT error_groups_pkey PRIMARY KEY (fingerprint);
+
+ALTER TABLE ONLY sereno.error_hours
+    ADD CONSTRAINT error_hours_pkey PRIMARY KEY (fingerprint, hour, tenant);
 
 ALTER TABLE ONLY sereno.event_types
     ADD CONSTRAINT event_types_pkey PRIMARY KEY (name);
@@ -2568,6 +2805,9 @@ ALTER TABLE ONLY sereno.leases
 ALTER TABLE ONLY sereno.limits
     ADD CONSTRAINT limits_pkey PRIMARY KEY (name);
 
+ALTER TABLE ONLY sereno.logs
+    ADD CONSTRAINT logs_pkey PRIMARY KEY (id);
+
 ALTER TABLE ONLY sereno.message_ids
     ADD CONSTRAINT message_ids_pkey PRIMARY KEY (channel, account, provider_id, delivery_id);
 
@@ -2631,6 +2871,9 @@ ALTER TABLE ONLY sereno.tokens
 ALTER TABLE ONLY sereno.tokens
     ADD CONSTRAINT tokens_pkey PRIMARY KEY (id);
 
+ALTER TABLE ONLY sereno.tries
+    ADD CONSTRAINT tries_pkey PRIMARY KEY (hour, task);
+
 ALTER TABLE ONLY sereno.unique_keys
     ADD CONSTRAINT unique_keys_key UNIQUE NULLS NOT DISTINCT (task, unique_key, tenant);
 
@@ -2639,7 +2882,13 @@ ALTER TABLE ONLY sereno.weights
 
 CREATE INDEX addresses_by_text ON sereno.addresses USING btree (channel, address);
 
+CREATE UNIQUE INDEX alerts_open ON sereno.alerts USING btree (rule, kind, subject) WHERE (resolved_at IS NULL);
+
+CREATE INDEX alerts_resolved ON sereno.alerts USING btree (resolved_at) WHERE (resolved_at IS NOT NULL);
+
 CREATE INDEX answers_at ON sereno.answers USING btree (at);
+
+CREATE INDEX attempts_fingerprint ON sereno.attempts USING btree (fingerprint, job_id) WHERE (fingerprint IS NOT NULL);
 
 CREATE INDEX audit_subject ON sereno.audit USING btree (subject, id DESC);
 
@@ -2649,9 +2898,21 @@ CREATE INDEX batches_gathering ON sereno.batches USING btree (channel, account, 
 
 CREATE INDEX batches_taken ON sereno.batches USING btree (channel, account) WHERE (job_id IS NOT NULL);
 
+CREATE INDEX bulk_operations_live ON sereno.bulk_operations USING btree (job_id) WHERE (state = ANY (ARRAY['waiting'::text, 'running'::text]));
+
+CREATE INDEX bulk_operations_tenant ON sereno.bulk_operations USING btree (tenant, id) WHERE (tenant IS NOT NULL);
+
 CREATE INDEX deliveries_gathered ON sereno.deliveries USING btree (recipient_id, digest, id) WHERE (digest IS NOT NULL);
 
 CREATE INDEX deliveries_of_recipient ON sereno.deliveries USING btree (recipient_id, id);
+
+CREATE INDEX delivery_tenant_hours_old ON sereno.delivery_tenant_hours USING brin (hour);
+
+CREATE INDEX error_hours_hour ON sereno.error_hours USING btree (hour);
+
+CREATE INDEX events_subject ON sereno.events USING btree (subject, id) WHERE (subject IS NOT NULL);
+
+CREATE INDEX events_trace ON sereno.events USING btree (hashtext(trace), id) WHERE (trace IS NOT NULL);
 
 CREATE INDEX events_unmatched ON sereno.events USING btree (due_at) WHERE (matched_at IS NULL);
 
@@ -2681,6 +2942,14 @@ CREATE INDEX gates_look ON sereno.gates USING btree (look_at) WHERE (look_at IS 
 
 CREATE INDEX history_dead_blocks ON sereno.history_dead USING btree (queue, ((keys ->> 'order'::text))) WHERE (keys ? 'blocks'::text);
 
+CREATE INDEX history_dead_fingerprint ON sereno.history_dead USING btree (fingerprint, id) WHERE (fingerprint IS NOT NULL);
+
+CREATE INDEX history_dead_finished ON sereno.history_dead USING btree (finished_at);
+
+CREATE INDEX history_trace ON ONLY sereno.history USING btree (hashtext(trace), id) WHERE (trace IS NOT NULL);
+
+CREATE INDEX history_dead_hashtext_id_idx ON sereno.history_dead USING btree (hashtext(trace), id) WHERE (trace IS NOT NULL);
+
 CREATE INDEX history_id ON ONLY sereno.history USING btree (id);
 
 CREATE INDEX history_dead_id_idx ON sereno.history_dead USING btree (id);
@@ -2689,9 +2958,13 @@ CREATE INDEX history_schedule ON ONLY sereno.history USING btree (schedule_id, f
 
 CREATE INDEX history_dead_schedule_id_finished_at_idx ON sereno.history_dead USING btree (schedule_id, finished_at) WHERE (schedule_id IS NOT NULL);
 
+CREATE INDEX history_done_hashtext_id_idx ON ONLY sereno.history_done USING btree (hashtext(trace), id) WHERE (trace IS NOT NULL);
+
 CREATE INDEX history_done_id_idx ON ONLY sereno.history_done USING btree (id);
 
 CREATE INDEX history_done_schedule_id_finished_at_idx ON ONLY sereno.history_done USING btree (schedule_id, finished_at) WHERE (schedule_id IS NOT NULL);
+
+CREATE INDEX history_done_default_hashtext_id_idx ON sereno.history_done_default USING btree (hashtext(trace), id) WHERE (trace IS NOT NULL);
 
 CREATE INDEX history_done_default_id_idx ON sereno.history_done_default USING btree (id);
 
@@ -2713,6 +2986,8 @@ CREATE INDEX jobs_schedule ON sereno.jobs USING btree (schedule_id) WHERE (sched
 
 CREATE INDEX jobs_scheduled ON sereno.jobs USING btree (run_at) WHERE (state = 'scheduled'::text);
 
+CREATE INDEX jobs_trace ON sereno.jobs USING btree (hashtext(trace), id) WHERE (trace IS NOT NULL);
+
 CREATE UNIQUE INDEX jobs_unique ON sereno.jobs USING btree (task, unique_key, tenant) NULLS NOT DISTINCT WHERE (unique_key IS NOT NULL);
 
 CREATE INDEX lanes_idle ON sereno.lanes USING btree (served_at) WHERE (NOT has_work);
@@ -2724,6 +2999,16 @@ CREATE INDEX lanes_waiting ON sereno.lanes USING btree (waits_for, turn) WHERE (
 CREATE INDEX limits_changed ON sereno.limits USING btree (changed_at);
 
 CREATE INDEX limits_queue ON sereno.limits USING btree (queue) WHERE (queue IS NOT NULL);
+
+CREATE INDEX logs_at ON sereno.logs USING btree (at);
+
+CREATE INDEX logs_event ON sereno.logs USING btree (event, id);
+
+CREATE INDEX logs_job ON sereno.logs USING btree (job_id, id) WHERE (job_id IS NOT NULL);
+
+CREATE INDEX logs_tenant ON sereno.logs USING btree (tenant, id) WHERE (tenant IS NOT NULL);
+
+CREATE INDEX logs_trace ON sereno.logs USING btree (trace_id, id) WHERE (trace_id IS NOT NULL);
 
 CREATE INDEX preferences_default ON sereno.preferences USING btree (tenant) WHERE (recipient_id IS NULL);
 
@@ -2791,13 +3076,19 @@ ALTER INDEX sereno.fires_pkey ATTACH PARTITION sereno.fires_default_pkey;
 
 ALTER INDEX sereno.fires_skipped ATTACH PARTITION sereno.fires_default_schedule_id_planned_at_idx;
 
+ALTER INDEX sereno.history_trace ATTACH PARTITION sereno.history_dead_hashtext_id_idx;
+
 ALTER INDEX sereno.history_id ATTACH PARTITION sereno.history_dead_id_idx;
 
 ALTER INDEX sereno.history_schedule ATTACH PARTITION sereno.history_dead_schedule_id_finished_at_idx;
 
+ALTER INDEX sereno.history_done_hashtext_id_idx ATTACH PARTITION sereno.history_done_default_hashtext_id_idx;
+
 ALTER INDEX sereno.history_done_id_idx ATTACH PARTITION sereno.history_done_default_id_idx;
 
 ALTER INDEX sereno.history_done_schedule_id_finished_at_idx ATTACH PARTITION sereno.history_done_default_schedule_id_finished_at_idx;
+
+ALTER INDEX sereno.history_trace ATTACH PARTITION sereno.history_done_hashtext_id_idx;
 
 ALTER INDEX sereno.history_id ATTACH PARTITION sereno.history_done_id_idx;
 

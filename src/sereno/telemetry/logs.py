@@ -13,13 +13,13 @@ from typing import Any, Literal
 logger = logging.getLogger("sereno")
 
 _COLOURS = {"WARNING": "\x1b[33m", "ERROR": "\x1b[31m", "CRITICAL": "\x1b[31m"}
-_FIELDS = "sereno_fields"
+FIELDS = "sereno_fields"
 
 
 def emit(level: int, event: str, message: str, *, error: BaseException | None = None, **fields: Any) -> None:
     """One log line of the engine."""
     if logger.isEnabledFor(level):
-        logger.log(level, message, exc_info=error, extra={"event": event, _FIELDS: fields})
+        logger.log(level, message, exc_info=error, extra={"event": event, FIELDS: fields})
 
 
 class JobLogger(logging.LoggerAdapter[logging.Logger]):
@@ -31,7 +31,7 @@ class JobLogger(logging.LoggerAdapter[logging.Logger]):
     def process(self, msg: Any, kwargs: Any) -> tuple[Any, Any]:
         extra = dict(kwargs.pop("extra", None) or {})
         event = extra.pop("event", "job.log")
-        return msg, {**kwargs, "extra": {"event": event, _FIELDS: {**(self.extra or {}), **extra}}}
+        return msg, {**kwargs, "extra": {"event": event, FIELDS: {**(self.extra or {}), **extra}}}
 
 
 class JsonFormatter(logging.Formatter):
@@ -46,7 +46,7 @@ class JsonFormatter(logging.Formatter):
             "msg": record.getMessage(),
             "event": getattr(record, "event", record.name),
         }
-        line.update((k, v) for k, v in getattr(record, _FIELDS, {}).items() if v is not None)
+        line.update((k, v) for k, v in getattr(record, FIELDS, {}).items() if v is not None)
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
         return json.dumps(line, default=str, ensure_ascii=False)
@@ -60,7 +60,7 @@ class ConsoleFormatter(logging.Formatter):
         self._colour = colour
 
     def format(self, record: logging.LogRecord) -> str:
-        fields = " ".join(f"{k}={v}" for k, v in getattr(record, _FIELDS, {}).items() if v is not None)
+        fields = " ".join(f"{k}={v}" for k, v in getattr(record, FIELDS, {}).items() if v is not None)
         level = record.levelname.lower().ljust(7)
         if self._colour:
             level = f"{_COLOURS.get(record.levelname, '')}{level}\x1b[0m"

@@ -10,6 +10,8 @@ from typing import Any
 
 import msgspec
 
+from sereno.domain.fingerprint import Failure
+
 BUCKETS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0)
 
 
@@ -28,6 +30,24 @@ class Histogram(msgspec.Struct):
         self.total += other.total
 
 
+# Between two beats, a worker tells so many kinds of failure apart, and so many pairs of a kind and a tenant.
+MOST_KINDS = 1000
+MOST_PAIRS = 5000
+# Successes that took so many tries are counted apart; those that took more, together.
+MOST_TRIES = 10
+
+
+class Failures(msgspec.Struct):
+    """Failures of one kind. `message` and `job` are those of the newest one."""
+
+    task: str
+    error_type: str
+    message: str
+    frame: str
+    job: int
+    count: int = 0
+
+
 class Tally(msgspec.Struct):
     """What happened since it was last taken. Keys are label values joined with a tab."""
 
@@ -36,6 +56,11 @@ class Tally(msgspec.Struct):
     runs: dict[str, Histogram] = msgspec.field(default_factory=dict)
     # Attempts that ended, those of them that did not succeed, and seconds of work, by tenant.
     tenants: dict[str, list[float]] = msgspec.field(default_factory=dict)
+    # By fingerprint; and how many, by fingerprint and tenant, which is empty without one and where there are too many.
+    failures: dict[str, Failures] = msgspec.field(default_factory=dict)
+    hit: dict[str, int] = msgspec.field(default_factory=dict)
+    # Successes after a failure, by task: how many took two tries, three, and so on. All others took one.
+    tries: dict[str, list[int]] = msgspec.field(default_factory=dict)
     fenced: int = 0
     claims: int = 0
 
@@ -57,6 +82,30 @@ class Tally(msgspec.Struct):
             figures[1] += outcome != "succeeded"
             figures[2] += ran
 
+    def failed(self, failure: Failure, job: int, tenant: str | None) -> None:
+        fingerprint, task, error_type, message, frame = failure
+        self._add_failures(fingerprint, Failures(task, error_type, message, frame, job, 1))
+        self._add_hit(f"{fingerprint}\t{tenant or ''}", 1)
+
+    def succeeded_after(self, task: str, failures: int) -> None:
+        found = self.tries.setdefault(task, [0] * MOST_TRIES)
+        found[min(failures, MOST_TRIES) - 1] += 1
+
+    def _add_failures(self, fingerprint: str, more: Failures) -> None:
+        found = self.failures.get(fingerprint)
+        if found is not None:
+            found.message, found.job, found.count = more.message, more.job, found.count + more.count
+        elif len(self.failures) < MOST_KINDS:
+            self.failures[fingerprint] = msgspec.structs.replace(more)
+
+    def _add_hit(self, pair: str, count: int) -> None:
+        fingerprint = pair.partition("\t")[0]
+        if fingerprint not in self.failures:
+            return
+        if pair not in self.hit and len(self.hit) >= MOST_PAIRS:
+            pair = f"{fingerprint}\t"
+        self.hit[pair] = self.hit.get(pair, 0) + count
+
     def add(self, other: "Tally") -> None:
         for key, count in other.finished.items():
             self.finished[key] = self.finished.get(key, 0) + count
@@ -66,13 +115,21 @@ class Tally(msgspec.Struct):
         for tenant, figures in other.tenants.items():
             mine_of = self.tenants.setdefault(tenant, [0, 0, 0.0])
             self.tenants[tenant] = [mine + theirs for mine, theirs in zip(mine_of, figures, strict=True)]
+        for fingerprint, failures in other.failures.items():
+            self._add_failures(fingerprint, failures)
+        for pair, count in other.hit.items():
+            self._add_hit(pair, count)
+        for task, tries in other.tries.items():
+            before = self.tries.get(task, [0] * MOST_TRIES)
+            self.tries[task] = [mine + theirs for mine, theirs in zip(before, tries, strict=True)]
         self.fenced += other.fenced
         self.claims += other.claims
 
     def take(self) -> "Tally":
         """What it holds; it begins anew."""
-        taken = Tally(self.finished, self.waits, self.runs, self.tenants, self.fenced, self.claims)
+        taken = msgspec.structs.replace(self)
         self.finished, self.waits, self.runs, self.tenants = {}, {}, {}, {}
+        self.failures, self.hit, self.tries = {}, {}, {}
         self.fenced = self.claims = 0
         return taken
 

@@ -50,7 +50,7 @@ select coalesce(json_agg(id), '[]')::text from gone;
 with item as materialized (
     select * from jsonb_to_recordset(%(items)s::text::jsonb) as i(
         id bigint, attempt integer, began real, outcome text, reason text, failed integer, crashed integer,
-        error_type text, error_message text, traceback text)
+        error_type text, error_message text, traceback text, fingerprint text)
 ),
 gone as (
     delete from sereno.jobs
@@ -61,10 +61,11 @@ kept as (
     insert into sereno.history (
         id, session_id, finished_at, started_at, run_at, created_at, expires_at, attempt, failures, crashes, snoozes,
         releases, priority, state, queue, task, tenant, unique_key, trace, tags, args,
-        schedule_id, planned_at, stands_for, keys, reason, error_type, error_message, traceback)
+        schedule_id, planned_at, stands_for, keys, reason, error_type, error_message, traceback, fingerprint)
     select id, session_id, sereno.now(), claimed_at + item.began * interval '1 second', run_at, created_at, expires_at,
            attempt, failures + item.failed, crashes + item.crashed, snoozes, releases, priority, item.outcome, queue,
-           task, tenant, unique_key, trace, tags, args, schedule_id, planned_at, stands_for, keys, item.reason, item.error_type, item.error_message, item.traceback
+           task, tenant, unique_key, trace, tags, args, schedule_id, planned_at, stands_for, keys, item.reason, item.error_type, item.error_message, item.traceback,
+           item.fingerprint
     from gone join item using (id, attempt)
 ),
 ended as (
@@ -84,7 +85,7 @@ with clock as materialized (select sereno.now() as now),
 item as materialized (
     select * from jsonb_to_recordset(%(items)s::text::jsonb) as i(
         id bigint, attempt integer, began real, outcome text, reason text, delay double precision, until timestamptz,
-        error_type text, error_message text, traceback text, started boolean)
+        error_type text, error_message text, traceback text, started boolean, fingerprint text)
 ),
 held as materialized (
     select id, attempt, session_id, claimed_at, run_at, cancel_requested
@@ -95,7 +96,7 @@ held as materialized (
 ),
 mine as materialized (
     select id, attempt, session_id, claimed_at + began * interval '1 second' as started_at, started, outcome, reason,
-           error_type, error_message, traceback, cancel_requested,
+           error_type, error_message, traceback, cancel_requested, fingerprint,
            case when outcome = 'release' then run_at
                 else greatest(until, (select now from clock) + make_interval(secs => coalesce(delay, 0))) end as due
     from held join item using (id, attempt)
@@ -116,9 +117,9 @@ moved as (
 ),
 tried as (
     insert into sereno.attempts (job_id, number, session_id, started_at, finished_at, outcome, reason,
-                                 error_type, error_message, traceback)
+                                 error_type, error_message, traceback, fingerprint)
     select id, attempt, session_id, started_at, (select now from clock), outcome, reason,
-           error_type, error_message, traceback
+           error_type, error_message, traceback, fingerprint
     from mine where started and not cancel_requested
 ),
 stopped as (

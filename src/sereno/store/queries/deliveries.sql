@@ -57,7 +57,7 @@ taken as (
     from seen
     where deliveries.id = seen.id and deliveries.state = 'pending'
     returning deliveries.id, deliveries.state, deliveries.attempts, deliveries.due_at, deliveries.tenant, deliveries.digest,
-              deliveries.recipient_id
+              deliveries.recipient_id, deliveries.event_id, deliveries.reason
 ),
 -- What was gathered into a message that does not leave is not told either.
 untold as (
@@ -78,7 +78,10 @@ select coalesce(json_agg(json_build_array(
        (select coalesce(json_agg(json_build_array(e.id, e.type, e.payload, e.category, e.critical)), '[]')
         from sereno.events e where e.id in (select event_id from seen where state = 'sending'))::text,
        (select coalesce(json_agg(distinct extract(epoch from due_at - (select now from clock))::float), '[]')
-        from taken where state = 'pending')::text
+        from taken where state = 'pending')::text,
+       (select coalesce(json_agg(json_build_array(%(channel)s::text, e.type, kept.tenant, kept.state, kept.reason, kept.count)), '[]')
+        from (select event_id, tenant, state, reason, count(*) as count from taken where state <> 'sending' group by 1, 2, 3, 4) as kept
+        left join sereno.events e on e.id = kept.event_id)::text
 from taken join seen on seen.id = taken.id;
 
 -- name: end
@@ -121,9 +124,12 @@ done as (
     set state = 'skipped', reason = 'told by delivery ' || others.carrier, digest_of = others.carrier, job_id = null, changed_at = sereno.now()
     from others
     where deliveries.id = others.id
-    returning deliveries.id
+    returning deliveries.id, event_id, tenant, channel
 )
-select coalesce(json_agg(json_build_array(carrier, payloads)), '[]')::text, (select count(*) from done),
+select coalesce(json_agg(json_build_array(carrier, payloads)), '[]')::text,
+       (select coalesce(json_agg(json_build_array(told.channel, e.type, told.tenant, 'skipped', 'told by delivery', told.count)), '[]')
+        from (select event_id, tenant, channel, count(*) as count from done group by 1, 2, 3) as told
+        left join sereno.events e on e.id = told.event_id)::text,
        (select count(*) from inherited)
 from (select mine.carrier,
              (select json_agg(e.payload order by e.id)
@@ -144,14 +150,17 @@ select exists (select from sereno.batches
 -- name: stranded
 -- Somebody began to send these and was not heard of again: an earlier try of the same job, or a job that is gone. Locked, so
 -- that one settles them; one that was taken after this transaction began is somebody's whose job it cannot see yet.
-select coalesce(json_agg(json_build_array(lost.id, coalesce(
-           (select json_agg(json_build_array(d.id, d.unknowns)) from sereno.deliveries d
-            where d.id = any(lost.deliveries) and d.state = 'sending' and d.job_id = lost.job_id), '[]'))), '[]')::text
+select coalesce(json_agg(json_build_array(lost.id, coalesce(theirs.each, '[]'), coalesce(theirs.kinds, '[]'))), '[]')::text
 from (select id, deliveries, job_id from sereno.batches
       where channel = %(channel)s and account = %(account)s and job_id is not null and taken_at < sereno.now()
         and (job_id = %(job)s or not exists (select from sereno.jobs where jobs.id = job_id and jobs.state = 'running'))
       order by id limit %(most)s
-      for update skip locked) as lost;
+      for update skip locked) as lost
+cross join lateral (
+    select json_agg(json_build_array(d.id, d.unknowns) order by d.id) as each,
+           json_agg(json_build_array(e.type, d.tenant) order by d.id) as kinds
+    from sereno.deliveries d left join sereno.events e on e.id = d.event_id
+    where d.id = any(lost.deliveries) and d.state = 'sending' and d.job_id = lost.job_id) as theirs;
 
 -- name: record
 -- What became of those that were being sent. The batches are the right to say so: whoever settled them for somebody who

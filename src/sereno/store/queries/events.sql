@@ -4,12 +4,12 @@
 -- Once for (type, tenant, subject, key): the second one gets the number of the first, and nothing is made.
 with made as (
     insert into sereno.events (type, tenant, subject, key, category, payload, channels, audience, critical, opt_in, due_at,
-                               expires_at, note, steps, throttle_most, throttle_seconds, digest, digest_seconds)
+                               expires_at, note, steps, throttle_most, throttle_seconds, digest, digest_seconds, trace)
     values (%(type)s, %(tenant)s, %(subject)s, %(key)s, %(category)s, %(payload)s::text::jsonb, %(channels)s, %(audience)s,
             %(critical)s, %(opt_in)s, coalesce(%(due_at)s::timestamptz, sereno.now()),
             coalesce(%(due_at)s::timestamptz, sereno.now()) + make_interval(secs => %(ttl)s::double precision), %(note)s,
             %(steps)s::text::jsonb, %(throttle_most)s::integer, %(throttle_seconds)s::double precision, %(digest)s,
-            %(digest_seconds)s::double precision)
+            %(digest_seconds)s::double precision, %(trace)s)
     on conflict on constraint events_once do nothing
     returning id
 )
@@ -111,7 +111,7 @@ made as (
     ) as w(why)
     where judged.refused is null or judged.refused = 'throttled' or event.audience is not null
     on conflict do nothing
-    returning id, channel, account, state, due_at
+    returning id, channel, account, state, reason, due_at
 ),
 batched as (
     insert into sereno.batches (purpose, channel, account, due_at, gathers, deliveries)
@@ -134,7 +134,10 @@ select coalesce((select json_agg(json_build_array(channel, account, count, due_i
                        from made cross join lateral (select greatest(0, extract(epoch from due_at - (select now from clock)))) as wait(seconds)
                        cross join lateral (select case when seconds <= 60 then 1 else 60 end) as tick(pace)
                        where state = 'pending' group by 1, 2, 3) as waiting), '[]')::text,
-       (select count(*) from made), (select matched_at is null from moved);
+       (select count(*) from made), (select matched_at is null from moved), (select type from event), (select tenant from event),
+       coalesce((select json_agg(json_build_array(channel, reason, count))
+                 from (select channel, reason, count(*) as count from made where state = 'skipped' group by channel, reason) as against),
+                '[]')::text;
 
 -- name: steps
 -- What is tried for those whom a channel did not reach.
@@ -180,7 +183,7 @@ made as (
     cross join lateral (
         select case when address.id is null and %(second)s <> 'in_app' then 'no active address' end) as w(why)
     on conflict do nothing
-    returning id, account, state, due_at
+    returning id, account, state, reason, due_at
 ),
 batched as (
     insert into sereno.batches (purpose, channel, account, due_at, deliveries)
@@ -193,7 +196,10 @@ select (select count(*) from tried where is_meant and not is_ripe and not is_rea
        (select count(*) from ripe),
        (select max(recipient_id) from tried having count(*) = %(size)s),
        coalesce((select json_agg(json_build_array(account, count))
-                 from (select account, count(*) as count from made where state = 'pending' group by account) as each), '[]')::text;
+                 from (select account, count(*) as count from made where state = 'pending' group by account) as each), '[]')::text,
+       coalesce((select json_agg(json_build_array(%(second)s::text, event.type, event.tenant, each.state, each.reason, each.count))
+                 from event cross join (
+                     select state, reason, count(*) as count from made group by state, reason) as each), '[]')::text;
 
 -- name: status
 -- How an event stands: when it is due, whether its audience was walked, and its deliveries by state.

@@ -213,9 +213,9 @@ chosen as (
 past as (delete from sereno.history where id = any(array(select id from chosen)) returning *),
 tried as (
     insert into sereno.attempts (job_id, number, session_id, started_at, finished_at, outcome, reason,
-                                 error_type, error_message, traceback)
+                                 error_type, error_message, traceback, fingerprint)
     select id, attempt, session_id, coalesce(started_at, finished_at), finished_at, state, reason,
-           error_type, error_message, traceback
+           error_type, error_message, traceback, fingerprint
     from past where attempt > 0
     on conflict do nothing
 ),

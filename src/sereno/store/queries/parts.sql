@@ -40,6 +40,8 @@
                   where tried.job_id = jobs.id
                     and strpos(lower(concat_ws(' ', tried.reason, tried.error_type, tried.error_message)),
                                lower(%(error)s)) > 0))
+  and (%(fingerprint)s::text is null
+       or id = any(array(select failed.job_id from sereno.attempts failed where failed.fingerprint = %(fingerprint)s)))
 
 -- part: finished_filter
 -- The same on sereno.history.
@@ -79,6 +81,7 @@
            end))
   and (%(error)s::text is null
        or strpos(lower(concat_ws(' ', reason, error_type, error_message)), lower(%(error)s)) > 0)
+  and (%(fingerprint)s::text is null or (state = 'dead' and fingerprint = %(fingerprint)s))
 
 -- part: schedule_filter
 -- A ScheduleFilter, as conditions on sereno.schedules; what is null does not filter. Paused until a moment is paused.

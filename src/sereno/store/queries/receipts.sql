@@ -65,7 +65,7 @@ new as materialized (
     returning receipt_id
 ),
 locked as materialized (
-    select d.id, known.outcome, known.code, known.message
+    select d.id, d.state as before, known.outcome, known.code, known.message
     from known join sereno.deliveries d on d.id = known.id
     where d.channel = %(channel)s and d.account = %(account)s and d.provider_id = known.provider_id
       and (known.receipt_id is null or known.receipt_id in (select receipt_id from new))
@@ -90,7 +90,8 @@ moved as (
         receipt_at = null, changed_at = (select now from clock)
     from locked
     where deliveries.id = locked.id
-    returning deliveries.id, deliveries.state, deliveries.due_at, recipient_id, digest, address_id, locked.outcome, locked.code, locked.message
+    returning deliveries.id, deliveries.state, deliveries.due_at, recipient_id, digest, address_id, locked.outcome, locked.code, locked.message,
+              event_id, deliveries.tenant, sent_at, locked.before
 ),
 -- What was gathered into a message that did not arrive was not told either.
 untold as (
@@ -116,7 +117,13 @@ addresses_ended as (
     where moved.outcome = 'invalid' and addresses.id = moved.address_id and addresses.state = 'active'
 )
 select (select count(*) from moved),
-       coalesce((select json_agg(greatest(0, extract(epoch from due_at - (select now from clock))::float)) from again), '[]')::text;
+       coalesce((select json_agg(greatest(0, extract(epoch from due_at - (select now from clock))::float)) from again), '[]')::text,
+       coalesce((select json_agg(json_build_array(e.type, told.tenant, told.outcome, told.before, told.state, told.code, told.bucket, told.count))
+                 from (select event_id, tenant, outcome, before, state, code, width_bucket(
+                                  extract(epoch from (select now from clock) - sent_at)::double precision,
+                                  %(edges)s::double precision[]) as bucket, count(*) as count
+                       from moved group by 1, 2, 3, 4, 5, 6, 7) as told
+                 left join sereno.events e on e.id = told.event_id), '[]')::text;
 
 -- name: early_receipts
 -- Those that came before their message, which is known by now; and away with what nobody here has ever heard of.

@@ -1,0 +1,71 @@
+"""Errors: failures by kind, since when, how often, and for whom; mute those that are known."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Annotated
+
+from fastapi import Depends, Path, Query
+from pydantic import AwareDatetime, BaseModel, Field
+
+from sereno.api.door import Door, Who
+from sereno.api.pages import Page, Paging, paging
+from sereno.operations import error_groups
+from sereno.operations.error_groups import LONGEST_NOTE, ErrorDetail, Sort, span
+from sereno.reception.declined import not_found
+from sereno.reception.house import House
+from sereno.store.error_groups import MOST_GROUPS, ErrorGroup
+
+Fingerprint = Annotated[str, Path(pattern="^[0-9a-f]{12}$", description="As a list of errors has it.")]
+Since = Annotated[str, Query(max_length=50, description="So far back, at most 30 days: 1h, 24h, 7d.")]
+
+
+class Mute(BaseModel):
+    """Until a moment, or for a length of time; without either it is heard again."""
+
+    until: AwareDatetime | None = None
+    length: str | None = Field(None, alias="for", max_length=50, description='Such as "8h", at most 30 days.')
+    note: str | None = Field(None, max_length=LONGEST_NOTE, description="Why; an empty one takes the note away.")
+
+    def moment(self) -> datetime | None:
+        return self.until if self.length is None else datetime.now(UTC) + timedelta(seconds=span(self.length))
+
+
+def rooms(house: House) -> Door:
+    """`/errors`. Its messages are of any tenant: nobody of one tenant alone sees them."""
+    door = Door(house, "errors")
+
+    @door.at("GET", "/errors", role="viewer")
+    async def list_errors(
+        page: Annotated[Paging, Depends(paging)],
+        since: Since = "24h",
+        task: str | None = None,
+        tenant: Annotated[str | None, Query(description="Counted for this one alone.")] = None,
+        sort: Annotated[Sort, Query(description="The latest first, or the most frequent.")] = "last",
+        muted: Annotated[bool, Query(description="Also those that are muted.")] = False,
+    ) -> Page[ErrorGroup]:
+        """Kinds of failure that were seen of late. `next` is the number of those before."""
+        skip = page.skip + min(page.before or 0, MOST_GROUPS)
+        found = await house.read(
+            error_groups.list_groups(
+                since=since, task=task, tenant=tenant, sort=sort, muted=muted, limit=page.limit + 1, skip=skip
+            )
+        )
+        return Page(found[: page.limit], skip + page.limit if len(found) > page.limit else None)
+
+    @door.at("GET", "/errors/{fingerprint}", role="viewer")
+    async def show(fingerprint: Fingerprint, since: Since = "24h") -> ErrorDetail:
+        """One kind: its hours, whom it hit, its dead letters, and the newest one with its traceback."""
+        found = await house.read(error_groups.show(fingerprint, since=since))
+        if found is None:
+            raise not_found(f"error {fingerprint}")
+        return found
+
+    @door.at("POST", "/errors/{fingerprint}/mute", role="operator")
+    async def mute(fingerprint: Fingerprint, body: Mute, who: Who) -> ErrorGroup:
+        """Leave it out of lists until then; its failures are counted all the same."""
+        changed = error_groups.mute(fingerprint, body.moment(), note=body.note, actor=who.name)
+        found = await house.change(changed)
+        if found is None:
+            raise not_found(f"error {fingerprint}")
+        return found
+
+    return door

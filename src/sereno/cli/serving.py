@@ -1,0 +1,118 @@
+"""A server that listens: what `sereno server` and `sereno run` share."""
+
+import ipaddress
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from sereno.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from sereno.app import Sereno
+
+# Whoever is being answered when the end comes has so many seconds.
+ENDING_SECONDS = 10
+
+
+class Serving:
+    """One that has bound its socket, so that what it says of itself is true. `run` it, and `end` it."""
+
+    def __init__(self, app: "Sereno", host: str | None, port: int | None) -> None:
+        uvicorn, asgi = _needed()
+        self._app = app
+        host = host or app.settings.server_host
+        self.is_open = _is_open(app, host)
+        self._listener = _listen(host, app.settings.server_port if port is None else port)
+        shown = f"[{host}]" if ":" in host else host
+        self.url = f"http://{shown}:{self._listener.getsockname()[1]}/"
+        inside = asgi(app, is_open=self.is_open)
+        config = uvicorn.Config(
+            inside,
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            timeout_graceful_shutdown=ENDING_SECONDS,
+        )
+        self._running = _ending(uvicorn, inside)(config)
+
+    @property
+    def words(self) -> list[str]:
+        """For whoever has started it."""
+        said = [f"Listening at {self.url}. TERM or Ctrl-C ends it."]
+        if self.is_open:
+            said.append("There is no token yet, so everybody on this machine may do everything: sereno token create")
+        return said
+
+    def end(self) -> None:
+        self._running.should_exit = True
+
+    async def run(self) -> None:
+        """Until it is ended."""
+        try:
+            await self._running.serve(sockets=[self._listener])
+        finally:
+            # Those of this loop can be closed while it runs only.
+            await self._app.aclose()
+
+
+def _ending(uvicorn: Any, inside: Any) -> Any:
+    """It waits for every answer to end before it ends, and streams do not end by themselves; signals are for us."""
+
+    class Ending(uvicorn.Server):  # type: ignore[misc]  # imported when it is needed, so nobody knows its type
+        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+            await inside.end()
+            await super().shutdown(sockets)
+
+        @contextmanager
+        def capture_signals(self) -> Iterator[None]:
+            yield
+
+    return Ending
+
+
+def _is_open(app: "Sereno", host: str) -> bool:
+    """Whether nobody has to sign in; refused where that would let in everybody."""
+    from sereno.store.tokens import any_token  # noqa: PLC0415 - slow to import; --help needs none
+
+    app.check_schema()
+    if app.settings.proxy_user_header is not None or app.database.run(any_token()):
+        return False
+    if not _is_loopback(host):
+        raise ConfigurationError(
+            f"nobody could sign in, and {host} can be reached from outside: "
+            "make a token first (sereno token create me --role admin), or listen at 127.0.0.1"
+        )
+    return True
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """Bound before anything is said, so that what is said is true."""
+    try:
+        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        return socket.create_server(address[:2], family=family)
+    except OSError as error:
+        raise ConfigurationError(f"cannot listen at {host}, port {port}: {error.strerror or error}") from None
+
+
+def _needed() -> tuple[Any, Any]:
+    try:
+        import uvicorn  # noqa: PLC0415 - an extra
+
+        from sereno.server import asgi  # noqa: PLC0415 - see above
+    except ImportError as error:
+        if (error.name or "").startswith("sereno"):
+            raise
+        raise ConfigurationError(
+            f"the server needs more packages ({error.name} is missing): pip install 'sereno[server]'"
+        ) from None
+    return uvicorn, asgi
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

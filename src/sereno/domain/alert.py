@@ -1,0 +1,262 @@
+"""Who is told when something needs a person: rules, and what one of them decides. Pure.
+
+    seen ──▶ open (lasts long enough) ──▶ told ──▶ told again, while it lasts ──▶ over, told once
+               └▶ gone before that: forgotten
+
+What comes back within the hour is the same alert, and has to stay away for longer before it is over.
+"""
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Literal
+
+import msgspec
+
+from sereno.domain.concern import KINDS, LEVELS, Concern, Level, clean, concern, rank
+from sereno.domain.duration import spoken
+from sereno.domain.job import check_text
+from sereno.errors import InvalidArguments
+
+# The task that sends one message about an alert.
+TASK = "sereno.alert"
+LOG_LEVELS = ("debug", "info", "warning", "error", "critical")
+# Kinds that a rule names; lines of the log have rules of their own.
+NAMED_KINDS = tuple(kind for kind in KINDS if kind != "log.lines")
+# A day; seconds after which an open alert is told again, unless the rule says otherwise.
+DAY = 86400.0
+AGAIN = 4 * 3600.0
+# What is not seen for so many seconds is over; twice as many each time that it came back, up to an hour.
+CALM, LONGEST_CALM = 60.0, 3600.0
+MOST_TARGETS, MOST_OPEN, MOST_COUNT = 20, 100, 1000
+LONGEST_ADDRESS, LONGEST_KEYS, LONGEST_NOTE = 2000, 4000, 500
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,99}")
+
+What = Literal["opened", "again", "over", "test"]
+
+
+class Target(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a message goes. `keys`: what belongs to the address, such as the secrets that sign a webhook."""
+
+    channel: str
+    address: str
+    keys: dict[str, Any] = {}
+
+    def __repr__(self) -> str:
+        return f"Target(channel={self.channel!r}, …)"
+
+
+class LogRule(msgspec.Struct, frozen=True, kw_only=True):
+    """So many lines of the log, at this level or above, within so many seconds. `event`: of this one alone."""
+
+    level: str = "error"
+    event: str | None = None
+    count: int = 1
+    within: float = 300.0
+
+
+class Rule(msgspec.Struct, frozen=True, kw_only=True):
+    """Who is told of what. `level`: at least this bad. `for_seconds`: it must last so long before anybody is told."""
+
+    name: str
+    targets: list[Target]
+    kinds: list[str] | None = None
+    log: LogRule | None = None
+    level: Level = "warn"
+    tenant: str | None = None
+    queue: str | None = None
+    task: str | None = None
+    for_seconds: float = 0.0
+    again_seconds: float = AGAIN
+    enabled: bool = True
+    note: str | None = None
+
+
+class Alert(msgspec.Struct, frozen=True, kw_only=True):
+    """One that is open, or was so within the hour."""
+
+    id: int
+    kind: str
+    subject: str
+    level: Level
+    opened_at: datetime
+    last_seen_at: datetime
+    told_at: datetime | None = None
+    times: int = 0
+    openings: int = 1
+    resolved_at: datetime | None = None
+    silenced_until: datetime | None = None
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True):
+    """What happens to one alert. `id`: None for a new one. `concern`: None if it is not seen. `tell`: what is said."""
+
+    id: int | None
+    kind: str
+    subject: str
+    concern: Concern | None = None
+    opened_at: datetime | None = None
+    openings: int = 1
+    resolved: bool = False
+    forgotten: bool = False
+    tell: What | None = None
+
+
+def decide(
+    rule: Rule, known: Sequence[Alert], seen: Sequence[Concern], blind: Collection[str], now: datetime
+) -> list[Step]:
+    """What is to be done. `blind`: kinds that could not be looked at; of them, nothing is over."""
+    by_key = {(alert.kind, alert.subject): alert for alert in known}
+    present = {(each.kind, each.subject): each for each in seen}
+    steps = [_seen(rule, by_key.get(key), each, now) for key, each in list(present.items())[:MOST_OPEN]]
+    gone = [
+        alert
+        for key, alert in by_key.items()
+        if key not in present and alert.resolved_at is None and alert.kind not in blind
+    ]
+    return steps + [step for alert in gone if (step := _gone(alert, now)) is not None]
+
+
+def _seen(rule: Rule, alert: Alert | None, found: Concern, now: datetime) -> Step:
+    is_new = alert is None or alert.resolved_at is not None
+    opened_at = now if alert is None or is_new else alert.opened_at
+    openings = 1 if alert is None else alert.openings + is_new
+    told_at = None if alert is None or is_new else alert.told_at
+    tell: What | None = None
+    if alert is not None and alert.silenced_until is not None and alert.silenced_until > now:
+        pass
+    elif told_at is None:
+        tell = "opened" if (now - opened_at).total_seconds() >= rule.for_seconds else None
+    elif (now - told_at).total_seconds() >= rule.again_seconds or (alert and rank(found.level) > rank(alert.level)):
+        tell = "again"
+    return Step(
+        id=None if alert is None else alert.id,
+        kind=found.kind,
+        subject=found.subject,
+        concern=found,
+        opened_at=opened_at,
+        openings=openings,
+        tell=tell,
+    )
+
+
+def _gone(alert: Alert, now: datetime) -> Step | None:
+    step = Step(id=alert.id, kind=alert.kind, subject=alert.subject, openings=alert.openings)
+    if alert.told_at is None:
+        # Nobody has heard of it.
+        return msgspec.structs.replace(step, resolved=alert.openings > 1, forgotten=alert.openings == 1)
+    if now - alert.last_seen_at < calm(alert.openings):
+        return None
+    is_silent = alert.silenced_until is not None and alert.silenced_until > now
+    return msgspec.structs.replace(step, resolved=True, tell=None if is_silent else "over")
+
+
+def calm(openings: int) -> timedelta:
+    """So long it must stay away to be over."""
+    return timedelta(seconds=min(LONGEST_CALM, CALM * 2 ** min(openings - 1, 10)))
+
+
+def wants(rule: Rule, found: Concern) -> bool:
+    """Whether a rule is about it."""
+    return (
+        rule.log is None
+        and (rule.kinds is None or found.kind in rule.kinds)
+        and rank(found.level) >= rank(rule.level)
+        and (rule.queue is None or found.values.get("queue") == clean(rule.queue))
+        and (rule.task is None or found.values.get("task") == clean(rule.task))
+    )
+
+
+def log_concern(rule: LogRule, first: datetime) -> Concern:
+    """There were so many of these lines."""
+    level: Level = "bad" if rule.level in ("error", "critical") else "warn"
+    event = rule.event or "any event"
+    return concern(
+        "log.lines",
+        rule.event or rule.level,
+        level,
+        "sereno log list",
+        since=first,
+        count=rule.count,
+        within=spoken(rule.within),
+        level_of_lines=rule.level,
+        event=event,
+    )
+
+
+def levels_from(level: str) -> list[str]:
+    """This one and those above."""
+    return list(LOG_LEVELS[LOG_LEVELS.index(level) :])
+
+
+def checked(rule: Rule) -> Rule:
+    """Itself, or InvalidArguments that says what is wrong with it."""
+    if not _NAME.fullmatch(rule.name):
+        raise InvalidArguments(f"{rule.name!r:.60} is no name for a rule: letters, digits and . _ : -, 100 at most")
+    if not 1 <= len(rule.targets) <= MOST_TARGETS:
+        raise InvalidArguments(
+            f"a rule tells somebody: from 1 to {MOST_TARGETS} targets, each a channel and an address"
+        )
+    for target in rule.targets:
+        _check_target(target)
+    _check_kinds(rule)
+    if rule.level not in LEVELS:
+        raise InvalidArguments(f"level is one of {', '.join(LEVELS)}")
+    for name in ("tenant", "queue", "task"):
+        check_text(name, getattr(rule, name))
+    if rule.note is not None and (len(rule.note) > LONGEST_NOTE or "\x00" in rule.note):
+        raise InvalidArguments(f"note: at most {LONGEST_NOTE} characters, without NUL bytes")
+    if not 0 <= rule.for_seconds <= 7 * DAY:
+        raise InvalidArguments("for: at most seven days")
+    if not CALM <= rule.again_seconds <= 30 * DAY:
+        raise InvalidArguments("again: from a minute to thirty days")
+    if rule.log is not None:
+        _check_log(rule.log)
+    return rule
+
+
+def _check_kinds(rule: Rule) -> None:
+    if rule.kinds is None:
+        return
+    if rule.log is not None:
+        raise InvalidArguments("a rule is over kinds or over lines of the log: make two of it")
+    if unknown := sorted(set(rule.kinds) - set(NAMED_KINDS)):
+        raise InvalidArguments(f"there is no kind {unknown[0]!r:.60}; there are {', '.join(NAMED_KINDS)}")
+    if not rule.kinds:
+        raise InvalidArguments("kinds: leave it out for all of them")
+
+
+def _check_log(log: LogRule) -> None:
+    if log.level not in LOG_LEVELS:
+        raise InvalidArguments(f"log.level is one of {', '.join(LOG_LEVELS)}")
+    check_text("log.event", log.event)
+    if not 1 <= log.count <= MOST_COUNT:
+        raise InvalidArguments(f"log.count: from 1 to {MOST_COUNT:,}")
+    if not 1 <= log.within <= DAY:
+        raise InvalidArguments("log.within: from a second to a day")
+
+
+def _check_target(target: Target) -> None:
+    check_text("channel", target.channel)
+    address = target.address
+    if not address or len(address) > LONGEST_ADDRESS or "\x00" in address or not _is_unicode(address):
+        raise InvalidArguments(f"an address has from 1 to {LONGEST_ADDRESS:,} characters, without NUL bytes")
+    if not is_storable(target.keys):
+        raise InvalidArguments(f"the keys of an address are JSON of at most {LONGEST_KEYS:,} characters")
+
+
+def is_storable(keys: Mapping[str, Any]) -> bool:
+    try:
+        raw = msgspec.json.encode(keys)
+    except (TypeError, ValueError, UnicodeError, OverflowError, RecursionError, msgspec.MsgspecError):
+        return False
+    return len(raw) <= LONGEST_KEYS and b"\\u0000" not in raw
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -1,0 +1,114 @@
+"""`app.alerts`: rules that the code declares, and the task that sends what they find."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from sereno.channels.contract import Channel
+from sereno.domain.alert import TASK, LogRule, Rule, Target, checked
+from sereno.domain.concern import Level
+from sereno.domain.duration import Duration, seconds
+from sereno.domain.retry import Backoff
+from sereno.domain.task import Registry
+from sereno.engine.alert_sender import AlertSender, FindExchange, channel_of
+from sereno.engine.context import Context
+from sereno.store import alerts
+from sereno.store.alerts import Told
+from sereno.store.database import Database
+from sereno.store.statement import Operation
+
+# Who has written a rule that stands in the code.
+CODE = "code"
+# An alert is worth a few quick tries, and then slower ones for most of a day.
+RETRY = Backoff(12, first="10s", cap="2h")
+
+To = tuple[str, str] | Mapping[str, Any] | Target
+
+
+class AlertBoard:
+    """The alert rules of one application."""
+
+    def __init__(
+        self,
+        database: Database,
+        channels: Mapping[str, Channel],
+        exchange: FindExchange,
+        make_task: Callable[..., Any],
+    ) -> None:
+        self._channels = channels
+        self._database = database
+        self._sender = AlertSender(self._find, channels, exchange)
+        self._make_task = make_task
+        self._rules: dict[str, Rule] = {}
+
+    async def _find(self, rule: str, target: int, alert: int | None) -> tuple[Target | None, Told | None]:
+        return await self._database.arun_one(alerts.message(rule, target, alert))
+
+    def rule(
+        self,
+        name: str,
+        *,
+        to: Sequence[To],
+        kinds: Sequence[str] | None = None,
+        log: Mapping[str, Any] | LogRule | None = None,
+        level: Level = "warn",
+        tenant: str | None = None,
+        queue: str | None = None,
+        task: str | None = None,
+        lasting: Duration = 0,
+        again: Duration = "4h",
+        note: str | None = None,
+    ) -> Rule:
+        """Declare who is told of what: `app.alerts.rule("late", kinds=["queue.late"], to=[("discord", url)])`.
+
+        Written when a worker starts, unless a person has changed it since. `lasting`: only what lasts so long. `again`:
+        told again after so long, while it lasts. `log`: over lines of the log: `{"event": "job.dead", "count": 5}`.
+        """
+        made = Rule(
+            name=name,
+            targets=[target_of(each) for each in to],
+            kinds=None if kinds is None else list(kinds),
+            log=log if log is None or isinstance(log, LogRule) else LogRule(**log),
+            level=level,
+            tenant=tenant,
+            queue=queue,
+            task=task,
+            for_seconds=seconds(lasting),
+            again_seconds=seconds(again),
+            note=note,
+        )
+        self._rules[name] = self.checked(made)
+        return made
+
+    def checked(self, rule: Rule) -> Rule:
+        """Itself, or an error: also if a channel that is known here can never reach an address."""
+        checked(rule)
+        for target in rule.targets:
+            channel = channel_of(self._channels, target.channel)
+            if channel is not None:
+                channel.check_address(target.address)
+        return rule
+
+    def declare(self) -> Operation[None]:
+        """Write what the code says."""
+        for rule in self._rules.values():
+            yield from alerts.put_rule(rule, CODE, is_code=True)
+
+    def register(self, registry: Registry) -> Registry:
+        """The same registry; where there are tasks at all, with the one that sends alerts."""
+
+        async def alert(ctx: Context, rule: str, target: int, what: str, alert: int | None = None) -> None:
+            await self._sender.send(ctx.job_id, rule, target, what, alert)
+
+        if len(registry) and registry.get(TASK) is None:
+            self._make_task(name=TASK, retry=RETRY, timeout="2m")(alert)
+        return registry
+
+
+def target_of(given: To) -> Target:
+    """As people write it: ("discord", "https://…"), or a mapping with keys."""
+    if isinstance(given, Target):
+        return given
+    if isinstance(given, Mapping):
+        return Target(channel=given["channel"], address=given["address"], keys=dict(given.get("keys") or {}))
+    channel, address = given
+    return Target(channel=channel, address=address)

@@ -1,0 +1,118 @@
+"""Sends one message about an alert, by a channel of the application; as a job, so that it is retried and seen."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from sereno.channels.contract import Channel, Exchange, Message
+from sereno.channels.discord import Discord
+from sereno.channels.slack import Slack
+from sereno.channels.webhook import Webhook
+from sereno.domain.alert import Target
+from sereno.domain.attempt import Dead, Retry
+from sereno.domain.delivery import Delivered, Outcome, Retryable, Sent, Unknown, kept
+from sereno.store.alerts import Told
+
+# Those that need no account: an address is all.
+BUILT_IN: dict[str, Callable[[], Channel]] = {"discord": Discord, "slack": Slack, "webhook": Webhook}
+EVENT = "sereno.alert"
+HEADINGS = {"opened": "", "again": "Still: ", "over": "Over: ", "test": ""}
+# What calls a whole room; a space that nobody sees makes it a word like any other.
+_CALLS = ("everyone", "here", "channel")
+
+FindExchange = Callable[[str, str], Awaitable[Exchange | None]]
+# Where a message goes and what it is about, by rule, target and alert.
+FindMessage = Callable[[str, int, int | None], Awaitable[tuple[Target | None, Told | None]]]
+
+
+def channel_of(known: Mapping[str, Channel], name: str) -> Channel | None:
+    """One that the application has, or one that needs nothing but an address."""
+    found = known.get(name)
+    if found is None and name in BUILT_IN:
+        found = BUILT_IN[name]()
+    return found
+
+
+class AlertSender:
+    """Knows the channels; the rule knows the addresses."""
+
+    def __init__(self, find: FindMessage, channels: Mapping[str, Channel], exchange: FindExchange) -> None:
+        self._find = find
+        self._channels = channels
+        self._exchange = exchange
+
+    async def send(self, job: int, rule: str, target: int, what: str, alert: int | None) -> None:
+        """One message. Nothing, if the rule or the alert is gone meanwhile, or the scheduler has sent it."""
+        where, about = await self._find(rule, target, alert)
+        if where is None or (alert is not None and about is None) or (about is not None and job in about.sent):
+            return
+        channel = channel_of(self._channels, where.channel)
+        if channel is None:
+            raise Dead(f"no channel {where.channel} is known here: app.channels.add(…) it")
+        exchange = await self._exchange(where.channel, "")
+        made = _message(job, rule, where, what, about)
+        (outcome,) = await channel.send([made], exchange or Exchange())
+        _settle(outcome, channel)
+
+
+def _settle(outcome: Outcome, channel: Channel) -> None:
+    """What became of it, as a job says it."""
+    if isinstance(outcome, Sent | Delivered):
+        return
+    reason = f"{kept(outcome.code)}: {kept(outcome.message)}"
+    if isinstance(outcome, Retryable):
+        raise Retry(reason, after=outcome.after)
+    if isinstance(outcome, Unknown) and channel.on_unknown == "retry":
+        raise Retry(reason)
+    raise Dead(reason)
+
+
+def _message(job: int, rule: str, where: Target, what: str, about: Told | None) -> Message:
+    title, body, data = _test(rule) if about is None else _words(rule, what, about)
+    return Message(
+        delivery=job,
+        key=f"sereno-alert-{job}",
+        address=where.address,
+        keys=where.keys,
+        title=title,
+        body=body,
+        data=data,
+        event=EVENT,
+        recipient=rule,
+    )
+
+
+def _test(rule: str) -> tuple[str, str, dict[str, Any]]:
+    return (
+        "This is a test",
+        f"The alert rule {rule} reaches you here.",
+        {"rule": rule, "what": "test"},
+    )
+
+
+def _words(rule: str, what: str, about: Told) -> tuple[str, str, dict[str, Any]]:
+    lines = [f"Since {about.opened_at:%Y-%m-%d %H:%M} UTC."]
+    if about.resolved_at is not None and what == "over":
+        lines = [f"From {about.opened_at:%Y-%m-%d %H:%M} to {about.resolved_at:%Y-%m-%d %H:%M} UTC."]
+    elif about.remedy:
+        lines.append(f"What helps: {about.remedy}")
+    lines.append(f"Rule {rule}, alert {about.id}.")
+    data = {
+        "rule": rule,
+        "what": what,
+        "alert": about.id,
+        "kind": about.kind,
+        "subject": about.subject,
+        "level": about.level,
+        "words": about.words,
+        "details": about.details,
+        "opened_at": about.opened_at.isoformat(),
+        "resolved_at": None if about.resolved_at is None else about.resolved_at.isoformat(),
+    }
+    return _uncalled(HEADINGS.get(what, "") + about.words), _uncalled("\n".join(lines)), data
+
+
+def _uncalled(text: str) -> str:
+    """A name that somebody chose calls nobody."""
+    for word in _CALLS:
+        text = text.replace(f"@{word}", f"@\u200b{word}")
+    return text

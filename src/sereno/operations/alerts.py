@@ -1,0 +1,202 @@
+"""Alert rules and alerts, as a person sees and changes them. An address may be a secret: it is never shown."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from urllib.parse import urlsplit
+
+import msgspec
+
+from sereno.domain.alert import TASK, LogRule, Rule, Target, checked
+from sereno.domain.concern import Level
+from sereno.domain.job import JobOptions, NewJob, check_date
+from sereno.errors import InvalidArguments, Refused
+from sereno.operations.actor import default_actor
+from sereno.operations.post import masked
+from sereno.store import alerts as store
+from sereno.store import jobs, steering
+from sereno.store.alerts import AlertRow, RuleRow
+from sereno.store.statement import Operation
+
+HIDDEN = "…"
+# Before everything else that waits in its queue.
+PRIORITY = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TargetLine:
+    """Where messages go, as far as it can be shown. `keys`: the names of what belongs to the address."""
+
+    channel: str
+    address: str
+    keys: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class LogLine:
+    """So many lines of the log, at this level or above, within so many seconds."""
+
+    level: str
+    event: str | None
+    count: int
+    within: float
+
+
+@dataclass(frozen=True, slots=True)
+class RuleLine:
+    """A rule as anybody may see it. `error`: why it could not be followed the last time."""
+
+    name: str
+    kinds: list[str] | None
+    log: LogLine | None
+    to: list[TargetLine]
+    level: Level
+    tenant: str | None
+    queue: str | None
+    task: str | None
+    for_seconds: float
+    again_seconds: float
+    enabled: bool
+    note: str | None
+    created_at: datetime
+    changed_at: datetime
+    changed_by: str
+    error: str | None
+    error_at: datetime | None
+
+
+def masked_address(address: str) -> str:
+    """Of a URL, the host alone: the rest is what opens it."""
+    try:
+        parts = urlsplit(address)
+        host = parts.hostname
+    except ValueError:
+        return HIDDEN
+    return f"{parts.scheme}://{host}/{HIDDEN}" if parts.scheme and host else masked(address)
+
+
+# Rules
+
+
+def list_rules() -> Operation[list[RuleLine]]:
+    """By name."""
+    return [_line(row) for row in (yield from store.rules())]
+
+
+def show_rule(name: str) -> Operation[RuleLine | None]:
+    found = yield from _find(name)
+    return None if found is None else _line(found)
+
+
+def set_rule(rule: Rule, *, check: Callable[[Rule], Rule] = checked, actor: str | None = None) -> Operation[RuleLine]:
+    """Make it so. An address that is given as it is shown stays the one that it was.
+
+    `check`: what else holds for a rule where its channels are known.
+    """
+    before = yield from _find(rule.name)
+    whole = check(checked(_with_addresses(rule, [] if before is None else before.targets)))
+    who = actor or default_actor()
+    yield from store.put_rule(whole, who)
+    if not whole.enabled:
+        yield from store.close_rule(whole.name)
+    line = yield from show_rule(rule.name)
+    assert line is not None
+    detail = {
+        "kinds": line.kinds,
+        "log": line.log,
+        "to": line.to,
+        "level": line.level,
+        "tenant": line.tenant,
+        "queue": line.queue,
+        "task": line.task,
+        "for_seconds": line.for_seconds,
+        "again_seconds": line.again_seconds,
+        "enabled": line.enabled,
+    }
+    yield from steering.audit(who, "alert.set", f"alert rule {rule.name}", detail)
+    return line
+
+
+def remove_rule(name: str, *, actor: str | None = None) -> Operation[bool]:
+    """It tells nobody any more; what it had open is over. False if there is none."""
+    if not (yield from _find(name)):
+        return False
+    yield from store.remove_rule(name)
+    closed = yield from store.close_rule(name)
+    yield from steering.audit(actor or default_actor(), "alert.remove", f"alert rule {name}", {"closed": closed})
+    return True
+
+
+def try_rule(name: str, *, actor: str | None = None) -> Operation[list[int]]:
+    """A message to each target that says it is a test; answers the jobs that send them. Refused without a rule."""
+    found = yield from _find(name)
+    if found is None:
+        raise Refused(f"there is no alert rule {name!r:.60}: sereno alert rules")
+    queue = yield from store.post_queue()
+    options = JobOptions(queue=queue or store.DEFAULT_QUEUE, priority=PRIORITY)
+    wanted = [
+        NewJob(TASK, msgspec.json.encode({"rule": name, "target": number, "what": "test"}), options)
+        for number in range(len(found.targets))
+    ]
+    made = yield from jobs.enqueue(wanted)
+    yield from steering.audit(actor or default_actor(), "alert.test", f"alert rule {name}", {})
+    return [job.id for job in made]
+
+
+# Alerts
+
+
+def list_alerts(
+    most: int, before: int | None = None, *, rule: str | None = None, is_open: bool | None = None
+) -> Operation[list[AlertRow]]:
+    """Newest first. `is_open`: those that last, or those that are over; all of them unless given."""
+    return store.list_alerts(most=most, before=before, rule=rule, is_open=is_open)
+
+
+def silence(number: int, until: datetime | None, *, actor: str | None = None) -> Operation[AlertRow | None]:
+    """Nobody is told of it before then, nor of its end; None tells again. None if there is no such open alert."""
+    check_date("until", until)
+    who = actor or default_actor()
+    if not (yield from store.silence(number, until, who)):
+        return None
+    yield from steering.audit(who, "alert.silence", f"alert {number}", {"until": until})
+    (row,) = yield from store.list_alerts(most=1, number=number)
+    return row
+
+
+def _find(name: str) -> Operation[RuleRow | None]:
+    # One that PostgreSQL cannot hold is not there.
+    if "\x00" in name:
+        return None
+    found = yield from store.rules(name)
+    return found[0] if found else None
+
+
+def _line(row: RuleRow) -> RuleLine:
+    to = [TargetLine(each.channel, masked_address(each.address), sorted(each.keys)) for each in row.targets]
+    given = {name: getattr(row, name) for name in RuleLine.__dataclass_fields__ if name not in ("to", "log")}
+    return RuleLine(**given, to=to, log=None if row.log is None else _log_line(row.log))
+
+
+def _log_line(log: LogRule) -> LogLine:
+    return LogLine(log.level, log.event, log.count, log.within)
+
+
+def _with_addresses(rule: Rule, before: Sequence[Target]) -> Rule:
+    """What is written as it is shown means the address that is stored: at the same place, or the only one like it."""
+    targets = [_stored(target, place, before) for place, target in enumerate(rule.targets)]
+    return msgspec.structs.replace(rule, targets=targets)
+
+
+def _stored(target: Target, place: int, before: Sequence[Target]) -> Target:
+    if HIDDEN not in target.address:
+        return target
+    alike = [
+        (number, each)
+        for number, each in enumerate(before)
+        if each.channel == target.channel and masked_address(each.address) == target.address
+    ]
+    found = next((each for number, each in alike if number == place), alike[0][1] if len(alike) == 1 else None)
+    if found is None:
+        raise InvalidArguments("an address with … stands for one that the rule has already: write it out")
+    return Target(channel=found.channel, address=found.address, keys=target.keys or found.keys)

@@ -1,0 +1,32 @@
+"""What needs a person: everything in the house, or what is one tenant's."""
+
+from sereno.domain.concern import KINDS, Concern, filled
+from sereno.domain.duration import Duration, seconds
+from sereno.domain.job import check_text
+from sereno.errors import InvalidArguments
+from sereno.settings import Settings
+from sereno.store import attention as store
+from sereno.store import health
+from sereno.store.statement import Operation
+
+__all__ = ["KINDS", "Concern", "attention", "filled"]
+
+SHORTEST_LATE, LONGEST_LATE = 1.0, 86400.0
+
+
+def attention(
+    settings: Settings, *, tenant: str | None = None, late: Duration = store.LATE
+) -> Operation[list[Concern]]:
+    """The worst first. `late`: so long a ready job may wait. `tenant`: what is this one's, and nothing else.
+
+    Every look is bounded, so that it can be had every few seconds.
+    """
+    check_text("tenant", tenant)
+    bound = seconds(late)
+    if not SHORTEST_LATE <= bound <= LONGEST_LATE:
+        raise InvalidArguments("late: from a second to a day")
+    if tenant is None:
+        applied = yield from health.applied()
+        if applied is None:
+            return store.schema_concerns(applied, settings.schema)
+    return (yield from store.attention(tenant=tenant, late=bound))

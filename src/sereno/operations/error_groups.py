@@ -1,0 +1,98 @@
+"""What breaks, since when, and for whom: failures by kind, as a person sees and mutes them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from sereno.domain.duration import Duration, seconds
+from sereno.errors import ConfigurationError, InvalidArguments
+from sereno.operations.actor import default_actor
+from sereno.store import error_groups, steering
+from sereno.store.error_groups import KEPT_DAYS, ErrorGroup, ErrorHour, Sample, TenantHit
+from sereno.store.sights import Count
+from sereno.store.statement import Operation
+
+Sort = Literal["last", "count"]
+
+DAY = 86400.0
+MOST_TENANTS = 20
+LONGEST_NOTE = 500
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorDetail:
+    """One kind of failure. `search` finds its jobs: dead letters that ended by it.
+
+    `tries`: of the task's successes, how many took one try, two, and so on; the last number is for all beyond.
+    `tenants`: those whom it hit most. `sample`: the newest failure, while its job is kept.
+    """
+
+    group: ErrorGroup
+    hours: Sequence[ErrorHour]
+    tenants: Sequence[TenantHit]
+    dead: Count
+    tries: Sequence[int]
+    sample: Sample | None
+    search: str
+
+
+def list_groups(
+    *,
+    since: Duration = DAY,
+    task: str | None = None,
+    tenant: str | None = None,
+    sort: Sort = "last",
+    muted: bool = False,
+    limit: int = 50,
+    skip: int = 0,
+) -> Operation[list[ErrorGroup]]:
+    """Kinds of failure that were seen in a span; with a tenant, counted for that one alone. `muted`: also those."""
+    return error_groups.list_groups(
+        span(since), task=task, tenant=tenant, by_count=sort == "count", muted=muted, limit=limit, skip=skip
+    )
+
+
+def show(fingerprint: str, *, since: Duration = DAY) -> Operation[ErrorDetail | None]:
+    """One kind with its hours, whom it hit, and what the newest one looked like; None where there is no such kind."""
+    length = span(since)
+    group = yield from error_groups.find_group(fingerprint, length)
+    if group is None:
+        return None
+    return ErrorDetail(
+        group,
+        hours=(yield from error_groups.hours(fingerprint, length)),
+        tenants=(yield from error_groups.tenants(fingerprint, length, MOST_TENANTS)),
+        dead=(yield from error_groups.dead(fingerprint)),
+        tries=(yield from error_groups.tries(group.task, length)),
+        sample=(yield from error_groups.sample(fingerprint, group.last_job_id)),
+        search=f"state:dead fingerprint:{fingerprint}",
+    )
+
+
+def mute(
+    fingerprint: str, until: datetime | None, *, note: str | None = None, actor: str | None = None
+) -> Operation[ErrorGroup | None]:
+    """Quiet until then; None: heard again. A note is kept until another is given, an empty one takes it away."""
+    if until is not None and until.tzinfo is None:
+        raise InvalidArguments("until needs a time zone: a naive time means a different instant elsewhere")
+    if note is not None and len(note) > LONGEST_NOTE:
+        raise InvalidArguments(f"a note has at most {LONGEST_NOTE} characters, this one has {len(note):,}")
+    is_there = yield from error_groups.mute(fingerprint, until, note or None, with_note=note is not None)
+    if not is_there:
+        return None
+    action = "error.unmute" if until is None else "error.mute"
+    detail = {"until": until, "note": note}
+    yield from steering.audit(actor or default_actor(), action, f"error {fingerprint}", detail)
+    return (yield from error_groups.find_group(fingerprint, DAY))
+
+
+def span(since: Duration) -> float:
+    """So many seconds back, no further than what is kept."""
+    try:
+        length = seconds(since)
+    except ConfigurationError as error:
+        raise InvalidArguments(str(error)) from None
+    if not 0 < length <= KEPT_DAYS * DAY:
+        raise InvalidArguments(f"since {since!r:.60}: failures are counted for {KEPT_DAYS} days, write 1h, 24h or 7d")
+    return length

@@ -1,0 +1,95 @@
+"""The central log as a person looks at it: a search, a page of lines, one line whole."""
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from sereno.domain.search import Field, InvalidSearch, Term, Word, parse
+from sereno.errors import ConfigurationError
+from sereno.operations.search import moments
+from sereno.store import logs as store
+from sereno.store.logs import LogFilter, LogLine, WholeLine
+from sereno.store.statement import Operation
+from sereno.telemetry.kept import LEVELS
+
+LOG_FIELDS = (
+    Field("level", "choice", LEVELS),
+    Field("event", "word"),
+    Field("tenant", "word"),
+    Field("task", "word"),
+    Field("queue", "word"),
+    Field("job", "exact"),
+    Field("trace", "word"),
+    Field("session", "exact"),
+    Field("at", "moment"),
+)
+# Those that an index finds, by their names in a filter.
+_FOUND_BY_INDEX = {"event": "event", "tenant": "tenant", "trace": "trace_id"}
+_MOST_DIGITS = 18
+
+
+@dataclass(frozen=True, slots=True)
+class LogPage:
+    """One page of lines; `next` is the cursor of the page after it."""
+
+    items: list[LogLine]
+    next: int | None
+
+
+def lines_wanted(text: str, now: datetime) -> LogFilter:
+    """The lines that a search finds, or InvalidArguments. Dates are days of the zone of `now`, which is aware."""
+    wanted = LogFilter()
+    for term in parse(text, LOG_FIELDS).terms:
+        wanted = _with(wanted, term, now)
+    return wanted
+
+
+def list_lines(wanted: LogFilter | None = None, *, limit: int = 50, before: int | None = None) -> Operation[LogPage]:
+    """Newest first. `before`: the cursor that the page before gave."""
+    found = yield from store.list_lines(wanted or LogFilter(), limit + 1, before)
+    page = found[:limit]
+    return LogPage(page, page[-1].id if len(found) > limit else None)
+
+
+def new_lines(wanted: LogFilter, after: int, *, limit: int = 1000) -> Operation[list[LogLine]]:
+    """What was said since that line, the newest if there is too much, in the order in which it was written."""
+    found = yield from store.list_lines(wanted, limit, after=after)
+    return found[::-1]
+
+
+def show(line_id: int) -> Operation[WholeLine]:
+    """One line with its traceback, or ConfigurationError."""
+    found = yield from store.one(line_id)
+    if found is None:
+        raise ConfigurationError(f"no line of the log has the id {line_id}; it may be past its retention")
+    return found
+
+
+def _with(wanted: LogFilter, term: Term, now: datetime) -> LogFilter:
+    """The filter with one more term."""
+    if term.name == "at":
+        after, before = moments(term.values[0], now)
+        return replace(wanted, at_after=_later(wanted.at_after, after), at_before=_earlier(wanted.at_before, before))
+    words = [each for each in term.values if isinstance(each, Word)]
+    if term.name in ("job", "session"):
+        _check_numbers(words)
+    is_one = len(words) == 1 and not words[0].is_prefix and not term.is_negated
+    if is_one and term.name == "job" and wanted.job_id is None:
+        return replace(wanted, job_id=int(words[0].text))
+    name = _FOUND_BY_INDEX.get(term.name)
+    if is_one and name is not None and getattr(wanted, name) is None:
+        return replace(wanted, **{name: words[0].text})  # type: ignore[arg-type]  # the three are texts
+    return replace(wanted, terms=(*wanted.terms, term))
+
+
+def _check_numbers(words: list[Word]) -> None:
+    for word in words:
+        if not (word.text.isascii() and word.text.isdecimal()) or len(word.text) > _MOST_DIGITS:
+            raise InvalidSearch(word.at, f'"{word.text:.60}" is no number: write it like 4711')
+
+
+def _later(one: datetime | None, other: datetime | None) -> datetime | None:
+    return max((each for each in (one, other) if each is not None), default=None)
+
+
+def _earlier(one: datetime | None, other: datetime | None) -> datetime | None:
+    return min((each for each in (one, other) if each is not None), default=None)

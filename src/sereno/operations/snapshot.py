@@ -1,0 +1,49 @@
+"""What moves in the house, in a handful of figures: cheap enough to look at every second."""
+
+from dataclasses import dataclass
+
+from sereno.operations.queues import QueueLine, list_queues
+from sereno.store import insights
+from sereno.store.sights import Count
+from sereno.store.statement import Operation
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """`oldest_seconds`: how long the oldest ready job is due, in whole seconds."""
+
+    workers: int
+    slots: int
+    hosts: int
+    queues: int
+    scheduled: int
+    ready: int
+    running: int
+    finished_last_minute: int
+    oldest_seconds: int | None
+    dead: Count
+
+
+def snapshot() -> Operation[Snapshot]:
+    """Of the whole house."""
+    lines = yield from list_queues()
+    sessions = yield from insights.sessions()
+    dead = yield from insights.dead_letters()
+    alive = [session for session in sessions if session.state == "alive"]
+    waits = [line.oldest_seconds for line in lines if line.oldest_seconds is not None]
+    return Snapshot(
+        len(alive),
+        sum(sum(session.queues.values()) for session in alive),
+        len({session.host for session in alive}),
+        len(lines),
+        _sum(lines, "scheduled"),
+        _sum(lines, "ready"),
+        _sum(lines, "running"),
+        _sum(lines, "finished_last_minute"),
+        int(max(waits)) if waits else None,
+        dead,
+    )
+
+
+def _sum(lines: list[QueueLine], what: str) -> int:
+    return sum(getattr(line, what).value for line in lines)

@@ -1,0 +1,240 @@
+"""A trace as a person sees it: what began it, what ran, what was told to whom, in lanes that can be drawn."""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from sereno.domain.job import check_text
+from sereno.domain.trace import Lane, Segment, Span, cut
+from sereno.errors import ConfigurationError, InvalidArguments
+from sereno.store import post_sights, traces
+from sereno.store.statement import Operation
+from sereno.store.traces import (
+    TracedAttempt,
+    TracedDelivery,
+    TracedEvent,
+    TracedFire,
+    TracedGroup,
+    TracedJob,
+    TracedReceipt,
+)
+
+LARGEST_ID = 2**63 - 1
+# What carries no trace is called by what it is.
+_THING = re.compile(r"(job|event):(\d{1,19})")
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """Everything under one trace. `segments`: time laid out from 0 to 1, with long gaps cut.
+
+    `deliveries`: one by one, the first few hundred at most; `receipts`: what was said of those. `whole`: nothing was
+    left out but deliveries.
+    """
+
+    id: str
+    start: datetime
+    end: datetime
+    lanes: list[Lane]
+    segments: list[Segment]
+    deliveries: list[TracedDelivery]
+    receipts: list[TracedReceipt]
+    whole: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TraceLine:
+    """A trace that was found, and by what. `id`: as `trace` takes it."""
+
+    id: str
+    kind: Literal["job", "event"]
+    number: int
+    name: str
+    subject: str | None
+    tenant: str | None
+    at: datetime
+
+
+def trace(trace_id: str, *, tenant: str | None = None) -> Operation[Trace]:
+    """By its id; `job:7` and `event:7` stand for what carries none. `tenant`: that tenant's part alone."""
+    check_text("trace", trace_id)
+    jobs = yield from traces.jobs(trace_id, tenant=tenant)
+    events = yield from traces.events(trace_id, tenant=tenant)
+    if not jobs and not events:
+        thing = _THING.fullmatch(trace_id)
+        if thing is not None:
+            return (yield from _of_thing(thing[1], int(thing[2]), tenant))
+        raise ConfigurationError(f"nothing carries the trace {trace_id!r:.80}")
+    return (yield from _told(trace_id, jobs, events))
+
+
+def find(
+    *, subject: str | None = None, job: int | None = None, delivery: int | None = None, tenant: str | None = None
+) -> Operation[list[TraceLine]]:
+    """The traces of events about something, of a job, or of a delivery; the newest first."""
+    check_text("subject", subject)
+    if sum(given is not None for given in (subject, job, delivery)) != 1:
+        raise InvalidArguments("say one of subject, job and delivery")
+    if subject is not None:
+        return [_line(each) for each in (yield from traces.about(subject, tenant=tenant))]
+    if delivery is not None:
+        event = (yield from traces.event(delivery=delivery, tenant=tenant)) if _is_id(delivery) else None
+        return [_line(event)] if event is not None else []
+    found = (yield from traces.job(job, tenant=tenant)) if job is not None and _is_id(job) else None
+    if found is None:
+        return []
+    carried, row = found
+    return [TraceLine(carried or f"job:{row.id}", "job", row.id, row.task, None, row.tenant, row.created_at)]
+
+
+def _of_thing(kind: str, number: int, tenant: str | None) -> Operation[Trace]:
+    """With all that shares its trace, where it has one."""
+    if not _is_id(number):
+        raise ConfigurationError(f"there is no {kind} {number}")
+    if kind == "job":
+        found = yield from traces.job(number, tenant=tenant)
+        if found is None:
+            raise ConfigurationError(f"there is no job {number}")
+        carried, jobs, events = found[0], [found[1]], list[TracedEvent]()
+    else:
+        event = yield from traces.event(number, tenant=tenant)
+        if event is None:
+            raise ConfigurationError(f"there is no event {number}")
+        carried, jobs, events = event.trace, list[TracedJob](), [event]
+    if carried is not None:
+        jobs = yield from traces.jobs(carried, tenant=tenant)
+        events = yield from traces.events(carried, tenant=tenant)
+    return (yield from _told(carried or f"{kind}:{number}", jobs, events))
+
+
+def _told(trace_id: str, jobs: Sequence[TracedJob], events: Sequence[TracedEvent]) -> Operation[Trace]:
+    now = yield from post_sights.now()
+    shown, facts = jobs[: traces.MOST_JOBS], events[: traces.MOST_EVENTS]
+    attempts = (yield from traces.attempts([each.id for each in shown])) if shown else []
+    fires = yield from traces.fires(shown)
+    numbers = [each.id for each in facts]
+    bound = traces.BOUND // max(1, len(numbers))
+    groups = (yield from traces.deliveries(numbers, bound)) if numbers else []
+    sample = (yield from traces.sample(numbers)) if numbers else []
+    receipts = (yield from traces.receipts([each.id for each in sample])) if sample else []
+    lanes = [
+        *(_fire_lane(fire) for fire in fires),
+        *(_job_lane(each, [one for one in attempts if one.job_id == each.id], now) for each in shown),
+    ]
+    for event in facts:
+        lanes.append(_event_lane(event))
+        lanes += _delivery_lanes(event, [each for each in groups if each.event_id == event.id], bound)
+        lanes += _receipt_lanes(event, sample, receipts)
+    spans = [span for lane in lanes for span in lane.spans]
+    start, end = min(span.start for span in spans), max(span.end for span in spans)
+    whole = len(jobs) == len(shown) and len(events) == len(facts) and len(attempts) < traces.MOST_ATTEMPTS
+    return Trace(trace_id, start, end, lanes, cut(spans), sample, receipts, whole)
+
+
+def _fire_lane(fire: TracedFire) -> Lane:
+    at = fire.fired_at or fire.planned_at
+    words = f"for {fire.planned_at:%Y-%m-%d %H:%M:%S} UTC"
+    return Lane("schedule", fire.key, str(fire.job_id), [Span("mark", at, at, "fired", words)])
+
+
+def _job_lane(job: TracedJob, attempts: Sequence[TracedAttempt], now: datetime) -> Lane:
+    """Waits and tries in turn, from when it was made to its end, or to now."""
+    spans: list[Span] = []
+    since = job.created_at
+    for each in attempts:
+        if each.started_at > since:
+            # When it was due then is not kept.
+            spans.append(Span("wait", since, each.started_at, "waiting"))
+        why = each.reason or each.error_type or ""
+        spans.append(Span("run", each.started_at, max(each.started_at, each.finished_at), each.outcome, why))
+        since = max(since, each.finished_at)
+    why = job.reason or job.error_type or ""
+    if job.started_at is not None:
+        spans += _waits(since, job.started_at, job.run_at)
+        end = max(job.started_at, job.finished_at or now)
+        spans.append(Span("run", job.started_at, end, job.state, why))
+    elif job.finished_at is not None:
+        spans += _waits(since, job.finished_at, job.run_at)
+        spans.append(Span("mark", job.finished_at, job.finished_at, job.state, why))
+    else:
+        spans += _waits(since, now, job.run_at)
+        if not spans:
+            spans.append(Span("mark", since, since, job.state))
+    return Lane("job", job.task, str(job.id), spans, job.tenant)
+
+
+def _waits(start: datetime, end: datetime, due: datetime) -> list[Span]:
+    """First for its time, then for a worker."""
+    if end <= start:
+        return []
+    if due <= start:
+        return [Span("wait", start, end, "ready")]
+    if due >= end:
+        return [Span("wait", start, end, "scheduled")]
+    return [Span("wait", start, due, "scheduled"), Span("wait", due, end, "ready")]
+
+
+def _event_lane(event: TracedEvent) -> Lane:
+    spans = [Span("mark", event.created_at, event.created_at, "told")]
+    spans += _waits(event.created_at, event.due_at, event.due_at)
+    if event.matched_at is not None:
+        spans.append(Span("mark", event.matched_at, event.matched_at, "matched"))
+    name = f"{event.type} {event.subject}" if event.subject else event.type
+    return Lane("event", name, str(event.id), spans, event.tenant)
+
+
+def _delivery_lanes(event: TracedEvent, groups: Sequence[TracedGroup], bound: int) -> Iterable[Lane]:
+    """One for each channel, however many there are."""
+    exact = sum(each.count for each in groups) <= bound
+    for channel in sorted({each.channel for each in groups}):
+        mine = [each for each in groups if each.channel == channel]
+        counts = {each.state: each.count for each in mine}
+        start, end = min(each.first_at for each in mine), max(each.last_at for each in mine)
+        state = max(mine, key=lambda each: each.count).state
+        spans = [Span("run", start, max(start, end), state)]
+        spans += [
+            Span("mark", at, at, "sent", words)
+            for words, at in (
+                ("first", min((each.first_sent_at for each in mine if each.first_sent_at), default=None)),
+                ("last", max((each.last_sent_at for each in mine if each.last_sent_at), default=None)),
+            )
+            if at is not None
+        ]
+        yield Lane("deliveries", channel, str(event.id), spans, event.tenant, counts, exact)
+
+
+def _receipt_lanes(
+    event: TracedEvent, sample: Sequence[TracedDelivery], receipts: Sequence[TracedReceipt]
+) -> Iterable[Lane]:
+    """What was said of the deliveries that are shown one by one, for each channel."""
+    channels = {each.id: each.channel for each in sample if each.event_id == event.id}
+    for channel in sorted(set(channels.values())):
+        mine = [each for each in receipts if channels.get(each.delivery_id) == channel]
+        if not mine:
+            continue
+        counts: dict[str, int] = {}
+        for each in mine:
+            counts[each.outcome] = counts.get(each.outcome, 0) + 1
+        first, last = min(each.at for each in mine), max(each.at for each in mine)
+        spans = [Span("run", first, last, max(counts, key=lambda outcome: counts[outcome]))]
+        exact = len(sample) < traces.MOST_DELIVERIES and len(receipts) < traces.MOST_RECEIPTS
+        yield Lane("receipts", channel, str(event.id), spans, event.tenant, counts, exact)
+
+
+def _line(event: TracedEvent) -> TraceLine:
+    return TraceLine(
+        event.trace or f"event:{event.id}",
+        "event",
+        event.id,
+        event.type,
+        event.subject,
+        event.tenant,
+        event.created_at,
+    )
+
+
+def _is_id(number: int) -> bool:
+    """Whether a row can have it; PostgreSQL refuses others."""
+    return 0 <= number <= LARGEST_ID

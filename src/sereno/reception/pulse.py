@@ -1,0 +1,69 @@
+"""What moves, once a second for everybody who watches: one look at the database, however many there are."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from sereno.operations.snapshot import Snapshot, snapshot
+from sereno.reception.glances import BUSY, Reader
+
+BEAT_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """A number that grows whenever something has changed; `seen` is None while the database does not answer."""
+
+    number: int
+    seen: Snapshot | None
+
+
+class Pulse:
+    """Beats while somebody listens, and rests when nobody does."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+        self._beat = Beat(0, None)
+        self._moved = asyncio.Condition()
+        self._listeners = 0
+        self._task: asyncio.Task[None] | None = None
+        self.is_ended = False
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """For as long as somebody wants to hear."""
+        self._listeners += 1
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._run())
+        try:
+            yield
+        finally:
+            self._listeners -= 1
+
+    async def next(self, after: int, seconds: float) -> Beat | None:
+        """The newest, once it is newer than that; None when there was none within the time, or there will be none."""
+        try:
+            async with asyncio.timeout(seconds), self._moved:
+                await self._moved.wait_for(lambda: self.is_ended or self._beat.number > after)
+        except TimeoutError:
+            return None
+        return None if self.is_ended else self._beat
+
+    async def end(self) -> None:
+        """Whoever listens hears no more."""
+        self.is_ended = True
+        async with self._moved:
+            self._moved.notify_all()
+
+    async def _run(self) -> None:
+        while self._listeners and not self.is_ended:
+            try:
+                seen = await self._reader.read(snapshot())
+            except BUSY:
+                seen = None
+            if self._beat.number == 0 or seen != self._beat.seen:
+                async with self._moved:
+                    self._beat = Beat(self._beat.number + 1, seen)
+                    self._moved.notify_all()
+            await asyncio.sleep(BEAT_SECONDS)

@@ -1,0 +1,239 @@
+"""Rules about what needs a person, and the alerts that they have opened."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, NamedTuple
+
+import msgspec
+
+from sereno.domain.alert import TASK, Alert, LogRule, Rule, Step, Target, levels_from
+from sereno.domain.concern import Concern, Level
+from sereno.domain.stored import encoder
+from sereno.store.statement import Operation, Statement, queries
+
+_sql = queries("alerts")
+
+MOST_RULES = 1000
+# Of the log, so many lines are read at once: where more are written, the newest.
+LOG_BOUND = 20_000
+MOST_LATELY = 1000
+DEFAULT_QUEUE = "default"
+
+
+class RuleRow(msgspec.Struct, kw_only=True):
+    """A rule as it is stored: with its addresses, which nobody is shown."""
+
+    name: str
+    targets: list[Target]
+    kinds: list[str] | None
+    log: LogRule | None
+    level: Level
+    tenant: str | None
+    queue: str | None
+    task: str | None
+    for_seconds: float
+    again_seconds: float
+    enabled: bool
+    note: str | None
+    created_at: datetime
+    changed_at: datetime
+    changed_by: str
+    error: str | None
+    error_at: datetime | None
+
+
+class Watched(Rule, frozen=True, kw_only=True):
+    """A rule while somebody looks at it: what it has read of the log."""
+
+    hits: tuple[tuple[int, float], ...] = ()
+    log_read: int | None = None
+    log_reached: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AlertRow:
+    """One alert. Open until it has `resolved_at`; `told_at` is null while it has not lasted long enough."""
+
+    id: int
+    rule: str
+    kind: str
+    subject: str
+    level: Level
+    words: str
+    remedy: str
+    opened_at: datetime
+    last_seen_at: datetime
+    told_at: datetime | None
+    times: int
+    openings: int
+    resolved_at: datetime | None
+    resolved_told_at: datetime | None
+    silenced_until: datetime | None
+    silenced_by: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a message says of an alert."""
+
+    id: int
+    kind: str
+    subject: str
+    level: Level
+    words: str
+    remedy: str
+    opened_at: datetime
+    resolved_at: datetime | None
+    times: int
+    details: dict[str, Any] = field(default_factory=dict)
+    sent: list[int] = field(default_factory=list)
+
+
+class Heard(NamedTuple):
+    """What the log says: id and time of the lines that count, and up to where it was read."""
+
+    reached: int
+    hits: list[tuple[int, float]]
+
+
+_rule = msgspec.json.Decoder(RuleRow)
+_watched = msgspec.json.Decoder(Watched)
+_alert = msgspec.json.Decoder(Alert)
+_row = msgspec.json.Decoder(AlertRow)
+_target = msgspec.json.Decoder(Target)
+_told = msgspec.json.Decoder(Told)
+_hits = msgspec.json.Decoder(list[tuple[int, float]])
+
+
+def put_rule(rule: Rule, actor: str, *, is_code: bool = False) -> Operation[None]:
+    """`is_code`: it is declared there, and what a person has changed since stays so."""
+    values = {"rule": encoder.encode(rule).decode(), "actor": actor, "is_code": is_code}
+    yield Statement(_sql["put_rule"], values)
+
+
+def remove_rule(name: str) -> Operation[bool]:
+    return bool((yield Statement(_sql["remove_rule"], {"name": name})))
+
+
+def close_rule(name: str) -> Operation[int]:
+    """What it has open is over; answers how many."""
+    return int((yield Statement(_sql["close_rule"], {"name": name}))[0][0])
+
+
+def rules(name: str | None = None) -> Operation[list[RuleRow]]:
+    rows = yield Statement(_sql["rules"], {"name": name, "most": MOST_RULES})
+    return [_rule.decode(row[0]) for row in rows]
+
+
+def watched() -> Operation[list[tuple[str, str | None]]]:
+    """Names and tenants of the rules that are to be looked at."""
+    return [(name, tenant) for name, tenant in (yield Statement(_sql["watched"], {"most": MOST_RULES}))]
+
+
+def lock_rule(name: str) -> Operation[tuple[Watched, datetime] | None]:
+    """A rule and the time, until the transaction ends; None if there is none any more."""
+    rows = yield Statement(_sql["lock_rule"], {"name": name})
+    return (_watched.decode(rows[0][0]), rows[0][1]) if rows else None
+
+
+def note_error(name: str, error: str) -> Operation[None]:
+    yield Statement(_sql["note_error"], {"name": name, "error": error[:500].replace("\x00", "")})
+
+
+def well(name: str) -> Operation[None]:
+    yield Statement(_sql["well"], {"name": name})
+
+
+def known(rule: str) -> Operation[list[Alert]]:
+    rows = yield Statement(_sql["known"], {"rule": rule, "most": MOST_LATELY})
+    return [_alert.decode(row[0]) for row in rows]
+
+
+def log_hits(rule: Watched, log: LogRule) -> Operation[Heard]:
+    values = {"read": rule.log_read, "bound": LOG_BOUND, "levels": levels_from(log.level), "event": log.event}
+    of = {"tenant": rule.tenant, "queue": rule.queue, "task": rule.task, "within": log.within}
+    rows = yield Statement(_sql["log_hits"], values | of)
+    return Heard(rows[0][0], _hits.decode(rows[0][1]))
+
+
+def read_log(rule: Watched, reached: int, hits: Sequence[tuple[int, float]]) -> Operation[None]:
+    values = {"name": rule.name, "read": rule.log_reached, "reached": reached}
+    yield Statement(_sql["read_log"], values | {"hits": msgspec.json.encode(hits).decode()})
+
+
+def write(rule: str, steps: Sequence[Step]) -> Operation[dict[tuple[str, str], int]]:
+    """What was decided; answers the ids of all that were seen or are over, by kind and subject."""
+    ids = {(step.kind, step.subject): step.id for step in steps if step.id is not None}
+    new = [_line(step, step.concern) for step in steps if step.id is None and step.concern is not None]
+    if new:
+        rows = yield Statement(_sql["open"], {"rule": rule, "alerts": encoder.encode(new).decode()})
+        ids |= {(kind, subject): number for number, kind, subject in rows}
+    lasting = [_line(step, step.concern) for step in steps if step.id is not None and step.concern is not None]
+    if lasting:
+        yield Statement(_sql["seen"], {"alerts": encoder.encode(lasting).decode()})
+    over = [step for step in steps if step.resolved]
+    if over:
+        told = [step.id for step in over if step.tell is not None]
+        yield Statement(_sql["over"], {"ids": [step.id for step in over], "told": told})
+    forgotten = [step.id for step in steps if step.forgotten]
+    if forgotten:
+        yield Statement(_sql["forget"], {"ids": forgotten})
+    return ids
+
+
+def _line(step: Step, found: Concern) -> Mapping[str, Any]:
+    return {
+        "id": step.id,
+        "kind": step.kind,
+        "subject": step.subject,
+        "level": found.level,
+        "said": found.said,
+        "details": found.values,
+        "words": found.words,
+        "remedy": found.remedy,
+        "opened_at": step.opened_at,
+        "openings": step.openings,
+        "told": step.tell is not None,
+    }
+
+
+def forget_old() -> Operation[None]:
+    yield Statement(_sql["forget_old"])
+
+
+def post_queue() -> Operation[str | None]:
+    """A queue from which a living worker will send; None if there is no such worker."""
+    rows = yield Statement(_sql["queue"], {"task": TASK})
+    return rows[0][0] if rows else None
+
+
+def sent(alert: int, job: int) -> Operation[None]:
+    """The message of this job has left already."""
+    yield Statement(_sql["sent"], {"alert": alert, "job": job})
+
+
+def message(rule: str, target: int, alert: int | None) -> Operation[tuple[Target | None, Told | None]]:
+    """Where a message goes and what it is about; None for what is not there any more."""
+    rows = yield Statement(_sql["message"], {"rule": rule, "target": target, "alert": alert})
+    if not rows or rows[0][0] is None:
+        return None, None
+    where, about = rows[0]
+    return _target.decode(where), None if about is None else _told.decode(about)
+
+
+def list_alerts(
+    *,
+    most: int,
+    before: int | None = None,
+    rule: str | None = None,
+    is_open: bool | None = None,
+    number: int | None = None,
+) -> Operation[list[AlertRow]]:
+    values = {"most": most, "before": before, "rule": rule, "open": is_open, "id": number}
+    return [_row.decode(row[0]) for row in (yield Statement(_sql["list"], values))]
+
+
+def silence(number: int, until: datetime | None, actor: str) -> Operation[bool]:
+    """False if it is not there, or over."""
+    return bool((yield Statement(_sql["silence"], {"id": number, "until": until, "actor": actor})))

@@ -1,0 +1,233 @@
+"""What needs a person, look by look. One that fails takes no other along."""
+
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from functools import cache
+from typing import NamedTuple
+
+from sereno.domain.concern import Concern, Level, command, concern, rank
+from sereno.domain.duration import spoken
+from sereno.domain.zones import moment
+from sereno.store import health, schedules
+from sereno.store.health import Holder
+from sereno.store.migrate import migrations
+from sereno.store.statement import Operation, Row, Statement, queries
+
+_sql = queries("attention")
+
+# A ready job that waits for longer makes its queue late.
+LATE = 60.0
+VERY_LATE = 600.0
+# What the doctor says of the same things.
+SCHEDULER_BEHIND = 10.0
+LONG_CLOSED = 3600.0
+LONG_TRANSACTION = 300.0
+NOTIFICATION_USAGE = 0.10
+# A channel fails when so many of its newest deliveries did, and they are more than half.
+FAILURES = 10
+# Of one kind, so many are told of; so many rows are read to find them, and so many counted.
+MOST = 20
+BOUND = 10_000
+COUNTED = 1000
+
+
+class Look(NamedTuple):
+    """One look: what it can find, and how. `of_tenants`: also for one tenant alone."""
+
+    kinds: tuple[str, ...]
+    see: Callable[[str | None, float], Operation[list[Concern]]]
+    of_tenants: bool = False
+
+
+def attention(*, tenant: str | None = None, late: float = LATE) -> Operation[list[Concern]]:
+    """Everything, the worst first. `late`: seconds that a ready job may wait. `tenant`: of this one alone."""
+    found: list[Concern] = []
+    for look in looks(tenant):
+        found += yield from look.see(tenant, late)
+    return worst_first(found)
+
+
+def looks(tenant: str | None) -> Sequence[Look]:
+    """Those that are there for everybody, or for one tenant."""
+    return LOOKS if tenant is None else [look for look in LOOKS if look.of_tenants]
+
+
+def worst_first(found: Sequence[Concern]) -> list[Concern]:
+    return sorted(found, key=lambda each: -rank(each.level))
+
+
+def _schema(_tenant: str | None, _late: float) -> Operation[list[Concern]]:
+    return schema_concerns((yield from health.applied()), "")
+
+
+def schema_concerns(applied: dict[int, str] | None, schema: str) -> list[Concern]:
+    """Of migrations that are missing; all of them, where there is no schema."""
+    if applied is None:
+        return [concern("schema.none", schema, "bad", "sereno migrate", schema=schema)]
+    behind = _known() - applied.keys()
+    return [concern("schema.behind", "", "bad", "sereno migrate", count=len(behind))] if behind else []
+
+
+@cache
+def _known() -> frozenset[int]:
+    return frozenset(migration.number for migration in migrations())
+
+
+def _work(_tenant: str | None, late: float) -> Operation[list[Concern]]:
+    alive, silent = yield from health.live_workers()
+    rows = yield Statement(_sql["queues"], {"bound": COUNTED, "most": BOUND})
+    found: list[Concern] = []
+    if not alive:
+        found.append(concern("worker.none", "", "bad" if rows else "warn", "sereno worker"))
+    if silent:
+        found.append(concern("session.silent", "", "bad", "sereno worker", count=silent))
+    unserved = [_queue("queue.unserved", row, "bad") for row in rows if not row[4]]
+    slow = [row for row in rows if row[4] and not row[5] and (row[2] or 0) > late]
+    found += unserved[:MOST]
+    found += [_queue("queue.late", row, "bad" if row[2] > max(VERY_LATE, late) else "warn") for row in slow[:MOST]]
+    for task, queue in (yield from health.unknown_tasks()):
+        remedy = command("sereno job list --task", task)
+        found.append(concern("task.unknown", f"{task} in {queue}", "bad", remedy, task=task, queue=queue))
+    return found
+
+
+def _queue(kind: str, row: Row, level: Level) -> Concern:
+    queue, ready, age, since, *_ = row
+    remedy = command("sereno worker -q", queue) if kind == "queue.unserved" else "sereno queue list"
+    waits = spoken(max(0.0, age or 0.0))
+    return concern(kind, queue, level, remedy, since=since, queue=queue, ready=_capped(ready), age=waits)
+
+
+def _capped(count: int) -> str | int:
+    return count if count < COUNTED else f"{COUNTED:,} or more"
+
+
+def _dead(tenant: str | None, _late: float) -> Operation[list[Concern]]:
+    rows = yield Statement(_sql["dead"], {"tenant": tenant, "bound": BOUND, "most": MOST})
+    remedy = "sereno job list --state dead --task"
+    return [
+        concern("job.dead", task, "warn", command(remedy, task), since=since, count=count, task=task)
+        for task, count, since in rows
+    ]
+
+
+def _keeping_time(_tenant: str | None, _late: float) -> Operation[list[Concern]]:
+    found = yield from health.schedules()
+    if found.any_due and not found.led:
+        return [concern("scheduler.none", "", "bad", "sereno scheduler")]
+    if found.behind is None or found.behind <= SCHEDULER_BEHIND:
+        return []
+    since = moment((yield from schedules.clock())) - timedelta(seconds=min(found.behind, 10 * 366 * 86400.0))
+    age = spoken(found.behind)
+    return [concern("scheduler.behind", "", "bad", "sereno status", since=since, age=age)]
+
+
+def _schedules(tenant: str | None, _late: float) -> Operation[list[Concern]]:
+    values = {"tenant": tenant, "bound": BOUND, "most": MOST}
+    found = [
+        concern(
+            "schedule.parked" if state == "parked" else "schedule.failed",
+            key,
+            "warn",
+            command("sereno schedule show", key),
+            since=since,
+            schedule=key,
+            note=note or "",
+            **_named(task=task, queue=queue, tenant=whose),
+        )
+        for key, state, note, since, task, queue, whose in (yield Statement(_sql["schedules"], values))
+    ]
+    for key, count, since, whose in (yield Statement(_sql["missed"], values)):
+        remedy, named = command("sereno schedule show", key), _named(tenant=whose)
+        found.append(concern("schedule.missed", key, "warn", remedy, since=since, schedule=key, count=count, **named))
+    return found
+
+
+def _named(**values: str | None) -> dict[str, str]:
+    """Those that have one."""
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _channels(tenant: str | None, _late: float) -> Operation[list[Concern]]:
+    paused = yield Statement(_sql["channels"], {"tenant": tenant, "most": MOST})
+    found = [_paused(*row) for row in paused]
+    if tenant is not None:
+        return found
+    for channel, failed, ended in (yield Statement(_sql["failing"], {"bound": BOUND, "most": MOST})):
+        if failed >= FAILURES and 2 * failed > ended:
+            remedy = command("sereno delivery list --state failed --channel", channel)
+            found.append(
+                concern("channel.failing", channel, "warn", remedy, channel=channel, failed=failed, ended=ended)
+            )
+    return found
+
+
+def _paused(channel: str, account: str, reason: str, since: datetime) -> Concern:
+    remedy = command("sereno channel resume", channel)
+    if not account:
+        return concern("channel.paused", channel, "bad", remedy, since=since, channel=channel, reason=reason)
+    subject = f"{channel} {account}"
+    remedy = command(f"{remedy} --account", account)
+    return concern(
+        "channel.account", subject, "warn", remedy, since=since, channel=channel, account=account, reason=reason
+    )
+
+
+def _tenant(tenant: str | None, _late: float) -> Operation[list[Concern]]:
+    if tenant is None:
+        return []
+    rows = yield Statement(_sql["tenant"], {"tenant": tenant})
+    remedy = command("sereno queue resume --tenant", tenant)
+    return [concern("tenant.paused", tenant, "warn", remedy, since=since, tenant=tenant) for (since,) in rows]
+
+
+def _limits(_tenant: str | None, _late: float) -> Operation[list[Concern]]:
+    found = yield from health.limits(LONG_CLOSED, 0)
+    unknown = [
+        concern("limit.unknown", name, "bad", command("sereno limit set", name), limit=name) for name in found.unknown
+    ]
+    age = spoken(LONG_CLOSED)
+    closed = [
+        concern("limit.closed", name, "warn", command("sereno limit open", name), limit=name, age=age)
+        for name in found.closed
+    ]
+    blocked = [
+        concern("order.blocked", str(job), "warn", f"sereno job retry {job}", job=str(job)) for job in found.blocking
+    ]
+    return [*unknown, *closed, *blocked]
+
+
+def _server(_tenant: str | None, _late: float) -> Operation[list[Concern]]:
+    found: list[Concern] = []
+    server = yield from health.server()
+    if server.notifications > NOTIFICATION_USAGE:
+        percent = round(100 * server.notifications)
+        found.append(concern("notify.full", "", "bad", "sereno doctor", percent=percent))
+    ahead = yield from health.clock_ahead()
+    if ahead is not None:
+        found.append(concern("clock.moved", "", "warn", "sereno doctor", age=spoken(abs(ahead))))
+    for holder in (yield from health.pinned()):
+        if holder.seconds is None or holder.seconds > LONG_TRANSACTION:
+            age = "an unknown time" if holder.seconds is None else spoken(holder.seconds)
+            found.append(_pinned(holder, age))
+    return found
+
+
+def _pinned(holder: Holder, age: str) -> Concern:
+    subject, kind, detail = f"{holder.kind} {holder.name}", holder.kind, holder.detail or "nameless"
+    return concern(
+        "snapshot.pinned", subject, "warn", "sereno doctor", holder=kind, name=holder.name, detail=detail, age=age
+    )
+
+
+LOOKS: tuple[Look, ...] = (
+    Look(("schema.none", "schema.behind"), _schema),
+    Look(("worker.none", "session.silent", "queue.unserved", "queue.late", "task.unknown"), _work),
+    Look(("job.dead",), _dead, of_tenants=True),
+    Look(("scheduler.none", "scheduler.behind"), _keeping_time),
+    Look(("schedule.missed", "schedule.parked", "schedule.failed"), _schedules, of_tenants=True),
+    Look(("channel.paused", "channel.account", "channel.failing"), _channels, of_tenants=True),
+    Look(("tenant.paused",), _tenant, of_tenants=True),
+    Look(("limit.unknown", "limit.closed", "order.blocked"), _limits),
+    Look(("snapshot.pinned", "clock.moved", "notify.full"), _server),
+)

@@ -1,0 +1,98 @@
+"""The central log: lines that handlers and the engine said, which of them are wanted, and for how long they stay."""
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from datetime import datetime
+from typing import Any
+
+from sereno.domain.search import Term, Word
+from sereno.store.statement import Operation, Statement, queries
+
+_sql = queries("logs")
+
+# So many of the newest candidates are looked at for what no index finds.
+WINDOW = 50_000
+# Forgotten at once.
+BATCH = 5000
+
+_SPECIAL = re.compile(r"([\\%_])")
+
+
+@dataclass(frozen=True, slots=True)
+class LogLine:
+    """One line of the log. `context`: what else was said with it."""
+
+    id: int
+    at: datetime
+    level: str
+    event: str
+    message: str
+    tenant: str | None
+    job_id: int | None
+    task: str | None
+    queue: str | None
+    trace_id: str | None
+    session: int | None
+    context: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class WholeLine(LogLine):
+    """With the traceback, where there was one."""
+
+    traceback: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class LogFilter:
+    """Which lines; everything that is given must hold. `terms`: of a search, for what the other fields cannot say."""
+
+    job_id: int | None = None
+    trace_id: str | None = None
+    tenant: str | None = None
+    event: str | None = None
+    at_after: datetime | None = None
+    at_before: datetime | None = None
+    terms: tuple[Term, ...] = ()
+
+    def params(self) -> dict[str, Any]:
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        along = (("job", "job_id"), ("trace", "trace_id"), ("tenant", "tenant"), ("event", "event"))
+        return values | {
+            "along": next((index for index, name in along if values[name] is not None), "id"),
+            "terms": json.dumps(list(map(_test, self.terms))) if self.terms else None,
+        }
+
+
+def add(lines: Sequence[bytes], now: float) -> Operation[None]:
+    """Lines as `sereno.telemetry.kept` makes them. `now`: by the clock by which they were seen."""
+    placed = [b'{"place":%d,' % place + line[1:] for place, line in enumerate(lines)]
+    yield Statement(_sql["add"], {"lines": (b"[" + b",".join(placed) + b"]").decode(), "now": now})
+
+
+def forget(seconds: float) -> Operation[bool]:
+    """One batch of what is older; whether there may be more."""
+    rows = yield Statement(_sql["forget"], {"seconds": seconds, "most": BATCH})
+    return len(rows) == BATCH
+
+
+def list_lines(wanted: LogFilter, limit: int, before: int | None = None, after: int = 0) -> Operation[list[LogLine]]:
+    """Newest first; `before`: the last id of the page before; `after`: only those with a higher id."""
+    bounds = {"limit": limit, "before": before, "after": after, "window": WINDOW}
+    rows = yield Statement(_sql["list"], wanted.params() | bounds)
+    return [LogLine(*row) for row in rows]
+
+
+def one(line_id: int) -> Operation[WholeLine | None]:
+    rows = yield Statement(_sql["one"], {"id": line_id})
+    return WholeLine(*rows[0]) if rows else None
+
+
+def _test(term: Term) -> dict[str, Any]:
+    """A term of a search as patterns. A word without a field is part of the message."""
+    words = [value for value in term.values if isinstance(value, Word)]
+    around = "" if term.name else "%"
+    patterns = [around + _SPECIAL.sub(r"\\\1", word.text) + ("%" if word.is_prefix else around) for word in words]
+    return {"field": term.name, "negated": term.is_negated, "patterns": patterns}

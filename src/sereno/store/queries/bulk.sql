@@ -1,0 +1,114 @@
+-- Bulk operations: asked for, taken up by their job, walked batch by batch, stopped, shown.
+
+-- name: begin
+-- What is there now has ids up to the largest; what comes later has larger ones, and is left alone. Of jobs that are
+-- named, those before the first and behind the last need no look.
+insert into sereno.bulk_operations (action, wanted, look, tenant, rate, reason, asked_by, total, total_exact, cursor, upper_id)
+select %(action)s, %(wanted)s::text::jsonb, %(look)s::text::jsonb, %(tenant)s, %(rate)s, %(reason)s, %(actor)s,
+       %(total)s, %(total_exact)s, least(largest, %(first)s::bigint - 1), least(largest, %(last)s::bigint)
+from (select greatest(0, (select max(id) from sereno.jobs), (select max(id) from sereno.history)) as largest) as there
+returning id;
+
+-- name: queue_for
+-- A queue that somebody alive serves who knows the task: one that is not paused, without a limit of its own, and with
+-- many slots, because one of them is taken for as long as it lasts.
+select queue
+from sereno.sessions, jsonb_each_text(sessions.queues) as serves (queue, slots)
+where sessions.state = 'alive' and lease_until > sereno.now() and %(task)s = any(tasks)
+  and not exists (select from sereno.pauses where kind = 'queue' and name = queue)
+order by exists (select from sereno.limits where limits.queue = serves.queue), slots::integer desc,
+         queue <> %(usual)s, queue
+limit 1;
+
+-- name: give_job
+-- The one job that carries it out.
+update sereno.bulk_operations set job_id = %(job)s where id = %(id)s;
+
+-- name: adopt
+-- A worker that starts takes over operations that wait in a queue which nobody alive serves.
+update sereno.jobs
+set queue = %(queue)s, ready_seq = case when state = 'ready' then nextval('sereno.ready_seq') end
+where id = any(array(select job_id from sereno.bulk_operations where bulk_operations.state in ('waiting', 'running')))
+  and task = %(task)s and state in ('ready', 'scheduled') and queue <> all(%(queues)s)
+  and not exists (select from sereno.sessions
+                  where sessions.state = 'alive' and lease_until > sereno.now()
+                    and %(task)s = any(tasks) and sessions.queues ? jobs.queue);
+
+-- name: take
+-- The operation in the hands of its own job, while that attempt holds it. Locked until the batch is written down, so
+-- that nothing is changed twice, whoever else believes to hold it.
+select action, look::text, wanted::text, rate, reason, asked_by, done + asked_to_stop, left_alone, total, cursor, upper_id,
+       created_at, stop_asked_at is not null, coalesce(date_part('epoch', paced_at - sereno.now()), 0)
+from sereno.bulk_operations operation
+where id = %(id)s and job_id = %(job)s and state in ('waiting', 'running')
+  and exists (select from sereno.jobs
+              where jobs.id = %(job)s and attempt = %(attempt)s and session_id = %(session)s and jobs.state = 'running')
+for update of operation;
+
+-- name: matching
+-- The next jobs, by id, in a stretch of ids that takes no long look. What ended after it was asked for is not meant.
+select id from (
+    (select id
+    from sereno.jobs
+    where %(live)s and id > %(after)s and id <= %(upto)s
+      -- use: live_filter
+    order by id limit %(limit)s)
+    union all
+    (select id
+    from sereno.history
+    where %(finished)s and id > %(after)s and id <= %(upto)s and finished_at <= %(asked_at)s
+      -- use: finished_filter
+    order by id limit %(limit)s)
+) as every
+order by id
+limit %(limit)s;
+
+-- name: advance
+-- How far it is, in the transaction of the batch. The pace is counted from the batch before, or from now if that is
+-- long ago: what was not done while nobody worked is not caught up.
+update sereno.bulk_operations
+set state = case when %(ends)s then 'done' else 'running' end,
+    finished_at = case when %(ends)s then sereno.now() end,
+    started_at = coalesce(started_at, sereno.now()), seen_at = sereno.now(), cursor = %(cursor)s,
+    done = done + %(done)s, asked_to_stop = asked_to_stop + %(asked)s, left_alone = left_alone + %(left)s,
+    paced_at = greatest(paced_at, sereno.now()) + make_interval(secs => %(cost)s)
+where id = %(id)s;
+
+-- name: finish
+-- Stopped, or failed; what was done stays done.
+update sereno.bulk_operations
+set state = %(state)s, error = %(error)s, finished_at = sereno.now(), seen_at = sereno.now()
+where id = %(id)s and state in ('waiting', 'running');
+
+-- name: ask_to_stop
+-- One that nobody has begun, or whose job is gone, ends at once; another within a second. Answers its new state.
+update sereno.bulk_operations operation
+set stop_asked_at = coalesce(stop_asked_at, sereno.now()), stop_asked_by = coalesce(stop_asked_by, %(actor)s),
+    state = case when ends then 'stopped' else state end,
+    finished_at = case when ends then sereno.now() end
+from (select found.id as found_id,
+             found.started_at is null or not exists (select from sereno.jobs where jobs.id = found.job_id) as ends
+      from sereno.bulk_operations found where found.id = %(id)s for update) as looked
+where operation.id = found_id and state in ('waiting', 'running')
+returning state;
+
+-- name: listed
+-- Newest first. An operation whose job ended without having ended it has failed; sent back to work, the job goes on.
+select operation.id, action, shown, wanted::text, operation.tenant, rate, operation.reason, asked_by, total, total_exact,
+       done, asked_to_stop, left_alone, operation.created_at, started_at, seen_at, stop_asked_at, stop_asked_by,
+       operation.finished_at, operation.job_id,
+       coalesce(error, case when shown = 'failed' then coalesce(
+           (select 'its job ended: ' || coalesce(past.reason, past.error_message, past.state) from sereno.history past
+            where past.id = operation.job_id limit 1), 'its job is gone') end),
+       case when shown in ('waiting', 'running') and not exists (
+                select from sereno.sessions
+                where sessions.state = 'alive' and lease_until > sereno.now()
+                  and %(task)s = any(tasks) and queues ? job.queue)
+            then 'a worker' end
+from sereno.bulk_operations operation
+left join sereno.jobs job on job.id = operation.job_id,
+lateral (select case when operation.state in ('waiting', 'running') and job.id is null then 'failed'
+                     else operation.state end) as looked (shown)
+where operation.id < %(before)s and (%(tenant)s::text is null or operation.tenant = %(tenant)s)
+order by operation.id desc
+limit %(limit)s;

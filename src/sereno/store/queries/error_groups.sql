@@ -1,0 +1,177 @@
+-- Failures by kind: added to by workers, read by whoever wonders what breaks. Hours are those of UTC, for everybody.
+
+-- name: add
+-- Kinds of failure that a worker has seen. New ones only while there is room. In the order of the key, so that two
+-- workers never wait for each other in a ring.
+with clock as materialized (select sereno.now() as now),
+line as materialized (
+    select * from jsonb_to_recordset(%(lines)s::text::jsonb) as s(
+        fingerprint text, task text, error_type text, message text, frame text, count bigint, job bigint)
+),
+known as materialized (
+    select fingerprint from sereno.error_groups
+    where fingerprint = any(array(select line.fingerprint from line))
+),
+ranked as (
+    select line.*, known.fingerprint is not null as is_known,
+           row_number() over (partition by known.fingerprint is null order by line.fingerprint) as place
+    from line left join known on known.fingerprint = line.fingerprint
+)
+insert into sereno.error_groups as g (
+    fingerprint, task, error_type, message, frame, first_at, last_at, count, last_job_id)
+select fingerprint, task, error_type, message, frame, clock.now, clock.now, count, job
+from ranked, clock
+where is_known or place + (select count(*) from sereno.error_groups) <= %(most)s
+order by fingerprint
+on conflict (fingerprint) do update
+set message = excluded.message, last_at = greatest(g.last_at, excluded.last_at), count = g.count + excluded.count,
+    last_job_id = excluded.last_job_id;
+
+-- name: add_hours
+-- The same by hour and tenant, for the kinds that are kept. Beyond so many tenants, who is new is counted without a name.
+with clock as materialized (select date_trunc('hour', sereno.now(), 'UTC') as hour),
+line as materialized (
+    select s.* from jsonb_to_recordset(%(lines)s::text::jsonb) as s(fingerprint text, tenant text, count integer)
+    where exists (select from sereno.error_groups g where g.fingerprint = s.fingerprint)
+),
+seen as materialized (
+    select fingerprint, tenant from sereno.error_hours
+    where fingerprint = any(array(select line.fingerprint from line)) and hour = (select hour from clock)
+),
+taken as materialized (select fingerprint, count(*) as tenants from seen group by fingerprint),
+ranked as (
+    select line.*, seen.tenant is not null as is_known, coalesce(taken.tenants, 0) as tenants,
+           row_number() over (partition by line.fingerprint, seen.tenant is null order by line.tenant) as place
+    from line
+    left join seen on seen.fingerprint = line.fingerprint and seen.tenant = line.tenant
+    left join taken on taken.fingerprint = line.fingerprint
+),
+placed as (
+    select fingerprint, count, case when is_known or place + tenants <= %(most)s then tenant else '' end as tenant
+    from ranked
+)
+insert into sereno.error_hours as h (fingerprint, hour, tenant, count)
+select fingerprint, (select hour from clock), tenant, sum(count)
+from placed
+group by fingerprint, tenant
+order by fingerprint, tenant
+on conflict (fingerprint, hour, tenant) do update set count = h.count + excluded.count;
+
+-- name: add_tries
+-- How many tries the successes of each task took.
+insert into sereno.tries as t (hour, task, tries)
+select date_trunc('hour', sereno.now(), 'UTC'), task, tries
+from jsonb_to_recordset(%(lines)s::text::jsonb) as s(task text, tries integer[])
+order by task
+on conflict (hour, task) do update set tries = sereno.added(t.tries, excluded.tries);
+
+-- name: forget
+-- Kinds that were not seen for so many days, but for those that are muted still; and the ones that were not seen for
+-- longest, so that there is room for new ones. Their hours go with them, and all that are too old.
+with old as materialized (
+    select fingerprint from sereno.error_groups
+    where last_at < sereno.now() - make_interval(days => %(days)s)
+      and (muted_until is null or muted_until < sereno.now())
+    for update skip locked
+),
+surplus as materialized (
+    select fingerprint from sereno.error_groups order by last_at desc, fingerprint offset %(most)s for update skip locked
+),
+gone as (
+    delete from sereno.error_groups
+    where fingerprint = any(array(select fingerprint from old union select fingerprint from surplus))
+    returning fingerprint
+),
+theirs as (
+    delete from sereno.error_hours where fingerprint = any(array(select fingerprint from gone)) returning hour
+),
+hours as (
+    delete from sereno.error_hours where hour < sereno.now() - make_interval(days => %(days)s) returning hour
+),
+tries as (
+    delete from sereno.tries where hour < sereno.now() - make_interval(days => %(days)s) returning hour
+)
+select (select count(*) from gone) + (select count(*) from theirs) + (select count(*) from hours)
+       + (select count(*) from tries);
+
+-- name: list
+-- Kinds that were seen in a span, of one task or tenant or of all, with how often then, and the last day by the hour.
+-- One that is named is shown in any case.
+with clock as materialized (select sereno.now() as now),
+spans as materialized (
+    select fingerprint, sum(count)::bigint as count
+    from sereno.error_hours
+    where hour >= date_trunc('hour', (select now from clock) - make_interval(secs => %(since)s), 'UTC')
+      and (%(tenant)s::text is null or tenant = %(tenant)s)
+      and (%(fingerprint)s::text is null or fingerprint = %(fingerprint)s)
+    group by fingerprint
+),
+page as materialized (
+    select g.fingerprint, g.task, g.error_type, g.message, g.frame, g.first_at, g.last_at, g.count as total,
+           coalesce(spans.count, 0) as count, g.last_job_id, g.muted_until, g.note
+    from sereno.error_groups g left join spans on spans.fingerprint = g.fingerprint
+    where case when %(fingerprint)s::text is null then spans.count > 0 else g.fingerprint = %(fingerprint)s end
+      and (%(task)s::text is null or g.task = %(task)s)
+      and (%(muted)s or g.muted_until is null or g.muted_until <= (select now from clock))
+    order by case when %(by_count)s then spans.count end desc nulls last, g.last_at desc, g.fingerprint
+    offset %(skip)s limit %(limit)s
+)
+select row_to_json(line)::text
+from (select page.*,
+             array(select coalesce((select sum(h.count) from sereno.error_hours h
+                                    where h.fingerprint = page.fingerprint
+                                      and h.hour = date_trunc('hour', clock.now, 'UTC') - make_interval(hours => back)
+                                      and (%(tenant)s::text is null or h.tenant = %(tenant)s)), 0)::bigint
+                   from generate_series(23, 0, -1) as back order by back desc) as hours
+      from page, clock
+      order by case when %(by_count)s then page.count end desc nulls last, page.last_at desc, page.fingerprint) as line;
+
+-- name: hours
+-- Every hour of a span, the oldest first.
+select row_to_json(line)::text
+from (select hour as at,
+             coalesce((select sum(count) from sereno.error_hours h
+                       where h.fingerprint = %(fingerprint)s and h.hour = every.hour), 0)::bigint as count
+      from generate_series(date_trunc('hour', sereno.now() - make_interval(secs => %(since)s), 'UTC'), sereno.now(),
+                           interval '1 hour') as every(hour)
+      order by hour) as line;
+
+-- name: tenants
+-- Whom it hit most in a span.
+select row_to_json(line)::text
+from (select nullif(tenant, '') as tenant, sum(count)::bigint as count
+      from sereno.error_hours
+      where fingerprint = %(fingerprint)s
+        and hour >= date_trunc('hour', sereno.now() - make_interval(secs => %(since)s), 'UTC')
+      group by error_hours.tenant order by sum(count) desc, error_hours.tenant limit %(most)s) as line;
+
+-- name: tries
+-- How many tries the successes of a task took in a span; nothing where there were none.
+select sereno.sum_of(tries)
+from sereno.tries
+where task = %(task)s and hour >= date_trunc('hour', sereno.now() - make_interval(secs => %(since)s), 'UTC');
+
+-- name: dead
+-- How many dead letters ended by it, up to the bound.
+select count(*) from (
+    select from sereno.history_dead where fingerprint = %(fingerprint)s limit %(bound)s + 1) as counted;
+
+-- name: sample
+-- The newest failure of this kind that a job had, as it was written down.
+select row_to_json(line)::text
+from (
+    (select id as job_id, attempt, finished_at, error_type, error_message, reason, traceback, tenant
+     from sereno.history where id = %(job)s and state = 'dead' and fingerprint = %(fingerprint)s)
+    union all
+    (select job_id, number, finished_at, error_type, error_message, reason, traceback,
+            (select jobs.tenant from sereno.jobs where jobs.id = attempts.job_id)
+     from sereno.attempts where job_id = %(job)s and fingerprint = %(fingerprint)s)
+    order by finished_at desc limit 1
+) as line;
+
+-- name: mute
+-- Quiet until then; without a moment it is heard again. A note that is not given stays.
+update sereno.error_groups
+set muted_until = %(until)s, note = case when %(with_note)s then %(note)s else note end
+where fingerprint = %(fingerprint)s
+returning fingerprint;

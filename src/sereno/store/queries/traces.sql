@@ -1,0 +1,102 @@
+-- Everything that carries a trace. Every look has a bound: a trace may be shared by a million jobs.
+
+-- name: jobs
+-- Live and finished jobs with a trace, the first ones. The filter on a tenant looks no further than a window.
+select row_to_json(found)::text
+from (select * from (
+          (select id, state, task, queue, tenant, created_at, run_at, case when state = 'running' then claimed_at end as started_at,
+                  null::timestamptz as finished_at, attempt, null::text as reason, null::text as error_type, schedule_id, planned_at
+           from (select * from sereno.jobs where hashtext(trace) = hashtext(%(trace)s::text) and trace = %(trace)s
+                 order by hashtext(trace), id limit %(window)s) as live
+           where %(tenant)s::text is null or tenant = %(tenant)s
+           order by id limit %(most)s)
+          union all
+          (select id, state, task, queue, tenant, created_at, run_at, case when session_id is not null then started_at end, finished_at,
+                  attempt, reason, error_type, schedule_id, planned_at
+           from (select * from sereno.history where hashtext(trace) = hashtext(%(trace)s::text) and trace = %(trace)s
+                 order by hashtext(trace), id limit %(window)s) as ended
+           where %(tenant)s::text is null or tenant = %(tenant)s
+           order by id limit %(most)s)) as every
+      order by id limit %(most)s) as found
+order by id;
+
+-- name: job
+-- One job, wherever it is, with the trace that it carries.
+select trace, row_to_json(found)::text
+from (select id, state, task, queue, tenant, created_at, run_at, case when state = 'running' then claimed_at end as started_at,
+             null::timestamptz as finished_at, attempt, null::text as reason, null::text as error_type, schedule_id, planned_at, trace
+      from sereno.jobs where id = %(id)s
+      union all
+      select id, state, task, queue, tenant, created_at, run_at, case when session_id is not null then started_at end, finished_at,
+             attempt, reason, error_type, schedule_id, planned_at, trace
+      from sereno.history where id = %(id)s) as found
+where %(tenant)s::text is null or tenant = %(tenant)s
+order by finished_at desc nulls first limit 1;
+
+-- name: attempts
+-- Their tries but the last ones, which are their own rows.
+select row_to_json(found)::text
+from (select job_id, number, started_at, finished_at, outcome, reason, error_type from sereno.attempts
+      where job_id = any(%(ids)s) order by job_id, number limit %(most)s) as found
+order by job_id, number;
+
+-- name: fires
+-- The instants of schedules that made them.
+select row_to_json(found)::text
+from (select wanted.job_id, coalesce(s.key, '#' || wanted.schedule_id) as key, wanted.planned_at, f.fired_at
+      from jsonb_to_recordset(%(jobs)s::text::jsonb) as wanted(job_id bigint, schedule_id bigint, planned_at timestamptz)
+      left join sereno.fires f on f.planned_at = wanted.planned_at and f.schedule_id = wanted.schedule_id
+      left join sereno.schedules s on s.id = wanted.schedule_id) as found
+order by planned_at, key;
+
+-- name: events
+-- Events with a trace, the first ones.
+select row_to_json(found)::text
+from (select id, type, nullif(tenant, '') as tenant, subject, trace, created_at, due_at, matched_at
+      from (select * from sereno.events where hashtext(trace) = hashtext(%(trace)s::text) and trace = %(trace)s
+            order by hashtext(trace), id limit %(window)s) as newest
+      where %(tenant)s::text is null or tenant = %(tenant)s
+      order by id limit %(most)s) as found
+order by id;
+
+-- name: event
+-- One event; by its own number, or by that of a delivery.
+select row_to_json(found)::text
+from (select id, type, nullif(tenant, '') as tenant, subject, trace, created_at, due_at, matched_at from sereno.events
+      where id = coalesce(%(event)s::bigint, (select event_id from sereno.deliveries where id = %(delivery)s::bigint))
+        and (%(tenant)s::text is null or tenant = %(tenant)s)) as found;
+
+-- name: subject
+-- Events about something, the newest first.
+select row_to_json(found)::text
+from (select id, type, nullif(tenant, '') as tenant, subject, trace, created_at, due_at, matched_at
+      from (select * from sereno.events where subject = %(subject)s order by id desc limit %(window)s) as newest
+      where %(tenant)s::text is null or tenant = %(tenant)s
+      order by id desc limit %(most)s) as found
+order by id desc;
+
+-- name: deliveries
+-- What became of the deliveries of events, by channel and state; of each event so many are looked at.
+select row_to_json(found)::text
+from (select event_id, channel, state, count(*) as count, min(created_at) as first_at, max(changed_at) as last_at,
+             min(sent_at) as first_sent_at, max(sent_at) as last_sent_at
+      from unnest(%(events)s::bigint[]) as event(id)
+      cross join lateral (select * from sereno.deliveries where event_id = event.id limit %(bound)s + 1) as d
+      group by event_id, channel, state) as found
+order by event_id, channel, state;
+
+-- name: sample
+-- Some deliveries of events one by one, each event in turn along its own index.
+select row_to_json(found)::text
+from (select d.id, d.event_id, d.channel, d.state, d.attempts, d.created_at, d.sent_at, d.changed_at, d.reason, d.error_code
+      from unnest(%(events)s::bigint[]) as event(id)
+      cross join lateral (select * from sereno.deliveries where event_id = event.id limit %(most)s) as d
+      limit %(most)s) as found
+order by id;
+
+-- name: receipts
+-- What providers said of those.
+select row_to_json(found)::text
+from (select delivery_id, outcome, code, at from sereno.receipts
+      where delivery_id = any(%(ids)s) order by at, id limit %(most)s) as found
+order by at;

@@ -1,0 +1,186 @@
+"""What carries a trace: jobs and their tries, fires, events, deliveries and receipts. Every look has a bound."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TypeVar
+
+import msgspec
+
+from sereno.store.statement import Operation, Row, Statement, queries
+
+_sql = queries("traces")
+T = TypeVar("T")
+
+# Where a tenant's part is looked for.
+WINDOW = 10_000
+MOST_JOBS = 200
+MOST_ATTEMPTS = 2000
+MOST_EVENTS = 50
+# Deliveries that are counted, over all events; those that are shown one by one; and what was said of those.
+BOUND = 50_000
+MOST_DELIVERIES = 200
+MOST_RECEIPTS = 500
+
+
+@dataclass(frozen=True, slots=True)
+class TracedJob:
+    """A job, live or finished."""
+
+    id: int
+    state: str
+    task: str
+    queue: str
+    tenant: str | None
+    created_at: datetime
+    run_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    attempt: int
+    reason: str | None
+    error_type: str | None
+    schedule_id: int | None
+    planned_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class TracedAttempt:
+    """One of its tries, but the last."""
+
+    job_id: int
+    number: int
+    started_at: datetime
+    finished_at: datetime
+    outcome: str
+    reason: str | None
+    error_type: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class TracedFire:
+    """The instant of a schedule that made a job. `fired_at`: null where that is forgotten."""
+
+    job_id: int
+    key: str
+    planned_at: datetime
+    fired_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class TracedEvent:
+    """A fact that was told."""
+
+    id: int
+    type: str
+    tenant: str | None
+    subject: str | None
+    trace: str | None
+    created_at: datetime
+    due_at: datetime
+    matched_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class TracedGroup:
+    """Deliveries of an event by one channel, in one state."""
+
+    event_id: int
+    channel: str
+    state: str
+    count: int
+    first_at: datetime
+    last_at: datetime
+    first_sent_at: datetime | None
+    last_sent_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class TracedDelivery:
+    """One delivery; nothing of whom it is for."""
+
+    id: int
+    event_id: int
+    channel: str
+    state: str
+    attempts: int
+    created_at: datetime
+    sent_at: datetime | None
+    changed_at: datetime
+    reason: str | None
+    error_code: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class TracedReceipt:
+    """What a provider said of one."""
+
+    delivery_id: int
+    outcome: str
+    code: str | None
+    at: datetime
+
+
+def jobs(trace: str, *, tenant: str | None) -> Operation[list[TracedJob]]:
+    """The first ones, and one more than are shown where there are more."""
+    params = {"trace": trace, "tenant": tenant, "window": WINDOW, "most": MOST_JOBS + 1}
+    return _all(TracedJob, (yield Statement(_sql["jobs"], params)))
+
+
+def job(number: int, *, tenant: str | None) -> Operation[tuple[str | None, TracedJob] | None]:
+    """The trace that it carries, and the job."""
+    rows = yield Statement(_sql["job"], {"id": number, "tenant": tenant})
+    return (rows[0][0], msgspec.json.decode(rows[0][1], type=TracedJob)) if rows else None
+
+
+def attempts(ids: Sequence[int]) -> Operation[list[TracedAttempt]]:
+    return _all(TracedAttempt, (yield Statement(_sql["attempts"], {"ids": list(ids), "most": MOST_ATTEMPTS})))
+
+
+def fires(found: Sequence[TracedJob]) -> Operation[list[TracedFire]]:
+    """Those that made these jobs."""
+    made = [
+        {"job_id": each.id, "schedule_id": each.schedule_id, "planned_at": each.planned_at}
+        for each in found
+        if each.schedule_id is not None and each.planned_at is not None
+    ]
+    if not made:
+        return []
+    return _all(TracedFire, (yield Statement(_sql["fires"], {"jobs": msgspec.json.encode(made).decode()})))
+
+
+def events(trace: str, *, tenant: str | None) -> Operation[list[TracedEvent]]:
+    """The first ones, and one more than are shown where there are more."""
+    params = {"trace": trace, "tenant": tenant, "window": WINDOW, "most": MOST_EVENTS + 1}
+    return _all(TracedEvent, (yield Statement(_sql["events"], params)))
+
+
+def event(
+    number: int | None = None, *, delivery: int | None = None, tenant: str | None
+) -> Operation[TracedEvent | None]:
+    """By its own number, or by that of one of its deliveries."""
+    rows = yield Statement(_sql["event"], {"event": number, "delivery": delivery, "tenant": tenant})
+    return _all(TracedEvent, rows)[0] if rows else None
+
+
+def about(subject: str, *, tenant: str | None) -> Operation[list[TracedEvent]]:
+    """Events about something, the newest first."""
+    params = {"subject": subject, "tenant": tenant, "window": WINDOW, "most": MOST_EVENTS}
+    return _all(TracedEvent, (yield Statement(_sql["subject"], params)))
+
+
+def deliveries(events: Sequence[int], bound: int) -> Operation[list[TracedGroup]]:
+    """By event, channel and state; of each event, `bound` and one more are counted."""
+    return _all(TracedGroup, (yield Statement(_sql["deliveries"], {"events": list(events), "bound": bound})))
+
+
+def sample(events: Sequence[int]) -> Operation[list[TracedDelivery]]:
+    """Some of them one by one: all, where they are few."""
+    return _all(TracedDelivery, (yield Statement(_sql["sample"], {"events": list(events), "most": MOST_DELIVERIES})))
+
+
+def receipts(ids: Sequence[int]) -> Operation[list[TracedReceipt]]:
+    return _all(TracedReceipt, (yield Statement(_sql["receipts"], {"ids": list(ids), "most": MOST_RECEIPTS})))
+
+
+def _all(shape: type[T], rows: Sequence[Row]) -> list[T]:
+    return [msgspec.json.decode(row[-1], type=shape) for row in rows]

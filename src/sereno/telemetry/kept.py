@@ -1,0 +1,161 @@
+"""A log record as it is kept in the central log: bounded, storable, and without what looks like a secret.
+
+Whatever a record carries, this answers a line: it may cut, leave out and mask, and it does not raise.
+"""
+
+import logging
+import math
+import re
+import traceback
+from collections.abc import Iterable, Mapping
+from itertools import islice
+from typing import Any
+
+import msgspec
+
+from sereno.telemetry.logs import FIELDS
+
+MASK = "********"
+LONGEST_MESSAGE = 10_000
+# The end of a traceback says most.
+LONGEST_TRACEBACK = 20_000
+# Of the context: characters in all, of one text, of a name; parts of one value, and how deep they go.
+MOST_CONTEXT, LONGEST_TEXT, LONGEST_KEY = 8_000, 2_000, 100
+MOST_PARTS, DEEPEST = 50, 5
+# As everywhere else: a longer one is nobody's name.
+LONGEST_NAME = 500
+
+LEVELS = ("debug", "info", "warning", "error", "critical")
+NAMES = ("tenant", "task", "queue", "trace_id")
+NUMBERS = ("job_id", "session")
+_MOST_NUMBER = 2**63
+
+_SECRET_KEY = re.compile(
+    r"passw|secret|token|authori[sz]ation|api[_-]?key|credential|private[_-]?key|cookie", re.IGNORECASE
+)
+# In running text: an address with a password in it, a header's token, one of our own, and name=value. The first word of
+# each is what to look for before the slow search.
+_SECRETS = (
+    ("://", re.compile(r"(://[^\s/:@]*:)[^\s/@]+@"), rf"\1{MASK}@"),
+    ("bearer", re.compile(r"\b(bearer\s+)[\w+/.~=-]{16,}", re.IGNORECASE), rf"\1{MASK}"),
+    ("srn_", re.compile(r"\bsrn_[\w-]{32}"), MASK),
+    ("=", re.compile(r"((?:password|passwd|secret|token|api_?key)=)[^\s&\"',;]+", re.IGNORECASE), rf"\1{MASK}"),
+)
+
+
+def as_line(record: logging.LogRecord, seen: float) -> bytes:
+    """One JSON object, with the columns of sereno.logs. `seen`: when, by a clock that only moves forward."""
+    said = dict(getattr(record, FIELDS, None) or {})
+    line: dict[str, Any] = {
+        "seen": seen,
+        "level": level_name(record.levelno),
+        "event": _cut(str(getattr(record, "event", record.name)), LONGEST_NAME),
+        "message": _without_secrets(_cut(_message(record), LONGEST_MESSAGE)),
+    }
+    for name in NAMES:
+        # What would have to be changed to be stored could become somebody else's name: it stays in the context.
+        if isinstance(said.get(name), str) and len(said[name]) <= LONGEST_NAME and _storable(said[name]) == said[name]:
+            line[name] = said.pop(name)
+    for name in NUMBERS:
+        if type(said.get(name)) is int and 0 <= said[name] < _MOST_NUMBER:
+            line[name] = said.pop(name)
+    line["context"] = _Context().of({name: value for name, value in said.items() if value is not None})
+    if record.exc_info and record.exc_info[0] is not None:
+        line["traceback"] = _traceback(record)
+    return msgspec.json.encode(line)
+
+
+def level_name(number: int) -> str:
+    """The name of the level at or below this number."""
+    return LEVELS[min(len(LEVELS), max(1, number // 10)) - 1]
+
+
+class _Context:
+    """What was said beside the message, as JSON of bounded size."""
+
+    def __init__(self) -> None:
+        self._left = MOST_CONTEXT
+
+    def of(self, value: Any, depth: int = 0) -> Any:
+        try:
+            return self._of(value, depth)
+        except TimeoutError:
+            # The deadline of a job, which is raised in its thread from outside: not ours to keep.
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever a value of the user's does when it is looked at
+            return f"({type(error).__name__} when it was looked at)"
+
+    def _of(self, value: Any, depth: int) -> Any:
+        match value:
+            case None | bool():
+                return value
+            case int() if abs(value) < _MOST_NUMBER:
+                return int(value)
+            case float() if math.isfinite(value):
+                return float(value)
+            case Mapping() if depth < DEEPEST:
+                return self._mapping(value, depth)
+            case list() | tuple() | set() | frozenset() if depth < DEEPEST:
+                return [self.of(part, depth + 1) for part in self._parts(value)]
+            case bytes() | bytearray() | memoryview():
+                return f"({len(value)} bytes)"
+            case Mapping() | list() | tuple() | set() | frozenset():
+                return f"({len(value)} parts)"
+            case int():
+                return f"(a number of {value.bit_length()} bits)"
+            case _:
+                return self._text(str(value))
+
+    def _mapping(self, value: Mapping[Any, Any], depth: int) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for key in self._parts(value):
+            name = _cut(str(key), LONGEST_KEY)
+            self._left -= len(name)
+            found[name] = MASK if _SECRET_KEY.search(str(key)) else self.of(value[key], depth + 1)
+        return found
+
+    def _parts(self, value: Iterable[Any]) -> Iterable[Any]:
+        """The first of them, as long as there is room."""
+        for part in islice(value, MOST_PARTS):
+            if self._left <= 0:
+                return
+            self._left -= 1
+            yield part
+
+    def _text(self, text: str) -> str:
+        found = _without_secrets(_cut(text, min(LONGEST_TEXT, max(0, self._left))))
+        self._left -= len(found)
+        return found
+
+
+def _message(record: logging.LogRecord) -> str:
+    try:
+        return record.getMessage()
+    except TimeoutError:
+        raise
+    except Exception:  # noqa: BLE001 - arguments that do not fit the text, or cannot be shown
+        return f"{record.msg!s:.2000} (its arguments do not fit)"
+
+
+def _traceback(record: logging.LogRecord) -> str:
+    assert record.exc_info
+    text = "".join(traceback.format_exception(*record.exc_info))
+    cut = text if len(text) <= LONGEST_TRACEBACK else f"…{text[-LONGEST_TRACEBACK:]}"
+    return _without_secrets(_storable(cut))
+
+
+def _cut(text: str, longest: int) -> str:
+    return _storable(text if len(text) <= longest else f"{text[:longest]}…")
+
+
+def _storable(text: str) -> str:
+    """Without what PostgreSQL cannot hold: NUL bytes, and halves of characters."""
+    return text.replace("\x00", "").encode("utf-8", "replace").decode()
+
+
+def _without_secrets(text: str) -> str:
+    lower = text.lower()
+    for hint, pattern, instead in _SECRETS:
+        if hint in lower:
+            text = pattern.sub(instead, text)
+    return text

@@ -1,0 +1,144 @@
+"""Figures of notifications, counted in plain Python by whoever changes deliveries, a batch at a time."""
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable
+
+import msgspec
+
+from sereno.telemetry.metrics import BUCKETS
+
+# A provider's words for what went wrong: so much of each, and so many of a channel and account between two writings.
+LONGEST_CODE = 60
+MOST_CODES = 20
+OTHER = "other"
+
+# What a delivery comes to, and the column of a tenant in which it is counted. `tried`: given to a provider, once each.
+COLUMNS = {
+    "matched": "matched",
+    "pending": "eligible",
+    "skipped": "skipped",
+    "tried": "sent",
+    "sent": "accepted",
+    "delivered": "delivered",
+    "read": "read",
+    "failed": "failed",
+    "invalid": "failed",
+    "dead": "failed",
+    "bounced": "failed",
+    "expired": "failed",
+}
+# Reasons begin with one of these; what follows names somebody, or is in a provider's words.
+REASONS = (
+    "preference off",
+    "condition",
+    "throttled",
+    "no active address",
+    "address unverified",
+    "address invalid",
+    "address unsubscribed",
+    "address is gone",
+    "no longer true",
+    "its event is gone",
+    "the recipient is gone",
+    "told by delivery",
+)
+
+
+class Change(msgspec.Struct, array_like=True, gc=False):
+    """So many deliveries of an event and a tenant came to something; the field order is that of the statements."""
+
+    channel: str
+    event: str | None
+    tenant: str
+    state: str
+    reason: str | None
+    count: int
+
+
+class ChannelTally(msgspec.Struct):
+    """How a channel and account fared. `receipts`: by how long they took."""
+
+    sent: int = 0
+    accepted: int = 0
+    throttled: int = 0
+    failed: int = 0
+    unknown: int = 0
+    receipts: list[int] = msgspec.field(default_factory=lambda: [0] * (len(BUCKETS) + 1))
+    codes: dict[str, int] = msgspec.field(default_factory=Counter)
+
+    def trouble(self, code: str, count: int = 1) -> None:
+        """What a provider calls it; strange ones are counted together."""
+        name = code[:LONGEST_CODE] or "none"
+        if name not in self.codes and len(self.codes) >= MOST_CODES:
+            name = OTHER
+        self.codes[name] = self.codes.get(name, 0) + count
+
+    def receipt(self, seconds: float, count: int = 1) -> None:
+        self.receipts[bisect_left(BUCKETS, seconds)] += count
+
+
+class PostTally:
+    """What became of deliveries since it was last taken."""
+
+    def __init__(self) -> None:
+        # By event, channel, state and reason.
+        self.states: dict[tuple[str, str, str, str], int] = {}
+        # By tenant and channel: a count for each column.
+        self.tenants: dict[tuple[str, str], dict[str, int]] = {}
+        self.channels: dict[tuple[str, str], ChannelTally] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self.states or self.channels)
+
+    def count(self, changes: Iterable[Change]) -> None:
+        for change in changes:
+            key = (change.event or "", change.channel, change.state, word_of(change.reason, change.state))
+            self.states[key] = self.states.get(key, 0) + change.count
+            column = COLUMNS.get(change.state)
+            if column is not None:
+                figures = self.tenants.setdefault((change.tenant, change.channel), {})
+                figures[column] = figures.get(column, 0) + change.count
+
+    def made(self, changes: Iterable[Change]) -> None:
+        """New deliveries: all of them were matched, whatever is against some."""
+        for change in changes:
+            whole = Change(change.channel, change.event, change.tenant, "matched", None, change.count)
+            self.count((whole, change))
+
+    def channel(self, channel: str, account: str) -> ChannelTally:
+        found = self.channels.get((channel, account))
+        if found is None:
+            found = self.channels[channel, account] = ChannelTally()
+        return found
+
+    def take(self) -> "PostTally":
+        """What it holds; it begins anew."""
+        taken = PostTally()
+        taken.states, taken.tenants, taken.channels = self.states, self.tenants, self.channels
+        self.states, self.tenants, self.channels = {}, {}, {}
+        return taken
+
+    def add(self, other: "PostTally") -> None:
+        """What another one holds, as after it could not be written."""
+        for key, count in other.states.items():
+            self.states[key] = self.states.get(key, 0) + count
+        for place, figures in other.tenants.items():
+            mine = self.tenants.setdefault(place, {})
+            for column, count in figures.items():
+                mine[column] = mine.get(column, 0) + count
+        for (channel, account), theirs in other.channels.items():
+            ours = self.channel(channel, account)
+            ours.sent, ours.accepted = ours.sent + theirs.sent, ours.accepted + theirs.accepted
+            ours.throttled, ours.failed = ours.throttled + theirs.throttled, ours.failed + theirs.failed
+            ours.unknown += theirs.unknown
+            ours.receipts = [mine + their for mine, their in zip(ours.receipts, theirs.receipts, strict=True)]
+            for code, count in theirs.codes.items():
+                ours.trouble(code, count)
+
+
+def word_of(reason: str | None, state: str) -> str:
+    """One of a few words: a reason may name a delivery, or say what a provider said."""
+    if reason is None or state not in ("skipped", "expired", "failed"):
+        return ""
+    return next((word for word in REASONS if reason.startswith(word)), "" if state == "failed" else OTHER)

@@ -1,0 +1,77 @@
+"""The parts of a search as links: a click asks for one more value of a field, or no longer for it."""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from sereno.domain.search import Search, Term, Word
+from sereno.store.sights import Count
+
+_NEEDS_QUOTES = re.compile(r'[\s",*\\]')
+
+
+@dataclass(frozen=True, slots=True)
+class Facet:
+    """One value of a field. `asking`, `excluding`: the search that a click leads to; `count` is None where unknown."""
+
+    value: str
+    count: Count | None
+    is_asked: bool
+    is_excluded: bool
+    asking: str
+    excluding: str
+
+
+def facets(terms: Sequence[Term], name: str, values: Iterable[tuple[str, Count | None]]) -> list[Facet]:
+    """Each value with where it leads."""
+    return [
+        Facet(
+            value,
+            count,
+            _has(terms, name, value, negated=False),
+            _has(terms, name, value, negated=True),
+            toggled(terms, name, value, negated=False),
+            toggled(terms, name, value, negated=True),
+        )
+        for value, count in values
+    ]
+
+
+def toggled(terms: Sequence[Term], name: str, value: str, *, negated: bool) -> str:
+    """The search that asks for this value of the field, or excludes it; where it did so already, it does no more.
+
+    Of one field, what is asked for is one term: `queue:a,b` is one of the two, `-queue:a,b` is neither.
+    """
+    kept = [less for term in terms if (less := _without(term, name, value)) is not None]
+    if _has(terms, name, value, negated=negated):
+        return str(Search(tuple(kept)))
+    word = Word(value, is_quoted=_NEEDS_QUOTES.search(value) is not None)
+    for place, term in enumerate(kept):
+        if term.name == name and term.is_negated == negated and not term.path:
+            kept[place] = replace(term, values=(*term.values, word))
+            return str(Search(tuple(kept)))
+    return str(Search((*kept, Term(name, (word,), negated))))
+
+
+def left_out(terms: Sequence[Term], place: int) -> str:
+    """The search without one of its terms."""
+    return str(Search((*terms[:place], *terms[place + 1 :])))
+
+
+def _has(terms: Sequence[Term], name: str, value: str, *, negated: bool) -> bool:
+    return any(
+        term.name == name and term.is_negated == negated and any(_is(each, value) for each in term.values)
+        for term in terms
+    )
+
+
+def _without(term: Term, name: str, value: str) -> Term | None:
+    """The term without that value; None where nothing is left of it."""
+    if term.name != name:
+        return term
+    values = tuple(each for each in term.values if not _is(each, value))
+    return replace(term, values=values) if values else None
+
+
+def _is(each: object, value: str) -> bool:
+    return isinstance(each, Word) and each.text == value and not each.is_prefix

@@ -1,0 +1,248 @@
+"""Jobs: what is searched for, as a list with its facets; one of them beside it; and what is done to many at once."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, TypeVar
+
+from starlette.responses import Response
+
+from sereno.domain.lifecycle import STATES
+from sereno.domain.search import LONGEST, InvalidSearch, Term, parse
+from sereno.errors import InvalidArguments
+from sereno.operations.jobs import JobPage, list_jobs
+from sereno.operations.queues import QueueLine, list_queues
+from sereno.operations.search import JOB_FIELDS, WINDOW, jobs_wanted
+from sereno.operations.snapshot import Snapshot, snapshot
+from sereno.reception.tenancy import their_tenant
+from sereno.store import insights, minutes
+from sereno.store.filters import JobFilter
+from sereno.store.minutes import TenantFigures
+from sereno.store.sights import BOUND, Count, JobLine, TaskLine
+from sereno.store.statement import Operation
+from sereno.web.copies import copies
+from sereno.web.facets import Facet, facets, left_out, toggled
+from sereno.web.job_drawer import MOST_ID, drawer
+from sereno.web.look import Look
+from sereno.web.pages import Pages
+from sereno.web.times import figure
+
+T = TypeVar("T")
+
+ROWS = 50
+# Of each facet so many values.
+MOST_VALUES = 10
+MOST_RUNNING = 500
+DAY = 86_400.0
+# What a facet counts changes slowly, and nobody waits for it.
+FACETS_FRESH = 30.0
+FACETS_PATIENCE = 0.3
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What somebody searches for. `problem`: why it cannot be searched for, and at which character, if at one."""
+
+    text: str
+    terms: tuple[Term, ...] = ()
+    wanted: JobFilter | None = None
+    problem: str | None = None
+    at: int | None = None
+
+    @property
+    def is_everything(self) -> bool:
+        return self.wanted is not None and not self.terms and self.wanted.tenant is None
+
+    @property
+    def is_among_newest(self) -> bool:
+        return self.wanted is not None and self.wanted.window is not None
+
+
+def rooms(pages: Pages) -> None:
+    """`/jobs`."""
+
+    @pages.at("/jobs", of_tenants=True)
+    async def jobs(look: Look) -> Response:
+        asked = asked_for(look)
+        before = _before(look.query.get("before"))
+        found, running, opened, parts = await asyncio.gather(
+            _listed(look, asked, before),
+            look.see("running now", partial(insights.running_now, MOST_RUNNING)),
+            drawer(look, look.query["job"]) if look.query.get("job") else _nothing(),
+            _house(look),
+        )
+        lines = found.value.items if found and found.value else []
+        return look.page(
+            "jobs.html",
+            asked=asked,
+            found=found,
+            lines=lines,
+            next=found.value.next if found and found.value else None,
+            progress={each.id: each for each in running.value or []},
+            took=partial(_took, look.now),
+            drawer=opened,
+            sentence=_sentence(look, asked, found.value if found else None, parts),
+            house=parts,
+            facets=_facets(asked.terms, lines, parts),
+            chips=[(str(term), left_out(asked.terms, place)) for place, term in enumerate(asked.terms)],
+            bulk=_bulk_body(look, asked),
+            copies=_copies(look, asked),
+            among=WINDOW,
+            about=partial(toggled, (), negated=False),
+        )
+
+
+def asked_for(look: Look) -> Asked:
+    """The search of the address, for what is theirs. Its days are those of UTC, as in the API."""
+    text = look.query.get("q", "").strip()
+    try:
+        terms = parse(text, JOB_FIELDS).terms
+        wanted = jobs_wanted(text, datetime.now(UTC)).both(JobFilter(tenant=look.query.get("tenant") or None))
+    except InvalidSearch as error:
+        return Asked(text[:LONGEST], problem=str(error), at=error.at)
+    except InvalidArguments as error:
+        return Asked(text[:LONGEST], problem=str(error))
+    wanted = replace(wanted, tenant=their_tenant(look.who, wanted.tenant))
+    is_found_by_index = any(each is not None for each in (wanted.ids, wanted.schedules, wanted.fingerprint))
+    if wanted.tenant is not None and not is_found_by_index:
+        # A tenant with few jobs among many: the list looks no further than any search does.
+        wanted = replace(wanted, window=wanted.window or WINDOW)
+    return Asked(text, terms, wanted)
+
+
+async def _listed(look: Look, asked: Asked, before: int | None) -> Any:
+    """None where the search makes no sense."""
+    if asked.wanted is None:
+        return None
+    wanted = asked.wanted
+    key = ("jobs", asked.text, wanted.tenant, before)
+    return await look.see(key, partial(list_jobs, wanted, limit=ROWS, before=before))
+
+
+async def _nothing() -> None:
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What is known of the whole house; nothing of it for somebody of one tenant."""
+
+    snapshot: Snapshot | None = None
+    queues: Sequence[QueueLine] = ()
+    tasks: Sequence[TaskLine] = ()
+    tenants: Sequence[TenantFigures] = ()
+
+
+async def _house(look: Look) -> Parts:
+    if look.who.tenant is not None:
+        return Parts()
+
+    async def seldom(key: str, operation: Callable[[], Operation[T]]) -> T | None:
+        return (await look.see(key, operation, fresh=FACETS_FRESH, patience=FACETS_PATIENCE)).value
+
+    seen, queues, tasks, tenants = await asyncio.gather(
+        look.see("snapshot", snapshot),
+        look.see("queues", list_queues),
+        seldom("by task", insights.by_task),
+        seldom("tenants of a day", partial(minutes.tenants, DAY, most=MOST_VALUES)),
+    )
+    return Parts(seen.value, queues.value or [], tasks or [], tenants or [])
+
+
+def _sentence(look: Look, asked: Asked, page: JobPage | None, parts: Parts) -> str:
+    """What is here, before any figure."""
+    if asked.problem is not None:
+        return look.say("This search is not understood.")
+    if page is None:
+        return look.say("The database does not answer in time.")
+    if asked.is_everything and parts.snapshot is not None:
+        dead = parts.snapshot.dead
+        if dead.value == 0:
+            return look.say("No job is dead.")
+        if dead.value == 1:
+            return look.say("One job is dead and waits for you.")
+        return look.say("%(count)s jobs are dead and wait for you.", count=shown(dead))
+    if _before(look.query.get("before")) is not None:
+        return look.say("Older jobs.")
+    if page.next is not None:
+        return look.say("More than %(count)s jobs match: here are the newest.", count=len(page.items))
+    if len(page.items) == 1:
+        return look.say("One job matches.")
+    return look.say("%(count)s jobs match.", count=len(page.items)) if page.items else look.say("No job matches.")
+
+
+def _facets(terms: Sequence[Term], lines: Sequence[JobLine], parts: Parts) -> list[tuple[str, list[Facet]]]:
+    """Counted where a bounded look or a rollup knows; else without a count, from the jobs of this page."""
+    here = {
+        name: [(value, None) for value in dict.fromkeys(values) if value]
+        for name, values in (
+            ("queue", [line.queue for line in lines]),
+            ("task", [line.task for line in lines]),
+            ("tag", [tag for line in lines for tag in line.tags or ()]),
+        )
+    }
+    queues = [(line.queue, total([line.scheduled, line.ready, line.running])) for line in parts.queues]
+    tasks = [(line.task, _of_task(line)) for line in parts.tasks]
+    tenants = [(line.tenant, Count(line.ended)) for line in parts.tenants]
+    named = {
+        "state": [(state, count) for state, count in zip(STATES, _of_states(parts), strict=True)],
+        "queue": _largest(queues) or here["queue"],
+        "task": _largest(tasks) or here["task"],
+        "tenant": _largest(tenants),
+        "tag": here["tag"],
+    }
+    return [(name, facets(terms, name, values[:MOST_VALUES])) for name, values in named.items() if values]
+
+
+def _of_states(parts: Parts) -> list[Count | None]:
+    """In the order of STATES. What has succeeded or was cancelled is counted by nobody."""
+    if parts.snapshot is None:
+        return [None] * len(STATES)
+    live = {name: total(getattr(line, name) for line in parts.queues) for name in ("scheduled", "ready", "running")}
+    return [{**live, "dead": parts.snapshot.dead}.get(state) for state in STATES]
+
+
+def _of_task(line: TaskLine) -> Count:
+    return Count(line.waiting + line.running + line.succeeded + line.cancelled + line.dead)
+
+
+def _largest(values: Iterable[tuple[str, Count]]) -> list[tuple[str, Count | None]]:
+    return [(name, count) for name, count in sorted(values, key=lambda each: (-each[1].value, each[0]))]
+
+
+def total(counts: Iterable[Count]) -> Count:
+    """The sum, and whether all of it was counted."""
+    several = list(counts)
+    value = sum(count.value for count in several)
+    return Count(min(value, BOUND), value <= BOUND and all(count.exact for count in several))
+
+
+def shown(count: Count) -> str:
+    """10 000+ where nobody counted further."""
+    return figure(count.value) + ("" if count.exact else "+")
+
+
+def _took(now: datetime, line: JobLine) -> float | None:
+    if line.started_at is None:
+        return None
+    return max(0.0, ((line.finished_at or now) - line.started_at).total_seconds())
+
+
+def _before(text: str | None) -> int | None:
+    if not text or not text.isascii() or not text.isdecimal() or len(text) > len(str(MOST_ID)):
+        return None
+    return min(int(text), MOST_ID - 1)
+
+
+def _bulk_body(look: Look, asked: Asked) -> dict[str, Any]:
+    """What all that match are, in the words of the API."""
+    tenant = look.query.get("tenant")
+    return {"q": asked.text, **({"tenant": tenant} if tenant else {})}
+
+
+def _copies(look: Look, asked: Asked) -> dict[str, str]:
+    tenant = look.query.get("tenant") or None
+    words = ["job", "list", *(["--tenant", tenant] if tenant else []), *(["--", asked.text] if asked.text else [])]
+    return copies(look, cli=words, path="jobs", query={"q": asked.text, "tenant": tenant})

@@ -1,0 +1,163 @@
+"""Schedules: how many, what fails, what is to come, and each with its last runs."""
+
+import asyncio
+from collections.abc import Sequence
+from datetime import datetime
+from functools import partial
+from itertools import groupby
+from typing import Any
+
+from starlette.responses import Response
+
+from sereno.domain.concern import Concern, filled
+from sereno.domain.job import NAME_LIMIT, check_text
+from sereno.operations.attention import attention
+from sereno.operations.heatmap import Heatmap
+from sereno.operations.schedule_pages import ScheduleSum, lines, summary
+from sereno.store.filters import ScheduleFilter
+from sereno.store.schedules import ScheduleRow
+from sereno.web import schedule_page
+from sereno.web.copies import copies
+from sereno.web.look import Look
+from sereno.web.now import DAY, crowd, forecast, heat_picture, ways
+from sereno.web.pages import Pages
+from sereno.web.rule_words import rule_words
+from sereno.web.schedule_rows import line_of, next_of, state_of
+from sereno.web.times import figure
+from sereno.web.week_heat import HOURS, Hour, week_heat
+
+PAGE = 50
+SPANS = {"24h": DAY, "7d": 7 * DAY}
+STATES = ("enabled", "paused", "disabled", "parked", "finished")
+MOST_CONCERNS = 5
+
+
+def rooms(pages: Pages) -> None:
+    """`/schedules`, and `/schedule?key=…`."""
+    schedule_page.rooms(pages)
+
+    @pages.at("/schedules", of_tenants=True)
+    async def schedules(look: Look) -> Response:
+        wanted, after = _wanted(look), look.query.get("after", "")
+        check_text("after", after or None)
+        asked = repr(wanted)
+        span = look.query.get("span") if look.query.get("span") in SPANS else "24h"
+        seen, found, concerns, coming = await asyncio.gather(
+            look.see(("schedules", asked, after), partial(lines, wanted, limit=PAGE, after=after), fresh=2.0),
+            look.see(("schedules sum", asked), partial(summary, wanted), fresh=5.0),
+            look.see(
+                ("attention", look.tenant), partial(attention, look.house.settings, tenant=look.tenant), fresh=5.0
+            ),
+            # By tenant alone: whatever somebody types is no reason to read every schedule again.
+            forecast(look, ScheduleFilter(tenant=look.tenant), SPANS[str(span)]),
+        )
+        return look.page(
+            "schedules.html",
+            sentence=_sentence(look, found.value, is_filtered=_is_filtered(look)),
+            is_filtered=_is_filtered(look),
+            found=found,
+            soonest=_soonest(look, found.value),
+            concerns=[each for each in concerns.value or () if each.kind.startswith("schedule")][:MOST_CONCERNS],
+            said=partial(_said, look),
+            ways=ways,
+            words_of=partial(rule_words, look),
+            seen=seen,
+            lines=[line_of(look, each) for each in seen.value.items] if seen.value else [],
+            next=seen.value.next if seen.value else None,
+            forecast=coming,
+            span=span,
+            spans=list(SPANS),
+            heat=_heat(look, coming.value, str(span)),
+            crowd=crowd(coming.value),
+            states=STATES,
+            state=look.query.get("state", ""),
+            bulk=_bulk(wanted),
+            copies=_copies(look, wanted),
+        )
+
+
+def _wanted(look: Look) -> ScheduleFilter:
+    """What the address asks for. A word without a star is how a key begins."""
+    text = look.query.get("q", "").strip()[: NAME_LIMIT - 1]
+    task, state = look.query.get("task") or None, look.query.get("state")
+    for name, value in (("q", text or None), ("task", task), ("tenant", look.tenant)):
+        check_text(name, value)
+    return ScheduleFilter(
+        pattern=(text if "*" in text else f"{text}*") if text else None,
+        task=task,
+        tenant=look.tenant,
+        states=(state,) if state in STATES else None,
+    )
+
+
+def _is_filtered(look: Look) -> bool:
+    asked = [look.query.get(name) for name in ("q", "task", "state")]
+    return any(asked) or (look.who.tenant is None and look.tenant is not None)
+
+
+def _sentence(look: Look, found: ScheduleSum | None, *, is_filtered: bool) -> str:
+    say = look.say
+    if found is None:
+        return say("Schedules")
+    if found.total == 0:
+        return say("No schedule matches.") if is_filtered else say("There is no schedule yet.")
+    if found.total == 1:
+        return say("One schedule, and it needs you.") if found.troubled else say("One schedule, and all is well.")
+    count = figure(found.total) + ("" if found.exact else "+")
+    if not found.troubled:
+        return say("%(count)s schedules, and all is well.", count=count)
+    if found.troubled == 1:
+        return say("%(count)s schedules. One of them needs you.", count=count)
+    return say("%(count)s schedules. %(bad)s of them need you.", count=count, bad=figure(found.troubled))
+
+
+def _soonest(look: Look, found: ScheduleSum | None) -> list[tuple[ScheduleRow, datetime]]:
+    """Those that are due next, each with when; one that is only to be planned then is not."""
+    rows = [] if found is None else found.soonest
+    return [(row, at) for row in rows if (at := next_of(row, state_of(row, look.now))) is not None]
+
+
+def _said(look: Look, concern: Concern) -> str:
+    return filled(look.say(concern.said), concern.values)
+
+
+def _heat(look: Look, coming: Heatmap | None, span: str) -> str:
+    """Five minutes a cell for a day; an hour a cell for a week."""
+    if span == "24h":
+        return heat_picture(look, coming)
+    if coming is None or not coming.cells:
+        return ""
+    days = []
+    local = [(cell.at.astimezone(look.zone), cell.fires) for cell in coming.cells]
+    for day, cells in groupby(local, key=lambda cell: cell[0].date()):
+        fires: list[float | None] = [None] * HOURS
+        for at, number in cells:
+            fires[at.hour] = (fires[at.hour] or 0) + number
+        name = f"{day:%a %d}"
+        days.append((name, [_hour(look, f"{name} {hour:02}:00", number) for hour, number in enumerate(fires)]))
+    return week_heat(days, look.say("Fires to come"))
+
+
+def _hour(look: Look, at: str, number: float | None) -> Hour | None:
+    if number is None:
+        return None
+    return Hour(look.say("%(at)s %(count)s fires", at=at, count=f"{number:,.0f}"), number)
+
+
+def _bulk(wanted: ScheduleFilter) -> dict[str, Any]:
+    """The filter of this list in the words of the API's bulk changes."""
+    given: dict[str, Any] = {name: value for name, value in wanted.as_detail().items() if value is not None}
+    return {**given, "all": True}
+
+
+def _copies(look: Look, wanted: ScheduleFilter) -> dict[str, str]:
+    states: Sequence[str] = list(wanted.states or ())
+    cli = ["schedule", "list", *([wanted.pattern] if wanted.pattern else [])]
+    for option, value in (
+        ("--task", wanted.task),
+        ("--tenant", wanted.tenant),
+        *(("--state", each) for each in states),
+    ):
+        cli += [option, value] if value else []
+    query = {"key": wanted.pattern, "task": wanted.task, "tenant": wanted.tenant, "states": states or None}
+    return copies(look, cli=cli, path="schedules", query=query)

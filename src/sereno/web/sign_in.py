@@ -1,0 +1,102 @@
+"""Sign in with a token, once: after that a cookie says who it is, until it ends or the token is revoked."""
+
+import re
+import time
+from collections import OrderedDict
+from http import HTTPStatus
+from urllib.parse import parse_qs
+
+from starlette.responses import RedirectResponse, Response
+
+from sereno.reception.declined import Declined
+from sereno.reception.guard import COOKIE, SIGNED_IN_SECONDS
+from sereno.web.look import Look
+from sereno.web.pages import Pages
+
+# So many wrong tokens from one address within a minute; after that it waits.
+MOST_TRIES = 10
+TRIES_SECONDS = 60.0
+MOST_ADDRESSES = 10_000
+LARGEST_FORM = 4096
+# The name of a page and what it is asked: all pages are on one level, so nothing here goes up or elsewhere.
+OURS = re.compile(r"[a-z0-9-]*(\?.*)?")
+
+
+class Tries:
+    """Who tried, and when. A token has 192 random bits: this is against noise more than against luck."""
+
+    def __init__(self) -> None:
+        self._failed: OrderedDict[str, list[float]] = OrderedDict()
+
+    def check(self, address: str, now: float) -> None:
+        recent = [at for at in self._failed.get(address, ()) if at > now - TRIES_SECONDS]
+        if len(recent) >= MOST_TRIES:
+            wait = int(recent[0] + TRIES_SECONDS - now) + 1
+            raise Declined(
+                HTTPStatus.TOO_MANY_REQUESTS,
+                f"too many wrong tokens: try again in {wait} s",
+                {"Retry-After": str(wait)},
+            )
+
+    def failed(self, address: str, now: float) -> None:
+        kept = [at for at in self._failed.pop(address, ()) if at > now - TRIES_SECONDS]
+        self._failed[address] = [*kept, now][-MOST_TRIES:]
+        while len(self._failed) > MOST_ADDRESSES:
+            self._failed.popitem(last=False)
+
+
+def rooms(pages: Pages) -> None:
+    """`/sign-in`, `/sign-out`."""
+    tries = Tries()
+
+    @pages.at("/sign-in", open_to_all=True)
+    async def form(look: Look) -> Response:
+        if await look.house.guard.who(look.request) is not None:
+            return _to(look, look.query.get("next", ""))
+        return look.page("sign_in.html", next=look.query.get("next", ""), wrong=None)
+
+    @pages.at("/sign-in", open_to_all=True, method="POST")
+    async def sign_in(look: Look) -> Response:
+        guard = look.house.guard
+        guard.check_origin(look.request)
+        said = parse_qs((await look.request.body())[:LARGEST_FORM].decode("utf-8", "replace"))
+        wanted = said.get("next", [""])[0]
+        address = look.request.client.host if look.request.client else ""
+        try:
+            tries.check(address, time.monotonic())
+        except Declined as no:
+            return look.page("sign_in.html", no.status, next=wanted, wrong=no.detail)
+        principal = await guard.of_token(said.get("token", [""])[0].strip())
+        cookie = None if principal is None else guard.cookie(principal)
+        if cookie is None:
+            tries.failed(address, time.monotonic())
+            wrong = look.say("This is no token, or one that has ended. sereno token create makes a new one.")
+            return look.page("sign_in.html", HTTPStatus.FORBIDDEN, next=wanted, wrong=wrong)
+        answer = _to(look, wanted)
+        answer.set_cookie(
+            COOKIE,
+            cookie,
+            max_age=SIGNED_IN_SECONDS,
+            httponly=True,
+            secure=_is_encrypted(look),
+            samesite="lax",
+        )
+        return answer
+
+    @pages.at("/sign-out", open_to_all=True, method="POST")
+    async def sign_out(look: Look) -> Response:
+        look.house.guard.check_origin(look.request)
+        answer = RedirectResponse(f"{look.base}sign-in", HTTPStatus.SEE_OTHER)
+        answer.delete_cookie(COOKIE)
+        return answer
+
+
+def _is_encrypted(look: Look) -> bool:
+    """For the viewer, also where a proxy speaks to us in the clear."""
+    return look.request.url.scheme == "https" or (look.house.settings.public_url or "").startswith("https:")
+
+
+def _to(look: Look, wanted: str) -> RedirectResponse:
+    """A page of ours, and no other."""
+    is_ours = OURS.fullmatch(wanted) is not None and wanted.isprintable()
+    return RedirectResponse(f"{look.base}{wanted if is_ours else ''}", HTTPStatus.SEE_OTHER)

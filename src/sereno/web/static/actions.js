@@ -1,0 +1,123 @@
+// Buttons and forms that ask the API. What is dangerous is asked about first, and can say what it will touch.
+import { refresh } from "./live.js";
+import { toast } from "./toast.js";
+
+export async function ask(method, path, body) {
+  const answer = await fetch(`${document.body.dataset.base}api/v1/${path}`, {
+    method,
+    credentials: "same-origin",
+    headers: { "Content-Type": "application/json", ...(method === "POST" ? { "Idempotency-Key": crypto.randomUUID?.() ?? String(Math.random()) } : {}) },
+    body: method === "GET" || body === undefined ? undefined : JSON.stringify(body),
+  });
+  const text = await answer.text();
+  let said = null;
+  try {
+    said = text ? JSON.parse(text) : null;
+  } catch {
+    said = { detail: text.slice(0, 300) };
+  }
+  if (!answer.ok) throw new Error(said?.detail || `${answer.status} ${answer.statusText}`);
+  return said;
+}
+
+function line(words) {
+  const made = document.createElement("p");
+  made.textContent = words;
+  return made;
+}
+
+// What a dry run says: how many, and of what.
+function told(would) {
+  const parts = [line(`${would.total ?? would.count ?? 0}${would.exact === false ? "+" : ""}`)];
+  for (const [name, counts] of Object.entries(would)) {
+    if (name.startsWith("by_") && counts && Object.keys(counts).length) {
+      const top = Object.entries(counts).slice(0, 5).map(([what, count]) => `${what} ${count}`).join(", ");
+      parts.push(line(`${name.slice(3)}: ${top}`));
+    }
+  }
+  return parts;
+}
+
+export function confirm(title, what = []) {
+  const dialog = document.getElementById("ask");
+  dialog.querySelector("h2").textContent = title;
+  dialog.querySelector("#ask-what").replaceChildren(...what);
+  dialog.returnValue = "no";
+  dialog.showModal();
+  return new Promise((done) => dialog.addEventListener("close", () => done(dialog.returnValue === "yes"), { once: true }));
+}
+
+// {name: value} of a form as the API wants it: data-type says number, json, list, bool or text; empty is left out.
+export function gather(form) {
+  const found = {};
+  for (const field of form.elements) {
+    if (!field.name || field.disabled) continue;
+    if (field.type === "radio" && !field.checked) continue;
+    const type = field.dataset.type ?? (field.type === "checkbox" ? "bool" : "text");
+    let value = field.value;
+    if (type === "bool") value = field.checked;
+    else if (value === "") continue;
+    else if (type === "number") value = Number(value);
+    else if (type === "json") value = JSON.parse(value);
+    else if (type === "list") value = value.split(",").map((part) => part.trim()).filter(Boolean);
+    else if (type === "moment") value = new Date(value).toISOString();
+    let place = found;
+    const names = field.name.split(".");
+    for (const name of names.slice(0, -1)) place = place[name] ??= {};
+    place[names.at(-1)] = value;
+  }
+  return found;
+}
+
+export async function act(element, more = {}) {
+  const [method, path] = element.dataset.do.split(" ");
+  const body = { ...JSON.parse(element.dataset.body || "{}"), ...more };
+  const button = element.tagName === "FORM" ? element.querySelector("button[type=submit], button:not([type])") : element;
+  if (button) button.disabled = true;
+  try {
+    if (element.dataset.ask) {
+      const what = element.hasAttribute("data-dry") ? told(await ask(method, path, { ...body, dry_run: true })) : [];
+      if (!(await confirm(element.dataset.ask, what))) return;
+    }
+    const answer = await ask(method, path, body);
+    element.closest("dialog")?.close();
+    document.dispatchEvent(new CustomEvent("sereno:done", { detail: { element, answer } }));
+    if (element.dataset.show) {
+      const place = document.getElementById(element.dataset.show);
+      place.textContent = typeof answer === "string" ? answer : JSON.stringify(answer, null, 2);
+      place.hidden = false;
+    } else if (element.dataset.then) {
+      location.assign(element.dataset.then.replace("{id}", encodeURIComponent(answer?.id ?? "")));
+      return;
+    }
+    const total = answer && typeof answer === "object" && typeof answer.total === "number" ? `: ${answer.total}` : "";
+    toast(`✓ ${element.dataset.done || button?.textContent.trim() || ""}${total}`);
+    await refresh();
+  } catch (error) {
+    toast(error.message, true);
+  } finally {
+    if (button) button.disabled = false;
+  }
+}
+
+document.addEventListener("click", (event) => {
+  const button = event.target.closest("button[data-do]:not([data-bulk])");
+  if (button) {
+    event.preventDefault();
+    act(button);
+  }
+  const opener = event.target.closest("[data-dialog]");
+  if (opener) document.getElementById(opener.dataset.dialog).showModal();
+  if (event.target.closest("[data-close]")) event.target.closest("dialog").close();
+});
+
+document.addEventListener("submit", (event) => {
+  const form = event.target.closest("form[data-do]");
+  if (!form) return;
+  event.preventDefault();
+  try {
+    act(form, gather(form));
+  } catch (error) {
+    toast(error.message, true);
+  }
+});

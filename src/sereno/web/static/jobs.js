@@ -1,0 +1,50 @@
+// The open job: its secrets when somebody asks for them, other arguments, and its keys.
+import { toast } from "./toast.js";
+
+const base = document.body.dataset.base;
+
+// Not through the usual way: its answer would be kept, so that a second request gets the same one.
+async function revealed(id) {
+  const answer = await fetch(`${base}api/v1/jobs/${id}/reveal`, { method: "POST", credentials: "same-origin" });
+  const said = await answer.json().catch(() => null);
+  if (!answer.ok) throw new Error(said?.detail || `${answer.status} ${answer.statusText}`);
+  return JSON.stringify(said.arguments, null, 2);
+}
+
+async function show(button) {
+  document.getElementById("job-arguments").textContent = await revealed(button.dataset.reveal);
+  document.getElementById("job-masked").remove();
+}
+
+async function edit(button) {
+  const field = document.getElementById("edited");
+  if (field.hasAttribute("data-masked")) {
+    field.value = await revealed(button.dataset.edit);
+    field.removeAttribute("data-masked");
+  }
+  document.getElementById("edit-arguments").showModal();
+}
+
+document.addEventListener("click", (event) => {
+  for (const [name, does] of [["reveal", show], ["edit", edit]]) {
+    const button = event.target.closest(`button[data-${name}]`);
+    if (button) does(button).catch((error) => toast(error.message, true));
+  }
+});
+
+// What goes on in the background has a page of its own.
+document.addEventListener("sereno:done", (event) => {
+  const { answer, element } = event.detail;
+  if (element.hasAttribute("data-bulk") && answer?.action && answer.id) location.assign(`${base}operation?id=${answer.id}`);
+});
+
+// r and c for the job that is open; after g they are the names of pages.
+let goes = 0;
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey || event.repeat) return;
+  if (event.target.matches("input, textarea, select, [contenteditable]") || document.querySelector("dialog[open]")) return;
+  const isPlace = Date.now() - goes < 1500;
+  goes = event.key === "g" ? Date.now() : 0;
+  if (isPlace || !/^[rc]$/.test(event.key)) return;
+  document.querySelector(`[data-press="${event.key}"] button`)?.click();
+});

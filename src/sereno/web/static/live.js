@@ -1,0 +1,124 @@
+// The server says when something has changed; the page then asks for its live parts again, and puts in what is new.
+// Nothing is asked for while nobody looks.
+import { tell } from "./times.js";
+
+const body = document.body;
+const button = document.getElementById("live");
+const every = Number(body.dataset.every) * 1000;
+let source = null;
+let wanted = 0;
+let timer = null;
+let asking = false;
+
+function isOn() {
+  return button.getAttribute("aria-pressed") === "true";
+}
+
+// What somebody is busy with stays as it is: a text they write, a menu that is open, rows they have selected.
+function isBusy(part) {
+  const active = document.activeElement;
+  const writes = active && part.contains(active) && /^(INPUT|TEXTAREA|SELECT)$/.test(active.tagName);
+  return writes || part.querySelector("details[open].copy, dialog[open], tr[aria-selected=true]") !== null;
+}
+
+export async function refresh() {
+  if (asking) return;
+  asking = true;
+  wanted = 0;
+  try {
+    const answer = await fetch(location.href, { headers: { "X-Sereno-Live": "1" }, credentials: "same-origin" });
+    if (answer.redirected) return location.reload();
+    // The house or its database is away: what was seen last stays, and is asked for again.
+    if (answer.status >= 500 && document.querySelector("main [data-live]:not(#problem)")) return lost();
+    const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
+    const parts = [...document.querySelectorAll("main [data-live]")];
+    // A page that could not be drawn before is drawn now, or the other way round.
+    if (!parts.some((part) => part.id && fresh.getElementById(part.id))) {
+      if (fresh.querySelector("main")) document.querySelector("main").replaceChildren(...fresh.querySelector("main").childNodes);
+    }
+    for (const part of parts) {
+      const other = fresh.getElementById(part.id);
+      if (other && other.innerHTML !== part.innerHTML && !isBusy(part)) {
+        const focused = part.contains(document.activeElement) ? document.activeElement.getAttribute("data-focus") : null;
+        const opened = [...part.querySelectorAll("details[open][id]")].map((each) => each.id);
+        part.replaceChildren(...other.childNodes);
+        opened.forEach((id) => document.getElementById(id)?.setAttribute("open", ""));
+        if (focused) part.querySelector(`[data-focus="${CSS.escape(focused)}"]`)?.focus();
+      }
+    }
+    found();
+    tell();
+    document.dispatchEvent(new Event("sereno:refreshed"));
+  } catch {
+    lost();
+  } finally {
+    asking = false;
+  }
+}
+
+function found() {
+  button.classList.remove("lost");
+  if (isOn()) button.textContent = button.dataset.on;
+  connect();
+}
+
+let again = null;
+function lost() {
+  button.classList.add("lost");
+  if (isOn()) button.textContent = button.dataset.lost;
+  again ??= setTimeout(() => {
+    again = null;
+    if (!document.hidden && isOn()) refresh();
+  }, 3000);
+}
+
+// At most once in so many seconds, however often something changes.
+let last = Date.now();
+function soon() {
+  wanted += 1;
+  if (timer !== null || document.hidden || !isOn()) return;
+  timer = setTimeout(() => {
+    timer = null;
+    last = Date.now();
+    if (!document.hidden && isOn() && wanted) refresh();
+  }, Math.max(0, last + every - Date.now()));
+}
+
+function connect() {
+  if (source || document.hidden || !isOn() || !document.querySelector("main [data-live]")) return;
+  source = new EventSource(`${body.dataset.base}api/v1/stream`);
+  source.addEventListener("now", () => {
+    found();
+    soon();
+  });
+  source.onerror = (event) => {
+    // A browser tries again by itself, unless it was refused.
+    if (event.target.readyState === EventSource.CLOSED) disconnect();
+    lost();
+  };
+}
+
+function disconnect() {
+  source?.close();
+  source = null;
+}
+
+if (button) {
+  button.addEventListener("click", () => {
+    button.setAttribute("aria-pressed", String(!isOn()));
+    button.textContent = isOn() ? button.dataset.on : button.dataset.off;
+    if (isOn()) refresh();
+    isOn() ? connect() : disconnect();
+  });
+  document.addEventListener("visibilitychange", () => {
+    if (document.hidden) return disconnect();
+    if (isOn()) refresh();
+    connect();
+  });
+  addEventListener("pagehide", disconnect);
+  connect();
+  // Something is still being looked up: it is there in a moment.
+  const missing = () => document.querySelector("main .missing") && setTimeout(refresh, 2000);
+  document.addEventListener("sereno:refreshed", missing);
+  missing();
+}

@@ -1,0 +1,11 @@
+// What stands beside a button goes with it: a moment until which to pause, a length to spread over.
+document.addEventListener("input", (event) => {
+  const field = event.target.closest("[data-into]");
+  if (!field) return;
+  const button = document.getElementById(field.dataset.into);
+  const body = JSON.parse(button.dataset.body || "{}");
+  const value = field.type === "datetime-local" && field.value ? new Date(field.value).toISOString() : field.value;
+  if (value) body[field.dataset.as] = value;
+  else delete body[field.dataset.as];
+  button.dataset.body = JSON.stringify(body);
+});

@@ -1,0 +1,60 @@
+"""Style sheets, scripts and pictures: read once, named with their hash, kept by browsers for a year."""
+
+import gzip
+import hashlib
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+KINDS = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8", "svg": "image/svg+xml"}
+YEAR = 31_536_000
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """One of them, also packed."""
+
+    kind: str
+    content: bytes
+    packed: bytes
+    hash: str
+
+
+@cache
+def all_files() -> dict[str, File]:
+    """By name; what is not here is not served."""
+    found = {}
+    for each in (files("sereno.web") / "static").iterdir():
+        kind = KINDS.get(each.name.rpartition(".")[2])
+        if kind is not None:
+            content = each.read_bytes()
+            hashed = hashlib.sha256(content).hexdigest()[:12]
+            found[each.name] = File(kind, content, gzip.compress(content, mtime=0), hashed)
+    return found
+
+
+@cache
+def house_hash() -> str:
+    """Modules name each other without a hash, so all of them share one, in their path."""
+    said = "".join(f"{name} {file.hash}\n" for name, file in sorted(all_files().items()))
+    return hashlib.sha256(said.encode()).hexdigest()[:12]
+
+
+async def _serve(request: Request) -> Response:
+    file = all_files().get(request.path_params["name"])
+    if file is None:
+        return Response("there is no such file", 404, media_type="text/plain")
+    packed = "gzip" in request.headers.get("accept-encoding", "")
+    headers = {"Cache-Control": f"public, max-age={YEAR}, immutable", "Vary": "Accept-Encoding"}
+    if packed:
+        headers["Content-Encoding"] = "gzip"
+    return Response(file.packed if packed else file.content, media_type=file.kind, headers=headers)
+
+
+def routes() -> list[Route]:
+    """`/static/<hash>/<name>`: any hash is answered with what there is."""
+    return [Route("/static/{hash}/{name}", _serve, methods=["GET"], name="static")]

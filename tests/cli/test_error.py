@@ -1,0 +1,91 @@
+"""`sereno error`: a list that says what breaks, a page for one kind, and peace from those that are known."""
+
+import json
+
+import pytest
+
+from sereno import Sereno
+from sereno.domain.fingerprint import Failure
+from sereno.store import error_groups
+from sereno.telemetry.metrics import Tally
+from tests.cli.conftest import Command
+
+KIND, OTHER = "3fa9c01b77d2", "000000000001"
+HOSTILE = "\x1b[2J\x1b]0;owned\x07 first\nsecond\tthird <b>"
+
+
+@pytest.fixture
+def kinds(app: Sereno) -> None:
+    tally = Tally()
+    for tenant in ("r42", "r42", None):
+        tally.failed(Failure(KIND, "charge", "OSError", HOSTILE, "shop.py:charge"), 7, tenant)
+    tally.failed(Failure(OTHER, "send", "Dead", "no address"), 8, "r7")
+    for failures in (0, 1):
+        tally.job("default", "charge", "succeeded", 0, 0)
+        if failures:
+            tally.succeeded_after("charge", failures)
+    app.database.run(error_groups.add(tally))
+
+
+@pytest.mark.usefixtures("kinds")
+def test_a_list_says_what_breaks(sereno: Command) -> None:
+    done = sereno("error", "list", "--sort", "count")
+    assert done.exit_code == 0, done.output
+    header, first, second = done.stdout.splitlines()
+    assert header.split("\t") == ["fingerprint", "task", "count", "last", "first", "24 hours", "where", "error"]
+    cells = first.split("\t")
+    assert (cells[:3], cells[6], second.split("\t")[0]) == ([KIND, "charge", "3"], "shop.py:charge", OTHER)
+    assert cells[7].endswith("first second third <b>")
+    assert "\x1b" not in done.stdout
+    assert "\x07" not in done.stdout
+    only = sereno("error", "list", "--tenant", "r42", "--task", "charge", "--since", "7d", "-o", "json").stdout
+    assert [(each["fingerprint"], each["count"], each["total"]) for each in json.loads(only)["items"]] == [(KIND, 2, 3)]
+
+
+@pytest.mark.usefixtures("kinds")
+def test_one_kind_is_a_page(sereno: Command) -> None:
+    done = sereno("error", "show", KIND)
+    assert done.exit_code == 0, done.output
+    for words in (KIND, "charge", "shop.py:charge", "3 times", "r42", "0 jobs", "1 after 1, 1 after 2"):
+        assert words in done.stdout
+    assert "\x1b" not in done.stdout
+    found = json.loads(sereno("error", "show", KIND, "-o", "json").stdout)
+    assert (found["group"]["message"], found["tries"][:2]) == (HOSTILE, [1, 1])
+
+
+@pytest.mark.usefixtures("kinds")
+def test_a_known_one_is_muted_for_a_while(sereno: Command) -> None:
+    done = sereno("error", "mute", KIND, "--until", "8h", "--note", "they are on it")
+    assert (done.exit_code, done.stdout) == (0, "")
+    assert f"{KIND} is muted until" in done.stderr
+    left = json.loads(sereno("error", "list", "-o", "json").stdout)["items"]
+    assert [each["fingerprint"] for each in left] == [OTHER]
+    assert len(json.loads(sereno("error", "list", "--muted", "-o", "json").stdout)["items"]) == 2
+    page = sereno("error", "show", KIND).stdout
+    assert "they are on it" in page
+    assert "muted" in page
+    assert "is heard again" in sereno("error", "mute", KIND, "--off").stderr
+    assert len(json.loads(sereno("error", "list", "-o", "json").stdout)["items"]) == 2
+
+
+@pytest.mark.usefixtures("kinds")
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["show", "ffffffffffff"], 7),
+        (["mute", "ffffffffffff", "--off"], 7),
+        (["mute", KIND], 2),
+        (["mute", KIND, "--until", "8h", "--off"], 2),
+        (["list", "--since", "soon"], 2),
+        (["list", "--since", "90d"], 2),
+        (["list", "--sort", "size"], 2),
+    ],
+)
+def test_what_makes_no_sense_is_refused(sereno: Command, words: list[str], code: int) -> None:
+    done = sereno("error", *words)
+    assert done.exit_code == code, done.output
+    assert done.stdout == ""
+
+
+def test_nothing_has_failed(sereno: Command) -> None:
+    assert "Nothing has failed in the last 24h." in sereno("error", "list", "-o", "table").output

@@ -1,0 +1,88 @@
+"""`sereno operation …`, and `--background`."""
+
+import asyncio
+import json
+from typing import Any
+
+import psycopg
+import pytest
+
+from sereno import Sereno
+from sereno.operations import bulk
+from sereno.store.filters import JobFilter
+from tests.cli.conftest import Command, Process
+from tests.facts import one, state
+
+
+@pytest.fixture
+def work(app: Sereno) -> Any:
+    @app.task(queue="elsewhere")
+    def work(number: int) -> None: ...
+
+    return work
+
+
+def test_a_worker_is_told_what_to_do(sereno: Command, work: Any, connection: psycopg.Connection) -> None:
+    ids = [work.enqueue(number).id for number in range(3)]
+    refused = sereno("job", "cancel", "--task", "work", "--background")
+    assert refused.exit_code != 0
+    assert one(connection, "select count(*) from sereno.bulk_operations") == 0
+    made = sereno("job", "cancel", "--task", "work", "--background", "--yes", "--rate", "50/s", "--reason", "enough")
+    assert (made.exit_code, made.stdout.strip()) == (0, "1")
+    assert "sereno operation show 1 --follow" in made.stderr
+    assert "It waits for a worker" in made.stderr
+    assert [state(connection, each) for each in ids] == ["ready"] * 3
+    listed = json.loads(sereno("operation", "list", "-o", "json").stdout)["items"]
+    assert [(each["id"], each["action"], each["rate"], each["total"]) for each in listed] == [(1, "job.cancel", 50, 3)]
+    assert "job.cancel" in sereno("operation", "list").stdout
+    assert json.loads(sereno("operation", "list", "--tenant", "nobody", "-o", "json").stdout)["items"] == []
+
+
+def test_every_bulk_command_can_be_left_to_a_worker(sereno: Command, work: Any) -> None:
+    job = work.enqueue(1).id
+    for verb in ("retry", "cancel", "delete"):
+        made = json.loads(sereno("job", verb, job, "--background", "-o", "json").stdout)
+        assert (made["action"], made["state"], made["wanted"]["ids"]) == (f"job.{verb}", "waiting", [job])
+    dry = sereno("job", "cancel", job, "--background", "--dry-run")
+    assert dry.stdout.startswith("Would cancel 1 job")
+    assert sereno("job", "cancel", job, "--rate", "5/s").exit_code == 2
+    empty = sereno("job", "cancel", "--task", "nobody", "--background", "--yes", "--fail-empty")
+    assert empty.exit_code == 7
+
+
+def test_one_is_shown_and_stopped(sereno: Command, work: Any) -> None:
+    job = work.enqueue(1).id
+    sereno("job", "cancel", job, "--background")
+    shown = sereno("operation", "show", 1)
+    assert shown.exit_code == 0
+    assert "[" + "·" * 30 + "]   0%  waiting: 0 of 1" in shown.stdout
+    assert "waits for      a worker" in shown.stdout
+    stopped = sereno("operation", "stop", 1)
+    assert stopped.stderr == "Operation 1 is stopped: 0 of 1.\n"
+    assert json.loads(sereno("operation", "show", 1, "-o", "json").stdout)["state"] == "stopped"
+    again = sereno("operation", "stop", 1)
+    assert again.exit_code != 0
+    assert "operation 1 is over: it is stopped" in again.stderr
+    for verb in ("show", "stop"):
+        missing = sereno("operation", verb, 7)
+        assert missing.exit_code != 0
+        assert "there is no operation 7" in missing.stderr
+
+
+async def test_it_is_followed_until_it_is_over(app: Sereno, process: Process, work: Any) -> None:
+    for number in range(3):
+        await work.aenqueue(number)
+    made = await app.database.arun(bulk.begin("job.cancel", JobFilter(task="work"), yes=True))
+    following = asyncio.create_task(asyncio.to_thread(process, "operation", "show", made.id, "--follow"))
+    async with app.working({"default": 1}):
+        followed = await following
+    assert followed.returncode == 0
+    assert "100%  done: 3" in followed.stdout
+
+
+def test_one_that_failed_says_so_with_its_exit_code(sereno: Command, work: Any, connection: psycopg.Connection) -> None:
+    sereno("job", "cancel", work.enqueue(1).id, "--background")
+    connection.execute("update sereno.bulk_operations set state = 'failed', error = 'the moon is full'")
+    shown = sereno("operation", "show", 1, "--follow")
+    assert shown.exit_code == 1
+    assert "the moon is full" in shown.stdout

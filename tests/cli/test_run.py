@@ -1,0 +1,122 @@
+"""`sereno run`: one service that runs jobs, fires schedules and answers; or some of it."""
+
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psycopg
+import pytest
+
+from tests.cli.conftest import Process, process_environment
+from tests.facts import PATIENCE, one, until
+
+SHOP = """
+from sereno import Every, Sereno
+
+app = Sereno()
+
+
+@app.schedule(Every("1s"))
+@app.task
+async def greet() -> None: ...
+"""
+
+Start = Callable[..., "Running"]
+
+
+class Running:
+    """One that has said where it listens, or that it runs."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
+        assert process.stdout is not None
+        self.said = process.stdout.readline()
+        found = re.search(r"http://[^/]*:\d+/", self.said)
+        self.url = found[0] if found else None
+
+    def end(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(PATIENCE)
+
+
+@pytest.fixture
+def start(database_url: str, tmp_path: Path) -> Iterator[Start]:
+    (tmp_path / "shop.py").write_text(SHOP)
+    running: list[Running] = []
+
+    def run(*arguments: str, **environment: str) -> Running:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "sereno", "run", "shop:app", "--port", "0", *arguments],
+            cwd=tmp_path,
+            env=process_environment(SERENO_DATABASE_URL=database_url) | environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            encoding="utf-8",
+        )
+        running.append(Running(process))
+        return running[-1]
+
+    yield run
+    for each in running:
+        each.process.kill()
+        each.process.communicate()
+
+
+def finished(connection: psycopg.Connection[Any]) -> int:
+    return int(one(connection, "select count(*) from sereno.history where state = 'succeeded'"))
+
+
+def leads(connection: psycopg.Connection[Any]) -> bool:
+    return one(connection, "select exists (select from sereno.leases where until > sereno.now())") is True
+
+
+def test_one_service_fires_runs_and_answers_and_ends_in_order(
+    start: Start, connection: psycopg.Connection[Any]
+) -> None:
+    running = start()
+    assert running.url is not None
+    until(lambda: finished(connection) >= 2)
+    assert httpx.get(f"{running.url}api/v1/me", timeout=30).json()["role"] == "admin"
+    assert running.end() == 0
+    assert one(connection, "select count(*) from sereno.sessions where state = 'alive'") == 0
+    others = "select count(*) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()"
+    until(lambda: one(connection, others) == 0)
+
+
+def test_the_same_command_is_a_server_alone_where_a_setting_says_so(
+    start: Start, connection: psycopg.Connection[Any]
+) -> None:
+    running = start(SERENO_ROLES="server")
+    assert running.url is not None
+    assert httpx.get(f"{running.url}api/v1/me", timeout=30).status_code == 200
+    assert one(connection, "select count(*) from sereno.sessions") == 0
+    assert not leads(connection)
+    assert running.end() == 0
+
+
+def test_or_a_scheduler_alone(start: Start, connection: psycopg.Connection[Any]) -> None:
+    running = start("--role", "scheduler")
+    assert running.url is None
+    until(lambda: leads(connection))
+    assert one(connection, "select count(*) from sereno.sessions") == 0
+    assert running.end() == 0
+
+
+def test_or_a_worker_without_a_clock(start: Start, connection: psycopg.Connection[Any]) -> None:
+    running = start("--role", "worker")
+    until(lambda: one(connection, "select count(*) from sereno.sessions where state = 'alive'") == 1)
+    assert not leads(connection)
+    assert running.end() == 0
+
+
+def test_a_role_that_is_none_and_an_application_that_is_missing(process: Process) -> None:
+    assert process("run").returncode == 3
+    assert "SERENO_APP" in process("run").stderr
+    refused = process("run", "shop:app", "--role", "cook")
+    assert refused.returncode == 2
+    assert "cook" in refused.stderr

@@ -1,0 +1,86 @@
+"""Secrets and addresses are hidden, whatever they are called; everything else is shown as it is."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sereno.domain.masking import MASK, is_secret, masked
+
+SECRETS = (
+    "password", "passwd", "db_password", "Password1", "api_key", "apiKey", "API-KEY", "X-Api-Key", "secret",
+    "client_secret", "accessToken", "token", "refresh_token", "Authorization", "authorisation", "cookie", "Set-Cookie",
+    "private_key", "credentials", "card", "card_number", "cardNumber", "cvv", "iban", "pin", "otp", "ssn", "session_id",
+)  # fmt: skip
+PLAIN = ("account", "path", "discard", "cardinality", "spinning", "author", "keyboard", "note", "opinion", "compass")
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inside: st.lists(inside) | st.dictionaries(st.text(), inside),
+    max_leaves=20,
+)
+
+
+@pytest.mark.parametrize("name", SECRETS)
+def test_a_secret_is_known_by_its_name(name: str) -> None:
+    assert is_secret(name)
+    for value in ("hunter2", 4711, ["a", "b"], {"inside": "x"}):
+        assert masked({name: value}) == {name: MASK}
+        assert masked({"deep": [{name: value}]}) == {"deep": [{name: MASK}]}
+    # Whether there is one is no secret.
+    assert masked({name: None}) == {name: None}
+    assert masked({name: True}) == {name: True}
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_other_names_hide_nothing(name: str) -> None:
+    assert masked({name: "hunter2"}) == {name: "hunter2"}
+
+
+@pytest.mark.parametrize(
+    ("text", "hidden"),
+    [
+        ("ann.smith@shop.example", "smith"),
+        ("tell ann@shop.example, please", "ann@shop"),
+        ("+49 170 1234567", "1234567"),
+        ("call +371-2000-1234 now", "2000"),
+        ("postgresql://app:hunter2@db/shop", "hunter2"),
+        ("Authorization: Bearer abcdefgh12345678", "abcdefgh"),
+        ("https://x.example/?token=abc&user=7", "abc"),
+        ("4111 1111 1111 1111", "4111"),
+        ("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2lnbmF0dXJl", "c2ln"),
+    ],
+)
+def test_a_secret_is_known_by_its_shape(text: str, hidden: str) -> None:
+    said = masked({"text": text})["text"]
+    assert hidden not in said
+    assert masked([text]) == [said]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["2026-11-01", "2026-11-01T03:00:00+02:00", "20261101", "1.5", "order 4711-22", "r-0412", "a@b", "@ann", "1+1"],
+)
+def test_dates_numbers_and_ids_are_shown(text: str) -> None:
+    assert masked({"text": text}) == {"text": text}
+
+
+def test_addresses_are_recognised_by_their_owner() -> None:
+    assert masked({"email": "ann@shop.example"}) == {"email": "an…le"}
+    assert masked({"phone": 4917012345678, "mobile": ["+49 170 1234567"]}) == {"phone": "49…78", "mobile": ["+4…67"]}
+    assert masked({"mail": "weekly", "email_enabled": True}) == {"mail": "weekly", "email_enabled": True}
+
+
+def test_what_is_too_deep_to_be_looked_at_is_not_shown() -> None:
+    value: Any = {"password": "hunter2"}
+    for _ in range(500):
+        value = [value]
+    assert "hunter2" not in json.dumps(masked(value))
+
+
+@given(JSON)
+def test_it_takes_anything_and_gives_back_json_of_the_same_kind(value: Any) -> None:
+    once = masked(value)
+    json.dumps(once)
+    assert type(once) is type(value)

@@ -1,0 +1,598 @@
+"""Alerts: told once, again while it lasts, and once that it is over; whoever leads or dies, whatever the names are."""
+
+import asyncio
+import itertools
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+import psycopg
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sereno import Sereno
+from sereno.channels.discord import Discord
+from sereno.channels.webhook import Webhook
+from sereno.domain.alert import AGAIN, Alert, LogRule, Rule, Target, calm, checked, decide
+from sereno.domain.concern import Concern, concern
+from sereno.engine import alert_sender
+from sereno.engine import alerts as engine
+from sereno.engine.alerts import Seen, Watch, follow
+from sereno.engine.scheduler import Scheduler
+from sereno.errors import InvalidAddress, InvalidArguments
+from sereno.operations import alerts, queues
+from sereno.store import alerts as store
+from sereno.store import attention, deliveries, sessions
+from sereno.testing.chats import DiscordProvider
+from sereno.testing.webhook import WebhookReceiver
+from tests.facts import advance, auntil, one, state
+
+SECRET = "whsec_" + "A" * 40
+NOW = datetime(2026, 11, 15, 3, tzinfo=UTC)
+
+
+@pytest.fixture
+async def discord() -> AsyncIterator[DiscordProvider]:
+    async with DiscordProvider() as provider:
+        yield provider
+
+
+@pytest.fixture
+def watch(app: Sereno) -> Watch:
+    return Watch(app.url, app.settings, lambda: True)
+
+
+@pytest.fixture(autouse=True)
+async def _closed(watch: Watch) -> AsyncIterator[None]:
+    yield
+    await watch.stop()
+
+
+def rule(app: Sereno, name: str = "house", **options: Any) -> Rule:
+    # Where nobody listens: what is sent there reaches nobody.
+    given = {"targets": [Target(channel="discord", address="http://127.0.0.1:9/api/webhooks/1/x")], **options}
+    made = Rule(name=name, **given)
+    app.database.run(alerts.set_rule(made, actor="test"))
+    return made
+
+
+def pause_sms(app: Sereno, reason: str = "401: bad") -> None:
+    app.database.run(deliveries.pause_channel("sms", "", reason))
+
+
+def mend_sms(app: Sereno) -> None:
+    app.database.run(deliveries.resume_channel("sms"))
+
+
+def sent(connection: psycopg.Connection) -> list[str]:
+    """What the jobs that were made will say, in order."""
+    rows = connection.execute("select args ->> 'what' from sereno.jobs where task = 'sereno.alert' order by id")
+    return [row[0] for row in rows]
+
+
+ONLY: dict[str, Any] = {"kinds": ["channel.paused"]}
+
+
+async def test_opened_once_told_again_and_over_once(app: Sereno, watch: Watch, connection: psycopg.Connection) -> None:
+    rule(app, **ONLY)
+    await watch.look()
+    assert sent(connection) == []
+    pause_sms(app)
+    for _ in range(3):
+        await watch.look()
+    assert sent(connection) == ["opened"]
+    advance(connection, AGAIN - 60)
+    await watch.look()
+    assert sent(connection) == ["opened"]
+    advance(connection, 61)
+    await watch.look()
+    await watch.look()
+    assert sent(connection) == ["opened", "again"]
+    mend_sms(app)
+    await watch.look()
+    assert sent(connection) == ["opened", "again"], "it may come back at once"
+    advance(connection, 61)
+    for _ in range(3):
+        await watch.look()
+    assert sent(connection) == ["opened", "again", "over"]
+    (row,) = app.database.run(alerts.list_alerts(10))
+    assert (row.rule, row.kind, row.subject, row.times) == ("house", "channel.paused", "sms", 2)
+    assert row.resolved_at is not None
+    assert row.resolved_told_at is not None
+    assert row.words == "The channel sms is paused: 401: bad"
+
+
+async def test_what_comes_back_stays_the_same_alert_and_is_calmed_for_longer(
+    app: Sereno, watch: Watch, connection: psycopg.Connection
+) -> None:
+    rule(app, **ONLY)
+    for _ in range(2):
+        pause_sms(app)
+        await watch.look()
+        mend_sms(app)
+        advance(connection, 61)
+        await watch.look()
+    # The second time, a minute is not enough.
+    assert sent(connection) == ["opened", "over", "opened"]
+    advance(connection, 61)
+    await watch.look()
+    assert sent(connection) == ["opened", "over", "opened", "over"]
+    assert one(connection, "select openings from sereno.alerts") == 2
+    assert one(connection, "select count(*) from sereno.alerts") == 1
+    advance(connection, 3700)
+    pause_sms(app)
+    await watch.look()
+    assert one(connection, "select count(*) from sereno.alerts") == 2
+
+
+async def test_only_what_lasts_is_told(app: Sereno, watch: Watch, connection: psycopg.Connection) -> None:
+    rule(app, **ONLY, for_seconds=300)
+    pause_sms(app)
+    await watch.look()
+    assert (sent(connection), one(connection, "select count(*) from sereno.alerts")) == ([], 1)
+    mend_sms(app)
+    await watch.look()
+    assert one(connection, "select count(*) from sereno.alerts") == 0, "nobody has heard of it"
+    pause_sms(app)
+    await watch.look()
+    advance(connection, 301)
+    await watch.look()
+    assert sent(connection) == ["opened"]
+
+
+async def test_a_rule_hears_of_its_kind_level_queue_and_tenant_alone(
+    app: Sereno, watch: Watch, connection: psycopg.Connection
+) -> None:
+    rule(app, "bad", level="bad", kinds=["channel.paused", "channel.account"])
+    rule(app, "other-queue", queue="mails")
+    rule(app, "theirs", tenant="r42")
+    rule(app, "others", tenant="r7")
+    pause_sms(app)
+    app.database.run(deliveries.pause_channel("sms", "r42", "no_account: none"))
+    await watch.look()
+    found = connection.execute("select rule, kind from sereno.alerts order by rule").fetchall()
+    assert found == [("bad", "channel.paused"), ("theirs", "channel.account")]
+
+
+async def test_what_gets_worse_is_told_at_once(app: Sereno, connection: psycopg.Connection) -> None:
+    rule(app)
+    for level in ("warn", "warn", "bad", "bad", "warn"):
+        found = concern("queue.late", "mails", level, "look", queue="mails", ready=1, age="1 m")
+        app.database.run(follow("house", Seen([found], set())))
+    assert sent(connection) == ["opened", "again"]
+
+
+async def test_silence_and_its_end(app: Sereno, watch: Watch, connection: psycopg.Connection) -> None:
+    rule(app, **ONLY)
+    pause_sms(app)
+    await watch.look()
+    (row,) = app.database.run(alerts.list_alerts(1))
+    until = one(connection, "select sereno.now() + interval '10 hours'")
+    silenced = app.database.run(alerts.silence(row.id, until, actor="ann"))
+    assert silenced is not None
+    assert (silenced.silenced_by, silenced.silenced_until) == ("ann", until)
+    advance(connection, AGAIN + 1)
+    await watch.look()
+    assert sent(connection) == ["opened"]
+    advance(connection, 6 * 3600)
+    await watch.look()
+    assert sent(connection) == ["opened", "again"]
+    assert app.database.run(alerts.silence(10**6, until)) is None
+
+
+async def test_two_who_look_at_once_tell_it_once(app: Sereno, connection: psycopg.Connection) -> None:
+    rule(app, **ONLY)
+    pause_sms(app)
+    watches = [Watch(app.url, app.settings, lambda: True) for _ in range(4)]
+    for _ in range(3):
+        await asyncio.gather(*[each.look() for each in watches])
+    mend_sms(app)
+    advance(connection, 61)
+    for _ in range(3):
+        await asyncio.gather(*[each.look() for each in watches])
+    for each in watches:
+        await each.stop()
+    assert sent(connection) == ["opened", "over"]
+
+
+async def test_the_scheduler_that_leads_keeps_watch_and_the_next_goes_on(
+    app: Sereno, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "LOOK_EVERY", 0.05)
+    rule(app, **ONLY)
+    pause_sms(app)
+    first, second = (Scheduler(app.url, app.settings) for _ in range(2))
+    first.start()
+    await auntil(lambda: sent(connection) == ["opened"])
+    second.start()
+    await auntil(lambda: second._watch.rounds > 5)
+    await first.stop()
+    await auntil(lambda: second.leads)
+    rounds = second._watch.rounds
+    await auntil(lambda: second._watch.rounds > rounds + 5)
+    assert sent(connection) == ["opened"]
+    mend_sms(app)
+    advance(connection, 61)
+    await auntil(lambda: sent(connection) == ["opened", "over"])
+    await second.stop()
+
+
+PROGRAM = """
+import sys
+from sereno.cli.main import main
+from sereno.engine import alerts
+alerts.LOOK_EVERY = 0.05
+main(["scheduler"], prog_name="sereno")
+"""
+
+
+async def test_a_leader_that_is_killed_leaves_nothing_untold(app: Sereno, connection: psycopg.Connection) -> None:
+    rule(app, **ONLY)
+    pause_sms(app)
+    environment = {**os.environ, "SERENO_DATABASE_URL": app.url, "SERENO_KEEP_LOGS": "off"}
+    leader = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", PROGRAM, env=environment, stdout=subprocess.DEVNULL
+    )
+    try:
+        await auntil(lambda: sent(connection) == ["opened"], patience=60)
+    finally:
+        os.kill(leader.pid, signal.SIGKILL)
+        await leader.wait()
+    app.database.run(deliveries.pause_channel("fax", "", "broken"))
+    advance(connection, 60)
+    heir = Scheduler(app.url, app.settings)
+    await heir.run_once()
+    assert heir.leads
+    await heir._watch.look()
+    await heir.stop()
+    found = connection.execute("select subject, times from sereno.alerts order by id").fetchall()
+    assert found == [("sms", 1), ("fax", 1)]
+    assert sent(connection) == ["opened", "opened"]
+
+
+async def test_a_rule_or_a_look_that_fails_harms_no_other(
+    app: Sereno, watch: Watch, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rule(app, "a-good", **ONLY)
+    rule(app, "b-broken")
+    rule(app, "c-good", **ONLY)
+    connection.execute("update sereno.alert_rules set targets = '[1]' where name = 'b-broken'")
+    pause_sms(app)
+    rule(app, "d-dead", kinds=["job.dead"])
+    app.database.run(follow("d-dead", Seen([concern("job.dead", "work", "bad", "", count=1, task="work")], set())))
+    advance(connection, 3700)
+
+    def breaks(_tenant: str | None, _late: float) -> Any:
+        raise psycopg.errors.InternalError("a table is broken")
+
+    looks = [each._replace(see=breaks) if "job.dead" in each.kinds else each for each in attention.LOOKS]
+    monkeypatch.setattr(attention, "LOOKS", tuple(looks))
+    await watch.look()
+    told = connection.execute("select rule from sereno.alerts where told_at is not null order by rule").fetchall()
+    assert [each for (each,) in told] == ["a-good", "c-good", "d-dead"]
+    errors: dict[str, Any] = dict(connection.execute("select name, error from sereno.alert_rules").fetchall())
+    assert "ValidationError" in errors["b-broken"]
+    assert (errors["a-good"], errors["d-dead"]) == (None, None)
+    # What could not be looked at is not over.
+    assert one(connection, "select resolved_at from sereno.alerts where rule = 'd-dead'") is None
+
+
+async def test_so_many_lines_of_the_log(app: Sereno, watch: Watch, connection: psycopg.Connection) -> None:
+    rule(app, "log", log=LogRule(level="warning", event="job.dead", count=3, within=300), task="work")
+
+    def say(level: str = "error", event: str = "job.dead", task: str = "work") -> None:
+        connection.execute(
+            "insert into sereno.logs (at, level, event, message, task) values (sereno.now(), %s, %s, 'x', %s)",
+            [level, event, task],
+        )
+
+    say()
+    say()
+    say(level="info")
+    say(event="job.other")
+    say(task="another")
+    await watch.look()
+    await watch.look()
+    assert sent(connection) == [], "each line counts once"
+    say(level="critical")
+    await watch.look()
+    await watch.look()
+    assert sent(connection) == ["opened"]
+    assert one(connection, "select words from sereno.alerts") == "3 log lines within 5 m: warning, job.dead"
+    advance(connection, 301)
+    await watch.look()
+    advance(connection, 61)
+    await watch.look()
+    assert sent(connection) == ["opened", "over"]
+    say()
+    say()
+    await watch.look()
+    assert sent(connection) == ["opened", "over"]
+
+
+# Sending
+
+
+@pytest.fixture
+def work(app: Sereno) -> Any:
+    @app.task
+    def work() -> None: ...
+
+    return work
+
+
+async def test_a_message_reaches_discord_and_calls_nobody(
+    app: Sereno, work: Any, watch: Watch, discord: DiscordProvider, connection: psycopg.Connection
+) -> None:
+    app.channels.add(Discord(url=discord.url))
+    rule(app, **ONLY, targets=[Target(channel="discord", address=discord.address)])
+    pause_sms(app, "401: hello @everyone and @here")
+    async with app.working():
+        await watch.look()
+        (content,) = await auntil(lambda: list(discord.sent.values()))
+        assert content["allowed_mentions"] == {"parse": []}
+        assert "@everyone" not in content["content"]
+        assert "@here" not in content["content"]
+        assert content["content"].startswith("The channel sms is paused: 401: hello")
+        assert "What helps: sereno channel resume sms" in content["content"]
+        mend_sms(app)
+        advance(connection, 61)
+        await watch.look()
+        await auntil(lambda: len(discord.sent) == 2)
+        assert list(discord.sent.values())[1]["content"].startswith("Over: The channel sms is paused")
+    # The address is a secret, and is in no job.
+    rows = connection.execute("select args::text from sereno.history where task = 'sereno.alert'").fetchall()
+    assert len(rows) == 2
+    assert not [row for row in rows if discord.token in row[0]]
+
+
+async def test_a_webhook_is_signed_and_needs_no_code(app: Sereno, work: Any, connection: psycopg.Connection) -> None:
+    app.channels.add(Webhook(private=True), private=True)
+    async with WebhookReceiver([SECRET]) as receiver:
+        target = Target(channel="webhook", address=f"{receiver.url}/hook", keys={"secrets": [SECRET]})
+        rule(app, targets=[target])
+        async with app.working():
+            (job,) = app.database.run(alerts.try_rule("house", actor="test"))
+            await auntil(lambda: len(receiver.accepted) == 1)
+            said = receiver.accepted[f"sereno-alert-{job}"]
+            assert (said["type"], said["data"]) == ("sereno.alert", {"rule": "house", "what": "test"})
+
+
+async def test_a_refusal_is_tried_again_or_dies_as_any_job_does(
+    app: Sereno, work: Any, discord: DiscordProvider, connection: psycopg.Connection
+) -> None:
+    app.channels.add(Discord(url=discord.url))
+    rule(app, targets=[Target(channel="discord", address=discord.address)])
+    rule(app, "nowhere", targets=[Target(channel="fax", address="1")])
+    discord.refuses = (429, 0)
+    async with app.working():
+        app.database.run(alerts.try_rule("house"))
+        await auntil(lambda: len(discord.log) == 1)
+        discord.refuses = None
+        await auntil(lambda: one(connection, "select count(*) from sereno.jobs where state = 'scheduled'") == 1)
+        advance(connection, 60)
+        await auntil(lambda: len(discord.sent) == 1)
+        discord.refuses = (401, 50027)
+        app.database.run(alerts.try_rule("house"))
+        app.database.run(alerts.try_rule("nowhere"))
+        await auntil(lambda: one(connection, "select count(*) from sereno.history_dead") == 2)
+    reasons = [row[0] for row in connection.execute("select reason from sereno.history_dead order by id")]
+    assert reasons[0].startswith("50027")
+    assert discord.token not in reasons[0]
+    assert reasons[1] == "no channel fax is known here: app.channels.add(…) it"
+
+
+async def test_a_rule_that_is_gone_sends_nothing(app: Sereno, work: Any, connection: psycopg.Connection) -> None:
+    rule(app)
+    (job,) = app.database.run(alerts.try_rule("house"))
+    assert app.database.run(alerts.remove_rule("house"))
+    async with app.working():
+        await auntil(lambda: state(connection, job) == "succeeded")
+
+
+def test_it_is_sent_from_a_queue_that_somebody_serves(app: Sereno, connection: psycopg.Connection) -> None:
+    assert app.database.run(store.post_queue()) is None
+    given = {"host": "h", "pid": 1, "version": "0", "lease": 60.0}
+    app.database.run(sessions.register(queues={"default": 1}, tasks=["other"], **given))  # type: ignore[arg-type]  # as a worker would
+    app.database.run(sessions.register(queues={"b": 1, "c": 1}, tasks=["sereno.alert"], **given))  # type: ignore[arg-type]  # see above
+    assert app.database.run(store.post_queue()) == "b"
+    app.database.run(queues.pause("queue", "b"))
+    assert app.database.run(store.post_queue()) == "c"
+
+
+async def test_where_no_worker_is_alive_the_scheduler_sends_it_itself_and_nobody_again(
+    app: Sereno,
+    work: Any,
+    watch: Watch,
+    discord: DiscordProvider,
+    connection: psycopg.Connection,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(alert_sender.BUILT_IN, "discord", lambda: Discord(url=discord.url))
+    target = Target(channel="discord", address=discord.address)
+    rule(app, kinds=["worker.none"], targets=[target, Target(channel="fax", address="1")])
+    work.enqueue()
+    await watch.look()
+    (content,) = discord.sent.values()
+    assert content["content"].startswith("No worker is alive.")
+    assert one(connection, "select array_length(sent, 1) from sereno.alerts") == 1
+    async with app.working():
+        await auntil(lambda: one(connection, "select count(*) from sereno.jobs") == 0)
+    states = connection.execute("select state from sereno.history where task = 'sereno.alert' order by id").fetchall()
+    assert states == [("succeeded",), ("dead",)]
+    assert len(discord.sent) == 1
+
+
+# Rules
+
+
+async def test_rules_of_the_code_are_written_unless_a_person_changed_them(
+    app: Sereno, work: Any, connection: psycopg.Connection
+) -> None:
+    address = "https://discord.com/api/webhooks/1/x"
+    app.alerts.rule("late", kinds=["queue.late"], to=[("discord", address)], lasting="5m")
+    with pytest.raises(InvalidAddress):
+        app.alerts.rule("wrong", to=[("discord", "https://example.com/")])
+
+    def written() -> Any:
+        return one(connection, "select for_seconds from sereno.alert_rules where name = 'late'")
+
+    async with app.working():
+        await auntil(lambda: written() == 300)
+    app.alerts.rule("late", kinds=["queue.late"], to=[("discord", address)], lasting="6m")
+    async with app.working():
+        await auntil(lambda: written() == 360)
+    rule(app, "late", for_seconds=5)
+    async with app.working():
+        assert written() == 5
+
+
+def test_an_address_is_never_shown_and_can_stay(app: Sereno, connection: psycopg.Connection) -> None:
+    hook = "https://discord.com/api/webhooks/1/very-secret"
+    signed = Target(channel="webhook", address="https://example.com/a", keys={"secrets": [SECRET]})
+    rule(app, targets=[Target(channel="discord", address=hook), signed])
+    (line,) = app.database.run(alerts.list_rules())
+    assert [(to.channel, to.address, to.keys) for to in line.to] == [
+        ("discord", "https://discord.com/…", []),
+        ("webhook", "https://example.com/…", ["secrets"]),
+    ]
+    shown = [Target(channel=to.channel, address=to.address) for to in line.to]
+    rule(app, targets=shown[::-1], level="bad")
+    (row,) = app.database.run(store.rules())
+    assert [(to.address, to.keys) for to in row.targets] == [
+        ("https://example.com/a", {"secrets": [SECRET]}),
+        (hook, {}),
+    ]
+    with pytest.raises(InvalidArguments, match="write it out"):
+        rule(app, targets=[Target(channel="discord", address="https://other.com/…")])
+    audit = one(connection, "select string_agg(detail::text, ' ') from sereno.audit")
+    assert "very-secret" not in audit
+    assert SECRET not in audit
+
+
+def test_a_rule_that_is_stopped_or_removed_closes_what_it_has_open(app: Sereno, connection: psycopg.Connection) -> None:
+    found = concern("job.dead", "work", "bad", "", count=1, task="work")
+    for stop in (lambda: rule(app, enabled=False), lambda: app.database.run(alerts.remove_rule("house"))):
+        rule(app)
+        app.database.run(follow("house", Seen([found], set())))
+        assert one(connection, "select count(*) from sereno.alerts where resolved_at is null") == 1
+        stop()
+        assert one(connection, "select count(*) from sereno.alerts where resolved_at is null") == 0
+    assert sent(connection) == ["opened", "opened"]
+    assert not app.database.run(alerts.remove_rule("house"))
+
+
+GOOD: dict[str, Any] = {"name": "a", "targets": [Target(channel="discord", address="x")]}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"name": ""},
+        {"name": "a b"},
+        {"name": "x" * 101},
+        {"targets": []},
+        {"targets": [Target(channel="", address="x")]},
+        {"targets": [Target(channel="discord", address="x\x00")]},
+        {"targets": [Target(channel="discord", address="\ud800")]},
+        {"targets": [Target(channel="discord", address="x", keys={"a": "x" * 5000})]},
+        {"kinds": []},
+        {"kinds": ["queue.lat"]},
+        {"level": "awful"},
+        {"tenant": ""},
+        {"for_seconds": -1},
+        {"for_seconds": float("nan")},
+        {"again_seconds": 1},
+        {"note": "x" * 501},
+    ],
+    ids=str,
+)
+def test_what_is_no_rule_is_refused(wrong: dict[str, Any]) -> None:
+    assert checked(Rule(**GOOD))
+    with pytest.raises(InvalidArguments):
+        checked(Rule(**GOOD | wrong))
+
+
+# What is decided, whatever happens
+
+SUBJECTS = st.sampled_from(["a", "b"])
+MOMENTS = st.lists(st.tuples(st.sets(SUBJECTS), st.integers(1, 4000)), max_size=30)
+
+
+@given(moments=MOMENTS, lasts=st.sampled_from([0, 30, 600]), again=st.sampled_from([60, 14400]))
+def test_for_every_subject_what_is_told_makes_sense(
+    moments: list[tuple[set[str], int]], lasts: int, again: int
+) -> None:
+    """Opened first, again only while it is open and not too soon, over only after it was told, and once."""
+    told = Rule(**GOOD, for_seconds=lasts, again_seconds=again)
+    now, known = NOW, dict[str, Alert]()
+    said: dict[str, list[tuple[str, datetime]]] = {"a": [], "b": []}
+    for present, passed in moments:
+        now += timedelta(seconds=passed)
+        seen = [concern("job.dead", subject, "warn", "") for subject in sorted(present)]
+        for step in decide(told, list(known.values()), seen, (), now):
+            if step.tell is not None:
+                said[step.subject].append((step.tell, now))
+            _apply(known, step, now)
+        known = {
+            subject: alert
+            for subject, alert in known.items()
+            if alert.resolved_at is None or now - alert.resolved_at < timedelta(hours=1)
+        }
+    for lines in said.values():
+        _check_story(lines, again)
+
+
+def _apply(known: dict[str, Alert], step: Any, now: datetime) -> None:
+    before = known.get(step.subject)
+    if step.forgotten:
+        del known[step.subject]
+        return
+    if step.concern is None:
+        assert before is not None
+        if step.resolved:
+            known[step.subject] = _changed(before, resolved_at=now)
+        return
+    is_new = before is None or before.resolved_at is not None
+    told_at = now if step.tell else None if is_new or before is None else before.told_at
+    known[step.subject] = Alert(
+        id=1,
+        kind=step.kind,
+        subject=step.subject,
+        level=step.concern.level,
+        opened_at=step.opened_at,
+        last_seen_at=now,
+        told_at=told_at,
+        openings=step.openings,
+    )
+
+
+def _changed(alert: Alert, **values: Any) -> Alert:
+    return msgspec.structs.replace(alert, **values)
+
+
+def _check_story(lines: list[tuple[str, datetime]], again: int) -> None:
+    for (before, at), (after, then) in itertools.pairwise(lines):
+        assert after in {"opened": ("again", "over"), "again": ("again", "over"), "over": ("opened",)}[before]
+        if after == "again":
+            assert (then - at).total_seconds() >= again
+        if after == "over":
+            assert then - at >= calm(1)
+    assert not lines or lines[0][0] == "opened"
+
+
+def test_a_kind_that_nobody_could_look_at_is_not_over() -> None:
+    long_ago = NOW - timedelta(days=1)
+    alert = Alert(
+        id=1, kind="job.dead", subject="a", level="bad", opened_at=long_ago, last_seen_at=long_ago, told_at=long_ago
+    )
+    nothing: list[Concern] = []
+    assert decide(Rule(**GOOD), [alert], nothing, {"job.dead"}, NOW) == []
+    (step,) = decide(Rule(**GOOD), [alert], nothing, {"queue.late"}, NOW)
+    assert (step.resolved, step.tell) == (True, "over")

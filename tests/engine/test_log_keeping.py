@@ -1,0 +1,292 @@
+"""The central log: what is said is kept in one place, and nobody who says something pays for it."""
+
+import json
+import logging
+import subprocess
+import sys
+from typing import Any
+
+import msgspec
+import psycopg
+import pytest
+
+from sereno import Backoff, Context, Sereno
+from sereno.engine import log_keeper
+from sereno.engine.log_keeper import DROPPED, LogBuffer, LogKeeper
+from sereno.store import logs
+from sereno.telemetry.kept import as_line
+from sereno.telemetry.logs import JobLogger, emit
+from tests.facts import auntil, one, state
+
+ONCE = Backoff(0)
+
+
+def said(connection: psycopg.Connection, event: str = "job.log") -> list[str]:
+    rows = connection.execute("select message from sereno.logs where event = %s order by id", [event]).fetchall()
+    return [row[0] for row in rows]
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tries again at once."""
+    monkeypatch.setattr(log_keeper, "AFTER_TROUBLE", 0.01)
+
+
+def keeper(app: Sereno, **settings: Any) -> LogKeeper:
+    return LogKeeper(app.database.url, msgspec.structs.replace(app.settings, **settings))
+
+
+async def test_lines_of_handlers_and_of_the_engine_are_kept(app: Sereno, connection: psycopg.Connection) -> None:
+    async def answer() -> None:
+        raise ValueError("no answer")
+
+    @app.task(retry=ONCE)
+    async def work(ctx: Context) -> None:
+        ctx.log.info("not worth keeping")
+        ctx.log.warning("%s is slow", "the bank", extra={"bank": "north", "api_key": "k-123"})
+        try:
+            await answer()
+        except ValueError:
+            ctx.log.exception("the bank does not answer")
+            raise
+
+    @app.task
+    def plainly(ctx: Context) -> None:
+        ctx.log.error("from a thread")
+
+    async with app.working():
+        job = await work.using(tenant="r42", trace="t-1").aenqueue()
+        other = await plainly.aenqueue()
+        await auntil(lambda: state(connection, job.id) == "dead" and state(connection, other.id) == "succeeded")
+    columns = "level, event, message, tenant, job_id, task, queue, trace_id, context ->> 'attempt', traceback"
+    first, second, third = connection.execute(
+        f"select {columns} from sereno.logs where job_id = %s order by id".encode(), [job.id]
+    ).fetchall()
+    about = ("r42", job.id, "work", "default", "t-1", "1")
+    assert first == ("warning", "job.log", "the bank is slow", *about, None)
+    assert second[:3] == ("error", "job.log", "the bank does not answer")
+    assert (third[:2], third[3:9]) == (("error", "job.dead"), about)
+    assert second[9].rstrip().endswith("ValueError: no answer")
+    assert one(connection, "select context from sereno.logs where message = 'the bank is slow'") == {
+        "attempt": 1, "bank": "north", "api_key": "********",
+    }  # fmt: skip
+    assert one(connection, "select session from sereno.logs where event = 'job.dead'") is not None
+    assert one(connection, "select message from sereno.logs where job_id = %s", other.id) == "from a thread"
+    assert one(
+        connection, "select sereno.now() - min(at) between interval '0' and interval '1 minute' from sereno.logs"
+    )
+
+
+async def test_nothing_is_kept_when_it_is_off_and_nobody_listens(app: Sereno, connection: psycopg.Connection) -> None:
+    async with keeper(app, keep_logs="off"):
+        emit(logging.ERROR, "job.log", "unheard")
+        assert not any(isinstance(each, LogBuffer) for each in logging.getLogger("sereno").handlers)
+    assert one(connection, "select count(*) from sereno.logs") == 0
+
+
+async def test_a_flood_neither_slows_nor_fails_a_job_and_is_counted(
+    app: Sereno, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_keeper, "MOST_LINES", 2000)
+    many = 6000
+
+    @app.task(timeout="30s", retry=ONCE)
+    async def work(ctx: Context) -> None:
+        for number in range(many):
+            ctx.log.warning("drop %s", number)
+
+    async with app.working():
+        job = await work.aenqueue()
+        await auntil(lambda: state(connection, job.id) == "succeeded")
+        await auntil(lambda: said(connection, DROPPED))
+        await auntil(lambda: said(connection)[-1:] == [f"drop {many - 1}"])
+    kept, told = said(connection), said(connection, DROPPED)
+    dropped = sum(int(line.rpartition(": ")[2].replace(",", "")) for line in told)
+    assert len(kept) + dropped == many
+    # The oldest went; what is left is in order.
+    assert kept == [f"drop {number}" for number in range(many - len(kept), many)]
+
+
+async def test_a_database_that_is_away_is_waited_for(
+    app: Sereno, connection: psycopg.Connection, server_url: str, impatient: None
+) -> None:
+    log = JobLogger({"job_id": 7})
+    name = connection.info.dbname
+    elsewhere = psycopg.connect(server_url, autocommit=True)
+    async with keeper(app) as running:
+        log.warning("before")
+        await auntil(lambda: said(connection) == ["before"])
+        elsewhere.execute(f"alter database {name} allow_connections false".encode())
+        gone = "select count(pg_terminate_backend(pid)) from pg_stat_activity where application_name = 'sereno log'"
+        assert one(connection, f"{gone} and datname = %s", name) == 1
+        log.warning("meanwhile")
+        tried = running.rounds
+        await auntil(lambda: running.rounds > tried + 1)
+        assert said(connection) == ["before"]
+        elsewhere.execute(f"alter database {name} allow_connections true".encode())
+        log.warning("after")
+        await auntil(lambda: said(connection) == ["before", "meanwhile", "after"])
+    elsewhere.close()
+    assert one(connection, "select count(*) from sereno.logs") == 3, "its own trouble is not in its own log"
+
+
+async def test_its_own_trouble_is_told_elsewhere_once(
+    app: Sereno, connection: psycopg.Connection, caplog: pytest.LogCaptureFixture, impatient: None
+) -> None:
+    log = JobLogger({})
+    connection.execute("alter table sereno.logs rename to hidden")
+    async with keeper(app) as running:
+        for number in range(3):
+            log.warning("%s", number)
+            tried = running.rounds
+            await auntil(lambda tried=tried: running.rounds > tried + 1)  # type: ignore[misc]
+        connection.execute("alter table sereno.hidden rename to logs")
+        log.warning("again")
+    assert [record.event for record in caplog.records].count("logs.unwritten") == 1  # type: ignore[attr-defined]
+    assert said(connection) == ["again"]
+    assert said(connection, DROPPED)[0].endswith(": 3")
+
+
+async def test_last_words_are_written_and_a_line_is_kept_once(app: Sereno, connection: psycopg.Connection) -> None:
+    async with keeper(app), keeper(app):
+        for number in range(1200):
+            emit(logging.WARNING, "job.log", f"word {number}")
+    assert said(connection) == [f"word {number}" for number in range(1200)]
+
+
+class Hostile:
+    def __str__(self) -> str:
+        raise RuntimeError("do not look at me")
+
+    __repr__ = __str__
+
+
+def deep(levels: int) -> Any:
+    return {"in": deep(levels - 1)} if levels else "bottom"
+
+
+HOSTILE = {
+    "nul": "a\x00b",
+    "half": "\ud83d",
+    "huge": "x" * 5_000_000,
+    "many": list(range(1_000_000)),
+    "number": 10**5000,
+    "nan": float("nan"),
+    "bytes": b"\xff" * 100,
+    "deep": deep(200),
+    "object": Hostile(),
+    "keys": {("a", 1): 1, "\x00": 2, "Password": "p-1", "deeper": {"X-API-Key": "p-2", "authorization": "p-3"}},
+    "refresh_token": "p-4",
+}
+
+
+def record_of(message: Any, *args: Any, error: BaseException | None = None, **fields: Any) -> logging.LogRecord:
+    """As a logger makes it; a test's own handlers would stumble over these."""
+    about = (type(error), error, None) if error is not None else None
+    made = logging.LogRecord("sereno.job", logging.WARNING, "", 0, message, args, about)
+    made.sereno_fields = {"tenant": "r4\x002", "job_id": "none", "trace_id": "t" * 501, "queue": None} | fields
+    return made
+
+
+def test_whatever_is_said_can_be_stored(app: Sereno, connection: psycopg.Connection) -> None:
+    circle: dict[str, Any] = {}
+    circle["circle"] = circle
+    records = (
+        record_of("half \ud83d and\x00 whole", **HOSTILE),
+        record_of("%d", "no number", **circle),
+        record_of("x" * 50_000),
+        record_of("postgresql://ann:p-5@db/shop, Authorization: Bearer p-6p-6p-6p-6p-6p-6, ?token=p-7&page=2"),
+        record_of("failed", error=ValueError("\x00" + "y" * 100_000 + "\ud83d p-ok")),
+        record_of("the end"),
+    )
+    app.database.run(logs.add([as_line(record, 1.0) for record in records], 1.0))
+    lines = connection.execute("select message, context, tenant, trace_id, traceback from sereno.logs order by id")
+    found = lines.fetchall()
+    messages = [line[0] for line in found]
+    assert messages[:2] == ["half ? and whole", "%d (its arguments do not fit)"]
+    assert messages[-1] == "the end"
+    assert len(messages[2]) == 10_001
+    assert messages[-3].startswith(
+        "postgresql://ann:********@db/shop, Authorization: Bearer ********, ?token=********&"
+    )
+    assert found[-2][4].rstrip().endswith("? p-ok")
+    assert len(found[-2][4]) <= 20_001
+    assert all(len(json.dumps(line[1])) < 20_000 for line in found)
+    # What had to be changed to be stored is nobody's name.
+    assert {(line[2], line[3]) for line in found} == {(None, None)}
+    stored = str(found)
+    assert [secret for secret in (f"p-{number}" for number in range(1, 8)) if secret in stored] == []
+
+
+def test_what_cannot_be_said_hurts_nobody_and_is_counted() -> None:
+    buffer = LogBuffer(logging.WARNING, 1, lambda: None)
+    buffer.handle(record_of(Hostile()))
+    assert (buffer.waiting, buffer.dropped) == (0, 1)
+    buffer.handle(record_of("well"))
+    assert (buffer.waiting, buffer.dropped) == (1, 1)
+
+
+def test_the_deadline_of_a_job_passes_through() -> None:
+    class Late:
+        def __str__(self) -> str:
+            raise TimeoutError
+
+    record = logging.makeLogRecord({"levelno": logging.WARNING, "sereno_fields": {"late": Late()}})
+    buffer = LogBuffer(logging.WARNING, 1, lambda: None)
+    with pytest.raises(TimeoutError):
+        buffer.handle(record)
+    assert json.loads(as_line(logging.makeLogRecord({"name": "shop", "msg": "well", "levelno": 45}), 1.0)) == {
+        "seen": 1.0, "level": "error", "event": "shop", "message": "well", "context": {},
+    }  # fmt: skip
+
+
+def test_the_buffer_is_bounded_in_bytes_too() -> None:
+    buffer = LogBuffer(logging.WARNING, 1, lambda: None)
+    record = {"msg": "x" * 9000, "levelno": logging.INFO}
+    for _ in range(2500):
+        buffer.handle(logging.makeLogRecord(record))
+    assert buffer.waiting * 9000 < log_keeper.MOST_BYTES
+    assert buffer.waiting + buffer.dropped == 2500
+    batches = []
+    while batch := buffer.take():
+        batches.append(sum(len(line) for _, line in batch))
+    assert max(batches) <= log_keeper.BATCH_BYTES
+    assert len(batches) > 10
+
+
+PROGRAM = """
+import asyncio, logging, sys
+from sereno.engine.log_keeper import LogKeeper
+from sereno.settings import Settings
+from sereno.telemetry.logs import emit
+
+async def main():
+    async with LogKeeper(sys.argv[1], Settings()):
+        emit(logging.WARNING, "job.log", "heard on stderr as well")
+        emit(logging.INFO, "job.log", "not worth it")
+
+asyncio.run(main())
+"""
+
+
+def test_where_nobody_has_set_up_logging_warnings_still_go_to_stderr(
+    database_url: str, connection: psycopg.Connection
+) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", PROGRAM, database_url], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert ran.stderr.splitlines() == ["heard on stderr as well"]
+    assert said(connection) == ["heard on stderr as well"]
+
+
+async def test_old_lines_are_forgotten_by_one_of_the_keepers(
+    app: Sereno, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connection.execute(
+        "insert into sereno.logs (at, level, event, message) select sereno.now() - make_interval(days => "
+        "case when n <= 12000 then 15 else 13 end), 'info', 'job.log', n::text from generate_series(1, 12010) as n"
+    )
+    monkeypatch.setattr(log_keeper, "ASK_FIRST", 0.0)
+    async with keeper(app, keep_logs="off"):
+        await auntil(lambda: one(connection, "select count(*) from sereno.logs") == 10)
+    assert one(connection, "select min(message::int) from sereno.logs") == 12001

@@ -1,0 +1,193 @@
+"""Figures of notifications: what is counted is what became of deliveries, and nobody counts to answer."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+
+from sereno import Digest, Sereno, in_app
+from sereno.channels.contract import Callback
+from sereno.domain.delivery import Failed, Invalid, Receipt, Retryable, Unknown
+from sereno.operations.figures import Funnel, channel_health, funnel
+from sereno.store import delivery_figures, minutes
+from sereno.store.statement import run
+from sereno.telemetry.post import MOST_CODES, OTHER, Change, PostTally
+from tests.facts import advance, auntil, one
+from tests.notifications.conftest import Pager, Tender
+
+
+@pytest.fixture
+def app(database_url: str) -> Iterator[Sereno]:
+    """One that does not wait long before it writes figures down."""
+    made = Sereno(database_url, heartbeat=0.2)
+    yield made
+    made.close()
+
+
+async def send(app: Sereno, event: int) -> None:
+    """Nobody's worker runs here."""
+    await app.notifications.courier.fan_out(event)
+    await app.notifications.dispatch.deliver(1, "pager", "", -2)
+
+
+async def look(app: Sereno, **wanted: Any) -> Funnel:
+    await app.notifications.dispatch.close()
+    return await app.database.arun(funnel(**wanted))
+
+
+async def test_the_way_from_matched_to_read(app: Sereno, pager: Pager, connection: psycopg.Connection) -> None:
+    published = app.event("tender.published", Tender, channels=[pager, in_app])
+    pager.answers = {"a2": Invalid("DeviceNotRegistered"), "a3": Retryable("http_429"), "a4": Failed("too_big")}
+    for number in range(1, 5):
+        await app.recipients.aupsert(f"u{number}", {"pager": f"a{number}"}, tenant="t" if number < 3 else "s")
+    await app.recipients.aupsert("nowhere", tenant="t")
+    await app.recipients.aprefer("u1", event="tender.published", channel="in_app", wanted=False, tenant="t")
+    await send(app, await published.anotify(Tender("T1"), to=["u1", "u2", "nowhere"], tenant="t"))
+    await send(app, await published.anotify(Tender("T1"), to=["u3", "u4"], tenant="s"))
+    await app.notifications.dispatch.deliver(1, "in_app", "", -2)
+    told = await look(app)
+    assert (told.matched, told.eligible, told.sent, told.accepted, told.delivered) == (10, 8, 8, 5, 4)
+    assert told.skipped == {"preference off": 1, "no active address": 1}
+    assert (told.skipped_total, told.failed, told.failures) == (2, 2, {"failed": 1, "invalid": 1})
+    of_pager = await look(app, channel="pager")
+    assert (of_pager.matched, of_pager.eligible, of_pager.sent, of_pager.accepted) == (5, 4, 4, 1)
+    assert (await look(app, event="nothing")).matched == 0
+    theirs = await look(app, tenant="t")
+    assert (theirs.matched, theirs.eligible, theirs.skipped_total, theirs.sent, theirs.failed) == (6, 4, 2, 4, 1)
+    # All that was counted is what the rows say.
+    assert told.matched == one(connection, "select count(*) from sereno.deliveries")
+    assert told.skipped_total == one(connection, "select count(*) from sereno.deliveries where state = 'skipped'")
+    (health,) = await app.database.arun(channel_health(channel="pager"))
+    assert (health.sent, health.accepted, health.throttled, health.failed) == (4, 1, 1, 2)
+    assert health.codes == {"DeviceNotRegistered": 1, "http_429": 1, "too_big": 1}
+    assert (health.state, health.receipts, health.receipt_median) == ("working", 0, None)
+    # The second try is another message, and not another delivery.
+    pager.answers = {}
+    advance(connection, 90)
+    await app.notifications.dispatch.deliver(1, "pager", "", -2)
+    again = await look(app, channel="pager")
+    assert (again.sent, again.accepted) == (4, 2)
+    assert (await app.database.arun(channel_health(channel="pager")))[0].sent == 5
+
+
+async def test_what_providers_tell_is_counted_once_by_whoever_hears_it(
+    app: Sereno, pager: Pager, connection: psycopg.Connection
+) -> None:
+    published = app.event("tender.published", Tender, channels=[pager])
+    for number in range(3):
+        await app.recipients.aupsert(f"u{number}", {"pager": f"a{number}"})
+    await send(app, await published.anotify(Tender("T1"), to=["u0", "u1", "u2"]))
+    advance(connection, 20)
+    ids = [f"p{message.delivery}" for message in pager.sent]
+    pager.said = [
+        Receipt(provider_id=ids[0], outcome="read", id="r0"),
+        Receipt(provider_id=ids[1], outcome="delivered", id="r1"),
+        Receipt(provider_id=ids[2], outcome="bounced", code="gone", id="r2"),
+    ]
+    for _ in range(2):
+        await app.notifications.callback("pager", Callback(body=b"", headers={}, query={}, url=""))
+    # Nobody asks for it to be written: the process does so by itself.
+    await auntil(lambda: one(connection, "select count from sereno.delivery_hours where state = 'read'") == 1)
+    told = await look(app)
+    assert (told.accepted, told.delivered, told.read, told.failures) == (3, 2, 1, {"bounced": 1})
+    (health,) = await app.database.arun(channel_health())
+    assert (health.receipts, health.codes) == (2, {"gone": 1})
+    assert health.receipt_median is not None
+    assert 10 < health.receipt_median <= 30
+
+
+async def test_what_is_dropped_before_it_leaves_says_why(
+    app: Sereno, pager: Pager, connection: psycopg.Connection
+) -> None:
+    published = app.event("tender.published", Tender, channels=[pager])
+    for name in ("a", "b"):
+        await app.recipients.aupsert(name, {"pager": name})
+    event = await published.anotify(Tender("T1"), to=["a", "b"])
+    brief = await published.anotify(Tender("T2"), to="b", ttl=1)
+    await app.notifications.courier.fan_out(event)
+    await app.notifications.courier.fan_out(brief)
+    await app.recipients.aprefer("a", event="tender.published", wanted=False)
+    advance(connection, 5)
+    await app.notifications.dispatch.deliver(1, "pager", "", -2)
+    told = await look(app)
+    assert (told.matched, told.eligible, told.sent, told.accepted) == (3, 3, 1, 1)
+    assert (told.skipped, told.failures) == ({"preference off": 1}, {"expired": 1})
+
+
+async def test_what_is_told_by_another_is_skipped_and_what_nobody_knows_is_said(app: Sereno, pager: Pager) -> None:
+    published = app.event("tender.published", Tender, channels=[pager], digest=Digest("1s"))
+    await app.recipients.aupsert("a", {"pager": "a"})
+    pager.answers = {"a": Unknown("timeout")}
+    async with app.working():
+        for code in ("T1", "T2", "T3"):
+            await published.anotify(Tender(code), to="a")
+        await auntil(lambda: bool(pager.sent))
+    told = await look(app)
+    assert (told.matched, told.eligible, told.skipped) == (3, 3, {"told by delivery": 2})
+    (health,) = await app.database.arun(channel_health())
+    assert (health.sent, health.unknown, health.codes) == (1, 1, {"timeout": 1})
+
+
+async def test_a_paused_channel_is_shown_with_nothing_sent(app: Sereno, connection: psycopg.Connection) -> None:
+    connection.execute(
+        "insert into sereno.channel_pauses (channel, account, reason) values ('sms', 't', 'http_401: no')"
+    )
+    (health,) = await app.database.arun(channel_health())
+    assert (health.channel, health.account, health.state, health.paused_why) == ("sms", "t", "paused", "http_401: no")
+    assert (health.sent, health.steps, health.codes) == (0, [], {})
+
+
+async def test_what_cannot_be_written_is_written_later(
+    app: Sereno, pager: Pager, connection: psycopg.Connection
+) -> None:
+    published = app.event("tender.published", Tender, channels=[pager])
+    await app.recipients.aupsert("a", {"pager": "a"})
+    connection.execute("alter table sereno.delivery_hours rename to away")
+    await send(app, await published.anotify(Tender("T1"), to="a"))
+    await app.notifications.dispatch.close()
+    connection.execute("alter table sereno.away rename to delivery_hours")
+    await auntil(lambda: one(connection, "select count(*) from sereno.delivery_hours where state = 'sent'") == 1)
+    assert (await look(app)).accepted == 1
+    assert one(connection, "select sum(sent) from sereno.channel_minutes") == 1
+
+
+def test_two_who_write_add_up_and_what_is_old_is_forgotten(connection: psycopg.Connection) -> None:
+    for _ in range(2):
+        tally = PostTally()
+        tally.made(
+            [Change("pager", "e", "t", "pending", None, 5), Change("pager", "e", "t", "skipped", "condition", 2)]
+        )
+        tally.channel("pager", "").receipt(0.2)
+        run(connection, delivery_figures.add(tally))
+    assert {
+        (line.state, line.reason): line.count for line in run(connection, delivery_figures.hours(60, step=3600))
+    } == {
+        ("matched", ""): 14,
+        ("pending", ""): 10,
+        ("skipped", "condition"): 4,
+    }
+    (of_tenant,) = run(connection, delivery_figures.tenant_hours(60, step=3600, tenant="t"))
+    assert (of_tenant.matched, of_tenant.eligible, of_tenant.skipped) == (14, 10, 4)
+    (channel,) = run(connection, delivery_figures.channels(60, step=60, most=10))
+    assert sum(channel.receipts) == 2
+    tables = ("delivery_hours", "delivery_tenant_hours", "channel_minutes", "channel_codes")
+    for days, left in ((9, [3, 1, 0, 0]), (93, [0, 0, 0, 0])):
+        advance(connection, days * 86400)
+        run(connection, minutes.forget())
+        assert [one(connection, f"select count(*) from sereno.{table}") for table in tables] == left
+
+
+def test_strange_words_do_not_make_rows_without_end() -> None:
+    tally = PostTally()
+    figures = tally.channel("pager", "")
+    for number in range(1000):
+        figures.trouble(f"code {number} " + "x" * 500)
+        tally.count([Change("pager", "e", "", "skipped", f"told by delivery {number}", 1)])
+        tally.count([Change("pager", "e", "", "skipped", f"something {number}", 1)])
+    assert len(figures.codes) == MOST_CODES + 1
+    assert (sum(figures.codes.values()), max(map(len, figures.codes))) == (1000, 60)
+    assert set(tally.states) == {
+        ("e", "pager", "skipped", "told by delivery"),
+        ("e", "pager", "skipped", OTHER),
+    }

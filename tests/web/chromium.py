@@ -1,0 +1,53 @@
+"""The Chromium of the system, driven by Playwright: one process for all tests of a worker, on loopback alone."""
+
+import asyncio
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from playwright.sync_api import Browser, sync_playwright
+
+PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
+NONE_HERE = "no Chromium: apt-get install chromium, or name one in SERENO_TEST_CHROMIUM"
+# It has no business anywhere else, and no proxy may take it there.
+ALONE = ["--no-proxy-server", "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE localhost"]
+
+
+def find() -> str | None:
+    """The program, if there is one."""
+    named = os.environ.get("SERENO_TEST_CHROMIUM")
+    return named or next(filter(None, map(shutil.which, PROGRAMS)), None)
+
+
+class Chromium:
+    """Runs until the tests end.
+
+    Playwright's own loop is always in the middle of something, and asyncio believes that it runs. It is put aside
+    while no browser is in use, so that other tests of the same process can run loops of their own.
+    """
+
+    def __init__(self, program: str) -> None:
+        self._playwright = sync_playwright().start()
+        self._browser = self._playwright.chromium.launch(
+            executable_path=program,
+            args=[*ALONE, *(["--no-sandbox"] if os.getuid() == 0 else [])],
+            env={name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")},
+        )
+        self._loop = asyncio.get_running_loop()
+        asyncio._set_running_loop(None)
+
+    @contextmanager
+    def in_use(self) -> Iterator[Browser]:
+        """Meanwhile nothing else of this thread can run a loop."""
+        asyncio._set_running_loop(self._loop)
+        try:
+            yield self._browser
+        finally:
+            asyncio._set_running_loop(None)
+
+    def close(self) -> None:
+        asyncio._set_running_loop(self._loop)
+        self._browser.close()
+        self._playwright.stop()
+        asyncio._set_running_loop(None)

@@ -1,0 +1,233 @@
+"""Who signs in gets in, and nobody else; and whoever has signed in lands on a page of ours."""
+
+from collections.abc import Callable, Iterator
+from urllib.parse import urljoin, urlsplit
+
+import httpx
+import psycopg
+import pytest
+from playwright.sync_api import Page, expect
+from starlette.requests import HTTPConnection
+
+from sereno import Sereno
+from sereno.domain.access import Principal
+from sereno.operations.tokens import create, revoke
+from sereno.reception.guard import COOKIE, SIGNED_IN_SECONDS
+from sereno.web.sign_in import MOST_TRIES, TRIES_SECONDS, Tries
+from tests.api.conftest import Served
+from tests.web.visit import Visits
+
+ELSEWHERE = [
+    "//evil.example",
+    "///evil.example",
+    "////evil.example/%2e%2e",
+    "/\\evil.example",
+    "\\\\evil.example",
+    "\\/evil.example",
+    "/\t/evil.example",
+    "\t//evil.example",
+    "\n//evil.example",
+    "/%09/evil.example",
+    "//evil.example/..;/",
+    "https://evil.example/",
+    "https:evil.example",
+    "https:/evil.example",
+    "hTTps:\\\\evil.example",
+    "http://127.0.0.1:1/",
+    "javascript:alert(1)",
+    "JaVaScRiPt:alert(1)",
+    "java\nscript:alert(1)",
+    "javascript&colon;alert(1)//../",
+    "data:text/html,<script>alert(1)</script>",
+    "vbscript:x",
+    "file:///etc/passwd",
+    "//[",
+    "//[::1",
+    "http://[",
+    "//user@evil.example",
+    "@evil.example/x",
+    "%2f%2fevil.example",
+    "%2F%2Fevil.example/x",
+    "%5c%5cevil.example",
+    "..",
+    "../",
+    "../../elsewhere",
+    "./../elsewhere",
+    "jobs/../../elsewhere",
+    "jobs/%2e%2e/%2e%2e/elsewhere",
+    "%2e%2e/elsewhere",
+    ".%2e/elsewhere",
+    "%2e%2e%2felsewhere",
+    "jobs/..\\..\\elsewhere",
+    "\u2028//evil.example",
+    "\u202e//evil.example",
+    "\u3002\u3002/evil.example",
+    "\uff0f\uff0fevil.example",
+    "\x00//evil.example",
+    "jobs\r\nSet-Cookie: x=y",
+]
+OURS = ["", "jobs", "jobs?q=state%3Adead+tenant%3Ar-1&job=5", "schedule?key=a%2Fb%2F..%2Fc", "jobs?q=//evil.example"]
+
+
+@pytest.fixture
+def secret(app: Sereno) -> str:
+    return app.database.run(create("ann", "operator", actor="test")).secret
+
+
+@pytest.fixture
+def client(served: Served) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=served.url, timeout=30, trust_env=False) as made:
+        yield made
+
+
+def _sign_in(client: httpx.Client, secret: str, **more: str) -> httpx.Response:
+    return client.post("/sign-in", data={"token": secret, **more})
+
+
+def test_a_token_opens_the_page_that_was_asked_for(
+    browse: Visits, secret: str, site: Served, look_at: Callable[[Page, str], None]
+) -> None:
+    page = browse("?range=6h", role=None)
+    expect(page).to_have_title("Sign in · sereno")
+    look_at(page, "sign-in")
+    expect(page.get_by_label("Token")).to_be_focused()
+    page.get_by_label("Token").fill(f"  {secret} ")
+    page.keyboard.press("Enter")
+    expect(page).to_have_title("Now · sereno")
+    assert page.url == f"{site.url}/?range=6h"
+    expect(page.locator("aside .who")).to_have_text("ann · operator")
+
+
+def test_a_wrong_token_is_said_to_be_wrong(browse: Visits, look_at: Callable[[Page, str], None]) -> None:
+    page = browse("sign-in", role=None, dark=True, width=375)
+    page.get_by_label("Token").fill("srn_" + "x" * 32)
+    browse.forgive("status of 403")
+    page.get_by_role("button", name="Sign in").click()
+    expect(page.get_by_role("alert")).to_contain_text("This is no token")
+    expect(page.get_by_label("Token")).to_have_value("")
+    look_at(page, "sign-in-wrong")
+
+
+def test_what_is_no_token_any_more_opens_nothing(
+    app: Sereno, client: httpx.Client, connection: psycopg.Connection
+) -> None:
+    gone = app.database.run(create("gone", "admin", actor="test")).secret
+    late = app.database.run(create("late", "admin", expires_in="1h", actor="test")).secret
+    app.database.run(revoke("gone", actor="test"))
+    connection.execute("update sereno.tokens set expires_at = sereno.now() - interval '1 s' where name = 'late'")
+    for token in (gone, late, "", "srn_", "x" * 3000, "' or 1=1 --", "srn_" + "é" * 32):
+        answer = _sign_in(client, token)
+        assert answer.status_code == 403, token
+        assert COOKIE not in answer.cookies
+        assert token[4:] == "" or token not in answer.text
+    assert client.get("/").headers["location"] == "./sign-in?next="
+
+
+def test_who_has_signed_in_is_asked_no_more(client: httpx.Client, secret: str) -> None:
+    assert _sign_in(client, secret).status_code == 303
+    answer = client.get("/sign-in", params={"next": "jobs?q=x"})
+    assert (answer.status_code, answer.headers["location"]) == (303, "./jobs?q=x")
+
+
+def test_a_token_that_is_revoked_closes_the_pages(
+    app: Sereno, client: httpx.Client, secret: str, serve: Callable[..., Served]
+) -> None:
+    _sign_in(client, secret)
+    assert client.get("/").status_code == 200
+    app.database.run(revoke("ann", actor="test"))
+    # Another server has not seen it a moment ago.
+    other = serve()
+    cookie = {"Cookie": f"{COOKIE}={client.cookies[COOKIE]}"}
+    assert httpx.get(f"{other.url}/", headers=cookie, trust_env=False).status_code == 303
+
+
+def test_the_cookie_is_for_this_house_alone(client: httpx.Client, secret: str) -> None:
+    said = _sign_in(client, secret).headers["set-cookie"].lower()
+    assert "httponly" in said
+    assert "samesite=lax" in said
+    assert f"max-age={SIGNED_IN_SECONDS}" in said
+    assert "secure" not in said, "over http, a secure cookie would be thrown away"
+    assert "domain" not in said
+    assert secret.lower() not in said
+    over_tls = client.post("/sign-in", data={"token": secret}, headers={"X-Forwarded-Proto": "https"})
+    assert "secure" in over_tls.headers["set-cookie"].lower()
+
+
+def test_nobody_is_led_elsewhere(client: httpx.Client, secret: str) -> None:
+    for wanted in ELSEWHERE:
+        for answer in (_sign_in(client, secret, next=wanted), client.get("/sign-in", params={"next": wanted})):
+            assert answer.status_code == 303, wanted
+            assert answer.headers["location"] == "./", wanted
+
+
+def test_a_page_of_ours_is_opened(client: httpx.Client, secret: str) -> None:
+    for wanted in OURS:
+        answer = _sign_in(client, secret, next=wanted)
+        assert answer.headers["location"] == f"./{wanted}"
+        led = urlsplit(urljoin(f"{client.base_url}/deep/sign-in", answer.headers["location"]))
+        assert (led.hostname, led.path.startswith("/deep/")) == ("127.0.0.1", True)
+
+
+def test_what_was_asked_for_is_kept_as_text(client: httpx.Client) -> None:
+    answer = client.get("/sign-in", params={"next": '"><script>alert(1)</script>'})
+    assert "<script>alert" not in answer.text
+    assert "&lt;script&gt;" in answer.text
+
+
+def test_whoever_guesses_waits(client: httpx.Client, secret: str) -> None:
+    for _ in range(MOST_TRIES):
+        assert _sign_in(client, "srn_" + "x" * 32).status_code == 403
+    answer = _sign_in(client, secret)
+    assert answer.status_code == 429
+    assert "too many wrong tokens" in answer.text
+    assert COOKIE not in answer.cookies
+
+
+def test_tries_are_forgotten_after_a_minute() -> None:
+    tries = Tries()
+    for second in range(MOST_TRIES):
+        tries.check("10.0.0.1", second)
+        tries.failed("10.0.0.1", second)
+    with pytest.raises(Exception, match="try again in 51 s"):
+        tries.check("10.0.0.1", MOST_TRIES - 0.5)
+    tries.check("10.0.0.2", MOST_TRIES)
+    tries.check("10.0.0.1", TRIES_SECONDS + 1)
+
+
+def test_a_page_of_another_origin_can_do_neither(client: httpx.Client, secret: str) -> None:
+    _sign_in(client, secret)
+    origins = [("Sec-Fetch-Site", "cross-site"), ("Sec-Fetch-Site", "same-site"), ("Origin", "https://evil.example")]
+    for name, value in [*origins, ("Origin", "null")]:
+        for path in ("/sign-in", "/sign-out"):
+            answer = client.post(path, data={"token": secret}, headers={name: value})
+            assert answer.status_code == 403, (path, value)
+            assert "set-cookie" not in answer.headers
+
+
+def test_signing_out_ends_it(browse: Visits, secret: str, site: Served) -> None:
+    page = browse("")
+    page.get_by_role("button", name="Sign out").click()
+    expect(page).to_have_title("Sign in · sereno")
+    assert [each for each in page.context.cookies() if each.get("name") == COOKIE] == []
+    page.goto(f"{site.url}/")
+    expect(page).to_have_title("Sign in · sereno")
+
+
+def test_elsewhere_is_where_the_application_says(serve: Callable[..., Served]) -> None:
+    """A host application has its own sign-in; then ours is not offered, and its people have their rights."""
+
+    async def authenticate(request: HTTPConnection) -> Principal | None:
+        name = request.headers.get("x-their-user")
+        return Principal(name, "viewer", tenant=request.headers.get("x-their-tenant")) if name else None
+
+    served = serve(authenticate=authenticate)
+    with httpx.Client(base_url=served.url, trust_env=False, timeout=30) as client:
+        answer = client.get("/")
+        assert answer.status_code == 401
+        assert "Sign in to the application around this page first." in answer.text
+        known = client.get("/", headers={"X-Their-User": "<b>ann"})
+        assert known.status_code == 200
+        assert "&lt;b&gt;ann · viewer" in known.text
+        assert "sign-out" not in known.text
+        theirs = client.get("/", headers={"X-Their-User": "bob", "X-Their-Tenant": "r 42&x"})
+        assert theirs.headers["location"] == "./tenant?name=r+42%26x"
