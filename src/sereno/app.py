@@ -288,7 +288,7 @@ class Sereno:
         """A worker for this process; `await worker.run()` until `worker.stop()`."""
         return Worker(
             self.database,
-            self.alerts.register(self.registry),
+            self.notifications.register(self.registry),
             queues or self.default_queues(),
             service=self.service,
             declare_more=self.notifications.declare,

@@ -6,6 +6,7 @@ A worker of the application does the rest, by four tasks of ours in the queue `n
 import uuid
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -24,6 +25,8 @@ from sereno.domain.event import (
 )
 from sereno.domain.job import NewJob, check_date, check_text
 from sereno.domain.retry import Backoff
+from sereno.domain.task import Registry
+from sereno.engine import bulk
 from sereno.engine.alert_board import AlertBoard
 from sereno.engine.context import Context
 from sereno.engine.courier import Courier
@@ -33,6 +36,7 @@ from sereno.engine.shapes import can_be_told
 from sereno.engine.turns import LATER, MOST_TOKENS, Turns
 from sereno.engine.wording import Wording
 from sereno.errors import ConfigurationError, InvalidArguments, UnknownEvent
+from sereno.operations.bulk import changes
 from sereno.store import deliveries, event_types, events
 from sereno.store import jobs as jobs_store
 from sereno.store.borrowed import arun_borrowed, run_borrowed
@@ -198,6 +202,12 @@ class Notifications:
         self.courier = Courier(database, known, self.dispatch, ledger, turns, self._escalation, self._fan_out_again)
         self.alerts = AlertBoard(database, known, self.dispatch.exchange, make_task)
 
+    def register(self, registry: Registry) -> Registry:
+        """The same registry; where there are tasks at all, with those that send alerts and that change many things."""
+        if len(self.alerts.register(registry)):
+            bulk.register(registry, self._database, changes(partial(self._requeue, only_known=True)))
+        return registry
+
     def declare(self) -> Operation[None]:
         """What a worker writes when it starts: the events and the alert rules of the code."""
         yield from event_types.declare(self.definitions.values(), self.channels.resolve)
@@ -258,10 +268,12 @@ class Notifications:
     async def arequeue(self, ids: Sequence[int], *, conn: Any = None) -> list[int]:
         return await self.arun(self._requeue(ids), conn)
 
-    def _requeue(self, ids: Sequence[int]) -> Operation[list[int]]:
+    def _requeue(self, ids: Sequence[int], *, only_known: bool = False) -> Operation[list[int]]:
+        """`only_known`: what leaves by channels of another application is found by that one's sweep."""
         back = yield from deliveries.requeue(ids)
         for channel, account in sorted({(channel, account) for _, channel, account in back}):
-            yield from jobs_store.enqueue(self._turns.to_send(channel, account))
+            if channel in self.channels.known or not only_known:
+                yield from jobs_store.enqueue(self._turns.to_send(channel, account))
         return [delivery for delivery, _, _ in back]
 
     def resume(self, channel: str, account: str | None = None, *, conn: Any = None) -> list[str]:

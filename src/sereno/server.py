@@ -16,6 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Mount
 
+from sereno.api.across import Across
 from sereno.api.build import build
 from sereno.api.problems import answer
 from sereno.api.unsubscribe import routes as unsubscribe
@@ -25,6 +26,7 @@ from sereno.reception.guard import Authenticate, Guard
 from sereno.reception.house import House
 from sereno.reception.probes import routes as probes
 from sereno.web.build import routes as pages
+from sereno.web.inbox_script import routes as inbox_script
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Scope]]
@@ -58,8 +60,10 @@ def asgi(app: Sereno, *, authenticate: Authenticate | None = None, is_open: bool
         "schedules": app.schedules,
     }
     house = House(app.database, guard, app.new_job, parts)
-    inside = [Mount("/api/v1", build(house)), *unsubscribe(house), *probes(house), *pages(house)]
-    return Server(Starlette(routes=inside, exception_handlers={HTTPException: _nowhere}), house)
+    # What was counted here and not written yet, and the connections to providers.
+    house.endings.append(app.notifications.dispatch.close)
+    inside = [Mount("/api/v1", build(house)), *unsubscribe(house), *probes(house), *inbox_script(), *pages(house)]
+    return Server(Across(Starlette(routes=inside, exception_handlers={HTTPException: _nowhere}), house), house)
 
 
 async def _nowhere(_: Request, error: Exception) -> Response:

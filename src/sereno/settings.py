@@ -23,6 +23,8 @@ SHORTEST_SECRET = 32
 # Links that begin with it have to fit on one line of a mail.
 LONGEST_PUBLIC_URL = 200
 _PUBLIC_URL = re.compile(r"https?://[^\x00-\x20\x7f-\U0010ffff/?#@<>\"\\]+(?:/[^\x00-\x20\x7f-\U0010ffff?#<>\"\\]*)?")
+# As a browser writes it: small letters, no port that goes without saying, and nothing behind it.
+_ORIGIN = re.compile(r"(?!http:.*:80$|https:.*:443$)https?://(?:[a-z0-9._-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?")
 # Never shown, wherever settings are.
 _HIDDEN = frozenset({"database_url", "metrics_token", "secret"})
 
@@ -30,7 +32,7 @@ _HIDDEN = frozenset({"database_url", "metrics_token", "secret"})
 Role = Literal["worker", "scheduler", "server"]
 ROLES: tuple[Role, ...] = get_args(Role)
 # In the environment, with commas between.
-_LISTS = ("channels", "roles")
+_LISTS = ("channels", "inbox_origins", "roles")
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -72,6 +74,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     server_host: str = "127.0.0.1"
     server_port: int = 8765
     read_only: bool = False
+    inbox_origins: list[str] | None = None
     proxy_user_header: str | None = None
     proxy_user_role: Literal["viewer", "operator", "admin"] = "viewer"
 
@@ -112,6 +115,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             raise ConfigurationError(f"secret must have at least {SHORTEST_SECRET} characters that nobody can guess")
         if self.public_url is not None:
             msgspec.structs.force_setattr(self, "public_url", _public_url(self.public_url))
+        _check_origins(self.inbox_origins or [])
 
     def __repr__(self) -> str:
         return f"Settings({', '.join(f'{name}={value!r}' for name, value in self.__rich_repr__())})"
@@ -131,6 +135,15 @@ def _public_url(url: str) -> str:
             f"at most {LONGEST_PUBLIC_URL} characters, without a user, a query or a fragment"
         )
     return url.rstrip("/")
+
+
+def _check_origins(origins: list[str]) -> None:
+    wrong = [origin for origin in origins if not _ORIGIN.fullmatch(origin)]
+    if wrong:
+        raise ConfigurationError(
+            f"inbox_origins: {wrong[0]!r:.80} is no origin; write each as a browser does, such as "
+            "https://shop.example.com, without a path"
+        )
 
 
 def load(

@@ -3,12 +3,26 @@
 import json
 from typing import Any
 
+import httpx
 import psycopg
 import pytest
 
 from sereno import Sereno
 from tests.api.conftest import Ask
+from tests.api.schedule_acts import body as definition
+from tests.api.test_deliveries import Told, told
 from tests.facts import auntil, one, state
+
+__all__ = ["told"]
+
+# What each change of schedules takes beside them.
+STEERED: dict[str, dict[str, Any]] = {
+    "pause": {"until": "2099-01-01T00:00:00Z", "note": "closed"},
+    "resume": {},
+    "disable": {"note": "closed"},
+    "delete": {},
+    "spread": {"over": "20m"},
+}
 
 
 @pytest.fixture
@@ -118,6 +132,10 @@ def test_lists_come_in_pages(ask: Ask, jobs: list[int]) -> None:
         {"task": "a\x00b"},
         {"task": "\ud800"},
         {"ids": [2**70]},
+        {"ids": [2**63]},
+        {"ids": [-1]},
+        {"states": ["dead"] * 21},
+        {"states": ["x" * 51]},
         {"ids": ["1; drop table sereno.jobs"]},
         {"reason": "x\x00y"},
         {"reason": "x" * 501},
@@ -144,8 +162,12 @@ def test_hostile_filters_are_a_problem_with_words(
 
 def test_what_is_answered_is_declared(ask: Ask) -> None:
     paths = ask("viewer").get("/openapi.json").json()["paths"]
-    for verb in ("retry", "cancel", "delete"):
-        accepted = paths[f"/jobs/{verb}"]["post"]["responses"]["202"]["content"]
+    for path in (
+        *(f"/jobs/{verb}" for verb in ("retry", "cancel", "delete")),
+        *(f"/schedules/{verb}" for verb in STEERED),
+        "/deliveries/requeue",
+    ):
+        accepted = paths[path]["post"]["responses"]["202"]["content"]
         assert accepted == {"application/json": {"schema": {"$ref": "#/components/schemas/BulkOperation"}}}
 
 
@@ -192,3 +214,121 @@ def test_one_job_again_with_other_arguments(
         assert client.post(f"/jobs/{old}/retry", json=wrong).status_code == 422
     assert ask("operator", tenant="b").post(f"/jobs/{old}/retry", json=other).status_code == 404
     assert ask("viewer").post(f"/jobs/{old}/retry", json=other).status_code == 403
+
+
+# Schedules
+
+
+def _fill(client: httpx.Client) -> None:
+    for key, tenant in (("menu:1", "a"), ("menu:2", "a"), ("menu:3", "b"), ("close", None)):
+        given = definition(tenant=tenant, args={"number": 1})
+        assert client.put(f"/schedules/{key}", json=given).status_code == 200
+
+
+async def test_schedules_are_left_to_a_worker(app: Sereno, ask: Ask, work: Any, connection: psycopg.Connection) -> None:
+    admin, operator = ask("admin"), ask("operator")
+    _fill(admin)
+    many: dict[str, Any] = {"tenant": "a", "in_background": True, "rate": 1000}
+    assert operator.post("/schedules/pause", json=many).status_code == 409
+    dry = operator.post("/schedules/pause", json=many | {"dry_run": True})
+    assert (dry.status_code, dry.json()["total"]) == (200, 2)
+    made = []
+    for verb, how in STEERED.items():
+        answer = admin.post(f"/schedules/{verb}", json=many | how | {"all": True})
+        assert answer.status_code == 202, answer.text
+        made.append(answer.json())
+    assert [(each["action"], each["reason"], each["options"]) for each in made] == [
+        ("schedule.pause", "closed", {"until": "2099-01-01T00:00:00Z"}),
+        ("schedule.resume", None, {}),
+        ("schedule.disable", "closed", {}),
+        ("schedule.delete", None, {}),
+        ("schedule.spread", None, {"window": 1200}),
+    ]
+    assert [(each["total"], each["tenant"]) for each in made] == [(2, "a"), (0, "a"), *[(2, "a")] * 3]
+    for each in (made[1], *made[3:]):
+        assert admin.post(f"/operations/{each['id']}/stop").json()["state"] == "stopped"
+    async with app.working({"default": 1}):
+        for each in (made[0], made[2]):
+            where = f"/operations/{each['id']}"
+            await auntil(lambda: operator.get(where).json()["state"] == "done")  # noqa: B023 - awaited here
+            assert operator.get(where).json()["done"] == 2
+    states = connection.execute("select key, state, note from sereno.schedules order by key").fetchall()
+    assert states == [
+        ("close", "enabled", None),
+        ("menu:1", "disabled", "closed"),
+        ("menu:2", "disabled", "closed"),
+        ("menu:3", "enabled", None),
+    ]
+    assert one(connection, "select actor from sereno.audit where action = 'schedule.disable'").startswith("admin")
+
+
+def test_who_may_steer_schedules_in_the_background(ask: Ask, work: Any, connection: psycopg.Connection) -> None:
+    _fill(ask("admin"))
+    ann, bob = ask("operator", tenant="a"), ask("operator", tenant="b")
+    mine = ann.post("/schedules/pause", json={"in_background": True, "all": True}).json()
+    assert (mine["tenant"], mine["total"], mine["wanted"]["tenant"]) == ("a", 2, "a")
+    assert ann.post("/schedules/pause", json={"tenant": "b", "in_background": True, "all": True}).status_code == 404
+    assert ann.post("/schedules/delete", json={"in_background": True, "all": True}).status_code == 403
+    assert bob.get(f"/operations/{mine['id']}").status_code == 404
+    assert ask("viewer").post("/schedules/pause", json={"in_background": True, "all": True}).status_code == 403
+    before = one(connection, "select count(*) from sereno.bulk_operations")
+    for verb, wrong in (
+        ("pause", {"until": "2020-01-01T00:00:00Z"}),
+        ("pause", {"note": "a\x00b"}),
+        ("pause", {"task": "a\x00b"}),
+        ("pause", {"pattern": "\ud800"}),
+        ("pause", {"keys": ["x"] * 10_001}),
+        ("resume", {"rate": 0}),
+        ("resume", {"rate": 5, "in_background": False}),
+        ("spread", {"over": "soon"}),
+        ("spread", {}),
+    ):
+        body = json.dumps({"in_background": True, "all": True} | wrong).encode()
+        answer = ask("admin").post(f"/schedules/{verb}", content=body, headers={"Content-Type": "application/json"})
+        assert answer.status_code == (409 if "until" in wrong else 422), answer.text
+    assert one(connection, "select count(*) from sereno.bulk_operations") == before
+
+
+# Deliveries
+
+
+async def test_deliveries_are_left_to_a_worker(
+    app: Sereno, ask: Ask, told: Told, connection: psycopg.Connection
+) -> None:
+    client, there = ask("operator"), told.deliveries
+    many = {"channel": "pager", "in_background": True}
+    assert client.post("/deliveries/requeue", json=many).status_code == 409
+    dry = client.post("/deliveries/requeue", json=many | {"dry_run": True})
+    assert (dry.status_code, dry.json()["total"]) == (200, 2)
+    answer = client.post("/deliveries/requeue", json=many | {"all": True, "rate": 100})
+    made = answer.json()
+    assert (answer.status_code, made["action"], made["total"], made["rate"]) == (202, "delivery.requeue", 2, 100)
+    async with app.working({"default": 1}):
+        await auntil(lambda: client.get(f"/operations/{made['id']}").json()["state"] == "done")
+    assert client.get(f"/operations/{made['id']}").json()["done"] == 2
+    again = connection.execute("select id from sereno.deliveries where reason = 'requeued' order by id").fetchall()
+    assert again == [(number,) for number in sorted([there["fails"], there["theirs"]])]
+    assert one(connection, "select actor from sereno.audit where action = 'delivery.requeue'").startswith("operator")
+
+
+def test_who_may_send_again_in_the_background(ask: Ask, told: Told, connection: psycopg.Connection) -> None:
+    ann, there = ask("operator", tenant="a"), told.deliveries
+    many = {"ids": [there["fails"], there["theirs"]], "in_background": True}
+    made = ann.post("/deliveries/requeue", json=many).json()
+    assert (made["tenant"], made["total"], made["wanted"]["ids"]) == ("a", 1, [there["theirs"]])
+    assert ask("operator", tenant="b").get(f"/operations/{made['id']}").status_code == 404
+    assert ask("viewer").post("/deliveries/requeue", json=many).status_code == 403
+    client = ask("operator")
+    assert client.post("/deliveries/requeue", json=many | {"ids": [there["ok"]]}).status_code == 409
+    refusals: list[tuple[dict[str, Any], int]] = [
+        ({"recipient": "nobody"}, 404),
+        ({"states": ["sent"]}, 409),
+        ({"channel": "a\x00b"}, 422),
+        ({"channel": "pager", "rate": -1}, 422),
+        ({"channel": "pager", "rate": 5, "in_background": False}, 422),
+        ({}, 422),
+    ]
+    for wrong, status in refusals:
+        body = {"in_background": True, "all": True} | wrong
+        assert client.post("/deliveries/requeue", json=body).status_code == status, wrong
+    assert one(connection, "select count(*) from sereno.bulk_operations") == 1

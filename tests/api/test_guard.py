@@ -155,12 +155,12 @@ def test_a_page_elsewhere_changes_nothing_on_an_open_server(serve: Serve) -> Non
 
 def test_nobody_changes_anything_on_a_read_only_server(app: Sereno, serve: Serve) -> None:
     app.override(read_only=True)
+    assert _pause(serve(is_open=True)) == 403
     served, bearer = serve(), f"Bearer {_token(app).secret}"
     assert _me(served, Authorization=bearer).status_code == 200
     refused = httpx.post(f"{served.url}/api/v1/queues/q/pause", headers={"Authorization": bearer})
     assert refused.status_code == 403
     assert "SERENO_READ_ONLY" in refused.json()["detail"]
-    assert _pause(serve(is_open=True)) == 403
 
 
 def test_a_proxy_says_who_it_has_let_in(app: Sereno, serve: Serve) -> None:

@@ -1,5 +1,7 @@
 """What looks like a secret is hidden over HTTP, until an operator asks for it; then the audit says so."""
 
+from typing import Any
+
 import psycopg
 import pytest
 
@@ -7,7 +9,7 @@ from sereno import Sereno
 from tests.api.conftest import Ask
 from tests.facts import one
 
-ARGUMENTS = {"account": 7, "api_token": "hunter2", "to": "ann@shop.example"}
+ARGUMENTS: dict[str, Any] = {"account": 7, "api_token": "hunter2", "to": "ann@shop.example"}
 
 
 @pytest.fixture

@@ -11,7 +11,11 @@ from sereno import Sereno
 from sereno.operations import bulk
 from sereno.store.filters import JobFilter
 from tests.cli.conftest import Command, Process
+from tests.cli.schedule_acts import add
+from tests.cli.test_post import Told, _id, shop, told
 from tests.facts import one, state
+
+__all__ = ["shop", "told"]
 
 
 @pytest.fixture
@@ -86,3 +90,52 @@ def test_one_that_failed_says_so_with_its_exit_code(sereno: Command, work: Any, 
     shown = sereno("operation", "show", 1, "--follow")
     assert shown.exit_code == 1
     assert "the moon is full" in shown.stdout
+
+
+def test_schedules_are_left_to_a_worker(
+    sereno: Command, process: Process, app: Sereno, connection: psycopg.Connection
+) -> None:
+    for key in ("a1", "a2", "b1"):
+        add(sereno, key, "--every", "1h")
+    refused = process("schedule", "pause", "a*", "--background")
+    assert refused.returncode == 8
+    dry = sereno("schedule", "pause", "a*", "--background", "--dry-run")
+    assert dry.stdout.startswith("Would pause 2 schedules")
+    assert sereno("schedule", "pause", "a*", "--yes", "--rate", "5/s").exit_code == 2
+    made = sereno("schedule", "pause", "a*", "--background", "--yes", "--rate", "50/s", "--note", "closed")
+    assert (made.exit_code, made.stdout.strip()) == (0, "1")
+    for verb, words in (("resume", ()), ("disable", ()), ("delete", ()), ("spread", ("--over", "20m"))):
+        answer = json.loads(sereno("schedule", verb, "a1", *words, "--background", "-o", "json").stdout)
+        assert (answer["action"], answer["wanted"]["keys"]) == (f"schedule.{verb}", ["a1"])
+    assert sereno("schedule", "delete", "nobody", "--background").exit_code == 7
+    assert sereno("schedule", "delete", "x*", "--background", "--yes", "--fail-empty").exit_code == 7
+    shown = sereno("operation", "show", 1).stdout
+    assert "waiting: 0 of 2" in shown
+    assert "schedules      " in shown
+    assert "reason         closed" in shown
+    assert "how            " in sereno("operation", "show", 5).stdout
+    assert one(connection, "select count(*) from sereno.schedules where state = 'enabled'") == 3
+
+
+def test_deliveries_are_left_to_a_worker(sereno: Command, told: Told, connection: psycopg.Connection) -> None:
+    """Without an application: that of the worker sends them."""
+    words = ("delivery", "requeue", "--channel", "pager", "--background")
+    assert "Would requeue 3 deliveries." in sereno(*words, "--dry-run").stdout
+    assert sereno(*words).exit_code == 8
+    assert one(connection, "select count(*) from sereno.bulk_operations") == 0
+    made = json.loads(sereno(*words, "--yes", "--rate", "50/s", "-o", "json").stdout)
+    assert (made["action"], made["total"], made["rate"]) == ("delivery.requeue", 3, 50)
+    failed = _id(sereno, "fails")
+    named = json.loads(sereno("delivery", "requeue", failed, 2**70, "--background", "-o", "json").stdout)
+    assert (named["wanted"]["ids"], named["total"]) == ([failed], 1)
+    assert sereno("delivery", "requeue", "--recipient", "nobody", "--background", "--yes").exit_code == 7
+    assert sereno("delivery", "requeue", failed, "--rate", "5/s").exit_code == 2
+
+
+def test_a_requeue_and_its_record_are_one(
+    sereno: Command, told: Told, shop: str, connection: psycopg.Connection
+) -> None:
+    failed = _id(sereno, "fails")
+    connection.execute("alter table sereno.audit add check (action <> 'delivery.requeue')")
+    assert sereno("delivery", "requeue", failed, "-a", shop).exit_code != 0
+    assert one(connection, "select state from sereno.deliveries where id = %s", failed) == "failed"

@@ -1,24 +1,30 @@
-"""What a bulk operation promises: each job once, at its rate, only what was there, and it can be stopped."""
+"""What a bulk operation promises: each thing once, at its rate, only what was there, and it can be stopped."""
 
 import asyncio
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
 
-from sereno import Context, Sereno
-from sereno.errors import InvalidArguments, Refused
+from sereno import Context, Daily, Once, Sereno
+from sereno.domain.delivery import Failed
+from sereno.engine import retention
+from sereno.errors import ConfigurationError, InvalidArguments, InvalidSchedule, Refused
 from sereno.operations import bulk, jobs
+from sereno.operations.bulk import Steered
 from sereno.operations.plan import carry_out
 from sereno.operations.search import jobs_wanted
 from sereno.store import bulk as store
 from sereno.store.bulk import BulkOperation
-from sereno.store.filters import JobFilter
+from sereno.store.connect import Line
+from sereno.store.filters import JobFilter, ScheduleFilter
+from sereno.store.post_rows import DeliveryFilter
 from tests.acceptance.conftest import WorkerProcess
 from tests.facts import advance, auntil, one, state, until
+from tests.notifications.conftest import Pager, Tender
 
 
 @pytest.fixture
@@ -311,3 +317,211 @@ async def test_a_search_keeps_its_meaning(app: Sereno, work: Any, connection: ps
             assert (await _over(app, number)).done == done
     assert _states(connection, ids[1:]) == {"cancelled"}
     assert state(connection, ids[0]) == "ready"
+
+
+# Schedules
+
+
+def _schedules(app: Sereno, work: Any, *keys: str, **options: Any) -> None:
+    app.schedules.upsert_many([app.schedules.new(key, work.job(1), Daily("03:00"), **options) for key in keys])
+
+
+def _steer(app: Sereno, action: Any, wanted: ScheduleFilter, how: Steered | None = None, **options: Any) -> int:
+    return app.database.run(bulk.begin_schedules(action, wanted, how, yes=True, actor="ann", **options)).id
+
+
+def _counts(connection: psycopg.Connection, what: str) -> dict[Any, int]:
+    return dict(connection.execute(f"select {what}, count(*) from sereno.schedules group by 1".encode()).fetchall())
+
+
+async def test_schedules_are_steered(app: Sereno, work: Any, connection: psycopg.Connection) -> None:
+    _schedules(app, work, *(f"k{number:04}" for number in range(2100)))
+    app.schedules.upsert("once", work.job(1), Once(datetime.now(UTC) + timedelta(days=9)))
+    until_then = datetime.now(UTC) + timedelta(days=2)
+    async with app.working({"default": 1}):
+        pause = await _over(app, _steer(app, "schedule.pause", ScheduleFilter(), Steered(note="closed")))
+        assert (pause.state, pause.done, pause.reason, pause.error) == ("done", 2101, "closed", None)
+        assert _counts(connection, "(state, note, changed_by)::text") == {"(paused,closed,ann)": 2101}
+        resume = ScheduleFilter(pattern="k*1")
+        assert (await _over(app, _steer(app, "schedule.resume", resume))).done == 210
+        disable = ScheduleFilter(pattern="k0*", states=["enabled"])
+        assert (await _over(app, _steer(app, "schedule.disable", disable, Steered(note="gone")))).done == 100
+        later = await _over(app, _steer(app, "schedule.pause", ScheduleFilter(keys=["k0000"]), Steered(until_then)))
+        assert (later.done, later.options) == (1, {"until": until_then.isoformat().replace("+00:00", "Z")})
+        assert one(connection, "select paused_until from sereno.schedules where key = 'k0000'") == until_then
+        spread = await _over(app, _steer(app, "schedule.spread", ScheduleFilter(task="work"), Steered(window="20m")))
+        # What fires once has no place to be moved to.
+        assert (spread.done, spread.left_alone) == (2100, 1)
+        assert one(connection, "select count(distinct shift) from sereno.schedules") > 1000
+        assert (await _over(app, _steer(app, "schedule.delete", ScheduleFilter(states=["disabled"])))).done == 100
+    assert _counts(connection, "state") == {"paused": 1890, "enabled": 111}
+    noted = connection.execute(
+        "select action, sum((detail->>'changed')::int), count(*) from sereno.audit "
+        "where actor = 'ann' and action like 'schedule.%' group by 1 order by 1"
+    ).fetchall()
+    assert noted == [
+        ("schedule.delete", 100, 1),
+        ("schedule.disable", 100, 1),
+        ("schedule.pause", 2102, 4),
+        ("schedule.resume", 210, 1),
+        ("schedule.spread", 2100, 3),
+    ]
+
+
+async def test_schedules_that_come_later_are_left_alone(
+    app: Sereno, work: Any, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where a look finds nothing: it goes on behind it."""
+    monkeypatch.setattr(store, "STRETCH_OF_SCHEDULES", 3)
+    _schedules(app, work, "b", "d", "z", tenant="r1")
+    _schedules(app, work, *"efghijkl", tenant="r2")
+    number = _steer(app, "schedule.pause", ScheduleFilter(tenant="r1"))
+    _schedules(app, work, "a", "c", "zz", tenant="r1")
+    app.schedules.delete("d")
+    _schedules(app, work, "d", tenant="r1")
+    async with app.working({"default": 1}):
+        found = await _over(app, number)
+    assert (found.done, found.left_alone, found.tenant) == (2, 0, "r1")
+    paused = connection.execute("select key from sereno.schedules where state = 'paused' order by key").fetchall()
+    assert paused == [("b",), ("z",)]
+
+
+def test_schedules_go_on_where_a_killed_worker_ended(
+    app: Sereno, work: Any, connection: psycopg.Connection, database_url: str, tmp_path: Path
+) -> None:
+    keys = [f"k{number:03}" for number in range(120)]
+    _schedules(app, work, *keys)
+    number = _steer(app, "schedule.pause", ScheduleFilter(task="work"), rate=40)
+    workers = []
+    try:
+        workers.append(WorkerProcess(database_url, tmp_path / "handlers"))
+        until(lambda: _look(app, number).done > 0)
+        workers[0].kill()
+        assert _look(app, number).done < len(keys)
+        # What somebody resumes behind it is not paused again.
+        app.schedules.resume("k000")
+        workers.append(WorkerProcess(database_url, tmp_path / "handlers"))
+        until(lambda: _look(app, number).is_over)
+    finally:
+        for worker in workers:
+            worker.kill()
+    assert (_look(app, number).state, _look(app, number).done) == ("done", len(keys))
+    noted = connection.execute("select detail->'keys' from sereno.audit where action = 'schedule.pause'").fetchall()
+    assert sorted(key for (batch,) in noted for key in batch) == keys
+    assert one(connection, "select state from sereno.schedules where key = 'k000'") == "enabled"
+
+
+async def test_what_a_change_of_schedules_takes_is_checked_first(
+    app: Sereno, work: Any, connection: psycopg.Connection
+) -> None:
+    _schedules(app, work, "k")
+    every = ScheduleFilter(pattern="*")
+    with pytest.raises(Refused, match="over already"):
+        _steer(app, "schedule.pause", every, Steered(until=datetime.now(UTC) - timedelta(days=1)))
+    with pytest.raises(InvalidSchedule):
+        _steer(app, "schedule.spread", every, Steered(window="-5m"))
+    with pytest.raises(Refused, match="confirm"):
+        app.database.run(bulk.begin_schedules("schedule.delete", every))
+    assert one(connection, "select count(*) from sereno.bulk_operations") == 0
+    # A pause that is over before its turn comes.
+    number = _steer(app, "schedule.pause", every, Steered(until=datetime.now(UTC) + timedelta(hours=1)))
+    advance(connection, 7200)
+    async with app.working({"default": 1}):
+        found = await _over(app, number)
+    assert (found.state, found.done) == ("failed", 0)
+    assert "is over already" in str(found.error)
+
+
+# Deliveries
+
+
+async def _told(app: Sereno, pager: Pager, *people: str) -> list[int]:
+    """Deliveries that failed."""
+    published = app.event("tender.published", Tender, channels=[pager])
+    for key in people:
+        pager.answers[key] = Failed("too_big")
+        await app.recipients.aupsert(key, {"pager": key})
+    event = await published.anotify(Tender("T1"), to=list(people))
+    await app.notifications.courier.fan_out(event)
+    await app.notifications.dispatch.deliver(1, "pager", "", -2)
+    rows = await app.database.arun(store.count_deliveries(DeliveryFilter(states=["failed"])))
+    assert rows.value == len(people)
+    return [message.delivery for message in pager.sent]
+
+
+async def test_deliveries_are_sent_again(app: Sereno, connection: psycopg.Connection) -> None:
+    pager = Pager()
+    first, second, third = sorted(await _told(app, pager, "ann", "bob", "eve"))
+    pager.answers.clear()
+    with pytest.raises(Refused, match="confirm"):
+        await app.database.arun(bulk.begin_requeue(DeliveryFilter(channel="pager")))
+    with pytest.raises(ConfigurationError, match="no recipient"):
+        await app.database.arun(bulk.begin_requeue(DeliveryFilter(recipient="nobody"), yes=True))
+    wanted = DeliveryFilter(states=["failed", "sent"], channel="pager", type="tender.published")
+    made = await app.database.arun(bulk.begin_requeue(wanted, ids=[first, second], actor="ann"))
+    assert (made.action, made.wanted["ids"], made.wanted["states"]) == ("delivery.requeue", [first, second], ["failed"])
+    # It has changed since: whoever asked has not seen it so.
+    connection.execute("update sereno.deliveries set changed_at = sereno.now() where id = %s", [second])
+    sent = "select count(*) from sereno.deliveries where state = 'sent'"
+    async with app.working({"default": 1, "notifications": 1}):
+        assert (await _over(app, made.id)).done == 1
+        await auntil(lambda: one(connection, sent) == 1)
+        rest = await app.database.arun(bulk.begin_requeue(DeliveryFilter(type="tender.published"), yes=True))
+        assert (await _over(app, rest.id)).done == 2
+        await auntil(lambda: one(connection, sent) == 3)
+    assert [message.delivery for message in pager.sent][3:] == [first, second, third]
+    noted = connection.execute(
+        "select subject, detail->'ids', (detail->>'operation')::bigint from sereno.audit "
+        "where action = 'delivery.requeue' order by id"
+    ).fetchall()
+    assert noted == [(f"delivery {first}", [first], made.id), ("2 deliveries", [second, third], rest.id)]
+
+
+async def test_a_worker_of_another_application_leaves_the_sending_to_whose_it_is(
+    app: Sereno, database_url: str, connection: psycopg.Connection
+) -> None:
+    await _told(app, Pager(), "ann")
+    made = await app.database.arun(bulk.begin_requeue(DeliveryFilter(channel="pager"), yes=True))
+    turns = one(connection, "select count(*) from sereno.jobs where task = 'sereno.deliver'")
+    other = Sereno(database_url)
+
+    @other.task
+    def anything() -> None: ...
+
+    async with other.working({"default": 1}):
+        assert (await _over(app, made.id)).done == 1
+    await other.aclose()
+    assert one(connection, "select count(*) from sereno.batches where purpose = 'send' and job_id is null") == 1
+    assert one(connection, "select count(*) from sereno.jobs where task = 'sereno.deliver'") == turns
+
+
+async def test_an_action_that_a_worker_does_not_know_changes_nothing(
+    app: Sereno, work: Any, connection: psycopg.Connection
+) -> None:
+    _schedules(app, work, "k")
+    number = _steer(app, "schedule.delete", ScheduleFilter(keys=["k"]))
+    job = _look(app, number).job_id
+    assert job is not None
+    connection.execute("update sereno.jobs set state = 'running', attempt = 1, session_id = 9 where id = %s", [job])
+    with pytest.raises(Refused, match="does not know how to carry out schedule"):
+        app.database.run(store.batch(number, job, 1, 9))
+    assert _counts(connection, "key") == {"k": 1}
+
+
+# Forgotten
+
+
+async def test_what_ended_long_ago_is_forgotten(app: Sereno, work: Any, connection: psycopg.Connection) -> None:
+    _waiting(app, work, 1)
+    done, lost, waiting = (_begin(app, "job.cancel", JobFilter(task="work")) for _ in range(3))
+    app.database.run(bulk.stop(done.id))
+    connection.execute("delete from sereno.jobs where id = %s", [lost.job_id])
+    line = Line(app.database.url, app.settings, "test")
+    try:
+        for days, left in ((89, 3), (2, 1)):
+            advance(connection, days * 86400)
+            await retention.keep_fires(line, app.settings)
+            assert one(connection, "select count(*) from sereno.bulk_operations") == left
+    finally:
+        await line.close()
+    assert _look(app, waiting.id).state == "waiting"

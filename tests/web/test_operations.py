@@ -23,7 +23,7 @@ def operation(app: Sereno, ask: Ask) -> int:
 
     for tenant in ("ann", "ann", "bob"):
         work.using(tenant=tenant).enqueue(1)
-    body = {"q": "task:work", "tenant": "ann", "all": True, "in_background": True, "reason": "canary <b>"}
+    body = {"q": "task:work", "tenant": "ann", "all": True, "in_background": True, "reason": "moved <b>"}
     answer = ask("admin").post("/jobs/cancel", json=body)
     assert answer.status_code == 202, answer.text
     number: int = answer.json()["id"]
@@ -36,7 +36,7 @@ def test_how_far_it_is(browse: Visits, look_at: LookAt, operation: int) -> None:
     look_at(page, "operations")
     page.locator("tr a").click()
     expect(page.locator("h1")).to_have_text("0 of 2 jobs cancelled.")
-    expect(page.locator("#operation")).to_contain_text("canary <b>")
+    expect(page.locator("#operation")).to_contain_text("moved <b>")
     expect(page.locator("#operation")).to_contain_text("waits for a worker")
     look_at(page, "operation")
 
@@ -52,11 +52,11 @@ def test_a_tenant_sees_its_own_alone(ask: Ask, served: Served, operation: int) -
         headers = {"Authorization": ask("admin", tenant).headers["Authorization"]}
         return httpx.get(f"{served.url}/{path}", params=params, headers=headers, trust_env=False)
 
-    assert "canary" in get("operation", "ann", id=operation).text
+    assert "moved" in get("operation", "ann", id=operation).text
     assert f"operation?id={operation}" in get("operations", "ann").text
     assert get("operations", "ann", id=operation).headers["location"].endswith(f"operation?id={operation}")
     foreign = get("operation", "bob", id=operation)
-    assert (foreign.status_code, "canary" in foreign.text) == (404, False)
+    assert (foreign.status_code, "moved" in foreign.text) == (404, False)
     assert f"id={operation}" not in get("operations", "bob").text
     for wrong in ("x", "", "9" * 30, 999_999):
         assert get("operation", "ann", id=wrong).status_code == 404

@@ -13,7 +13,7 @@ from sereno import Sereno
 from sereno.operations.schedule_objects import described, write
 from sereno.operations.schedules import run_now
 from tests.api.conftest import Ask, Served
-from tests.facts import one, until
+from tests.facts import one
 from tests.schedules.acts import made
 from tests.web.visit import Visits
 
@@ -66,8 +66,10 @@ def ran(connection: Connection, key: str, state: str = "succeeded", ago: int = 6
     return found
 
 
-def confirm(page: Page) -> None:
+def confirm(page: Page, done: str) -> None:
+    """Waited for on the page: while a test waits elsewhere, the browser's requests wait too."""
     page.locator("#ask button[value=yes]").click()
+    expect(page.locator("#toast")).to_contain_text(done)
 
 
 def test_an_empty_house_says_how_to_begin(browse: Visits, look_at: Callable[[Page, str], None]) -> None:
@@ -174,21 +176,22 @@ def test_a_schedule_that_cannot_be_is_not_there(few: None, served: Served, ask: 
 
 def test_selected_ones_are_paused_resumed_and_run(few: None, connection: Connection, browse: Visits) -> None:
     page = browse("schedules", "operator")
-    state = "select string_agg(key, ' ' order by key) from sereno.schedules where state = 'paused'"
+    paused = "select string_agg(key, ' ' order by key) from sereno.schedules where state = 'paused'"
     for key in ("menu:1", "close"):
         page.get_by_label(f"Select {key}", exact=True).check()
     expect(page.locator(".bulk output")).to_have_text("2 selected")
     page.locator("#bulk-pause").click()
     expect(page.locator("#ask-what")).to_contain_text("2")
-    confirm(page)
-    until(lambda: one(connection, state) == "close menu:1")
+    confirm(page, "Pause: 2")
+    assert one(connection, paused) == "close menu:1"
+    expect(page.locator("#schedule-rows .s-paused")).to_have_count(2)
     page.locator(".bulk [name=all]").check()
     page.get_by_role("button", name="Resume").click()
-    confirm(page)
-    until(lambda: one(connection, state) is None)
+    confirm(page, "Resume: 2")
+    assert one(connection, paused) is None
     page.get_by_role("button", name="Run now").click()
-    confirm(page)
-    until(lambda: made(connection) == 4)
+    confirm(page, "Run now: 4")
+    assert made(connection) == 4
     expect(page.get_by_role("button", name="Delete")).to_have_count(0)
 
 
@@ -197,16 +200,16 @@ def test_a_pause_has_an_end_and_a_filter_is_what_is_meant(few: None, connection:
     page.locator(".bulk [name=all]").check()
     page.locator("[data-into=bulk-pause]").fill("2099-01-01T00:00")
     page.locator("#bulk-pause").click()
-    confirm(page)
+    confirm(page, "Pause: 3")
     paused = "select count(*) from sereno.schedules where paused_until = '2099-01-01T00:00Z'"
-    until(lambda: one(connection, paused) == 3)
+    assert one(connection, paused) == 3
     page.locator("[data-into=bulk-spread]").fill("30m")
     page.locator("#bulk-spread").click()
-    confirm(page)
-    until(lambda: one(connection, "select count(*) from sereno.schedules where rule @> '{\"spread\": 1800}'") == 3)
+    confirm(page, "Spread: 3")
+    assert one(connection, "select count(*) from sereno.schedules where rule @> '{\"spread\": 1800}'") == 3
     page.get_by_role("button", name="Delete").click()
-    confirm(page)
-    until(lambda: one(connection, "select string_agg(key, ' ') from sereno.schedules") == "close")
+    confirm(page, "Delete: 3")
+    assert one(connection, "select string_agg(key, ' ') from sereno.schedules") == "close"
 
 
 def test_one_schedule_tells_its_story(
@@ -218,7 +221,8 @@ def test_one_schedule_tells_its_story(
 ) -> None:
     put("close", args={"name": "n", "token": "s3cr3t"}, overlap="queue_one", tenant="a")
     job = ran(connection, "close")
-    skipped = "insert into sereno.fires (planned_at, schedule_id, fired_at, reason) select sereno.now(), id, sereno.now(), 'overlap' from sereno.schedules"
+    skipped = "insert into sereno.fires (planned_at, schedule_id, fired_at, reason) "
+    skipped += "select sereno.now(), id, sereno.now(), 'overlap' from sereno.schedules"
     connection.execute(skipped.encode())
     connection.execute("update sereno.schedules set declared_by = 'shop'")
     page = browse(at("close"), "viewer", zone="Asia/Tokyo")
@@ -249,6 +253,8 @@ def test_a_rule_is_seen_while_it_is_typed_and_saved(
     few: None, connection: Connection, browse: Visits, look_at: Callable[[Page, str], None]
 ) -> None:
     page = browse(at("menu:1"))
+    # What is half typed makes no sense yet, and a browser says so.
+    browse.forgive("schedules/preview")
     page.locator("[data-dialog=edit-dialog]").click()
     shown = page.locator("#edit-preview")
     expect(shown.locator("li")).to_have_count(10)
@@ -276,21 +282,23 @@ def test_a_rule_is_seen_while_it_is_typed_and_saved(
 def test_saving_what_was_not_touched_changes_nothing(
     put: Callable[..., None], connection: Connection, browse: Visits
 ) -> None:
-    for key, more in {
+    different: dict[str, dict[str, Any]] = {
         "every": {"when": {"kind": "every", "interval": 90, "count_from": "clock", "phase": 30}, "tags": ["x", "y"]},
         "once": {"when": {"kind": "once", "at": "2099-01-01T00:00:00Z"}, "unique_key": "u", "priority": 2},
         "daily": {
             "missed": "all",
+            "overlap": "allow",
             "missed_limit": 3,
             "max_lateness": 90,
             "max_fires": 9,
             "ends_at": "2099-01-01T00:00Z",
         },
-    }.items():
+    }
+    for key, more in different.items():
         put(key, **more)
     before = connection.execute("select to_jsonb(s) from sereno.schedules s order by key").fetchall()
     page = browse("schedules")
-    for key in ("every", "once", "daily"):
+    for key in different:
         page.goto(at(key))
         page.locator("[data-dialog=edit-dialog]").click()
         with page.expect_response(lambda answer: answer.request.method == "PUT") as answer:
@@ -309,10 +317,10 @@ def test_it_is_paused_resumed_run_and_deleted(few: None, connection: Connection,
     page.get_by_role("button", name="Resume").click()
     expect(page.locator("h1")).to_contain_text("next in")
     page.get_by_role("button", name="Run now").click()
-    confirm(page)
-    until(lambda: made(connection, "menu:1") == 1)
+    confirm(page, "Run now")
+    assert made(connection, "menu:1") == 1
     page.get_by_role("button", name="Delete").click()
-    confirm(page)
+    page.locator("#ask button[value=yes]").click()
     page.wait_for_url("**/schedules")
     assert keys(page) == ["close", "menu:2", "menu:3"]
 

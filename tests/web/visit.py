@@ -65,7 +65,8 @@ class Visits:
         self._contexts.append(context)
         context.route(lambda asked: not asked.startswith((f"{url}/", "data:", "blob:")), lambda route: route.abort())
         if role is not None:
-            context.add_cookies([{"name": COOKIE, "value": self.cookie(role, tenant, url), "url": url}])
+            signed_in = self.cookie(role, tenant, url)
+            context.add_cookies([{"name": COOKIE, "value": signed_in, "domain": "127.0.0.1", "path": "/"}])
         page = context.new_page()
         self._watch(page, url)
         if status >= 400:
@@ -92,7 +93,7 @@ class Visits:
             for context in self._contexts:
                 context.close()
         wrong = [each for each in self.troubles if not any(known.search(each) for known in self._forgiven)]
-        assert wrong == []
+        assert not wrong, "\n".join(wrong)
 
     def _browser(self) -> Browser:
         """Taken when the first page is opened: until then the test may run loops."""
@@ -142,4 +143,4 @@ def look_at(page: Page, name: str) -> None:
         for each in found
         for node in each["nodes"]
     ]
-    assert hindered == []
+    assert not hindered, "\n".join(hindered)

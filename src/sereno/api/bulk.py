@@ -1,28 +1,37 @@
 """Bulk changes in the background: how far they are, and how to stop them."""
 
+from collections.abc import Callable
 from http import HTTPStatus
 from typing import Annotated, Any
 
 import psycopg
 from fastapi import Depends, Path, Response
-from fastapi.routing import APIRoute
+from pydantic import Field
 
 from sereno.api.door import Door, Who
 from sereno.api.pages import Page, Paging, page_of, paging
 from sereno.api.post import told
 from sereno.domain.access import Principal
-from sereno.operations import bulk, jobs
+from sereno.errors import InvalidArguments
+from sereno.operations import bulk
 from sereno.reception.declined import not_found
 from sereno.reception.house import House
 from sereno.reception.tenancy import check_theirs
-from sereno.store.bulk import Action, BulkOperation
-from sereno.store.filters import JobFilter
+from sereno.store.bulk import BulkOperation
 from sereno.store.sights import Count
 from sereno.store.statement import Operation
 
 OperationId = Annotated[int, Path(ge=0, lt=2**63)]
+InBackground = Annotated[bool, Field(description="A worker does it; the answer is 202, with the operation.")]
+PerSecond = Annotated[float, Field(ge=0.001, le=100_000)]
 
-_counts = {"job.retry": jobs.count_retry, "job.cancel": jobs.count_cancel, "job.delete": jobs.count_delete}
+# What else an operation answers that may go on in the background.
+ACCEPTED: dict[int | str, dict[str, Any]] = {
+    int(HTTPStatus.ACCEPTED): {
+        "model": BulkOperation,
+        "description": "With `in_background`: it goes on as this operation.",
+    }
+}
 
 
 def rooms(house: House) -> Door:
@@ -56,40 +65,21 @@ def rooms(house: House) -> Door:
     return door
 
 
-def may_be_accepted(door: Door) -> None:
-    """The operation that was declared last may also answer 202, with what goes on in the background."""
-    route = door.routes[-1]
-    assert isinstance(route, APIRoute)
-    schema = {"$ref": f"#/components/schemas/{BulkOperation.__name__}"}
-    said: dict[str, Any] = {
-        "description": "With `in_background`: it goes on as this operation.",
-        "content": {"application/json": {"schema": schema}},
-    }
-    route.responses = {**route.responses, int(HTTPStatus.ACCEPTED): said}
+def check_rate(rate: float | None, *, in_background: bool) -> None:
+    """At once is at once."""
+    if rate is not None and not in_background:
+        raise InvalidArguments('"rate" goes with "in_background" here: without it, everything is done at once')
 
 
 async def begun(
-    house: House,
-    who: Principal,
-    action: Action,
-    wanted: JobFilter,
-    *,
-    rate: float | None,
-    reason: str | None,
-    confirmed: bool,
+    house: House, count: Operation[Count], begin: Callable[[Count | None], Operation[BulkOperation]]
 ) -> Response:
-    """202, with the operation."""
-    total = await _counted(house, action, wanted)
-    operation = bulk.begin(action, wanted, rate=rate, reason=reason, yes=confirmed, total=total, actor=who.name)
-    return told(await house.change(operation), HTTPStatus.ACCEPTED)
-
-
-async def _counted(house: House, action: Action, wanted: JobFilter) -> Count | None:
-    """As in a dry run; what takes too long to count can still be done in the background."""
+    """202, with the operation. What takes too long to count can still be done."""
     try:
-        return (await house.read(_counts[action](wanted))).total
+        total = await house.read(count)
     except psycopg.errors.QueryCanceled:
-        return None
+        total = None
+    return told(await house.change(begin(total)), HTTPStatus.ACCEPTED)
 
 
 def _theirs(number: int, who: Principal) -> Operation[BulkOperation]:

@@ -3,22 +3,26 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from http import HTTPStatus
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import Depends, Path, Query, Response
 from pydantic import AwareDatetime, BaseModel, Field
 
+from sereno.api.bulk import ACCEPTED, InBackground, PerSecond, begun, check_rate
 from sereno.api.door import Door, Who
 from sereno.api.pages import Page, Paging, page_of, paging
 from sereno.api.post import delivery_shown, may_reveal, page_shape, shape, there, together, told
+from sereno.api.post_reveal import whole_delivery, written_down
 from sereno.domain.access import Principal
 from sereno.domain.delivery import State
 from sereno.errors import InvalidArguments, Refused
-from sereno.operations import post
+from sereno.operations import bulk, post
 from sereno.reception.house import House
 from sereno.reception.tenancy import check_theirs, their_tenant
 from sereno.store import post_sights
+from sereno.store.bulk import BulkOperation
 from sereno.store.post_rows import DeliveryFilter, DeliveryLine
+from sereno.store.sights import Count
 from sereno.store.statement import Operation
 
 # What goes back to work when nothing else is said: somebody has to decide about it.
@@ -38,7 +42,7 @@ class Requeue(BaseModel):
     """Which deliveries: by id, or by a filter, of which everything that is given must hold.
 
     `any_ended`: also those that were skipped, expired, came back, or of which nobody knows. `dry_run`: only say what it
-    would touch.
+    would touch. `rate`: in the background, so many a second.
     """
 
     ids: list[Number] | None = Field(None, min_length=1, max_length=MOST_IDS)
@@ -53,6 +57,8 @@ class Requeue(BaseModel):
     any_ended: bool = False
     dry_run: bool = False
     all: bool = Field(False, description="Really all that the filter finds.")
+    in_background: InBackground = False
+    rate: PerSecond | None = None
 
     def filter(self) -> DeliveryFilter:
         return DeliveryFilter(
@@ -125,15 +131,29 @@ def rooms(house: House) -> Door:
         response_model=shape(post.DeliveryDetail),
     )
     async def show_delivery(delivery_id: DeliveryId, who: Who, reveal: bool = False) -> Response:
-        """One delivery: its event, its address, what became of it, and what its provider said later."""
-        whole = may_reveal(who, reveal)
-        return told(delivery_shown(await house.read(_theirs(delivery_id, who)), reveal=whole))
+        """One delivery: its event, its address, what became of it, and what its provider said later.
 
-    @door.at("POST", "/deliveries/requeue", role="operator", of_tenants=True, also=[HTTPStatus.NOT_FOUND])
-    async def requeue(body: Requeue, who: Who) -> Requeued:
+        `reveal`: the whole address, for operators; the audit says who has seen it.
+        """
+        if may_reveal(who, reveal):
+            return told(await written_down(house, whole_delivery(delivery_id, who)))
+        return told(delivery_shown(await house.read(_theirs(delivery_id, who))))
+
+    _again(house, door)
+    return door
+
+
+def _again(house: House, door: Door) -> None:
+    answers: dict[str, Any] = {"also": [HTTPStatus.NOT_FOUND], "response_model": Requeued, "responses": ACCEPTED}
+
+    @door.at("POST", "/deliveries/requeue", role="operator", of_tenants=True, **answers)
+    async def requeue(body: Requeue, who: Who) -> Requeued | Response:
         """Send again what is failed or dead, with fresh tries. 409 for what is not, with its state."""
         if (body.ids is None) == body.filter().is_empty:
             raise InvalidArguments("which deliveries? Name their ids, or give a filter such as states; not both")
+        check_rate(body.rate, in_background=body.in_background)
+        if body.in_background and not body.dry_run:
+            return await _begun(house, body, who)
         wanted = _by_id(body, who) if body.ids is not None else _by_filter(body, who)
         found = await house.read(wanted)
         done = [] if body.dry_run else await _requeue(house, [line.id for line in found], who)
@@ -149,8 +169,6 @@ def rooms(house: House) -> Door:
             done,
             left,
         )
-
-    return door
 
 
 def _page(page: Paging, wanted: DeliveryFilter) -> Operation[Page[DeliveryLine]]:
@@ -183,14 +201,30 @@ def _by_id(body: Requeue, who: Principal) -> Operation[Sequence[DeliveryLine]]:
 
 def _by_filter(body: Requeue, who: Principal) -> Operation[Sequence[DeliveryLine]]:
     """What it finds; Refused unless it is wanted, and may go back."""
-    others = [state for state in body.states or () if state not in body.allowed]
-    if others:
-        raise Refused(f"{_rule(body)}, and not what is {' or '.join(others)}")
-    wanted = replace(body.filter(), states=body.states or body.allowed, tenant=their_tenant(who, body.tenant))
-    found = yield from there(post.requeueable(wanted), "such recipient")
+    found = yield from there(post.requeueable(_allowed(body, who)), "such recipient")
     if found and not body.dry_run and not body.all:
         raise Refused(f"this would requeue {len(found):,}: look with dry_run, confirm with all")
     return found
+
+
+def _allowed(body: Requeue, who: Principal) -> DeliveryFilter:
+    """What the filter means; Refused if that may not go back."""
+    others = [state for state in body.states or () if state not in body.allowed]
+    if others:
+        raise Refused(f"{_rule(body)}, and not what is {' or '.join(others)}")
+    return replace(body.filter(), states=body.states or body.allowed, tenant=their_tenant(who, body.tenant))
+
+
+async def _begun(house: House, body: Requeue, who: Principal) -> Response:
+    """Of those that are named, those that are theirs."""
+    ids = None if body.ids is None else [line.id for line in await house.read(_by_id(body, who))]
+    wanted = _allowed(body, who)
+
+    def begin(total: Count | None) -> Operation[BulkOperation]:
+        operation = bulk.begin_requeue(wanted, ids=ids, rate=body.rate, yes=body.all, total=total, actor=who.name)
+        return there(operation, "such recipient")
+
+    return await begun(house, there(bulk.count_requeue(wanted, ids), "such recipient"), begin)
 
 
 def _rule(body: Requeue) -> str:

@@ -31,11 +31,12 @@ _BEARER = "bearer "
 
 @dataclass(frozen=True)
 class Owner:
-    """Whose inbox. `by`: the admin who looks into it; None when it is their own."""
+    """Whose inbox. `by`: the admin who looks into it; None when it is their own. `until`: when their token ends."""
 
     key: str
     tenant: str | None
     by: str | None = None
+    until: int | None = None
 
 
 class Mark(BaseModel):
@@ -62,21 +63,21 @@ class Unread:
 def rooms(house: House) -> Door:
     """`/inbox`."""
     door = Door(house, "inbox")
-    reader, writer = (Depends(_owner(house, is_change=is_change)) for is_change in (False, True))
+    reader, writer = (Depends(owner_of(house, is_change=is_change)) for is_change in (False, True))
 
-    @_at(door, "GET", "/inbox", response_model=page_shape(InboxRow))
+    @at(door, "GET", "/inbox", response_model=page_shape(InboxRow))
     async def list_inbox(
         owner: Annotated[Owner, reader], page: Annotated[Paging, Depends(paging)], archived: bool = False
     ) -> Response:
         """What somebody was told inside the application, newest first; or what they have put away."""
         return told(await house.read(_page(owner, page, archived=archived)))
 
-    @_at(door, "GET", "/inbox/unread")
+    @at(door, "GET", "/inbox/unread")
     async def unread(owner: Annotated[Owner, reader]) -> Unread:
         """How many they have not read."""
         return Unread(await house.read(store.unread(owner.key, tenant=owner.tenant)))
 
-    @_at(door, "POST", "/inbox/mark")
+    @at(door, "POST", "/inbox/mark")
     async def mark(body: Mark, owner: Annotated[Owner, writer]) -> Marked:
         """They have seen or read them, or put them away. Once: the first moment stays."""
         return Marked(await house.change(_mark(owner, body)))
@@ -84,15 +85,19 @@ def rooms(house: House) -> Door:
     return door
 
 
-def _at(door: Door, method: str, path: str, **more: Any) -> Callable[[F], F]:
-    """For admins, and for whoever shows a token of an inbox."""
+def at(
+    door: Door, method: str, path: str, *, shown: dict[int | str, dict[str, Any]] | None = None, **more: Any
+) -> Callable[[F], F]:
+    """For admins, and for whoever shows a token of an inbox. `shown`: what else the document says of its answers."""
     also = (HTTPStatus.NOT_FOUND, *((HTTPStatus.CONFLICT,) if method == "POST" else ()))
     # Who it is, these rooms ask themselves.
     extra = {"x-role": "admin", "x-of-tenants": True, "x-own-door": True, "security": [{"token": []}]}
-    return door.api_route(path, methods=[method], responses=responses(*ALWAYS, *also), openapi_extra=extra, **more)
+    answers = responses(*ALWAYS, *also) | (shown or {})
+    return door.api_route(path, methods=[method], responses=answers, openapi_extra=extra, **more)
 
 
-def _owner(house: House, *, is_change: bool) -> Callable[..., Any]:
+def owner_of(house: House, *, is_change: bool) -> Callable[..., Any]:
+    """Finds out whose inbox a request is about, and lets in nobody who may not."""
     role: Role = "admin" if is_change else "viewer"
 
     async def owner(
@@ -125,7 +130,7 @@ def _by_token(house: House, token: str, *, is_change: bool) -> Owner:
         raise Declined(HTTPStatus.UNAUTHORIZED, words, {"WWW-Authenticate": "Bearer"})
     if is_change and house.settings.read_only:
         raise Declined(HTTPStatus.FORBIDDEN, "this server is read-only: SERENO_READ_ONLY is set")
-    return Owner(reader.recipient, reader.tenant)
+    return Owner(reader.recipient, reader.tenant, until=reader.until)
 
 
 def _page(owner: Owner, page: Paging, *, archived: bool) -> Operation[Page[InboxRow]]:

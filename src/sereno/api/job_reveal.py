@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from fastapi import Path
+from fastapi.routing import APIRoute
 
 from sereno.api.door import Door, Who
 from sereno.errors import JobNotFound
@@ -28,6 +29,8 @@ class Revealed:
 def rooms(house: House) -> Door:
     """`/jobs/{job_id}/reveal`."""
     door = Door(house, "jobs")
+    # An answer that is kept for whoever asks again would hold what was revealed.
+    door.route_class = APIRoute
 
     @door.at("POST", "/jobs/{job_id}/reveal", role="operator", of_tenants=True)
     async def reveal_job(job_id: JobId, who: Who) -> Revealed:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from fastapi import Depends, Path, Query, Response
 from pydantic import AwareDatetime, BaseModel, Field
 
-from sereno.api.bulk import begun, may_be_accepted
+from sereno.api.bulk import ACCEPTED, InBackground, PerSecond, begun
 from sereno.api.door import Door, Who
 from sereno.api.pages import Page, Paging, page_of, paging
 from sereno.domain.access import Principal
@@ -25,9 +25,9 @@ from sereno.reception.declined import not_found
 from sereno.reception.house import House
 from sereno.reception.tenancy import check_theirs, their_tenant
 from sereno.store import insights
-from sereno.store.bulk import Action
+from sereno.store.bulk import BulkOperation, JobAction
 from sereno.store.filters import JobFilter
-from sereno.store.sights import JobLine
+from sereno.store.sights import Count, JobLine
 from sereno.store.statement import Operation
 
 JobId = Annotated[int, Path(ge=0, lt=2**63)]
@@ -37,8 +37,8 @@ class JobsWanted(BaseModel):
     """Which jobs; everything that is given must hold. `q`: a search, as on the command line."""
 
     q: str | None = Field(None, max_length=LONGEST)
-    ids: list[int] | None = Field(None, max_length=10_000)
-    states: list[str] | None = None
+    ids: list[Annotated[int, Field(ge=0, lt=2**63)]] | None = Field(None, max_length=10_000)
+    states: list[Annotated[str, Field(max_length=50)]] | None = Field(None, max_length=20)
     queue: str | None = None
     task: str | None = None
     tenant: str | None = None
@@ -80,9 +80,9 @@ class Bulk(JobsWanted):
     """`dry_run`: only say what it would touch. `rate`: so many a second. `reason`: kept with the jobs."""
 
     dry_run: bool = False
-    in_background: bool = Field(False, description="A worker does it; the answer is 202, with the operation.")
+    in_background: InBackground = False
     all: bool = Field(False, description="Really all of them, where nothing else is named.")
-    rate: float | None = Field(None, ge=0.001, le=100_000)
+    rate: PerSecond | None = None
     reason: str | None = Field(None, max_length=500)
 
 
@@ -202,9 +202,9 @@ def rooms(house: House) -> Door:
 
 
 def _bulk(house: House, door: Door) -> None:
-    also = [HTTPStatus.NOT_FOUND]
+    answers: dict[str, Any] = {"also": [HTTPStatus.NOT_FOUND], "response_model": BulkAnswer, "responses": ACCEPTED}
 
-    @door.at("POST", "/jobs/retry", role="operator", of_tenants=True, also=also, response_model=BulkAnswer)
+    @door.at("POST", "/jobs/retry", role="operator", of_tenants=True, **answers)
     async def retry(body: Bulk, who: Who) -> BulkAnswer | Response:
         """Finished jobs go back to work, under their own ids and with a fresh budget of tries."""
         wanted = body.filter(who)
@@ -214,9 +214,7 @@ def _bulk(house: House, door: Door) -> None:
             return await _begun(house, who, "job.retry", body)
         return _did(await house.carry_out(jobs.retry(wanted, rate=body.rate, yes=body.all, actor=who.name)))
 
-    may_be_accepted(door)
-
-    @door.at("POST", "/jobs/cancel", role="operator", of_tenants=True, also=also, response_model=BulkAnswer)
+    @door.at("POST", "/jobs/cancel", role="operator", of_tenants=True, **answers)
     async def cancel(body: Bulk, who: Who) -> BulkAnswer | Response:
         """Waiting jobs end at once; running ones are asked to stop."""
         wanted = body.filter(who)
@@ -226,9 +224,7 @@ def _bulk(house: House, door: Door) -> None:
             return await _begun(house, who, "job.cancel", body)
         return _did(await house.carry_out(jobs.cancel(wanted, reason=body.reason, yes=body.all, actor=who.name)))
 
-    may_be_accepted(door)
-
-    @door.at("POST", "/jobs/delete", role="admin", of_tenants=True, also=also, response_model=BulkAnswer)
+    @door.at("POST", "/jobs/delete", role="admin", of_tenants=True, **answers)
     async def delete(body: Bulk, who: Who) -> BulkAnswer | Response:
         """Gone for good, with their attempts. Refused when a running job is named."""
         wanted = body.filter(who)
@@ -237,8 +233,6 @@ def _bulk(house: House, door: Door) -> None:
         if body.in_background:
             return await _begun(house, who, "job.delete", body)
         return _did(await house.carry_out(jobs.delete(wanted, yes=body.all, actor=who.name)))
-
-    may_be_accepted(door)
 
 
 def _again(house: House, door: Door) -> None:
@@ -255,9 +249,13 @@ def _again(house: House, door: Door) -> None:
         return await house.change(operation())
 
 
-async def _begun(house: House, who: Principal, action: Action, body: Bulk) -> Response:
+async def _begun(house: House, who: Principal, action: JobAction, body: Bulk) -> Response:
     wanted = body.filter(who)
-    return await begun(house, who, action, wanted, rate=body.rate, reason=body.reason, confirmed=body.all)
+
+    def begin(total: Count | None) -> Operation[BulkOperation]:
+        return bulk.begin(action, wanted, rate=body.rate, reason=body.reason, yes=body.all, total=total, actor=who.name)
+
+    return await begun(house, bulk.count_jobs(action, wanted), begin)
 
 
 def _theirs(job_id: int, who: Principal) -> Operation[jobs.JobDetail]:

@@ -121,13 +121,13 @@ def may_reveal(who: Principal, reveal: bool) -> bool:
     return reveal
 
 
-def recipient_shown(detail: RecipientDetail, *, reveal: bool = False) -> RecipientDetail:
-    for address in detail.addresses if not reveal else ():
+def recipient_shown(detail: RecipientDetail) -> RecipientDetail:
+    for address in detail.addresses:
         address.address = masked(address.address)
     return detail
 
 
-def delivery_shown(detail: DeliveryDetail, *, reveal: bool = False) -> DeliveryDetail:
-    if detail.delivery.address is not None and not reveal:
+def delivery_shown(detail: DeliveryDetail) -> DeliveryDetail:
+    if detail.delivery.address is not None:
         detail.delivery.address = masked(detail.delivery.address)
     return detail

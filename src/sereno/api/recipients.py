@@ -19,14 +19,16 @@ from sereno.api.post import (
     together,
     told,
 )
+from sereno.api.post_reveal import whole_recipient, written_down
 from sereno.domain.access import Principal
 from sereno.domain.job import check_text
 from sereno.domain.quiet import Quiet
 from sereno.errors import InvalidArguments
 from sereno.operations import post
-from sereno.operations.why_post import Kind, why_post
+from sereno.operations.why_post import why_post
 from sereno.reception.declined import not_found
 from sereno.reception.house import House
+from sereno.reception.kinds import known_kinds
 from sereno.reception.tenancy import their_tenant
 from sereno.store import post_sights
 from sereno.store.post_rows import PreferenceRow, RecipientLine
@@ -129,7 +131,7 @@ def rooms(house: House) -> Door:
     async def why_told(key: str, event: str, who: Who, tenant: Tenant = None) -> WhyTold:
         """Why they were told of a kind of event, or were not, in words."""
         theirs = their_tenant(who, tenant)
-        return WhyTold(await house.read(why_post(key, event, tenant=theirs, known=_known(house))))
+        return WhyTold(await house.read(why_post(key, event, tenant=theirs, known=known_kinds(house))))
 
     _preferences(house, door)
     _addresses(house, door)
@@ -142,10 +144,13 @@ def _one(house: House, door: Door) -> None:
 
     @door.at("GET", ONE, role="viewer", of_tenants=True, also=NOT_FOUND, response_model=DETAIL)
     async def show_recipient(key: str, who: Who, tenant: Tenant = None, reveal: bool = False) -> Response:
-        """Somebody: the ways to reach them, what they want, and the defaults that hold for them."""
-        whole = may_reveal(who, reveal)
-        found = await house.read(_theirs(key, their_tenant(who, tenant)))
-        return told(recipient_shown(found, reveal=whole))
+        """Somebody: the ways to reach them, what they want, and the defaults that hold for them.
+
+        `reveal`: whole addresses, for operators; the audit says who has seen them.
+        """
+        if may_reveal(who, reveal):
+            return told(await written_down(house, whole_recipient(key, who, tenant)))
+        return told(recipient_shown(await house.read(_theirs(key, their_tenant(who, tenant)))))
 
     @door.at("PUT", ONE, role="admin", of_tenants=True, also=NOT_FOUND, response_model=DETAIL)
     async def set_recipient(key: str, body: RecipientBody, who: Who, tenant: Tenant = None) -> Response:
@@ -241,12 +246,3 @@ def _theirs(key: str, tenant: str | None) -> Operation[post.RecipientDetail]:
 def _defaults(tenant: str | None) -> Operation[list[PreferenceRow]]:
     check_text("tenant", tenant)
     return post_sights.preferences(None, tenant=tenant)
-
-
-def _known(house: House) -> dict[str, Kind]:
-    """What the application declares, with the channels that are active."""
-    channels = house.parts["channels"]
-    return {
-        name: Kind(name, channels.resolve(each.channels)[0], each.category, critical=each.critical, opt_in=each.opt_in)
-        for name, each in house.parts["notifications"].definitions.items()
-    }

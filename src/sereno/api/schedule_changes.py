@@ -9,9 +9,10 @@ from functools import partial
 from http import HTTPStatus
 from typing import Annotated, Any, Literal
 
-from fastapi import Query
+from fastapi import Query, Response
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
+from sereno.api.bulk import ACCEPTED, InBackground, PerSecond, begun, check_rate
 from sereno.api.door import Door, Who
 from sereno.api.schedule_names import Key, SchedulesWanted, Text, called
 from sereno.domain.access import Principal
@@ -19,7 +20,8 @@ from sereno.domain.job import check_text
 from sereno.domain.when import Daily, checked, describe
 from sereno.domain.zones import moment
 from sereno.errors import InvalidArguments, Refused, SerenoError
-from sereno.operations import schedules
+from sereno.operations import bulk, schedules
+from sereno.operations.bulk import Steered
 from sereno.operations.imports.form import MakeJob
 from sereno.operations.schedule_lists import ScheduleTally, Verb, in_batches, run_all, tally
 from sereno.operations.schedule_objects import Described, described, unchecked_job, write
@@ -27,8 +29,10 @@ from sereno.reception.declined import Declined
 from sereno.reception.house import House
 from sereno.reception.tenancy import check_theirs, their_tenant
 from sereno.store import schedules as store
+from sereno.store.bulk import BulkOperation, ScheduleAction
 from sereno.store.filters import ScheduleFilter
 from sereno.store.schedules import Upserted
+from sereno.store.sights import Count
 from sereno.store.statement import Operation
 
 MOST_IMPORTED = 1000
@@ -85,20 +89,32 @@ class BulkOfSchedules(SchedulesWanted):
     all: bool = Field(False, description="Really all that match, where no keys are named.")
 
 
-class PauseSchedules(BulkOfSchedules):
+class SteerSchedules(BulkOfSchedules):
+    """`in_background`: a worker does it. `rate`: then, so many a second."""
+
+    in_background: InBackground = False
+    rate: PerSecond | None = None
+
+    def is_for_a_worker(self) -> bool:
+        """Whether it is; a rate without that makes no sense."""
+        check_rate(self.rate, in_background=self.in_background)
+        return self.in_background and not self.dry_run
+
+
+class PauseSchedules(SteerSchedules):
     """`until`: fire again from there on."""
 
     until: AwareDatetime | None = None
     note: Note = None
 
 
-class DisableSchedules(BulkOfSchedules):
+class DisableSchedules(SteerSchedules):
     """They fire again when somebody resumes them."""
 
     note: Note = None
 
 
-class SpreadSchedules(BulkOfSchedules):
+class SpreadSchedules(SteerSchedules):
     """`over`: such as "20m"; 0 takes the spread away."""
 
     over: Length
@@ -148,6 +164,15 @@ class SchedulesChanged:
     by_task: dict[str, int]
 
 
+# Of a change that may go on in the background.
+ANSWERS: dict[str, Any] = {
+    "of_tenants": True,
+    "also": [HTTPStatus.NOT_FOUND],
+    "response_model": SchedulesChanged,
+    "responses": ACCEPTED,
+}
+
+
 class _Undone(Exception):  # noqa: N818 - no error: a dry run ends so
     """Nothing of the transaction is kept."""
 
@@ -181,35 +206,45 @@ def _write(house: House, door: Door) -> None:
 
 
 def _stop(house: House, door: Door) -> None:
-    @door.at("POST", "/schedules/pause", role="operator", of_tenants=True, also=[HTTPStatus.NOT_FOUND])
-    async def pause(body: PauseSchedules, who: Who) -> SchedulesChanged:
+    @door.at("POST", "/schedules/pause", role="operator", **ANSWERS)
+    async def pause(body: PauseSchedules, who: Who) -> SchedulesChanged | Response:
         """They fire no more, or not before a date. What runs goes on."""
         check_text("note", body.note)
+        if body.is_for_a_worker():
+            return await _begun(house, who, "schedule.pause", body, Steered(until=body.until, note=body.note))
         return await _change(house, who, "pause", body, partial(schedules.pause, until=body.until, note=body.note))
 
-    @door.at("POST", "/schedules/resume", role="operator", of_tenants=True, also=[HTTPStatus.NOT_FOUND])
-    async def resume(body: BulkOfSchedules, who: Who) -> SchedulesChanged:
+    @door.at("POST", "/schedules/resume", role="operator", **ANSWERS)
+    async def resume(body: SteerSchedules, who: Who) -> SchedulesChanged | Response:
         """They fire again, from now on. What passed meanwhile is not caught up."""
+        if body.is_for_a_worker():
+            return await _begun(house, who, "schedule.resume", body)
         return await _change(house, who, "resume", body, schedules.resume)
 
-    @door.at("POST", "/schedules/disable", role="operator", of_tenants=True, also=[HTTPStatus.NOT_FOUND])
-    async def disable(body: DisableSchedules, who: Who) -> SchedulesChanged:
+    @door.at("POST", "/schedules/disable", role="operator", **ANSWERS)
+    async def disable(body: DisableSchedules, who: Who) -> SchedulesChanged | Response:
         """They fire no more until somebody resumes them."""
         check_text("note", body.note)
+        if body.is_for_a_worker():
+            return await _begun(house, who, "schedule.disable", body, Steered(note=body.note))
         return await _change(house, who, "disable", body, partial(schedules.disable, note=body.note))
 
 
 def _remake(house: House, door: Door) -> None:
-    @door.at("POST", "/schedules/delete", role="admin", of_tenants=True, also=[HTTPStatus.NOT_FOUND])
-    async def delete(body: BulkOfSchedules, who: Who) -> SchedulesChanged:
+    @door.at("POST", "/schedules/delete", role="admin", **ANSWERS)
+    async def delete(body: SteerSchedules, who: Who) -> SchedulesChanged | Response:
         """Gone for good. Their jobs stay as history."""
+        if body.is_for_a_worker():
+            return await _begun(house, who, "schedule.delete", body)
         return await _change(house, who, "delete", body, schedules.delete)
 
-    @door.at("POST", "/schedules/spread", role="admin", of_tenants=True, also=[HTTPStatus.NOT_FOUND])
-    async def spread(body: SpreadSchedules, who: Who) -> SchedulesChanged:
+    @door.at("POST", "/schedules/spread", role="admin", **ANSWERS)
+    async def spread(body: SpreadSchedules, who: Who) -> SchedulesChanged | Response:
         """Give each its own place in a window. It fires there after each instant, always at the same place."""
         # Refused before anything is looked at, in the words of the rule.
         checked(Daily("00:00", spread=body.over))
+        if body.is_for_a_worker():
+            return await _begun(house, who, "schedule.spread", body, Steered(window=body.over))
         return await _change(house, who, "spread", body, partial(schedules.spread, window=body.over))
 
 
@@ -236,6 +271,17 @@ async def _change(
         wanted = replace(wanted, pattern="*")
     changed = await house.carry_out(in_batches(wanted, partial(operation, actor=who.name)))
     return SchedulesChanged(False, changed, True, {}, {})
+
+
+async def _begun(
+    house: House, who: Principal, action: ScheduleAction, body: SteerSchedules, how: Steered | None = None
+) -> Response:
+    wanted = body.filter(who)
+
+    def begin(total: Count | None) -> Operation[BulkOperation]:
+        return bulk.begin_schedules(action, wanted, how, rate=body.rate, yes=body.all, total=total, actor=who.name)
+
+    return await begun(house, bulk.count_schedules(action, wanted), begin)
 
 
 def _would(found: ScheduleTally) -> SchedulesChanged:

@@ -215,14 +215,20 @@ def _record(house: House, door: Door) -> None:
         subject: Annotated[
             str | None, Query(max_length=LONGEST_SUBJECT, description='Of this alone, such as "queue ifood".')
         ] = None,
+        actor: Annotated[str | None, Query(max_length=NAME_LIMIT, description="By this one alone.")] = None,
+        action: Annotated[
+            str | None, Query(max_length=NAME_LIMIT, description='"queue.pause", or "queue" for all of it.')
+        ] = None,
     ) -> Page[AuditRow]:
-        """Who did what, newest first."""
-        look = partial(_audit, subject)
+        """Who did what, newest first. By whom and what are looked for among the newest lines."""
+        look = partial(_audit, subject, actor, action)
         return await house.read(page_of(page, look, lambda line: line.id))
 
 
-def _audit(subject: str | None, most: int, before: int | None) -> Operation[list[AuditRow]]:
-    return tokens.audit_lines(before=before, subject=subject, most=most)
+def _audit(
+    subject: str | None, actor: str | None, action: str | None, most: int, before: int | None
+) -> Operation[list[AuditRow]]:
+    return tokens.audit_lines(before=before, subject=subject, actor=actor, action=action, most=most)
 
 
 async def _bounded(house: House, operation: Operation[list[Proof]]) -> list[Proof]:

@@ -8,7 +8,6 @@ from functools import partial
 from http import HTTPStatus
 from typing import Annotated, Any, Literal, TypeVar
 
-import msgspec
 from fastapi import Query, Response
 from pydantic import BaseModel, Field
 
@@ -17,11 +16,12 @@ from sereno.api.pages import Page
 from sereno.api.post import check_storable, shape, told
 from sereno.channels.template_lint import Finding, declared
 from sereno.channels.template_lint import lint as find_mistakes
-from sereno.channels.templates import LARGEST_SOURCE, Key, TemplateFailed, TemplateSet, directory_of, spelled
-from sereno.domain.event import Content, Recipient
+from sereno.channels.templates import LARGEST_SOURCE, Key, TemplateSet, directory_of, spelled
+from sereno.domain.event import Recipient
 from sereno.domain.job import check_text
-from sereno.errors import InvalidArguments, SerenoError
+from sereno.errors import InvalidArguments
 from sereno.operations import templates
+from sereno.operations.previews import render
 from sereno.reception.declined import not_found
 from sereno.reception.house import House
 from sereno.store import templates as store
@@ -175,7 +175,9 @@ def _try(house: House, door: Door) -> None:
         check_storable("payload", payload)
         recipient = Recipient(key=body.recipient, tenant=body.tenant, locale=body.locale)
         definition = house.parts["notifications"].definitions.get(body.event)
-        made = await _aside(partial(_content, definition, await _all(house), body, payload, recipient))
+        made = await _aside(
+            partial(render, definition, await _all(house), body.event, body.channel, payload, recipient)
+        )
         if made is None:
             raise not_found(f"template for {body.event!r:.80} by {body.channel!r:.80}")
         check_storable("what the template says", made)
@@ -204,33 +206,6 @@ async def _all(house: House) -> TemplateSet:
 async def _aside(work: Callable[[], T]) -> T:
     """Files are read and words are made beside the loop, which answers others meanwhile."""
     return await asyncio.to_thread(work)
-
-
-def _content(
-    definition: Any, words: TemplateSet, body: Trial, payload: dict[str, Any], recipient: Recipient
-) -> Content | None:
-    """As a worker does it: a function of the code may go before the templates, or behind."""
-    raw = msgspec.json.encode(payload)
-    if definition is not None:
-        definition.decode(raw)
-        if body.channel in definition.templates:
-            return _by_function(definition, body, raw, recipient)
-    made = words.render(body.event, body.channel, recipient.locale, recipient.tenant, payload, recipient)
-    if made is None and definition is not None and None in definition.templates:
-        made = _by_function(definition, body, raw, recipient)
-    return made
-
-
-def _by_function(definition: Any, body: Trial, raw: bytes, recipient: Recipient) -> Content:
-    try:
-        made = definition.content(body.channel, raw, recipient)
-    except SerenoError:
-        raise
-    except Exception as error:  # code of the application, with a payload that somebody made up
-        raise TemplateFailed(f"the function for {body.event} broke: {type(error).__name__}") from error
-    if not isinstance(made, Content):
-        raise TemplateFailed(f"the function for {body.event} gives no Content")
-    return made
 
 
 def _line(key: Any, origin: str, text: str, at: datetime | None = None, by: str | None = None) -> TemplateLine:

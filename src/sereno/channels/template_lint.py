@@ -177,11 +177,7 @@ def _literal(parts: Mapping[str, Source]) -> Content:
 def _of_size(
     where: str, channel: str, content: Content, payload: Mapping[str, Any] | None, known: Channel | None
 ) -> Iterator[Finding]:
-    texts = [content.title, content.body, content.html or ""]
-    size = sum(len(text.encode()) for text in texts) + (len(msgspec.json.encode(content.options)) - 2)
-    if channel in PUSH and payload is not None:
-        # It travels along.
-        size += len(msgspec.json.encode(payload))
+    size = size_of(channel, content, payload)
     if known is not None and known.largest is not None and size > known.largest:
         yield Finding("error", where, f"{size:,} bytes, and {channel} takes at most {known.largest:,}")
     if channel in PUSH:
@@ -190,6 +186,16 @@ def _of_size(
                 yield Finding("warning", where, f"the {what} has {len(text)} characters: after {most} it is cut off")
     if channel == SMS:
         yield from _of_sms(where, "\n".join(text for text in (content.title, content.body) if text))
+
+
+def size_of(channel: str, content: Content, payload: Mapping[str, Any] | None) -> int:
+    """In bytes, as the provider will count it, or nearly so."""
+    texts = [content.title, content.body, content.html or ""]
+    size = sum(len(text.encode()) for text in texts) + (len(msgspec.json.encode(content.options)) - 2)
+    if channel in PUSH and payload is not None:
+        # It travels along.
+        size += len(msgspec.json.encode(payload))
+    return size
 
 
 def _of_sms(where: str, text: str) -> Iterator[Finding]:

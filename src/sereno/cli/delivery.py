@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sereno.cli.failures import NOTHING_MATCHED
+from sereno.cli.operation import background_option, check_rate, counted_in_time, rate_option, tell_begun
 from sereno.cli.options import Moment, bulk_options, desk_options, output_option
 from sereno.cli.output import Column, chosen_form, counted, short_time, show_json, show_list
 from sereno.cli.post_page import (
@@ -160,18 +161,32 @@ def _show_page(detail: "DeliveryDetail", form: str) -> None:
 @delivery.command(epilog="Example: sereno delivery requeue --state failed --channel email --dry-run")
 @click.argument("ids", nargs=-1, type=int, metavar="[DELIVERY]...")
 @which_options
+@rate_option
+@background_option
 @bulk_options
 @output_option
 @desk_options
 def requeue(
-    desk: "Desk", ids: tuple[int, ...], dry_run: bool, yes: bool, fail_empty: bool, form: str, **which: Any
+    desk: "Desk",
+    ids: tuple[int, ...],
+    rate: float | None,
+    background: bool,
+    dry_run: bool,
+    yes: bool,
+    fail_empty: bool,
+    form: str,
+    **which: Any,
 ) -> int:
-    """Send again what ended without having arrived, with fresh tries. It needs your application (-a)."""
+    """Send again what ended without having arrived, with fresh tries. At once, it needs your application (-a)."""
     from sereno.operations import post  # noqa: PLC0415 - slow to import; --help needs none
 
     wanted = _filter(**which)
     if bool(ids) != wanted.is_empty:
         raise click.UsageError("Which deliveries? Name them by id, or give a filter such as --state failed; not both.")
+    if background and not dry_run:
+        return _begin(desk, wanted, ids, rate=rate, yes=yes, form=form, fail_empty=fail_empty)
+    if not background:
+        check_rate(rate)
     found = [] if ids else look(desk, post.requeueable(wanted))
     if dry_run and ids:
         found = [line for number in ids for line in [look(desk, post.show_delivery(number)).delivery]]
@@ -185,16 +200,40 @@ def requeue(
     return _tell_requeued(chosen, done, is_named=bool(ids), fail_empty=fail_empty, form=form)
 
 
+def _begin(
+    desk: "Desk",
+    wanted: "DeliveryFilter",
+    ids: tuple[int, ...],
+    *,
+    rate: float | None,
+    yes: bool,
+    form: str,
+    fail_empty: bool,
+) -> int:
+    """Leave it to a worker."""
+    from sereno.operations import bulk, post  # noqa: PLC0415 - slow to import; --help needs none
+
+    named = [number for number in ids if 0 < number <= post.LARGEST_ID] if ids else None
+    if named is None and not yes:
+        raise Refused("this would requeue every delivery that matches: look with --dry-run, confirm with --yes")
+    look(desk, post.check_filter(wanted))
+    total = counted_in_time(desk, bulk.count_requeue(wanted, named))
+    made = desk.run(bulk.begin_requeue(wanted, ids=named, rate=rate, yes=yes, total=total))
+    return tell_begun(made, form=form, fail_empty=fail_empty)
+
+
 def _requeue(desk: "Desk", chosen: "Sequence[int]") -> list[int]:
+    """In batches: what is sent back and the record of it, both or neither."""
     from sereno.operations.post import noted  # noqa: PLC0415 - slow to import; --help needs none
 
     done: list[int] = []
     with application(desk) as app:
         for start in range(0, len(chosen), BATCH):
-            back = app.notifications.requeue(chosen[start : start + BATCH])
-            if back:
-                subject = f"delivery {back[0]}" if len(back) == 1 else f"{len(back)} deliveries"
-                desk.run(noted("delivery.requeue", subject, {"count": len(back), "ids": back}))
+            with desk.connection().transaction():
+                back = app.notifications.requeue(chosen[start : start + BATCH], conn=desk.connection())
+                if back:
+                    subject = f"delivery {back[0]}" if len(back) == 1 else f"{len(back)} deliveries"
+                    desk.run(noted("delivery.requeue", subject, {"count": len(back), "ids": back}))
             done += back
     return done
 

@@ -7,18 +7,20 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from sereno.cli.failures import NOTHING_MATCHED
-from sereno.cli.options import desk_options, output_option, stdout_is_terminal
+from sereno.cli.options import Rate, desk_options, output_option, stdout_is_terminal
 from sereno.cli.output import Column, chosen_form, human, show_json, show_list
 
 if TYPE_CHECKING:
     from sereno.cli.desk import Desk
-    from sereno.store.bulk import Action, BulkOperation
+    from sereno.store.bulk import BulkOperation, JobAction
     from sereno.store.filters import JobFilter
     from sereno.store.sights import Count
+    from sereno.store.statement import Operation
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 BAR = 30
+OF_WHAT = {"job": "jobs", "schedule": "schedules", "delivery": "deliveries"}
 # Of one that failed; of one that somebody stopped, or that is done, 0.
 FAILED = 1
 
@@ -45,11 +47,16 @@ COLUMNS = (
 
 
 def background_option(function: F) -> F:
-    """For commands that change many jobs."""
+    """For commands that change many things."""
     option = click.option(
         "--background", is_flag=True, help="A worker does it, and goes on when you leave; see sereno operation."
     )
     return option(function)
+
+
+def rate_option(function: F) -> F:
+    """For those that know no rate when they do it at once."""
+    return click.option("--rate", type=Rate(), help="With --background: so many a second, such as 50/s.")(function)
 
 
 def check_rate(rate: float | None) -> None:
@@ -114,7 +121,7 @@ def stop(desk: "Desk", number: int) -> None:
 
 def begin(
     desk: "Desk",
-    action: "Action",
+    action: "JobAction",
     wanted: "JobFilter",
     *,
     rate: float | None,
@@ -123,11 +130,16 @@ def begin(
     form: str,
     fail_empty: bool,
 ) -> int:
-    """Leave it to a worker; answers what the command exits with."""
+    """Leave jobs to a worker; answers what the command exits with."""
     from sereno.operations import bulk  # noqa: PLC0415 - slow to import; --help needs none
 
-    total = _counted(desk, action, wanted)
+    total = counted_in_time(desk, bulk.count_jobs(action, wanted))
     made = desk.run(bulk.begin(action, wanted, rate=rate, reason=reason, yes=yes, total=total))
+    return tell_begun(made, form=form, fail_empty=fail_empty)
+
+
+def tell_begun(made: "BulkOperation", *, form: str, fail_empty: bool) -> int:
+    """Its number, and how to follow it; answers what the command exits with."""
     if chosen_form(form) in ("json", "jsonl"):
         show_json(made, indent=2 if form == "json" else 0)
     else:
@@ -138,15 +150,12 @@ def begin(
     return NOTHING_MATCHED if fail_empty and made.total == 0 else 0
 
 
-def _counted(desk: "Desk", action: "Action", wanted: "JobFilter") -> "Count | None":
+def counted_in_time(desk: "Desk", count: "Operation[Count]") -> "Count | None":
     """As in a dry run; what takes too long to count can still be done."""
     import psycopg  # noqa: PLC0415 - slow to import; --help needs none
 
-    from sereno.operations import jobs  # noqa: PLC0415 - see above
-
-    counts = {"job.retry": jobs.count_retry, "job.cancel": jobs.count_cancel, "job.delete": jobs.count_delete}
     try:
-        return desk.run(counts[action](wanted)).total
+        return desk.run(count)
     except psycopg.errors.QueryCanceled:
         return None
 
@@ -192,7 +201,8 @@ def _show_page(found: "BulkOperation") -> None:
     for label, value in (
         ("operation", found.id),
         ("action", found.action),
-        ("jobs", found.wanted),
+        (OF_WHAT.get(found.action.partition(".")[0], "of what"), found.wanted),
+        ("how", found.options or None),
         ("tenant", found.tenant),
         ("rate", None if found.rate is None else f"{found.rate:g}/s"),
         ("reason", found.reason),

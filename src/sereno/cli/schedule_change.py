@@ -3,20 +3,25 @@
 from collections.abc import Callable
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from sereno.cli.failures import NOTHING_MATCHED
+from sereno.cli.operation import background_option, check_rate, counted_in_time, rate_option, tell_begun
 from sereno.cli.options import Moment, bulk_options, desk_options, output_option
 from sereno.cli.output import chosen_form, show_json
 from sereno.cli.schedule_options import confirm, existing, how_many, which_options, would
 
 if TYPE_CHECKING:
     from sereno.cli.desk import Desk
+    from sereno.operations.bulk import Steered
     from sereno.operations.schedule_lists import Verb
+    from sereno.store.bulk import ScheduleAction
     from sereno.store.filters import ScheduleFilter
     from sereno.store.statement import Operation
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 UNTIL = 'A date on this machine\'s clock, or with its offset, 2027-01-08T00:00-03:00; or "2h" from now.'
 PARKED_AGAIN = 'a rule that makes no sense is parked again; change it with "sereno schedule add".'
@@ -29,32 +34,40 @@ DONE = {
 }
 
 
+def steering_options(function: F) -> F:
+    """Of commands that change many schedules, at once or in the background."""
+    return rate_option(background_option(bulk_options(function)))
+
+
 @click.command(epilog='Example: sereno schedule pause "menu:*" --tenant r42 --until 2027-01-08 --note "holidays" --yes')
 @which_options()
 @click.option("--until", type=Moment(future=True), help=UNTIL)
 @click.option("--note", help="Why; shown wherever somebody wonders.")
-@bulk_options
+@steering_options
 @output_option
 @desk_options
 def pause(desk: "Desk", wanted: "ScheduleFilter", until: datetime | None, note: str | None, **rest: Any) -> int:
     """Fire them no more, or not before a date. What runs goes on."""
-    from sereno.operations.schedules import pause as operation  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.operations.bulk import Steered  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.operations.schedules import pause as operation  # noqa: PLC0415 - see above
 
     _check_note(note)
     words = "" if until is None else f", until {_on_this_clock(until)}"
-    return _change(desk, "pause", wanted, partial(operation, until=until, note=note), words, **rest)
+    how = Steered(until=until, note=note)
+    return _change(desk, "pause", wanted, partial(operation, until=until, note=note), words, how=how, **rest)
 
 
 @click.command(epilog="Example: sereno schedule resume reconcile:r42")
 @which_options()
-@bulk_options
+@steering_options
 @output_option
 @desk_options
 def resume(desk: "Desk", wanted: "ScheduleFilter", **rest: Any) -> int:
     """Fire them again, from now on. What passed meanwhile is not caught up."""
     from sereno.operations.schedules import resume as operation  # noqa: PLC0415 - slow to import; --help needs none
 
-    parked = 0 if wanted.is_empty or rest["dry_run"] else _parked(desk, wanted)
+    later = rest["dry_run"] or rest["background"]
+    parked = 0 if wanted.is_empty or later else _parked(desk, wanted)
     code = _change(desk, "resume", wanted, operation, "", **rest)
     if parked:
         were = "1 of them was" if parked == 1 else f"{parked:,} of them were"
@@ -73,20 +86,21 @@ def _parked(desk: "Desk", wanted: "ScheduleFilter") -> int:
 @click.command(epilog='Example: sereno schedule disable reconcile:r42 --note "the account is closed"')
 @which_options()
 @click.option("--note", help="Why; shown wherever somebody wonders.")
-@bulk_options
+@steering_options
 @output_option
 @desk_options
 def disable(desk: "Desk", wanted: "ScheduleFilter", note: str | None, **rest: Any) -> int:
     """Fire them no more until somebody resumes them."""
-    from sereno.operations.schedules import disable as operation  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.operations.bulk import Steered  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.operations.schedules import disable as operation  # noqa: PLC0415 - see above
 
     _check_note(note)
-    return _change(desk, "disable", wanted, partial(operation, note=note), "", **rest)
+    return _change(desk, "disable", wanted, partial(operation, note=note), "", how=Steered(note=note), **rest)
 
 
 @click.command(epilog="Example: sereno schedule delete --tenant r42 --dry-run")
 @which_options()
-@bulk_options
+@steering_options
 @output_option
 @desk_options
 def delete(desk: "Desk", wanted: "ScheduleFilter", **rest: Any) -> int:
@@ -99,19 +113,21 @@ def delete(desk: "Desk", wanted: "ScheduleFilter", **rest: Any) -> int:
 @click.command(epilog='Example: sereno schedule spread "reconcile:*" --over 20m --dry-run')
 @which_options()
 @click.option("--over", required=True, metavar="DURATION", help='Such as "20m"; 0 takes the spread away.')
-@bulk_options
+@steering_options
 @output_option
 @desk_options
 def spread(desk: "Desk", wanted: "ScheduleFilter", over: str, **rest: Any) -> int:
     """Give each its own place in a window. It fires there after each instant, always at the same place."""
     from sereno.domain.duration import seconds, spoken  # noqa: PLC0415 - slow to import; --help needs none
     from sereno.domain.when import Daily, checked  # noqa: PLC0415 - see above
+    from sereno.operations.bulk import Steered  # noqa: PLC0415 - see above
     from sereno.operations.schedules import spread as operation  # noqa: PLC0415 - see above
 
     # Refused before anything is looked at, in the words of the rule.
     checked(Daily("00:00", spread=over))
     words = f" over {spoken(seconds(over))}" if seconds(over) else ", none any more"
-    return _change(desk, "spread", wanted, partial(operation, window=over), words, **rest)
+    how = Steered(window=over)
+    return _change(desk, "spread", wanted, partial(operation, window=over), words, how=how, **rest)
 
 
 def _change(
@@ -125,6 +141,9 @@ def _change(
     yes: bool,
     form: str,
     fail_empty: bool,
+    background: bool,
+    rate: float | None,
+    how: "Steered | None" = None,
 ) -> int:
     from sereno.operations.schedule_lists import in_batches  # noqa: PLC0415 - slow to import; --help needs none
 
@@ -134,6 +153,10 @@ def _change(
         return _tell_tally(desk, verb, wanted, words, form, fail_empty=fail_empty)
     meant = confirm(desk, verb, wanted, yes)
     state = existing(desk, next(iter(wanted.keys))).state if wanted.keys else None
+    if background and meant:
+        return _begin(desk, verb, wanted, how, rate=rate, form=form, fail_empty=fail_empty)
+    if not background:
+        check_rate(rate)
     changed = desk.carry_out(in_batches(wanted, operation)) if meant else 0
     if chosen_form(form) in ("json", "jsonl"):
         show_json({"changed": changed}, indent=2 if form == "json" else 0)
@@ -144,6 +167,34 @@ def _change(
     else:
         click.echo(f"It is {state}: there is nothing to {verb}.", err=True)
     return NOTHING_MATCHED if not changed and fail_empty else 0
+
+
+ACTIONS: "dict[Verb, ScheduleAction]" = {
+    "pause": "schedule.pause",
+    "resume": "schedule.resume",
+    "disable": "schedule.disable",
+    "delete": "schedule.delete",
+    "spread": "schedule.spread",
+}
+
+
+def _begin(
+    desk: "Desk",
+    verb: "Verb",
+    wanted: "ScheduleFilter",
+    how: "Steered | None",
+    *,
+    rate: float | None,
+    form: str,
+    fail_empty: bool,
+) -> int:
+    """Leave it to a worker; it has been confirmed."""
+    from sereno.operations import bulk  # noqa: PLC0415 - slow to import; --help needs none
+
+    action = ACTIONS[verb]
+    total = counted_in_time(desk, bulk.count_schedules(action, wanted))
+    made = desk.run(bulk.begin_schedules(action, wanted, how, rate=rate, yes=True, total=total))
+    return tell_begun(made, form=form, fail_empty=fail_empty)
 
 
 def _tell_tally(

@@ -6,7 +6,7 @@ ended. Between two batches it looks whether somebody wants it to stop.
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import psycopg
 
@@ -30,14 +30,17 @@ MOST_REFUSALS = 20
 LONGEST_ERROR = 500
 
 
-def register(registry: Registry, database: Database) -> None:
-    """Every worker can carry out operations. Several workers of one process share a registry."""
+def register(registry: Registry, database: Database, others: Mapping[str, bulk.Change] | None = None) -> None:
+    """Every worker can carry out operations on jobs, and those `others` that its application brings along.
+
+    Several workers of one process share a registry.
+    """
     if registry.get(bulk.TASK) is not None:
         return
 
     # Inside, so that a job whose process died is not started in one of its own: it is not to blame for that.
     async def carry_out(ctx: Context, operation: int) -> None:
-        await _carry_out(database, ctx, operation)
+        await _carry_out(database, ctx, operation, others)
 
     registry.add(
         define(
@@ -61,11 +64,11 @@ def give_back(running: Iterable[Running]) -> None:
             each.task.cancel()
 
 
-async def _carry_out(database: Database, ctx: Context, number: int) -> None:
+async def _carry_out(database: Database, ctx: Context, number: int, others: Mapping[str, bulk.Change] | None) -> None:
     refusals = changed = 0
     while True:
         try:
-            found = await database.arun(bulk.batch(number, *ctx.fence))
+            found = await database.arun(bulk.batch(number, *ctx.fence, others))
         except DatabaseUnavailable:
             await asyncio.sleep(AGAIN_AFTER)
             continue
@@ -80,7 +83,7 @@ async def _carry_out(database: Database, ctx: Context, number: int) -> None:
         if found.wait is None:
             return
         changed += found.changed
-        ctx.progress(found.share, f"operation {number}: {changed:,} jobs in this attempt")
+        ctx.progress(found.share, f"operation {number}: {changed:,} changed in this attempt")
         await asyncio.sleep(min(found.wait, LONGEST_REST))
 
 

@@ -4,12 +4,14 @@ import logging
 
 from sereno.errors import DatabaseUnavailable
 from sereno.settings import Settings
-from sereno.store import days, fires, logs
+from sereno.store import bulk, days, fires, logs
 from sereno.store.connect import Line
 from sereno.telemetry.logs import emit
 
 # A batch takes this long at most; more waits for the next round.
 MAINTENANCE_TIMEOUT = 60.0
+# As long as anybody asks who changed so many things.
+KEEP_OPERATIONS_DAYS = 90
 
 
 async def drop_days(line: Line, kept: days.Kept, retention: int) -> None:
@@ -25,7 +27,7 @@ async def drop_days(line: Line, kept: days.Kept, retention: int) -> None:
 
 
 async def keep_fires(line: Line, settings: Settings) -> None:
-    """Partitions of fires ahead of time, and none behind their retention."""
+    """Partitions of fires ahead of time, and none behind their retention; nor bulk operations that ended long ago."""
     try:
         await line.run(days.make_partitions("fires"), MAINTENANCE_TIMEOUT)
     except DatabaseUnavailable as error:
@@ -34,6 +36,7 @@ async def keep_fires(line: Line, settings: Settings) -> None:
     await drop_days(line, "fires", settings.keep_fires_days)
     # One batch an hour: more would hold up the scheduler.
     await line.run(fires.forget_fires(settings.keep_fires_days), MAINTENANCE_TIMEOUT)
+    await line.run(bulk.forget(KEEP_OPERATIONS_DAYS), MAINTENANCE_TIMEOUT)
 
 
 async def forget_lines(line: Line, settings: Settings) -> bool:

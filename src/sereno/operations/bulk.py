@@ -1,18 +1,25 @@
 """Bulk changes in the background: ask for one, look how far it is, stop it. And one job again, with other arguments."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
 
-from sereno.domain.job import Job, JobOptions, NewJob, check_text
+from sereno.domain.duration import Duration, seconds
+from sereno.domain.job import Job, JobOptions, NewJob, check_date, check_text
 from sereno.domain.lifecycle import FINAL
+from sereno.domain.when import Daily, checked
+from sereno.domain.zones import moment
 from sereno.errors import InvalidArguments, Refused
+from sereno.operations import jobs, post, schedules
 from sereno.operations.actor import default_actor
-from sereno.operations.jobs import CANCELLABLE, DELETABLE
+from sereno.operations.schedule_lists import Verb, tally
 from sereno.store import bulk as store
 from sereno.store import jobs as jobs_store
+from sereno.store import schedules as schedules_store
 from sereno.store import steering
-from sereno.store.bulk import Action, Asked, BulkOperation
-from sereno.store.filters import JobFilter
+from sereno.store.bulk import Asked, BulkOperation, Change, JobAction, ScheduleAction, Step, Taken
+from sereno.store.filters import JobFilter, ScheduleFilter
+from sereno.store.post_rows import DeliveryFilter
 from sereno.store.sights import Count, JobRow
 from sereno.store.statement import Operation
 
@@ -21,15 +28,44 @@ ORIGIN = "retry-of:"
 
 MakeJob = Callable[[str, bytes, JobOptions], NewJob]
 
-_states: Mapping[Action, tuple[str, ...]] = {
+# In which states something can be changed at all; None: in all.
+_job_states: Mapping[JobAction, tuple[str, ...]] = {
     "job.retry": FINAL,
-    "job.cancel": CANCELLABLE,
-    "job.delete": DELETABLE,
+    "job.cancel": jobs.CANCELLABLE,
+    "job.delete": jobs.DELETABLE,
+}
+_schedule_states: Mapping[ScheduleAction, tuple[str, ...] | None] = {
+    "schedule.pause": ("enabled", "paused"),
+    "schedule.resume": ("paused", "disabled", "parked", "finished"),
+    "schedule.disable": ("enabled", "paused", "parked", "finished"),
+    "schedule.delete": None,
+    "schedule.spread": None,
+}
+_counts: Mapping[JobAction, Callable[[JobFilter], Operation[jobs.Tally]]] = {
+    "job.retry": jobs.count_retry,
+    "job.cancel": jobs.count_cancel,
+    "job.delete": jobs.count_delete,
+}
+_verbs: Mapping[ScheduleAction, Verb] = {
+    "schedule.pause": "pause",
+    "schedule.resume": "resume",
+    "schedule.disable": "disable",
+    "schedule.delete": "delete",
+    "schedule.spread": "spread",
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Steered:
+    """What a change of schedules takes. `until`, `note`: of a pause; `note`: of a disabling. `window`: of a spread."""
+
+    until: datetime | None = None
+    note: str | None = None
+    window: Duration | None = None
+
+
 def begin(
-    action: Action,
+    action: JobAction,
     wanted: JobFilter,
     *,
     rate: float | None = None,
@@ -51,12 +87,154 @@ def begin(
         if running:
             names = ", ".join(map(str, running))
             raise Refused(f"job {names} is running: cancel it first, nothing was deleted")
-    chosen = replace(wanted.within(_states[action]), window=None)
+    chosen = replace(wanted.within(_job_states[action]), window=None)
     who = actor or default_actor()
-    number = yield from store.begin(Asked(action, chosen, who, rate, reason, total))
-    detail = {"action": action, "filter": chosen.as_detail(), "rate": rate, "reason": reason}
-    yield from steering.audit(who, "operation.begin", f"operation {number}", detail)
+    seen, look = chosen.as_detail(), chosen.params()
+    return (yield from _begun(Asked(action, seen, look, chosen.tenant, who, rate, reason, total, chosen.ids)))
+
+
+def begin_schedules(
+    action: ScheduleAction,
+    wanted: ScheduleFilter,
+    how: Steered | None = None,
+    *,
+    rate: float | None = None,
+    yes: bool = False,
+    total: Count | None = None,
+    actor: str | None = None,
+) -> Operation[BulkOperation]:
+    """The same for schedules, in the order of their keys. What the change takes is checked before it begins."""
+    _, _, verb = action.partition(".")
+    if wanted.keys is None and not yes:
+        raise Refused(f"this would {verb} every schedule that matches: look with a dry run, then confirm it")
+    how = how or Steered()
+    yield from _check_how(how)
+    allowed = _schedule_states[action]
+    if allowed is not None:
+        given = wanted.states
+        wanted = replace(wanted, states=[state for state in allowed if given is None or state in given])
+    if wanted.is_empty:
+        wanted = replace(wanted, pattern="*")
+    options: dict[str, object] = {}
+    if how.until is not None:
+        options["until"] = how.until
+    if how.window is not None:
+        options["window"] = seconds(how.window)
+    seen, look, who = wanted.as_detail(), wanted.params(), actor or default_actor()
+    asked = Asked(action, seen, look, wanted.tenant, who, rate, how.note, total, options=options)
+    return (yield from _begun(asked))
+
+
+def _check_how(how: Steered) -> Operation[None]:
+    check_text("note", how.note)
+    if how.window is not None:
+        # Refused before anything is looked at, in the words of the rule.
+        checked(Daily("00:00", spread=how.window))
+    if how.until is not None:
+        check_date("until", how.until)
+        if how.until <= moment((yield from schedules_store.clock())):
+            raise Refused(f"a pause until {how.until.isoformat()} is over already: give a later moment")
+
+
+def begin_requeue(
+    wanted: DeliveryFilter,
+    *,
+    ids: Collection[int] | None = None,
+    rate: float | None = None,
+    yes: bool = False,
+    total: Count | None = None,
+    actor: str | None = None,
+) -> Operation[BulkOperation]:
+    """The same for deliveries that go back to work, by id; of those that are named, where `ids` are given."""
+    if ids is None and not yes:
+        raise Refused("this would requeue every delivery that matches: look with a dry run, then confirm it")
+    chosen = yield from _requeueable(wanted)
+    seen = chosen.as_detail() | ({} if ids is None else {"ids": sorted(ids)})
+    look, who = store.delivery_look(chosen, ids), actor or default_actor()
+    return (yield from _begun(Asked("delivery.requeue", seen, look, chosen.tenant, who, rate, None, total, ids)))
+
+
+def _requeueable(wanted: DeliveryFilter) -> Operation[DeliveryFilter]:
+    yield from post.check_filter(wanted)
+    states = [state for state in post.REQUEUEABLE if wanted.states is None or state in wanted.states]
+    return replace(wanted, states=states)
+
+
+def _begun(asked: Asked) -> Operation[BulkOperation]:
+    number = yield from store.begin(asked)
+    detail = {"action": asked.action, "filter": asked.wanted, "rate": asked.rate, "reason": asked.reason}
+    yield from steering.audit(asked.actor, "operation.begin", f"operation {number}", {**detail, **asked.options})
     return (yield from _there(number))
+
+
+# How many
+
+
+def count_jobs(action: JobAction, wanted: JobFilter) -> Operation[Count]:
+    """As in a dry run."""
+    return (yield from _counts[action](wanted)).total
+
+
+def count_schedules(action: ScheduleAction, wanted: ScheduleFilter) -> Operation[Count]:
+    """As in a dry run."""
+    return (yield from tally(wanted, _verbs[action])).total
+
+
+def count_requeue(wanted: DeliveryFilter, ids: Collection[int] | None = None) -> Operation[Count]:
+    """All of them, where a dry run looks at the newest."""
+    return (yield from store.count_deliveries((yield from _requeueable(wanted)), ids))
+
+
+# Carried out by a worker
+
+
+def changes(requeue: Callable[[Sequence[int]], Operation[list[int]]]) -> dict[str, Change]:
+    """What a worker does in one batch, by action. `requeue`: as the application sends deliveries back to work."""
+    return {
+        "schedule.pause": _of_schedules(_pause),
+        "schedule.resume": _of_schedules(lambda wanted, taken: schedules.resume(wanted, actor=taken.actor)),
+        "schedule.disable": _of_schedules(
+            lambda wanted, taken: schedules.disable(wanted, note=taken.reason, actor=taken.actor)
+        ),
+        "schedule.delete": _of_schedules(lambda wanted, taken: schedules.delete(wanted, actor=taken.actor)),
+        "schedule.spread": _of_schedules(
+            lambda wanted, taken: schedules.spread(wanted, taken.given()["window"], actor=taken.actor)
+        ),
+        "delivery.requeue": _of_deliveries(requeue),
+    }
+
+
+def _pause(wanted: ScheduleFilter, taken: Taken) -> Operation[int]:
+    until = taken.given().get("until")
+    at = None if until is None else datetime.fromisoformat(until)
+    return schedules.pause(wanted, until=at, note=taken.reason, actor=taken.actor)
+
+
+def _of_schedules(change: Callable[[ScheduleFilter, Taken], Operation[int]]) -> Change:
+    """They write the same lines in the audit as at once."""
+
+    def step(taken: Taken) -> Operation[Step]:
+        wanted, place = yield from store.schedules_found(taken)
+        found = len(wanted.keys or ())
+        done = (yield from change(wanted, taken)) if found else 0
+        return Step(done, 0, found - done, place)
+
+    return step
+
+
+def _of_deliveries(requeue: Callable[[Sequence[int]], Operation[list[int]]]) -> Change:
+    def step(taken: Taken) -> Operation[Step]:
+        found, place = yield from store.deliveries_found(taken)
+        back = sorted((yield from requeue(found))) if found else []
+        if back:
+            subject = f"delivery {back[0]}" if len(back) == 1 else f"{len(back)} deliveries"
+            yield from store.noted(taken, subject, {"ids": back}, len(back))
+        return Step(len(back), 0, len(found) - len(back), place)
+
+    return step
+
+
+# Look and stop
 
 
 def list_operations(

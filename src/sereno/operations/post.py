@@ -141,7 +141,7 @@ def list_deliveries(
 ) -> Operation[list[DeliveryLine]]:
     """The newest first; `before`: the id at which the page before ended."""
     chosen = wanted or DeliveryFilter()
-    yield from _check_filter(chosen)
+    yield from check_filter(chosen)
     return (yield from post_sights.deliveries(chosen, before=before, limit=limit))
 
 
@@ -157,7 +157,7 @@ def requeueable(wanted: DeliveryFilter) -> Operation[list[DeliveryLine]]:
     """What `requeue` would send back to work, the newest first; no more than MOST_REQUEUED."""
     states = [state for state in REQUEUEABLE if wanted.states is None or state in wanted.states]
     chosen = replace(wanted, states=states)
-    yield from _check_filter(chosen)
+    yield from check_filter(chosen)
     if not states:
         return []
     return (yield from post_sights.deliveries(chosen, before=None, limit=MOST_REQUEUED, window=REQUEUE_WINDOW))
@@ -172,7 +172,8 @@ def tally(lines: Sequence[DeliveryLine]) -> dict[str, dict[str, int]]:
     }
 
 
-def _check_filter(wanted: DeliveryFilter) -> Operation[None]:
+def check_filter(wanted: DeliveryFilter) -> Operation[None]:
+    """ConfigurationError if there is no such event or recipient."""
     _check_texts(
         channel=wanted.channel,
         recipient=wanted.recipient,

@@ -2,12 +2,14 @@
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
 
 from sereno.channels.templates import LARGEST_SOURCE, PARTS, Key, compiled, normal, spelled
 from sereno.domain.job import check_text
 from sereno.errors import InvalidArguments
 from sereno.operations.actor import default_actor
-from sereno.store import steering
+from sereno.store import steering, tokens
 from sereno.store import templates as store
 from sereno.store.statement import Operation
 from sereno.store.templates import Place
@@ -15,6 +17,17 @@ from sereno.store.templates import Place
 _LOCALE = re.compile(r"[a-z]{2,8}(-[a-z0-9]{1,8})*")
 _NAME = re.compile(r"[\w-]+")
 _EVENT = re.compile(r"[\w.-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """What somebody made of a template. `source`: None when they deleted it, or when nobody wrote it down."""
+
+    id: int
+    at: datetime
+    actor: str
+    is_deletion: bool
+    source: str | None
 
 
 def place(event: str, channel: str, part: str, locale: str | None = None, tenant: str | None = None) -> Place:
@@ -40,7 +53,9 @@ def change(where: Place, source: str, *, actor: str | None = None) -> Operation[
     compiled(spelled(Key(*where)), source, is_html=where.part == "html")
     who = actor or default_actor()
     is_new = yield from store.write(where, source, who)
-    yield from steering.audit(who, "template.set", _subject(where), {"length": len(source), **_detail(where)})
+    # With the words themselves, so that the audit is their history.
+    detail = {"length": len(source), "source": source, **_detail(where)}
+    yield from steering.audit(who, "template.set", _subject(where), detail)
     return is_new
 
 
@@ -50,6 +65,14 @@ def delete(where: Place, *, actor: str | None = None) -> Operation[bool]:
     if was_there:
         yield from steering.audit(actor or default_actor(), "template.delete", _subject(where), _detail(where))
     return was_there
+
+
+def history(where: Place, *, most: int = 20) -> Operation[list[Version]]:
+    """What stood there, the newest first, as far as the audit goes back."""
+    rows = yield from tokens.audit_lines(subject=_subject(where), most=most)
+    return [
+        Version(row.id, row.at, row.actor, row.action == "template.delete", row.detail.get("source")) for row in rows
+    ]
 
 
 def _subject(where: Place) -> str:

@@ -22,6 +22,7 @@ from sereno.store.traces import (
 )
 
 LARGEST_ID = 2**63 - 1
+LONGEST_NUMBER = 20
 # What carries no trace is called by what it is.
 _THING = re.compile(r"(job|event):(\d{1,19})")
 
@@ -86,7 +87,38 @@ def find(
     if found is None:
         return []
     carried, row = found
-    return [TraceLine(carried or f"job:{row.id}", "job", row.id, row.task, None, row.tenant, row.created_at)]
+    return [_line_of_job(carried, row)]
+
+
+def newest(*, tenant: str | None = None, most: int = 50) -> Operation[list[TraceLine]]:
+    """Of the newest events that are about something."""
+    check_text("tenant", tenant)
+    return [_line(each) for each in (yield from traces.newest(tenant=tenant, most=most))]
+
+
+def anything(text: str, *, tenant: str | None = None) -> Operation[list[TraceLine]]:
+    """Whatever a person writes: a trace, a subject, the number of a job or of a delivery."""
+    check_text("trace", text)
+    found = yield from _carrying(text, tenant)
+    found += yield from find(subject=text, tenant=tenant)
+    thing = _THING.fullmatch(text)
+    if thing is not None and thing[1] == "event" and _is_id(int(thing[2])):
+        event = yield from traces.event(int(thing[2]), tenant=tenant)
+        found += [_line(event)] if event is not None else []
+    number = text if text.isascii() and text.isdecimal() else thing[2] if thing is not None else None
+    if number is not None and len(number) < LONGEST_NUMBER and (thing is None or thing[1] == "job"):
+        found += yield from find(job=int(number), tenant=tenant)
+        found += (yield from find(delivery=int(number), tenant=tenant)) if thing is None else []
+    return list({(each.id, each.kind, each.number): each for each in found}.values())
+
+
+def _carrying(trace_id: str, tenant: str | None) -> Operation[list[TraceLine]]:
+    """What began it stands for all of it."""
+    events = yield from traces.events(trace_id, tenant=tenant)
+    if events:
+        return [_line(events[0])]
+    jobs = yield from traces.jobs(trace_id, tenant=tenant)
+    return [_line_of_job(trace_id, jobs[0])] if jobs else []
 
 
 def _of_thing(kind: str, number: int, tenant: str | None) -> Operation[Trace]:
@@ -233,6 +265,10 @@ def _line(event: TracedEvent) -> TraceLine:
         event.tenant,
         event.created_at,
     )
+
+
+def _line_of_job(carried: str | None, row: TracedJob) -> TraceLine:
+    return TraceLine(carried or f"job:{row.id}", "job", row.id, row.task, None, row.tenant, row.created_at)
 
 
 def _is_id(number: int) -> bool:

@@ -85,6 +85,22 @@ def why_post(
     return sentences
 
 
+def why_event(number: int, recipient: str, *, tenant: str | None = None) -> Operation[list[str]]:
+    """What was decided about one event for one recipient; nothing where one of them is not there."""
+    check_text("recipient", recipient)
+    check_text("tenant", tenant)
+    event = yield from post_sights.event(number)
+    row = yield from post_sights.recipient(recipient, tenant=tenant)
+    if event is None or row is None or event.tenant != row.tenant:
+        return []
+    person = yield from _person(row)
+    found = yield from post_sights.deliveries_for([number], row.id)
+    if not found and event.named is not None:
+        names = "1 recipient" if event.named == 1 else f"{event.named:,} recipients"
+        return [f"Event {number} names {names}, and has made no delivery for {recipient}."]
+    return list(_about(event, found, person))
+
+
 def _person(row: RecipientRow) -> Operation[Person]:
     addresses = yield from post_sights.addresses(row.id)
     preferences = yield from post_sights.preferences(row.id, tenant=row.tenant)

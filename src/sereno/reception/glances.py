@@ -10,9 +10,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
-import psycopg
-
-from sereno.errors import DatabaseUnavailable
+from sereno.reception.busy import BUSY
 from sereno.reception.house import LOOK_SECONDS
 from sereno.store.statement import Operation
 
@@ -21,8 +19,6 @@ S = TypeVar("S")
 
 FRESH_SECONDS = 1.0
 MOST_REMEMBERED = 500
-# The database was too slow, or is away.
-BUSY = (psycopg.OperationalError, DatabaseUnavailable, TimeoutError)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ import re
 import secrets
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import urlsplit
@@ -13,6 +14,7 @@ from fastapi import Request
 from starlette.requests import HTTPConnection
 
 from sereno.domain.access import Principal, Role, make_cookie, read_cookie, token_hash
+from sereno.reception.busy import BUSY
 from sereno.reception.declined import Declined
 from sereno.settings import Settings
 from sereno.store import tokens
@@ -23,6 +25,8 @@ COOKIE = "sereno"
 SIGNED_IN_SECONDS = 12 * 3600
 # A token that was found is not looked up again for so many seconds: also how long a revoked one still opens.
 FRESH_SECONDS = 5.0
+# Unless the database is away: then for so long, and only to look.
+AWAY_SECONDS = 600.0
 MOST_REMEMBERED = 1000
 LOCAL = ("localhost", "127.0.0.1", "::1")
 SAFE = ("GET", "HEAD", "OPTIONS")
@@ -60,17 +64,17 @@ class Guard:
             return Principal("local", "admin") if _is_local(request) else None
         found = _BEARER.fullmatch(request.headers.get("authorization", ""))
         if found is not None:
-            return await self.of_token(found[1])
+            return await self.of_token(found[1], is_safe=request.scope.get("method") in SAFE)
         if (cookie := request.cookies.get(COOKIE)) is not None:
             number = read_cookie(self._secret, cookie, time.time())
             if number is not None and (request.scope.get("method") in SAFE or _is_same_origin(request)):
-                return await self._find(number)
+                return await self._find(number, is_safe=request.scope.get("method") in SAFE)
         return self._by_proxy(request)
 
-    async def of_token(self, token: str) -> Principal | None:
+    async def of_token(self, token: str, *, is_safe: bool = False) -> Principal | None:
         """Whose it is, if it is one and has not ended."""
         hashed = token_hash(token)
-        return None if hashed is None else await self._find(hashed)
+        return None if hashed is None else await self._find(hashed, is_safe=is_safe)
 
     def check_origin(self, request: HTTPConnection) -> None:
         """403 for what a page of another origin has sent."""
@@ -103,7 +107,8 @@ class Guard:
     async def _is_still_open(self) -> bool:
         """Until there is a token; whoever has made one has it."""
         if self._looked_at + FRESH_SECONDS < time.monotonic():
-            self._is_open = not await self._database.arun_one(tokens.any_token())
+            with suppress(*BUSY):
+                self._is_open = not await self._database.arun_one(tokens.any_token())
             self._looked_at = time.monotonic()
         return self._is_open
 
@@ -112,13 +117,19 @@ class Guard:
         """Without a setting, everybody signs in again after a restart."""
         return self.settings.secret.encode() if self.settings.secret is not None else self._own_secret
 
-    async def _find(self, key: bytes | int) -> Principal | None:
+    async def _find(self, key: bytes | int, *, is_safe: bool) -> Principal | None:
+        """While the database is away, who was known looks on: at what was seen before, and changes nothing."""
         until, principal = self._remembered.get(key, (0.0, None))
         if principal is not None and until > time.monotonic():
             return principal
-        found = await self._database.arun_one(
-            tokens.find(hash_=key) if isinstance(key, bytes) else tokens.find(id_=key)
-        )
+        try:
+            found = await self._database.arun_one(
+                tokens.find(hash_=key) if isinstance(key, bytes) else tokens.find(id_=key)
+            )
+        except BUSY:
+            if principal is None or not is_safe or until + AWAY_SECONDS < time.monotonic():
+                raise
+            return principal
         if found is None:
             self._remembered.pop(key, None)
             return None

@@ -6,7 +6,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from sereno.operations.snapshot import Snapshot, snapshot
-from sereno.reception.glances import BUSY, Reader
+from sereno.reception.busy import BUSY
+from sereno.reception.glances import Reader
 
 BEAT_SECONDS = 1.0
 

@@ -1,9 +1,9 @@
 """Bulk operations: what is wanted, how far it is, and one batch of it. They outlive whoever asked for them."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any, Literal, NamedTuple, TypeAlias, get_args
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -11,7 +11,8 @@ from sereno.domain.job import DEFAULT_PRIORITY, JobOptions, NewJob
 from sereno.domain.stored import encoder
 from sereno.errors import Refused
 from sereno.store import jobs, steering
-from sereno.store.filters import JobFilter
+from sereno.store.filters import JobFilter, ScheduleFilter
+from sereno.store.post_rows import DeliveryFilter
 from sereno.store.sights import Count
 from sereno.store.statement import Operation, Statement, queries
 
@@ -26,12 +27,20 @@ PRIORITY = 0
 assert PRIORITY < DEFAULT_PRIORITY
 # So many ids are looked through in one statement, so that none takes long.
 STRETCH = 100_000
+STRETCH_OF_SCHEDULES = 10_000
+# More deliveries than this are not counted.
+COUNT_BOUND = 1_000_000
+# So many operations are forgotten at a time.
+FORGOTTEN = 1000
 # With a rate, a batch is as many as may be changed in so many seconds.
 PACE_SECONDS = 0.5
 LAST_ID = 2**63 - 1
 
-Action: TypeAlias = Literal["job.retry", "job.cancel", "job.delete"]
-ACTIONS: tuple[Action, ...] = get_args(Action)
+JobAction: TypeAlias = Literal["job.retry", "job.cancel", "job.delete"]
+ScheduleAction: TypeAlias = Literal[
+    "schedule.pause", "schedule.resume", "schedule.disable", "schedule.delete", "schedule.spread"
+]
+Action: TypeAlias = JobAction | ScheduleAction | Literal["delivery.requeue"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +49,14 @@ class BulkOperation:
 
     `total`: how many there were when it was asked for; null if nobody could count them in time, at least that many
     where it is not `total_exact`. `asked_to_stop`: running jobs, when cancelling. `left_alone`: matched, and could not
-    be changed. `waits_for`: what is missing for it to go on.
+    be changed. `options`: what else the change takes. `waits_for`: what is missing for it to go on.
     """
 
     id: int
     action: str
     state: str
     wanted: Mapping[str, Any]
+    options: Mapping[str, Any]
     tenant: str | None
     rate: float | None
     reason: str | None
@@ -73,14 +83,21 @@ class BulkOperation:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What somebody wants done to many jobs."""
+    """What somebody wants done to many. `wanted`: the filter for people. `look`: the same as parameters, by kind.
+
+    `ids`: those that are named. `options`: what else the change takes.
+    """
 
     action: Action
-    wanted: JobFilter
+    wanted: Mapping[str, Any]
+    look: Mapping[str, Any]
+    tenant: str | None
     actor: str
     rate: float | None = None
     reason: str | None = None
     total: Count | None = None
+    ids: Collection[int] | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Batch(NamedTuple):
@@ -93,13 +110,14 @@ class Batch(NamedTuple):
 
 def begin(asked: Asked) -> Operation[int]:
     """Write it down and make its job; answers its id."""
-    wanted, total = asked.wanted, asked.total
-    ids = wanted.ids
+    ids, total = asked.ids, asked.total
     given = {
         "action": asked.action,
-        "wanted": encoder.encode(wanted.as_detail()).decode(),
-        "look": encoder.encode(wanted.params()).decode(),
-        "tenant": wanted.tenant,
+        "kind": asked.action.partition(".")[0],
+        "wanted": encoder.encode(asked.wanted).decode(),
+        "look": encoder.encode(asked.look).decode(),
+        "options": encoder.encode(asked.options).decode(),
+        "tenant": asked.tenant,
         "rate": asked.rate,
         "reason": asked.reason,
         "actor": asked.actor,
@@ -132,8 +150,8 @@ def listed(limit: int, before: int | None = None, tenant: str | None = None) -> 
     return [_shown(*row) for row in rows]
 
 
-def _shown(number: int, action: str, state: str, wanted: str, *rest: Any) -> BulkOperation:
-    return BulkOperation(number, action, state, _json.decode(wanted), *rest)
+def _shown(number: int, action: str, state: str, wanted: str, options: str, *rest: Any) -> BulkOperation:
+    return BulkOperation(number, action, state, _json.decode(wanted), _json.decode(options), *rest)
 
 
 def one(number: int) -> Operation[BulkOperation | None]:
@@ -154,11 +172,23 @@ def fail(number: int, error: str) -> Operation[None]:
     yield Statement(_sql["finish"], {"id": number, "state": "failed", "error": error})
 
 
+def forget(days: int) -> Operation[None]:
+    """Those that ended so long ago."""
+    yield Statement(_sql["forget"], {"days": days, "limit": FORGOTTEN})
+
+
+# One batch
+
+
 @dataclass(frozen=True, slots=True)
-class _Taken:
-    action: Action
+class Taken:
+    """An operation in the hands of its job."""
+
+    id: int
+    action: str
     look: str
     wanted: str
+    options: str
     rate: float | None
     reason: str | None
     actor: str
@@ -166,61 +196,67 @@ class _Taken:
     left: int
     total: int | None
     cursor: int
+    cursor_key: str
     upper_id: int
     asked_at: datetime
     is_to_stop: bool
     wait: float
 
+    @property
+    def limit(self) -> int:
+        """As many are changed in one batch."""
+        return steering.BATCH if self.rate is None else max(1, min(steering.BATCH, int(self.rate * PACE_SECONDS)))
 
-def batch(number: int, job: int, attempt: int, session: int) -> Operation[Batch]:
+    def given(self) -> dict[str, Any]:
+        """What else the change takes."""
+        return _json.decode(self.options)
+
+
+class Place(NamedTuple):
+    """How far it is: up to this id or key everything has been looked at."""
+
+    cursor: int
+    key: str
+    ends: bool
+
+
+class Step(NamedTuple):
+    """What a batch did. `asked`: running jobs that were asked to stop. `left`: found, and not changed."""
+
+    done: int
+    asked: int
+    left: int
+    place: Place
+
+
+# One batch of an action; of jobs it is here, of others the application brings it along.
+Change: TypeAlias = Callable[[Taken], Operation[Step]]
+
+
+def batch(
+    number: int, job: int, attempt: int, session: int, others: Mapping[str, Change] | None = None
+) -> Operation[Batch]:
     """The next batch, and how far it is then, in one transaction; for the attempt that holds the job alone."""
     rows = yield Statement(_sql["take"], {"id": number, "job": job, "attempt": attempt, "session": session})
     if not rows:
         return Batch(None)
-    taken = _Taken(*rows[0])
+    taken = Taken(*rows[0])
     if taken.is_to_stop:
         yield Statement(_sql["finish"], {"id": number, "state": "stopped", "error": None})
         return Batch(None)
     if taken.wait > 0:
         return Batch(taken.wait, _share(taken, 0))
-    found, cursor = yield from _found(taken)
-    done, asked = (yield from _changes[taken.action](found, taken)) if found else ([], [])
-    touched = sorted([*done, *asked])
-    if touched:
-        yield from _noted(number, taken, touched)
-    cost = len(touched) / taken.rate if taken.rate else 0.0
-    ends = cursor >= taken.upper_id
-    yield Statement(
-        _sql["advance"],
-        {
-            "id": number,
-            "ends": ends,
-            "cursor": cursor,
-            "done": len(done),
-            "asked": len(asked),
-            "left": len(found) - len(touched),
-            "cost": cost,
-        },
-    )
-    return Batch(None if ends else cost, _share(taken, len(found)), len(touched))
+    change = {**_of_jobs, **(others or {})}.get(taken.action)
+    if change is None:
+        raise Refused(f"this worker does not know how to carry out {taken.action}")
+    done, asked, left, place = yield from change(taken)
+    cost = (done + asked) / taken.rate if taken.rate else 0.0
+    how_far = {"cursor": place.cursor, "key": place.key, "ends": place.ends, "cost": cost}
+    yield Statement(_sql["advance"], {"id": number, "done": done, "asked": asked, "left": left, **how_far})
+    return Batch(None if place.ends else cost, _share(taken, done + asked + left), done + asked)
 
 
-def _found(taken: _Taken) -> Operation[tuple[list[int], int]]:
-    """The jobs of the next batch, and up to which id everything has been looked at then."""
-    known = JobFilter().params()
-    look = _json.decode(taken.look)
-    if look.keys() - known.keys():
-        # Left out, it would find more than was meant.
-        raise Refused("a newer version was asked for this, with a filter that this worker does not know")
-    upto = min(taken.cursor + STRETCH, taken.upper_id)
-    limit = steering.BATCH if taken.rate is None else max(1, min(steering.BATCH, int(taken.rate * PACE_SECONDS)))
-    given = {"after": taken.cursor, "upto": upto, "limit": limit, "asked_at": taken.asked_at}
-    rows = yield Statement(_sql["matching"], known | look | given)
-    found = [row[0] for row in rows]
-    return found, found[-1] if len(found) == limit else upto
-
-
-def _share(taken: _Taken, more: int) -> float:
+def _share(taken: Taken, more: int) -> float:
     """By the count, where there is one; else by the ids."""
     seen = taken.changed + taken.left + more
     if taken.total:
@@ -228,31 +264,94 @@ def _share(taken: _Taken, more: int) -> float:
     return min(1.0, taken.cursor / max(1, taken.upper_id))
 
 
-def _noted(number: int, taken: _Taken, touched: Collection[int]) -> Operation[None]:
-    """As it is noted when it is done at once, and of which operation it is a part."""
-    ids = list(touched)
-    subject = f"job {ids[0]}" if len(ids) == 1 else f"{len(ids)} jobs"
-    detail = {"count": len(ids), "ids": ids, "filter": _json.decode(taken.wanted), "operation": number}
-    yield from steering.audit(taken.actor, taken.action, subject, detail)
+def _look(taken: Taken, known: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters of its filter."""
+    look = _json.decode(taken.look)
+    if look.keys() - known.keys():
+        # Left out, it would find more than was meant.
+        raise Refused("a newer version was asked for this, with a filter that this worker does not know")
+    return {**known, **look}
+
+
+# Jobs
 
 
 Changed: TypeAlias = tuple[Sequence[int], Sequence[int]]
 
 
-def _retry(found: Sequence[int], taken: _Taken) -> Operation[Changed]:  # noqa: ARG001 - as the others
+def _jobs(change: Callable[[Sequence[int], Taken], Operation[Changed]]) -> Change:
+    def step(taken: Taken) -> Operation[Step]:
+        look, upto = _look(taken, JobFilter().params()), min(taken.cursor + STRETCH, taken.upper_id)
+        given = {"after": taken.cursor, "upto": upto, "limit": taken.limit, "asked_at": taken.asked_at}
+        found = [row[0] for row in (yield Statement(_sql["matching"], look | given))]
+        done, asked = (yield from change(found, taken)) if found else ([], [])
+        touched = sorted([*done, *asked])
+        if touched:
+            subject = f"job {touched[0]}" if len(touched) == 1 else f"{len(touched)} jobs"
+            yield from noted(taken, subject, {"ids": touched, "filter": _json.decode(taken.wanted)}, len(touched))
+        return Step(len(done), len(asked), len(found) - len(touched), _place(taken, found, upto))
+
+    return step
+
+
+def _place(taken: Taken, found: Sequence[int], upto: int) -> Place:
+    cursor = found[-1] if len(found) == taken.limit else upto
+    return Place(cursor, "", cursor >= taken.upper_id)
+
+
+def noted(taken: Taken, subject: str, detail: Mapping[str, Any], count: int) -> Operation[None]:
+    """As it is noted when it is done at once, and of which operation it is a part."""
+    yield from steering.audit(taken.actor, taken.action, subject, {"count": count, **detail, "operation": taken.id})
+
+
+def _retry(found: Sequence[int], taken: Taken) -> Operation[Changed]:  # noqa: ARG001 - as the others
     return (yield from jobs.requeue(found)), ()
 
 
-def _cancel(found: Sequence[int], taken: _Taken) -> Operation[Changed]:
+def _cancel(found: Sequence[int], taken: Taken) -> Operation[Changed]:
     return (yield from jobs.cancel(found, taken.reason or f"cancelled by {taken.actor}"))
 
 
-def _delete(found: Sequence[int], taken: _Taken) -> Operation[Changed]:  # noqa: ARG001 - as the others
+def _delete(found: Sequence[int], taken: Taken) -> Operation[Changed]:  # noqa: ARG001 - as the others
     return (yield from jobs.delete(found)), ()
 
 
-_changes: dict[Action, Callable[[Sequence[int], _Taken], Operation[Changed]]] = {
-    "job.retry": _retry,
-    "job.cancel": _cancel,
-    "job.delete": _delete,
-}
+_of_jobs: dict[str, Change] = {"job.retry": _jobs(_retry), "job.cancel": _jobs(_cancel), "job.delete": _jobs(_delete)}
+
+
+# Schedules
+
+
+def schedules_found(taken: Taken) -> Operation[tuple[ScheduleFilter, Place]]:
+    """The schedules of the next batch, by their keys and what else must hold of them."""
+    look = _look(taken, ScheduleFilter().params())
+    given = {"after": taken.cursor_key, "upper": taken.upper_id, "limit": taken.limit, "stretch": STRETCH_OF_SCHEDULES}
+    ((keys, last, seen),) = yield Statement(_sql["matching_schedules"], look | given)
+    if len(keys) == taken.limit:
+        place = Place(0, keys[-1], False)
+    else:
+        place = Place(0, last or taken.cursor_key, seen < STRETCH_OF_SCHEDULES)
+    return replace(ScheduleFilter(**look), keys=keys, pattern=None), place
+
+
+# Deliveries
+
+
+def delivery_look(wanted: DeliveryFilter, ids: Collection[int] | None) -> dict[str, Any]:
+    """Parameters of the statement that looks for deliveries."""
+    return wanted.params() | {"ids": None if ids is None else sorted(ids)}
+
+
+def deliveries_found(taken: Taken) -> Operation[tuple[list[int], Place]]:
+    """The deliveries of the next batch."""
+    look, upto = _look(taken, delivery_look(DeliveryFilter(), None)), min(taken.cursor + STRETCH, taken.upper_id)
+    given = {"after": taken.cursor, "upto": upto, "limit": taken.limit, "asked_at": taken.asked_at, "counts": False}
+    ((_, found),) = yield Statement(_sql["matching_deliveries"], look | given)
+    return found, _place(taken, found, upto)
+
+
+def count_deliveries(wanted: DeliveryFilter, ids: Collection[int] | None = None) -> Operation[Count]:
+    """How many there are now, up to a bound."""
+    given = {"after": 0, "upto": LAST_ID, "limit": COUNT_BOUND + 1, "asked_at": None, "counts": True}
+    ((count, _),) = yield Statement(_sql["matching_deliveries"], delivery_look(wanted, ids) | given)
+    return Count.bounded(count, COUNT_BOUND)

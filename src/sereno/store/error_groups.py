@@ -19,6 +19,8 @@ LEFT_AFTER_FORGETTING = 9_000
 # So many tenants are told apart, of one kind in one hour.
 MOST_TENANTS = 100
 KEPT_DAYS = 30
+# To say how many tenants one kind hit, so many of its newest counts are looked at.
+BREADTH_BOUND = 3000
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +142,12 @@ def hours(fingerprint: str, since: float) -> Operation[list[ErrorHour]]:
 def tenants(fingerprint: str, since: float, most: int) -> Operation[list[TenantHit]]:
     rows = yield Statement(_sql["tenants"], {"fingerprint": fingerprint, "since": since, "most": most})
     return [_tenant.decode(row[0]) for row in rows]
+
+
+def breadth(fingerprints: Sequence[str], since: float) -> Operation[dict[str, int]]:
+    """How many tenants each kind hit, as far as is looked."""
+    given = {"fingerprints": list(fingerprints), "since": since, "bound": BREADTH_BOUND}
+    return dict((yield Statement(_sql["breadth"], given)))
 
 
 def tries(task: str, since: float) -> Operation[list[int]]:

@@ -1669,6 +1669,7 @@ CREATE TABLE sereno.bulk_operations (
     state text DEFAULT 'waiting'::text NOT NULL,
     wanted jsonb NOT NULL,
     look jsonb NOT NULL,
+    options jsonb DEFAULT '{}'::jsonb NOT NULL,
     tenant text,
     rate double precision,
     reason text,
@@ -1679,6 +1680,7 @@ CREATE TABLE sereno.bulk_operations (
     asked_to_stop bigint DEFAULT 0 NOT NULL,
     left_alone bigint DEFAULT 0 NOT NULL,
     cursor bigint DEFAULT 0 NOT NULL,
+    cursor_key text DEFAULT ''::text NOT NULL,
     upper_id bigint NOT NULL,
     job_id bigint,
     paced_at timestamp with time zone,
@@ -1689,7 +1691,7 @@ CREATE TABLE sereno.bulk_operations (
     stop_asked_by text,
     finished_at timestamp with time zone,
     error text,
-    CONSTRAINT bulk_operations_action_check CHECK ((action = ANY (ARRAY['job.retry'::text, 'job.cancel'::text, 'job.delete'::text]))),
+    CONSTRAINT bulk_operations_action_check CHECK ((action = ANY (ARRAY['job.retry'::text, 'job.cancel'::text, 'job.delete'::text, 'delivery.requeue'::text, 'schedule.pause'::text, 'schedule.resume'::text, 'schedule.disable'::text, 'schedule.delete'::text, 'schedule.spread'::text]))),
     CONSTRAINT bulk_operations_rate_check CHECK ((rate > (0)::double precision)),
     CONSTRAINT bulk_operations_state_check CHECK ((state = ANY (ARRAY['waiting'::text, 'running'::text, 'done'::text, 'stopped'::text, 'failed'::text])))
 )

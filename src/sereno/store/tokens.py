@@ -12,6 +12,9 @@ from sereno.store.statement import Operation, Statement, queries
 
 _sql = queries("tokens")
 
+# Of the audit, so many of the newest lines are looked at for what no index finds.
+AUDIT_WINDOW = 20_000
+
 
 @dataclass(frozen=True, slots=True)
 class TokenRow:
@@ -103,6 +106,15 @@ def forget_answers() -> Operation[None]:
     yield Statement(_sql["forget_answers"])
 
 
-def audit_lines(*, before: int | None = None, subject: str | None = None, most: int = 50) -> Operation[list[AuditRow]]:
-    rows = yield Statement(_sql["audit"], {"before": before, "subject": subject, "most": most})
-    return [_audit.decode(row[0]) for row in rows]
+def audit_lines(
+    *,
+    before: int | None = None,
+    subject: str | None = None,
+    actor: str | None = None,
+    action: str | None = None,
+    most: int = 50,
+) -> Operation[list[AuditRow]]:
+    """Newest first. `actor` and `action` are looked for among the newest; "queue" is also every "queue.…"."""
+    window = most if actor is None and action is None else AUDIT_WINDOW
+    given = {"before": before, "subject": subject, "actor": actor, "action": action, "most": most, "window": window}
+    return [_audit.decode(row[0]) for row in (yield Statement(_sql["audit"], given))]

@@ -96,7 +96,7 @@ class TracedGroup:
 
 @dataclass(frozen=True, slots=True)
 class TracedDelivery:
-    """One delivery; nothing of whom it is for."""
+    """One delivery; nothing of whom it is for. `due_at`: one that is pending is held until then."""
 
     id: int
     event_id: int
@@ -104,6 +104,7 @@ class TracedDelivery:
     state: str
     attempts: int
     created_at: datetime
+    due_at: datetime
     sent_at: datetime | None
     changed_at: datetime
     reason: str | None
@@ -166,6 +167,12 @@ def about(subject: str, *, tenant: str | None) -> Operation[list[TracedEvent]]:
     """Events about something, the newest first."""
     params = {"subject": subject, "tenant": tenant, "window": WINDOW, "most": MOST_EVENTS}
     return _all(TracedEvent, (yield Statement(_sql["subject"], params)))
+
+
+def newest(*, tenant: str | None, most: int) -> Operation[list[TracedEvent]]:
+    """The newest events that are about something."""
+    params = {"tenant": tenant, "window": WINDOW, "most": most}
+    return _all(TracedEvent, (yield Statement(_sql["newest"], params)))
 
 
 def deliveries(events: Sequence[int], bound: int) -> Operation[list[TracedGroup]]:

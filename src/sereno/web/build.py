@@ -3,7 +3,28 @@
 from starlette.routing import BaseRoute
 
 from sereno.reception.house import House
-from sereno.web import jobs, now, operations, schedules, sign_in, static_files
+from sereno.web import (
+    alerts_page,
+    archive,
+    channels,
+    deliveries,
+    errors,
+    jobs,
+    logs_page,
+    notifications,
+    now,
+    operations,
+    preferences,
+    queues,
+    recipients,
+    schedules,
+    sign_in,
+    static_files,
+    system,
+    templates_page,
+    tenants,
+    traces,
+)
 from sereno.web.pages import Pages
 
 ROOMS = (
@@ -12,6 +33,20 @@ ROOMS = (
     operations,
     schedules,
     sign_in,
+    notifications,
+    deliveries,
+    recipients,
+    templates_page,
+    channels,
+    preferences,
+    errors,
+    tenants,
+    traces,
+    queues,
+    archive,
+    system,
+    logs_page,
+    alerts_page,
 )
 
 

@@ -3,11 +3,13 @@
 Every chart says its figures in words too (`role="img"` with a label), and needs no script.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from html import escape
 from typing import NamedTuple
 
 from markupsafe import Markup
+
+from sereno.web.times import NONE
 
 WIDTH, HEIGHT = 592.0, 138.0
 # Below the picture, room for the times.
@@ -32,7 +34,7 @@ def bars(steps: Sequence[str], series: Sequence[Series], label: str) -> Markup:
     for place, step in enumerate(steps):
         y = FLOOR
         words = ", ".join(f"{one.values[place] or 0:,.0f} {one.name}" for one in series if one.values[place])
-        marks.append(f"<g><title>{escape(step)}: {escape(words or 'nothing')}</title>")
+        marks.append(f"<g><title>{escape(step)}: {escape(words or NONE)}</title>")
         # The whole column answers to the pointer, also where the bar is low.
         marks.append(f'<rect class="hit" x="{place * wide:.1f}" y="0" width="{wide:.1f}" height="{FLOOR:.0f}"/>')
         for one in series:
@@ -56,15 +58,12 @@ def lines(
     step_wide = WIDTH / max(1, len(steps) - 1)
     marks = []
     for one in series:
-        path, pen = [], "M"
-        for place, value in enumerate(one.values):
-            if value is None:
-                pen = "M"
-                continue
-            path.append(f"{pen}{place * step_wide:.1f},{FLOOR - value / top * (FLOOR - 8):.1f}")
-            pen = "L"
-        if path:
-            marks.append(f'<path class="l-{one.kind}" d="{" ".join(path)}"><title>{escape(one.name)}</title></path>')
+        for stretch in _stretches(one.values):
+            points = [f"{place * step_wide:.1f},{FLOOR - value / top * (FLOOR - 8):.1f}" for place, value in stretch]
+            # A moment alone has no length: round ends make it a dot.
+            points += points if len(points) == 1 else []
+            title = f"<title>{escape(one.name)}</title>"
+            marks.append(f'<path class="l-{one.kind}" d="M{" L".join(points)}">{title}</path>')
     if oldest is not None:
         y = FLOOR - oldest / top * (FLOOR - 8)
         marks.append(
@@ -76,9 +75,22 @@ def lines(
         )
         marks.append(
             f'<rect class="hit" x="{(place - 0.5) * step_wide:.1f}" y="0" width="{step_wide:.1f}" height="{FLOOR:.0f}">'
-            f"<title>{escape(step)}: {escape(words or 'nothing')}</title></rect>"
+            f"<title>{escape(step)}: {escape(words or NONE)}</title></rect>"
         )
     return _svg(HEIGHT, label, _floor() + "".join(marks) + _ends(steps))
+
+
+def _stretches(values: Sequence[float | None]) -> Iterator[list[tuple[int, float]]]:
+    """What is known, without the gaps: places and values."""
+    found: list[tuple[int, float]] = []
+    for place, value in enumerate(values):
+        if value is not None:
+            found.append((place, value))
+        elif found:
+            yield found
+            found = []
+    if found:
+        yield found
 
 
 def heat(columns: Sequence[str], cells: Sequence[Sequence[tuple[str, float]]], label: str) -> Markup:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from starlette.responses import Response
 
@@ -30,10 +30,13 @@ from sereno.web.pages import Pages
 from sereno.web.times import figure
 
 T = TypeVar("T")
+Values: TypeAlias = list[tuple[str, Count | None]]
 
 ROWS = 50
 # Of each facet so many values.
 MOST_VALUES = 10
+# And so many at all, with those that are on the page.
+MOST_SHOWN = 15
 MOST_RUNNING = 500
 DAY = 86_400.0
 # What a facet counts changes slowly, and nobody waits for it.
@@ -166,6 +169,8 @@ def _sentence(look: Look, asked: Asked, page: JobPage | None, parts: Parts) -> s
         return look.say("%(count)s jobs are dead and wait for you.", count=shown(dead))
     if _before(look.query.get("before")) is not None:
         return look.say("Older jobs.")
+    if not asked.terms and page.items:
+        return look.say("The newest jobs.")
     if page.next is not None:
         return look.say("More than %(count)s jobs match: here are the newest.", count=len(page.items))
     if len(page.items) == 1:
@@ -175,7 +180,7 @@ def _sentence(look: Look, asked: Asked, page: JobPage | None, parts: Parts) -> s
 
 def _facets(terms: Sequence[Term], lines: Sequence[JobLine], parts: Parts) -> list[tuple[str, list[Facet]]]:
     """Counted where a bounded look or a rollup knows; else without a count, from the jobs of this page."""
-    here = {
+    here: dict[str, Values] = {
         name: [(value, None) for value in dict.fromkeys(values) if value]
         for name, values in (
             ("queue", [line.queue for line in lines]),
@@ -186,14 +191,14 @@ def _facets(terms: Sequence[Term], lines: Sequence[JobLine], parts: Parts) -> li
     queues = [(line.queue, total([line.scheduled, line.ready, line.running])) for line in parts.queues]
     tasks = [(line.task, _of_task(line)) for line in parts.tasks]
     tenants = [(line.tenant, Count(line.ended)) for line in parts.tenants]
-    named = {
+    named: dict[str, Values] = {
         "state": [(state, count) for state, count in zip(STATES, _of_states(parts), strict=True)],
-        "queue": _largest(queues) or here["queue"],
-        "task": _largest(tasks) or here["task"],
+        "queue": _joined(_largest(queues), here["queue"]),
+        "task": _joined(_largest(tasks), here["task"]),
         "tenant": _largest(tenants),
         "tag": here["tag"],
     }
-    return [(name, facets(terms, name, values[:MOST_VALUES])) for name, values in named.items() if values]
+    return [(name, facets(terms, name, values[:MOST_SHOWN])) for name, values in named.items() if values]
 
 
 def _of_states(parts: Parts) -> list[Count | None]:
@@ -208,8 +213,14 @@ def _of_task(line: TaskLine) -> Count:
     return Count(line.waiting + line.running + line.succeeded + line.cancelled + line.dead)
 
 
-def _largest(values: Iterable[tuple[str, Count]]) -> list[tuple[str, Count | None]]:
+def _largest(values: Iterable[tuple[str, Count]]) -> Values:
     return [(name, count) for name, count in sorted(values, key=lambda each: (-each[1].value, each[0]))]
+
+
+def _joined(counted: Values, others: Values) -> Values:
+    """What was counted, and what is on the page besides."""
+    known = {name for name, _ in counted}
+    return [*counted[:MOST_VALUES], *(each for each in others if each[0] not in known)]
 
 
 def total(counts: Iterable[Count]) -> Count:

@@ -1,16 +1,18 @@
 """One person's look at one page: who they are, what they asked for, their language, zone and colours."""
 
+import gzip
 import json
 from collections.abc import Callable, Hashable, Mapping
 from datetime import UTC, datetime
 from typing import Any, TypeVar
-from urllib.parse import urlencode
+from urllib.parse import unquote, urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
 from sereno.domain.access import Principal, Role
+from sereno.domain.zones import names
 from sereno.reception.glances import FRESH_SECONDS, Glances, Seen
 from sereno.reception.house import LOOK_SECONDS, House
 from sereno.store.statement import Operation
@@ -27,6 +29,8 @@ POLICY = (
     "frame-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
 THEMES = ("light", "dark")
+# Lists shrink to a tenth; more effort would gain little and cost the time that it saves.
+WORTH_PACKING, PACKED_HOW = 2000, 4
 # Path, name, key after `g`, and whether somebody of one tenant sees it.
 ROOMS = (
     ("", "Now", "n", False),
@@ -71,7 +75,9 @@ class Look:
         self.query = request.query_params
         self.now = datetime.now(UTC)
         self.language = choose(request.cookies.get("sereno_lang"), request.headers.get("accept-language", ""))
-        self.zone_name = request.cookies.get("sereno_zone", "UTC")
+        # The browser has written it as a part of an address, with %2F for the slash.
+        chosen = unquote(request.cookies.get("sereno_zone", ""))
+        self.zone_name = chosen if chosen in names() else "UTC"
         self.zone = times.zone_of(self.zone_name)
         self._glances = glances
         self._templates = templates
@@ -120,7 +126,12 @@ class Look:
         patience: float | None = None,
         seconds: float = LOOK_SECONDS,
     ) -> Seen[T]:
-        """Looked up once for all who look at the same; `key` names all that the operation depends on."""
+        """Looked up once for all who look at the same; `key` names all that the operation depends on.
+
+        Whoever has just changed something sees what became of it, and not what was seen before.
+        """
+        if self.request.headers.get("x-sereno-live") == "changed" and patience is None:
+            fresh = 0.0
         return await self._glances.see(key, operation, fresh=fresh, patience=patience, seconds=seconds)
 
     def page(self, template: str, /, status: int = 200, **values: Any) -> HTMLResponse:
@@ -142,10 +153,12 @@ class Look:
             "theme": self._chosen("sereno_theme", THEMES),
             "when": lambda at: times.when(at, self.now, self.zone, self.say),
         }
-        drawn = self._templates.get_template(template).render({**said, **values})
-        return HTMLResponse(
-            drawn, status, headers={"Content-Security-Policy": POLICY, "Content-Language": self.language}
-        )
+        drawn = self._templates.get_template(template).render({**said, **values}).encode()
+        headers = {"Content-Security-Policy": POLICY, "Content-Language": self.language, "Vary": "Accept-Encoding"}
+        if len(drawn) > WORTH_PACKING and "gzip" in self.request.headers.get("accept-encoding", ""):
+            drawn = gzip.compress(drawn, PACKED_HOW, mtime=0)
+            headers["Content-Encoding"] = "gzip"
+        return HTMLResponse(drawn, status, headers=headers)
 
     @property
     def _sees_all(self) -> bool:

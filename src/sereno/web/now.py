@@ -14,7 +14,9 @@ from sereno.domain.concern import Concern, filled
 from sereno.operations.attention import attention
 from sereno.operations.figures import Funnel, funnel
 from sereno.operations.heatmap import Heatmap, heatmap
+from sereno.operations.post import list_events
 from sereno.operations.snapshot import snapshot
+from sereno.reception.glances import Seen
 from sereno.store import insights, minutes, schedules
 from sereno.store.filters import JobFilter, ScheduleFilter
 from sereno.store.minutes import Figures, quantile
@@ -23,6 +25,7 @@ from sereno.web import charts
 from sereno.web.charts import Series, Stage
 from sereno.web.look import Look
 from sereno.web.pages import Pages
+from sereno.web.schedule_rows import Line, soonest
 from sereno.web.times import clock
 
 # What can be looked back at: seconds, and seconds for each step of a picture.
@@ -34,7 +37,9 @@ FORECAST_MOST_SECONDS = 20.0
 FORECAST_PATIENCE = 0.05
 # A cell this many times above the middle is a crowd.
 CROWD = 8
-NEWEST = 8
+NEWEST, EVENTS, SOONEST = 8, 6, 5
+# Of the soonest schedules, so many may be the engine's own.
+OWN = 3
 
 
 def rooms(pages: Pages) -> None:
@@ -47,14 +52,16 @@ def rooms(pages: Pages) -> None:
         wanted = look.query.get("range", "1h")
         since, step = RANGES.get(wanted, RANGES["1h"])
         house = look.house
-        seen, concerns, figures, told, count, newest, coming = await asyncio.gather(
+        seen, concerns, figures, told, count, newest, events, coming, soon = await asyncio.gather(
             look.see("snapshot", snapshot),
             look.see("attention", partial(attention, house.settings), fresh=5.0),
             look.see(("minutes", since), partial(minutes.read, since, step=step)),
             look.see("funnel", partial(funnel, DAY), fresh=5.0),
             look.see("schedules", partial(schedules.count, ScheduleFilter(), BOUND), fresh=30.0),
             look.see("newest", partial(insights.list_jobs, JobFilter(), NEWEST)),
+            look.see("newest events", partial(list_events, limit=EVENTS)),
             forecast(look),
+            soonest(look, SOONEST + OWN),
         )
         return look.page(
             "now.html",
@@ -75,7 +82,14 @@ def rooms(pages: Pages) -> None:
             heat=heat_picture(look, coming.value),
             crowd=crowd(coming.value),
             newest=newest,
+            events=events,
+            soonest=Seen(_of_people(soon.value), soon.age),
         )
+
+
+def _of_people(lines: list[Line] | None) -> list[Line] | None:
+    """Without those that the engine keeps for itself."""
+    return None if lines is None else [each for each in lines if not each.row.key.startswith("sereno.")][:SOONEST]
 
 
 async def forecast(look: Look, wanted: ScheduleFilter | None = None, span: float = DAY) -> Any:
@@ -182,7 +196,8 @@ def heat_picture(look: Look, coming: Heatmap | None, columns: int = 24) -> str:
     if coming is None or not coming.cells:
         return ""
     size = max(1, len(coming.cells) // columns)
-    groups = [coming.cells[start : start + size] for start in range(0, len(coming.cells), size)]
+    # The last cell is a part of one: the clock rarely stands at a full five minutes.
+    groups = [coming.cells[start : start + size] for start in range(0, columns * size, size)]
     names = [clock(group[0].at, look.zone, "%H" if columns == 24 else "%a") for group in groups]  # noqa: PLR2004 - hours
     cells = [
         [

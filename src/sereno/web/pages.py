@@ -13,8 +13,9 @@ from starlette.routing import Route
 
 from sereno.domain.access import Role
 from sereno.errors import DatabaseUnavailable, JobNotFound, SerenoError
+from sereno.reception.busy import BUSY
 from sereno.reception.declined import Declined
-from sereno.reception.glances import BUSY, Glances
+from sereno.reception.glances import Glances
 from sereno.reception.house import House
 from sereno.web.look import Look, environment
 

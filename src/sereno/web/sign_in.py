@@ -8,7 +8,6 @@ from urllib.parse import parse_qs
 
 from starlette.responses import RedirectResponse, Response
 
-from sereno.reception.declined import Declined
 from sereno.reception.guard import COOKIE, SIGNED_IN_SECONDS
 from sereno.web.look import Look
 from sereno.web.pages import Pages
@@ -28,15 +27,10 @@ class Tries:
     def __init__(self) -> None:
         self._failed: OrderedDict[str, list[float]] = OrderedDict()
 
-    def check(self, address: str, now: float) -> None:
+    def wait(self, address: str, now: float) -> int | None:
+        """Seconds until it may try again; None when it may now."""
         recent = [at for at in self._failed.get(address, ()) if at > now - TRIES_SECONDS]
-        if len(recent) >= MOST_TRIES:
-            wait = int(recent[0] + TRIES_SECONDS - now) + 1
-            raise Declined(
-                HTTPStatus.TOO_MANY_REQUESTS,
-                f"too many wrong tokens: try again in {wait} s",
-                {"Retry-After": str(wait)},
-            )
+        return int(recent[0] + TRIES_SECONDS - now) + 1 if len(recent) >= MOST_TRIES else None
 
     def failed(self, address: str, now: float) -> None:
         kept = [at for at in self._failed.pop(address, ()) if at > now - TRIES_SECONDS]
@@ -62,10 +56,12 @@ def rooms(pages: Pages) -> None:
         said = parse_qs((await look.request.body())[:LARGEST_FORM].decode("utf-8", "replace"))
         wanted = said.get("next", [""])[0]
         address = look.request.client.host if look.request.client else ""
-        try:
-            tries.check(address, time.monotonic())
-        except Declined as no:
-            return look.page("sign_in.html", no.status, next=wanted, wrong=no.detail)
+        wait = tries.wait(address, time.monotonic())
+        if wait is not None:
+            wrong = look.say("too many wrong tokens: try again in %(seconds)s s", seconds=wait)
+            refused = look.page("sign_in.html", HTTPStatus.TOO_MANY_REQUESTS, next=wanted, wrong=wrong)
+            refused.headers["Retry-After"] = str(wait)
+            return refused
         principal = await guard.of_token(said.get("token", [""])[0].strip())
         cookie = None if principal is None else guard.cookie(principal)
         if cookie is None:

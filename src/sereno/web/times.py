@@ -4,7 +4,9 @@ from collections.abc import Callable
 from datetime import UTC, datetime, tzinfo
 from zoneinfo import ZoneInfo
 
-from markupsafe import Markup, escape
+from jinja2 import pass_context
+from jinja2.runtime import Context
+from markupsafe import Markup
 
 from sereno.domain.duration import spoken
 from sereno.domain.zones import names
@@ -47,8 +49,8 @@ def figure(value: float | None) -> str:
     return f"{value:,.0f}".replace(",", "\u202f")
 
 
-def old(age: float) -> Markup:
+@pass_context
+def old(context: Context, age: float) -> Markup:
     """Beside a value that could not be looked up now."""
-    return Markup('<span class="old" title="{}">{}</span>').format(
-        "The database is busy: this is what was seen last.", f"◷ {escape(spoken(age))}"
-    )
+    words = context["_"]("The database is busy: this is what was seen last.")
+    return Markup('<span class="old" title="{}">{}</span>').format(words, f"◷ {spoken(age)}")

@@ -1,12 +1,17 @@
 -- Bulk operations: asked for, taken up by their job, walked batch by batch, stopped, shown.
 
 -- name: begin
--- What is there now has ids up to the largest; what comes later has larger ones, and is left alone. Of jobs that are
--- named, those before the first and behind the last need no look.
-insert into sereno.bulk_operations (action, wanted, look, tenant, rate, reason, asked_by, total, total_exact, cursor, upper_id)
-select %(action)s, %(wanted)s::text::jsonb, %(look)s::text::jsonb, %(tenant)s, %(rate)s, %(reason)s, %(actor)s,
-       %(total)s, %(total_exact)s, least(largest, %(first)s::bigint - 1), least(largest, %(last)s::bigint)
-from (select greatest(0, (select max(id) from sereno.jobs), (select max(id) from sereno.history)) as largest) as there
+-- What is there now has ids up to the largest; what comes later has larger ones, and is left alone. Of those that are
+-- named by their ids, what is before the first and behind the last needs no look.
+insert into sereno.bulk_operations (
+    action, wanted, look, options, tenant, rate, reason, asked_by, total, total_exact, cursor, upper_id)
+select %(action)s, %(wanted)s::text::jsonb, %(look)s::text::jsonb, %(options)s::text::jsonb, %(tenant)s, %(rate)s,
+       %(reason)s, %(actor)s, %(total)s, %(total_exact)s, least(largest, %(first)s::bigint - 1),
+       least(largest, %(last)s::bigint)
+from (select greatest(0, case %(kind)s
+          when 'job' then greatest((select max(id) from sereno.jobs), (select max(id) from sereno.history))
+          when 'schedule' then (select max(id) from sereno.schedules)
+          when 'delivery' then (select max(id) from sereno.deliveries) end) as largest) as there
 returning id;
 
 -- name: queue_for
@@ -37,8 +42,8 @@ where id = any(array(select job_id from sereno.bulk_operations where bulk_operat
 -- name: take
 -- The operation in the hands of its own job, while that attempt holds it. Locked until the batch is written down, so
 -- that nothing is changed twice, whoever else believes to hold it.
-select action, look::text, wanted::text, rate, reason, asked_by, done + asked_to_stop, left_alone, total, cursor, upper_id,
-       created_at, stop_asked_at is not null, coalesce(date_part('epoch', paced_at - sereno.now()), 0)
+select id, action, look::text, wanted::text, options::text, rate, reason, asked_by, done + asked_to_stop, left_alone, total,
+       cursor, cursor_key, upper_id, created_at, stop_asked_at is not null, coalesce(date_part('epoch', paced_at - sereno.now()), 0)
 from sereno.bulk_operations operation
 where id = %(id)s and job_id = %(job)s and state in ('waiting', 'running')
   and exists (select from sereno.jobs
@@ -63,13 +68,54 @@ select id from (
 order by id
 limit %(limit)s;
 
+-- name: matching_schedules
+-- The next schedules, by key, among so many as take no long look; how far that goes, and how many it looked at.
+with stretch as materialized (
+    select id, key, task, tenant, state, paused_until, declared_by
+    from sereno.schedules
+    where key > %(after)s
+    order by key limit %(stretch)s
+),
+found as (
+    select key
+    from stretch
+    where id <= %(upper)s
+      -- use: schedule_filter
+    order by key limit %(limit)s
+)
+select coalesce((select array_agg(key order by key) from found), '{}'), max(key), count(*) from stretch;
+
+-- name: matching_deliveries
+-- The next deliveries, by id, in a stretch of ids; or how many there are. What has changed since it was asked for is not
+-- meant.
+select count(*), coalesce(array_agg(id order by id) filter (where not %(counts)s), '{}')
+from (
+    select id
+    from sereno.deliveries
+    where id > %(after)s and id <= %(upto)s and changed_at <= coalesce(%(asked_at)s::timestamptz, sereno.now())
+      and (%(ids)s::bigint[] is null or id = any(%(ids)s))
+      and (%(states)s::text[] is null or state = any(%(states)s))
+      and (%(channel)s::text is null or channel = %(channel)s)
+      and (%(tenant)s::text is null or tenant = %(tenant)s)
+      and (%(event)s::bigint is null or event_id = %(event)s)
+      and (%(since)s::timestamptz is null or created_at >= %(since)s::timestamptz)
+      and (%(recipient)s::text is null
+           or recipient_id = (select recipients.id from sereno.recipients
+                              where recipients.tenant = coalesce(%(tenant)s::text, '') and key = %(recipient)s))
+      and ((%(type)s::text is null and %(subject)s::text is null)
+           or exists (select from sereno.events of_it
+                      where of_it.id = deliveries.event_id and (%(type)s::text is null or of_it.type = %(type)s)
+                        and (%(subject)s::text is null or of_it.subject = %(subject)s)))
+    order by id limit %(limit)s
+) as found;
+
 -- name: advance
 -- How far it is, in the transaction of the batch. The pace is counted from the batch before, or from now if that is
 -- long ago: what was not done while nobody worked is not caught up.
 update sereno.bulk_operations
 set state = case when %(ends)s then 'done' else 'running' end,
     finished_at = case when %(ends)s then sereno.now() end,
-    started_at = coalesce(started_at, sereno.now()), seen_at = sereno.now(), cursor = %(cursor)s,
+    started_at = coalesce(started_at, sereno.now()), seen_at = sereno.now(), cursor = %(cursor)s, cursor_key = %(key)s,
     done = done + %(done)s, asked_to_stop = asked_to_stop + %(asked)s, left_alone = left_alone + %(left)s,
     paced_at = greatest(paced_at, sereno.now()) + make_interval(secs => %(cost)s)
 where id = %(id)s;
@@ -94,7 +140,7 @@ returning state;
 
 -- name: listed
 -- Newest first. An operation whose job ended without having ended it has failed; sent back to work, the job goes on.
-select operation.id, action, shown, wanted::text, operation.tenant, rate, operation.reason, asked_by, total, total_exact,
+select operation.id, action, shown, wanted::text, options::text, operation.tenant, rate, operation.reason, asked_by, total, total_exact,
        done, asked_to_stop, left_alone, operation.created_at, started_at, seen_at, stop_asked_at, stop_asked_by,
        operation.finished_at, operation.job_id,
        coalesce(error, case when shown = 'failed' then coalesce(
@@ -112,3 +158,13 @@ lateral (select case when operation.state in ('waiting', 'running') and job.id i
 where operation.id < %(before)s and (%(tenant)s::text is null or operation.tenant = %(tenant)s)
 order by operation.id desc
 limit %(limit)s;
+
+-- name: forget
+-- So many of those that ended long ago, or whose job is gone without having ended them. Few at a time: nobody waits.
+delete from sereno.bulk_operations
+where id = any(array(
+    select found.id from sereno.bulk_operations found
+    where coalesce(found.finished_at, found.seen_at, found.created_at) < sereno.now() - make_interval(days => %(days)s)
+      and (found.state not in ('waiting', 'running') or not exists (select from sereno.jobs where jobs.id = found.job_id))
+    order by found.id limit %(limit)s
+    for update skip locked));

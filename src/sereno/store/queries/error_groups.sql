@@ -145,6 +145,16 @@ from (select nullif(tenant, '') as tenant, sum(count)::bigint as count
         and hour >= date_trunc('hour', sereno.now() - make_interval(secs => %(since)s), 'UTC')
       group by error_hours.tenant order by sum(count) desc, error_hours.tenant limit %(most)s) as line;
 
+-- name: breadth
+-- How many tenants kinds of failure hit in a span; of each kind, so many of its newest hours are looked at.
+select wanted.fingerprint, (select count(distinct tenant) from (
+           select tenant from sereno.error_hours h
+           where h.fingerprint = wanted.fingerprint
+             and h.hour >= date_trunc('hour', sereno.now() - make_interval(secs => %(since)s), 'UTC')
+           order by h.hour desc limit %(bound)s) as newest
+       where tenant <> '')
+from unnest(%(fingerprints)s::text[]) as wanted(fingerprint);
+
 -- name: tries
 -- How many tries the successes of a task took in a span; nothing where there were none.
 select sereno.sum_of(tries)

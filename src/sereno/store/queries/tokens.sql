@@ -62,9 +62,13 @@ delete from sereno.answers where who = %(who)s and key = %(key)s;
 delete from sereno.answers where at < sereno.now() - interval '1 day';
 
 -- name: audit
--- Who did what, newest first.
+-- Who did what, newest first. Whose and what is looked for among so many of the newest.
 select row_to_json(line)::text
-from (select id, at, actor, action, subject, detail from sereno.audit
-      where (%(before)s::bigint is null or id < %(before)s) and (%(subject)s::text is null or subject = %(subject)s)
+from (select * from (select id, at, actor, action, subject, detail from sereno.audit
+                     where (%(before)s::bigint is null or id < %(before)s)
+                       and (%(subject)s::text is null or subject = %(subject)s)
+                     order by id desc limit %(window)s) as newest
+      where (%(actor)s::text is null or actor = %(actor)s)
+        and (%(action)s::text is null or action = %(action)s or starts_with(action, %(action)s || '.'))
       order by id desc limit %(most)s) as line
 order by id desc;

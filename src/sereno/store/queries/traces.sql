@@ -75,6 +75,15 @@ from (select id, type, nullif(tenant, '') as tenant, subject, trace, created_at,
       order by id desc limit %(most)s) as found
 order by id desc;
 
+-- name: newest
+-- The newest events that are about something.
+select row_to_json(found)::text
+from (select id, type, nullif(tenant, '') as tenant, subject, trace, created_at, due_at, matched_at
+      from (select * from sereno.events order by id desc limit %(window)s) as newest
+      where subject is not null and (%(tenant)s::text is null or tenant = %(tenant)s)
+      order by id desc limit %(most)s) as found
+order by id desc;
+
 -- name: deliveries
 -- What became of the deliveries of events, by channel and state; of each event so many are looked at.
 select row_to_json(found)::text
@@ -88,7 +97,7 @@ order by event_id, channel, state;
 -- name: sample
 -- Some deliveries of events one by one, each event in turn along its own index.
 select row_to_json(found)::text
-from (select d.id, d.event_id, d.channel, d.state, d.attempts, d.created_at, d.sent_at, d.changed_at, d.reason, d.error_code
+from (select d.id, d.event_id, d.channel, d.state, d.attempts, d.created_at, d.due_at, d.sent_at, d.changed_at, d.reason, d.error_code
       from unnest(%(events)s::bigint[]) as event(id)
       cross join lateral (select * from sereno.deliveries where event_id = event.id limit %(most)s) as d
       limit %(most)s) as found

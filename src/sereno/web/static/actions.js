@@ -28,11 +28,13 @@ function line(words) {
 
 // What a dry run says: how many, and of what.
 function told(would) {
-  const parts = [line(`${would.total ?? would.count ?? 0}${would.exact === false ? "+" : ""}`)];
+  const words = document.getElementById("ask-what").dataset;
+  const total = `${would.total ?? would.count ?? 0}${would.exact === false ? "+" : ""}`;
+  const parts = [line(words.touches.replace("%s", total))];
   for (const [name, counts] of Object.entries(would)) {
     if (name.startsWith("by_") && counts && Object.keys(counts).length) {
       const top = Object.entries(counts).slice(0, 5).map(([what, count]) => `${what} ${count}`).join(", ");
-      parts.push(line(`${name.slice(3)}: ${top}`));
+      parts.push(line(`${words[name.slice(3)] ?? name.slice(3)}: ${top}`));
     }
   }
   return parts;
@@ -92,7 +94,7 @@ export async function act(element, more = {}) {
     }
     const total = answer && typeof answer === "object" && typeof answer.total === "number" ? `: ${answer.total}` : "";
     toast(`✓ ${element.dataset.done || button?.textContent.trim() || ""}${total}`);
-    await refresh();
+    await refresh(true);
   } catch (error) {
     toast(error.message, true);
   } finally {

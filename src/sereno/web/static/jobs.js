@@ -1,4 +1,5 @@
 // The open job: its secrets when somebody asks for them, other arguments, and its keys.
+import { refresh } from "./live.js";
 import { toast } from "./toast.js";
 
 const base = document.body.dataset.base;
@@ -31,6 +32,9 @@ document.addEventListener("click", (event) => {
     if (button) does(button).catch((error) => toast(error.message, true));
   }
 });
+
+// What was seen a moment ago may be shown for a second; then what was done is seen too.
+document.addEventListener("sereno:done", () => setTimeout(refresh, 1200));
 
 // What goes on in the background has a page of its own.
 document.addEventListener("sereno:done", (event) => {

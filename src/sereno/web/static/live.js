@@ -9,6 +9,7 @@ let source = null;
 let wanted = 0;
 let timer = null;
 let asking = false;
+let owed = false;
 
 function isOn() {
   return button.getAttribute("aria-pressed") === "true";
@@ -21,12 +22,16 @@ function isBusy(part) {
   return writes || part.querySelector("details[open].copy, dialog[open], tr[aria-selected=true]") !== null;
 }
 
-export async function refresh() {
-  if (asking) return;
+// `isChanged`: somebody here has just changed something, so what was seen a second ago is not good enough.
+export async function refresh(isChanged = false) {
+  if (asking) {
+    owed ||= isChanged;
+    return;
+  }
   asking = true;
   wanted = 0;
   try {
-    const answer = await fetch(location.href, { headers: { "X-Sereno-Live": "1" }, credentials: "same-origin" });
+    const answer = await fetch(location.href, { headers: { "X-Sereno-Live": isChanged ? "changed" : "1" }, credentials: "same-origin" });
     if (answer.redirected) return location.reload();
     // The house or its database is away: what was seen last stays, and is asked for again.
     if (answer.status >= 500 && document.querySelector("main [data-live]:not(#problem)")) return lost();
@@ -53,6 +58,10 @@ export async function refresh() {
     lost();
   } finally {
     asking = false;
+    if (owed) {
+      owed = false;
+      refresh(true);
+    }
   }
 }
 
@@ -118,7 +127,7 @@ if (button) {
   addEventListener("pagehide", disconnect);
   connect();
   // Something is still being looked up: it is there in a moment.
-  const missing = () => document.querySelector("main .missing") && setTimeout(refresh, 2000);
+  const missing = () => document.querySelector("main .missing") && setTimeout(() => refresh(), 2000);
   document.addEventListener("sereno:refreshed", missing);
   missing();
 }

@@ -135,7 +135,7 @@ if (backfill) {
       const done = await ask("POST", backfill.dataset.path, range());
       toast(`✓ ${backfill.dataset.done.replace("%a", done.jobs.length)}`);
       backfill.closest("dialog").close();
-      await refresh();
+      await refresh(true);
     } catch (error) {
       toast(error.message, true);
     }

@@ -1,0 +1,69 @@
+"""Whole addresses of people, for those who work with them; that they looked is written down."""
+
+from http import HTTPStatus
+from typing import Annotated, TypeVar
+
+from fastapi import Path, Query, Response
+
+from sereno.api.door import Door, Who
+from sereno.api.post import shape, there, told
+from sereno.domain.access import Principal
+from sereno.operations import post
+from sereno.operations.reveal_post import reveal_delivery, reveal_recipient
+from sereno.reception.declined import Declined
+from sereno.reception.house import House
+from sereno.reception.tenancy import check_theirs, their_tenant
+from sereno.store.statement import Operation
+
+T = TypeVar("T")
+
+DeliveryId = Annotated[int, Path(ge=0, lt=2**63)]
+Tenant = Annotated[str | None, Query(description="Whose recipient; left out, one that belongs to no tenant.")]
+
+
+def rooms(house: House) -> Door:
+    """`/recipients/{key}/reveal`, `/deliveries/{delivery_id}/reveal`."""
+    door = Door(house, "recipients")
+
+    @door.at(
+        "POST",
+        "/recipients/{key:path}/reveal",
+        role="operator",
+        of_tenants=True,
+        response_model=shape(post.RecipientDetail),
+    )
+    async def reveal_one(key: str, who: Who, tenant: Tenant = None) -> Response:
+        """Somebody with whole addresses. Elsewhere they are masked; the audit says who looked here."""
+        return told(await written_down(house, whole_recipient(key, who, tenant)))
+
+    @door.at(
+        "POST",
+        "/deliveries/{delivery_id}/reveal",
+        role="operator",
+        of_tenants=True,
+        response_model=shape(post.DeliveryDetail),
+    )
+    async def reveal_its_address(delivery_id: DeliveryId, who: Who) -> Response:
+        """A delivery with its whole address; the audit says who looked here."""
+        return told(await written_down(house, whole_delivery(delivery_id, who)))
+
+    return door
+
+
+async def written_down(house: House, operation: Operation[T]) -> T:
+    """Nothing is revealed where nothing can be written down."""
+    if house.settings.read_only:
+        raise Declined(HTTPStatus.FORBIDDEN, "this server is read-only, and whole addresses are shown to nobody unseen")
+    return await house.change(operation)
+
+
+def whole_recipient(key: str, who: Principal, tenant: str | None) -> Operation[post.RecipientDetail]:
+    theirs = their_tenant(who, tenant)
+    found = yield from there(post.show_recipient(key, tenant=theirs), f"recipient {key!r:.80}")
+    return (yield from reveal_recipient(found, actor=who.name))
+
+
+def whole_delivery(number: int, who: Principal) -> Operation[post.DeliveryDetail]:
+    found = yield from there(post.show_delivery(number), f"delivery {number}")
+    check_theirs(who, found.delivery.tenant, f"delivery {number}")
+    return (yield from reveal_delivery(found, actor=who.name))

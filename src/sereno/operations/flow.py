@@ -1,0 +1,66 @@
+"""What comes into each queue, what goes out of it, and when it will be empty."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from sereno.domain.zones import moment
+from sereno.operations.queues import QueueLine, list_queues
+from sereno.store import schedules, workshop
+from sereno.store.sights import Count
+from sereno.store.statement import Operation
+from sereno.store.workshop import MinuteRow
+
+# How far back the pictures go, and over which time a rate is taken.
+SPAN = 3600.0
+LATELY = 300.0
+MINUTE = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class QueueFlow:
+    """A queue with its last hour. Rates are jobs a minute, of the last five."""
+
+    line: QueueLine
+    minutes: list[MinuteRow]
+    arrived: Count
+    arrival: float
+    drain: float
+
+    @property
+    def seconds_to_empty(self) -> float | None:
+        """As things go now; None where it does not get shorter, or nobody knows how long it is."""
+        gain = self.drain - self.arrival
+        ready = self.line.ready
+        if not ready.value:
+            return 0.0
+        if gain <= 0 or not ready.exact or not self.arrived.exact or self.line.is_paused:
+            return None
+        return ready.value / gain * MINUTE
+
+    @property
+    def is_unserved(self) -> bool:
+        return bool(self.line.ready.value) and not self.line.workers and not self.line.is_paused
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """All queues at one moment, by name."""
+
+    at: datetime
+    queues: list[QueueFlow]
+
+
+def flow() -> Operation[Flow]:
+    """Every queue that has work, a worker or a pause."""
+    lines = yield from list_queues()
+    came = yield from workshop.arrived(LATELY)
+    went = yield from workshop.ended([line.queue for line in lines], SPAN)
+    now = moment((yield from schedules.clock()))
+    return Flow(now, [_flow(line, came.get(line.queue, Count(0)), went.get(line.queue, []), now) for line in lines])
+
+
+def _flow(line: QueueLine, came: Count, went: list[MinuteRow], now: datetime) -> QueueFlow:
+    since = now.replace(second=0, microsecond=0) - timedelta(seconds=LATELY)
+    ended = sum(each.succeeded + each.dead + each.cancelled for each in went if each.at >= since)
+    elapsed = (now - since).total_seconds()
+    return QueueFlow(line, went, came, came.value * MINUTE / LATELY, ended * MINUTE / elapsed)

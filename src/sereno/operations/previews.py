@@ -1,0 +1,42 @@
+"""What a recipient would read: the words of a template, or of a function of the code, with a payload to try them on."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from sereno.channels.templates import TemplateFailed, TemplateSet
+from sereno.domain.event import Content, EventDefinition, Recipient
+from sereno.errors import SerenoError
+
+
+def render(
+    definition: EventDefinition | None,
+    words: TemplateSet,
+    event: str,
+    channel: str,
+    payload: Mapping[str, Any],
+    recipient: Recipient,
+) -> Content | None:
+    """As a worker does it: a function of the code may go before the templates, or behind. None without words."""
+    raw = msgspec.json.encode(payload)
+    if definition is not None:
+        definition.decode(raw)
+        if channel in definition.templates:
+            return _by_function(definition, channel, raw, recipient)
+    made = words.render(event, channel, recipient.locale, recipient.tenant, payload, recipient)
+    if made is None and definition is not None and None in definition.templates:
+        made = _by_function(definition, channel, raw, recipient)
+    return made
+
+
+def _by_function(definition: EventDefinition, channel: str, raw: bytes, recipient: Recipient) -> Content:
+    try:
+        made: Any = definition.content(channel, raw, recipient)
+    except SerenoError:
+        raise
+    except Exception as error:  # code of the application, with a payload that somebody made up
+        raise TemplateFailed(f"the function for {definition.name} broke: {type(error).__name__}") from error
+    if not isinstance(made, Content):
+        raise TemplateFailed(f"the function for {definition.name} gives no Content")
+    return made

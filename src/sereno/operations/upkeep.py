@@ -1,0 +1,55 @@
+"""What is kept, for how long, and what leaves next."""
+
+from dataclasses import dataclass
+from datetime import date, timedelta
+
+from sereno.store import upkeep
+from sereno.store.statement import Operation
+from sereno.store.upkeep import DayRow, TableRow
+
+# A retention may be any number of days; a calendar ends.
+MOST_DAYS = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class KeptDay:
+    """A day of finished jobs. `leaves`: the day on which a worker drops it; `is_overdue`: that day has come."""
+
+    day: date
+    rows: int
+    bytes: int
+    leaves: date
+    is_overdue: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """The history by days, the oldest first, and what else is kept."""
+
+    today: date
+    days: list[KeptDay]
+    dead: TableRow | None
+    fires: TableRow | None
+    logs: TableRow | None
+
+    @property
+    def rows(self) -> int:
+        return sum(each.rows for each in self.days)
+
+    @property
+    def bytes(self) -> int:
+        return sum(each.bytes for each in self.days)
+
+
+def kept(keep_days: int) -> Operation[Kept]:
+    """`keep_days`: as the settings say."""
+    today = yield from upkeep.today()
+    days = yield from upkeep.days()
+    tables = {table.name: table for table in (yield from upkeep.tables())}
+    past = [_kept(row, keep_days, today) for row in days if row.day <= today]
+    return Kept(today, past, tables.get("history_dead"), tables.get("fires"), tables.get("logs"))
+
+
+def _kept(row: DayRow, keep_days: int, today: date) -> KeptDay:
+    leaves = row.day + timedelta(days=min(keep_days, MOST_DAYS) + 1)
+    return KeptDay(row.day, row.rows, row.bytes, leaves, leaves <= today)

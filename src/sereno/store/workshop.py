@@ -1,0 +1,57 @@
+"""What goes on in the workshop: who does what, what comes in, what goes out."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from sereno.store.sights import BOUND, Count
+from sereno.store.statement import Operation, Statement, queries
+
+_sql = queries("workshop")
+
+# Attempts that have ended are looked for among so many of the newest.
+WINDOW = 5000
+
+
+@dataclass(frozen=True, slots=True)
+class WorkRow:
+    """One attempt in the hands of one worker. `outcome` is "running" for one that has not ended."""
+
+    session: int
+    job: int
+    attempt: int
+    task: str
+    outcome: str
+    started_at: datetime
+    finished_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class MinuteRow:
+    """What ended within a minute."""
+
+    at: datetime
+    succeeded: int
+    retried: int
+    dead: int
+    cancelled: int
+
+
+def work(seconds: float, most: int) -> Operation[list[WorkRow]]:
+    """What runs, then what has ended lately, the newest first."""
+    rows = yield Statement(_sql["work"], {"seconds": seconds, "most": most, "window": WINDOW})
+    return [WorkRow(*row) for row in rows]
+
+
+def arrived(seconds: float) -> Operation[dict[str, Count]]:
+    """New jobs by queue."""
+    rows = yield Statement(_sql["arrived"], {"seconds": seconds, "bound": BOUND})
+    return {queue: Count(count, not more) for queue, count, more in rows}
+
+
+def ended(queues: Sequence[str], seconds: float) -> Operation[dict[str, list[MinuteRow]]]:
+    """By queue; minutes in which nothing ended are left out."""
+    found: dict[str, list[MinuteRow]] = {}
+    for queue, *line in (yield Statement(_sql["ended"], {"queues": list(queues), "seconds": seconds})):
+        found.setdefault(queue, []).append(MinuteRow(*line))
+    return found

@@ -1,0 +1,167 @@
+"""Deliveries: what became of each, filtered in the address; one of them beside the list; and sent again."""
+
+import asyncio
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, get_args
+
+from starlette.responses import Response
+
+from sereno.domain.delivery import State
+from sereno.domain.masking import masked as hidden
+from sereno.operations.post import DeliveryDetail, masked
+from sereno.operations.why_post import why_event
+from sereno.reception.tenancy import their_tenant
+from sereno.store.post_rows import DeliveryFilter, DeliveryLine
+from sereno.web import post_looks
+from sereno.web.copies import copies
+from sereno.web.look import Look
+from sereno.web.pages import Pages
+from sereno.web.post_parts import AT_ONCE, known_types, number_of, tabs
+from sereno.web.times import figure
+
+ROWS = 50
+STATES: tuple[str, ...] = get_args(State)
+# What goes back to work without further questions.
+FAILED = ("failed", "dead")
+LONGEST_PAYLOAD = 20_000
+TEXTS = ("channel", "recipient", "type", "subject")
+
+
+@dataclass(frozen=True, slots=True)
+class Drawer:
+    """All that is shown of one delivery; its address masked. `detail`: None where there is none to see."""
+
+    number: str
+    detail: DeliveryDetail | None = None
+    is_busy: bool = False
+    age: float = 0.0
+    why: Sequence[str] = ()
+    address: str | None = None
+    payload: str = ""
+    copies: dict[str, str] | None = None
+
+    @property
+    def can_be_sent_again(self) -> bool:
+        return self.detail is not None and self.detail.delivery.state in FAILED
+
+
+def rooms(pages: Pages) -> None:
+    """`/deliveries`."""
+
+    @pages.at("/deliveries", of_tenants=True)
+    async def deliveries(look: Look) -> Response:
+        wanted = asked_for(look)
+        before = number_of(look.query.get("before"))
+        opened = look.query.get("delivery")
+        key = ("deliveries", str(wanted), before)
+        found, drawer = await asyncio.gather(
+            look.see(key, partial(post_looks.deliveries, wanted, ROWS + 1, before)),
+            _drawer(look, opened) if opened else _nothing(),
+        )
+        lines = (found.value or [])[:ROWS]
+        is_last = len(found.value or []) <= ROWS
+        is_nobody = found.value is None and not found.is_missing
+        return look.page(
+            "deliveries.html",
+            tabs=tabs(look),
+            wanted=wanted,
+            is_filtered=any(look.query.get(name) for name in (*TEXTS, "state", "event", "tenant")),
+            is_nobody=is_nobody,
+            states=STATES,
+            types=known_types(look),
+            channels=sorted(look.house.parts["channels"].known),
+            found=found,
+            lines=lines,
+            next=None if is_last else lines[-1].id,
+            sentence=_sentence(look, wanted, lines, is_whole=is_last and before is None),
+            drawer=drawer,
+            failed=FAILED,
+            bulk=_bulk(wanted),
+            copies=_copies(look, wanted),
+        )
+
+
+def asked_for(look: Look) -> DeliveryFilter:
+    """The filter of the address, for what is theirs; what makes no sense in it is left out."""
+    states = [state for state in look.query.get("state", "").split(",") if state in STATES]
+    channel, recipient, kind, subject = (look.query.get(name, "").strip() or None for name in TEXTS)
+    return DeliveryFilter(
+        tuple(states) or None,
+        channel,
+        recipient,
+        number_of(look.query.get("event")),
+        their_tenant(look.who, look.query.get("tenant") or None),
+        type=kind,
+        subject=subject,
+    )
+
+
+def _sentence(look: Look, wanted: DeliveryFilter, lines: Sequence[DeliveryLine], *, is_whole: bool) -> str:
+    if not lines:
+        return look.say("No delivery matches.") if not wanted.is_empty else look.say("No delivery yet.")
+    failed = sum(line.state in FAILED for line in lines)
+    count = figure(len(lines))
+    if is_whole:
+        said = look.say("One delivery") if len(lines) == 1 else look.say("%(count)s deliveries", count=count)
+    else:
+        said = look.say("%(count)s deliveries on this page", count=count)
+    if not failed:
+        return look.say("%(deliveries)s; none of them waits for you.", deliveries=said)
+    if failed == 1:
+        return look.say("%(deliveries)s; one failed and waits for you.", deliveries=said)
+    return look.say("%(deliveries)s; %(failed)s failed and wait for you.", deliveries=said, failed=figure(failed))
+
+
+async def _nothing() -> None:
+    return None
+
+
+async def _drawer(look: Look, text: str) -> Drawer:
+    """As far as it is theirs to see: another's is answered as one that is not there."""
+    number = number_of(text)
+    if number is None:
+        return Drawer(text[:30])
+    seen = await look.see(("delivery", number), partial(post_looks.delivery, number), fresh=AT_ONCE)
+    if seen.is_missing:
+        return Drawer(text, is_busy=True)
+    if seen.value is None or look.who.tenant not in (None, seen.value.delivery.tenant):
+        return Drawer(text)
+    row = seen.value.delivery
+    said: Sequence[str] = ()
+    if row.recipient is not None:
+        key = ("why delivery", row.event_id, row.recipient, row.tenant)
+        explain = partial(why_event, row.event_id, row.recipient, tenant=row.tenant)
+        said = (await look.see(key, explain, fresh=AT_ONCE)).value or ()
+    return Drawer(
+        str(number),
+        seen.value,
+        age=seen.age,
+        why=said,
+        address=None if row.address is None else masked(row.address),
+        payload=_payload(bytes(row.payload)),
+        copies=copies(look, cli=["delivery", "show", str(number)], path=f"deliveries/{number}"),
+    )
+
+
+def _payload(raw: bytes) -> str:
+    return json.dumps(hidden(json.loads(raw)), ensure_ascii=False, indent=2)[:LONGEST_PAYLOAD]
+
+
+def _bulk(wanted: DeliveryFilter) -> dict[str, Any] | None:
+    """What of this list may be sent again, in the words of the API; None where none of it may."""
+    states = [state for state in FAILED if wanted.states is None or state in wanted.states]
+    return {**wanted.as_detail(), "states": states, "all": True} if states else None
+
+
+def _copies(look: Look, wanted: DeliveryFilter) -> dict[str, str]:
+    given = {name: value for name, value in wanted.as_detail().items() if name != "states"}
+    states = list(wanted.states or ())
+    cli = ["delivery", "list"]
+    for name, value in given.items():
+        cli += [f"--{name}", str(value)]
+    for state in states:
+        cli += ["--state", state]
+    return copies(look, cli=cli, path="deliveries", query={**given, "state": states or None})

@@ -1,0 +1,36 @@
+"""Looks that find nothing are None for a page: it says so itself."""
+
+from sereno.errors import ConfigurationError
+from sereno.operations import post
+from sereno.operations.post import DeliveryDetail, EventDetail, RecipientDetail
+from sereno.store.post_rows import DeliveryFilter, DeliveryLine
+from sereno.store.statement import Operation
+
+
+def event(number: int) -> Operation[EventDetail | None]:
+    try:
+        return (yield from post.show_event(number))
+    except ConfigurationError:
+        return None
+
+
+def delivery(number: int) -> Operation[DeliveryDetail | None]:
+    try:
+        return (yield from post.show_delivery(number))
+    except ConfigurationError:
+        return None
+
+
+def recipient(key: str, tenant: str | None) -> Operation[RecipientDetail | None]:
+    try:
+        return (yield from post.show_recipient(key, tenant=tenant))
+    except ConfigurationError:
+        return None
+
+
+def deliveries(wanted: DeliveryFilter, limit: int, before: int | None) -> Operation[list[DeliveryLine] | None]:
+    """None where the filter names somebody who is not there."""
+    try:
+        return (yield from post.list_deliveries(wanted, limit=limit, before=before))
+    except ConfigurationError:
+        return None

@@ -1,0 +1,57 @@
+// Whole addresses when somebody asks for them, quiet hours, and words that are tried while they are written.
+import { ask } from "./actions.js";
+import { refresh } from "./live.js";
+import { toast } from "./toast.js";
+
+const base = document.body.dataset.base;
+
+// Not through the usual way: its answer would be kept, so that a second request gets the same one.
+async function whole(button) {
+  const answer = await fetch(`${base}api/v1/${button.dataset.whole}`, { method: "POST", credentials: "same-origin" });
+  const said = await answer.json().catch(() => null);
+  if (!answer.ok) throw new Error(said?.detail || `${answer.status} ${answer.statusText}`);
+  const found = said.addresses ?? [{ id: said.delivery.address_id, address: said.delivery.address }];
+  for (const { id, address } of found) {
+    const place = document.querySelector(`[data-address="${CSS.escape(String(id))}"]`);
+    if (place) place.textContent = address;
+  }
+  button.remove();
+}
+
+async function save(button) {
+  const [method, path] = button.dataset.save.split(" ");
+  await ask(method, path, { source: document.getElementById("source").value });
+  toast(`✓ ${button.textContent.trim()}`);
+  location.reload();
+}
+
+document.addEventListener("click", (event) => {
+  for (const [name, does] of [["whole", whole], ["save", save]]) {
+    const button = event.target.closest(`button[data-${name}]`);
+    if (button) does(button).catch((error) => toast(error.message, true));
+  }
+});
+
+// Before the common way of forms, which knows no lists of spans.
+document.addEventListener("submit", (event) => {
+  const form = event.target.closest("form[data-quiet]");
+  if (!form) return;
+  event.preventDefault();
+  event.stopImmediatePropagation();
+  const [method, path] = form.dataset.do.split(" ");
+  const span = { start: form.elements.start.value, end: form.elements.end.value };
+  ask(method, path, { quiet: [span] }).then(() => {
+    toast(`✓ ${form.dataset.done}`);
+    return refresh();
+  }).catch((error) => toast(error.message, true));
+}, true);
+
+// The preview follows the writing.
+const draft = document.getElementById("draft");
+let timer = null;
+if (document.getElementById("try")) {
+  draft.addEventListener("input", () => {
+    clearTimeout(timer);
+    timer = setTimeout(() => draft.submit(), 600);
+  });
+}
