@@ -210,7 +210,13 @@ def test_one_job_again_with_other_arguments(
     client.post("/jobs/cancel", json={"ids": [new]})
     newest = client.post(f"/jobs/{new}/retry", json=other).json()["id"]
     assert client.get(f"/jobs/{newest}").json()["job"]["tags"] == ["t", f"retry-of:{new}"]
-    for wrong in ({"arguments": {"number": "x"}}, {"arguments": {"nobody": 1}}, {}, {"arguments": []}):
+    refused: list[dict[str, Any]] = [
+        {"arguments": {"number": "x"}},
+        {"arguments": {"nobody": 1}},
+        {},
+        {"arguments": []},
+    ]
+    for wrong in refused:
         assert client.post(f"/jobs/{old}/retry", json=wrong).status_code == 422
     assert ask("operator", tenant="b").post(f"/jobs/{old}/retry", json=other).status_code == 404
     assert ask("viewer").post(f"/jobs/{old}/retry", json=other).status_code == 403

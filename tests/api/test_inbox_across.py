@@ -2,12 +2,16 @@
 
 import httpx
 import pytest
+from starlette.applications import Starlette
+from starlette.routing import Mount
 
 from sereno import Sereno
 from sereno.errors import ConfigurationError
+from sereno.server import asgi
 from sereno.settings import Settings, load
 from tests.api.conftest import Ask, Served
 from tests.api.world import Things, operations, requests
+from tests.web.running import running
 
 SHOP, STRANGER = "https://shop.example.com", "https://evil.example.com"
 PREFLIGHT = {"Access-Control-Request-Method": "GET", "Access-Control-Request-Headers": "authorization"}
@@ -61,6 +65,18 @@ def test_a_page_that_is_not_named_may_not(served: Served, token: str) -> None:
         found = ask(served, "GET", "/api/v1/inbox/unread", origin, Authorization=f"Bearer {token}")
         assert ALLOWED not in found.headers
         assert "Origin" in found.headers["vary"]
+
+
+def test_under_a_path_of_another_application_it_is_the_same(app: Sereno, token: str) -> None:
+    with running(Starlette(routes=[Mount("/tools/sereno", asgi(app))])) as root:
+        headers = {"Origin": SHOP, "Authorization": f"Bearer {token}"}
+        for path in INBOX:
+            url = f"{root}/tools/sereno{path}"
+            may = httpx.options(url, headers={"Origin": SHOP, **PREFLIGHT}, timeout=30, trust_env=False)
+            assert (may.status_code, may.headers[ALLOWED]) == (204, SHOP)
+            assert httpx.get(url, headers=headers, timeout=30, trust_env=False).headers[ALLOWED] == SHOP
+        other = httpx.get(f"{root}/tools/sereno/api/v1/jobs", headers=headers, timeout=30, trust_env=False)
+        assert ALLOWED not in other.headers
 
 
 def test_by_default_no_page_may(app: Sereno, served: Served) -> None:

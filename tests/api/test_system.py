@@ -139,6 +139,10 @@ def test_the_audit_in_pages_and_by_subject(ask: Ask) -> None:
     rest = client.get("/audit", params={"subject": "queue a", "limit": 3, "before": of_a["next"]}).json()
     assert ([line["action"] for line in rest["items"]], rest["next"]) == (["queue.pause"], None)
     assert rest["items"][0]["actor"] == "operator None 0"
+    by_action = client.get("/audit", params={"action": "queue.pause", "actor": "operator None 0"}).json()["items"]
+    assert [line["subject"] for line in by_action] == ["queue a", "queue b", "queue a"]
+    assert len(client.get("/audit", params={"action": "queue"}).json()["items"]) == 6
+    assert client.get("/audit", params={"action": "queue.", "actor": "nobody"}).json()["items"] == []
     everything = client.get("/audit").json()["items"]
     assert [line["id"] for line in everything] == sorted((line["id"] for line in everything), reverse=True)
     assert everything[-1]["subject"] == "token operator None 0"
@@ -189,6 +193,8 @@ def test_what_makes_no_sense(ask: Ask) -> None:
     for answer in (
         client.get("/audit", params={"subject": "x" * 1001}),
         client.get("/audit", params={"subject": "a\x00b"}),
+        client.get("/audit", params={"actor": "x" * 501}),
+        client.get("/audit", params={"action": "a\x00b"}),
         client.get("/audit", params={"limit": 0}),
         client.get("/audit", params={"before": 2**63}),
         client.post("/verify", json={"seconds": 0}),

@@ -302,6 +302,7 @@ def _about_the_house(things: Things) -> dict[str, dict[str, Any]]:
         "GET /figures/deliveries": {},
         "GET /figures/channels": {},
         "GET /figures/jobs": {},
+        "GET /tenants": {},
         "GET /traces": {"params": {"subject": things.named("subject")}},
         "GET /traces/{trace_id}": {"path": {"trace_id": things.named("trace")}},
         "GET /status": {},

@@ -24,6 +24,8 @@ def test_two_workers_add_to_the_same_minute(connection: psycopg.Connection) -> N
     (found,) = run(connection, minutes.read(600))
     assert (found.succeeded, found.retried, found.dead, found.other) == (2, 1, 1, 1)
     assert (sum(found.waits), sum(found.runs)) == (5, 5)
+    # The statement names every bucket: one more has to be named there too.
+    assert len(found.waits) == len(found.runs) == len(BUCKETS) + 1
     (of_b,) = run(connection, minutes.read(600, task="b"))
     assert (of_b.dead, of_b.run_seconds) == (1, 3.0)
     by_tenant = [(line.tenant, line.ended, line.failed) for line in run(connection, minutes.tenants(3600))]

@@ -7,14 +7,15 @@ from typing import Any
 
 import psycopg
 import pytest
-from playwright.sync_api import BrowserContext, Page, expect
+from playwright.sync_api import BrowserContext, Dialog, Page, expect
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
-from starlette.routing import Route
+from starlette.routing import Mount, Route
 
 from sereno import Sereno
 from sereno.domain.inbox_token import Reader, make_token
+from sereno.server import asgi
 from sereno.web.static_files import all_files
 from tests.api.conftest import Served
 from tests.facts import one, until
@@ -61,12 +62,11 @@ class Shop:
     _numbers: Any = field(default_factory=lambda: itertools.count(1))
 
     def routes(self) -> Starlette:
-        policy = (
-            f"default-src 'none'; script-src 'self' {self.server}; connect-src 'self' {self.server}; style-src 'self'; "
-            "img-src 'self'; base-uri 'none'; require-trusted-types-for 'script'"
-        )
-
         def page(_: Request) -> Response:
+            policy = (
+                f"default-src 'none'; script-src 'self' {self.server}/; connect-src 'self' {self.server}/; "
+                "style-src 'self'; img-src 'self'; base-uri 'none'; require-trusted-types-for 'script'"
+            )
             drawn = HTML.format(server=self.server, attributes=self.attributes)
             return Response(drawn, media_type="text/html", headers={"Content-Security-Policy": policy})
 
@@ -103,20 +103,24 @@ class Shop:
             )
         )
 
-    def open(self, *, width: int = 1000, dark: bool = False, language: str = "en", path: str = "/") -> Page:
+    def open(self, *, width: int = 1000, dark: bool = False) -> Page:
         context = self.browser.new_context(
             viewport={"width": width, "height": 800},
             color_scheme="dark" if dark else "light",
-            locale=language,
+            locale="en",
             timezone_id="UTC",
         )
         self.contexts.append(context)
         page: Page = context.new_page()
         page.on("console", lambda said: self.troubles.append(said.text) if said.type in ("error", "warning") else None)
         page.on("pageerror", lambda error: self.troubles.append(str(error)))
-        page.on("dialog", lambda dialog: (self.troubles.append(dialog.message), dialog.dismiss()))
-        page.goto(f"{self.url}{path}")
+        page.on("dialog", self._asked)
+        page.goto(f"{self.url}/")
         return page
+
+    def _asked(self, dialog: Dialog) -> None:
+        self.troubles.append(dialog.message)
+        dialog.dismiss()
 
 
 @pytest.fixture
@@ -318,6 +322,19 @@ def test_it_hinders_nobody(shop: Shop, look_at: Callable[[Page, str], None], wid
     bell(page, "Notifications, 2 unread").click()
     expect(page.get_by_role("listitem")).to_have_count(2)
     look_at(page, "inbox-element")
+
+
+def test_it_works_where_the_server_is_mounted_in_the_application(shop: Shop) -> None:
+    """The page is of the same origin then, and no setting names it."""
+    shop.app.override(inbox_origins=[])
+    shop.put("Order 1")
+    with running(Starlette(routes=[Mount("/tools/sereno", asgi(shop.app)), *shop.routes().routes])) as url:
+        shop.url, shop.server = url, f"{url}/tools/sereno"
+        page = shop.open()
+        bell(page, "Notifications, 1 unread").click()
+        page.get_by_role("button", name="Mark as read: Order 1").click()
+        expect(bell(page, "Notifications")).to_be_visible()
+        page.context.close()
 
 
 def test_it_is_small() -> None:

@@ -1,9 +1,11 @@
 """The pages of notifications: what became of it, why, for whom; and what is done there is done."""
 
 import asyncio
+import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from html import unescape
 from typing import Any
 
 import httpx
@@ -14,6 +16,8 @@ from playwright.sync_api import Page, expect
 from sereno import Sereno
 from sereno.domain.delivery import Failed
 from sereno.domain.event import IN_APP, Content
+from sereno.store import delivery_figures
+from sereno.telemetry.post import Change, PostTally
 from tests.api.conftest import Ask, Served
 from tests.facts import one
 from tests.notifications.conftest import Pager, Tender
@@ -37,7 +41,7 @@ class Told:
 @pytest.fixture
 def told(app: Sereno, connection: psycopg.Connection) -> Told:
     pager = Pager()
-    pager.answers = {"pager-that-fails": Failed("too_big", HOSTILE)}
+    pager.answers = {"pager-that-fails": Failed("too_big", f"ana@shop.example {HOSTILE}")}
     published = app.event("tender.published", Tender, channels=[pager, IN_APP], category="tenders")
     app.event("alarm", Tender, channels=[pager], critical=True)
     app.event("digest", Tender, channels=[pager], opt_in=True, category="tenders")
@@ -102,6 +106,87 @@ def test_the_first_page_tells_what_became_of_it(get: Get, told: Told) -> None:
     assert get("notifications", type="alarm").text.count('data-focus="event ') == 0
     assert f"event?id={told.event}" not in get("notifications", tenant="r42").text
     assert get("notifications", range="7d", before="x").status_code == 200
+
+
+@pytest.fixture
+def figures(app: Sereno) -> None:
+    """A day at work."""
+    tally = PostTally()
+    fates = [("pending", None, 49_870), ("skipped", "preference off", 1900), ("skipped", "no active address", 334)]
+    tally.made(Change("pager", "tender.published", "r42", state, reason, count) for state, reason, count in fates)
+    ended = {"tried": 49_612, "sent": 49_400, "delivered": 48_990, "read": 31_204, "dead": 12, "bounced": 200}
+    tally.count(Change("pager", "tender.published", "r42", state, None, count) for state, count in ended.items())
+    pager = tally.channel("pager", "")
+    pager.sent, pager.accepted, pager.throttled, pager.failed = 6000, 5800, 180, 20
+    pager.trouble("DeviceNotRegistered", 17)
+    pager.trouble(HOSTILE, 3)
+    pager.receipt(12.0, 4000)
+    app.database.run(delivery_figures.add(tally))
+
+
+@pytest.mark.usefixtures("figures")
+def test_a_sentence_goes_before_the_figures(get: Get, told: Told, ask: Ask) -> None:
+    thin = "\N{NARROW NO-BREAK SPACE}"
+    page = get("notifications").text
+    assert (
+        f"49{thin}612 of 52{thin}104 deliveries were sent in the last 24 hours; 2{thin}234 were skipped, "
+        "mostly because people do not want it." in page
+    )
+    assert "deliveries?state=skipped" in page
+    assert "DeviceNotRegistered" in page
+    assert "<img" not in page
+    assert "DeviceNotRegistered" not in get("notifications", of="r42").text, "a provider is the house's"
+    assert f"2{thin}234 were skipped." in get("notifications", of="r42").text
+    assert "Nobody was told anything" in get("notifications", of="b").text
+    assert "Nobody was told anything" in get("notifications", type="alarm").text
+    ask("operator").post("/channels/pager/pause", json={"reason": "its words"})
+    paused = get("notifications", "operator").text
+    assert "its words" in paused
+    assert "POST channels/pager/resume" in paused
+
+
+@pytest.mark.usefixtures("figures")
+def test_the_first_page_hinders_nobody(browse: Visits, look_at: LookAt, told: Told) -> None:
+    for dark, width in ((False, 1380), (True, 1380), (False, 375)):
+        page = browse("notifications", dark=dark, width=width)
+        expect(page.locator("#post-channels .channel")).to_have_count(1)
+        look_at(page, "notifications-figures")
+
+
+def test_words_are_tried_saved_and_put_back(
+    browse: Visits, look_at: LookAt, app: Sereno, connection: psycopg.Connection
+) -> None:
+    browse.forgive("Failed to execute 'postMessage' on 'DOMWindow'")
+    event = app.event("news", Tender, channels=[Pager()])
+    event.notify(Tender("T7"), to="nobody")
+    page = browse("template?event=news&channel=pager")
+    page.locator("#source").fill("First {{ code }}")
+    expect(page.frame_locator("iframe").locator("pre")).to_have_text("First T7")
+    assert one(connection, "select count(*) from sereno.templates") == 0
+    page.get_by_role("button", name="Save").click()
+    expect(page.locator("#template-versions .pill")).to_have_text("counts now")
+    page.locator("#source").fill("Second")
+    page.get_by_role("button", name="Save").click()
+    expect(page.locator("#template-versions li")).to_have_count(2)
+    page.locator("#template-versions summary").click()
+    look_at(page, "template-versions")
+    page.get_by_role("button", name="Back to this").click()
+    page.get_by_role("button", name="Do it").click()
+    expect(page.locator("#source")).to_have_value("First {{ code }}")
+    assert one(connection, "select source from sereno.templates") == "First {{ code }}"
+
+
+def test_a_channel_is_paused_and_resumed(browse: Visits, told: Told, connection: psycopg.Connection) -> None:
+    page = browse("channels", "operator")
+    card = page.get_by_label("pager", exact=True)
+    card.locator("summary").click()
+    card.get_by_label("reason").fill("the provider is down")
+    card.get_by_role("button", name="Pause").click()
+    page.get_by_role("button", name="Do it").click()
+    expect(page.locator("h1")).to_contain_text("pager is paused")
+    assert one(connection, "select reason from sereno.channel_pauses") == "the provider is down"
+    page.get_by_role("button", name="Resume").click()
+    expect(page.locator("h1")).to_contain_text("all of them work")
 
 
 def test_the_filter_of_deliveries_is_in_the_address(get: Get, told: Told) -> None:
@@ -193,7 +278,7 @@ def test_what_is_wanted_is_a_matrix(get: Get, told: Told) -> None:
     assert "only for those who ask for it" in page
     assert "data-do" not in get("recipient", "viewer", key="off").text
     defaults = get("preferences", "admin").text
-    assert "3 kinds of events; 1 are always told, 1 only to those who ask." in defaults
+    assert "Kinds of events: 3; always told: 1; only on request: 1." in defaults
 
 
 def test_channels_are_shown_with_where_they_tell(get: Get, ask: Ask, served: Served, told: Told) -> None:
@@ -266,6 +351,25 @@ def test_a_delivery_is_sent_again(browse: Visits, told: Told, connection: psycop
     expect(page.locator("#delivery-state .pill").first).to_have_text("pending")
     assert one(connection, "select state from sereno.deliveries where id = %s", number) == "pending"
     assert one(connection, "select count(*) from sereno.audit where action = 'delivery.requeue'") == 1
+
+
+def test_all_that_match_is_what_the_list_shows(get: Get, ask: Ask, told: Told) -> None:
+    page = get("deliveries", "operator", channel="pager", type="tender.published").text
+    found = re.search(r'data-wanted="([^"]*)"', page)
+    assert found is not None
+    wanted = json.loads(unescape(found[1]))
+    would = ask("operator").post("/deliveries/requeue", json={**wanted, "dry_run": True}).json()
+    assert (would["total"], would["by_state"]) == (1, {"failed": 1})
+    none_of_it = get("deliveries", "operator", state="skipped").text
+    assert 'name="all"' not in none_of_it
+
+
+def test_somebody_is_deleted(browse: Visits, told: Told, connection: psycopg.Connection) -> None:
+    page = browse("recipient?key=off", "admin")
+    page.get_by_role("button", name="Delete").click()
+    page.get_by_role("button", name="Do it").click()
+    expect(page).to_have_url(re.compile("/recipients$"))
+    assert one(connection, "select count(*) from sereno.recipients where key = 'off'") == 0
 
 
 def test_an_address_is_revealed_and_that_is_written_down(

@@ -105,6 +105,7 @@ def test_somebody_of_a_tenant_sees_theirs_alone(read: Read, some: None) -> None:
         assert "state%3Adead+fingerprint%3A00000000000a" in page
         assert "bob" not in page
         assert "error?fingerprint" not in page
+        assert "of the worker time" not in page
         assert "tenants" not in page.partition("<main")[2]
     other = read("tenant", "admin", "ann", name="bob")
     assert (other.status_code, "menu:bob" in other.text) == (404, False)

@@ -25,6 +25,7 @@ from sereno.api import (
     stream,
     system,
     templates,
+    tenants,
     tokens,
     traces,
     workers,
@@ -58,6 +59,7 @@ ROOMS = (
     stream,
     figures,
     traces,
+    tenants,
 )
 
 

@@ -137,7 +137,7 @@ def rooms(house: House) -> Door:
         """
         if may_reveal(who, reveal):
             return told(await written_down(house, whole_delivery(delivery_id, who)))
-        return told(delivery_shown(await house.read(_theirs(delivery_id, who))))
+        return told(delivery_shown(await house.read(_theirs(delivery_id, who)), who))
 
     _again(house, door)
     return door

@@ -10,7 +10,7 @@ from pydantic import AwareDatetime, BaseModel, Field
 
 from sereno.api.door import Door, Who
 from sereno.api.pages import Paging, page_of, paging
-from sereno.api.post import check_storable, page_shape, shape, there, together, told
+from sereno.api.post import check_storable, page_shape, payload_shown, shape, there, together, told
 from sereno.domain.access import Principal
 from sereno.domain.stored import encoder
 from sereno.errors import UnknownEvent
@@ -77,8 +77,13 @@ def rooms(house: House) -> Door:
         response_model=shape(post.EventDetail),
     )
     async def show_event(event_id: EventId, who: Who) -> Response:
-        """One event: what it says, to whom, and what became of its deliveries."""
-        return told(await house.read(_theirs(event_id, who)))
+        """One event: what it says, to whom, and what became of its deliveries.
+
+        What looks like a secret or an address in its payload is hidden from those who only look.
+        """
+        found = await house.read(_theirs(event_id, who))
+        found.event.payload = payload_shown(found.event.payload, who)
+        return told(found)
 
     @door.at(
         "POST",

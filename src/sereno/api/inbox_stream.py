@@ -13,8 +13,8 @@ from sereno.api.door import Door
 from sereno.api.inbox import Owner, at, owner_of
 from sereno.api.inbox_watch import Watch
 from sereno.api.stream import EVENT_STREAM, HEADERS, LONGEST_SECONDS, SILENCE_SECONDS, TRUST_SECONDS
-from sereno.reception.declined import Declined
 from sereno.reception.busy import BUSY
+from sereno.reception.declined import Declined
 from sereno.reception.house import House
 from sereno.store.inboxes import Standing, standings
 

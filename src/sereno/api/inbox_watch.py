@@ -6,8 +6,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http import HTTPStatus
 
-from sereno.reception.declined import Declined
 from sereno.reception.busy import BUSY
+from sereno.reception.declined import Declined
 from sereno.reception.glances import Reader
 from sereno.store.inboxes import Standing, standings
 

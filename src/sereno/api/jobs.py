@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from fastapi import Depends, Path, Query, Response
 from pydantic import AwareDatetime, BaseModel, Field
 
-from sereno.api.bulk import ACCEPTED, InBackground, PerSecond, begun
+from sereno.api.bulk import ACCEPTED, InBackground, PerSecond, begun, check_rate
 from sereno.api.door import Door, Who
 from sereno.api.pages import Page, Paging, page_of, paging
 from sereno.domain.access import Principal
@@ -222,6 +222,7 @@ def _bulk(house: House, door: Door) -> None:
             return _would(await house.read(jobs.count_cancel(wanted)))
         if body.in_background:
             return await _begun(house, who, "job.cancel", body)
+        check_rate(body.rate, in_background=False)
         return _did(await house.carry_out(jobs.cancel(wanted, reason=body.reason, yes=body.all, actor=who.name)))
 
     @door.at("POST", "/jobs/delete", role="admin", of_tenants=True, **answers)
@@ -232,6 +233,7 @@ def _bulk(house: House, door: Door) -> None:
             return _would(await house.read(jobs.count_delete(wanted)))
         if body.in_background:
             return await _begun(house, who, "job.delete", body)
+        check_rate(body.rate, in_background=False)
         return _did(await house.carry_out(jobs.delete(wanted, yes=body.all, actor=who.name)))
 
 

@@ -14,7 +14,8 @@ from pydantic import create_model
 
 from sereno.api.pages import Page
 from sereno.domain.access import Principal
-from sereno.domain.stored import stored
+from sereno.domain.masking import masked as hidden
+from sereno.domain.stored import encoder, stored
 from sereno.errors import ConfigurationError, InvalidArguments
 from sereno.operations.post import DeliveryDetail, RecipientDetail, masked
 from sereno.reception.declined import Declined, not_found
@@ -127,7 +128,13 @@ def recipient_shown(detail: RecipientDetail) -> RecipientDetail:
     return detail
 
 
-def delivery_shown(detail: DeliveryDetail) -> DeliveryDetail:
+def delivery_shown(detail: DeliveryDetail, who: Principal) -> DeliveryDetail:
     if detail.delivery.address is not None:
         detail.delivery.address = masked(detail.delivery.address)
+    detail.delivery.payload = payload_shown(detail.delivery.payload, who)
     return detail
+
+
+def payload_shown(payload: msgspec.Raw, who: Principal) -> msgspec.Raw:
+    """Without what looks like a secret or an address, for those who only look."""
+    return payload if who.may("operator") else msgspec.Raw(encoder.encode(hidden(msgspec.json.decode(payload))))

@@ -7,6 +7,8 @@ from typing import Any
 
 import msgspec
 
+from sereno.domain.access import Principal
+from sereno.domain.masking import masked
 from sereno.domain.preview import Instant
 from sereno.operations.schedule_lists import in_words
 from sereno.store.schedules import FireRow, ScheduleRow
@@ -162,9 +164,14 @@ class Definitions:
     next: str | None
 
 
-def shown(row: ScheduleRow) -> Schedule:
-    """Before the scheduler has planned it, the row holds when to do that instead of when it runs."""
+def shown(row: ScheduleRow, who: Principal) -> Schedule:
+    """Before the scheduler has planned it, the row holds when to do that instead of when it runs.
+
+    What looks like a secret in its arguments is hidden from those who only look.
+    """
     values = msgspec.structs.asdict(row) | {"next_run_at": row.next_run_at if row.planned else None}
+    if not who.may("operator"):
+        values["args"] = masked(values["args"])
     return Schedule(when=in_words(row.rule), late_p99=row.late_p99, **values)
 
 

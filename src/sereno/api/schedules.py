@@ -88,7 +88,7 @@ def _many(house: House, door: Door, aside: Aside) -> None:
         check_text("after", after or None)
         look = list_schedules(of_theirs(wanted, who), limit=limit, after=after, soonest=soonest)
         page = await house.read(look)
-        return Schedules([shown(row) for row in page.items], page.now, page.next)
+        return Schedules([shown(row, who) for row in page.items], page.now, page.next)
 
     @door.at("GET", "/schedules/heatmap", role="viewer", of_tenants=True, also=[HTTPStatus.NOT_FOUND])
     async def draw_heatmap(
@@ -147,7 +147,7 @@ def _one(house: House, door: Door) -> None:
             found = yield from _shown(key, who, fires=fires, upcoming=n)
             last = yield from _last_job(found, who)
             past, upcoming = shown_fires(found.fires), shown_instants(found.upcoming)
-            return ScheduleStory(shown(found.schedule), last, past, upcoming, found.now)
+            return ScheduleStory(shown(found.schedule, who), last, past, upcoming, found.now)
 
         return await house.read(operation())
 

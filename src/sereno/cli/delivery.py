@@ -110,6 +110,10 @@ def show(desk: "Desk", number: int, reveal: bool, form: str) -> None:
     from sereno.operations.post import masked, show_delivery  # noqa: PLC0415 - slow to import; --help needs none
 
     detail = look(desk, show_delivery(number))
+    if reveal:
+        from sereno.operations.reveal_post import reveal_delivery  # noqa: PLC0415 - see above
+
+        desk.run(reveal_delivery(detail))
     if detail.delivery.address is not None and not reveal:
         detail.delivery.address = masked(detail.delivery.address)
     if chosen_form(form) in ("json", "jsonl"):

@@ -102,6 +102,10 @@ def show(desk: "Desk", key: str, tenant: str | None, reveal: bool, form: str) ->
     from sereno.operations.post import masked, show_recipient  # noqa: PLC0415 - slow to import; --help needs none
 
     detail = look(desk, show_recipient(key, tenant=tenant))
+    if reveal:
+        from sereno.operations.reveal_post import reveal_recipient  # noqa: PLC0415 - see above
+
+        desk.run(reveal_recipient(detail))
     for address in detail.addresses if not reveal else ():
         address.address = masked(address.address)
     if chosen_form(form) in ("json", "jsonl"):

@@ -1502,11 +1502,6 @@ begin
     return pg_current_xact_id()::xid::text;
 end $$;
 
-CREATE AGGREGATE sereno.sum_of(integer[]) (
-    SFUNC = sereno.added,
-    STYPE = integer[]
-);
-
 CREATE TABLE sereno.accounts (
     channel text NOT NULL,
     tenant text NOT NULL,
@@ -2971,6 +2966,8 @@ CREATE INDEX history_done_default_hashtext_id_idx ON sereno.history_done_default
 CREATE INDEX history_done_default_id_idx ON sereno.history_done_default USING btree (id);
 
 CREATE INDEX history_done_default_schedule_id_finished_at_idx ON sereno.history_done_default USING btree (schedule_id, finished_at) WHERE (schedule_id IS NOT NULL);
+
+CREATE INDEX inbox_archived ON sereno.inbox USING btree (recipient_id, id DESC) WHERE (archived_at IS NOT NULL);
 
 CREATE INDEX inbox_of_recipient ON sereno.inbox USING btree (recipient_id, id DESC) WHERE (archived_at IS NULL);
 

@@ -8,6 +8,8 @@ from starlette.responses import Response
 
 from sereno.domain.alert import LOG_LEVELS, NAMED_KINDS
 from sereno.domain.concern import LEVELS
+from sereno.domain.event import IN_APP
+from sereno.engine.alert_sender import BUILT_IN
 from sereno.operations.alerts import RuleLine, list_alerts, list_rules
 from sereno.store.alerts import AlertRow
 from sereno.web.copies import copies
@@ -47,11 +49,16 @@ def rooms(pages: Pages) -> None:
             kinds=NAMED_KINDS,
             levels=LEVELS,
             log_levels=LOG_LEVELS,
-            channels=sorted(look.house.parts["channels"].known),
+            channels=_channels(look),
             sentence=_sentence(look, open_ones.value),
             rule=rule,
             copies=copies(look, cli=["alert", "list"], path="alerts", query={"rule": rule}),
         )
+
+
+def _channels(look: Look) -> list[str]:
+    """Those that reach somebody outside: of the application, and those that need nothing but an address."""
+    return sorted({*look.house.parts["channels"].known, *BUILT_IN} - {IN_APP})
 
 
 def _sentence(look: Look, found: list[AlertRow] | None) -> str:

@@ -78,6 +78,7 @@ def rooms(pages: Pages) -> None:
             next=None if is_last else lines[-1].id,
             sentence=_sentence(look, wanted, lines, is_whole=is_last and before is None),
             drawer=drawer,
+            hide=hidden,
             failed=FAILED,
             bulk=_bulk(wanted),
             copies=_copies(look, wanted),
@@ -139,7 +140,8 @@ async def _drawer(look: Look, text: str) -> Drawer:
         str(number),
         seen.value,
         age=seen.age,
-        why=said,
+        # In the words of a provider there may be an address.
+        why=[hidden(each) for each in said],
         address=None if row.address is None else masked(row.address),
         payload=_payload(bytes(row.payload)),
         copies=copies(look, cli=["delivery", "show", str(number)], path=f"deliveries/{number}"),

@@ -4,6 +4,7 @@ import gzip
 import json
 from collections.abc import Callable, Hashable, Mapping
 from datetime import UTC, datetime
+from functools import cache
 from typing import Any, TypeVar
 from urllib.parse import unquote, urlencode
 
@@ -45,7 +46,35 @@ ROOMS = (
     ("system", "System", "y", False),
 )
 
+# Pages that belong to a room of another name.
+ROOM_OF = (
+    {
+        "schedule": "schedules",
+        "operations": "jobs",
+        "operation": "jobs",
+        "trace": "traces",
+        "tenant": "tenants",
+        "error": "errors",
+    }
+    | dict.fromkeys(("logs", "alerts", "audit", "tokens", "settings"), "system")
+    | dict.fromkeys(
+        (
+            "deliveries",
+            "event",
+            "events",
+            "recipients",
+            "recipient",
+            "templates",
+            "template",
+            "channels",
+            "preferences",
+        ),
+        "notifications",
+    )
+)
 
+
+@cache
 def environment() -> Environment:
     """Everything is escaped, and a name that is not there is an error."""
     made = Environment(
@@ -100,6 +129,10 @@ class Look:
         inside = self.request.url.path.removeprefix(self.request.scope.get("root_path", ""))
         return "../" * (inside.count("/") - 1) or "./"
 
+    @property
+    def _path(self) -> str:
+        return self.request.url.path.removeprefix(self.request.scope.get("root_path", "")).strip("/")
+
     def may(self, role: Role) -> bool:
         """Whether an action is offered; the API decides again."""
         return self.who.may(role) and not self.house.settings.read_only
@@ -142,7 +175,7 @@ class Look:
             "base": self.base,
             "clock": lambda at, form="%H:%M": times.clock(at, self.zone, form),
             "frame": "bare.html" if is_live else "frame.html",
-            "here": self.request.url.path.removeprefix(self.request.scope.get("root_path", "")).strip("/"),
+            "here": ROOM_OF.get(self._path, self._path),
             "language": self.language,
             "link": self.link,
             "look": self,

@@ -24,8 +24,8 @@ from sereno.web.copies import copies
 from sereno.web.look import Look
 from sereno.web.pages import Pages
 from sereno.web.post_looks import event as event_at
-from sereno.web.post_parts import AT_ONCE, KINDS, Bar, bars, because, known_types, number_of, tabs
-from sereno.web.times import clock, figure
+from sereno.web.post_parts import AT_ONCE, KINDS, Bar, bars, because, known_types, number_of, over_time, tabs
+from sereno.web.times import figure
 
 # What can be looked back at: seconds, seconds for each step of the picture, and how it is called.
 RANGES = {
@@ -67,10 +67,11 @@ def rooms(pages: Pages) -> None:
             range_words=look.say(RANGES[span][2]),
             sentence=_sentence(look, told.value, span),
             told=told,
+            lost=",".join(figures.FAILURES),
             funnel=_stages(look, told.value, tenant, kind),
             reasons=_reasons(look, told.value, tenant, kind),
             failures=_failures(look, told.value, tenant, kind),
-            picture=_picture(look, told.value, RANGES[span][1]),
+            picture=_picture(look, told.value, *RANGES[span][:2]),
             health=health,
             channels=[_card(look, each) for each in (health.value or [])] if health else [],
             found=events,
@@ -186,31 +187,30 @@ def _asked(look: Look, tenant: str | None) -> str | None:
     return None if look.who.tenant else tenant
 
 
-def _picture(look: Look, told: Funnel | None, step: float) -> str:
+def _picture(look: Look, told: Funnel | None, since: float, step: float) -> str:
     if told is None or not told.steps:
         return ""
-    form = "%H:%M" if step < 21_600 else "%d %b %H:%M" if step < 86_400 else "%d %b"  # noqa: PLR2004 - as long as it is
-    steps = [clock(each.at, look.zone, form) for each in told.steps]
+    names, found = over_time(look, told.steps, since, step)
     series = [
-        Series(look.say("sent"), "ok", [each.sent for each in told.steps]),
-        Series(look.say("skipped"), "skip", [each.skipped for each in told.steps]),
-        Series(look.say("failed"), "dead", [each.failed for each in told.steps]),
+        Series(look.say("sent"), "ok", [each.sent if each else 0 for each in found]),
+        Series(look.say("skipped"), "skip", [each.skipped if each else 0 for each in found]),
+        Series(look.say("failed"), "dead", [each.failed if each else 0 for each in found]),
     ]
-    return charts.bars(steps, series, look.say("Deliveries by time: sent, skipped, failed"))
+    return charts.bars(names, series, look.say("Deliveries by time: sent, skipped, failed"))
 
 
 def _card(look: Look, each: ChannelHealth) -> dict[str, Any]:
     """What is shown of one provider."""
-    steps = [clock(step.at, look.zone) for step in each.steps]
+    names, found = over_time(look, each.steps, HEALTH_SECONDS, HEALTH_STEP)
     series = [
-        Series(look.say("accepted"), "ok", [step.accepted for step in each.steps]),
-        Series(look.say("throttled"), "retry", [step.throttled for step in each.steps]),
-        Series(look.say("failed"), "dead", [step.failed for step in each.steps]),
+        Series(look.say("accepted"), "ok", [step.accepted if step else 0 for step in found]),
+        Series(look.say("throttled"), "retry", [step.throttled if step else 0 for step in found]),
+        Series(look.say("failed"), "dead", [step.failed if step else 0 for step in found]),
     ]
     label = look.say("What %(channel)s said in the last hour", channel=each.channel)
     return {
         "health": each,
-        "picture": charts.bars(steps, series, label) if steps else "",
+        "picture": charts.bars(names, series, label) if each.steps else "",
         "throttled": each.throttled / each.sent if each.sent else 0.0,
         "codes": bars((code, number, "dead", None) for code, number in list(each.codes.items())[:5]),
     }

@@ -1,7 +1,7 @@
 """Now: is it fine, what needs somebody, what moves, and what is to come."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 from http import HTTPStatus
@@ -23,6 +23,7 @@ from sereno.store.minutes import Figures, quantile
 from sereno.store.sights import BOUND
 from sereno.web import charts
 from sereno.web.charts import Series, Stage
+from sereno.web.facets import toggled
 from sereno.web.look import Look
 from sereno.web.pages import Pages
 from sereno.web.schedule_rows import Line, soonest
@@ -123,9 +124,9 @@ def ways(concern: Concern) -> list[tuple[str, str]]:
     """Where to look: a word and a page."""
     kind, values = concern.kind.partition(".")[0], concern.values
     if kind == "job":
-        return [("show", "jobs?" + urlencode({"q": f"state:dead task:{values.get('task', '')}"}))]
+        return [("show", "jobs?" + urlencode({"q": f"state:dead {_of_task(values)}"}))]
     if kind == "task":
-        return [("show", "jobs?" + urlencode({"q": f"task:{values.get('task', '')}"}))]
+        return [("show", "jobs?" + urlencode({"q": _of_task(values)}))]
     if kind == "order":
         return [("why", f"jobs?job={values.get('job', '')}")]
     if kind == "schedule":
@@ -134,6 +135,11 @@ def ways(concern: Concern) -> list[tuple[str, str]]:
         return [("show", "tenant?" + urlencode({"name": str(values.get("tenant", ""))}))]
     pages = {"queue": "queues", "limit": "queues", "worker": "queues", "session": "queues", "channel": "channels"}
     return [("show", pages.get(kind, "system"))]
+
+
+def _of_task(values: Mapping[str, str | int]) -> str:
+    """As the search has it, whatever the name holds."""
+    return toggled((), "task", str(values.get("task", "")), negated=False)
 
 
 def _pictures(look: Look, figures: Sequence[Figures], since: int, step: int, oldest: float | None) -> dict[str, Any]:

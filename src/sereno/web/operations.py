@@ -74,21 +74,22 @@ def share(one: BulkOperation) -> float | None:
 
 def _told(look: Look, one: BulkOperation) -> str:
     """What it does and how far it is, in words."""
-    done = figure(one.done + one.asked_to_stop)
+    words = {
+        "job.retry": look.say("jobs retried"),
+        "job.cancel": look.say("jobs cancelled"),
+        "job.delete": look.say("jobs deleted"),
+        "schedule.pause": look.say("schedules paused"),
+        "schedule.resume": look.say("schedules resumed"),
+        "schedule.disable": look.say("schedules disabled"),
+        "schedule.delete": look.say("schedules deleted"),
+        "schedule.spread": look.say("schedules spread"),
+        "delivery.requeue": look.say("deliveries sent again"),
+    }
+    done, what = figure(one.done + one.asked_to_stop), words.get(one.action, one.action)
     if one.total is None:
-        sentences = {
-            "job.retry": look.say("%(done)s jobs retried.", done=done),
-            "job.cancel": look.say("%(done)s jobs cancelled.", done=done),
-            "job.delete": look.say("%(done)s jobs deleted.", done=done),
-        }
-    else:
-        total = figure(one.total) + ("" if one.total_exact else "+")
-        sentences = {
-            "job.retry": look.say("%(done)s of %(total)s jobs retried.", done=done, total=total),
-            "job.cancel": look.say("%(done)s of %(total)s jobs cancelled.", done=done, total=total),
-            "job.delete": look.say("%(done)s of %(total)s jobs deleted.", done=done, total=total),
-        }
-    return sentences.get(one.action, one.action)
+        return look.say("%(done)s %(what)s.", done=done, what=what)
+    total = figure(one.total) + ("" if one.total_exact else "+")
+    return look.say("%(done)s of %(total)s %(what)s.", done=done, total=total, what=what)
 
 
 def _sentence(look: Look, lines: list[BulkOperation]) -> str:

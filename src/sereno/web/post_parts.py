@@ -1,13 +1,16 @@
 """What the pages of notifications share: their tabs, bars, and plain words for what a row says in short."""
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from datetime import UTC, datetime
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from markupsafe import Markup
 
 from sereno.web.look import Look
+from sereno.web.times import clock
 
 MOST_ID = 2**63
+DAY = 86_400.0
 # What somebody changes on a page is looked up each time, so that they see at once what they have done.
 AT_ONCE = 0.0
 # Path, name, and whether somebody of one tenant sees it.
@@ -49,6 +52,16 @@ KINDS = {
 }
 
 
+class Timed(Protocol):
+    """One step of a row of figures."""
+
+    @property
+    def at(self) -> datetime: ...
+
+
+T = TypeVar("T", bound=Timed)
+
+
 class Bar(NamedTuple):
     """One line of a list with bars. `link`: where its name leads; None: nowhere."""
 
@@ -73,6 +86,16 @@ def bars(lines: Iterable[tuple[str, int, str, str | None]]) -> list[Bar]:
     found = list(lines)
     top = max((number for _, number, _, _ in found), default=0)
     return [Bar(name, number, kind, top, link) for name, number, kind, link in found]
+
+
+def over_time(look: Look, found: Iterable[T], since: float, step: float) -> tuple[list[str], list[T | None]]:
+    """The name of each step until now, and what was counted in it; None where nothing was."""
+    by_time = {int(each.at.timestamp() // step): each for each in found}
+    last = int(look.now.timestamp() // step)
+    places = range(last - int(since // step) + 1, last + 1)
+    form = "%H:%M" if since <= DAY else "%d %b %H:%M" if step < DAY else "%d %b"
+    names = [clock(datetime.fromtimestamp(place * step, UTC), look.zone, form) for place in places]
+    return names, [by_time.get(place) for place in places]
 
 
 def tabs(look: Look) -> list[tuple[str, str, bool]]:

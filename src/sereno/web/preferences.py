@@ -55,7 +55,7 @@ def _sentence(look: Look, definitions: dict[str, EventDefinition]) -> str:
     critical = sum(each.critical for each in definitions.values())
     asked = sum(each.opt_in for each in definitions.values())
     return look.say(
-        "%(count)s kinds of events; %(critical)s are always told, %(asked)s only to those who ask.",
+        "Kinds of events: %(count)s; always told: %(critical)s; only on request: %(asked)s.",
         count=len(definitions),
         critical=critical,
         asked=asked,

@@ -18,7 +18,7 @@ from sereno.reception.glances import Seen
 from sereno.reception.kinds import known_kinds
 from sereno.reception.tenancy import their_tenant
 from sereno.store import post_sights
-from sereno.store.post_rows import DeliveryFilter, PreferenceRow, RecipientLine
+from sereno.store.post_rows import AddressRow, DeliveryFilter, PreferenceRow, RecipientLine
 from sereno.web import post_looks
 from sereno.web.copies import copies
 from sereno.web.look import Look
@@ -32,6 +32,8 @@ LAST = 15
 MOST_TYPES = 50
 TYPES_FRESH = 30.0
 LONGEST_DATA = 10_000
+# Of an address: what works comes first.
+ADDRESS_STATES = ("active", "unverified", "invalid", "unsubscribed")
 
 
 def rooms(pages: Pages) -> None:
@@ -111,7 +113,7 @@ async def _shown(look: Look, key: str, tenant: str | None, seen: Seen[RecipientD
     return {
         "detail": detail,
         "person": detail.recipient,
-        "addresses": [(each, masked(each.address)) for each in detail.addresses],
+        "addresses": [(each, masked(each.address)) for each in sorted(detail.addresses, key=_first)],
         "data": json.dumps(hidden(data), ensure_ascii=False, indent=2)[:LONGEST_DATA] if data else "",
         "matrix": matrix(look, kinds, detail.preferences, key),
         "preferences": [as_line(each) for each in detail.preferences],
@@ -120,7 +122,8 @@ async def _shown(look: Look, key: str, tenant: str | None, seen: Seen[RecipientD
         "last": last,
         "types": sorted({*kinds, *lately}),
         "asked": asked,
-        "said": said,
+        "said": None if said is None else [hidden(each) for each in said],
+        "hide": hidden,
         "sentence": _about(look, detail),
         "api": f"recipients/{quote(key, safe='')}",
         "whose": whose,
@@ -131,6 +134,11 @@ async def _shown(look: Look, key: str, tenant: str | None, seen: Seen[RecipientD
             query={"tenant": tenant},
         ),
     }
+
+
+def _first(address: AddressRow) -> tuple[int, int]:
+    known = ADDRESS_STATES.index(address.state) if address.state in ADDRESS_STATES else len(ADDRESS_STATES)
+    return known, address.id
 
 
 async def _nothing() -> None:

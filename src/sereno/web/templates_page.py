@@ -98,6 +98,7 @@ def rooms(pages: Pages) -> None:
             versions=_versions(past.value or [], source),
             preview=f"template-preview?{urlencode(asked.message | {'part': asked.part})}",
             api=_api(asked),
+            channels=sorted(look.house.parts["channels"].known),
             largest=LARGEST_SOURCE,
             copies=_copies(look, asked),
         )

@@ -1,41 +1,27 @@
-"""Tenants: who takes how much of the house; and everything about one of them in one place."""
+"""Tenants: who takes how much of the house, hour by hour and in a list."""
 
 import asyncio
 from collections.abc import Sequence
-from datetime import datetime, timedelta
 from functools import partial
 from http import HTTPStatus
 from typing import Any
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
-from markupsafe import Markup
 from starlette.responses import RedirectResponse, Response
 
-from sereno.domain.concern import Concern, filled
-from sereno.domain.lifecycle import STATES
-from sereno.operations import error_groups, tenants
-from sereno.operations.attention import attention
-from sereno.operations.figures import funnel
-from sereno.operations.limits import in_words
-from sereno.operations.tenants import DAY, TOP, TenantDetail
-from sereno.reception.tenancy import their_tenant
-from sereno.store.error_groups import ErrorGroup
-from sereno.store.tenants import SCHEDULE_BOUND, WINDOW, Sort, TenantHour, TenantLine
-from sereno.web import charts
+from sereno.operations import tenants
+from sereno.operations.tenants import TOP
+from sereno.store.tenants import SCHEDULE_BOUND, Sort, TenantHour, TenantLine
+from sereno.web import charts, tenant_page
 from sereno.web.charts import Series
 from sereno.web.copies import copies
 from sereno.web.look import Look
-from sereno.web.now import funnel_picture
 from sereno.web.pages import Pages
-from sereno.web.rule_words import rule_words
-from sereno.web.sparkline import spark
-from sereno.web.times import clock, figure, length
+from sereno.web.shares import HOURS, percent, places
+from sereno.web.times import clock, figure
 
 ROWS = 50
-HOUR = 3600
-HOURS = 24
 DIGITS = 5
-MOST_ERRORS = 8
 # With one of them, half of everything is much.
 NOISY = 0.5
 SORTS: dict[str, Sort] = {
@@ -48,7 +34,8 @@ SORTS: dict[str, Sort] = {
 
 
 def rooms(pages: Pages) -> None:
-    """`/tenants`, `/tenant?name=…`; the second is where somebody of one tenant begins."""
+    """`/tenants`, `/tenant?name=…`."""
+    tenant_page.rooms(pages)
 
     @pages.at("/tenants", of_tenants=True)
     async def every(look: Look) -> Response:
@@ -67,7 +54,6 @@ def rooms(pages: Pages) -> None:
             "tenants.html",
             part=part,
             sort=sort,
-            sorts=list(SORTS),
             found=found,
             lines=lines,
             next=skip + ROWS if len(found.value or []) > ROWS else None,
@@ -76,45 +62,7 @@ def rooms(pages: Pages) -> None:
             fairness=_fairness(look, hours.value or []),
             bound=SCHEDULE_BOUND,
             a_day=HOURS,
-            copies=copies(look, cli=None, path="figures/jobs", query={"since": int(DAY), "step": HOUR}),
-        )
-
-    @pages.at("/tenant", of_tenants=True)
-    async def one(look: Look) -> Response:
-        name = their_tenant(look.who, look.query.get("name") or None)
-        if name is None:
-            return RedirectResponse(f"{look.base}tenants", HTTPStatus.SEE_OTHER)
-        detail, concerns, told, errors = await asyncio.gather(
-            look.see(("tenant", name), partial(tenants.show, name), fresh=2.0),
-            look.see(("attention", name), partial(attention, look.house.settings, tenant=name), fresh=5.0),
-            look.see(("funnel", name), partial(funnel, DAY, tenant=name), fresh=5.0),
-            look.see(
-                ("errors of", name),
-                partial(error_groups.list_groups, tenant=name, sort="count", muted=True, limit=MOST_ERRORS),
-                fresh=5.0,
-            ),
-        )
-        return look.page(
-            "tenant.html",
-            name=name,
-            path=quote(name, safe=""),
-            found=detail,
-            concerns=concerns,
-            said=lambda concern: filled(look.say(concern.said), concern.values),
-            ways=partial(_ways, look, name),
-            sentence=_sentence_of_one(look, name, detail.value, concerns.value),
-            figures=_figures(detail.value),
-            hours=_hours_of_one(look, name, detail.value),
-            states=STATES,
-            window=WINDOW,
-            words_of=partial(rule_words, look),
-            funnel=told,
-            funnel_picture=funnel_picture(look, told.value),
-            errors=errors,
-            error_href=partial(_error_href, look, name),
-            sparkline=partial(_sparkline, look),
-            limit_words=in_words,
-            copies=copies(look, cli=["job", "list", "--tenant", name], path="jobs", query={"tenant": name}),
+            copies=copies(look, cli=None, path="tenants", query={"name": part, "sort": sort}),
         )
 
 
@@ -126,9 +74,6 @@ def _number(text: str | None) -> int:
     if not text or not text.isascii() or not text.isdecimal() or len(text) > DIGITS:
         return 0
     return min(int(text), tenants.DEEPEST)
-
-
-# All of them
 
 
 def _sentence(look: Look, lines: Sequence[TenantLine] | None, part: str | None) -> str:
@@ -156,13 +101,13 @@ def _fairness(look: Look, found: Sequence[TenantHour]) -> dict[str, Any]:
     """The share of those who had most, hour by hour, and of the rest."""
     names = list(dict.fromkeys(each.tenant for each in _most_first(found) if each.tenant is not None))[:TOP]
     seconds = {(each.at, each.tenant): each.seconds for each in found}
-    places = _places(look)
-    totals = [max(seconds.get((at, None), 0.0), sum(seconds.get((at, name), 0.0) for name in names)) for at in places]
+    hours = places(look.now)
+    totals = [max(seconds.get((at, None), 0.0), sum(seconds.get((at, name), 0.0) for name in names)) for at in hours]
     series = [
         Series(
             f"% {name}",
             f"t{number}",
-            [_percent(seconds.get((at, name), 0.0), total) for at, total in zip(places, totals, strict=True)],
+            [percent(seconds.get((at, name), 0.0), total) for at, total in zip(hours, totals, strict=True)],
         )
         for number, name in enumerate(names)
     ]
@@ -171,11 +116,11 @@ def _fairness(look: Look, found: Sequence[TenantHour]) -> dict[str, Any]:
         for place, total in enumerate(totals)
     ]
     series.append(Series(f"% {look.say('the rest')}", "skip", [max(0.0, value) for value in rest]))
-    steps = [clock(at, look.zone, "%H:%M") for at in places]
+    steps = [clock(at, look.zone, "%H:%M") for at in hours]
     picture = charts.bars(steps, series, look.say("Share of the worker time by tenant, hour by hour"))
     whole = sum(totals)
     shares = [
-        (number, name, _percent(sum(seconds.get((at, name), 0.0) for at in places), whole))
+        (number, name, percent(sum(seconds.get((at, name), 0.0) for at in hours), whole))
         for number, name in enumerate(names)
     ]
     return {
@@ -191,80 +136,3 @@ def _most_first(found: Sequence[TenantHour]) -> list[TenantHour]:
     for each in found:
         sums[each.tenant] = sums.get(each.tenant, 0.0) + each.seconds
     return sorted(found, key=lambda each: (-sums[each.tenant], each.tenant or ""))
-
-
-def _places(look: Look) -> list[datetime]:
-    """The hours of a day, this one last; those of UTC, as the figures are kept."""
-    last = look.now.replace(minute=0, second=0, microsecond=0)
-    return [last - timedelta(hours=back) for back in range(HOURS - 1, -1, -1)]
-
-
-def _percent(part: float, whole: float) -> float:
-    return part / whole * 100 if whole > 0 else 0.0
-
-
-# One of them
-
-
-def _sentence_of_one(look: Look, name: str, detail: TenantDetail | None, concerns: Sequence[Concern] | None) -> str:
-    if detail is None or concerns is None:
-        return look.say("The database does not answer in time.")
-    if detail.standing.paused_at is not None:
-        return look.say("%(tenant)s is paused: none of its jobs is started.", tenant=name)
-    if len(concerns) == 1:
-        return look.say("%(tenant)s: one thing needs you.", tenant=name)
-    if concerns:
-        return look.say("%(tenant)s: %(count)s things need you.", tenant=name, count=len(concerns))
-    if detail.figures is None and not detail.states and not detail.schedules:
-        return look.say("Nothing is known of %(tenant)s.", tenant=name)
-    return look.say("%(tenant)s is fine.", tenant=name)
-
-
-def _ways(look: Look, name: str, concern: Concern) -> list[tuple[str, str]]:
-    """Where to look, within what is this tenant's."""
-    kind, values = concern.kind.partition(".")[0], concern.values
-    if kind == "job":
-        return [("show", look.link("jobs", q=f'state:dead task:"{values.get("task", "")}"', tenant=name))]
-    if kind == "schedule":
-        return [("why", look.link("schedule", key=values.get("schedule", "")))]
-    if kind == "channel" and look.who.tenant is None:
-        return [("show", look.link("channels"))]
-    return []
-
-
-def _figures(detail: TenantDetail | None) -> dict[str, Any]:
-    """Of a day."""
-    if detail is None or detail.figures is None:
-        return {"ended": 0, "a_hour": 0.0, "failed": 0, "failures": 0.0, "seconds": 0.0, "share": 0.0}
-    found = detail.figures
-    house = max(found.seconds, sum(each.seconds for each in detail.hours if each.tenant is None))
-    return {
-        "ended": found.ended,
-        "a_hour": found.ended / HOURS,
-        "failed": found.failed,
-        "failures": _percent(found.failed, found.ended),
-        "seconds": found.seconds,
-        "share": _percent(found.seconds, house),
-    }
-
-
-def _hours_of_one(look: Look, name: str, detail: TenantDetail | None) -> Markup | str:
-    if detail is None:
-        return ""
-    seconds = {each.at: each.seconds for each in detail.hours if each.tenant == name}
-    places = _places(look)
-    steps = [clock(at, look.zone, "%H:%M") for at in places]
-    series = [Series(look.say("seconds of work"), "accent", [seconds.get(at, 0.0) for at in places])]
-    label = look.say("Worker time by the hour, %(time)s in all", time=length(sum(seconds.values())))
-    return charts.bars(steps, series, label)
-
-
-def _error_href(look: Look, name: str, line: ErrorGroup) -> str:
-    """The whole kind for those who see the house; its own dead letters for somebody of this tenant."""
-    if look.who.tenant is None:
-        return look.link("error", fingerprint=line.fingerprint)
-    return look.link("jobs", q=f"state:dead fingerprint:{line.fingerprint}", tenant=name)
-
-
-def _sparkline(look: Look, line: ErrorGroup) -> Markup:
-    return spark(line.hours, look.say("The last 24 hours, the newest last: %(count)s", count=figure(sum(line.hours))))

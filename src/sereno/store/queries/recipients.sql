@@ -93,7 +93,8 @@ select coalesce(json_agg(json_build_object(
     'read_at', read_at, 'archived_at', archived_at) order by id desc), '[]')::text
 from (select inbox.* from sereno.inbox
       where recipient_id = (select id from sereno.recipients where tenant = %(tenant)s and key = %(key)s)
-        and (%(before)s::bigint is null or id < %(before)s) and (archived_at is not null) = %(archived)s
+        and (%(before)s::bigint is null or id < %(before)s)
+        and (%(archived)s and archived_at is not null or not %(archived)s and archived_at is null)
       order by id desc limit %(most)s) as page;
 
 -- name: unread
@@ -113,6 +114,9 @@ with mine as (
         archived_at = case when %(what)s = 'archived' then coalesce(archived_at, sereno.now()) else archived_at end
     where recipient_id = (select id from sereno.recipients where tenant = %(tenant)s and key = %(key)s)
       and (%(ids)s::bigint[] is null or id = any(%(ids)s)) and archived_at is null
+      -- All of them: those that are so already need no change.
+      and (%(ids)s::bigint[] is not null
+           or case %(what)s when 'seen' then seen_at is null when 'read' then read_at is null else true end)
     returning delivery_id
 ),
 read as (

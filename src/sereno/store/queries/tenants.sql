@@ -43,16 +43,15 @@ from (select page.*, house.seconds as house, weights.weight,
 with clock as materialized (
     select date_trunc('hour', sereno.now() - make_interval(secs => %(since)s), 'UTC') as begun
 ),
-work as materialized (
-    select date_trunc('hour', hour, 'UTC') as at, tenant, sum(seconds) as seconds
-    from sereno.tenant_hours
-    where hour >= (select begun from clock) and (%(tenant)s::text is null or tenant = %(tenant)s)
-    group by 1, 2
-),
 top as materialized (
-    select tenant from work group by tenant order by sum(seconds) desc, tenant limit %(most)s
+    select tenant from sereno.tenant_hours
+    where hour >= (select begun from clock) and (%(tenant)s::text is null or tenant = %(tenant)s)
+    group by tenant order by sum(seconds) desc, tenant limit %(most)s
 )
-select at, tenant, seconds from work where tenant in (select tenant from top)
+select date_trunc('hour', hour, 'UTC'), tenant, sum(seconds)
+from sereno.tenant_hours
+where hour >= (select begun from clock) and tenant = any(array(select tenant from top))
+group by 1, 2
 union all
 select date_trunc('hour', minute, 'UTC'), null, sum(run_seconds)
 from sereno.minutes where minute >= (select begun from clock) group by 1
@@ -79,13 +78,13 @@ from (select pauses.paused_at, pauses.paused_by, pauses.note, weights.weight
       left join sereno.weights on weights.key = wanted.tenant) as line;
 
 -- name: gates
--- Its own part of the limits that are kept by tenant.
+-- Its own part of the limits that are kept by tenant; also of those that it has not used yet.
 with clock as materialized (select sereno.now() as now),
 kept as materialized (
     select * from sereno.limits where key = '{tenant}' order by name limit %(most)s
 )
 select row_to_json(line)::text
-from (select kept.name, kept.kind, kept.slots, kept.units, kept.period, kept.burst, sereno.slots_taken(gate.held) as taken,
+from (select kept.name, kept.kind, kept.slots, kept.units, kept.period, kept.burst, coalesce(sereno.slots_taken(gate.held), 0) as taken,
              case when gate.closed_until > clock.now then gate.closed_until end as closed_until
-      from clock, kept join sereno.gates gate on gate.id = sereno.gate_of(kept.name, %(tenant)s)
+      from clock cross join kept left join sereno.gates gate on gate.id = sereno.gate_of(kept.name, %(tenant)s)
       order by kept.name) as line;

@@ -1,0 +1,68 @@
+"""Tenants: for whom work was done, how much of all of it, and who is stopped."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Annotated
+
+from fastapi import Depends, Query
+
+from sereno.api.door import Door
+from sereno.api.pages import Page, Paging, paging
+from sereno.domain.job import NAME_LIMIT
+from sereno.operations import tenants
+from sereno.reception.house import House
+from sereno.store.tenants import SCHEDULE_BOUND, Sort, TenantLine
+
+
+@dataclass
+class TenantShare:
+    """One tenant. `share`: of all the seconds of work, from 0 to 1. `schedules`: counted to a thousand."""
+
+    tenant: str
+    ended: int
+    failed: int
+    seconds: float
+    share: float
+    deliveries: int
+    schedules: int
+    paused_at: datetime | None
+    weight: float
+
+
+def rooms(house: House) -> Door:
+    """`/tenants`."""
+    door = Door(house, "tenants")
+
+    @door.at("GET", "/tenants", role="viewer")
+    async def list_tenants(
+        page: Annotated[Paging, Depends(paging)],
+        since: Annotated[
+            float, Query(gt=0, le=tenants.LONGEST, allow_inf_nan=False, description="Of the last so many seconds.")
+        ] = tenants.DAY,
+        name: Annotated[str | None, Query(min_length=1, max_length=NAME_LIMIT, description="Part of a name.")] = None,
+        sort: Annotated[Sort, Query(description="The largest first.")] = "seconds",
+    ) -> Page[TenantShare]:
+        """Those for whom something was done of late, and those who are paused. `next` is the number of those before."""
+        skip = min(page.skip + (page.before or 0), tenants.DEEPEST)
+        found = await house.read(
+            tenants.list_tenants(since=since, part=name, sort=sort, limit=page.limit + 1, skip=skip)
+        )
+        return Page(
+            [_share(line) for line in found[: page.limit]], skip + page.limit if len(found) > page.limit else None
+        )
+
+    return door
+
+
+def _share(line: TenantLine) -> TenantShare:
+    return TenantShare(
+        line.tenant,
+        line.ended,
+        line.failed,
+        line.seconds,
+        line.share,
+        line.deliveries,
+        min(line.schedules, SCHEDULE_BOUND),
+        line.paused_at,
+        1.0 if line.weight is None else line.weight,
+    )

@@ -1,0 +1,78 @@
+"""Tenants: what each takes of the whole, hour by hour, and how one of them stands."""
+
+import psycopg
+import pytest
+
+from sereno import Limit, Sereno
+from sereno.errors import InvalidArguments
+from sereno.operations import queues, tenants, weights
+from sereno.store import error_groups, minutes
+from sereno.store.limits import declare
+from sereno.store.statement import run
+from sereno.telemetry.metrics import Tally
+from tests.facts import advance
+
+
+def worked(connection: psycopg.Connection, *jobs: tuple[str | None, str, float]) -> None:
+    tally = Tally()
+    for tenant, outcome, seconds in jobs:
+        tally.job("default", "work", outcome, 0.1, seconds, tenant)
+    run(connection, minutes.add(tally))
+
+
+def test_the_share_is_of_all_that_was_done(connection: psycopg.Connection) -> None:
+    worked(connection, ("ann", "succeeded", 6.0), ("ann", "dead", 2.0), ("bob", "succeeded", 1.0), (None, "dead", 1.0))
+    found = run(connection, tenants.list_tenants())
+    assert [(each.tenant, each.ended, each.failed, each.share) for each in found] == [
+        ("ann", 2, 1, 0.8),
+        ("bob", 1, 0, 0.1),
+    ]
+    assert [each.tenant for each in run(connection, tenants.list_tenants(part="O"))] == ["bob"]
+    assert run(connection, tenants.list_tenants(part="_")) == []
+    advance(connection, 2 * 86400)
+    assert run(connection, tenants.list_tenants()) == []
+
+
+def test_hours_of_those_who_had_most(connection: psycopg.Connection) -> None:
+    worked(connection, ("ann", "succeeded", 6.0), ("bob", "succeeded", 3.0))
+    advance(connection, 3600)
+    worked(connection, ("ann", "succeeded", 1.0), (None, "succeeded", 4.0))
+    found = run(connection, tenants.hours(most=1))
+    assert [(each.tenant, each.seconds) for each in found] == [("ann", 6.0), (None, 9.0), ("ann", 1.0), (None, 5.0)]
+    assert [each.at.minute for each in found] == [0, 0, 0, 0]
+
+
+def test_how_one_stands(app: Sereno, connection: psycopg.Connection) -> None:
+    @app.task(concurrency=Limit(2, key="{tenant}", name="two"))
+    def work() -> None: ...
+
+    run(connection, declare(app.registry, "shop"))
+    for tenant in ("ann", "ann", "bob"):
+        work.using(tenant=tenant).enqueue()
+    run(connection, weights.weigh("ann", 3, actor="test"))
+    run(connection, queues.pause("tenant", "ann", note="late", actor="maria"))
+    found = run(connection, tenants.show("ann"))
+    assert (found.standing.paused_by, found.standing.note, found.standing.weight) == ("maria", "late", 3.0)
+    assert (found.states, found.figures) == ({"ready": 2}, None)
+    assert [(gate.name, gate.numbers, gate.taken) for gate in found.gates] == [("two", {"slots": 2}, 0)]
+    assert [line.weight for line in run(connection, tenants.list_tenants())] == [3.0]
+    nobody = run(connection, tenants.show("zed"))
+    assert (nobody.standing.paused_at, nobody.states, nobody.gates) == (None, {}, found.gates)
+
+
+def test_how_many_a_failure_hit(connection: psycopg.Connection) -> None:
+    connection.execute(
+        "insert into sereno.error_hours (fingerprint, hour, tenant, count) "
+        "select 'a', date_trunc('hour', sereno.now(), 'UTC') - h * interval '1 hour', t, 1 "
+        "from generate_series(0, 3) as h, unnest(array['', 'ann', 'bob']) as t"
+    )
+    assert run(connection, error_groups.breadth(["a", "b"], 86400)) == {"a": 2, "b": 0}
+
+
+@pytest.mark.parametrize("since", [0, -1, 8 * 86400.0, float("nan"), float("inf")])
+def test_a_span_is_one_that_is_kept(connection: psycopg.Connection, since: float) -> None:
+    for operation in (tenants.list_tenants, tenants.hours):
+        with pytest.raises(InvalidArguments):
+            run(connection, operation(since=since))
+    with pytest.raises(InvalidArguments):
+        run(connection, tenants.show("ann", since=since))
