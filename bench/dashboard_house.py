@@ -45,6 +45,12 @@ select minute, 'queue' || task %% 5, 'task' || task, 50 + task, task %% 3, 0,
 from generate_series(date_trunc('minute', now()) - interval '7 days', now(), interval '1 minute') as minute,
      generate_series(1, %(tasks)s) as task
 """
+TENS = """
+insert into sereno.ten_minutes
+select date_bin('10 minutes', minute, 'epoch'), queue, task, sum(succeeded), sum(retried), sum(dead), 0, 0,
+       sereno.sum_of(waits), sereno.sum_of(runs), sum(run_seconds)
+from sereno.minutes group by 1, 2, 3
+"""
 HOURS = """
 insert into sereno.tenant_hours (hour, tenant, ended, failed, seconds)
 select hour, 't' || tenant, 100 + tenant %% 50, tenant %% 3, tenant %% 97
@@ -79,6 +85,7 @@ def fill(
     connection.execute(SEQUENCE, sizes)
     connection.execute(WAITING, sizes | {"rows": 50_000})
     connection.execute(MINUTES, sizes)
+    connection.execute(TENS)
     connection.execute(HOURS, sizes)
     connection.execute(RECIPIENTS, {"count": deliveries // EVENTS})
     connection.execute(EVENT_ROWS, {"events": EVENTS})

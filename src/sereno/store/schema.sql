@@ -1502,6 +1502,11 @@ begin
     return pg_current_xact_id()::xid::text;
 end $$;
 
+CREATE AGGREGATE sereno.sum_of(integer[]) (
+    SFUNC = sereno.added,
+    STYPE = integer[]
+);
+
 CREATE TABLE sereno.accounts (
     channel text NOT NULL,
     tenant text NOT NULL,
@@ -2588,6 +2593,21 @@ CREATE TABLE sereno.templates (
     CONSTRAINT templates_part_check CHECK ((part = ANY (ARRAY['title'::text, 'body'::text, 'html'::text, 'options'::text])))
 );
 
+CREATE TABLE sereno.ten_minutes (
+    minute timestamp with time zone CONSTRAINT minutes_minute_not_null NOT NULL,
+    queue text CONSTRAINT minutes_queue_not_null NOT NULL,
+    task text CONSTRAINT minutes_task_not_null NOT NULL,
+    succeeded integer DEFAULT 0 CONSTRAINT minutes_succeeded_not_null NOT NULL,
+    retried integer DEFAULT 0 CONSTRAINT minutes_retried_not_null NOT NULL,
+    dead integer DEFAULT 0 CONSTRAINT minutes_dead_not_null NOT NULL,
+    cancelled integer DEFAULT 0 CONSTRAINT minutes_cancelled_not_null NOT NULL,
+    other integer DEFAULT 0 CONSTRAINT minutes_other_not_null NOT NULL,
+    waits integer[] CONSTRAINT minutes_waits_not_null NOT NULL,
+    runs integer[] CONSTRAINT minutes_runs_not_null NOT NULL,
+    run_seconds double precision DEFAULT 0 CONSTRAINT minutes_run_seconds_not_null NOT NULL
+)
+WITH (fillfactor='70');
+
 CREATE TABLE sereno.tenant_hours (
     hour timestamp with time zone NOT NULL,
     tenant text NOT NULL,
@@ -2858,6 +2878,9 @@ ALTER TABLE ONLY sereno.steps
 
 ALTER TABLE ONLY sereno.templates
     ADD CONSTRAINT templates_pkey PRIMARY KEY (event, channel, locale, tenant, part);
+
+ALTER TABLE ONLY sereno.ten_minutes
+    ADD CONSTRAINT ten_minutes_pkey PRIMARY KEY (minute, queue, task);
 
 ALTER TABLE ONLY sereno.tenant_hours
     ADD CONSTRAINT tenant_hours_pkey PRIMARY KEY (hour, tenant);

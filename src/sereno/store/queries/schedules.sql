@@ -155,7 +155,7 @@ from (
 -- name: count
 -- How many match, by state; no more than the bound are looked at.
 select state, count(*)
-from (select case when state = 'enabled' and paused_until > sereno.now() then 'paused' else state end as state
+from (select case when state = 'enabled' and paused_until > (select sereno.now()) then 'paused' else state end as state
       from sereno.schedules
       where true
 -- use: schedule_filter
