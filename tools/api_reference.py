@@ -22,13 +22,13 @@ BEGINNING = """# The API
 What the command line can do, over HTTP: `sereno server` answers under `/api/v1`, and its OpenAPI 3.1 document is at
 `/api/v1/openapi.json`. Written by `make reference` from that document.
 
-- **Who**: `Authorization: Bearer srn_…` ([tokens](../security.md#tokens)). Beside each operation stands the role that it
-  needs, and a dot where somebody of one tenant may use it too; they then see and change that tenant's things alone.
-- **Errors** are problems as RFC 9457 describes them: `status`, `title`, and a `detail` that says what happened and what
-  helps. 401 without a token, 403 without the right, 404 for what is not there or not yours, 409 for what cannot be done
-  now, 422 for what makes no sense.
-- **Lists** come in pages: `items`, and `next`, to be given as `before` for the page after; or `page` and `page_size`, for
-  people.
+- **Who**: `Authorization: Bearer srn_…` ([tokens](../security.md#tokens)). Beside each operation stands the role that
+  it needs, and a dot where somebody of one tenant may use it too; they then see and change that tenant's things alone.
+- **Errors** are problems as RFC 9457 describes them: `status`, `title`, and a `detail` that says what happened and
+  what helps. 401 without a token, 403 without the right, 404 for what is not there or not yours, 409 for what cannot be
+  done now, 422 for what makes no sense.
+- **Lists** come in pages: `items`, and `next`, to be given as `before` for the page after; or `page` and `page_size`,
+  for people.
 - **Search**: `q` takes the [search grammar](search.md) wherever a list has one.
 - **Once**: a POST with an `Idempotency-Key` is done once within a day; the second time it says what it said before.
 - **Bulk**: `dry_run` says what would be touched; `in_background` makes an operation of it, with progress, that can be

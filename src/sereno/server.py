@@ -63,7 +63,10 @@ def asgi(app: Sereno, *, authenticate: Authenticate | None = None, is_open: bool
     # What was counted here and not written yet, and the connections to providers.
     house.endings.append(app.notifications.dispatch.close)
     inside = [Mount("/api/v1", build(house)), *unsubscribe(house), *probes(house), *inbox_script(), *pages(house)]
-    return Server(Across(Starlette(routes=inside, exception_handlers={HTTPException: _nowhere}), house), house)
+    rooms = Starlette(routes=inside, exception_handlers={HTTPException: _nowhere})
+    # A redirect would lead to whatever host the request names.
+    rooms.router.redirect_slashes = False
+    return Server(Across(rooms, house), house)
 
 
 async def _nowhere(_: Request, error: Exception) -> Response:

@@ -123,7 +123,7 @@ def rooms(house: House) -> Door:
     @door.at("POST", "/alerts/{alert_id}/silence", role="operator", also=GONE)
     async def silence(alert_id: AlertId, body: Silence, who: Who) -> AlertRow:
         """Tell nobody of an open alert before a time, nor of its end."""
-        found = await house.change(alerts.silence(alert_id, body.until, actor=who.name))
+        found = await house.change(alerts.silence(alert_id, body.until, actor=who.actor))
         if found is None:
             raise not_found(f"open alert {alert_id}")
         return found
@@ -150,12 +150,12 @@ def _rules(house: House, door: Door) -> None:
     async def set_rule(name: RuleName, body: RuleBody, who: Who) -> RuleLine:
         """Make a rule, or change the one of this name to be so."""
         check = house.parts["notifications"].alerts.checked
-        return await house.change(alerts.set_rule(body.rule(name), check=check, actor=who.name))
+        return await house.change(alerts.set_rule(body.rule(name), check=check, actor=who.actor))
 
     @door.at("DELETE", "/alerts/rules/{name}", role="admin", also=GONE, status_code=204)
     async def remove_rule(name: RuleName, who: Who) -> None:
         """It tells nobody any more; what it had open is over."""
-        if not await house.change(alerts.remove_rule(name, actor=who.name)):
+        if not await house.change(alerts.remove_rule(name, actor=who.actor)):
             raise not_found(f"alert rule {name!r:.60}")
 
     @door.at("POST", "/alerts/rules/{name}/test", role="operator", also=GONE)
@@ -163,7 +163,7 @@ def _rules(house: House, door: Door) -> None:
         """Send a message to each target that says it is a test. A worker does so, by jobs of its own."""
         if await house.read(alerts.show_rule(name)) is None:
             raise not_found(f"alert rule {name!r:.60}")
-        return Tested(await house.change(alerts.try_rule(name, actor=who.name)))
+        return Tested(await house.change(alerts.try_rule(name, actor=who.actor)))
 
 
 def _line(found: Concern) -> ConcernLine:

@@ -71,6 +71,7 @@ def build(house: House) -> FastAPI:
         description="Schedules, jobs and notifications. Errors are problems as RFC 9457 describes them.",
         openapi_url="/openapi.json",
         docs_url=None,
+        redirect_slashes=False,
         redoc_url=None,
     )
     problems.install(app)

@@ -23,7 +23,7 @@ from sereno.store.statement import Operation
 
 OperationId = Annotated[int, Path(ge=0, lt=2**63)]
 InBackground = Annotated[bool, Field(description="A worker does it; the answer is 202, with the operation.")]
-PerSecond = Annotated[float, Field(ge=0.001, le=100_000)]
+PerSecond = Annotated[float, Field(ge=0.1, le=100_000)]
 
 # What else an operation answers that may go on in the background.
 ACCEPTED: dict[int | str, dict[str, Any]] = {
@@ -58,7 +58,7 @@ def rooms(house: House) -> Door:
 
         def operation() -> Operation[BulkOperation]:
             yield from _theirs(operation_id, who)
-            return (yield from bulk.stop(operation_id, actor=who.name))
+            return (yield from bulk.stop(operation_id, actor=who.actor))
 
         return await house.change(operation())
 

@@ -54,7 +54,7 @@ def rooms(house: House) -> Door:
     @door.at("POST", "/channels/{name}/pause", role="operator", also=[HTTPStatus.NOT_FOUND])
     async def pause(name: str, body: PauseChannel, who: Who) -> ChannelPaused:
         """Send nothing by it. New deliveries are made and wait; nobody's tries are used up."""
-        changed = await house.change(post.pause_channel(name, body.reason, account=body.account, actor=who.name))
+        changed = await house.change(post.pause_channel(name, body.reason, account=body.account, actor=who.actor))
         return ChannelPaused(changed)
 
     @door.at("POST", "/channels/{name}/resume", role="operator", also=[HTTPStatus.NOT_FOUND])
@@ -66,7 +66,7 @@ def rooms(house: House) -> Door:
             accounts: list[str] = await house.parts["notifications"].aresume(name, body.account, conn=hands.conn)
             if accounts:
                 detail = {"accounts": accounts}
-                await hands.run(post.noted("channel.resume", f"channel {name}", detail, actor=who.name))
+                await hands.run(post.noted("channel.resume", f"channel {name}", detail, actor=who.actor))
         return ChannelResumed(accounts)
 
     return door

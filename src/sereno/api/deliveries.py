@@ -221,7 +221,7 @@ async def _begun(house: House, body: Requeue, who: Principal) -> Response:
     wanted = _allowed(body, who)
 
     def begin(total: Count | None) -> Operation[BulkOperation]:
-        operation = bulk.begin_requeue(wanted, ids=ids, rate=body.rate, yes=body.all, total=total, actor=who.name)
+        operation = bulk.begin_requeue(wanted, ids=ids, rate=body.rate, yes=body.all, total=total, actor=who.actor)
         return there(operation, "such recipient")
 
     return await begun(house, there(bulk.count_requeue(wanted, ids), "such recipient"), begin)
@@ -242,6 +242,6 @@ async def _requeue(house: House, chosen: Sequence[int], who: Principal) -> list[
             if back:
                 subject = f"delivery {back[0]}" if len(back) == 1 else f"{len(back)} deliveries"
                 detail = {"count": len(back), "ids": back}
-                await hands.run(post.noted("delivery.requeue", subject, detail, actor=who.name))
+                await hands.run(post.noted("delivery.requeue", subject, detail, actor=who.actor))
         done += back
     return done

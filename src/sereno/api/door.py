@@ -37,8 +37,9 @@ class Door(APIRouter):
     `of_tenants`: also for somebody who sees one tenant alone; the room then shows nothing else.
     """
 
-    def __init__(self, house: House, name: str) -> None:
-        super().__init__(tags=[name], route_class=_answering_once(house))
+    def __init__(self, house: House, name: str, *, remembers: bool = True) -> None:
+        """`remembers`: False where an answer that is kept for whoever asks again would hold a secret."""
+        super().__init__(tags=[name], route_class=_answering_once(house, remembers))
         self._house = house
 
     def at(
@@ -79,7 +80,7 @@ def _idempotency_key(
     """Says in the document that there is such a header."""
 
 
-def _answering_once(house: House) -> type[APIRoute]:
+def _answering_once(house: House, remembers: bool) -> type[APIRoute]:
     """Routes that answer a POST with an Idempotency-Key once, and the second time say what they said before."""
 
     class Once(APIRoute):
@@ -92,7 +93,9 @@ def _answering_once(house: House) -> type[APIRoute]:
                     # Before anything of the body is read, which a stranger may have made as strange as they like.
                     await house.guard.check(request, said["x-role"], of_tenants=said["x-of-tenants"])
                 key = request.headers.get("idempotency-key")
-                if request.method in SAFE or not key or len(key) > LONGEST_KEY:
+                # Who only looks changes nothing, also not by what is kept of it.
+                is_kept = remembers and said.get("x-role") != "viewer"
+                if request.method in SAFE or not is_kept or not key or len(key) > LONGEST_KEY:
                     return await original(request)
                 return await _once(house, request, key, original)
 

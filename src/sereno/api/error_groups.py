@@ -62,7 +62,7 @@ def rooms(house: House) -> Door:
     @door.at("POST", "/errors/{fingerprint}/mute", role="operator")
     async def mute(fingerprint: Fingerprint, body: Mute, who: Who) -> ErrorGroup:
         """Leave it out of lists until then; its failures are counted all the same."""
-        changed = error_groups.mute(fingerprint, body.moment(), note=body.note, actor=who.name)
+        changed = error_groups.mute(fingerprint, body.moment(), note=body.note, actor=who.actor)
         found = await house.change(changed)
         if found is None:
             raise not_found(f"error {fingerprint}")

@@ -121,7 +121,7 @@ async def _notify(house: House, body: NewEventBody, who: Principal) -> Notified:
         number: int = await tell(conn=hands.conn)
         is_new = not newest or number > newest[0].id
         detail = {"type": body.type, "created": is_new}
-        await hands.run(post.noted("event.notify", f"event {number}", detail, actor=who.name))
+        await hands.run(post.noted("event.notify", f"event {number}", detail, actor=who.actor))
         made = await hands.run(post.show_event(number))
     return Notified(number, is_new, made.event)
 

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from fastapi import Path
-from fastapi.routing import APIRoute
 
 from sereno.api.door import Door, Who
 from sereno.errors import JobNotFound
@@ -28,9 +27,7 @@ class Revealed:
 
 def rooms(house: House) -> Door:
     """`/jobs/{job_id}/reveal`."""
-    door = Door(house, "jobs")
-    # An answer that is kept for whoever asks again would hold what was revealed.
-    door.route_class = APIRoute
+    door = Door(house, "jobs", remembers=False)
 
     @door.at("POST", "/jobs/{job_id}/reveal", role="operator", of_tenants=True)
     async def reveal_job(job_id: JobId, who: Who) -> Revealed:
@@ -42,7 +39,7 @@ def rooms(house: House) -> Door:
             except JobNotFound:
                 raise not_found(f"job {job_id}") from None
             check_theirs(who, found.job.tenant, f"job {job_id}")
-            return (yield from reveal(found, actor=who.name))
+            return (yield from reveal(found, actor=who.actor))
 
         return Revealed(await house.change(operation()))
 

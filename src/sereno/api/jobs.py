@@ -23,6 +23,7 @@ from sereno.operations.search import jobs_wanted
 from sereno.operations.why import why
 from sereno.reception.declined import not_found
 from sereno.reception.house import House
+from sereno.reception.searching import check_search
 from sereno.reception.tenancy import check_theirs, their_tenant
 from sereno.store import insights
 from sereno.store.bulk import BulkOperation, JobAction
@@ -127,6 +128,7 @@ def searched(text: str | None) -> JobFilter:
 
 
 def asked_for(
+    who: Who,
     q: Annotated[
         str | None, Query(max_length=LONGEST, description="A search: state:dead tenant:r42 -tag:canary attempts:>3")
     ] = None,
@@ -156,6 +158,7 @@ def asked_for(
         finished_after=finished_after,
         finished_before=finished_before,
     )
+    check_search(q, who)
     return given.both(searched(q))
 
 
@@ -177,8 +180,8 @@ def rooms(house: House) -> Door:
         given = body.model_dump(exclude={"task", "arguments"})
         options = JobOptions(**{**given, "tenant": their_tenant(who, body.tenant)})
         raw = stored(body.arguments, lambda why: InvalidArguments(f"arguments: {why}"))
-        wanted = house.new_job(body.task, raw, options)
-        (made,) = await house.change(jobs.enqueue([wanted], actor=who.name))
+        wanted = house.make_job(body.task, raw, options)
+        (made,) = await house.change(jobs.enqueue([wanted], actor=who.actor))
         return Made(made.id, made.created)
 
     @door.at("GET", "/jobs/{job_id}", role="viewer", of_tenants=True)
@@ -192,7 +195,7 @@ def rooms(house: House) -> Door:
 
         def operation() -> Operation[list[str]]:
             yield from _theirs(job_id, who)
-            return (yield from why(job_id))
+            return (yield from why(job_id, tenant=who.tenant))
 
         return Why(await house.read(operation()))
 
@@ -212,7 +215,7 @@ def _bulk(house: House, door: Door) -> None:
             return _would(await house.read(jobs.count_retry(wanted)))
         if body.in_background:
             return await _begun(house, who, "job.retry", body)
-        return _did(await house.carry_out(jobs.retry(wanted, rate=body.rate, yes=body.all, actor=who.name)))
+        return _did(await house.carry_out(jobs.retry(wanted, rate=body.rate, yes=body.all, actor=who.actor)))
 
     @door.at("POST", "/jobs/cancel", role="operator", of_tenants=True, **answers)
     async def cancel(body: Bulk, who: Who) -> BulkAnswer | Response:
@@ -223,7 +226,7 @@ def _bulk(house: House, door: Door) -> None:
         if body.in_background:
             return await _begun(house, who, "job.cancel", body)
         check_rate(body.rate, in_background=False)
-        return _did(await house.carry_out(jobs.cancel(wanted, reason=body.reason, yes=body.all, actor=who.name)))
+        return _did(await house.carry_out(jobs.cancel(wanted, reason=body.reason, yes=body.all, actor=who.actor)))
 
     @door.at("POST", "/jobs/delete", role="admin", of_tenants=True, **answers)
     async def delete(body: Bulk, who: Who) -> BulkAnswer | Response:
@@ -234,7 +237,7 @@ def _bulk(house: House, door: Door) -> None:
         if body.in_background:
             return await _begun(house, who, "job.delete", body)
         check_rate(body.rate, in_background=False)
-        return _did(await house.carry_out(jobs.delete(wanted, yes=body.all, actor=who.name)))
+        return _did(await house.carry_out(jobs.delete(wanted, yes=body.all, actor=who.actor)))
 
 
 def _again(house: House, door: Door) -> None:
@@ -245,7 +248,7 @@ def _again(house: House, door: Door) -> None:
 
         def operation() -> Operation[Made]:
             row = (yield from _theirs(job_id, who)).job
-            made = yield from bulk.retry_edited(row, raw, house.new_job, actor=who.name)
+            made = yield from bulk.retry_edited(row, raw, house.make_job, actor=who.actor)
             return Made(made.id, made.created)
 
         return await house.change(operation())
@@ -255,7 +258,9 @@ async def _begun(house: House, who: Principal, action: JobAction, body: Bulk) ->
     wanted = body.filter(who)
 
     def begin(total: Count | None) -> Operation[BulkOperation]:
-        return bulk.begin(action, wanted, rate=body.rate, reason=body.reason, yes=body.all, total=total, actor=who.name)
+        return bulk.begin(
+            action, wanted, rate=body.rate, reason=body.reason, yes=body.all, total=total, actor=who.actor
+        )
 
     return await begun(house, bulk.count_jobs(action, wanted), begin)
 

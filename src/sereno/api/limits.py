@@ -173,17 +173,17 @@ def _change(house: House, door: Door) -> None:
     @door.at("PUT", "/limits/{name:path}", role="admin", also=NO_SUCH)
     async def change(name: Name, body: NumbersOfLimit, who: Who) -> LimitLine:
         """Other numbers for a limit. They hold at once and everywhere, until it is reset; what runs goes on."""
-        return _line(await house.change(_known(limits.change(name, **body.model_dump(), actor=who.name))))
+        return _line(await house.change(_known(limits.change(name, **body.model_dump(), actor=who.actor))))
 
     @door.at("PUT", "/queues/{name:path}/limit", role="admin", also=NO_SUCH)
     async def change_queue(name: Name, body: Numbers, who: Who) -> LimitLine:
         """The same for a queue as a whole, also for one that no code limits."""
-        return _line(await house.change(limits.change(queue=name, **body.model_dump(), actor=who.name)))
+        return _line(await house.change(limits.change(queue=name, **body.model_dump(), actor=who.actor)))
 
     @door.at("POST", "/limits/{name:path}/reset", role="admin", also=NO_SUCH)
     async def reset(name: Name, who: Who) -> Reset:
         """What the code says holds again. A limit that no code declares is taken away."""
-        row = await house.change(_known(limits.reset(name, actor=who.name)))
+        row = await house.change(_known(limits.reset(name, actor=who.actor)))
         return Reset(None if row is None else _line(row))
 
 
@@ -192,14 +192,14 @@ def _close(house: House, door: Door) -> None:
     async def close(name: Name, body: Closing, who: Who) -> Closed:
         """Start nothing under it for a while. What runs goes on; what was closed for longer stays so."""
         return Closed(
-            await house.change(_known(limits.close(name, body.seconds, key=body.key, actor=who.name))),
+            await house.change(_known(limits.close(name, body.seconds, key=body.key, actor=who.actor))),
         )
 
     @door.at("POST", "/limits/{name:path}/open", role="operator", also=NO_SUCH)
     async def reopen(name: Name, who: Who, body: Opening | None = None) -> Opened:
         """Start again what was closed."""
         key = None if body is None else body.key
-        return Opened(await house.change(_known(limits.reopen(name, key=key, actor=who.name))))
+        return Opened(await house.change(_known(limits.reopen(name, key=key, actor=who.actor))))
 
 
 def _weigh(house: House, door: Door) -> None:
@@ -211,7 +211,7 @@ def _weigh(house: House, door: Door) -> None:
     @door.at("PUT", "/weights/{key:path}", role="admin", also=NO_SUCH)
     async def weigh(key: Annotated[str, Path(max_length=NAME_LIMIT)], body: Weight, who: Who) -> Weighed:
         """Give a fair key more turns than others, or fewer."""
-        await house.change(weights.weigh(key, body.weight, actor=who.name))
+        await house.change(weights.weigh(key, body.weight, actor=who.actor))
         return Weighed(key, body.weight)
 
 

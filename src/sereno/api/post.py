@@ -122,9 +122,10 @@ def may_reveal(who: Principal, reveal: bool) -> bool:
     return reveal
 
 
-def recipient_shown(detail: RecipientDetail) -> RecipientDetail:
+def recipient_shown(detail: RecipientDetail, who: Principal) -> RecipientDetail:
     for address in detail.addresses:
         address.address = masked(address.address)
+    detail.recipient.data = payload_shown(detail.recipient.data, who)
     return detail
 
 

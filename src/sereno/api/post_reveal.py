@@ -23,7 +23,7 @@ Tenant = Annotated[str | None, Query(description="Whose recipient; left out, one
 
 def rooms(house: House) -> Door:
     """`/recipients/{key}/reveal`, `/deliveries/{delivery_id}/reveal`."""
-    door = Door(house, "recipients")
+    door = Door(house, "recipients", remembers=False)
 
     @door.at(
         "POST",
@@ -60,10 +60,10 @@ async def written_down(house: House, operation: Operation[T]) -> T:
 def whole_recipient(key: str, who: Principal, tenant: str | None) -> Operation[post.RecipientDetail]:
     theirs = their_tenant(who, tenant)
     found = yield from there(post.show_recipient(key, tenant=theirs), f"recipient {key!r:.80}")
-    return (yield from reveal_recipient(found, actor=who.name))
+    return (yield from reveal_recipient(found, actor=who.actor))
 
 
 def whole_delivery(number: int, who: Principal) -> Operation[post.DeliveryDetail]:
     found = yield from there(post.show_delivery(number), f"delivery {number}")
     check_theirs(who, found.delivery.tenant, f"delivery {number}")
-    return (yield from reveal_delivery(found, actor=who.name))
+    return (yield from reveal_delivery(found, actor=who.actor))

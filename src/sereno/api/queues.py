@@ -13,9 +13,11 @@ from sereno.domain.access import Principal
 from sereno.domain.job import NAME_LIMIT, check_text
 from sereno.operations import queues
 from sereno.operations.queues import QueueLine
+from sereno.reception.declined import Declined
 from sereno.reception.house import House
 from sereno.reception.tenancy import check_theirs
 from sereno.store.sights import PauseRow
+from sereno.store.statement import Operation
 from sereno.store.steering import PauseKind
 
 # Names may hold slashes: what follows is found from the end.
@@ -93,7 +95,7 @@ def _stop_tenants(house: House, door: Door) -> None:
 
     @door.at("POST", "/tenants/{name:path}/resume", role="operator", of_tenants=True, also=NO_SUCH)
     async def resume_tenant(name: Name, who: Who) -> Stopped:
-        """Start the jobs of this tenant again."""
+        """Start the jobs of this tenant again. Its own people can undo what they did, and not what the house did."""
         check_theirs(who, name, f"tenant {name!r:.60}")
         return await _resume(house, "tenant", name, who)
 
@@ -101,12 +103,26 @@ def _stop_tenants(house: House, door: Door) -> None:
 async def _pause(house: House, kind: PauseKind, name: str, who: Principal, body: Stop | None) -> Stopped:
     check_text(kind, name)
     note = None if body is None else body.note
-    return Stopped(kind, name, True, await house.change(queues.pause(kind, name, note=note, actor=who.name)))
+    return Stopped(kind, name, True, await house.change(queues.pause(kind, name, note=note, actor=who.actor)))
 
 
 async def _resume(house: House, kind: PauseKind, name: str, who: Principal) -> Stopped:
     check_text(kind, name)
-    return Stopped(kind, name, False, await house.change(queues.resume(kind, name, actor=who.name)))
+
+    def operation() -> Operation[bool]:
+        for pause in (yield from queues.list_pauses()) if who.tenant is not None else ():
+            if (pause.kind, pause.name) == (kind, name):
+                _check_resumable(pause, who)
+        return (yield from queues.resume(kind, name, actor=who.actor))
+
+    return Stopped(kind, name, False, await house.change(operation()))
+
+
+def _check_resumable(pause: PauseRow, who: Principal) -> None:
+    """403 for what the house has stopped. Nobody else's people can stop a tenant: the end of the name is enough."""
+    if not pause.paused_by.endswith(f" of {who.tenant}"):
+        reason = f"it was not somebody of {who.tenant} who paused it: ask those who run this server"
+        raise Declined(HTTPStatus.FORBIDDEN, reason)
 
 
 def _is_theirs(row: PauseRow, who: Principal) -> bool:

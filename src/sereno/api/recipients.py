@@ -146,16 +146,17 @@ def _one(house: House, door: Door) -> None:
     async def show_recipient(key: str, who: Who, tenant: Tenant = None, reveal: bool = False) -> Response:
         """Somebody: the ways to reach them, what they want, and the defaults that hold for them.
 
-        `reveal`: whole addresses, for operators; the audit says who has seen them.
+        `reveal`: whole addresses, for operators; the audit says who has seen them. What looks like a secret in `data`
+        is hidden from those who only look.
         """
         if may_reveal(who, reveal):
             return told(await written_down(house, whole_recipient(key, who, tenant)))
-        return told(recipient_shown(await house.read(_theirs(key, their_tenant(who, tenant)))))
+        return told(recipient_shown(await house.read(_theirs(key, their_tenant(who, tenant))), who))
 
     @door.at("PUT", ONE, role="admin", of_tenants=True, also=NOT_FOUND, response_model=DETAIL)
     async def set_recipient(key: str, body: RecipientBody, who: Who, tenant: Tenant = None) -> Response:
         """Make somebody, or change what is given."""
-        return told(recipient_shown(await _set(house, key, body, who, their_tenant(who, tenant))))
+        return told(recipient_shown(await _set(house, key, body, who, their_tenant(who, tenant)), who))
 
     @door.at("DELETE", ONE, role="admin", of_tenants=True, also=NOT_FOUND, status_code=204)
     async def delete_recipient(key: str, who: Who, tenant: Tenant = None) -> None:
@@ -167,7 +168,7 @@ def _one(house: House, door: Door) -> None:
             if not await house.parts["recipients"].adelete(key, tenant=theirs, conn=hands.conn):
                 raise not_found(f"recipient {key!r:.80}")
             detail = {"tenant": theirs}
-            await hands.run(post.noted("recipient.delete", f"recipient {key}", detail, actor=who.name))
+            await hands.run(post.noted("recipient.delete", f"recipient {key}", detail, actor=who.actor))
 
 
 def _addresses(house: House, door: Door) -> None:
@@ -183,9 +184,9 @@ def _addresses(house: House, door: Door) -> None:
             )
             if not is_known:
                 raise not_found(f"such address of {key!r:.80}")
-            await hands.run(post.noted("recipient.unsubscribe", f"recipient {key}", said, actor=who.name))
+            await hands.run(post.noted("recipient.unsubscribe", f"recipient {key}", said, actor=who.actor))
             found = await hands.run(post.show_recipient(key, tenant=theirs))
-        return told(recipient_shown(found))
+        return told(recipient_shown(found, who))
 
 
 def _preferences(house: House, door: Door) -> None:
@@ -197,9 +198,9 @@ def _preferences(house: House, door: Door) -> None:
         async with together(house) as hands:
             await hands.run(there(post.find_recipient(key, tenant=theirs), f"recipient {key!r:.80}"))
             await house.parts["recipients"].aprefer(key, conn=hands.conn, **wish)
-            await hands.run(post.noted("recipient.prefer", f"recipient {key}", wish, actor=who.name))
+            await hands.run(post.noted("recipient.prefer", f"recipient {key}", wish, actor=who.actor))
             found = await hands.run(post.show_recipient(key, tenant=theirs))
-        return told(recipient_shown(found))
+        return told(recipient_shown(found, who))
 
     defaults = shape(PreferenceRow)
 
@@ -215,7 +216,7 @@ def _preferences(house: House, door: Door) -> None:
         wish = body.wish(theirs)
         async with together(house) as hands:
             await house.parts["recipients"].aprefer(None, conn=hands.conn, **wish)
-            await hands.run(post.noted("recipient.prefer", "the default", wish, actor=who.name))
+            await hands.run(post.noted("recipient.prefer", "the default", wish, actor=who.actor))
             found = await hands.run(_defaults(theirs))
         return told(found)
 
@@ -235,7 +236,7 @@ async def _set(house: House, key: str, body: RecipientBody, who: Principal, tena
     person = {"zone": body.zone, "locale": body.locale, "data": body.data, "tenant": tenant}
     async with together(house) as hands:
         await house.parts["recipients"].aupsert(key, addresses, conn=hands.conn, **person)
-        await hands.run(post.noted("recipient.set", f"recipient {key}", detail, actor=who.name))
+        await hands.run(post.noted("recipient.set", f"recipient {key}", detail, actor=who.actor))
         return await hands.run(post.show_recipient(key, tenant=tenant))
 
 

@@ -16,7 +16,7 @@ from sereno.api.bulk import ACCEPTED, InBackground, PerSecond, begun, check_rate
 from sereno.api.door import Door, Who
 from sereno.api.schedule_names import Key, SchedulesWanted, Text, called
 from sereno.domain.access import Principal
-from sereno.domain.job import check_text
+from sereno.domain.job import JobOptions, NewJob, check_text
 from sereno.domain.when import Daily, checked, describe
 from sereno.domain.zones import moment
 from sereno.errors import InvalidArguments, Refused, SerenoError
@@ -26,7 +26,7 @@ from sereno.operations.imports.form import MakeJob
 from sereno.operations.schedule_lists import ScheduleTally, Verb, in_batches, run_all, tally
 from sereno.operations.schedule_objects import Described, described, unchecked_job, write
 from sereno.reception.declined import Declined
-from sereno.reception.house import House
+from sereno.reception.house import House, check_task
 from sereno.reception.tenancy import check_theirs, their_tenant
 from sereno.store import schedules as store
 from sereno.store.bulk import BulkOperation, ScheduleAction
@@ -269,7 +269,7 @@ async def _change(
         raise Refused(f'this would {verb} every schedule that matches: look with "dry_run", confirm with "all"')
     if wanted.is_empty:
         wanted = replace(wanted, pattern="*")
-    changed = await house.carry_out(in_batches(wanted, partial(operation, actor=who.name)))
+    changed = await house.carry_out(in_batches(wanted, partial(operation, actor=who.actor)))
     return SchedulesChanged(False, changed, True, {}, {})
 
 
@@ -279,7 +279,7 @@ async def _begun(
     wanted = body.filter(who)
 
     def begin(total: Count | None) -> Operation[BulkOperation]:
-        return bulk.begin_schedules(action, wanted, how, rate=body.rate, yes=body.all, total=total, actor=who.name)
+        return bulk.begin_schedules(action, wanted, how, rate=body.rate, yes=body.all, total=total, actor=who.actor)
 
     return await begun(house, bulk.count_schedules(action, wanted), begin)
 
@@ -289,7 +289,14 @@ def _would(found: ScheduleTally) -> SchedulesChanged:
 
 
 def _job_maker(house: House, unchecked: bool) -> MakeJob:
-    return unchecked_job if unchecked else house.new_job
+    if not unchecked:
+        return house.make_job
+
+    def made(task: str, raw: bytes, options: JobOptions) -> NewJob:
+        check_task(task)
+        return unchecked_job(task, raw, options)
+
+    return made
 
 
 def _described(fields: dict[str, Any], make_job: MakeJob, who: Principal) -> Described:
@@ -306,7 +313,7 @@ def written(wanted: Sequence[Described], who: Principal) -> Operation[list[Upser
     there = yield from store.page_to_change(ScheduleFilter(keys=keys), len(keys))
     for row in there:
         check_theirs(who, row.tenant, called(row.key))
-    found = yield from write(wanted, actor=who.name)
+    found = yield from write(wanted, actor=who.actor)
     known = {row.key for row in there}
     late = [made.key for made in found if made.what != "created" and made.key not in known]
     if late and who.tenant is not None:

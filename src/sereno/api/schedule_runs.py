@@ -96,7 +96,7 @@ def rooms(house: House, door: Door, aside: Aside) -> None:
 
         def operation() -> Operation[Job]:
             yield from theirs(key, who, locked=True)
-            return (yield from schedules.run_now(key, actor=who.name))
+            return (yield from schedules.run_now(key, actor=who.actor))
 
         made = await house.change(operation())
         return Made(made.id, made.created)
@@ -137,7 +137,7 @@ def _make(key: str, wanted: Sequence[datetime], rate: float | None, who: Princip
 
 def _some(key: str, some: Sequence[datetime], first: int, rate: float | None, who: Principal) -> Operation[list[Job]]:
     yield from theirs(key, who, locked=True)
-    return (yield from schedules.backfill(key, some, first=first, rate=rate, actor=who.name))
+    return (yield from schedules.backfill(key, some, first=first, rate=rate, actor=who.actor))
 
 
 def _listed(plan: schedules.Backfill) -> list[PastInstant]:

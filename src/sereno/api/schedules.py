@@ -29,6 +29,7 @@ from sereno.domain.access import Principal
 from sereno.domain.duration import seconds
 from sereno.domain.job import NAME_LIMIT, check_date, check_text
 from sereno.domain.lifecycle import LIVE
+from sereno.domain.masking import masked
 from sereno.domain.preview import preview
 from sereno.domain.schedule import shift
 from sereno.domain.when import decode, describe
@@ -40,6 +41,7 @@ from sereno.operations.schedule_lists import in_words, list_schedules
 from sereno.operations.schedule_objects import exported
 from sereno.reception.house import House
 from sereno.store import schedules as store
+from sereno.store.schedules import ScheduleRow
 from sereno.store.statement import Operation
 
 MOST_INSTANTS = 1000
@@ -106,10 +108,14 @@ def _many(house: House, door: Door, aside: Aside) -> None:
         limit: Annotated[int, Query(ge=1, le=MOST_DEFINITIONS, description="So many at most.")] = MOST_DEFINITIONS,
         after: After = "",
     ) -> Definitions:
-        """Definitions by key: what schedules are, not how they went."""
+        """Definitions by key: what schedules are, not how they went.
+
+        Operators get arguments whole, because an export is there to be imported again. For those who only look, what
+        looks like a secret in them is hidden: what they get is to be read.
+        """
         check_text("after", after or None)
         page = await house.read(list_schedules(of_theirs(wanted, who), limit=limit, after=after))
-        return Definitions([exported(row) for row in page.items], page.next)
+        return Definitions([_definition(row, who) for row in page.items], page.next)
 
 
 def _rule(house: House, door: Door) -> None:
@@ -172,6 +178,13 @@ def _last_job(found: schedules.ScheduleDetail, who: Principal) -> Operation[Last
     if who.tenant not in (None, job.tenant):
         return None
     return LastJob(job.id, job.state, job.attempt, job.run_at, job.started_at, job.finished_at)
+
+
+def _definition(row: ScheduleRow, who: Principal) -> dict[str, Any]:
+    found = exported(row)
+    if "args" in found and not who.may("operator"):
+        found["args"] = masked(found["args"])
+    return found
 
 
 def _span(text: str) -> float:

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import AsyncIterator
+from http import HTTPStatus
 
 import msgspec
 from fastapi import Request, Response
@@ -11,6 +12,7 @@ from sereno.api.door import Door, Who
 from sereno.domain.access import Principal
 from sereno.operations.snapshot import snapshot
 from sereno.reception.busy import BUSY
+from sereno.reception.declined import Declined
 from sereno.reception.house import House
 from sereno.reception.pulse import Beat, Pulse
 
@@ -44,6 +46,8 @@ def rooms(house: House) -> Door:
         Somebody of a tenant hears that something has changed, and not what.
         """
         if EVENT_STREAM in request.headers.get("accept", ""):
+            if not pulse.has_room(who.actor):
+                raise Declined(HTTPStatus.SERVICE_UNAVAILABLE, "too many listen already", {"Retry-After": "30"})
             return StreamingResponse(_told(house, pulse, request, who), media_type=EVENT_STREAM, headers=HEADERS)
         return Beat(0, None if who.tenant is not None else await house.read(snapshot()))
 
@@ -54,7 +58,7 @@ async def _told(house: House, pulse: Pulse, request: Request, who: Principal) ->
     last, began = 0, time.monotonic()
     asked = said = began
     yield b"retry: 2000\n\n"
-    with pulse.listening():
+    with pulse.listening(who.actor):
         while not pulse.is_ended and time.monotonic() < began + LONGEST_SECONDS:
             beat = await pulse.next(last, TRUST_SECONDS)
             now = time.monotonic()
@@ -68,7 +72,7 @@ async def _told(house: House, pulse: Pulse, request: Request, who: Principal) ->
                     pass
             if beat is not None:
                 last, said = beat.number, now
-                shown = Beat(beat.number, None) if who.tenant is not None else beat
+                shown = Beat(beat.number, None, beat.answers) if who.tenant is not None else beat
                 yield b"event: now\nid: %d\ndata: %s\n\n" % (beat.number, msgspec.json.encode(shown))
             elif now > said + SILENCE_SECONDS:
                 said = now

@@ -19,6 +19,7 @@ from sereno.channels.template_lint import lint as find_mistakes
 from sereno.channels.templates import LARGEST_SOURCE, Key, TemplateSet, directory_of, spelled
 from sereno.domain.event import Recipient
 from sereno.domain.job import check_text
+from sereno.domain.masking import masked
 from sereno.errors import InvalidArguments
 from sereno.operations import templates
 from sereno.operations.previews import render
@@ -146,7 +147,7 @@ def _change(house: House, door: Door) -> None:
         """Write a row. It goes before the files."""
         check_storable("source", body.source)
         where = templates.place(event, channel, part, locale, tenant)
-        is_new = await house.change(templates.change(where, body.source, actor=who.name))
+        is_new = await house.change(templates.change(where, body.source, actor=who.actor))
         return TemplateWritten(spelled(Key(*where)), is_new)
 
     @door.at("DELETE", ROW, role="admin", also=NOT_FOUND, status_code=204)
@@ -155,14 +156,14 @@ def _change(house: House, door: Door) -> None:
     ) -> None:
         """Delete a row: what a file says counts again."""
         where = templates.place(event, channel, part, locale, tenant)
-        if not await house.change(templates.delete(where, actor=who.name)):
+        if not await house.change(templates.delete(where, actor=who.actor)):
             raise not_found(f"row {spelled(Key(*where))}")
 
 
 def _try(house: House, door: Door) -> None:
     @door.at("POST", "/templates/preview", role="viewer", also=NOT_FOUND)
-    async def preview(body: Trial) -> Rendered:
-        """What a recipient would read."""
+    async def preview(body: Trial, who: Who) -> Rendered:
+        """What a recipient would read. With `last`, what looks like a secret is hidden from those who only look."""
         for name, value in (("event", body.event), ("channel", body.channel), ("tenant", body.tenant)):
             check_text(name, value)
         if (body.payload is None) != body.last:
@@ -170,6 +171,7 @@ def _try(house: House, door: Door) -> None:
         payload = body.payload
         if payload is None:
             payload = await house.read(store.last_payload(body.event, body.tenant))
+            payload = payload if who.may("operator") else masked(payload)
         if payload is None:
             raise not_found(f"event {body.event!r:.80} yet: give a payload")
         check_storable("payload", payload)

@@ -4,7 +4,6 @@ from http import HTTPStatus
 from typing import Annotated
 
 from fastapi import Path
-from fastapi.routing import APIRoute
 from pydantic import BaseModel, Field
 
 from sereno.api.door import Door, Who
@@ -42,9 +41,8 @@ class NewTokenBody(BaseModel):
 
 def rooms(house: House) -> Door:
     """`/tokens`."""
-    door = Door(house, "tokens")
-    # An answer that is kept for whoever asks again would hold the secret; a name is given once anyway.
-    door.route_class = APIRoute
+    # A name is given once anyway.
+    door = Door(house, "tokens", remembers=False)
 
     @door.at("GET", "/tokens", role="admin", of_tenants=True)
     async def list_tokens(who: Who) -> Page[TokenRow]:
@@ -58,7 +56,7 @@ def rooms(house: House) -> Door:
         if not who.may(body.role):
             raise Declined(HTTPStatus.FORBIDDEN, f"{who.name} is {who.role}, and cannot make somebody {body.role}")
         return await house.change(
-            tokens.create(body.name, body.role, tenant=tenant, expires_in=body.expires_in, actor=who.name)
+            tokens.create(body.name, body.role, tenant=tenant, expires_in=body.expires_in, actor=who.actor)
         )
 
     @door.at("DELETE", "/tokens/{token_id}", role="admin", of_tenants=True, also=GONE, status_code=204)
@@ -83,4 +81,4 @@ def _revoke(token_id: int, who: Principal) -> Operation[None]:
     # The same word would revoke both.
     if any(other.name == wanted for other in living if other.id != token_id):
         raise Declined(HTTPStatus.CONFLICT, f"another token is named {wanted}: revoke that one by its number first")
-    yield from tokens.revoke(wanted, actor=who.name)
+    yield from tokens.revoke(wanted, actor=who.actor)

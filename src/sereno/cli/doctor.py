@@ -6,7 +6,7 @@ import click
 
 from sereno.cli.failures import UNHEALTHY
 from sereno.cli.options import desk_options, output_option
-from sereno.cli.output import STYLES, chosen_form, show_json
+from sereno.cli.output import STYLES, chosen_form, show_json, visible
 
 if TYPE_CHECKING:
     from sereno.cli.desk import Desk
@@ -33,6 +33,6 @@ def tell(level: str, name: str, message: str, remedy: str = "", *, width: int = 
     """One finding; the level is coloured where somebody looks."""
     words = level if level == "ok" else level.upper()
     colour = STYLES.get(level, "").removeprefix("bold ") or None
-    click.echo(f"{click.style(f'{words:<5}', fg=colour, bold=level == 'fail')} {name:<{width}} {message}")
+    click.echo(f"{click.style(f'{words:<5}', fg=colour, bold=level == 'fail')} {name:<{width}} {visible(message)}")
     if remedy:
-        click.echo(f"{'':<{width + 6}} {click.style('→ ' + remedy, dim=True)}")
+        click.echo(f"{'':<{width + 6}} {click.style('→ ' + visible(remedy), dim=True)}")

@@ -10,7 +10,7 @@ import click
 from sereno.cli.failures import NOTHING_MATCHED
 from sereno.cli.operation import background_option, begin, check_rate
 from sereno.cli.options import Moment, Rate, bulk_options, desk_options, filter_options, output_option
-from sereno.cli.output import Column, chosen_form, counted, show_json, show_list
+from sereno.cli.output import Column, chosen_form, counted, show_json, show_list, visible
 
 if TYPE_CHECKING:
     from sereno.cli.desk import Desk
@@ -232,9 +232,8 @@ def _tell_tally(verb: str, tally: "Tally", pace: str, *, form: str, fail_empty: 
         click.echo(f"Would {verb} {counted(tally.total, 'job')}{tenants}{pace}.")
         for title, counts in (("task", tally.by_task), ("queue", tally.by_queue), ("tenant", tally.by_tenant)):
             if counts:
-                click.echo(
-                    f"  by {title}: " + ", ".join(f"{name} {count:,}" for name, count in list(counts.items())[:8])
-                )
+                words = ", ".join(f"{visible(name)} {count:,}" for name, count in list(counts.items())[:8])
+                click.echo(f"  by {title}: {words}")
     return NOTHING_MATCHED if fail_empty and not tally.total.value else 0
 
 

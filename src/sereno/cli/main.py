@@ -1,6 +1,7 @@
 """The front door: `sereno <noun> <verb>`. Commands are imported when they are asked for, so that it opens quickly."""
 
 import importlib
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -97,14 +98,23 @@ class FrontDoor(click.Group):
             click.echo("Stopped.", err=True)
             sys.exit(INTERRUPTED)
         except click.ClickException as error:
-            error.show()
+            words = io.StringIO()
+            error.show(words)
+            click.echo(_shown(words.getvalue()), nl=False, err=True)
             sys.exit(error.exit_code)
         except Exception as error:
             if _wants_traceback(given):
                 raise
-            click.echo(f"Error: {explained(error)}", err=True)
+            click.echo(f"Error: {_shown(explained(error))}", err=True)
             sys.exit(exit_code(error))
         sys.exit(code if isinstance(code, int) else 0)
+
+
+def _shown(words: str) -> str:
+    """Line by line: an error may quote what anybody wrote, and a terminal obeys some of it."""
+    from sereno.cli.output import visible  # noqa: PLC0415 - slow to import; --help needs none
+
+    return "\n".join(visible(line) for line in words.split("\n"))
 
 
 def _wants_traceback(arguments: Sequence[str]) -> bool:

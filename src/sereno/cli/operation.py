@@ -8,7 +8,7 @@ import click
 
 from sereno.cli.failures import NOTHING_MATCHED
 from sereno.cli.options import Rate, desk_options, output_option, stdout_is_terminal
-from sereno.cli.output import Column, chosen_form, human, show_json, show_list
+from sereno.cli.output import Column, chosen_form, human, show_json, show_list, visible
 
 if TYPE_CHECKING:
     from sereno.cli.desk import Desk
@@ -146,7 +146,7 @@ def tell_begun(made: "BulkOperation", *, form: str, fail_empty: bool) -> int:
         click.echo(made.id)
         click.echo(f"Operation {made.id} begins: sereno operation show {made.id} --follow", err=True)
     if made.waits_for is not None:
-        click.echo(f"It waits for {made.waits_for}: no worker is alive.", err=True)
+        click.echo(f"It waits for {visible(made.waits_for)}: no worker is alive.", err=True)
     return NOTHING_MATCHED if fail_empty and made.total == 0 else 0
 
 
@@ -186,7 +186,7 @@ def _bar(found: "BulkOperation") -> str:
 
 def _tell_change(found: "BulkOperation", told: str) -> str:
     """One line that changes on a terminal; a line for each change elsewhere. To the standard error, as words go."""
-    waits = f", waits for {found.waits_for}" if found.waits_for else ""
+    waits = f", waits for {visible(found.waits_for)}" if found.waits_for else ""
     line = f"{_bar(found)}  {found.state}: {_progress(found)}{waits}"
     if stdout_is_terminal():
         click.echo(f"\r\x1b[K{line}", nl=False, err=True)

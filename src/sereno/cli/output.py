@@ -94,7 +94,7 @@ def show_record(form: str, record: Any, lines: Callable[[], Iterable[str]]) -> N
         show_json(record, indent=0 if form == "jsonl" else 2)
         return
     for line in lines():
-        click.echo(line)
+        click.echo(visible(line))
 
 
 def show_json(value: Any, indent: int = 2) -> None:
@@ -157,7 +157,7 @@ def _cell(column: Column, value: Any) -> str:
 
 
 def human(value: Any) -> str:
-    """A value in a table."""
+    """A value in a table. Whatever it holds came from anywhere: nothing of it is obeyed by a terminal."""
     match value:
         case None:
             return ""
@@ -168,11 +168,11 @@ def human(value: Any) -> str:
         case int():
             return f"{value:,}"
         case Mapping():
-            return " ".join(f"{key}={part}" for key, part in value.items())
+            return visible(" ".join(f"{key}={part}" for key, part in value.items()))
         case list() | tuple():
-            return " ".join(str(part) for part in value)
+            return visible(" ".join(str(part) for part in value))
         case _:
-            return " ".join(str(value).split())
+            return visible(" ".join(str(value).split()))
 
 
 def counted(count: Any, noun: str) -> str:
@@ -203,9 +203,9 @@ def _plain(value: Any) -> str:
         case object(value=int(found), exact=bool(exact)):
             return str(found) if exact else f">{found}"
         case Mapping():
-            return ",".join(f"{key}={part}" for key, part in value.items())
+            return visible(",".join(f"{key}={part}" for key, part in value.items()))
         case list() | tuple():
-            return ",".join(str(part) for part in value)
+            return visible(",".join(str(part) for part in value))
         case _:
             return human(value)
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import click
 
 from sereno.cli.options import desk_options, output_option
-from sereno.cli.output import Column, show_list
+from sereno.cli.output import Column, show_list, visible
 
 if TYPE_CHECKING:
     from sereno.cli.desk import Desk
@@ -40,7 +40,7 @@ def list_queues(desk: "Desk", form: str) -> None:
     show_list(form, desk.run(operation()), COLUMNS, empty="No queue has work, a worker or a pause.")
     for pause in desk.run(list_pauses()):
         if pause.kind != "queue":
-            click.echo(f"The {pause.kind} {pause.name!r} is paused, by {pause.paused_by}.", err=True)
+            click.echo(f"The {pause.kind} {pause.name!r} is paused, by {visible(pause.paused_by)}.", err=True)
 
 
 @queue.command(epilog='Example: sereno queue pause ifood --note "their API is down"')

@@ -163,10 +163,12 @@ def set_recipient(
         found = desk.run(post.show_recipient(key, tenant=tenant))
         strange = [name for name in addresses if name not in app.channels.known] if desk.settings.app else []
     reached = sorted({address.channel for address in found.addresses if address.state == "active"})
-    click.echo(f"{key} is reached by {', '.join(reached) or 'nothing but the application itself'}.", err=True)
+    click.echo(f"{key} is reached by {shown(', '.join(reached)) or 'nothing but the application itself'}.", err=True)
     for address in found.addresses:
         if address.address in addresses.get(address.channel, ()) and address.state != "active":
-            click.echo(f"{post.masked(address.address)} of {address.channel} stays {address.state}.", err=True)
+            click.echo(
+                f"{shown(post.masked(address.address))} of {shown(address.channel)} stays {address.state}.", err=True
+            )
     if strange:
         click.echo(f"This application does not know: {', '.join(strange)}.", err=True)
 

@@ -181,7 +181,7 @@ def _tell(made: "Import", form: str) -> None:
     click.echo(", ".join(f"{word} {count:,}" for word, count in zip(words, counts, strict=True)) + ".")
     _list("would change" if made.dry_run else "changed", [visible(key) for key in made.changed])
     _list("refused", [_refusal(each) for each in made.refused])
-    _list("note", [f"{where}: {note}" for where, note in made.notes])
+    _list("note", [visible(f"{where}: {note}") for where, note in made.notes])
     for old in made.unused_renames:
         click.echo(f"--task-map: no schedule has the task {old!r}.", err=True)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sereno.cli.options import Rate, desk_options, output_option
-from sereno.cli.output import chosen_form, counted, show_json
+from sereno.cli.output import chosen_form, counted, show_json, visible
 from sereno.cli.schedule_options import Moments, ask, existing, someone_is_there
 from sereno.errors import InvalidArguments, Refused
 
@@ -65,7 +65,7 @@ def tick(desk: "Desk", form: str) -> None:
     fires = "1 fire" if passed.fires == 1 else f"{passed.fires:,} fires"
     click.echo(f"{fires}, {passed.skips:,} skipped, {len(passed.parked):,} parked.")
     for key, why in done.parked:
-        click.echo(f"Parked: {key}: {why}", err=True)
+        click.echo(visible(f"Parked: {key}: {why}"), err=True)
 
 
 @click.command(epilog="Example: sereno schedule backfill reconcile:r42 2026-10-01 2026-11-01 --rate 5/s --dry-run")

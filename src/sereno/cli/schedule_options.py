@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from sereno.cli.output import counted
+from sereno.cli.output import counted, visible
 from sereno.domain.duration import seconds
 from sereno.errors import ConfigurationError, InvalidArguments, InvalidSchedule, Refused
 
@@ -213,7 +213,7 @@ def would(verb: str, found: "ScheduleTally", words: str = "") -> str:
     if not found.total.value:
         return f"Nothing matches: there is nothing to {verb}."
     counts = [
-        f"  by {name}: " + ", ".join(f"{key} {count:,}" for key, count in list(values.items())[:NAMED_TASKS])
+        f"  by {name}: " + ", ".join(f"{visible(key)} {count:,}" for key, count in list(values.items())[:NAMED_TASKS])
         for name, values in (("state", found.by_state), ("task", found.by_task))
     ]
     return "\n".join([f"Would {verb} {how_many(found.total)}{words}.", *counts])

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from sereno.cli.options import desk_options, output_option
-from sereno.cli.output import chosen_form, counted, short_time, show_json, table, terminal
+from sereno.cli.output import chosen_form, counted, short_time, show_json, table, terminal, visible
 
 if TYPE_CHECKING:
     from sereno.cli.desk import Desk
@@ -31,7 +31,7 @@ def status(desk: "Desk", form: str) -> None:
         show_json(found, indent=2 if form == "json" else 0)
         return
     for line in sentences(found):
-        click.echo(line)
+        click.echo(visible(line))
     if not found.queues:
         return
     click.echo()
@@ -39,7 +39,7 @@ def status(desk: "Desk", form: str) -> None:
         terminal().print(table(found.queues, COLUMNS))
         return
     for queue in found.queues:
-        click.echo(f"{queue.queue}: {queue.ready} ready, {queue.running} running, {queue.scheduled} scheduled")
+        click.echo(f"{visible(queue.queue)}: {queue.ready} ready, {queue.running} running, {queue.scheduled} scheduled")
 
 
 def sentences(found: "Status") -> Iterator[str]:

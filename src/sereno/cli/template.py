@@ -83,7 +83,7 @@ def show(desk: "Desk", event: str, channel: str, locale: str | None, tenant: str
         show_json({part: {"from": one.name, "source": one.text} for part, one in found.items()})
         return
     for part, one in found.items():
-        click.echo(f"{part}  ({one.name})")
+        click.echo(f"{part}  ({_shown(one.name)})")
         click.echo(_shown(one.text.rstrip("\n")) + "\n")
 
 

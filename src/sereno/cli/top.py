@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sereno.cli.options import desk_options, stdout_is_terminal
-from sereno.cli.output import Column, table, terminal
+from sereno.cli.output import Column, table, terminal, visible
 
 if TYPE_CHECKING:
     from sereno.cli.desk import Desk
@@ -93,7 +93,7 @@ class Watch:
     def words(self) -> str:
         """One line for a pipe."""
         assert self.status is not None
-        ready = ", ".join(f"{line.queue} {line.ready}" for line in self.status.queues) or "none"
+        ready = ", ".join(f"{visible(line.queue)} {line.ready}" for line in self.status.queues) or "none"
         return (
             f"{self.rate:,.0f} finished/s; workers: {self.status.workers_alive}; ready: {ready}; "
             f"dead letters: {self.status.dead_letters}"

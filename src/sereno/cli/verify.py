@@ -6,7 +6,7 @@ import click
 
 from sereno.cli.failures import UNHEALTHY
 from sereno.cli.options import desk_options, output_option
-from sereno.cli.output import chosen_form, show_json
+from sereno.cli.output import chosen_form, show_json, visible
 
 if TYPE_CHECKING:
     from sereno.cli.desk import Desk
@@ -30,7 +30,7 @@ def verify(desk: "Desk", everything: bool, form: str) -> int:
     for proof in proofs:
         tell("ok" if proof.holds else "fail", proof.name, proof.promise, width=26)
         for violation in proof.violations:
-            click.echo(f"{'':<33}{violation.id}: {violation.what}")
+            click.echo(f"{'':<33}{violation.id}: {visible(violation.what)}")
     words = f"{len(broken)} of {len(proofs)} promises are broken." if broken else f"All {len(proofs)} promises hold."
     click.echo(words, err=True)
     return UNHEALTHY if broken else 0

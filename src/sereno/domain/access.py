@@ -37,6 +37,11 @@ class Principal:
     tenant: str | None = None
     token: int | None = None
 
+    @property
+    def actor(self) -> str:
+        """As the audit names them: a tenant's people choose names for themselves, and not those of the house."""
+        return self.name if self.tenant is None else f"{self.name} of {self.tenant}"
+
     def may(self, role: Role) -> bool:
         return ROLES.index(self.role) >= ROLES.index(role)
 

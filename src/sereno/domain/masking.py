@@ -19,7 +19,9 @@ _SECRET_PART = re.compile(
     r"passw|passphrase|secret|token|authori[sz]ation|apikey|accesskey|privatekey|credential|cookie|sessionid"
 )
 # Short ones only as a whole word of it: a discard is no card.
-_SECRET_WORDS = frozenset({"auth", "card", "cvc", "cvv", "iban", "otp", "pin", "pwd", "ssn"})
+_SECRET_WORDS = frozenset(
+    {"auth", "card", "creds", "cvc", "cvv", "iban", "jwt", "otp", "pass", "pin", "pw", "pwd", "senha", "ssn"}
+)
 _ADDRESS_PART = re.compile(r"e?mail|phone|mobile|msisdn|whatsapp")
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 
@@ -32,8 +34,9 @@ _IN_TEXT = (
     (re.compile(r"(://[^\s/:@]{0,200}:)[^\s/@]{1,500}@"), rf"\1{MASK}@"),
     (re.compile(r"\b((?:bearer|basic)\s{1,5})[\w+/.~=-]{8,2000}", re.IGNORECASE), rf"\1{MASK}"),
     (re.compile(r"\bsrn_[\w-]{32}"), MASK),
+    (re.compile(r"\b[srp]k_(?:live|test)_\w{8,200}"), MASK),
     # A signed token of three parts.
-    (re.compile(r"\beyJ[\w-]{8,2000}\.[\w-]{2,4000}\.[\w-]{2,2000}"), MASK),
+    (re.compile(r"(?<![\w-])eyJ[\w-]{8,2000}\.[\w-]{2,4000}\.[\w-]{2,2000}"), MASK),
     (re.compile(r"((?:passw(?:or)?d|secret|token|api_?key)=)[^\s&\"',;]{1,500}", re.IGNORECASE), rf"\1{MASK}"),
     (_CARD, MASK),
 )

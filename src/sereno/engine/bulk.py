@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 
 import psycopg
 
-from sereno.domain.attempt import Released, storable
+from sereno.domain.attempt import Released, Snooze, storable
 from sereno.domain.retry import Backoff
 from sereno.domain.task import Registry, define
 from sereno.engine.context import Context
@@ -22,6 +22,8 @@ from sereno.telemetry.logs import emit
 
 # It rests no longer at a time, so that it stops within a second of being asked to.
 LONGEST_REST = 0.25
+# Longer than this until the next batch, and it gives its slot back meanwhile.
+LONG_WAIT = 2.0
 # After a lock that was not given, or an outage.
 AGAIN_AFTER = 0.5
 # A batch that is refused so often in a row will be refused again.
@@ -84,6 +86,9 @@ async def _carry_out(database: Database, ctx: Context, number: int, others: Mapp
             return
         changed += found.changed
         ctx.progress(found.share, f"operation {number}: {changed:,} changed in this attempt")
+        if found.wait > LONG_WAIT:
+            # So slow a rate needs no slot meanwhile.
+            raise Snooze(found.wait)
         await asyncio.sleep(min(found.wait, LONGEST_REST))
 
 

@@ -54,6 +54,9 @@ _verbs: Mapping[ScheduleAction, Verb] = {
     "schedule.spread": "spread",
 }
 
+# Each takes a slot of a worker while it works.
+MOST_UNDER_WAY, MOST_OF_A_TENANT = 50, 3
+
 
 @dataclass(frozen=True, slots=True)
 class Steered:
@@ -161,6 +164,9 @@ def _requeueable(wanted: DeliveryFilter) -> Operation[DeliveryFilter]:
 
 
 def _begun(asked: Asked) -> Operation[BulkOperation]:
+    every, theirs = yield from store.under_way(asked.tenant)
+    if every >= MOST_UNDER_WAY or theirs >= MOST_OF_A_TENANT:
+        raise Refused("so many operations are under way already: wait for one to end, or stop one")
     number = yield from store.begin(asked)
     detail = {"action": asked.action, "filter": asked.wanted, "rate": asked.rate, "reason": asked.reason}
     yield from steering.audit(asked.actor, "operation.begin", f"operation {number}", {**detail, **asked.options})

@@ -11,8 +11,8 @@ from sereno.store.sights import AttemptRow, JobRow, PauseRow, ProgressRow, Waiti
 from sereno.store.statement import Operation
 
 
-def why(job_id: int) -> Operation[list[str]]:
-    """Sentences for a person."""
+def why(job_id: int, *, tenant: str | None = None) -> Operation[list[str]]:
+    """Sentences for a person. `tenant`: whose they are, so that they learn nothing of others; None for the house."""
     row = yield from insights.job_row(job_id)
     if row is None:
         return [
@@ -31,9 +31,9 @@ def why(job_id: int) -> Operation[list[str]]:
     blockers = [_paused(pause) for pause in pauses if _applies(pause, row)] + _unserved(row, waiting)
     if row.state == "scheduled":
         tried = yield from insights.attempts(job_id)
-        others = yield from why_limits.held_up(row)
+        others = yield from why_limits.held_up(row, tenant)
         return [*_scheduled(row, tried, waiting), *others, *blockers]
-    limits, place = yield from why_limits.waits(row)
+    limits, place = yield from why_limits.waits(row, tenant)
     place = _ahead(row, waiting) if row.keys is None else place
     expiring = _expiring(row, waiting.now)
     if blockers or limits:

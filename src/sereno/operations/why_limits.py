@@ -1,9 +1,13 @@
-"""Why a job is not running when there are limits: which one, who is in, when the next may start, whose turn it is."""
+"""Why a job is not running when there are limits: which one, who is in, when the next may start, whose turn it is.
 
-from collections.abc import Iterator, Sequence
+Limits, fair turns and orders are shared: somebody of a tenant is told how many others there are, and never who.
+"""
+
+from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime
 
 from sereno.domain.duration import spoken
+from sereno.store import insights
 from sereno.store import why_limits as store
 from sereno.store.sights import Count, JobRow
 from sereno.store.statement import Operation
@@ -13,18 +17,23 @@ from sereno.store.why_limits import GateSight, Inside, LaneSight, OrderSight
 EXACT = 10.0
 
 
-def waits(row: JobRow) -> Operation[tuple[list[str], list[str]]]:
-    """Of a ready job: what keeps it from starting, the most telling first, and where it stands among its like."""
+def waits(row: JobRow, tenant: str | None) -> Operation[tuple[list[str], list[str]]]:
+    """Of a ready job: what keeps it from starting, the most telling first, and where it stands among its like.
+
+    `tenant`: of whoever is told; None for the house.
+    """
+    names_others = tenant is None
     gates = yield from store.gates(row.id)
     if row.keys is None:
-        return [*_closing(gates), *_full(gates, row)], []
+        return [*_closing(gates), *_full(gates, row, names_others=names_others)], []
     order = yield from store.order(row.id)
+    named = yield from _named_jobs(order, tenant)
     lane = yield from store.lane(row.id)
-    firm = [*_dead(order), *_unknown(gates), *_closing(gates)]
+    firm = [*_dead(order, named), *_unknown(gates), *_closing(gates)]
     if order is not None and order.head != row.id:
-        return [*firm, _behind_head(order)], []
-    blockers = [*firm, *_full(gates, row)]
-    return blockers, _place(lane, gates, is_blocked=bool(blockers))
+        return [*firm, _behind_head(order, named)], []
+    blockers = [*firm, *_full(gates, row, names_others=names_others)]
+    return blockers, _place(lane, gates, is_blocked=bool(blockers), names_others=names_others)
 
 
 def holding(row: JobRow) -> Operation[list[str]]:
@@ -39,13 +48,26 @@ def holding(row: JobRow) -> Operation[list[str]]:
     ]
 
 
-def held_up(row: JobRow) -> Operation[list[str]]:
+def held_up(row: JobRow, tenant: str | None) -> Operation[list[str]]:
     """Who waits behind a job that is not due yet; and whom it waits for, should it be due before them."""
     order = yield from store.order(row.id)
     if order is None:
         return []
-    first = [] if order.head == row.id else [_behind_head(order)]
-    return [*_dead(order), *first, *_held_up(order)]
+    named = yield from _named_jobs(order, tenant)
+    first = [] if order.head == row.id else [_behind_head(order, named)]
+    return [*_dead(order, named), *first, *_held_up(order)]
+
+
+def _named_jobs(order: OrderSight | None, tenant: str | None) -> Operation[set[int]]:
+    """The jobs of an order that may be named: to somebody of a tenant, that tenant's alone."""
+    named = set()
+    for job_id in () if order is None else (order.head, order.dead):
+        if job_id is None:
+            continue
+        found = None if tenant is None else (yield from insights.job_row(job_id))
+        if tenant is None or (found is not None and found.tenant == tenant):
+            named.add(job_id)
+    return named
 
 
 def moment(when: datetime | None) -> str:
@@ -72,13 +94,13 @@ def _closing(gates: Sequence[GateSight]) -> Iterator[str]:
             )
 
 
-def _full(gates: Sequence[GateSight], row: JobRow) -> Iterator[str]:
+def _full(gates: Sequence[GateSight], row: JobRow, *, names_others: bool) -> Iterator[str]:
     """The one that its lane waits for is the first."""
     for gate in sorted(gates, key=lambda gate: not gate.is_awaited):
         if gate.closed_until is not None:
             continue
         if gate.kind == "slots" and (gate.is_awaited or gate.running >= (gate.slots or 0)):
-            yield _slots(gate, row)
+            yield _slots(gate, row, names_others=names_others)
         if gate.kind == "rate" and (gate.is_awaited or (gate.tokens or 0.0) < _need(gate)):
             yield _rate(gate, row)
 
@@ -91,11 +113,13 @@ def _sharing(gate: GateSight) -> str:
     )
 
 
-def _slots(gate: GateSight, row: JobRow) -> str:
+def _slots(gate: GateSight, row: JobRow, *, names_others: bool) -> str:
     if not gate.slots:
         remedy = f"To change it: sereno limit set {gate.name} --slots N"
         return f"The limit {_named(gate, row)} lets nobody through: it is 0. {remedy}"
     words = f"The limit {gate.name} lets {gate.slots:,} at once through{_whom(gate, row)}, and "
+    if gate.running >= gate.slots and not names_others:
+        return f"{words}{'another is' if gate.running == 1 else f'{gate.running:,} others are'} running."
     if gate.running >= gate.slots:
         return f"{words}{gate.running:,} {_are(gate.running)} running: {_inside(gate)}."
     looked = f"within {spoken(gate.look_in)}" if gate.look_in else "now"
@@ -118,7 +142,7 @@ def _earliest(gate: GateSight, jobs: int) -> float:
     return max(0.0, missing * (gate.period or 0.0) / (gate.units or 1.0))
 
 
-def _place(lane: LaneSight | None, gates: Sequence[GateSight], *, is_blocked: bool) -> list[str]:
+def _place(lane: LaneSight | None, gates: Sequence[GateSight], *, is_blocked: bool, names_others: bool) -> list[str]:
     if lane is None:
         return []
     sentences = []
@@ -129,23 +153,33 @@ def _place(lane: LaneSight | None, gates: Sequence[GateSight], *, is_blocked: bo
         sentences.append(f"{lane.ahead} {jobs} ahead of it{rated}.")
     if lane.fair is not None:
         # Nobody in front and nothing in the way: then there is nothing to tell of turns.
-        sentences += [_turn(lane)] if is_blocked or sentences or lane.keys_ahead.value else []
+        sentences += (
+            [_turn(lane, names_others=names_others)] if is_blocked or sentences or lane.keys_ahead.value else []
+        )
     elif lane.lanes_ahead.value:
         others = "Another key waits" if lane.lanes_ahead.value == 1 else f"{lane.lanes_ahead} other keys wait"
         sentences.append(f"{others} for the same limit in front of it.")
     return sentences
 
 
-def _turn(lane: LaneSight) -> str:
+def _turn(lane: LaneSight, *, names_others: bool) -> str:
     words = f"It takes turns by its fair key {lane.fair!r} (weight {lane.weight:g})"
     if not lane.keys_ahead.value:
         return f"{words}, which is next."
     keys = "1 other key is" if lane.keys_ahead.value == 1 else f"{lane.keys_ahead} other keys are"
-    return f"{words}: {keys} in front of it by turn, the next is {lane.next_key!r}."
+    following = f", the next is {lane.next_key!r}" if names_others else ""
+    return f"{words}: {keys} in front of it by turn{following}."
 
 
-def _dead(order: OrderSight | None) -> Iterator[str]:
-    if order is not None and order.dead is not None:
+def _dead(order: OrderSight | None, named: Collection[int]) -> Iterator[str]:
+    if order is None or order.dead is None:
+        return
+    if order.dead not in named:
+        yield (
+            f"A dead letter that is not yours to see blocks its order key {order.key!r}: "
+            "no job of the key runs until somebody decides."
+        )
+    else:
         yield (
             f"The dead letter {order.dead} (task {order.dead_task}) blocks its order key {order.key!r}: "
             f"no job of the key runs until somebody decides. To run it again: sereno job retry {order.dead}. "
@@ -153,8 +187,13 @@ def _dead(order: OrderSight | None) -> Iterator[str]:
         )
 
 
-def _behind_head(order: OrderSight) -> str:
+def _behind_head(order: OrderSight, named: Collection[int]) -> str:
     before = "1 job is" if order.before.value == 1 else f"{order.before} jobs are"
+    if order.head not in named:
+        return (
+            f"It runs in order, and {before} before it with the order key {order.key!r}: "
+            f"the first, which is not yours to see, is {order.head_state}."
+        )
     if order.head_state == "running":
         doing = f"is running for {spoken(order.head_seconds or 0.0)}, by worker session {order.head_session}."
     elif order.head_state == "scheduled":

@@ -18,7 +18,8 @@ T = TypeVar("T")
 S = TypeVar("S")
 
 FRESH_SECONDS = 1.0
-MOST_REMEMBERED = 500
+# So many, for so long: as they were last, if the database does not answer.
+MOST_REMEMBERED, REMEMBERED_SECONDS = 500, 900.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +63,11 @@ class Glances:
         fresh: float = FRESH_SECONDS,
         patience: float | None = None,
         seconds: float = LOOK_SECONDS,
+        keep: bool = True,
     ) -> Seen[T]:
         """As it was at most `fresh` seconds ago, or as it was last if now is not the time.
 
+        `keep`: False for what may be large and is of one thing alone; it is looked up once for all who ask together.
         With `patience`, nobody waits longer than that: the look goes on, and whoever comes next sees what it found.
         """
         at, value = self._values.get(key, (0.0, None))
@@ -72,7 +75,7 @@ class Glances:
             return Seen(value)
         task = self._looking.get(key)
         if task is None:
-            task = asyncio.create_task(self._look(key, operation, seconds))
+            task = asyncio.create_task(self._look(key, operation, seconds, keep=keep))
             self._looking[key] = task
             task.add_done_callback(lambda _: self._looking.pop(key, None))
         # Whoever leaves does not take the look of the others with them.
@@ -83,13 +86,22 @@ class Glances:
         at, old = self._values.get(key, (0.0, None))
         return Seen(old, time.monotonic() - at) if at else MISSING
 
-    async def _look(self, key: Hashable, operation: Callable[[], Operation[T]], seconds: float) -> Seen[T]:
+    async def _look(
+        self, key: Hashable, operation: Callable[[], Operation[T]], seconds: float, *, keep: bool
+    ) -> Seen[T]:
         try:
             value = await self._reader.read(operation(), seconds=seconds)
         except BUSY:
             return self._before(key)
+        if not keep:
+            return Seen(value)
         self._values[key] = (time.monotonic(), value)
         self._values.move_to_end(key)
-        while len(self._values) > MOST_REMEMBERED:
-            self._values.popitem(last=False)
+        self._forget()
         return Seen(value)
+
+    def _forget(self) -> None:
+        """What nobody has looked at for long, and the oldest of too many."""
+        long_ago = time.monotonic() - REMEMBERED_SECONDS
+        while len(self._values) > MOST_REMEMBERED or next(iter(self._values.values()))[0] < long_ago:
+            self._values.popitem(last=False)

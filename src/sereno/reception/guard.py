@@ -6,6 +6,7 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from contextvars import ContextVar
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import urlsplit
@@ -28,6 +29,8 @@ FRESH_SECONDS = 5.0
 # Unless the database is away: then for so long, and only to look.
 AWAY_SECONDS = 600.0
 MOST_REMEMBERED = 1000
+# Whoever is being answered, so that nobody takes what is there for all.
+ASKING: ContextVar[str | None] = ContextVar("asking", default=None)
 LOCAL = ("localhost", "127.0.0.1", "::1")
 SAFE = ("GET", "HEAD", "OPTIONS")
 _BEARER = re.compile(r"[Bb]earer +(\S+)")
@@ -102,6 +105,7 @@ class Guard:
             raise Declined(HTTPStatus.FORBIDDEN, f"{principal.name} is {principal.role}; this needs {role}")
         if principal.tenant is not None and not of_tenants:
             raise Declined(HTTPStatus.FORBIDDEN, f"{principal.name} sees the tenant {principal.tenant} alone")
+        ASKING.set(principal.actor)
         return principal
 
     async def _is_still_open(self) -> bool:

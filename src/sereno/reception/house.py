@@ -1,13 +1,16 @@
 """What the rooms of the API stand on: a database to read and to change, and what the application knows."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from typing import Any, TypeVar
 
 from sereno.domain.job import JobOptions, NewJob
 from sereno.operations.plan import Plan, acarry_out
-from sereno.reception.guard import Guard
+from sereno.reception.declined import Declined
+from sereno.reception.guard import ASKING, Guard
 from sereno.settings import Settings
 from sereno.store.database import Database
 from sereno.store.insights import patience, read_only
@@ -18,8 +21,21 @@ T = TypeVar("T")
 # A look that takes longer asks for too much; a change may take its time.
 LOOK_SECONDS = 2.0
 CHANGE_SECONDS = 30.0
+OWN = "sereno."
 # So many looks at once; who comes then waits, and the workers keep their connections.
 MOST_LOOKS = 8
+# Of one person, so many at once, and so many in all.
+MOST_OF_ONE, MOST_WAITING = 4, 100
+# All statements of a look together, in times of one.
+WHOLE_LOOK = 3
+
+
+class _Share:
+    """What one person looks at: so many at once, and those that wait or look."""
+
+    def __init__(self, at_once: int) -> None:
+        self.looks = asyncio.Semaphore(at_once)
+        self.waiting = 0
 
 
 @dataclass
@@ -32,9 +48,18 @@ class House:
     parts: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._looks = asyncio.Semaphore(MOST_LOOKS)
+        # A connection is left for the doorkeeper and for changes, and half of the others for somebody else.
+        pool = self.settings.pool_size
+        self._looks = asyncio.Semaphore(max(1, min(MOST_LOOKS, pool - 1)))
+        self._of_one = max(1, min(MOST_OF_ONE, pool // 2))
+        self._shares: dict[str | None, _Share] = {}
         # What has to hear of the end of the server, so that nobody waits for a stream.
         self.endings: list[Callable[[], Awaitable[None]]] = []
+
+    def make_job(self, task: str, arguments: bytes, options: JobOptions) -> NewJob:
+        """As the application makes one, for somebody who asks."""
+        check_task(task)
+        return self.new_job(task, arguments, options)
 
     async def end(self) -> None:
         """The server ends."""
@@ -46,9 +71,26 @@ class House:
         return self.database.settings
 
     async def read(self, operation: Operation[T], *, seconds: float = LOOK_SECONDS) -> T:
-        """In a transaction that can change nothing, and not for long."""
-        async with self._looks:
+        """In a transaction that can change nothing, and not for long; no statement of it, nor all of them together."""
+        async with self._share(), self._looks, asyncio.timeout(WHOLE_LOOK * seconds):
             return await self.database.arun(_reading(operation, seconds))
+
+    @asynccontextmanager
+    async def _share(self) -> AsyncIterator[None]:
+        """Nobody takes all looks: who asks for more at once waits for their own, and not for others'."""
+        who = ASKING.get()
+        share = self._shares.setdefault(who, _Share(self._of_one))
+        if share.waiting >= MOST_WAITING:
+            words = f"{who or 'the server'} looks at too much at once: wait for some of it"
+            raise Declined(HTTPStatus.SERVICE_UNAVAILABLE, words, {"Retry-After": "1"})
+        share.waiting += 1
+        try:
+            async with share.looks:
+                yield
+        finally:
+            share.waiting -= 1
+            if not share.waiting:
+                self._shares.pop(who, None)
 
     async def change(self, operation: Operation[T]) -> T:
         """All of it or nothing."""
@@ -67,6 +109,12 @@ class _Changing:
 
     async def arun(self, operation: Operation[T]) -> T:
         return await self._house.change(operation)
+
+
+def check_task(task: str) -> None:
+    """The engine's own tasks act for the whole house: nobody asks for them by name."""
+    if task.startswith(OWN):
+        raise Declined(HTTPStatus.FORBIDDEN, f"{task:.80} is a task of the engine's own, and makes its jobs itself")
 
 
 def _reading(operation: Operation[T], seconds: float) -> Operation[T]:

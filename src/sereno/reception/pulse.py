@@ -1,6 +1,7 @@
 """What moves, once a second for everybody who watches: one look at the database, however many there are."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -8,16 +9,19 @@ from dataclasses import dataclass
 from sereno.operations.snapshot import Snapshot, snapshot
 from sereno.reception.busy import BUSY
 from sereno.reception.glances import Reader
+from sereno.reception.guard import ASKING
 
 BEAT_SECONDS = 1.0
+MOST_LISTENERS, MOST_OF_ONE = 1000, 100
 
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """A number that grows whenever something has changed; `seen` is None while the database does not answer."""
+    """A number that grows whenever something has changed; `answers`: whether the database does."""
 
     number: int
     seen: Snapshot | None
+    answers: bool = True
 
 
 class Pulse:
@@ -27,20 +31,26 @@ class Pulse:
         self._reader = reader
         self._beat = Beat(0, None)
         self._moved = asyncio.Condition()
-        self._listeners = 0
+        self._listeners: Counter[str] = Counter()
         self._task: asyncio.Task[None] | None = None
         self.is_ended = False
 
+    def has_room(self, who: str) -> bool:
+        """For one more of theirs."""
+        return self._listeners.total() < MOST_LISTENERS and self._listeners[who] < MOST_OF_ONE
+
     @contextmanager
-    def listening(self) -> Iterator[None]:
+    def listening(self, who: str) -> Iterator[None]:
         """For as long as somebody wants to hear."""
-        self._listeners += 1
+        self._listeners[who] += 1
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._run())
         try:
             yield
         finally:
-            self._listeners -= 1
+            self._listeners[who] -= 1
+            # Without those at nothing.
+            self._listeners += Counter()
 
     async def next(self, after: int, seconds: float) -> Beat | None:
         """The newest, once it is newer than that; None when there was none within the time, or there will be none."""
@@ -58,13 +68,15 @@ class Pulse:
             self._moved.notify_all()
 
     async def _run(self) -> None:
-        while self._listeners and not self.is_ended:
+        # For everybody, and not for whoever came first.
+        ASKING.set(None)
+        while self._listeners.total() and not self.is_ended:
             try:
                 seen = await self._reader.read(snapshot())
             except BUSY:
                 seen = None
             if self._beat.number == 0 or seen != self._beat.seen:
                 async with self._moved:
-                    self._beat = Beat(self._beat.number + 1, seen)
+                    self._beat = Beat(self._beat.number + 1, seen, seen is not None)
                     self._moved.notify_all()
             await asyncio.sleep(BEAT_SECONDS)

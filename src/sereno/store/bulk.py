@@ -108,6 +108,12 @@ class Batch(NamedTuple):
     changed: int = 0
 
 
+def under_way(tenant: str | None) -> Operation[tuple[int, int]]:
+    """How many are, in all, and of this tenant."""
+    rows = yield Statement(_sql["under_way"], {"tenant": tenant, "bound": 1000})
+    return int(rows[0][0]), int(rows[0][1])
+
+
 def begin(asked: Asked) -> Operation[int]:
     """Write it down and make its job; answers its id."""
     ids, total = asked.ids, asked.total

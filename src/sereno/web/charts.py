@@ -15,6 +15,8 @@ WIDTH, HEIGHT = 592.0, 138.0
 # Below the picture, room for the times.
 FLOOR = 120.0
 GAP = 0.24
+# So long is the line of a single moment.
+ALONE = 5.0
 
 
 class Series(NamedTuple):
@@ -59,9 +61,10 @@ def lines(
     marks = []
     for one in series:
         for stretch in _stretches(one.values):
-            points = [f"{place * step_wide:.1f},{FLOOR - value / top * (FLOOR - 8):.1f}" for place, value in stretch]
-            # A moment alone has no length: round ends make it a dot.
-            points += points if len(points) == 1 else []
+            # A moment alone would have no length.
+            places = [(place * step_wide, value) for place, value in stretch]
+            places = places if len(places) > 1 else [(places[0][0] - ALONE, places[0][1]), (places[0][0], places[0][1])]
+            points = [f"{x:.1f},{FLOOR - value / top * (FLOOR - 8):.1f}" for x, value in places]
             title = f"<title>{escape(one.name)}</title>"
             marks.append(f'<path class="l-{one.kind}" d="M{" L".join(points)}">{title}</path>')
     if oldest is not None:

@@ -125,7 +125,7 @@ async def _drawer(look: Look, text: str) -> Drawer:
     number = number_of(text)
     if number is None:
         return Drawer(text[:30])
-    seen = await look.see(("delivery", number), partial(post_looks.delivery, number), fresh=AT_ONCE)
+    seen = await look.see(("delivery", number), partial(post_looks.delivery, number), fresh=AT_ONCE, keep=False)
     if seen.is_missing:
         return Drawer(text, is_busy=True)
     if seen.value is None or look.who.tenant not in (None, seen.value.delivery.tenant):

@@ -90,7 +90,7 @@ async def drawer(look: Look, number: str) -> Drawer:
     if not (number.isascii() and number.isdecimal() and len(number) <= len(str(MOST_ID)) and int(number) < MOST_ID):
         return Drawer(number[:30])
     try:
-        seen = await look.see(("job", int(number)), partial(jobs.show, int(number)))
+        seen = await look.see(("job", int(number)), partial(jobs.show, int(number)), keep=False)
     except JobNotFound:
         return Drawer(number)
     if seen.value is None:
@@ -98,7 +98,12 @@ async def drawer(look: Look, number: str) -> Drawer:
     job = seen.value.job
     if look.who.tenant is not None and job.tenant != look.who.tenant:
         return Drawer(number)
-    said, others = await asyncio.gather(look.see(("why", job.id), partial(why, job.id)), _others(look, job))
+    tenant = look.who.tenant
+    said, others = await asyncio.gather(
+        # Told otherwise to somebody of a tenant: not to be remembered for others.
+        look.see(("why", job.id, tenant), partial(why, job.id, tenant=tenant)),
+        _others(look, job),
+    )
     return _drawn(look, seen, said.value or [], others.value or [])
 
 

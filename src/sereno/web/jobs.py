@@ -16,6 +16,8 @@ from sereno.operations.jobs import JobPage, list_jobs
 from sereno.operations.queues import QueueLine, list_queues
 from sereno.operations.search import JOB_FIELDS, WINDOW, jobs_wanted
 from sereno.operations.snapshot import Snapshot, snapshot
+from sereno.reception.declined import Declined
+from sereno.reception.searching import check_search
 from sereno.reception.tenancy import their_tenant
 from sereno.store import insights, minutes
 from sereno.store.filters import JobFilter
@@ -102,10 +104,11 @@ def asked_for(look: Look) -> Asked:
     text = look.query.get("q", "").strip()
     try:
         terms = parse(text, JOB_FIELDS).terms
+        check_search(text, look.who)
         wanted = jobs_wanted(text, datetime.now(UTC)).both(JobFilter(tenant=look.query.get("tenant") or None))
     except InvalidSearch as error:
         return Asked(text[:LONGEST], problem=str(error), at=error.at)
-    except InvalidArguments as error:
+    except (InvalidArguments, Declined) as error:
         return Asked(text[:LONGEST], problem=str(error))
     wanted = replace(wanted, tenant=their_tenant(look.who, wanted.tenant))
     is_found_by_index = any(each is not None for each in (wanted.ids, wanted.schedules, wanted.fingerprint))

@@ -110,7 +110,7 @@ async def _opened(look: Look) -> Opened | None:
     wanted = number(asked)
     if wanted is None:
         return Opened(asked[:30], None, "", None, {})
-    seen = await look.see(("line", wanted), partial(_one, wanted), fresh=30.0)
+    seen = await look.see(("line", wanted), partial(_one, wanted), fresh=30.0, keep=False)
     line = seen.value
     if line is None or look.who.tenant not in (None, line.tenant):
         return Opened(str(wanted), None, "", None, {})

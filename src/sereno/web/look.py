@@ -158,6 +158,7 @@ class Look:
         fresh: float = FRESH_SECONDS,
         patience: float | None = None,
         seconds: float = LOOK_SECONDS,
+        keep: bool = True,
     ) -> Seen[T]:
         """Looked up once for all who look at the same; `key` names all that the operation depends on.
 
@@ -165,7 +166,7 @@ class Look:
         """
         if self.request.headers.get("x-sereno-live") == "changed" and patience is None:
             fresh = 0.0
-        return await self._glances.see(key, operation, fresh=fresh, patience=patience, seconds=seconds)
+        return await self._glances.see(key, operation, fresh=fresh, patience=patience, seconds=seconds, keep=keep)
 
     def page(self, template: str, /, status: int = 200, **values: Any) -> HTMLResponse:
         """Drawn in the viewer's words; a live update asks for the inside alone."""

@@ -85,7 +85,7 @@ def rooms(pages: Pages) -> None:
         number = number_of(look.query.get("id"))
         if number is None:
             raise not_found(f"event {look.query.get('id', ''):.30}")
-        seen = await look.see(("event", number), partial(event_at, number))
+        seen = await look.see(("event", number), partial(event_at, number), keep=False)
         if seen.value is None and not seen.is_missing:
             raise not_found(f"event {number}")
         if seen.value is not None:

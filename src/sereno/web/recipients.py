@@ -67,7 +67,9 @@ def rooms(pages: Pages) -> None:
     async def recipient(look: Look) -> Response:
         key = look.query.get("key", "")
         tenant = their_tenant(look.who, look.query.get("tenant") or None)
-        seen = await look.see(("recipient", key, tenant), partial(post_looks.recipient, key, tenant), fresh=AT_ONCE)
+        seen = await look.see(
+            ("recipient", key, tenant), partial(post_looks.recipient, key, tenant), fresh=AT_ONCE, keep=False
+        )
         if seen.value is None and not seen.is_missing:
             raise not_found(f"recipient {key!r:.80}")
         return look.page(

@@ -14,6 +14,13 @@ from (select greatest(0, case %(kind)s
           when 'delivery' then (select max(id) from sereno.deliveries) end) as largest) as there
 returning id;
 
+-- name: under_way
+-- How many are, in all and of one tenant, up to a bound. One whose job is gone is over.
+select count(*), count(*) filter (where tenant = %(tenant)s)
+from (select tenant from sereno.bulk_operations operation
+      where state in ('waiting', 'running') and exists (select from sereno.jobs where jobs.id = operation.job_id)
+      limit %(bound)s) as live;
+
 -- name: queue_for
 -- A queue that somebody alive serves who knows the task: one that is not paused, without a limit of its own, and with
 -- many slots, because one of them is taken for as long as it lasts.
@@ -127,13 +134,14 @@ set state = %(state)s, error = %(error)s, finished_at = sereno.now(), seen_at = 
 where id = %(id)s and state in ('waiting', 'running');
 
 -- name: ask_to_stop
--- One that nobody has begun, or whose job is gone, ends at once; another within a second. Answers its new state.
+-- One that nobody works at right now ends at once; another within a second. Answers its new state.
 update sereno.bulk_operations operation
 set stop_asked_at = coalesce(stop_asked_at, sereno.now()), stop_asked_by = coalesce(stop_asked_by, %(actor)s),
     state = case when ends then 'stopped' else state end,
     finished_at = case when ends then sereno.now() end
 from (select found.id as found_id,
-             found.started_at is null or not exists (select from sereno.jobs where jobs.id = found.job_id) as ends
+             found.started_at is null
+             or not exists (select from sereno.jobs where jobs.id = found.job_id and jobs.state = 'running') as ends
       from sereno.bulk_operations found where found.id = %(id)s for update) as looked
 where operation.id = found_id and state in ('waiting', 'running')
 returning state;

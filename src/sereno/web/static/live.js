@@ -35,7 +35,10 @@ export async function refresh(isChanged = false) {
     if (answer.redirected) return location.reload();
     // The house or its database is away: what was seen last stays, and is asked for again.
     if (answer.status >= 500 && document.querySelector("main [data-live]:not(#problem)")) return lost();
-    const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
+    const text = await answer.text();
+    // Whoever has asked for quiet meanwhile has it.
+    if (!isChanged && !isOn()) return;
+    const fresh = new DOMParser().parseFromString(text, "text/html");
     const parts = [...document.querySelectorAll("main [data-live]")];
     // A page that could not be drawn before is drawn now, or the other way round.
     if (!parts.some((part) => part.id && fresh.getElementById(part.id))) {
@@ -65,7 +68,10 @@ export async function refresh(isChanged = false) {
   }
 }
 
+// The server may be there, and its database not: the page then shows what was seen last.
+let answers = true;
 function found() {
+  if (!answers) return;
   button.classList.remove("lost");
   if (isOn()) button.textContent = button.dataset.on;
   connect();
@@ -96,8 +102,9 @@ function soon() {
 function connect() {
   if (source || document.hidden || !isOn() || !document.querySelector("main [data-live]")) return;
   source = new EventSource(`${body.dataset.base}api/v1/stream`);
-  source.addEventListener("now", () => {
-    found();
+  source.addEventListener("now", (event) => {
+    answers = JSON.parse(event.data).answers;
+    answers ? found() : lost();
     soon();
   });
   source.onerror = (event) => {
@@ -108,6 +115,7 @@ function connect() {
 }
 
 function disconnect() {
+  answers = true;
   source?.close();
   source = null;
 }

@@ -1,0 +1,96 @@
+"""What anybody wrote is shown, and a terminal obeys none of it."""
+
+import json
+
+import pytest
+
+from sereno.cli.output import _plain, human
+from tests.cli.conftest import Command, House
+
+# Sets the title of a window, then the colour of everything that follows; turns the text around.
+HOSTILE = "x\x1b]0;owned\x07\x1b[31m\x9b31m\u202e"
+COMMANDS = ("\x1b", "\x07", "\x9b", "\u202e")
+
+
+def _is_harmless(text: str) -> bool:
+    return not any(command in text for command in COMMANDS)
+
+
+@pytest.mark.parametrize("value", [HOSTILE, [HOSTILE, 1], {HOSTILE: HOSTILE}, ("a", HOSTILE)])
+def test_every_cell_is_harmless(value: object) -> None:
+    for words in (human(value), _plain(value)):
+        assert _is_harmless(words)
+        assert "\N{REPLACEMENT CHARACTER}]0;owned" in words
+
+
+def test_a_list_stays_one_line_in_a_pipe() -> None:
+    assert _plain(["a\nb", "c\td"]) == "a b,c d"
+    assert _plain({"a\n": "b\t"}) == "a =b "
+
+
+@pytest.mark.parametrize("form", ["table", "auto"])
+def test_lists_are_harmless(sereno: Command, house: House, form: str) -> None:
+    house.dead(HOSTILE, tenant=HOSTILE)
+    house.enqueue(queue=HOSTILE, tags=[HOSTILE])
+    house.worker(queues={HOSTILE: 1}, tasks=("greet",))
+    sereno("queue", "pause", "--tenant", HOSTILE, "--note", HOSTILE)
+    for words in (
+        ("job", "list"),
+        ("status",),
+        ("queue", "list"),
+        ("worker", "list"),
+        ("error", "list"),
+        ("log", "list"),
+        ("alert", "now"),
+    ):
+        done = sereno(*words, "-o", form)
+        assert done.exit_code == 0, (words, done.output)
+        assert _is_harmless(done.output), words
+    assert "owned" in sereno("job", "list", "-o", form).stdout
+    assert "owned" in sereno("status", "-o", form).stdout
+
+
+def test_sentences_are_harmless(sereno: Command, house: House) -> None:
+    waiting = house.enqueue(queue=HOSTILE, tenant=HOSTILE)
+    dead = house.dead(HOSTILE)
+    sereno("queue", "pause", HOSTILE, "--note", HOSTILE)
+    for words in (
+        ("why", waiting),
+        ("why", dead),
+        ("doctor",),
+        ("verify",),
+        ("job", "cancel", "--queue", HOSTILE, "--dry-run"),
+        ("top", "--every", "0.1", "--seconds", "0.1"),
+    ):
+        done = sereno(*map(str, words))
+        assert _is_harmless(done.output), words
+    assert "owned" in sereno("why", str(dead)).stdout
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("template", "show", HOSTILE, "email"),
+        ("recipient", "show", HOSTILE),
+        ("schedule", "run", HOSTILE),
+        ("error", "show", HOSTILE),
+        ("limit", "show", HOSTILE),
+        ("alert", "test", HOSTILE),
+        ("token", "revoke", HOSTILE),
+        ("token", "create", HOSTILE, "--expires-in", HOSTILE),
+        ("queue", "list", "--database-url", f"postgresql://{HOSTILE}@127.0.0.1:1/x"),
+        ("job", "enqueue", HOSTILE, "-a", HOSTILE),
+        ("job", "list", f"state:{HOSTILE}"),
+    ],
+)
+def test_errors_are_harmless(sereno: Command, words: tuple[str, ...]) -> None:
+    done = sereno(*words)
+    assert done.exit_code != 0
+    assert _is_harmless(done.output)
+    assert done.output
+
+
+def test_json_is_as_it_was(sereno: Command, house: House) -> None:
+    house.enqueue(tenant=HOSTILE)
+    (item,) = json.loads(sereno("job", "list", "-o", "json").stdout)["items"]
+    assert item["tenant"] == HOSTILE

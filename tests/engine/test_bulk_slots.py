@@ -1,0 +1,84 @@
+"""A slow bulk operation needs no slot while it waits for its next batch; and it still ends, or is stopped at once."""
+
+from typing import Any
+
+import psycopg
+import pytest
+
+from sereno import Sereno
+from sereno.operations import bulk
+from sereno.store import bulk as store
+from sereno.store.bulk import BulkOperation
+from sereno.store.filters import JobFilter
+from tests.facts import advance, auntil, one, state
+
+# One batch of one, and then ten seconds of nothing.
+SLOWEST = 0.1
+BETWEEN = "select state = 'scheduled' from sereno.jobs where task = %s"
+
+
+@pytest.fixture
+def ids(app: Sereno) -> list[int]:
+    """Three that are wanted."""
+
+    @app.task(queue="elsewhere")
+    def wanted(number: int) -> None: ...
+
+    return [wanted.enqueue(number).id for number in range(3)]
+
+
+@pytest.fixture
+def work(app: Sereno) -> Any:
+    @app.task
+    def work() -> None: ...
+
+    return work
+
+
+def _begin(app: Sereno, ids: list[int]) -> int:
+    return app.database.run(bulk.begin("job.cancel", JobFilter(ids=ids), rate=SLOWEST, actor="ann")).id
+
+
+def _look(app: Sereno, number: int) -> BulkOperation:
+    found = app.database.run(bulk.show(number))
+    assert found is not None
+    return found
+
+
+async def test_the_only_slot_is_free_between_two_batches(
+    app: Sereno, ids: list[int], work: Any, connection: psycopg.Connection
+) -> None:
+    number = _begin(app, ids)
+    async with app.working({"default": 1}):
+        for done in (1, 2):
+            await auntil(lambda: _look(app, number).done >= done)  # noqa: B023 - awaited here
+            other = work.enqueue().id
+            await auntil(lambda: state(connection, other) == "succeeded")  # noqa: B023 - awaited here
+            seen = _look(app, number)
+            assert (seen.state, seen.done, seen.waits_for) == ("running", done, None)
+            await auntil(lambda: one(connection, BETWEEN, store.TASK))
+            advance(connection, 1 / SLOWEST)
+            # It is also looked for without a sign; this is the sign.
+            work.enqueue()
+        await auntil(lambda: _look(app, number).is_over)
+        await auntil(lambda: one(connection, "select count(*) from sereno.jobs where task = %s", store.TASK) == 0)
+    ended = _look(app, number)
+    assert (ended.state, ended.done, ended.left_alone, ended.error) == ("done", 3, 0, None)
+    assert {state(connection, each) for each in ids} == {"cancelled"}
+
+
+async def test_one_that_waits_for_its_next_batch_is_stopped_at_once(
+    app: Sereno, ids: list[int], work: Any, connection: psycopg.Connection
+) -> None:
+    number = _begin(app, ids)
+    async with app.working({"default": 1}):
+        await auntil(lambda: one(connection, BETWEEN, store.TASK))
+        assert _look(app, number).done == 1
+        stopped = app.database.run(bulk.stop(number, actor="bob"))
+        assert (stopped.state, stopped.done, stopped.stop_asked_by) == ("stopped", 1, "bob")
+        # Its job comes once more, and finds nothing to do.
+        advance(connection, 1 / SLOWEST)
+        work.enqueue()
+        await auntil(lambda: one(connection, "select count(*) from sereno.jobs where task = %s", store.TASK) == 0)
+    assert sorted(str(state(connection, each)) for each in ids) == ["cancelled", "ready", "ready"]
+    assert (_look(app, number).state, _look(app, number).done) == ("stopped", 1)
