@@ -131,6 +131,17 @@ def test_a_tenant_lifts_what_its_own_people_have_stopped(ask: Ask, connection: C
     assert one(connection, "select count(*) from sereno.pauses") == 0
 
 
+def test_what_the_house_stops_too_is_the_houses_to_lift(ask: Ask, connection: Connection) -> None:
+    guest, house = ask("operator", tenant="beta"), ask("operator")
+    assert guest.post("/tenants/beta/pause").json()["changed"] is True
+    assert house.post("/tenants/beta/pause").json()["changed"] is True
+    assert guest.post("/tenants/beta/pause").json()["changed"] is False
+    assert guest.post("/tenants/beta/resume").status_code == 403
+    assert house.post("/tenants/beta/pause").json()["changed"] is False
+    assert house.post("/tenants/beta/resume").json()["changed"] is True
+    assert one(connection, "select count(*) from sereno.pauses") == 0
+
+
 # Secrets
 
 

@@ -11,7 +11,7 @@ import click
 from sereno.app import Sereno
 from sereno.cli.desk import load_app
 from sereno.cli.serving import Serving
-from sereno.cli.worker import refuse_embedded
+from sereno.cli.worker import refuse_embedded, worker_options
 from sereno.engine.child import run_child
 from sereno.engine.log_keeper import LogKeeper
 from sereno.engine.scheduler import Scheduler
@@ -26,17 +26,9 @@ from sereno.telemetry.logs import configure
 @click.option(
     "--role", "roles", multiple=True, type=click.Choice(ROLES), help="What it does; repeatable.  [default: all]"
 )
-@click.option("-q", "--queue", "queues", multiple=True, metavar="NAME=SLOTS", help="A queue and its slots; repeatable.")
-@click.option("--processes", type=click.IntRange(1, 64), help="Worker processes, each with all these slots.")
 @click.option("--host", help="Where the server listens.  [default: 127.0.0.1]")
 @click.option("--port", type=click.IntRange(0, 65535), help="0 takes a free one.  [default: 8765]")
-@click.option("--database-url", help="PostgreSQL; else SERENO_DATABASE_URL or DATABASE_URL.")
-@click.option("--schema", help="The schema of sereno in that database.")
-@click.option("--embedded", is_flag=True, help="Use the embedded PostgreSQL of this project.")
-@click.option("--health-port", type=click.IntRange(0, 65535), help="Serve /livez, /readyz and /metrics there.")
-@click.option("--health-host", help="The address of the health port; loopback by default.")
-@click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]))
-@click.option("--log-format", type=click.Choice(["auto", "console", "json"]))
+@worker_options
 def run(
     app_path: str | None,
     roles: tuple[str, ...],

@@ -3,7 +3,8 @@
 import asyncio
 import os
 import sys
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import click
 
@@ -15,6 +16,8 @@ from sereno.engine.supervisor import CHILD_VARIABLE, Supervisor
 from sereno.errors import ConfigurationError
 from sereno.settings import parse_queues
 from sereno.telemetry.logs import configure
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 class WorkerGroup(click.Group):
@@ -37,6 +40,32 @@ class WorkerGroup(click.Group):
         return super().parse_args(ctx, args)
 
 
+def worker_options(function: F) -> F:
+    """Those of whatever runs jobs."""
+    for option in reversed(
+        (
+            click.option(
+                "-q",
+                "--queue",
+                "queues",
+                multiple=True,
+                metavar="NAME=SLOTS",
+                help="A queue and its slots; repeatable.",
+            ),
+            click.option("--processes", type=click.IntRange(1, 64), help="Each with all these slots."),
+            click.option("--database-url", help="PostgreSQL; else SERENO_DATABASE_URL or DATABASE_URL."),
+            click.option("--schema", help="The schema of sereno in that database."),
+            click.option("--embedded", is_flag=True, help="Use the embedded PostgreSQL of this project."),
+            click.option("--health-port", type=click.IntRange(0, 65535), help="Serve /livez, /readyz, /metrics there."),
+            click.option("--health-host", help="The address of the health port; loopback by default."),
+            click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"])),
+            click.option("--log-format", type=click.Choice(["auto", "console", "json"])),
+        )
+    ):
+        function = option(function)
+    return function
+
+
 @click.group(cls=WorkerGroup)
 def worker() -> None:
     """Run jobs: `sereno worker shop.jobs:app --queue default=20`. Or see who does: `sereno worker list`."""
@@ -44,15 +73,7 @@ def worker() -> None:
 
 @worker.command("run")
 @click.argument("app_path", metavar="MODULE:APP", required=False, envvar="SERENO_APP")
-@click.option("-q", "--queue", "queues", multiple=True, metavar="NAME=SLOTS", help="A queue and its slots; repeatable.")
-@click.option("--processes", type=click.IntRange(1, 64), help="Worker processes, each with all these slots.")
-@click.option("--database-url", help="PostgreSQL; else SERENO_DATABASE_URL or DATABASE_URL.")
-@click.option("--schema", help="The schema of sereno in that database.")
-@click.option("--embedded", is_flag=True, help="Use the embedded PostgreSQL of this project.")
-@click.option("--health-port", type=click.IntRange(0, 65535), help="Serve /livez, /readyz and /metrics there.")
-@click.option("--health-host", help="The address of the health port; loopback by default.")
-@click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]))
-@click.option("--log-format", type=click.Choice(["auto", "console", "json"]))
+@worker_options
 def run_worker(app_path: str | None, queues: tuple[str, ...], embedded: bool, **given: Any) -> None:
     """Run jobs until TERM or Ctrl-C; a second one hurries.
 

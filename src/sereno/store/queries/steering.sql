@@ -6,10 +6,14 @@ insert into sereno.audit (actor, action, subject, detail)
 values (%(actor)s, %(action)s, %(subject)s, %(detail)s::text::jsonb);
 
 -- name: pause
--- Who paused first stays on the record.
-insert into sereno.pauses (kind, name, paused_by, note)
+-- Who paused first stays on the record; but what a tenant's own people have paused becomes the house's when that pauses
+-- it too, so that they cannot lift it.
+insert into sereno.pauses as p (kind, name, paused_by, note)
 values (%(kind)s, %(name)s, %(actor)s, %(note)s)
-on conflict (kind, name) do nothing
+on conflict (kind, name) do update
+set paused_by = excluded.paused_by, note = excluded.note, paused_at = sereno.now()
+where p.kind = 'tenant' and right(p.paused_by, length(p.name) + 4) = ' of ' || p.name
+  and right(excluded.paused_by, length(p.name) + 4) <> ' of ' || p.name
 returning true;
 
 -- name: resume
