@@ -10,6 +10,7 @@ import pytest
 
 from sereno import Sereno
 from sereno.operations import bulk, jobs
+from sereno.operations.bulk import MOST_OF_A_TENANT
 from sereno.operations.plan import carry_out
 from sereno.store.bulk import TASK
 from sereno.store.filters import JobFilter
@@ -101,11 +102,11 @@ def test_no_rate_is_so_slow_that_it_never_ends(ask: Ask, work: Any) -> None:
     assert client.post("/jobs/cancel", json=asked | {"rate": 0.1}).status_code == 202
 
 
-def test_a_tenant_has_three_operations_at_a_time(ask: Ask, work: Any) -> None:
+def test_a_tenant_has_a_few_operations_at_a_time(ask: Ask, work: Any) -> None:
     job = work.using(tenant="a").enqueue(1).id
     client, given = ask("operator", tenant="a"), {"ids": [job], "in_background": True}
-    made = [client.post("/jobs/cancel", json=given) for _ in range(3)]
-    assert [each.status_code for each in made] == [202] * 3
+    made = [client.post("/jobs/cancel", json=given) for _ in range(MOST_OF_A_TENANT)]
+    assert [each.status_code for each in made] == [202] * MOST_OF_A_TENANT
     for path, more in (
         ("/jobs/cancel", given),
         ("/jobs/retry", given),

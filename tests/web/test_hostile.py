@@ -35,8 +35,9 @@ PAYLOADS = [
 DEAD = "select count(*) from sereno.history where state = 'dead'"
 # What none of our pages has inside.
 STRANGE = (
-    "script:not([src^='./static/']), iframe, img, object, embed, base, main link, main style, foreignObject, "
-    "meta[http-equiv], [onerror], [onload], [onfocus], [onmouseover], [onclick], [style], a[href^='javascript:' i]"
+    "script:not([src^='./static/']), iframe:not([sandbox='']), iframe[srcdoc], img, object, embed, base, main link, "
+    "main style, foreignObject, meta[http-equiv], [onerror], [onload], [onfocus], [onmouseover], [onclick], [style], "
+    "a[href^='javascript:' i]"
 )
 
 

@@ -233,6 +233,7 @@ def test_all_that_match_are_changed_in_the_background(
     expect(page).to_have_url(re.compile(r"/operation\?id=\d+$"))
     expect(page.locator("h1")).to_have_text("0 of 2 jobs deleted.")
     assert one(connection, "select rate from sereno.bulk_operations") == 50
+    expect(page.locator("html[data-ready]")).to_have_count(1)
     page.locator("#operation [data-do]").click()
     page.locator("#ask .go").click()
     expect(page.locator("#toast")).to_contain_text("Stop")

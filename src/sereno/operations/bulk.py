@@ -55,7 +55,7 @@ _verbs: Mapping[ScheduleAction, Verb] = {
 }
 
 # Each takes a slot of a worker while it works.
-MOST_UNDER_WAY, MOST_OF_A_TENANT = 50, 3
+MOST_UNDER_WAY, MOST_OF_A_TENANT = 50, 5
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,3 +6,6 @@ import "./actions.js";
 import "./lists.js";
 import "./copy.js";
 import "./keys.js";
+
+// From here on buttons do what they say.
+document.documentElement.dataset.ready = "";

@@ -11,7 +11,11 @@ document.addEventListener("sereno:done", (event) => {
   made.showModal();
 });
 
-made?.addEventListener("close", () => {
+function forget() {
   secret.textContent = "";
   copy.dataset.copy = "";
-});
+}
+
+// A dialog says that it has closed a moment later: whoever has it wants it gone now.
+made?.addEventListener("close", forget);
+made?.addEventListener("click", (event) => event.target.closest("[data-close]") && forget());
