@@ -161,6 +161,8 @@ def test_the_open_job_keeps_the_list_and_has_keys(
     expect(page.locator(".drawer h2").first).to_contain_text(str(jobs[3]))
     expect(page.get_by_label("Search jobs")).to_have_value("tenant:ann")
     expect(page.locator("tr[data-id]")).to_have_count(2)
+    # It is another page: its scripts have to be there before its keys are.
+    expect(page.locator("html[data-ready]")).to_have_count(1)
     page.keyboard.press("r")
     expect(page.locator("#ask")).to_be_hidden()
     page.keyboard.press("c")

@@ -16,7 +16,7 @@ from sereno.reception.declined import not_found
 from sereno.reception.glances import Seen
 from sereno.store import error_groups as store
 from sereno.store.error_groups import ErrorGroup
-from sereno.web import charts, tracebacks
+from sereno.web import charts, cursor, tracebacks
 from sereno.web.charts import Series
 from sereno.web.copies import copies
 from sereno.web.look import Look
@@ -30,7 +30,6 @@ ROWS = 50
 FINGERPRINT_LENGTH = 12
 # A task that is to be spared gets its dead letters back slowly.
 RATE = 50
-DIGITS = 5
 
 
 def rooms(pages: Pages) -> None:
@@ -84,7 +83,7 @@ def _asked(look: Look) -> dict[str, Any]:
         "task": look.query.get("task") or None,
         "tenant": look.query.get("tenant") or None,
         "sort": SORTS.get(look.query.get("sort", ""), "last"),
-        "skip": min(int(skip), store.MOST_GROUPS) if skip.isascii() and skip.isdecimal() and len(skip) <= DIGITS else 0,
+        "skip": min(cursor.number(skip) or 0, store.MOST_GROUPS),
     }
 
 

@@ -20,14 +20,13 @@ from sereno.reception.glances import Seen
 from sereno.store import insights
 from sereno.store.filters import JobFilter
 from sereno.store.sights import AttemptRow, JobLine, JobRow
-from sereno.web import job_charts, tracebacks
+from sereno.web import cursor, job_charts, tracebacks
 from sereno.web.copies import copies
 from sereno.web.job_charts import Sibling
 from sereno.web.look import Look
 from sereno.web.times import clock, length
 from sereno.web.tracebacks import Traceback
 
-MOST_ID = 2**63
 RUNS = 50
 # Others of its task are looked for among so many that have ended, and seldom.
 AMONG = 20_000
@@ -87,10 +86,11 @@ class Drawer:
 
 async def drawer(look: Look, number: str) -> Drawer:
     """As far as it is theirs to see: another's is answered as one that is not there."""
-    if not (number.isascii() and number.isdecimal() and len(number) <= len(str(MOST_ID)) and int(number) < MOST_ID):
+    job_id = cursor.number(number)
+    if job_id is None:
         return Drawer(number[:30])
     try:
-        seen = await look.see(("job", int(number)), partial(jobs.show, int(number)), keep=False)
+        seen = await look.see(("job", job_id), partial(jobs.show, job_id), keep=False)
     except JobNotFound:
         return Drawer(number)
     if seen.value is None:

@@ -24,9 +24,10 @@ from sereno.store.filters import JobFilter
 from sereno.store.minutes import TenantFigures
 from sereno.store.sights import BOUND, Count, JobLine, TaskLine
 from sereno.store.statement import Operation
+from sereno.web import cursor
 from sereno.web.copies import copies
 from sereno.web.facets import Facet, facets, left_out, toggled
-from sereno.web.job_drawer import MOST_ID, drawer
+from sereno.web.job_drawer import drawer
 from sereno.web.look import Look
 from sereno.web.pages import Pages
 from sereno.web.times import figure
@@ -71,7 +72,7 @@ def rooms(pages: Pages) -> None:
     @pages.at("/jobs", of_tenants=True)
     async def jobs(look: Look) -> Response:
         asked = asked_for(look)
-        before = _before(look.query.get("before"))
+        before = cursor.number(look.query.get("before"))
         found, running, opened, parts = await asyncio.gather(
             _listed(look, asked, before),
             look.see("running now", partial(insights.running_now, MOST_RUNNING)),
@@ -170,7 +171,7 @@ def _sentence(look: Look, asked: Asked, page: JobPage | None, parts: Parts) -> s
         if dead.value == 1:
             return look.say("One job is dead and waits for you.")
         return look.say("%(count)s jobs are dead and wait for you.", count=shown(dead))
-    if _before(look.query.get("before")) is not None:
+    if cursor.number(look.query.get("before")) is not None:
         return look.say("Older jobs.")
     if not asked.terms and page.items:
         return look.say("The newest jobs.")
@@ -242,12 +243,6 @@ def _took(now: datetime, line: JobLine) -> float | None:
     if line.started_at is None:
         return None
     return max(0.0, ((line.finished_at or now) - line.started_at).total_seconds())
-
-
-def _before(text: str | None) -> int | None:
-    if not text or not text.isascii() or not text.isdecimal() or len(text) > len(str(MOST_ID)):
-        return None
-    return min(int(text), MOST_ID - 1)
 
 
 def _bulk_body(look: Look, asked: Asked) -> dict[str, Any]:

@@ -10,8 +10,8 @@ from sereno.operations import bulk
 from sereno.reception.declined import not_found
 from sereno.reception.tenancy import check_theirs
 from sereno.store.bulk import BulkOperation
+from sereno.web import cursor
 from sereno.web.copies import copies
-from sereno.web.job_drawer import MOST_ID
 from sereno.web.look import Look
 from sereno.web.pages import Pages
 from sereno.web.times import figure
@@ -27,7 +27,7 @@ def rooms(pages: Pages) -> None:
         wanted = look.query.get("id")
         if wanted is not None:
             return RedirectResponse(f"{look.base}operation?{urlencode({'id': wanted})}", HTTPStatus.SEE_OTHER)
-        before, tenant = _number(look.query.get("before")), look.who.tenant
+        before, tenant = cursor.number(look.query.get("before")), look.who.tenant
         found = await look.see(
             ("operations", tenant, before), partial(bulk.list_operations, ROWS + 1, before, tenant=tenant)
         )
@@ -46,7 +46,7 @@ def rooms(pages: Pages) -> None:
     @pages.at("/operation", of_tenants=True)
     async def operation(look: Look) -> Response:
         wanted = look.query.get("id", "")
-        number = _number(wanted)
+        number = cursor.number(wanted)
         if number is None:
             raise not_found(f"operation {wanted:.30}")
         found = await look.see(("operation", number), partial(bulk.show, number))
@@ -101,9 +101,3 @@ def _sentence(look: Look, lines: list[BulkOperation]) -> str:
     if open_ones == 1:
         return look.say("One bulk change is under way.")
     return look.say("%(count)s bulk changes are under way.", count=figure(open_ones))
-
-
-def _number(text: str | None) -> int | None:
-    if not text or not text.isascii() or not text.isdecimal() or len(text) > len(str(MOST_ID)):
-        return None
-    return min(int(text), MOST_ID - 1)

@@ -6,10 +6,10 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 from markupsafe import Markup
 
+from sereno.web import cursor
 from sereno.web.look import Look
 from sereno.web.times import clock
 
-MOST_ID = 2**63
 DAY = 86_400.0
 # What somebody changes on a page is looked up each time, so that they see at once what they have done.
 AT_ONCE = 0.0
@@ -112,9 +112,7 @@ def tabs(look: Look) -> list[tuple[str, str, bool]]:
 
 def number_of(text: str | None) -> int | None:
     """An id; None for what cannot be one."""
-    if not text or not (text.isascii() and text.isdecimal()) or len(text) > len(str(MOST_ID)):
-        return None
-    return int(text) if 0 < int(text) < MOST_ID else None
+    return cursor.number(text) or None
 
 
 def because(look: Look, reason: str) -> str:

@@ -12,7 +12,7 @@ from starlette.responses import RedirectResponse, Response
 from sereno.operations import tenants
 from sereno.operations.tenants import TOP
 from sereno.store.tenants import SCHEDULE_BOUND, Sort, TenantHour, TenantLine
-from sereno.web import charts, tenant_page
+from sereno.web import charts, cursor, tenant_page
 from sereno.web.charts import Series
 from sereno.web.copies import copies
 from sereno.web.look import Look
@@ -21,7 +21,6 @@ from sereno.web.shares import HOURS, percent, places
 from sereno.web.times import clock, figure
 
 ROWS = 50
-DIGITS = 5
 # With one of them, half of everything is much.
 NOISY = 0.5
 SORTS: dict[str, Sort] = {
@@ -43,7 +42,7 @@ def rooms(pages: Pages) -> None:
             return _to(look, look.who.tenant)
         part = look.query.get("q", "").strip() or None
         sort = SORTS.get(look.query.get("sort", ""), "seconds")
-        skip = _number(look.query.get("after"))
+        skip = min(cursor.number(look.query.get("after")) or 0, tenants.DEEPEST)
         listed = partial(tenants.list_tenants, part=part, sort=sort, skip=skip, limit=ROWS + 1)
         found, hours = await asyncio.gather(
             look.see(("tenants", part, sort, skip), listed, fresh=5.0),
@@ -68,12 +67,6 @@ def rooms(pages: Pages) -> None:
 
 def _to(look: Look, name: str) -> Response:
     return RedirectResponse(f"{look.base}tenant?{urlencode({'name': name})}", HTTPStatus.SEE_OTHER)
-
-
-def _number(text: str | None) -> int:
-    if not text or not text.isascii() or not text.isdecimal() or len(text) > DIGITS:
-        return 0
-    return min(int(text), tenants.DEEPEST)
 
 
 def _sentence(look: Look, lines: Sequence[TenantLine] | None, part: str | None) -> str:
