@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from bench import (
+    archive,
     burden,
     ceiling,
     dashboard,
@@ -41,6 +42,7 @@ BENCHMARKS: dict[str, Callable[[Site], None]] = {
     "limits": limits.run,
     "notify": notify.run,
     "dashboard": dashboard.run,
+    "archive": archive.run,
 }
 # The same on others.
 PEERS = {"peers": peers.run, "schedule_peers": peers_schedules.run}

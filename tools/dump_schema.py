@@ -20,7 +20,7 @@ SCHEMA_FILE = Path(__file__).parents[1] / "src" / "sereno" / "store" / "schema.s
 _TITLE = "-- The sum of the migrations, as pg_dump sees it. Written by `make schema`; read it, do not load it."
 
 # A migration makes partitions from the day on which it runs: they differ from database to database.
-_DATED = re.compile(r"history_done_\d{8}")
+_DATED = re.compile(r"(history_done|fires)_\d{8}")
 
 # What pg_dump says of itself and of the session, not of the schema.
 _NOISE = re.compile(r"^(-- Dumped .*|\\(un)?restrict .*|SET .*;|SELECT pg_catalog\.set_config\(.*\);)\n", re.MULTILINE)

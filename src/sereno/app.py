@@ -9,11 +9,13 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, Unpack, cast, overload
 
 from msgspec.structs import replace
 
+from sereno.archives import Archive
 from sereno.channels.board import Channels
 from sereno.channels.contract import Chain
 from sereno.client.enqueue import aenqueue, enqueue
 from sereno.client.stream import aenqueue_stream, enqueue_stream
 from sereno.client.task import Task
+from sereno.decorators import BatchDecorator, ScheduleDecorator, TaskDecorator
 from sereno.domain.duration import Duration
 from sereno.domain.event import Digest, Throttle
 from sereno.domain.job import DEFAULT_PRIORITY, Job, JobOptions, NewJob
@@ -24,6 +26,7 @@ from sereno.domain.schedule import ScheduleOptions
 from sereno.domain.task import DEFAULT_TIMEOUT, Registry, define, define_queue
 from sereno.domain.when import Every, When
 from sereno.engine.context import Context
+from sereno.engine.procedures import ProcedureOptions, declared
 from sereno.engine.scheduler import Scheduler
 from sereno.engine.worker import Worker
 from sereno.errors import ConfigurationError
@@ -32,6 +35,7 @@ from sereno.notifications import ChannelName, Event, Notifications
 from sereno.recipients import Inbox, Recipients
 from sereno.schedules import Schedules
 from sereno.settings import load
+from sereno.store import roles
 from sereno.store.connect import connect
 from sereno.store.database import Database
 from sereno.store.embedded import EmbeddedPostgres
@@ -39,7 +43,6 @@ from sereno.store.migrate import Migration, check, migrate
 
 P = ParamSpec("P")
 R = TypeVar("R")
-Item = TypeVar("Item")
 Payload = TypeVar("Payload")
 
 
@@ -63,6 +66,8 @@ class Sereno:
         self.recipients = Recipients(self.database, self.notifications.channels.check_address)
         self.inbox = Inbox(self.database)
         self.alerts = self.notifications.alerts
+        self.archive = Archive(self.database, self.task)
+        self.schedules.others = lambda: self.archive.schedules(self.schedules)
 
     @property
     def service(self) -> str:
@@ -104,7 +109,7 @@ class Sereno:
         fair_key: str | None = None,
         order_key: str | None = None,
         dead_blocks: bool = False,
-    ) -> "BatchDecorator": ...
+    ) -> BatchDecorator: ...
     @overload
     def task(
         self,
@@ -123,7 +128,7 @@ class Sereno:
         fair_key: str | None = None,
         order_key: str | None = None,
         dead_blocks: bool = False,
-    ) -> "TaskDecorator": ...
+    ) -> TaskDecorator: ...
     def task(
         self,
         function: Any = None,
@@ -178,6 +183,16 @@ class Sereno:
 
         return decorate if function is None else decorate(function)
 
+    def procedure(self, name: str, /, **options: Unpack[ProcedureOptions]) -> Task[..., None]:
+        """A stored procedure or function as a task: `app.procedure("reporting.close_day").enqueue(day="2026-11-01")`.
+
+        It has to be allowed (`sereno procedure allow`). `target`: another database. `task`: another name for the task.
+        `tenant`: whose its jobs are. The other options are those of `@app.task`.
+        """
+        definition, common = declared(self.database, name, options)
+        self.registry.add(definition)
+        return Task(definition, self.database, self.registry, common)
+
     def queue(self, name: str, *, concurrency: Limits = None, rate: Limits = None, fair_key: str | None = None) -> None:
         """What holds for all jobs of a queue: `app.queue("reconcile", concurrency=Limit(10), fair_key="{tenant}")`."""
         self.registry.add_queue(define_queue(name, concurrency=concurrency, rate=rate, fair_key=fair_key))
@@ -192,7 +207,7 @@ class Sereno:
         key: str | None = None,
         arguments: Mapping[str, Any] | None = None,
         **options: Unpack[ScheduleOptions],
-    ) -> "ScheduleDecorator":
+    ) -> ScheduleDecorator:
         """Run a task by the clock: `@app.schedule(Cron("30 9 * * 1-5", tz="Europe/Riga"))` above a function or a task.
 
         Written when a worker starts; disabled when it leaves the code. `key`: the task's name unless given.
@@ -207,9 +222,7 @@ class Sereno:
 
         return cast(ScheduleDecorator, decorate)
 
-    def cycle(
-        self, when: When, /, *, key: str | None = None, **options: Unpack[ScheduleOptions]
-    ) -> "ScheduleDecorator":
+    def cycle(self, when: When, /, *, key: str | None = None, **options: Unpack[ScheduleOptions]) -> ScheduleDecorator:
         """A schedule that never overlaps itself: `@app.cycle(Every("2m"))`."""
         if options.get("overlap", "skip") != "skip":
             raise ConfigurationError("a cycle never overlaps itself: use @app.schedule for another overlap")
@@ -286,6 +299,7 @@ class Sereno:
 
     def worker(self, queues: Mapping[str, int] | None = None, **options: Any) -> Worker:
         """A worker for this process; `await worker.run()` until `worker.stop()`."""
+        self.archive.register()
         return Worker(
             self.database,
             self.notifications.register(self.registry),
@@ -327,7 +341,11 @@ class Sereno:
     def migrate(self) -> list[Migration]:
         """Bring the schema up to date; answers what was applied."""
         with connect(self.database.url, self.settings, "migrate") as connection:
-            return migrate(connection, self.settings.schema)
+            applied = migrate(connection, self.settings.schema)
+            if applied and (prefix := roles.prefix_of(connection, self.settings.schema)):
+                # What is new belongs to the owner, and each login gets what it needs of it.
+                roles.create(connection, self.settings.schema, prefix)
+            return applied
 
     def check_schema(self) -> None:
         """SchemaError unless the schema is there and new enough."""
@@ -363,38 +381,3 @@ def home_of(names: Mapping[str, Any]) -> str:
     """The module in which an application is made; a script by its file's name."""
     module = str(names.get("__name__", "app"))
     return Path(str(names.get("__file__", "app"))).stem if module == "__main__" else module
-
-
-class ScheduleDecorator:
-    """The type of `@app.schedule(...)` and `@app.cycle(...)`; never made."""
-
-    @overload
-    def __call__(self, function: Task[P, R], /) -> Task[P, R]: ...
-    @overload
-    def __call__(self, function: Callable[Concatenate[Context, P], R], /) -> Task[P, R]: ...
-    @overload
-    def __call__(self, function: Callable[P, R], /) -> Task[P, R]: ...
-    def __call__(self, function: Any, /) -> Any:
-        raise AssertionError(function)
-
-
-class TaskDecorator:
-    """The type of `@app.task(...)`; never made."""
-
-    @overload
-    def __call__(self, function: Callable[Concatenate[Context, P], R], /) -> Task[P, R]: ...
-    @overload
-    def __call__(self, function: Callable[P, R], /) -> Task[P, R]: ...
-    def __call__(self, function: Any, /) -> Any:
-        raise AssertionError(function)
-
-
-class BatchDecorator:
-    """The type of `@app.task(batch=…)`; never made. The function takes a list, a job carries one item of it."""
-
-    @overload
-    def __call__(self, function: Callable[[Context, list[Item]], R], /) -> Task[[Item], R]: ...
-    @overload
-    def __call__(self, function: Callable[[list[Item]], R], /) -> Task[[Item], R]: ...
-    def __call__(self, function: Any, /) -> Any:
-        raise AssertionError(function)

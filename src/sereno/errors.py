@@ -12,6 +12,7 @@ SerenoError
 ├── DuplicateJob              a job with this unique key exists, and the caller asked to be told
 ├── JobNotFound               no job has this id
 ├── DatabaseUnavailable       PostgreSQL did not answer
+├── ArchiveUnavailable        the place of archived files did not answer, or holds something else
 ├── SchemaError               the schema is missing, or older than this code
 ├── LeaseLost                 this attempt is no longer ours: its writes change nothing
 └── Refused                   not without confirmation
@@ -58,6 +59,10 @@ class DatabaseUnavailable(SerenoError):
     """PostgreSQL did not answer."""
 
 
+class ArchiveUnavailable(SerenoError):
+    """The place of archived files did not answer, or holds something else than it should."""
+
+
 class SchemaError(SerenoError):
     """The schema is missing, or older than this code."""
 
@@ -80,3 +85,9 @@ class InvalidAddress(SerenoError):
 
 class RejectedCallback(SerenoError):
     """A callback that does not prove that it comes from the provider, or cannot be read."""
+
+
+def first_line(error: BaseException) -> str:
+    """What an error says, as one line that is not too long; its kind, where it says nothing."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return (lines[0] if lines else type(error).__name__)[:500]

@@ -57,6 +57,8 @@ class Schedules:
         self._database = database
         self._service = service
         self._declared: dict[str, NewSchedule] = {}
+        # Schedules of ours, which hang on settings that the command line may still change.
+        self.others: Callable[[], Sequence[NewSchedule]] = list
 
     # Write
 
@@ -216,7 +218,7 @@ class Schedules:
 
     @property
     def declared(self) -> dict[str, NewSchedule]:
-        return dict(self._declared)
+        return self._declared | {schedule.key: schedule for schedule in self.others()}
 
     def synchronise(self) -> tuple[Sequence[Schedule], Sequence[str]]:
         """What the code declares is written; what it declared once and no longer does is disabled."""

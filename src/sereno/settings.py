@@ -10,7 +10,7 @@ import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 
@@ -26,13 +26,34 @@ _PUBLIC_URL = re.compile(r"https?://[^\x00-\x20\x7f-\U0010ffff/?#@<>\"\\]+(?:/[^
 # As a browser writes it: small letters, no port that goes without saying, and nothing behind it.
 _ORIGIN = re.compile(r"(?!http:.*:80$|https:.*:443$)https?://(?:[a-z0-9._-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?")
 # Never shown, wherever settings are.
-_HIDDEN = frozenset({"database_url", "metrics_token", "secret"})
+_HIDDEN = frozenset({"database_url", "metrics_token", "procedure_targets", "procedure_url", "secret"})
 
 
 Role = Literal["worker", "scheduler", "server"]
 ROLES: tuple[Role, ...] = get_args(Role)
+# What is archived of ours; attempts go with jobs, receipts with deliveries.
+ArchiveKind = Literal["jobs", "deliveries", "events", "fires", "logs"]
+ARCHIVE_KINDS: tuple[ArchiveKind, ...] = get_args(ArchiveKind)
+# Under `directory`.
+DISK = "disk"
+_PLACES = ("file", "s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "adl")
 # In the environment, with commas between.
-_LISTS = ("channels", "inbox_origins", "roles")
+_LISTS = ("archive_kinds", "channels", "inbox_origins", "roles")
+
+
+_AT_LEAST_ONE = (
+    "concurrency",
+    "processes",
+    "pool_size",
+    "arguments_limit",
+    "keep_history_days",
+    "keep_fires_days",
+    "keep_deliveries_days",
+    "keep_events_days",
+)
+
+
+NotNegative = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -65,11 +86,23 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     scheduler: bool = True
     service: str | None = None
 
+    procedure_url: str | None = None
+    procedure_targets: dict[str, str] | None = None
+    procedures_as_worker: bool = False
+
     keep_history_days: int = 30
     keep_fires_days: int = 30
     keep_dead_days: int | None = None
     keep_logs: Literal["off", "debug", "info", "warning", "error"] = "warning"
     log_retention: float = 14.0 * A_DAY
+    keep_deliveries_days: int | None = None
+    keep_events_days: int | None = None
+
+    archive_url: str | None = None
+    archive_kinds: list[ArchiveKind] | None = None
+    archive_grace_days: NotNegative = 7
+    archive_move_cron: str = "17 3 * * *"
+    archive_export_cron: str = "47 3 * * *"
 
     server_host: str = "127.0.0.1"
     server_port: int = 8765
@@ -98,15 +131,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             raise ConfigurationError(
                 f"lease ({self.lease} s) must be at least twice the heartbeat ({self.heartbeat} s)"
             )
-        for name in (
-            "concurrency",
-            "processes",
-            "pool_size",
-            "arguments_limit",
-            "keep_history_days",
-            "keep_fires_days",
-        ):
-            if getattr(self, name) < 1:
+        for name in _AT_LEAST_ONE:
+            number = getattr(self, name)
+            if number is not None and number < 1:
                 raise ConfigurationError(f"{name} must be at least 1")
         for queue, slots in (self.queues or {}).items():
             if not queue or slots < 0:
@@ -116,6 +143,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         if self.public_url is not None:
             msgspec.structs.force_setattr(self, "public_url", _public_url(self.public_url))
         _check_origins(self.inbox_origins or [])
+        _check_place(self.archive_url)
+        _check_targets(self.procedure_targets or {})
+
+    def archives(self, kind: ArchiveKind) -> bool:
+        """Whether what is old of this kind goes to the archive before it is deleted."""
+        return self.archive_url is not None and kind in (
+            ARCHIVE_KINDS if self.archive_kinds is None else self.archive_kinds
+        )
 
     def __repr__(self) -> str:
         return f"Settings({', '.join(f'{name}={value!r}' for name, value in self.__rich_repr__())})"
@@ -135,6 +170,30 @@ def _public_url(url: str) -> str:
             f"at most {LONGEST_PUBLIC_URL} characters, without a user, a query or a fragment"
         )
     return url.rstrip("/")
+
+
+def _check_place(address: str | None) -> None:
+    if address is None or address == DISK:
+        return
+    scheme, _, rest = address.partition("://")
+    if scheme not in _PLACES or not rest.strip("/"):
+        raise ConfigurationError(
+            f"archive_url {address!r:.200}: write {DISK}, file:///var/lib/sereno/archive, s3://bucket/folder, "
+            "gs://bucket/folder or az://container/folder"
+        )
+    if "@" in rest or "?" in rest:
+        raise ConfigurationError(
+            "archive_url holds neither credentials nor a query: they come from the environment (AWS_ACCESS_KEY_ID)"
+        )
+
+
+def _check_targets(targets: Mapping[str, str]) -> None:
+    for name in targets:
+        if name == "here" or not re.fullmatch(r"[A-Za-z0-9_-]{1,60}", name):
+            raise ConfigurationError(
+                f"procedure_targets: {name!r:.60} is no name for one: letters, digits, '_' and '-', and not here, "
+                "which is procedure_url"
+            )
 
 
 def _check_origins(origins: list[str]) -> None:
@@ -210,7 +269,21 @@ def _environment(environment: Mapping[str, str]) -> dict[str, Any]:
             values[name] = [each.strip() for each in values[name].split(",") if each.strip()]
     if isinstance(values.get("queues"), str):
         values["queues"] = parse_queues(values["queues"].split(","))
+    if isinstance(values.get("procedure_targets"), str):
+        values["procedure_targets"] = _parse_targets(values["procedure_targets"])
     return values
+
+
+def _parse_targets(text: str) -> dict[str, str]:
+    """`erp=mysql://… books=postgresql://…`, with spaces or lines between."""
+    targets: dict[str, str] = {}
+    for word in text.split():
+        name, separator, url = word.partition("=")
+        if not separator or "://" not in url:
+            # Not repeated: there may be a password in it.
+            raise ConfigurationError("procedure_targets: write NAME=ADDRESS, with spaces or lines between them")
+        targets[name] = url
+    return targets
 
 
 def parse_queues(words: list[str]) -> dict[str, int]:

@@ -105,6 +105,11 @@ def lines(log: Path, word: str) -> list[list[str]]:
     return [line.split()[1:] for line in log.read_text().splitlines() if line.split()[0] == word]
 
 
+def leases_run_out(connection: psycopg.Connection) -> None:
+    """Of those who were killed, where nobody else is alive: the time that they take is no part of the promise."""
+    connection.execute("update sereno.sessions set lease_until = sereno.now() where state = 'alive'")
+
+
 def alive_sessions(connection: psycopg.Connection) -> int:
     row = connection.execute("select count(*) from sereno.sessions where state = 'alive'").fetchone()
     assert row is not None

@@ -1,36 +1,28 @@
 """A real server on a real socket, and somebody who asks it."""
 
-import asyncio
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import httpx
 import pytest
-import uvicorn
 
 from sereno import Sereno
 from sereno.operations.tokens import create
 from sereno.server import asgi
-from tests.facts import until
+from tests.api.adapters import known_types
+from tests.plain_http import NO_CERTIFICATES
+from tests.serving import Serving
 
 Ask = Callable[..., httpx.Client]
 
 
-class Served:
-    """A server in a thread of its own."""
+class Served(Serving):
+    """Ours."""
 
     def __init__(self, app: Sereno, **options: Any) -> None:
-        config = uvicorn.Config(asgi(app, **options), host="127.0.0.1", port=0, log_level="error", lifespan="off")
-        self._server = uvicorn.Server(config)
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._server.serve()), daemon=True)
-        self._thread.start()
-        until(lambda: self._server.started)
-        self.url = f"http://127.0.0.1:{self._server.servers[0].sockets[0].getsockname()[1]}"
-
-    def stop(self) -> None:
-        self._server.should_exit = True
-        self._thread.join(30)
+        with known_types():
+            inside = asgi(app, **options)
+        super().__init__(inside, log_level="error")
 
 
 @pytest.fixture
@@ -62,7 +54,8 @@ def ask(app: Sereno, served: Served) -> Iterator[Ask]:
         if role is not None:
             made = app.database.run(create(f"{role} {tenant} {len(clients)}", role, tenant=tenant, actor="test"))
             headers["Authorization"] = f"Bearer {made.secret}"
-        clients.append(httpx.Client(base_url=f"{served.url}/api/v1", headers=headers, timeout=30))
+        url = f"{served.url}/api/v1"
+        clients.append(httpx.Client(base_url=url, headers=headers, timeout=30, verify=NO_CERTIFICATES))
         return clients[-1]
 
     yield client

@@ -13,9 +13,11 @@ from starlette.requests import HTTPConnection
 from sereno import Sereno
 from sereno.domain.access import Principal, make_cookie, read_cookie
 from sereno.operations.tokens import NewToken, create, revoke
+from sereno.reception import guard
 from sereno.reception.guard import COOKIE, FRESH_SECONDS, Guard
 from tests.api.conftest import Served
 from tests.facts import advance, until
+from tests.plain_http import NO_CERTIFICATES
 
 SECRET = "s" * 40
 Serve = Callable[..., Served]
@@ -26,14 +28,13 @@ def _token(app: Sereno, role: str = "admin", tenant: str | None = None, **more: 
 
 
 def _me(served: Served, **headers: str) -> httpx.Response:
-    return httpx.get(
-        f"{served.url}/api/v1/me", headers={name.replace("_", "-"): text for name, text in headers.items()}
-    )
+    named = {name.replace("_", "-"): text for name, text in headers.items()}
+    return httpx.get(f"{served.url}/api/v1/me", headers=named, verify=NO_CERTIFICATES)
 
 
 def _pause(served: Served, **headers: str) -> int:
     named = {name.replace("_", "-"): text for name, text in headers.items()}
-    return httpx.post(f"{served.url}/api/v1/queues/q/pause", headers=named).status_code
+    return httpx.post(f"{served.url}/api/v1/queues/q/pause", headers=named, verify=NO_CERTIFICATES).status_code
 
 
 # Tokens
@@ -72,7 +73,10 @@ def test_an_expired_token_opens_nothing(app: Sereno, serve: Serve, connection: p
 # Cookies
 
 
-def test_a_cookie_stands_for_the_token_that_was_shown(app: Sereno, serve: Serve) -> None:
+def test_a_cookie_stands_for_the_token_that_was_shown(
+    app: Sereno, serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(guard, "FRESH_SECONDS", 0.1)
     app.override(secret=SECRET)
     made = _token(app, "operator", "r42")
     cookie = Guard(app.database).cookie(Principal("ada", "operator", "r42", made.token.id))

@@ -14,6 +14,7 @@ from sereno.errors import ConfigurationError, InvalidArguments
 from tests.api.conftest import Ask, Served
 from tests.facts import one
 from tests.notifications.conftest import Tender
+from tests.plain_http import NO_CERTIFICATES
 
 SECRET = "s" * 32
 
@@ -42,9 +43,8 @@ def inboxes(app: Sereno) -> None:
 
 
 def of(served: Served, token: str) -> httpx.Client:
-    return httpx.Client(
-        base_url=f"{served.url}/api/v1", headers={b"Authorization": f"Bearer {token}".encode()}, timeout=30
-    )
+    shown = {b"Authorization": f"Bearer {token}".encode()}
+    return httpx.Client(base_url=f"{served.url}/api/v1", headers=shown, timeout=30, verify=NO_CERTIFICATES)
 
 
 def titles(answer: httpx.Response) -> list[str]:

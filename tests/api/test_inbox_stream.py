@@ -49,7 +49,7 @@ def put(app: Sereno, connection: psycopg.Connection) -> Put:
 
 @pytest.fixture
 def house(served: Served) -> Any:
-    return served._server.config.app._house  # type: ignore[union-attr]  # ours
+    return served.config.app._house  # type: ignore[union-attr]  # ours
 
 
 def client(served: Served, token: str) -> httpx.AsyncClient:
@@ -162,7 +162,7 @@ async def test_too_many_are_sent_away_and_a_place_becomes_free(
                 assert (await other.get(PATH)).status_code == 503
             # Whoever is sent away can still look.
             assert (await ada.get(PATH, headers={"Accept": "application/json"})).json()["unread"] == 1
-        await auntil(lambda: not served._server.server_state.tasks)
+        await auntil(lambda: not served.server_state.tasks)
         async with ada.stream("GET", PATH) as again:
             assert await anext(heard(again)) == (1, 1)
 
@@ -200,7 +200,7 @@ async def test_however_many_listen_there_is_one_look_a_second(
         await asyncio.gather(*listeners, return_exceptions=True)
     assert 3 <= len(looks) <= looks[-1] - looks[0] + 2
     before = len(looks)
-    await auntil(lambda: not served._server.server_state.tasks)
+    await auntil(lambda: not served.server_state.tasks)
     assert len(looks) - before <= 2, "nobody listens, and nobody looks"
 
 

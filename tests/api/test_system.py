@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from sereno import Backoff, Every, Limit, Sereno
-from sereno.operations.settings import MASK
+from sereno.domain.masking import MASK
 from sereno.store import minutes
 from sereno.telemetry.metrics import Tally
 from tests.api.conftest import Ask
@@ -92,7 +92,8 @@ def test_figures(ask: Ask, app: Sereno, house: House) -> None:
         "waited": {"median": None, "p95": None},
         "ran": {"median": None, "p95": None},
     }
-    # What PostgreSQL itself counts, and shows a moment later.
+    # What PostgreSQL itself counts, and shows when a connection ends, or has been idle for ten seconds.
+    app.database.close()
     until(lambda: client.get("/metrics").json()["finished_total"] == 1)
 
 

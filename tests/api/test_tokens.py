@@ -7,11 +7,16 @@ import psycopg
 import pytest
 
 from sereno import Sereno
+from sereno.reception import guard
 from tests.api.conftest import Ask, Served
 from tests.facts import auntil, one, until
+from tests.plain_http import NO_CERTIFICATES
 
 
-def test_made_used_and_revoked(ask: Ask, served: Served, connection: psycopg.Connection) -> None:
+def test_made_used_and_revoked(
+    ask: Ask, served: Served, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(guard, "FRESH_SECONDS", 0.1)
     client = ask("admin")
     answer = client.post("/tokens", json={"name": "grafana", "role": "operator", "tenant": "r42", "expires_in": "90d"})
     assert answer.status_code == 201
@@ -30,7 +35,7 @@ def test_made_used_and_revoked(ask: Ask, served: Served, connection: psycopg.Con
     assert [line["name"] for line in listed.json()["items"]] == ["grafana", "admin None 0"]
     assert made["secret"] not in listed.text
     assert client.delete(f"/tokens/{token['id']}").status_code == 204
-    until(lambda: httpx.get(f"{served.url}/api/v1/me", headers=bearer).status_code == 401)
+    until(lambda: httpx.get(f"{served.url}/api/v1/me", headers=bearer, verify=NO_CERTIFICATES).status_code == 401)
     assert client.delete(f"/tokens/{token['id']}").status_code == 404
     assert client.get("/tokens").json()["items"][-1]["revoked_at"] is not None
     said = connection.execute("select actor, action, subject from sereno.audit order by id").fetchall()

@@ -18,13 +18,15 @@ from sereno.domain.concern import concern
 from sereno.domain.delivery import Failed
 from sereno.domain.event import IN_APP
 from sereno.domain.fingerprint import Failure
+from sereno.domain.procedure import Signature
 from sereno.engine.alerts import Seen, follow
-from sereno.operations import alerts, jobs, queues
+from sereno.operations import alerts, jobs, procedures, queues
 from sereno.operations.plan import carry_out
 from sereno.operations.tokens import create
 from sereno.store import error_groups, logs
 from sereno.store.filters import JobFilter
 from sereno.store.statement import Operation as Statements
+from sereno.store.statement import Statement
 from sereno.telemetry.kept import as_line
 from sereno.telemetry.metrics import Tally
 from tests.notifications.conftest import Pager, Tender
@@ -49,7 +51,12 @@ class Things:
     limit: str = ""
     line: int = 7_000_006
     operation: int = 7_000_006
+    batch: int = 7_000_008
     alert: int = 7_000_007
+
+    @property
+    def report(self) -> str:
+        return 'public."' + self.named("report").replace('"', '""') + '"'
 
     def named(self, what: str) -> str:
         return f"{self.canary}-{what}"
@@ -112,6 +119,8 @@ def fill(app: Sereno, *households: Things) -> None:
     @app.task
     def work(text: str) -> None: ...
 
+    # Who runs this has one login for everything.
+    app.override(procedures_as_worker=True)
     pager = Pager()
     pager.answers = {things.named("address"): Failed("too_big") for things in households}
     published = app.event(EVENT, Tender, channels=[pager, IN_APP], category="tenders")
@@ -138,8 +147,28 @@ def fill(app: Sereno, *households: Things) -> None:
         named: dict[str, Any] = {"subject": things.named("subject"), "key": things.named("event")}
         named["trace"] = things.named("trace")
         things.event = published.notify(tender, to=recipient, tenant=things.tenant, **named)
+        things.batch = database.run(_archive(things))
+        database.run(_report(things))
+    # Somebody's table is to be archived: the archive is on.
+    app.archive.table("public.tenders", time="published_at", older_than="365d")
     database.run(error_groups.add(failed))
     asyncio.run(_send(app, households))
+
+
+def _archive(things: Things) -> Statements[int]:
+    """A batch, whose table has nothing in it; rows of many tenants might be."""
+    new = "select batch from sereno.new_batch(%(kind)s, 'sereno.logs', array['id'], 'at')"
+    rows = yield Statement(new, {"kind": f"public.{things.named('table')}"})
+    return int(rows[0][0])
+
+
+def _report(things: Things) -> Statements[None]:
+    """A function that jobs may call."""
+    # The driver reads a percent sign, also inside of quotes, as the beginning of a parameter.
+    name = things.report.replace("%", "%%")
+    yield Statement(f"create function {name}() returns integer language sql as 'select 1'")
+    signature = Signature("function", "public", things.named("report"), (), "integer")
+    yield from procedures.allow("here", signature, note=things.named("note"), actor=things.named("actor"))
 
 
 def _say(things: Things) -> Statements[int]:
@@ -281,6 +310,7 @@ def _about_the_house(things: Things) -> dict[str, dict[str, Any]]:
     limit = {"path": {"name": things.limit}}
     queue = {"path": {"name": things.named("queue")}}
     task = {"path": {"name": "work"}}
+    procedure = {"path": {"target": "here", "name": things.report}}
     channel = {"path": {"name": "pager"}}
     words = {"path": {"event": EVENT, "channel": "pager"}}
     part = {"path": {"event": EVENT, "channel": "pager", "part": "title"}}
@@ -305,6 +335,12 @@ def _about_the_house(things: Things) -> dict[str, dict[str, Any]]:
         "GET /tenants": {},
         "GET /traces": {"params": {"subject": things.named("subject")}},
         "GET /traces/{trace_id}": {"path": {"trace_id": things.named("trace")}},
+        "GET /archive": {},
+        "GET /archive/batches": {},
+        "GET /archive/batches/{batch_id}": {"path": {"batch_id": things.batch}},
+        "GET /archive/days": {"params": {"first": "2026-01-01", "last": "2026-02-01"}},
+        "GET /archive/whereabouts": {"params": {"kind": "jobs", "id": things.ended}},
+        "POST /archive/run": {},
         "GET /status": {},
         "GET /metrics": {},
         "GET /tasks": {},
@@ -324,6 +360,11 @@ def _about_the_house(things: Things) -> dict[str, dict[str, Any]]:
         "POST /limits/{name}/reset": limit,
         "GET /weights": {},
         "PUT /weights/{key}": {"path": {"key": things.tenant}, "json": {"weight": 2}},
+        "GET /procedures": {},
+        "GET /procedures/{target}/{name}": procedure,
+        "PUT /procedures/{target}/{name}": procedure | {"json": {"timeout": "1m"}},
+        "DELETE /procedures/{target}/{name}": procedure,
+        "POST /procedures/{target}/{name}/check": procedure,
         "GET /queues": {},
         "PUT /queues/{name}/limit": queue | {"json": {"slots": 2}},
         "POST /queues/{name}/pause": queue,

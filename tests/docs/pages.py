@@ -2,6 +2,7 @@
 
 <!-- run -->            a complete program (or SQL) that is run
 <!-- run: first.py -->  the same, under this name
+<!-- pytest: test.py --> tests that are run, and pass
 <!-- file: shop.py -->  written beside the programs of the page, for them to import
 """
 
@@ -14,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 _BLOCK = re.compile(
-    r"(?:<!-- (?P<verb>run|file)(?:: (?P<name>[\w.]+))? -->\n)?"
+    r"(?:<!-- (?P<verb>run|pytest|file)(?:: (?P<name>[\w.]+))? -->\n)?"
     r"^```(?P<language>\w+)\n(?P<code>.*?)^```$",
     re.DOTALL | re.MULTILINE,
 )

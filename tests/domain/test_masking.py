@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sereno.domain.masking import MASK, is_secret, masked
+from sereno.domain.masking import MASK, is_secret, masked, without_secrets
 
 SECRETS = (
     "password", "passwd", "db_password", "Password1", "api_key", "apiKey", "API-KEY", "X-Api-Key", "secret",
@@ -84,3 +84,18 @@ def test_it_takes_anything_and_gives_back_json_of_the_same_kind(value: Any) -> N
     once = masked(value)
     json.dumps(once)
     assert type(once) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("password: hunter2 and more", f"password: {MASK} and more"),
+        ('{"password": "hunter2", "a": 1}', f'{{"password": "{MASK}", "a": 1}}'),
+        ("host=db password='two words' user=ana", f"host=db password={MASK} user=ana"),
+        ("contraseña=uno", f"contraseña={MASK}"),
+        ("senha: dois", f"senha: {MASK}"),
+        ("the token expired: again", "the token expired: again"),
+    ],
+)
+def test_a_secret_with_its_name_in_a_text(said: str, shown: str) -> None:
+    assert without_secrets(said) == shown

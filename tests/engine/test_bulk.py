@@ -22,7 +22,7 @@ from sereno.store.bulk import BulkOperation
 from sereno.store.connect import Line
 from sereno.store.filters import JobFilter, ScheduleFilter
 from sereno.store.post_rows import DeliveryFilter
-from tests.acceptance.conftest import WorkerProcess
+from tests.acceptance.conftest import WorkerProcess, leases_run_out
 from tests.facts import advance, auntil, one, state, until
 from tests.notifications.conftest import Pager, Tender
 
@@ -143,7 +143,7 @@ def test_another_goes_on_when_its_worker_is_killed(
     app: Sereno, work: Any, connection: psycopg.Connection, database_url: str, tmp_path: Path
 ) -> None:
     ids = _waiting(app, work, 200)
-    number = _begin(app, "job.cancel", JobFilter(task="work"), rate=40).id
+    number = _begin(app, "job.cancel", JobFilter(task="work"), rate=80).id
     workers = []
     try:
         workers.append(WorkerProcess(database_url, tmp_path / "handlers"))
@@ -152,6 +152,7 @@ def test_another_goes_on_when_its_worker_is_killed(
         killed = _look(app, number)
         assert (killed.state, killed.finished_at) == ("running", None)
         assert killed.done < 200
+        leases_run_out(connection)
         workers.append(WorkerProcess(database_url, tmp_path / "handlers"))
         until(lambda: _look(app, number).is_over)
     finally:
@@ -391,13 +392,14 @@ def test_schedules_go_on_where_a_killed_worker_ended(
 ) -> None:
     keys = [f"k{number:03}" for number in range(120)]
     _schedules(app, work, *keys)
-    number = _steer(app, "schedule.pause", ScheduleFilter(task="work"), rate=40)
+    number = _steer(app, "schedule.pause", ScheduleFilter(task="work"), rate=60)
     workers = []
     try:
         workers.append(WorkerProcess(database_url, tmp_path / "handlers"))
         until(lambda: _look(app, number).done > 0)
         workers[0].kill()
         assert _look(app, number).done < len(keys)
+        leases_run_out(connection)
         # What somebody resumes behind it is not paused again.
         app.schedules.resume("k000")
         workers.append(WorkerProcess(database_url, tmp_path / "handlers"))

@@ -3,9 +3,11 @@
 import asyncio
 
 import psycopg
+import pytest
 
 from sereno import Context, Sereno
 from sereno.domain.attempt import SUCCEEDED
+from sereno.engine import keeper
 from sereno.store import sessions
 from sereno.store.attempts import Settled, settle
 from sereno.store.statement import run
@@ -62,7 +64,10 @@ async def test_an_idle_worker_is_told_and_a_busy_one_is_not(app: Sereno, connect
     assert one(connection, "select idle from sereno.sessions") is False
 
 
-async def test_everything_works_without_notify(database_url: str, connection: psycopg.Connection) -> None:
+async def test_everything_works_without_notify(
+    database_url: str, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keeper, "LOOK_EVERY", 0.2)
     app = Sereno(database_url, notify=False, poll=0.2)
 
     @app.task

@@ -127,16 +127,20 @@ class Storm:
     def finished(self) -> int:
         return self.watch.ask(lambda connection: int(one(connection, "select count(*) from sereno.history")), 0)
 
+    def victims(self) -> list[tuple[int, LimitedWorker]]:
+        """Processes that have a job, each with its worker: one that has just ended belongs to none."""
+        found = self.under_way(self.workers)
+        return [(process, worker) for worker in self.workers for process in worker.children() if process in found]
+
     def kill_one(self) -> None:
         """A process at its work, or the worker that it belongs to with all its processes."""
         wanted = self.finished() + self.chance.randint(0, 2 * self.count)
         self.enqueue()
         until(lambda: self.finished() >= wanted, patience=90)
-        process = self.chance.choice(until(lambda: self.under_way(self.workers), patience=90))
+        process, victim = self.chance.choice(until(self.victims, patience=90))
         if self.chance.random() < 0.6:
             os.kill(process, signal.SIGKILL)
             return
-        victim = next(worker for worker in self.workers if process in worker.children())
         victim.kill()
         self.workers.remove(victim)
         self.workers.append(self.start(wait=False))

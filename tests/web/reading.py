@@ -6,6 +6,7 @@ from typing import Any
 import httpx
 
 from tests.api.conftest import Ask, Served
+from tests.plain_http import NO_CERTIFICATES
 
 Read = Callable[..., httpx.Response]
 
@@ -15,6 +16,7 @@ def reader(ask: Ask, served: Served) -> Read:
 
     def read(path: str, role: str = "viewer", whose: str | None = None, **params: Any) -> httpx.Response:
         headers = {"Authorization": ask(role, whose).headers["Authorization"]}
-        return httpx.get(f"{served.url}/{path}", params=params, headers=headers, trust_env=False, timeout=30)
+        options: dict[str, Any] = {"verify": NO_CERTIFICATES, "trust_env": False, "timeout": 30}
+        return httpx.get(f"{served.url}/{path}", params=params, headers=headers, **options)
 
     return read

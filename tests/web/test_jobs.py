@@ -15,6 +15,7 @@ from sereno.operations.plan import carry_out
 from sereno.store.filters import JobFilter
 from tests.api.conftest import Ask, Served
 from tests.facts import one, state
+from tests.plain_http import NO_CERTIFICATES
 from tests.web.visit import Visits
 
 LookAt = Callable[[Page, str], None]
@@ -48,7 +49,8 @@ def get(ask: Ask, served: Served) -> Get:
 
     def page(path: str, role: str = "viewer", tenant: str | None = None, **params: Any) -> httpx.Response:
         headers = {"Authorization": ask(role, tenant).headers["Authorization"]}
-        return httpx.get(f"{served.url}/{path}", params=params, headers=headers, trust_env=False)
+        options: dict[str, Any] = {"verify": NO_CERTIFICATES, "trust_env": False}
+        return httpx.get(f"{served.url}/{path}", params=params, headers=headers, **options)
 
     return page
 

@@ -160,7 +160,7 @@ async def test_however_many_listen_there_is_one_look_a_second(
     app: Sereno, served: Served, work: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks: list[float] = []
-    house = served._server.config.app._house  # type: ignore[union-attr]  # ours
+    house = served.config.app._house  # type: ignore[union-attr]  # ours
     read = house.read
 
     async def counting(operation: Any, **options: Any) -> Any:
@@ -188,7 +188,7 @@ async def test_however_many_listen_there_is_one_look_a_second(
         await asyncio.gather(*listeners, return_exceptions=True)
     assert 3 <= len(looks) <= looks[-1] - looks[0] + 2
     before = len(looks)
-    until(lambda: not served._server.server_state.tasks)
+    until(lambda: not served.server_state.tasks)
     assert len(looks) - before <= 2, "nobody listens, and nobody looks"
 
 

@@ -10,6 +10,7 @@ from playwright.sync_api import Page, expect
 
 from tests.api.conftest import Ask, Served
 from tests.facts import one
+from tests.plain_http import NO_CERTIFICATES
 from tests.web.visit import Visits
 
 LookAt = Callable[[Page, str], None]
@@ -24,7 +25,8 @@ def get(ask: Ask, served: Served) -> Get:
 
     def page(path: str, of: str | None = None, **params: Any) -> httpx.Response:
         headers = {"Authorization": ask("viewer", of).headers["Authorization"]}
-        return httpx.get(f"{served.url}/{path}", params=params, headers=headers, trust_env=False)
+        options: dict[str, Any] = {"verify": NO_CERTIFICATES, "trust_env": False}
+        return httpx.get(f"{served.url}/{path}", params=params, headers=headers, **options)
 
     return page
 

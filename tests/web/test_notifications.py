@@ -21,6 +21,7 @@ from sereno.telemetry.post import Change, PostTally
 from tests.api.conftest import Ask, Served
 from tests.facts import one
 from tests.notifications.conftest import Pager, Tender
+from tests.plain_http import NO_CERTIFICATES
 from tests.web.visit import Visits
 
 LookAt = Callable[[Page, str], None]
@@ -77,7 +78,8 @@ def get(ask: Ask, served: Served) -> Get:
 
     def page(path: str, role: str = "viewer", of: str | None = None, **params: Any) -> httpx.Response:
         headers = {"Authorization": ask(role, of).headers["Authorization"]}
-        return httpx.get(f"{served.url}/{path}", params=params, headers=headers, trust_env=False)
+        options: dict[str, Any] = {"verify": NO_CERTIFICATES, "trust_env": False}
+        return httpx.get(f"{served.url}/{path}", params=params, headers=headers, **options)
 
     return page
 

@@ -9,6 +9,7 @@ from playwright.sync_api import Page, expect
 
 from sereno import Sereno
 from tests.api.conftest import Ask, Served
+from tests.plain_http import NO_CERTIFICATES
 from tests.web.visit import Visits
 
 LookAt = Callable[[Page, str], None]
@@ -50,7 +51,8 @@ def test_none_yet(browse: Visits, look_at: LookAt) -> None:
 def test_a_tenant_sees_its_own_alone(ask: Ask, served: Served, operation: int) -> None:
     def get(path: str, tenant: str, **params: Any) -> httpx.Response:
         headers = {"Authorization": ask("admin", tenant).headers["Authorization"]}
-        return httpx.get(f"{served.url}/{path}", params=params, headers=headers, trust_env=False)
+        options: dict[str, Any] = {"verify": NO_CERTIFICATES, "trust_env": False}
+        return httpx.get(f"{served.url}/{path}", params=params, headers=headers, **options)
 
     assert "moved" in get("operation", "ann", id=operation).text
     assert f"operation?id={operation}" in get("operations", "ann").text

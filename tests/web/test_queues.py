@@ -11,6 +11,7 @@ from sereno import Limit, Sereno
 from sereno.store import limits
 from tests.api.conftest import Ask, Served
 from tests.facts import one
+from tests.plain_http import NO_CERTIFICATES
 from tests.store.acts import decided, end, session, take
 from tests.web.visit import Visits
 
@@ -25,7 +26,7 @@ def get(ask: Ask, served: Served) -> Get:
 
     def page(path: str, role: str = "viewer", tenant: str | None = None) -> httpx.Response:
         headers = {"Authorization": ask(role, tenant).headers["Authorization"]}
-        return httpx.get(f"{served.url}/{path}", headers=headers, trust_env=False)
+        return httpx.get(f"{served.url}/{path}", headers=headers, verify=NO_CERTIFICATES, trust_env=False)
 
     return page
 

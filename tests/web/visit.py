@@ -12,6 +12,7 @@ from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Dialog,
 from sereno import Sereno
 from sereno.operations.tokens import create
 from sereno.reception.guard import COOKIE
+from tests.plain_http import NO_CERTIFICATES
 from tests.web.chromium import Chromium
 
 SCREENSHOTS = Path(__file__).parents[2] / "build" / "screenshots"
@@ -80,7 +81,8 @@ class Visits:
         """Of somebody who has signed in with a new token."""
         self.names.append(f"{role} {len(self.names)}")
         secret = self._app.database.run(create(self.names[-1], role, tenant=tenant, actor="test")).secret
-        answer = httpx.post(f"{url or self._url}/sign-in", data={"token": secret}, trust_env=False)
+        address = f"{url or self._url}/sign-in"
+        answer = httpx.post(address, data={"token": secret}, verify=NO_CERTIFICATES, trust_env=False)
         assert answer.status_code == 303, answer.text
         return answer.cookies[COOKIE]
 

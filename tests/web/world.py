@@ -78,6 +78,7 @@ def _ways(things: Things) -> dict[str, tuple[dict[str, Any], ...]]:
         "/deliveries": ({}, whole, {"delivery": things.delivery}),
         "/logs": ({}, whole, {"line": things.line}),
         "/error": ({"fingerprint": FINGERPRINT},),
+        "/archive": ({}, {"batch": things.batch, "kind": "jobs"}),
         "/queues": ({}, {"limit": things.limit}),
         "/template": (words,),
         "/template-preview": (words,),

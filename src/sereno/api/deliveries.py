@@ -15,9 +15,13 @@ from sereno.api.post import delivery_shown, may_reveal, page_shape, shape, there
 from sereno.api.post_reveal import whole_delivery, written_down
 from sereno.domain.access import Principal
 from sereno.domain.delivery import State
-from sereno.errors import InvalidArguments, Refused
+from sereno.domain.search import LONGEST
+from sereno.errors import ConfigurationError, InvalidArguments, Refused
 from sereno.operations import bulk, post
+from sereno.operations.sought import DELIVERY_FIELDS
+from sereno.reception.archived import gone
 from sereno.reception.house import House
+from sereno.reception.searching import searched
 from sereno.reception.tenancy import check_theirs, their_tenant
 from sereno.store import post_sights
 from sereno.store.bulk import BulkOperation
@@ -41,11 +45,12 @@ Number = Annotated[int, Field(ge=1, lt=2**63)]
 class Requeue(BaseModel):
     """Which deliveries: by id, or by a filter, of which everything that is given must hold.
 
-    `any_ended`: also those that were skipped, expired, came back, or of which nobody knows. `dry_run`: only say what it
-    would touch. `rate`: in the background, so many a second.
+    `q`: a search, as in a list. `any_ended`: also what was skipped, expired, came back, or of which nobody knows.
+    `dry_run`: only say what it would touch. `rate`: in the background, so many a second.
     """
 
     ids: list[Number] | None = Field(None, min_length=1, max_length=MOST_IDS)
+    q: str | None = Field(None, max_length=LONGEST)
     states: list[State] | None = Field(None, min_length=1, max_length=20)
     channel: str | None = None
     recipient: str | None = None
@@ -60,7 +65,7 @@ class Requeue(BaseModel):
     in_background: InBackground = False
     rate: PerSecond | None = None
 
-    def filter(self) -> DeliveryFilter:
+    def filter(self, who: Principal) -> DeliveryFilter:
         return DeliveryFilter(
             self.states,
             self.channel,
@@ -70,6 +75,7 @@ class Requeue(BaseModel):
             self.since,
             self.type,
             self.subject,
+            searched(self.q, DELIVERY_FIELDS, who),
         )
 
     @property
@@ -91,6 +97,11 @@ class Requeued:
 
 
 def asked_for(
+    who: Who,
+    q: Annotated[
+        str | None,
+        Query(max_length=LONGEST, description="A search: state:failed channel:email event:tender.* created:2d.."),
+    ] = None,
     state: Annotated[list[State] | None, Query(description="One of, repeatable.")] = None,
     channel: str | None = None,
     recipient: Annotated[str | None, Query(description="A key; of a tenant's with `tenant`.")] = None,
@@ -101,7 +112,8 @@ def asked_for(
     subject: Annotated[str | None, Query(max_length=500, description="Of the event.")] = None,
 ) -> DeliveryFilter:
     """Which deliveries a list shows."""
-    return DeliveryFilter(state, channel, recipient, event, tenant, since, type, subject)
+    found = searched(q, DELIVERY_FIELDS, who)
+    return DeliveryFilter(state, channel, recipient, event, tenant, since, type, subject, found)
 
 
 def rooms(house: House) -> Door:
@@ -149,7 +161,7 @@ def _again(house: House, door: Door) -> None:
     @door.at("POST", "/deliveries/requeue", role="operator", of_tenants=True, **answers)
     async def requeue(body: Requeue, who: Who) -> Requeued | Response:
         """Send again what is failed or dead, with fresh tries. 409 for what is not, with its state."""
-        if (body.ids is None) == body.filter().is_empty:
+        if (body.ids is None) == body.filter(who).is_empty:
             raise InvalidArguments("which deliveries? Name their ids, or give a filter such as states; not both")
         check_rate(body.rate, in_background=body.in_background)
         if body.in_background and not body.dry_run:
@@ -179,7 +191,10 @@ def _page(page: Paging, wanted: DeliveryFilter) -> Operation[Page[DeliveryLine]]
 
 
 def _theirs(number: int, who: Principal) -> Operation[post.DeliveryDetail]:
-    found = yield from there(post.show_delivery(number), f"delivery {number}")
+    try:
+        found = yield from post.show_delivery(number)
+    except ConfigurationError:
+        raise (yield from gone("delivery", number, who)) from None
     check_theirs(who, found.delivery.tenant, f"delivery {number}")
     return found
 
@@ -212,7 +227,7 @@ def _allowed(body: Requeue, who: Principal) -> DeliveryFilter:
     others = [state for state in body.states or () if state not in body.allowed]
     if others:
         raise Refused(f"{_rule(body)}, and not what is {' or '.join(others)}")
-    return replace(body.filter(), states=body.states or body.allowed, tenant=their_tenant(who, body.tenant))
+    return replace(body.filter(who), states=body.states or body.allowed, tenant=their_tenant(who, body.tenant))
 
 
 async def _begun(house: House, body: Requeue, who: Principal) -> Response:

@@ -8,10 +8,13 @@ from pydantic import AwareDatetime, BaseModel, Field
 
 from sereno.api.door import Door, Who
 from sereno.api.pages import Page, Paging, paging
+from sereno.domain.search import LONGEST
 from sereno.operations import error_groups
 from sereno.operations.error_groups import LONGEST_NOTE, ErrorDetail, Sort, span
+from sereno.operations.sought import ERROR_FIELDS
 from sereno.reception.declined import not_found
 from sereno.reception.house import House
+from sereno.reception.searching import searched
 from sereno.store.error_groups import MOST_GROUPS, ErrorGroup
 
 Fingerprint = Annotated[str, Path(pattern="^[0-9a-f]{12}$", description="As a list of errors has it.")]
@@ -35,18 +38,29 @@ def rooms(house: House) -> Door:
 
     @door.at("GET", "/errors", role="viewer")
     async def list_errors(
+        who: Who,
         page: Annotated[Paging, Depends(paging)],
         since: Since = "24h",
         task: str | None = None,
         tenant: Annotated[str | None, Query(description="Counted for this one alone.")] = None,
         sort: Annotated[Sort, Query(description="The latest first, or the most frequent.")] = "last",
         muted: Annotated[bool, Query(description="Also those that are muted.")] = False,
+        q: Annotated[
+            str | None, Query(max_length=LONGEST, description="A search: task:menu type:OSError count:>10 reset")
+        ] = None,
     ) -> Page[ErrorGroup]:
         """Kinds of failure that were seen of late. `next` is the number of those before."""
         skip = page.skip + min(page.before or 0, MOST_GROUPS)
         found = await house.read(
             error_groups.list_groups(
-                since=since, task=task, tenant=tenant, sort=sort, muted=muted, limit=page.limit + 1, skip=skip
+                since=since,
+                task=task,
+                tenant=tenant,
+                sort=sort,
+                muted=muted,
+                sought=searched(q, ERROR_FIELDS, who),
+                limit=page.limit + 1,
+                skip=skip,
             )
         )
         return Page(found[: page.limit], skip + page.limit if len(found) > page.limit else None)

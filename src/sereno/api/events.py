@@ -12,10 +12,13 @@ from sereno.api.door import Door, Who
 from sereno.api.pages import Paging, page_of, paging
 from sereno.api.post import check_storable, page_shape, payload_shown, shape, there, together, told
 from sereno.domain.access import Principal
+from sereno.domain.search import LONGEST
 from sereno.domain.stored import encoder
 from sereno.errors import UnknownEvent
 from sereno.operations import post
+from sereno.operations.sought import EVENT_FIELDS
 from sereno.reception.house import House
+from sereno.reception.searching import searched
 from sereno.reception.tenancy import check_theirs, their_tenant
 from sereno.store.post_rows import EventLine, EventRow
 from sereno.store.statement import Operation
@@ -59,12 +62,15 @@ def rooms(house: House) -> Door:
         kind: Annotated[str | None, Query(alias="type")] = None,
         tenant: str | None = None,
         since: AwareDatetime | None = None,
+        q: Annotated[
+            str | None, Query(max_length=LONGEST, description="A search: type:tender.* subject:T-1 payload.code:42")
+        ] = None,
     ) -> Response:
         """Events, newest first. A filter looks at the newest hundred thousand."""
-        theirs = their_tenant(who, tenant)
+        theirs, sought = their_tenant(who, tenant), searched(q, EVENT_FIELDS, who)
 
         def look(most: int, before: int | None) -> Operation[list[EventLine]]:
-            return post.list_events(kind=kind, tenant=theirs, since=since, limit=most, before=before)
+            return post.list_events(kind=kind, tenant=theirs, since=since, sought=sought, limit=most, before=before)
 
         return told(await house.read(page_of(page, look, lambda line: line.id)))
 

@@ -19,9 +19,9 @@ from sereno.domain.stored import stored
 from sereno.errors import InvalidArguments, JobNotFound
 from sereno.operations import bulk, jobs
 from sereno.operations.reveal import hidden
-from sereno.operations.search import jobs_wanted
+from sereno.operations.search import JOB_FIELDS, jobs_wanted
 from sereno.operations.why import why
-from sereno.reception.declined import not_found
+from sereno.reception.archived import gone
 from sereno.reception.house import House
 from sereno.reception.searching import check_search
 from sereno.reception.tenancy import check_theirs, their_tenant
@@ -158,7 +158,7 @@ def asked_for(
         finished_after=finished_after,
         finished_before=finished_before,
     )
-    check_search(q, who)
+    check_search(q, JOB_FIELDS, who)
     return given.both(searched(q))
 
 
@@ -269,8 +269,8 @@ def _theirs(job_id: int, who: Principal) -> Operation[jobs.JobDetail]:
     try:
         found = yield from jobs.show(job_id)
     except JobNotFound:
-        # In the same words as one that is somebody else's.
-        raise not_found(f"job {job_id}") from None
+        # To somebody of a tenant, in the same words as one that is somebody else's.
+        raise (yield from gone("job", job_id, who)) from None
     check_theirs(who, found.job.tenant, f"job {job_id}")
     return found
 

@@ -94,6 +94,10 @@ def install(app: Starlette) -> None:
     async def bad_data(_: Request, __: Exception) -> Response:
         return answer(HTTPStatus.UNPROCESSABLE_ENTITY, "a value in the request is one that PostgreSQL cannot hold")
 
+    async def not_granted(_: Request, __: Exception) -> Response:
+        words = "the server's login at the database may not do this: sereno migrate --roles says which may"
+        return answer(HTTPStatus.SERVICE_UNAVAILABLE, words)
+
     async def unready(_: Request, error: Exception) -> Response:
         if getattr(error, "sqlstate", None) not in UNREADY:
             raise error
@@ -108,6 +112,7 @@ def install(app: Starlette) -> None:
         (psycopg.OperationalError, busy),
         (TimeoutError, busy),
         (psycopg.DataError, bad_data),
+        (psycopg.errors.InsufficientPrivilege, not_granted),
         (psycopg.ProgrammingError, unready),
         (psycopg.InternalError, unready),
         (UnicodeEncodeError, bad_data),

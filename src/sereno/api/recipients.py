@@ -23,12 +23,15 @@ from sereno.api.post_reveal import whole_recipient, written_down
 from sereno.domain.access import Principal
 from sereno.domain.job import check_text
 from sereno.domain.quiet import Quiet
+from sereno.domain.search import LONGEST
 from sereno.errors import InvalidArguments
 from sereno.operations import post
+from sereno.operations.sought import RECIPIENT_FIELDS
 from sereno.operations.why_post import why_post
 from sereno.reception.declined import not_found
 from sereno.reception.house import House
 from sereno.reception.kinds import known_kinds
+from sereno.reception.searching import searched
 from sereno.reception.tenancy import their_tenant
 from sereno.store import post_sights
 from sereno.store.post_rows import PreferenceRow, RecipientLine
@@ -118,12 +121,15 @@ def rooms(house: House) -> Door:
         page: Annotated[Paging, Depends(paging)],
         pattern: Annotated[str | None, Query(description="Of a key; * stands for anything.")] = None,
         tenant: str | None = None,
+        q: Annotated[
+            str | None, Query(max_length=LONGEST, description="A search: key:user:* channel:email zone:Europe/Riga")
+        ] = None,
     ) -> Response:
-        """Recipients, newest first. A pattern looks at the newest hundred thousand."""
-        theirs = their_tenant(who, tenant)
+        """Recipients, newest first. A pattern or a search looks at the newest hundred thousand."""
+        theirs, sought = their_tenant(who, tenant), searched(q, RECIPIENT_FIELDS, who)
 
         def look(most: int, before: int | None) -> Operation[list[RecipientLine]]:
-            return post.list_recipients(pattern, tenant=theirs, limit=most, before=before)
+            return post.list_recipients(pattern, tenant=theirs, sought=sought, limit=most, before=before)
 
         return told(await house.read(page_of(page, look, lambda line: line.id)))
 

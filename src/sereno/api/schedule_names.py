@@ -6,9 +6,13 @@ from typing import Annotated, Literal
 from fastapi import Depends, Path, Query
 from pydantic import BaseModel, Field
 
+from sereno.api.door import Who
 from sereno.domain.access import Principal
 from sereno.domain.job import NAME_LIMIT, check_text
+from sereno.domain.search import LONGEST
+from sereno.operations.sought import SCHEDULE_FIELDS
 from sereno.reception.declined import not_found
+from sereno.reception.searching import searched
 from sereno.reception.tenancy import check_theirs, their_tenant
 from sereno.store import schedules as store
 from sereno.store.filters import ScheduleFilter
@@ -37,6 +41,10 @@ Key = Annotated[str, Depends(named)]
 
 
 def asked_for(
+    who: Who,
+    q: Annotated[
+        str | None, Query(max_length=LONGEST, description="A search: state:paused task:menu tenant:r42 next:..tomorrow")
+    ] = None,
     key: Annotated[Text | None, Query(description="A key, or a pattern in which * stands for anything.")] = None,
     task: Annotated[Text | None, Query()] = None,
     tenant: Annotated[Text | None, Query()] = None,
@@ -44,15 +52,20 @@ def asked_for(
     declared_by: Annotated[Text | None, Query(description="The service whose code declares them.")] = None,
 ) -> ScheduleFilter:
     """Which schedules a list shows."""
-    return ScheduleFilter.of(key, task=task, tenant=tenant, states=states, declared_by=declared_by)
+    found = searched(q, SCHEDULE_FIELDS, who)
+    return ScheduleFilter.of(key, task=task, tenant=tenant, states=states, declared_by=declared_by, sought=found)
 
 
 Wanted = Annotated[ScheduleFilter, Depends(asked_for)]
 
 
 class SchedulesWanted(BaseModel):
-    """Which schedules; everything that is given must hold. `pattern`: a key in which * stands for anything."""
+    """Which schedules; everything that is given must hold. `pattern`: a key in which * stands for anything.
 
+    `q`: a search, as in a list.
+    """
+
+    q: str | None = Field(None, max_length=LONGEST)
     keys: list[Text] | None = Field(None, max_length=MOST_KEYS)
     pattern: Text | None = None
     task: Text | None = None
@@ -61,7 +74,8 @@ class SchedulesWanted(BaseModel):
     declared_by: Text | None = None
 
     def filter(self, who: Principal) -> ScheduleFilter:
-        return of_theirs(ScheduleFilter(**self.model_dump(include=set(SchedulesWanted.model_fields))), who)
+        named = self.model_dump(include=set(SchedulesWanted.model_fields) - {"q"})
+        return of_theirs(ScheduleFilter(**named, sought=searched(self.q, SCHEDULE_FIELDS, who)), who)
 
 
 def of_theirs(wanted: ScheduleFilter, who: Principal) -> ScheduleFilter:

@@ -32,6 +32,7 @@ from sereno.domain.lifecycle import LIVE
 from sereno.domain.masking import masked
 from sereno.domain.preview import preview
 from sereno.domain.schedule import shift
+from sereno.domain.search import LONGEST
 from sereno.domain.when import decode, describe
 from sereno.domain.zones import moment
 from sereno.errors import InvalidArguments, JobNotFound
@@ -39,10 +40,13 @@ from sereno.operations import jobs, schedules
 from sereno.operations.heatmap import Heatmap, heatmap
 from sereno.operations.schedule_lists import in_words, list_schedules
 from sereno.operations.schedule_objects import exported
+from sereno.operations.sought import FIRE_FIELDS
 from sereno.reception.house import House
+from sereno.reception.searching import searched
 from sereno.store import schedules as store
 from sereno.store.schedules import ScheduleRow
 from sereno.store.statement import Operation
+from sereno.store.terms import Sought
 
 MOST_INSTANTS = 1000
 MOST_DEFINITIONS = 1000
@@ -140,9 +144,18 @@ def _one(house: House, door: Door) -> None:
         return NextRuns(row.key, in_words(row.rule), row.state, row.paused_until, shown_instants(found.upcoming))
 
     @door.at("GET", "/schedules/{key:path}/fires", role="viewer", of_tenants=True, also=[HTTPStatus.NOT_FOUND])
-    async def fires(key: Key, who: Who, limit: Many = 50) -> Fires:
-        """What became of its newest instants: the jobs that they made and how those went, or why there are none."""
-        found = await house.read(_shown(key, who, fires=limit, upcoming=0))
+    async def fires(
+        key: Key,
+        who: Who,
+        limit: Many = 50,
+        q: Annotated[str | None, Query(max_length=LONGEST, description="A search: state:dead planned:1d..")] = None,
+    ) -> Fires:
+        """What became of its newest instants: the jobs that they made and how those went, or why there are none.
+
+        A search looks at the newest thousand.
+        """
+        sought = searched(q, FIRE_FIELDS, who)
+        found = await house.read(_shown(key, who, fires=limit, upcoming=0, sought=sought))
         return Fires(shown_fires(found.fires))
 
     @door.at("GET", "/schedules/{key:path}", role="viewer", of_tenants=True, also=[HTTPStatus.NOT_FOUND])
@@ -158,9 +171,11 @@ def _one(house: House, door: Door) -> None:
         return await house.read(operation())
 
 
-def _shown(key: str, who: Principal, *, fires: int, upcoming: int) -> Operation[schedules.ScheduleDetail]:
+def _shown(
+    key: str, who: Principal, *, fires: int, upcoming: int, sought: Sought | None = None
+) -> Operation[schedules.ScheduleDetail]:
     yield from theirs(key, who)
-    return (yield from schedules.show(key, fires=fires, upcoming=upcoming))
+    return (yield from schedules.show(key, fires=fires, upcoming=upcoming, sought=sought))
 
 
 def _last_job(found: schedules.ScheduleDetail, who: Principal) -> Operation[LastJob | None]:

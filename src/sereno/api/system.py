@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
 from http import HTTPStatus
 from typing import Annotated
 
@@ -16,15 +15,18 @@ from sereno.api.door import Door, Who
 from sereno.api.pages import Page, Paging, page_of, paging
 from sereno.domain.access import Role
 from sereno.domain.job import NAME_LIMIT
+from sereno.domain.search import LONGEST
 from sereno.domain.task import TaskDefinition
 from sereno.operations import doctor, verify
 from sereno.operations.doctor import Check
 from sereno.operations.queues import QueueLine
 from sereno.operations.settings import SettingLine, list_settings
+from sereno.operations.sought import AUDIT_FIELDS
 from sereno.operations.status import Status, status
 from sereno.operations.verify import Proof
 from sereno.reception.declined import Declined
 from sereno.reception.house import House
+from sereno.reception.searching import searched
 from sereno.store import insights, minutes, tokens
 from sereno.store.minutes import Figures
 from sereno.store.sights import Count, TaskLine
@@ -211,6 +213,7 @@ def _record(house: House, door: Door) -> None:
 
     @door.at("GET", "/audit", role="viewer")
     async def audit(
+        who: Who,
         page: Annotated[Paging, Depends(paging)],
         subject: Annotated[
             str | None, Query(max_length=LONGEST_SUBJECT, description='Of this alone, such as "queue ifood".')
@@ -219,16 +222,19 @@ def _record(house: House, door: Door) -> None:
         action: Annotated[
             str | None, Query(max_length=NAME_LIMIT, description='"queue.pause", or "queue" for all of it.')
         ] = None,
+        q: Annotated[
+            str | None, Query(max_length=LONGEST, description="A search: actor:maria action:schedule.* at:1d..")
+        ] = None,
     ) -> Page[AuditRow]:
         """Who did what, newest first. By whom and what are looked for among the newest lines."""
-        look = partial(_audit, subject, actor, action)
+        sought = searched(q, AUDIT_FIELDS, who)
+
+        def look(most: int, before: int | None) -> Operation[list[AuditRow]]:
+            return tokens.audit_lines(
+                before=before, subject=subject, actor=actor, action=action, sought=sought, most=most
+            )
+
         return await house.read(page_of(page, look, lambda line: line.id))
-
-
-def _audit(
-    subject: str | None, actor: str | None, action: str | None, most: int, before: int | None
-) -> Operation[list[AuditRow]]:
-    return tokens.audit_lines(before=before, subject=subject, actor=actor, action=action, most=most)
 
 
 async def _bounded(house: House, operation: Operation[list[Proof]]) -> list[Proof]:

@@ -6,11 +6,14 @@ from typing import Annotated
 
 from fastapi import Depends, Query
 
-from sereno.api.door import Door
+from sereno.api.door import Door, Who
 from sereno.api.pages import Page, Paging, paging
 from sereno.domain.job import NAME_LIMIT
+from sereno.domain.search import LONGEST
 from sereno.operations import tenants
+from sereno.operations.sought import TENANT_FIELDS
 from sereno.reception.house import House
+from sereno.reception.searching import searched
 from sereno.store.tenants import SCHEDULE_BOUND, Sort, TenantLine
 
 
@@ -35,17 +38,22 @@ def rooms(house: House) -> Door:
 
     @door.at("GET", "/tenants", role="viewer")
     async def list_tenants(
+        who: Who,
         page: Annotated[Paging, Depends(paging)],
         since: Annotated[
             float, Query(gt=0, le=tenants.LONGEST, allow_inf_nan=False, description="Of the last so many seconds.")
         ] = tenants.DAY,
         name: Annotated[str | None, Query(min_length=1, max_length=NAME_LIMIT, description="Part of a name.")] = None,
         sort: Annotated[Sort, Query(description="The largest first.")] = "seconds",
+        q: Annotated[
+            str | None, Query(max_length=LONGEST, description="A search: tenant:r* failed:>10 paused:no")
+        ] = None,
     ) -> Page[TenantShare]:
         """Those for whom something was done of late, and those who are paused. `next` is the number of those before."""
         skip = min(page.skip + (page.before or 0), tenants.DEEPEST)
+        sought = searched(q, TENANT_FIELDS, who)
         found = await house.read(
-            tenants.list_tenants(since=since, part=name, sort=sort, limit=page.limit + 1, skip=skip)
+            tenants.list_tenants(since=since, part=name, sought=sought, sort=sort, limit=page.limit + 1, skip=skip)
         )
         return Page(
             [_share(line) for line in found[: page.limit]], skip + page.limit if len(found) > page.limit else None

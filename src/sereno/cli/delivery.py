@@ -7,7 +7,7 @@ import click
 
 from sereno.cli.failures import NOTHING_MATCHED
 from sereno.cli.operation import background_option, check_rate, counted_in_time, rate_option, tell_begun
-from sereno.cli.options import Moment, bulk_options, desk_options, output_option
+from sereno.cli.options import Moment, bulk_options, desk_options, output_option, searched
 from sereno.cli.output import Column, chosen_form, counted, short_time, show_json, show_list
 from sereno.cli.post_page import (
     OrderedGroup,
@@ -86,13 +86,16 @@ def delivery() -> None:
     """Look at deliveries, and send them again."""
 
 
-@delivery.command("list", epilog="Example: sereno delivery list --state failed --channel email --since 1d")
+@delivery.command(
+    "list", epilog="Example: sereno delivery list 'state:failed channel:email event:tender.* created:2d..'"
+)
+@click.argument("search", required=False)
 @which_options
 @page_options
 @output_option
 @desk_options
 def list_deliveries(desk: "Desk", limit: int, before: int | None, fail_empty: bool, form: str, **which: Any) -> int:
-    """Deliveries, newest first. A filter looks at the newest hundred thousand."""
+    """Deliveries, newest first. A filter or a SEARCH looks at the newest hundred thousand."""
     from sereno.operations.post import list_deliveries as operation  # noqa: PLC0415 - slow to import; --help needs none
 
     found = look(desk, operation(_filter(**which), limit=limit, before=before))
@@ -107,9 +110,10 @@ def list_deliveries(desk: "Desk", limit: int, before: int | None, fail_empty: bo
 @desk_options
 def show(desk: "Desk", number: int, reveal: bool, form: str) -> None:
     """One delivery: its event, its address, what became of it, and what its provider said later."""
-    from sereno.operations.post import masked, show_delivery  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.operations.archived import or_archived  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.operations.post import masked, show_delivery  # noqa: PLC0415 - see above
 
-    detail = look(desk, show_delivery(number))
+    detail = look(desk, or_archived("delivery", number, show_delivery(number)))
     if reveal:
         from sereno.operations.reveal_post import reveal_delivery  # noqa: PLC0415 - see above
 
@@ -164,6 +168,7 @@ def _show_page(detail: "DeliveryDetail", form: str) -> None:
 
 @delivery.command(epilog="Example: sereno delivery requeue --state failed --channel email --dry-run")
 @click.argument("ids", nargs=-1, type=int, metavar="[DELIVERY]...")
+@click.option("--search", metavar="TEXT", help="As in delivery list: 'error:timeout created:2d..'.")
 @which_options
 @rate_option
 @background_option
@@ -294,7 +299,10 @@ def _filter(
     since: datetime | None,
     kind: str | None,
     subject: str | None,
+    search: str | None,
 ) -> "DeliveryFilter":
-    from sereno.store.post_rows import DeliveryFilter  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.operations.sought import DELIVERY_FIELDS  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.store.post_rows import DeliveryFilter  # noqa: PLC0415 - see above
 
-    return DeliveryFilter(states or None, channel, recipient, event, tenant, since, kind, subject)
+    found = searched(search, DELIVERY_FIELDS)
+    return DeliveryFilter(states or None, channel, recipient, event, tenant, since, kind, subject, found)

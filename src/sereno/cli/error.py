@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from sereno.cli.failures import NOTHING_MATCHED
-from sereno.cli.options import Moment, desk_options, output_option
+from sereno.cli.options import Moment, desk_options, output_option, searched
 from sereno.cli.output import Column, chosen_form, counted, short_time, show_json, show_list
 
 if TYPE_CHECKING:
@@ -39,7 +39,10 @@ def error() -> None:
     """Look at what breaks, since when, and for whom."""
 
 
-@error.command("list", epilog="Example: sereno error list --task reconcile --since 7d --sort count")
+@error.command(
+    "list", epilog="Example: sereno error list 'task:reconcile type:OSError count:>10' --since 7d --sort count"
+)
+@click.argument("search", required=False)
 @click.option("--since", default="24h", show_default=True, metavar="DURATION", help="At most 30d.")
 @click.option("-t", "--task")
 @click.option("--tenant", help="Counted for this one alone.")
@@ -49,13 +52,26 @@ def error() -> None:
 @output_option
 @desk_options
 def list_errors(
-    desk: "Desk", since: str, task: str | None, tenant: str | None, sort: "Sort", muted: bool, limit: int, form: str
+    desk: "Desk",
+    search: str | None,
+    since: str,
+    task: str | None,
+    tenant: str | None,
+    sort: "Sort",
+    muted: bool,
+    limit: int,
+    form: str,
 ) -> None:
     """Kinds of failure that were seen of late, with the last 24 hours."""
     from sereno.operations.error_groups import list_groups  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.operations.sought import ERROR_FIELDS  # noqa: PLC0415 - see above
 
-    found = desk.run(list_groups(since=since, task=task, tenant=tenant, sort=sort, muted=muted, limit=limit))
-    show_list(form, found, _columns(), empty=f"Nothing has failed in the last {since}.")
+    sought = searched(search, ERROR_FIELDS)
+    found = desk.run(
+        list_groups(since=since, task=task, tenant=tenant, sort=sort, muted=muted, sought=sought, limit=limit)
+    )
+    nothing = f"Nothing has failed in the last {since}." if sought is None else "Nothing that has failed matches."
+    show_list(form, found, _columns(), empty=nothing)
 
 
 @error.command(epilog="Example: sereno error show 3fa9c01b77d2")

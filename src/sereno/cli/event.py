@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sereno.cli.options import Moment, desk_options, output_option
+from sereno.cli.options import Moment, desk_options, output_option, searched
 from sereno.cli.output import Column, chosen_form, short_time, show_json, show_list
 from sereno.cli.post_page import (
     OrderedGroup,
@@ -61,7 +61,8 @@ def event() -> None:
     """Look at events, and tell people of one."""
 
 
-@event.command("list", epilog="Example: sereno event list --type tender.published --since 2h")
+@event.command("list", epilog="Example: sereno event list 'type:tender.* payload.region:RM created:2h..'")
+@click.argument("search", required=False)
 @click.option("-t", "--type", "kind", metavar="TYPE")
 @click.option("--tenant")
 @click.option("--since", type=Moment(), help='"2h" ago, or a date.')
@@ -70,6 +71,7 @@ def event() -> None:
 @desk_options
 def list_events(
     desk: "Desk",
+    search: str | None,
     kind: str | None,
     tenant: str | None,
     since: datetime | None,
@@ -78,10 +80,12 @@ def list_events(
     fail_empty: bool,
     form: str,
 ) -> int:
-    """Events, newest first. A filter looks at the newest hundred thousand."""
+    """Events, newest first. A filter or a SEARCH looks at the newest hundred thousand."""
     from sereno.operations.post import list_events as operation  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.operations.sought import EVENT_FIELDS  # noqa: PLC0415 - see above
 
-    found = desk.run(operation(kind=kind, tenant=tenant, since=since, limit=limit, before=before))
+    sought = searched(search, EVENT_FIELDS)
+    found = desk.run(operation(kind=kind, tenant=tenant, since=since, sought=sought, limit=limit, before=before))
     show_list(form, found, COLUMNS, empty="No event matches.")
     return end_of_page(form, found, limit, fail_empty)
 

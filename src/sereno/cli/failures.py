@@ -41,6 +41,7 @@ _CODES: tuple[tuple[type[BaseException], int], ...] = (
 # SQLSTATE of a table, function, column or schema that is not there.
 _MISSING = frozenset({"42P01", "42883", "42703", "3F000"})
 _TIMED_OUT = "57014"
+_NOT_GRANTED = "42501"
 
 
 def exit_code(error: BaseException) -> int:
@@ -60,6 +61,8 @@ def explained(error: BaseException) -> str:
     state = getattr(error, "sqlstate", None)
     if state in _MISSING:
         return f"the database has no schema of sereno, or an older one ({first_line}): run `sereno migrate`"
+    if state == _NOT_GRANTED:
+        return f"the login may not do this ({first_line}): connect as one that may, see `sereno migrate --roles print`"
     if state == _TIMED_OUT:
         return "the database took too long to answer: ask for less, such as one state, or --finished-after 1h"
     if _is_connection_error(error):

@@ -79,9 +79,10 @@ def list_jobs(
 def show(desk: "Desk", job_id: int, form: str) -> None:
     """One job with all its attempts, steps and progress."""
     from sereno.cli.job_page import show_page  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.operations.archived import or_archived  # noqa: PLC0415 - see above
     from sereno.operations.jobs import show as operation  # noqa: PLC0415 - see above
 
-    detail = desk.run(operation(job_id))
+    detail = desk.run(or_archived("job", job_id, operation(job_id)))
     if chosen_form(form) in ("json", "jsonl"):
         show_json(detail, indent=2 if form == "json" else 0)
     else:

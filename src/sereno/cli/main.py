@@ -40,6 +40,10 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
             "sereno.cli.schedules:schedule",
             "list, show, add, preview, pause, run, backfill, import, heatmap …",
         ),
+        "procedure": (
+            "sereno.cli.procedure:procedure",
+            "Stored procedures that jobs may call: allow, list, check, run …",
+        ),
         "queue": ("sereno.cli.queues:queue", "list, pause, resume"),
         "limit": ("sereno.cli.limits:limit", "list, show, set, reset, close, open, weigh, weights"),
     },
@@ -49,6 +53,9 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "recipient": ("sereno.cli.recipient:recipient", "list, show, set, prefer, unsubscribe, delete"),
         "channel": ("sereno.cli.channel:channel", "list, pause, resume"),
         "template": ("sereno.cli.template:template", "list, show, set, delete, preview, lint"),
+    },
+    "Archive": {
+        "archive": ("sereno.cli.archive:archive", "What is old: status, list, run, verify, query, restore, export"),
     },
     "About": {
         "token": ("sereno.cli.token:token", "Who may ask the server: create, list, revoke"),

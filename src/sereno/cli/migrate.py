@@ -14,15 +14,30 @@ if TYPE_CHECKING:
 @click.command(epilog="Example: sereno migrate --check || sereno migrate")
 @click.option("--check", is_flag=True, help="Change nothing; exit with 5 when the schema is behind.")
 @click.option("--sql", is_flag=True, help="Print every migration as SQL, for a tool of your own. Connects to nothing.")
+@click.option(
+    "--roles",
+    type=click.Choice(["print", "create"]),
+    help="Roles with the least rights for each process: print their SQL (connects to nothing), or make them.",
+)
+@click.option("--prefix", metavar="NAME", help="With --roles: NAME_owner, NAME_worker …  [default: the schema's name]")
 @desk_options
-def migrate(desk: "Desk", check: bool, sql: bool) -> int:
+def migrate(desk: "Desk", check: bool, sql: bool, roles: str | None, prefix: str | None) -> int:
     """Bring the database schema up to date. Safe to run again, and by many at once."""
     from sereno.store import migrate as migrations  # noqa: PLC0415 - slow to import; --help needs none
 
     schema = desk.settings.schema
+    if sum([check, sql, roles is not None]) > 1:
+        raise click.UsageError("--check, --sql and --roles are three different things: choose one")
+    if prefix is not None and roles is None:
+        raise click.UsageError("--prefix says how roles are named: add --roles print or --roles create")
     if sql:
         for migration in migrations.migrations():
             click.echo(f"-- {migration.number:04}_{migration.name}\nbegin;\n\n{migration.text(schema)}\ncommit;\n")
+        return 0
+    if roles == "print":
+        from sereno.store.roles import script  # noqa: PLC0415 - slow to import; --help needs none
+
+        click.echo(script(schema, prefix or schema), nl=False)
         return 0
     if check:
         behind = migrations.pending(desk.connection(), schema)
@@ -34,4 +49,29 @@ def migrate(desk: "Desk", check: bool, sql: bool) -> int:
     for migration in applied:
         click.echo(f"{migration.number:04}_{migration.name}")
     click.echo(f"{len(applied)} applied to schema {schema}." if applied else "Up to date already.", err=True)
+    if applied or roles:
+        _keep_roles(desk, prefix or schema if roles else None)
     return 0
+
+
+def _keep_roles(desk: "Desk", prefix: str | None) -> None:
+    """Make the roles that are asked for; without a prefix, look whether some were made before, and keep them right."""
+    import psycopg  # noqa: PLC0415 - slow to import; --help needs none
+
+    from sereno.errors import Refused  # noqa: PLC0415 - as above
+    from sereno.store import roles  # noqa: PLC0415 - as above
+
+    schema = desk.settings.schema
+    names = prefix or roles.prefix_of(desk.connection(), schema)
+    if names is None:
+        return
+    try:
+        made = roles.create(desk.connection(), schema, names)
+    except psycopg.errors.InsufficientPrivilege as error:
+        raise Refused(
+            f"{str(error).splitlines()[0]}: the roles {names}_* have to be made, or set right, by somebody who may; "
+            f"give them this: sereno migrate --roles print --prefix {names}"
+        ) from None
+    click.echo(f"The roles {names}_* may do what this version needs, and nothing else.", err=True)
+    for name in made:
+        click.echo(f"{name} has no password yet. In psql: \\password {name}", err=True)

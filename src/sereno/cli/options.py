@@ -13,7 +13,11 @@ from sereno.domain.lifecycle import STATES
 from sereno.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sereno.domain.search import Field
     from sereno.store.filters import JobFilter
+    from sereno.store.terms import Sought
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -86,6 +90,13 @@ def filter_options(function: F) -> F:
     ):
         command = option(command)
     return command  # type: ignore[return-value]  # the wrapper takes what click gives and returns what F returns
+
+
+def searched(text: str | None, fields: "Sequence[Field]") -> "Sought | None":
+    """What a search asks of a list with these fields. Its days are those of this machine's zone."""
+    from sereno.operations.sought import sought  # noqa: PLC0415 - slow to import; --help needs none
+
+    return sought(text, fields, datetime.now().astimezone())
 
 
 class Moment(click.ParamType):  # type: ignore[type-arg]  # generic only in the newest click

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sereno.cli.options import desk_options, output_option
+from sereno.cli.options import desk_options, output_option, searched
 from sereno.cli.output import Column, chosen_form, short_time, show_json, show_list
 from sereno.cli.post_page import (
     OrderedGroup,
@@ -76,17 +76,27 @@ def recipient() -> None:
 
 @recipient.command("list", epilog='Example: sereno recipient list "user:*" --tenant r42')
 @click.argument("pattern", required=False)
+@click.option("--search", metavar="TEXT", help="Such as 'channel:email -locale:lv data.plan:free'.")
 @click.option("--tenant", help="Of this tenant.  [default: of all]")
 @page_options
 @output_option
 @desk_options
 def list_recipients(
-    desk: "Desk", pattern: str | None, tenant: str | None, limit: int, before: int | None, fail_empty: bool, form: str
+    desk: "Desk",
+    pattern: str | None,
+    search: str | None,
+    tenant: str | None,
+    limit: int,
+    before: int | None,
+    fail_empty: bool,
+    form: str,
 ) -> int:
     """Recipients, newest first. A pattern has * for anything, and looks at the newest hundred thousand."""
     from sereno.operations.post import list_recipients as operation  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.operations.sought import RECIPIENT_FIELDS  # noqa: PLC0415 - see above
 
-    found = desk.run(operation(pattern, tenant=tenant, limit=limit, before=before))
+    sought = searched(search, RECIPIENT_FIELDS)
+    found = desk.run(operation(pattern, tenant=tenant, sought=sought, limit=limit, before=before))
     show_list(form, found, COLUMNS, empty="No recipient matches.")
     return end_of_page(form, found, limit, fail_empty)
 

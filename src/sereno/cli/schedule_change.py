@@ -148,7 +148,9 @@ def _change(
     from sereno.operations.schedule_lists import in_batches  # noqa: PLC0415 - slow to import; --help needs none
 
     if wanted.is_empty:
-        raise click.UsageError('Which schedules? Name a key, a pattern such as "menu:*", or give --task or --tenant.')
+        raise click.UsageError(
+            'Which schedules? Name a key, a pattern such as "menu:*", or give --task, --tenant or --search.'
+        )
     if dry_run:
         return _tell_tally(desk, verb, wanted, words, form, fail_empty=fail_empty)
     meant = confirm(desk, verb, wanted, yes)
@@ -162,7 +164,7 @@ def _change(
         show_json({"changed": changed}, indent=2 if form == "json" else 0)
     elif changed:
         click.echo(f"{DONE[verb]}: {how_many(changed)}{words}.")
-    elif state is None or wanted.task or wanted.tenant:
+    elif state is None or wanted.task or wanted.tenant or wanted.sought:
         click.echo("Nothing matched: nothing was done.")
     else:
         click.echo(f"It is {state}: there is nothing to {verb}.", err=True)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from sereno.cli.options import searched
 from sereno.cli.output import counted, visible
 from sereno.domain.duration import seconds
 from sereno.errors import ConfigurationError, InvalidArguments, InvalidSchedule, Refused
@@ -37,18 +38,20 @@ class NoSchedule(click.ClickException):
 
 
 def which_options(*, states: bool = False) -> Callable[[F], F]:
-    """Which schedules: a key or a pattern, a tenant, a task. The command gets them as one ScheduleFilter, `wanted`."""
+    """Which schedules: a key or a pattern, a tenant, a task, a search. The command gets them as one ScheduleFilter."""
 
     def decorate(function: F) -> F:
         @functools.wraps(function)
-        def command(*args: Any, which: str | None, tenant: str | None, task: str | None, **options: Any) -> Any:
+        def command(*args: Any, which: str | None, search: str | None, **options: Any) -> Any:
+            named = {name: options.pop(name) for name in ("tenant", "task")}
             chosen = options.pop("states", None) or None
-            return function(*args, wanted=_filter(which, tenant=tenant, task=task, states=chosen), **options)
+            return function(*args, wanted=_filter(which, search, **named, states=chosen), **options)
 
         options = [
             click.argument("which", required=False, metavar="[KEY|PATTERN]"),
             click.option("-t", "--task"),
             click.option("--tenant"),
+            click.option("--search", metavar="TEXT", help="Such as 'kind:cron last:dead next:..tomorrow'."),
         ]
         if states:
             options.append(
@@ -62,19 +65,21 @@ def which_options(*, states: bool = False) -> Callable[[F], F]:
     return decorate
 
 
-def _filter(which: str | None, **others: Any) -> "ScheduleFilter":
+def _filter(which: str | None, search: str | None, **others: Any) -> "ScheduleFilter":
     from sereno.domain.job import check_text  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.operations.sought import SCHEDULE_FIELDS  # noqa: PLC0415 - see above
     from sereno.store.filters import ScheduleFilter  # noqa: PLC0415 - see above
 
     for name, value in (("key", which), ("tenant", others.get("tenant")), ("task", others.get("task"))):
         check_text(name, value)
-    return ScheduleFilter.of(which, **others)
+    return ScheduleFilter.of(which, **others, sought=searched(search, SCHEDULE_FIELDS))
 
 
 def in_filter_words(wanted: "ScheduleFilter") -> str:
     """What was given, for a sentence."""
     given = [*(wanted.keys or ()), *([wanted.pattern] if wanted.pattern else [])]
     given += [f"{name} {value}" for name, value in (("task", wanted.task), ("tenant", wanted.tenant)) if value]
+    given += [wanted.sought.text] if wanted.sought is not None else []
     return ", ".join(given) or "any"
 
 

@@ -34,6 +34,8 @@ SAID: Mapping[str, str] = {
     "snapshot.pinned": "A %(holder)s (%(name)s, %(detail)s) is open for %(age)s: vacuum cannot clean up behind it.",
     "clock.moved": "The clock is moved by %(age)s: this is meant for tests.",
     "notify.full": "PostgreSQL's notification queue is %(percent)s percent full.",
+    "archive.unverified": "%(count)s files of the archive could not be written or verified. The first: %(error)s",
+    "archive.behind": "The archive is behind by %(age)s: what is old is not in verified files yet.",
     "log.lines": "%(count)s log lines within %(within)s: %(level_of_lines)s, %(event)s",
 }
 KINDS = tuple(SAID)

@@ -2,6 +2,7 @@ r"""One way to say what is looked for, in every list: `state:dead tenant:r42 -ta
 
     field:value          the field is this; `field:a,b`: one of these
     field:start*         it starts so; `field:*`: there is one
+    field:*end           it ends so; `field:*part*`: it has this in it
     field:>3  field:<=3  more than, at most
     field:2..5           from and to; `2..` and `..5` are open on one side
     -field:value         it is not so
@@ -23,10 +24,13 @@ from sereno.errors import InvalidArguments
 LONGEST = 2000
 MOST_TERMS = 30
 DEEPEST = 5
+# Of an id.
+MOST_DIGITS = 18
 
-# exact, word: texts, and words may end in a star. choice: one of a few. number, moment, length: have an order.
-# inside: a path follows.
-Kind: TypeAlias = Literal["exact", "word", "choice", "number", "moment", "length", "inside"]
+# exact, word, part: texts. Words and parts may have a star at each end; a part without one is anywhere in it.
+# choice: one of a few. id: a whole number. number, moment, length: have an order. inside: a path follows.
+Kind: TypeAlias = Literal["exact", "word", "part", "choice", "id", "number", "moment", "length", "inside"]
+STARRED: tuple[Kind, ...] = ("word", "part", "choice")
 ORDERED: tuple[Kind, ...] = ("number", "moment", "length")
 Operator: TypeAlias = Literal[">", ">=", "<", "<="]
 OPERATORS: tuple[Operator, ...] = (">=", "<=", ">", "<")
@@ -62,18 +66,24 @@ BARE = Field("", "word")
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """A text, or how it starts. What is quoted is never a number."""
+    """A text, or how it starts, or how it ends; both: what is in it. What is quoted is never a number."""
 
     text: str
     is_prefix: bool = False
     is_quoted: bool = False
+    is_suffix: bool = False
     at: int = field(default=0, compare=False)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it has no star."""
+        return not (self.is_prefix or self.is_suffix)
 
     def __str__(self) -> str:
         text = self.text
         if self.is_quoted:
             text = '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
-        return text + "*" * self.is_prefix
+        return "*" * self.is_suffix + text + "*" * self.is_prefix
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,10 +202,12 @@ class _Reader:
         if known.kind in ORDERED:
             return self._ordered()
         word = self._word()
-        if known.kind == "choice" and (word.is_prefix or word.text not in known.choices):
+        if known.kind == "choice" and not (word.is_whole and word.text in known.choices):
             raise InvalidSearch(word.at, _not_among(str(word), known))
-        if known.kind not in ("word", "choice") and word.is_prefix:
+        if known.kind not in STARRED and not word.is_whole:
             raise InvalidSearch(word.at, f"{known.name} knows no star: write the whole value, or quote the star")
+        if known.kind == "id" and not _is_id(word.text):
+            raise InvalidSearch(word.at, f'"{word.text:.60}" is no number: write it like 4711')
         return word
 
     def _ordered(self) -> Value:
@@ -216,25 +228,34 @@ class _Reader:
 
     def _word(self) -> Word:
         at = self._at
-        if self._text.startswith('"', at):
-            quoted = self._take(_QUOTED)
-            if quoted is None:
-                raise InvalidSearch(at, 'the quote is not closed: "so", with \\" for a quote and \\\\ for a backslash')
-            word = Word(re.sub(r"\\(.)", r"\1", quoted[1]), self._takes("*"), is_quoted=True, at=at)
-            if not word.text:
-                raise InvalidSearch(at, "nothing is between the quotes")
-            self._check_ended()
-            return word
+        if self._text.startswith(('"', '*"'), at):
+            return self._quoted(at)
         found = self._take(_PLAIN)
         text = "" if found is None else found[0]
         is_prefix = text.endswith("*")
-        text = text[: len(text) - is_prefix]
+        is_suffix = text.startswith("*") and len(text) > 1 + is_prefix
+        text = text[is_suffix : len(text) - is_prefix]
         if "*" in text:
-            raise InvalidSearch(at + text.index("*"), "a star is possible at the end alone: quote it, if it is meant")
+            place = at + is_suffix + text.index("*")
+            raise InvalidSearch(place, "a star is possible at the start or at the end alone: quote it, if it is meant")
         if not (text or is_prefix):
             raise InvalidSearch(at, "a value is missing")
         self._check_ended()
-        return Word(text, is_prefix, at=at)
+        return Word(text, is_prefix, is_suffix=is_suffix, at=at)
+
+    def _quoted(self, at: int) -> Word:
+        is_suffix = self._takes("*")
+        quoted = self._take(_QUOTED)
+        if quoted is None:
+            raise InvalidSearch(
+                self._at, 'the quote is not closed: "so", with \\" for a quote and \\\\ for a backslash'
+            )
+        text = re.sub(r"\\(.)", r"\1", quoted[1])
+        if not text:
+            raise InvalidSearch(at, "nothing is between the quotes")
+        word = Word(text, self._takes("*"), is_quoted=True, is_suffix=is_suffix, at=at)
+        self._check_ended()
+        return word
 
     def _check_ended(self) -> None:
         if self._text.startswith('"', self._at) or _PLAIN.match(self._text, self._at):
@@ -259,6 +280,10 @@ def _check_said_once(terms: Sequence[Term], fields: Sequence[Field]) -> None:
         if term.name in said & once:
             raise InvalidSearch(term.at, f"{term.name} is said twice: once is possible")
         said.add(term.name)
+
+
+def _is_id(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) <= MOST_DIGITS
 
 
 def _unknown(name: str, names: Sequence[str]) -> str:

@@ -51,6 +51,7 @@ class Watch(Service):
 
     def __init__(self, url: str, settings: Settings, leads: Callable[[], bool]) -> None:
         super().__init__("watch")
+        self._settings = settings
         self._line = Line(url, settings, "watch")
         self._leads = leads
         self._forgot_at = monotonic()
@@ -83,7 +84,7 @@ class Watch(Service):
 
     async def _see(self, tenant: str | None) -> Seen:
         seen = Seen([], set())
-        for each in attention.looks(tenant):
+        for each in attention.looks(tenant, self._settings):
             try:
                 seen.found += await self._line.run(each.see(tenant, LATE), PATIENCE, atomic=True)
             except Exception as error:  # noqa: BLE001 - whatever it is, the other looks are taken

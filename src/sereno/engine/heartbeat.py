@@ -20,7 +20,7 @@ from sereno.telemetry.logs import emit
 
 def lease_end(sent: float, lease: float) -> float:
     """When to stop acting, by our own clock that also counts suspended time: from the send, never from the reply."""
-    return sent + lease - max(1.0, lease / 10)
+    return sent + lease - min(max(1.0, lease / 10), lease / 2)
 
 
 def boot_clock() -> float:

@@ -55,6 +55,9 @@ class Keeper(Service):
         if self._rounds % 12 == 1:
             await self._duties()
         rest = LOOK_EVERY * random.uniform(0.8, 1.0)  # noqa: S311 - jitter
+        if not self._everything:
+            # What became due long ago is found by looking at everything: a clock that was moved makes such jobs.
+            rest = min(rest, self._look_back.due_in(monotonic()))
         return rest if found.next_due is None else min(rest, found.next_due + 0.001)
 
     async def _look(self) -> sessions.Look:
@@ -105,15 +108,19 @@ class Keeper(Service):
 
     async def _keep_house(self) -> None:
         await self._slowly(days.make_partitions("history"))
-        await drop_days(self._line, "history", self._settings.keep_history_days)
-        if self._settings.keep_dead_days is not None:
-            while await self._slowly(history.forget_dead(self._settings.keep_dead_days)):
-                pass
+        if not self._settings.archives("jobs"):
+            await self._forget_jobs()
         await self._slowly(sessions.forget_ended())
         await self._slowly(tokens.forget_answers())
         await self._slowly(minutes.forget())
         while await self._slowly(limits.sweep()) >= limits.SWEEP:
             pass
+
+    async def _forget_jobs(self) -> None:
+        await drop_days(self._line, "history", self._settings.keep_history_days)
+        if self._settings.keep_dead_days is not None:
+            while await self._slowly(history.forget_dead(self._settings.keep_dead_days)):
+                pass
 
     async def _slowly(self, operation: Operation[_T]) -> _T:
         return await self._line.run(operation, MAINTENANCE_TIMEOUT)

@@ -1,4 +1,7 @@
-"""Days that are past their retention: dropped whole, and never at the price of those who write."""
+"""Days that are past their retention: dropped whole, and never at the price of those who write.
+
+What goes to the archive is left to it: nothing is deleted before its file was read back and verified.
+"""
 
 import logging
 
@@ -33,12 +36,15 @@ async def keep_fires(line: Line, settings: Settings) -> None:
     except DatabaseUnavailable as error:
         # Somebody holds the table; there are partitions for a week, and the default one takes what has none.
         emit(logging.WARNING, "fires.unprepared", f"no partition of fires could be made now: {error}")
-    await drop_days(line, "fires", settings.keep_fires_days)
-    # One batch an hour: more would hold up the scheduler.
-    await line.run(fires.forget_fires(settings.keep_fires_days), MAINTENANCE_TIMEOUT)
+    if not settings.archives("fires"):
+        await drop_days(line, "fires", settings.keep_fires_days)
+        # One batch an hour: more would hold up the scheduler.
+        await line.run(fires.forget_fires(settings.keep_fires_days), MAINTENANCE_TIMEOUT)
     await line.run(bulk.forget(KEEP_OPERATIONS_DAYS), MAINTENANCE_TIMEOUT)
 
 
 async def forget_lines(line: Line, settings: Settings) -> bool:
-    """A batch of log lines that are past their retention; whether there may be more."""
+    """A batch of log lines that are past their retention; whether there may be more. An archive takes its own."""
+    if settings.archives("logs"):
+        return False
     return await line.run(logs.forget(settings.log_retention), MAINTENANCE_TIMEOUT)

@@ -35,6 +35,7 @@ from sereno.store.database import Database
 from sereno.store.limits import declare
 from sereno.store.sessions import finish, register
 from sereno.store.statement import Operation
+from sereno.telemetry.archive import COUNTED
 from sereno.telemetry.logs import emit
 from sereno.telemetry.metrics import Gauges, Tally
 from sereno.version import __version__
@@ -138,6 +139,7 @@ class Worker:
 
     def _collect(self) -> None:
         """Whoever serves metrics and whoever writes figures down take the same, each in their own time."""
+        self.tally.archive.add(COUNTED.take())
         seen = self.tally.take()
         self._untold.add(seen)
         self._unwritten.add(seen)
@@ -284,7 +286,11 @@ class Worker:
                 self._settler.release(job, "the worker stopped, the handler did not", started=True)
 
     async def _close(self) -> None:
-        for service in (self.claimer, self._keeper, self._reporter, self._listener, self._settler):
+        services = (self.claimer, self._keeper, self._reporter, self._listener, self._settler)
+        if self.lost:
+            # Nothing more is written: on a line that is silent, each would wait for its own end, one after the other.
+            await asyncio.gather(*(service.stop() for service in services))
+        for service in services:
             await service.stop()
         self.lease_keeper.stop()
         await self._isolation.close()

@@ -29,4 +29,4 @@ def attention(
         applied = yield from health.applied()
         if applied is None:
             return store.schema_concerns(applied, settings.schema)
-    return (yield from store.attention(tenant=tenant, late=bound))
+    return (yield from store.attention(settings, tenant=tenant, late=bound))

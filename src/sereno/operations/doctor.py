@@ -7,8 +7,11 @@ from typing import Literal
 from urllib.parse import urlsplit
 
 from sereno.domain.duration import spoken
+from sereno.operations.procedures import Standings, standings
 from sereno.settings import Settings
-from sereno.store import health, insights
+from sereno.store import health, insights, roles
+from sereno.store.archive_health import ArchiveHealth, archive_health
+from sereno.store.attention import ARCHIVE_BEHIND
 from sereno.store.health import Holder, LimitHealth, ScheduleHealth, Server
 from sereno.store.migrate import migrations
 from sereno.store.statement import Operation
@@ -24,6 +27,7 @@ PGBOUNCER_PORT = 6432
 SCHEDULE_LAG = 10.0
 LONG_CLOSED = 3600.0
 MANY_WAKES = 100_000
+PROCEDURES_NAMED = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +49,8 @@ def doctor(settings: Settings, clock: Callable[[], float] = time.time) -> Operat
     checks.append(schema)
     if schema.level == "fail":
         return checks
+    login = yield from roles.mine()
+    checks.append(_login(login, settings))
     ahead = yield from health.clock_ahead()
     checks.append(_moved_clock(ahead))
     checks += yield from _work()
@@ -52,12 +58,16 @@ def doctor(settings: Settings, clock: Callable[[], float] = time.time) -> Operat
     checks += _schedules(keeping)
     limited = yield from health.limits(LONG_CLOSED, MANY_WAKES)
     checks += _limits(limited)
+    called = yield from standings()
+    checks += _procedures(called, settings)
     holders = yield from health.pinned()
     checks.append(_pinned(holders))
     dead, live = yield from health.dead_tuples()
     checks.append(_dead_tuples(dead, live))
     today, tomorrow, strays = yield from health.partitions()
     checks += _partitions(today, tomorrow, strays)
+    kept = yield from archive_health(settings)
+    checks += _archive(kept)
     return checks
 
 
@@ -130,6 +140,25 @@ def _limits(found: LimitHealth) -> Iterator[Check]:
         yield Check("wake-ups", "warn", words, "A worker reads them within moments: start one, of this version.")
 
 
+def _procedures(found: Standings, settings: Settings) -> Iterator[Check]:
+    """Of those in this database; what is elsewhere is looked at by a command of its own."""
+    if found.wrong:
+        more = len(found.wrong) - PROCEDURES_NAMED
+        words = "; ".join(found.wrong[:PROCEDURES_NAMED]) + (f"; and {more} more" if more > 0 else "")
+        yield Check("procedures", "fail", words, "Its jobs end as dead. Look at it, then: sereno procedure allow NAME")
+    if found.here and not settings.procedure_url:
+        if settings.procedures_as_worker:
+            words = "they are called with the worker's own login, which may change every job: this is for development"
+        else:
+            words = "some are allowed, and no login is named that could call them"
+        remedy = "Set SERENO_PROCEDURE_URL to a role that can call them and nothing else."
+        yield Check("procedures", "warn", words, remedy)
+    elif (found.here or found.elsewhere) and not found.wrong:
+        words = f"{found.here} are as they were allowed"
+        words += f"; {found.elsewhere} elsewhere: sereno procedure check" if found.elsewhere else ""
+        yield Check("procedures", "ok", words)
+
+
 def _server(server: Server, here: float) -> Iterator[Check]:
     if server.number >= OLDEST_SERVER:
         yield Check("PostgreSQL", "ok", server.version)
@@ -189,6 +218,15 @@ def _schema(applied: dict[int, str] | None, schema: str) -> Check:
     return Check("schema", "ok", f"{schema}, {len(applied)} migrations, up to date")
 
 
+def _login(login: roles.Mine, settings: Settings) -> Check:
+    """More rights than a process needs are a hint, and nothing that is broken."""
+    if not login.is_superuser and not login.is_owner:
+        return Check("login", "ok", f"{login.name} is no superuser, and owns no table of sereno")
+    words = f"{login.name} {'is a superuser' if login.is_superuser else 'can do whatever the owner of the tables can'}"
+    hint = "Right for migrations; a process needs less, and roles for each: sereno migrate --roles print"
+    return Check("login", "ok", words, hint if settings.database_url else "")
+
+
 def _moved_clock(ahead: float | None) -> Check:
     if ahead is None:
         return Check("time", "ok", "the clock was not moved")
@@ -235,6 +273,19 @@ def _partitions(today: bool, tomorrow: bool, strays: int) -> Iterator[Check]:
     if strays:
         words = f"{strays:,} finished jobs are in the default partition"
         yield Check("history", "warn", words, "A worker moves them when it makes the day's partition: start one.")
+
+
+def _archive(found: ArchiveHealth) -> Iterator[Check]:
+    if found.failed:
+        words = f"{found.failed:,} files could not be written or verified; the first: {found.error}"
+        remedy = "The next export tries again. Look: sereno archive status. Try now: sereno archive run"
+        yield Check("archive", "fail", words, remedy)
+    if found.behind is not None and found.behind > ARCHIVE_BEHIND:
+        words = f"it is behind by {spoken(found.behind)}: what is old is not in verified files yet"
+        remedy = "A worker moves and exports it every night: start one. Or now: sereno archive run"
+        yield Check("archive", "warn", words, remedy)
+    elif not found.failed:
+        yield Check("archive", "ok", "keeps up" if found.is_on else "off: what is past its retention is deleted")
 
 
 def _names(names: list[str]) -> str:

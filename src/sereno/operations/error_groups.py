@@ -12,6 +12,7 @@ from sereno.store import error_groups, steering
 from sereno.store.error_groups import KEPT_DAYS, ErrorGroup, ErrorHour, Sample, TenantHit
 from sereno.store.sights import Count
 from sereno.store.statement import Operation
+from sereno.store.terms import Sought
 
 Sort = Literal["last", "count"]
 
@@ -44,12 +45,23 @@ def list_groups(
     tenant: str | None = None,
     sort: Sort = "last",
     muted: bool = False,
+    sought: Sought | None = None,
     limit: int = 50,
     skip: int = 0,
 ) -> Operation[list[ErrorGroup]]:
-    """Kinds of failure that were seen in a span; with a tenant, counted for that one alone. `muted`: also those."""
+    """Kinds of failure that were seen in a span; with a tenant, counted for that one alone. `muted`: also those.
+
+    `sought`: what a search asks; one that says `muted:` decides by itself.
+    """
     return error_groups.list_groups(
-        span(since), task=task, tenant=tenant, by_count=sort == "count", muted=muted, limit=limit, skip=skip
+        span(since),
+        task=task,
+        tenant=tenant,
+        by_count=sort == "count",
+        muted=muted or (sought is not None and "muted" in sought.names),
+        sought=sought,
+        limit=limit,
+        skip=skip,
     )
 
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from sereno.domain.search import Field, InvalidSearch, Term, Word, parse
+from sereno.domain.search import Field, Term, Word, parse
 from sereno.errors import ConfigurationError
 from sereno.operations.search import moments
 from sereno.store import logs as store
@@ -17,14 +17,13 @@ LOG_FIELDS = (
     Field("tenant", "word"),
     Field("task", "word"),
     Field("queue", "word"),
-    Field("job", "exact"),
+    Field("job", "id"),
     Field("trace", "word"),
-    Field("session", "exact"),
+    Field("session", "id"),
     Field("at", "moment"),
 )
 # Those that an index finds, by their names in a filter.
 _FOUND_BY_INDEX = {"event": "event", "tenant": "tenant", "trace": "trace_id"}
-_MOST_DIGITS = 18
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,21 +69,13 @@ def _with(wanted: LogFilter, term: Term, now: datetime) -> LogFilter:
         after, before = moments(term.values[0], now)
         return replace(wanted, at_after=_later(wanted.at_after, after), at_before=_earlier(wanted.at_before, before))
     words = [each for each in term.values if isinstance(each, Word)]
-    if term.name in ("job", "session"):
-        _check_numbers(words)
-    is_one = len(words) == 1 and not words[0].is_prefix and not term.is_negated
+    is_one = len(words) == 1 and words[0].is_whole and not term.is_negated
     if is_one and term.name == "job" and wanted.job_id is None:
         return replace(wanted, job_id=int(words[0].text))
     name = _FOUND_BY_INDEX.get(term.name)
     if is_one and name is not None and getattr(wanted, name) is None:
         return replace(wanted, **{name: words[0].text})  # type: ignore[arg-type]  # the three are texts
     return replace(wanted, terms=(*wanted.terms, term))
-
-
-def _check_numbers(words: list[Word]) -> None:
-    for word in words:
-        if not (word.text.isascii() and word.text.isdecimal()) or len(word.text) > _MOST_DIGITS:
-            raise InvalidSearch(word.at, f'"{word.text:.60}" is no number: write it like 4711')
 
 
 def _later(one: datetime | None, other: datetime | None) -> datetime | None:

@@ -28,6 +28,7 @@ from sereno.store.post_rows import (
 )
 from sereno.store.sights import Count
 from sereno.store.statement import Operation
+from sereno.store.terms import Sought
 
 # What a person may send back to work: it ended without having arrived, or nobody knows.
 REQUEUEABLE = ("skipped", "failed", "invalid", "expired", "dead", "unknown", "bounced")
@@ -116,12 +117,14 @@ def list_events(
     kind: str | None = None,
     tenant: str | None = None,
     since: datetime | None = None,
+    sought: Sought | None = None,
     limit: int = 50,
     before: int | None = None,
 ) -> Operation[list[EventLine]]:
-    """The newest first; `before`: the id at which the page before ended."""
+    """The newest first; `before`: the id at which the page before ended. `sought`: what a search asks."""
     _check_texts(type=kind, tenant=tenant)
-    return (yield from post_sights.events(kind=kind, tenant=tenant, since=since, before=before, limit=limit))
+    look = post_sights.events(kind=kind, tenant=tenant, since=since, before=before, limit=limit, sought=sought)
+    return (yield from look)
 
 
 def show_event(number: int) -> Operation[EventDetail]:
@@ -191,11 +194,17 @@ def check_filter(wanted: DeliveryFilter) -> Operation[None]:
 
 
 def list_recipients(
-    pattern: str | None = None, *, tenant: str | None = None, limit: int = 50, before: int | None = None
+    pattern: str | None = None,
+    *,
+    tenant: str | None = None,
+    sought: Sought | None = None,
+    limit: int = 50,
+    before: int | None = None,
 ) -> Operation[list[RecipientLine]]:
-    """The newest first; "user:*" is a pattern."""
+    """The newest first; "user:*" is a pattern. `sought`: what a search asks."""
     _check_texts(pattern=pattern, tenant=tenant)
-    return (yield from post_sights.recipients(pattern=pattern, tenant=tenant, before=before, limit=limit))
+    look = post_sights.recipients(pattern=pattern, tenant=tenant, before=before, limit=limit, sought=sought)
+    return (yield from look)
 
 
 def find_recipient(key: str, *, tenant: str | None = None) -> Operation[RecipientRow]:

@@ -46,13 +46,16 @@ class ScheduleTally:
 def list_schedules(
     wanted: ScheduleFilter, *, limit: int = 50, after: str = "", soonest: bool = False
 ) -> Operation[SchedulePage]:
-    """By key, or by when they are due next."""
+    """By key, or by when they are due next. What is searched for is looked for among so many; `next` goes on there."""
     now = moment((yield from store.clock()))
     if soonest:
         return SchedulePage((yield from store.soonest(wanted, limit)), now, None)
-    found = yield from store.page(wanted, limit + 1, after)
+    if wanted.sought is None:
+        found, ended = (yield from store.page(wanted, limit + 1, after)), None
+    else:
+        found, ended = yield from store.search(wanted, limit + 1, after)
     page = found[:limit]
-    return SchedulePage(page, now, page[-1].key if len(found) > limit else None)
+    return SchedulePage(page, now, page[-1].key if len(found) > limit else ended)
 
 
 def tally(wanted: ScheduleFilter, verb: Verb) -> Operation[ScheduleTally]:

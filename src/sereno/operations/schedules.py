@@ -24,6 +24,7 @@ from sereno.store.filters import ScheduleFilter
 from sereno.store.fires import record_again
 from sereno.store.schedules import FireRow, ScheduleRow
 from sereno.store.statement import Operation
+from sereno.store.terms import Sought
 
 PAGE = 1000
 # A backfill is written in transactions of this many.
@@ -59,9 +60,10 @@ def find(key: str) -> Operation[ScheduleRow]:
     return found[0]
 
 
-def show(key: str, *, fires: int = 10, upcoming: int = 5) -> Operation[ScheduleDetail]:
+def show(key: str, *, fires: int = 10, upcoming: int = 5, sought: Sought | None = None) -> Operation[ScheduleDetail]:
+    """`sought`: what a search asks of its fires."""
     row = yield from find(key)
-    past = yield from store.fires(row.id, fires)
+    past = yield from store.fires(row.id, fires, sought)
     now = moment((yield from store.clock()))
     return ScheduleDetail(row, past, coming(row, now, upcoming), now)
 

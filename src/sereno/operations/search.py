@@ -38,6 +38,7 @@ _MOST_ID = 2**63
 _MOST_ATTEMPTS = 2**31
 _WITH_SECONDS = re.compile(r"\D[0-9]{2}:?[0-9]{2}:?[0-9]{2}")
 _YEARS = range(1900, 9000)
+_DAYS = {"yesterday": -1, "today": 0, "tomorrow": 1}
 _LONGEST_AGE = timedelta(days=36_500)
 
 
@@ -64,7 +65,7 @@ def _with(wanted: JobFilter, term: Term, now: datetime) -> JobFilter:
         case "fingerprint":
             return replace(wanted, fingerprint=_text(value))
         case "attempts":
-            low, high = _numbers(value)
+            low, high = numbers(value, _MOST_ATTEMPTS)
             return wanted.both(JobFilter(attempts_from=low, attempts_to=high))
         case "created":
             after, before = moments(value, now)
@@ -73,7 +74,7 @@ def _with(wanted: JobFilter, term: Term, now: datetime) -> JobFilter:
             after, before = moments(value, now)
             return wanted.both(JobFilter(finished_after=after, finished_before=before))
         case "age":
-            after, before = _ages(value, now)
+            after, before = ages(value, now)
             return wanted.both(JobFilter(created_after=after, created_before=before))
         case _:
             return _with_words(wanted, term)
@@ -87,7 +88,7 @@ def _with_words(wanted: JobFilter, term: Term) -> JobFilter:
     if term.name == "id":
         ids = [_number(word.text, word.at, _MOST_ID) for word in words]
         return _with_term(wanted, term) if term.is_negated else wanted.both(JobFilter(ids=ids))
-    if term.is_negated or any(word.is_prefix for word in words):
+    if term.is_negated or not all(word.is_whole for word in words):
         return _with_term(wanted, term)
     if not term.name and len(words) == 1 and not words[0].is_quoted and words[0].text.isdecimal():
         return wanted.both(JobFilter(ids=[_number(words[0].text, words[0].at, _MOST_ID)]))
@@ -105,7 +106,7 @@ def _with_term(wanted: JobFilter, term: Term) -> JobFilter:
 
 def _check_by(words: Sequence[Word]) -> None:
     for word in words:
-        if not word.text.startswith(_BY) or (word.text == _BY and not word.is_prefix):
+        if word.is_suffix or not word.text.startswith(_BY) or (word.text == _BY and not word.is_prefix):
             raise InvalidSearch(word.at, "by takes schedule:KEY, or schedule:* for any schedule")
 
 
@@ -114,11 +115,11 @@ def _text(value: Value) -> str:
     return value.text
 
 
-def _numbers(value: Value) -> tuple[int | None, int | None]:
-    """From and to."""
+def numbers(value: Value, most: int) -> tuple[int | None, int | None]:
+    """From and to, each less than `most`."""
 
     def number(text: str) -> int:
-        return _number(text, value.at, _MOST_ATTEMPTS)
+        return _number(text, value.at, most)
 
     match value:
         case Word(text=text):
@@ -170,7 +171,7 @@ def _span(text: str, at: int, now: datetime) -> tuple[datetime, datetime]:
     length = _length(text)
     if length is not None:
         return now - length, now - length
-    days = {"today": now.date(), "yesterday": now.date() - timedelta(days=1)}
+    days = {name: now.date() + timedelta(days=ahead) for name, ahead in _DAYS.items()}
     try:
         day = days.get(text) or date.fromisoformat(text)
     except ValueError:
@@ -201,7 +202,7 @@ def _midnight(day: date, now: datetime) -> datetime:
     return datetime.combine(day, time.min, now.tzinfo).astimezone(UTC)
 
 
-def _ages(value: Value, now: datetime) -> tuple[datetime | None, datetime | None]:
+def ages(value: Value, now: datetime) -> tuple[datetime | None, datetime | None]:
     """Made after this moment, and before that one: what is older was made before."""
 
     def ago(text: str) -> datetime:

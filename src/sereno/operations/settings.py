@@ -1,13 +1,11 @@
 """Settings as a person sees them: each with where it came from, and without its secrets."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from sereno.domain.masking import MASK, is_secret, without_secrets
 from sereno.settings import Settings
-
-MASK = "********"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +27,8 @@ def list_settings(settings: Settings, sources: Mapping[str, str]) -> list[Settin
 
 def masked(name: str, value: Any) -> Any:
     """Passwords in addresses, and tokens, are nobody's to see."""
+    if isinstance(value, Mapping):
+        return {key: masked(name, part) for key, part in value.items()}
     if not isinstance(value, str):
         return value
-    if "token" in name or "secret" in name or "password" in name:
-        return MASK
-    value = re.sub(r"(://[^:/@\s]*):[^@\s]*@", rf"\1:{MASK}@", value)
-    return re.sub(r"((?:\b|ssl)password\s*=\s*)('(?:[^'\\]|\\.)*'|[^&\s]*)", rf"\1{MASK}", value, flags=re.IGNORECASE)
+    return MASK if is_secret(name) else without_secrets(value)

@@ -11,6 +11,7 @@ from sereno.store.minutes import TenantFigures
 from sereno.store.schedules import ScheduleRow
 from sereno.store.statement import Operation
 from sereno.store.tenants import Sort, Standing, TenantGate, TenantHour, TenantLine
+from sereno.store.terms import Sought
 
 DAY = 86_400.0
 # As long as minutes are kept, by which the whole house is measured.
@@ -43,14 +44,20 @@ class TenantDetail:
 
 
 def list_tenants(
-    *, since: float = DAY, part: str | None = None, sort: Sort = "seconds", limit: int = 50, skip: int = 0
+    *,
+    since: float = DAY,
+    part: str | None = None,
+    sought: Sought | None = None,
+    sort: Sort = "seconds",
+    limit: int = 50,
+    skip: int = 0,
 ) -> Operation[list[TenantLine]]:
-    """Those for whom something was done, or who are stopped; the busiest first."""
+    """Those for whom something was done, or who are stopped; the busiest first. `sought`: what a search asks."""
     check_text("tenant", part)
     check_span(since)
     if not 0 <= skip <= DEEPEST:
         raise InvalidArguments(f"a list of tenants goes to {DEEPEST:,}: look for a name")
-    return tenants.list_tenants(since, part=part, sort=sort, limit=limit, skip=skip)
+    return tenants.list_tenants(since, part=part, sought=sought, sort=sort, limit=limit, skip=skip)
 
 
 def hours(*, since: float = DAY, most: int = TOP) -> Operation[list[TenantHour]]:

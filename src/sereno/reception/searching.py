@@ -1,19 +1,43 @@
 """What may be searched for: what is masked is not found by guessing either."""
 
+from collections.abc import Sequence
+from datetime import UTC, datetime
 from http import HTTPStatus
 
 from sereno.domain.access import Principal
-from sereno.domain.masking import is_secret
-from sereno.domain.search import parse
-from sereno.operations.search import JOB_FIELDS
+from sereno.domain.masking import is_secret, masked
+from sereno.domain.search import Field, Term, Word, parse
+from sereno.operations.sought import sought
 from sereno.reception.declined import Declined
+from sereno.reception.tenancy import their_tenant
+from sereno.store.terms import Sought
 
 
-def check_search(text: str | None, who: Principal) -> None:
-    """403 for a guess at an argument that looks like a secret, by somebody who cannot reveal it."""
+def check_search(text: str | None, fields: Sequence[Field], who: Principal) -> None:
+    """403 for a guess at what looks like a secret or an address, by somebody who cannot reveal it."""
     if who.may("operator") or not text:
         return
-    for term in parse(text, JOB_FIELDS).terms:
-        if term.name == "args" and any(is_secret(part) for part in term.path):
-            name = ".".join(("args", *term.path))
+    for term in parse(text, fields).terms:
+        if term.path and _is_masked(term):
+            name = ".".join((term.name, *term.path))
             raise Declined(HTTPStatus.FORBIDDEN, f"{name:.80} is masked: to search by it takes operator")
+
+
+def searched(text: str | None, fields: Sequence[Field], who: Principal) -> Sought | None:
+    """What somebody's search asks of a list now. Its days are those of UTC: the same for everybody who asks.
+
+    404 for another's tenant, as where a list is asked for one by name.
+    """
+    check_search(text, fields, who)
+    found = sought(text, fields, datetime.now(UTC))
+    if found is not None:
+        their_tenant(who, found.one("tenant"))
+    return found
+
+
+def _is_masked(term: Term) -> bool:
+    """By its name; or because it would be hidden, if what is guessed was there."""
+    if any(is_secret(part) for part in term.path):
+        return True
+    guesses = [{term.path[-1]: value.text} for value in term.values if isinstance(value, Word)]
+    return any(masked(guess) != guess for guess in guesses)

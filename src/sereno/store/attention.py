@@ -2,13 +2,16 @@
 
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
-from functools import cache
+from functools import cache, partial
 from typing import NamedTuple
 
 from sereno.domain.concern import Concern, Level, command, concern, rank
 from sereno.domain.duration import spoken
 from sereno.domain.zones import moment
+from sereno.settings import A_DAY, Settings
 from sereno.store import health, schedules
+from sereno.store.archive_health import COUNTED as COUNTED_FILES
+from sereno.store.archive_health import archive_health
 from sereno.store.health import Holder
 from sereno.store.migrate import migrations
 from sereno.store.statement import Operation, Row, Statement, queries
@@ -23,6 +26,8 @@ SCHEDULER_BEHIND = 10.0
 LONG_CLOSED = 3600.0
 LONG_TRANSACTION = 300.0
 NOTIFICATION_USAGE = 0.10
+# What is to be archived has two nights for it.
+ARCHIVE_BEHIND = 2 * A_DAY
 # A channel fails when so many of its newest deliveries did, and they are more than half.
 FAILURES = 10
 # Of one kind, so many are told of; so many rows are read to find them, and so many counted.
@@ -32,24 +37,29 @@ COUNTED = 1000
 
 
 class Look(NamedTuple):
-    """One look: what it can find, and how. `of_tenants`: also for one tenant alone."""
+    """One look: what it can find, and how. `of_tenants`: also for one tenant alone. `of_settings`: it is given them."""
 
     kinds: tuple[str, ...]
-    see: Callable[[str | None, float], Operation[list[Concern]]]
+    see: Callable[..., Operation[list[Concern]]]
     of_tenants: bool = False
+    of_settings: bool = False
 
 
-def attention(*, tenant: str | None = None, late: float = LATE) -> Operation[list[Concern]]:
+def attention(settings: Settings, *, tenant: str | None = None, late: float = LATE) -> Operation[list[Concern]]:
     """Everything, the worst first. `late`: seconds that a ready job may wait. `tenant`: of this one alone."""
     found: list[Concern] = []
-    for look in looks(tenant):
+    for look in looks(tenant, settings):
         found += yield from look.see(tenant, late)
     return worst_first(found)
 
 
-def looks(tenant: str | None) -> Sequence[Look]:
-    """Those that are there for everybody, or for one tenant."""
-    return LOOKS if tenant is None else [look for look in LOOKS if look.of_tenants]
+def looks(tenant: str | None, settings: Settings) -> Sequence[Look]:
+    """Those that are there for everybody, or for one tenant; each is asked with a tenant and what is late."""
+    return [
+        look._replace(see=partial(look.see, settings)) if look.of_settings else look
+        for look in LOOKS
+        if tenant is None or look.of_tenants
+    ]
 
 
 def worst_first(found: Sequence[Concern]) -> list[Concern]:
@@ -220,6 +230,20 @@ def _pinned(holder: Holder, age: str) -> Concern:
     )
 
 
+def _archive(settings: Settings, _tenant: str | None, _late: float) -> Operation[list[Concern]]:
+    found = yield from archive_health(settings)
+    if not found.is_on:
+        return []
+    concerns = []
+    if found.failed:
+        count: str | int = found.failed if found.failed < COUNTED_FILES else f"{COUNTED_FILES:,} or more"
+        remedy, error = "sereno archive status", found.error or ""
+        concerns.append(concern("archive.unverified", "", "bad", remedy, since=found.since, count=count, error=error))
+    if found.behind is not None and found.behind > ARCHIVE_BEHIND:
+        concerns.append(concern("archive.behind", "", "warn", "sereno archive run", age=spoken(found.behind)))
+    return concerns
+
+
 LOOKS: tuple[Look, ...] = (
     Look(("schema.none", "schema.behind"), _schema),
     Look(("worker.none", "session.silent", "queue.unserved", "queue.late", "task.unknown"), _work),
@@ -230,4 +254,5 @@ LOOKS: tuple[Look, ...] = (
     Look(("tenant.paused",), _tenant, of_tenants=True),
     Look(("limit.unknown", "limit.closed", "order.blocked"), _limits),
     Look(("snapshot.pinned", "clock.moved", "notify.full"), _server),
+    Look(("archive.unverified", "archive.behind"), _archive, of_settings=True),
 )

@@ -121,7 +121,7 @@ def begin(asked: Asked) -> Operation[int]:
         "action": asked.action,
         "kind": asked.action.partition(".")[0],
         "wanted": encoder.encode(asked.wanted).decode(),
-        "look": encoder.encode(asked.look).decode(),
+        "look": encoder.encode(kept(asked.look)).decode(),
         "options": encoder.encode(asked.options).decode(),
         "tenant": asked.tenant,
         "rate": asked.rate,
@@ -270,6 +270,11 @@ def _share(taken: Taken, more: int) -> float:
     return min(1.0, taken.cursor / max(1, taken.upper_id))
 
 
+def kept(look: Mapping[str, Any]) -> dict[str, Any]:
+    """Parameters as they are kept: without what no search asks, which workers of an older version do not know."""
+    return {name: value for name, value in look.items() if name != "terms" or value is not None}
+
+
 def _look(taken: Taken, known: Mapping[str, Any]) -> dict[str, Any]:
     """The parameters of its filter."""
     look = _json.decode(taken.look)
@@ -337,7 +342,7 @@ def schedules_found(taken: Taken) -> Operation[tuple[ScheduleFilter, Place]]:
         place = Place(0, keys[-1], False)
     else:
         place = Place(0, last or taken.cursor_key, seen < STRETCH_OF_SCHEDULES)
-    return replace(ScheduleFilter(**look), keys=keys, pattern=None), place
+    return replace(ScheduleFilter.again(look), keys=keys), place
 
 
 # Deliveries
@@ -345,7 +350,11 @@ def schedules_found(taken: Taken) -> Operation[tuple[ScheduleFilter, Place]]:
 
 def delivery_look(wanted: DeliveryFilter, ids: Collection[int] | None) -> dict[str, Any]:
     """Parameters of the statement that looks for deliveries."""
-    return wanted.params() | {"ids": None if ids is None else sorted(ids)}
+    params = wanted.params()
+    named = params["ids"]
+    if ids is not None:
+        params["ids"] = sorted(ids if named is None else {*ids} & {*named})
+    return params
 
 
 def deliveries_found(taken: Taken) -> Operation[tuple[list[int], Place]]:

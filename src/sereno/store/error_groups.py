@@ -9,6 +9,7 @@ import msgspec
 from sereno.domain.stored import encoder
 from sereno.store.sights import BOUND, Count
 from sereno.store.statement import Operation, Statement, queries
+from sereno.store.terms import Sought
 from sereno.telemetry.metrics import Tally
 
 _sql = queries("error_groups")
@@ -118,19 +119,21 @@ def list_groups(
     tenant: str | None = None,
     by_count: bool = False,
     muted: bool = False,
+    sought: Sought | None = None,
     limit: int = 50,
     skip: int = 0,
 ) -> Operation[list[ErrorGroup]]:
     """Seen in the last so many seconds. The latest first, or the most frequent; `muted`: also those."""
     given = {"task": task, "tenant": tenant, "by_count": by_count, "muted": muted, "limit": limit, "skip": skip}
-    rows = yield Statement(_sql["list"], given | {"since": since, "fingerprint": None})
+    terms = None if sought is None else sought.terms
+    rows = yield Statement(_sql["list"], given | {"since": since, "fingerprint": None, "terms": terms})
     return [_group.decode(row[0]) for row in rows]
 
 
 def find_group(fingerprint: str, since: float) -> Operation[ErrorGroup | None]:
     """Muted or not, and also when it was not seen of late."""
     given = {"task": None, "tenant": None, "by_count": False, "muted": True, "limit": 1, "skip": 0}
-    rows = yield Statement(_sql["list"], given | {"since": since, "fingerprint": fingerprint})
+    rows = yield Statement(_sql["list"], given | {"since": since, "fingerprint": fingerprint, "terms": None})
     return _group.decode(rows[0][0]) if rows else None
 
 

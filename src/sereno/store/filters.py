@@ -1,19 +1,17 @@
 """Which jobs: one value for the command line, the HTTP API and the dashboard, turned into parameters of static SQL."""
 
-import json
-import re
 from collections.abc import Collection
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from typing import Any
 
 from sereno.domain.lifecycle import FINAL, LIVE
-from sereno.domain.search import Term, Word
+from sereno.domain.search import Term
 from sereno.errors import InvalidArguments
+from sereno.store.terms import Sought, like_exactly, parameter, piece_test, word_test
 
 # Dead letters are kept apart from what else has ended.
 SHELVES = (("dead",), ("succeeded", "cancelled"))
-_NOT_TEXT = re.compile(r"-?(0|[1-9][0-9]{0,29})(\.[0-9]{1,30})?|true|false|null")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +66,7 @@ class JobFilter:
             "ids": None if self.ids is None else sorted(self.ids),
             "states": None if self.states is None else sorted(self.states),
             "schedules": None if self.schedules is None else sorted(self.schedules),
-            "terms": json.dumps(list(map(_test, self.terms))) if self.terms else None,
+            "terms": parameter([piece_test(term) if term.path else word_test(term) for term in self.terms or ()]),
             "live": not ends and _any_of(self.states, LIVE),
             "finished": _any_of(self.states, FINAL),
             "shelves": shelves,
@@ -98,7 +96,10 @@ class JobFilter:
 
 @dataclass(frozen=True, slots=True)
 class ScheduleFilter:
-    """Which schedules; everything that is given must hold. `pattern`: a key in which * stands for anything."""
+    """Which schedules; everything that is given must hold. `pattern`: a key in which * stands for anything.
+
+    `sought`: what a search asks besides.
+    """
 
     keys: Collection[str] | None = None
     pattern: str | None = None
@@ -106,6 +107,7 @@ class ScheduleFilter:
     tenant: str | None = None
     states: Collection[str] | None = None
     declared_by: str | None = None
+    sought: Sought | None = None
 
     @classmethod
     def of(cls, key_or_pattern: str | None = None, **others: Any) -> "ScheduleFilter":
@@ -121,17 +123,33 @@ class ScheduleFilter:
         """Whether it names nothing, and so finds every schedule there is."""
         return all(getattr(self, field.name) is None for field in fields(self))
 
+    @classmethod
+    def again(cls, params: dict[str, Any]) -> "ScheduleFilter":
+        """The filter that has these parameters, but for its keys and its pattern."""
+        names = ("task", "tenant", "states", "declared_by")
+        terms = params["terms"]
+        sought = None if terms is None else Sought("", terms)
+        return cls(**{name: params[name] for name in names}, sought=sought)
+
     def params(self) -> dict[str, Any]:
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return values | {
+        values = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "sought"}
+        given = values | {
             "keys": None if self.keys is None else sorted(self.keys),
             "states": None if self.states is None else sorted(self.states),
             "pattern": None if self.pattern is None else _like(self.pattern),
         }
+        if self.sought is None:
+            return given | {"terms": None}
+        # What a search names whole is found by an index as well, where nothing else is named.
+        keys, tenant = self.sought.values("key"), self.sought.one("tenant")
+        found = {"keys": keys if self.keys is None else given["keys"], "tenant": self.tenant or tenant}
+        return given | found | {"terms": self.sought.terms}
 
     def as_detail(self) -> dict[str, Any]:
-        """What was given, for the audit."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        """What was given, for the audit. `q`: the search."""
+        values = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "sought"}
+        if self.sought is not None and self.sought.text:
+            values["q"] = self.sought.text
         return {
             name: value if isinstance(value, str) else sorted(value)
             for name, value in values.items()
@@ -141,13 +159,7 @@ class ScheduleFilter:
 
 def _like(pattern: str) -> str:
     """The pattern in SQL's own words: only * is special."""
-    return _escaped(pattern).replace("*", "%")
-
-
-def _escaped(text: str) -> str:
-    for special in "\\%_":
-        text = text.replace(special, "\\" + special)
-    return text
+    return like_exactly(pattern).replace("*", "%")
 
 
 def _listed(name: str, values: Collection[Any]) -> list[Any]:
@@ -170,25 +182,6 @@ def _both(name: str, one: JobFilter, other: JobFilter) -> Any:
     if mine != theirs:
         raise InvalidArguments(f"{name} is {mine!r:.60} and {theirs!r:.60} at once: say it once")
     return mine
-
-
-def _test(term: Term) -> dict[str, Any]:
-    """A term of a search in the words of the SQL part `terms_hold`."""
-    test: dict[str, Any] = {"field": term.name, "negated": term.is_negated}
-    words = [value for value in term.values if isinstance(value, Word)]
-    if not term.path:
-        return test | {"patterns": [_escaped(word.text) + "%" * word.is_prefix for word in words]}
-    pieces: list[Any] = [piece for word in words for scalar in _scalars(word) for piece in (scalar, [scalar])]
-    for name in reversed(term.path):
-        pieces = [{name: piece} for piece in pieces]
-    return test | {"pieces": pieces}
-
-
-def _scalars(word: Word) -> list[Any]:
-    """What a word can be in JSON: 42 is a number and a text, "42" is a text."""
-    if word.is_quoted or _NOT_TEXT.fullmatch(word.text) is None:
-        return [word.text]
-    return [word.text, json.loads(word.text)]
 
 
 def _any_of(states: Collection[str] | None, group: Collection[str]) -> bool:

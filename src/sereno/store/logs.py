@@ -1,14 +1,13 @@
 """The central log: lines that handlers and the engine said, which of them are wanted, and for how long they stay."""
 
-import json
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any
 
-from sereno.domain.search import Term, Word
+from sereno.domain.search import Term
 from sereno.store.statement import Operation, Statement, queries
+from sereno.store.terms import parameter, word_test
 
 _sql = queries("logs")
 
@@ -16,8 +15,6 @@ _sql = queries("logs")
 WINDOW = 50_000
 # Forgotten at once.
 BATCH = 5000
-
-_SPECIAL = re.compile(r"([\\%_])")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +59,7 @@ class LogFilter:
         along = (("job", "job_id"), ("trace", "trace_id"), ("tenant", "tenant"), ("event", "event"))
         return values | {
             "along": next((index for index, name in along if values[name] is not None), "id"),
-            "terms": json.dumps(list(map(_test, self.terms))) if self.terms else None,
+            "terms": parameter([word_test(term, anywhere=not term.name) for term in self.terms]),
         }
 
 
@@ -88,11 +85,3 @@ def list_lines(wanted: LogFilter, limit: int, before: int | None = None, after: 
 def one(line_id: int) -> Operation[WholeLine | None]:
     rows = yield Statement(_sql["one"], {"id": line_id})
     return WholeLine(*rows[0]) if rows else None
-
-
-def _test(term: Term) -> dict[str, Any]:
-    """A term of a search as patterns. A word without a field is part of the message."""
-    words = [value for value in term.values if isinstance(value, Word)]
-    around = "" if term.name else "%"
-    patterns = [around + _SPECIAL.sub(r"\\\1", word.text) + ("%" if word.is_prefix else around) for word in words]
-    return {"field": term.name, "negated": term.is_negated, "patterns": patterns}

@@ -31,7 +31,9 @@ class Migration:
 
     def text(self, schema: str) -> str:
         """Ready to be run by anything that speaks SQL, in one transaction."""
-        body = re.sub(r"(create schema if not exists )sereno;", rf"\1{schema};", in_schema(self.sql, schema))
+        body = re.sub(
+            r"(create schema if not exists )sereno(_archive)?;", rf"\1{schema}\2;", in_schema(self.sql, schema)
+        )
         entry = (
             f"insert into {schema}.migrations (number, name, checksum) "  # noqa: S608 - all of it is ours, and checked
             f"values ({self.number}, '{self.name}', '{self.checksum}');"

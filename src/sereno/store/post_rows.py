@@ -1,7 +1,7 @@
 """Events, deliveries, recipients and channels as a person sees them: the rows of the read operations, by name."""
 
 from collections.abc import Collection
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any
 
@@ -9,6 +9,7 @@ import msgspec
 
 from sereno.domain.preference import Preference
 from sereno.domain.quiet import DAYS, Quiet
+from sereno.store.terms import Sought
 
 
 class EventLine(msgspec.Struct, kw_only=True):
@@ -200,7 +201,10 @@ class ChannelPause(msgspec.Struct, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class DeliveryFilter:
-    """Everything that is given must hold; None means any. A recipient is looked for in the tenant, or in none."""
+    """Everything that is given must hold; None means any. A recipient is looked for in the tenant, or in none.
+
+    `sought`: what a search asks besides.
+    """
 
     states: Collection[str] | None = None
     channel: str | None = None
@@ -211,17 +215,29 @@ class DeliveryFilter:
     # Of the event.
     type: str | None = None
     subject: str | None = None
+    sought: Sought | None = None
 
     @property
     def is_empty(self) -> bool:
-        return all(value is None for value in asdict(self).values())
+        return all(getattr(self, field.name) is None for field in fields(self))
 
     def params(self) -> dict[str, Any]:
-        return asdict(self) | {"states": None if self.states is None else sorted(self.states)}
+        """Parameters of the statements that filter. What a search names whole is found by an index as well."""
+        found = self._named() | {"ids": None, "terms": None}
+        if self.sought is None:
+            return found
+        if self.event is None and (event := self.sought.one("event_id")) is not None:
+            found["event"] = int(event)
+        return found | {"ids": self.sought.numbers("id"), "terms": self.sought.terms}
 
     def as_detail(self) -> dict[str, Any]:
-        """What was given, for the audit."""
-        return {name: value for name, value in self.params().items() if value is not None}
+        """What was given, for the audit. `q`: the search."""
+        said = {} if self.sought is None else {"q": self.sought.text}
+        return {name: value for name, value in self._named().items() if value is not None} | said
+
+    def _named(self) -> dict[str, Any]:
+        values = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "sought"}
+        return values | {"states": None if self.states is None else sorted(self.states)}
 
 
 def _quiet(span: dict[str, Any]) -> Quiet:

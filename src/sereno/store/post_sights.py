@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Sequence
 from datetime import datetime
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -22,6 +22,7 @@ from sereno.store.post_rows import (
     RecipientRow,
 )
 from sereno.store.statement import Operation, Row, Statement, queries
+from sereno.store.terms import Sought, like_exactly
 
 _sql = queries("sights_post")
 T = TypeVar("T")
@@ -37,8 +38,6 @@ PENDING_BOUND = 10_000
 MOST_PARTS = 200
 # Keys of an audience on a page.
 MOST_NAMED = 20
-# Text as it is, in SQL's own patterns.
-_EXACTLY = str.maketrans({special: f"\\{special}" for special in "\\%_"})
 
 
 def _rows(shape: type[T], rows: Sequence[Row]) -> list[T]:
@@ -56,10 +55,26 @@ def now() -> Operation[datetime]:
 
 
 def events(
-    *, kind: str | None, tenant: str | None, since: datetime | None, before: int | None, limit: int
+    *,
+    kind: str | None,
+    tenant: str | None,
+    since: datetime | None,
+    before: int | None,
+    limit: int,
+    sought: Sought | None = None,
 ) -> Operation[list[EventLine]]:
     params = {"type": kind, "tenant": tenant, "since": since, "before": before, "limit": limit, "window": WINDOW}
-    return _rows(EventLine, (yield Statement(_sql["events"], params)))
+    return _rows(EventLine, (yield Statement(_sql["events"], params | _along(sought))))
+
+
+def _along(sought: Sought | None) -> dict[str, Any]:
+    """Which index finds what is searched for."""
+    if sought is None:
+        return {"along": "newest", "terms": None, "ids": None, "subject": None, "trace": None}
+    found = {"ids": sought.numbers("id"), "subject": sought.one("subject"), "trace": sought.one("trace")}
+    ways = (("id", "ids"), ("trace", "trace"), ("subject", "subject"))
+    along = next((way for way, name in ways if found[name] is not None), "newest")
+    return {**found, "along": along, "terms": sought.terms}
 
 
 def event(number: int) -> Operation[EventRow | None]:
@@ -106,11 +121,15 @@ def deliveries_for(events: Sequence[int], recipient: int) -> Operation[list[Deli
 
 
 def recipients(
-    *, pattern: str | None, tenant: str | None, before: int | None, limit: int
+    *, pattern: str | None, tenant: str | None, before: int | None, limit: int, sought: Sought | None = None
 ) -> Operation[list[RecipientLine]]:
     """In a pattern, * stands for anything."""
-    like = None if pattern is None else pattern.translate(_EXACTLY).replace("*", "%")
-    params = {"pattern": like, "tenant": tenant, "before": before, "limit": limit}
+    like = None if pattern is None else like_exactly(pattern).replace("*", "%")
+    params: dict[str, Any] = {"pattern": like, "tenant": tenant, "before": before, "limit": limit}
+    params |= {"keys": None, "terms": None}
+    if sought is not None:
+        whose = tenant or sought.one("tenant")
+        params |= {"tenant": whose, "terms": sought.terms, "keys": sought.values("key") if whose else None}
     rows = yield Statement(_sql["recipients"], params | {"window": WINDOW, "addresses": MOST_PARTS})
     return _rows(RecipientLine, rows)
 

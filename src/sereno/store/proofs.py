@@ -3,7 +3,7 @@
 from sereno.domain.attempt import CRASH_LIMIT
 from sereno.store.statement import Operation, Statement, queries
 
-_sql = {**queries("verify"), **queries("verify_post")}
+_sql = {**queries("verify"), **queries("verify_post"), **queries("verify_archive")}
 
 # In the order in which they are asked. The sentence says what must hold.
 PROMISES = {
@@ -42,6 +42,9 @@ PROMISES = {
     "pending_has_a_job": "what has long been due has a job of its channel, or the channel is paused",
     "receipts_have_a_job": "what a receipt is awaited for has a job that asks",
     "inbox_delivered": "what is in an inbox was delivered",
+    "archive_tables": "a batch of the archive has its table until it is dropped, and every table its batch",
+    "archive_held": "a table of the archive holds the rows that were counted, and the keys of its files",
+    "archive_verified": "what is verified or dropped is in verified files that hold all of its rows",
 }
 
 

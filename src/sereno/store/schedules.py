@@ -14,12 +14,17 @@ from sereno.domain.zones import instant
 from sereno.errors import InvalidSchedule
 from sereno.store.filters import ScheduleFilter
 from sereno.store.statement import Operation, Statement, queries
+from sereno.store.terms import Sought
 
 _sql = queries("schedules")
 
 
 # More than there will ever be.
 EVERY = 2**62
+# A search looks at no more than so many at a time.
+WINDOW = 100_000
+# Of one schedule, so many of the newest instants are looked at for those that are searched for.
+FIRES_WINDOW = 1000
 
 
 class ScheduleRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -209,6 +214,21 @@ def page(wanted: ScheduleFilter, limit: int, after: str = "") -> Operation[list[
     return _rows.decode(rows[0][0])
 
 
+def search(wanted: ScheduleFilter, limit: int, after: str = "") -> Operation[tuple[list[ScheduleRow], str | None]]:
+    """The same for a search, among so many as take no long look; and where that look ended, unless at the end."""
+    params = wanted.params()
+    start = wanted.sought.begins.get("key", "") if wanted.sought is not None else ""
+    if params["keys"] is not None:
+        return (yield from page(wanted, limit, after)), None
+    bounds = {"limit": limit, "after": after, "start": start, "window": WINDOW}
+    rows = yield Statement(_sql["search"], params | bounds)
+    found = _rows.decode(rows[0][0])
+    if len(found) == limit:
+        return found, None
+    last = yield Statement(_sql["looked_at"], {"tenant": params["tenant"], **bounds})
+    return found, last[0][0] if last and last[0][0].startswith(start) else None
+
+
 def page_to_change(wanted: ScheduleFilter, limit: int, after: str = "") -> Operation[list[ScheduleRow]]:
     """The same, locked until the transaction ends."""
     rows = yield Statement(_sql["list_locked"], wanted.params() | {"limit": limit, "after": after})
@@ -216,8 +236,12 @@ def page_to_change(wanted: ScheduleFilter, limit: int, after: str = "") -> Opera
 
 
 def soonest(wanted: ScheduleFilter, limit: int) -> Operation[list[ScheduleRow]]:
-    """Those that are due next."""
-    rows = yield Statement(_sql["soonest"], wanted.params() | {"limit": limit})
+    """Those that are due next; what is searched for, among so many as take no long look."""
+    given = wanted.params() | {"limit": limit}
+    if wanted.sought is None:
+        rows = yield Statement(_sql["soonest"], given)
+    else:
+        rows = yield Statement(_sql["search_soonest"], given | {"window": WINDOW})
     return _rows.decode(rows[0][0])
 
 
@@ -266,9 +290,10 @@ def note_manual(schedule: int, job: int, *, fired: int, duplicates: int) -> Oper
     yield Statement(_sql["note_manual"], {"id": schedule, "job": job, "fired": fired, "duplicates": duplicates})
 
 
-def fires(schedule: int, limit: int) -> Operation[list[FireRow]]:
+def fires(schedule: int, limit: int, sought: Sought | None = None) -> Operation[list[FireRow]]:
     """The newest instants first."""
-    rows = yield Statement(_sql["fires"], {"id": schedule, "limit": limit})
+    given = {"window": limit, "terms": None} if sought is None else {"window": FIRES_WINDOW, "terms": sought.terms}
+    rows = yield Statement(_sql["fires"], {"id": schedule, "limit": limit, **given})
     return [FireRow(*row) for row in rows]
 
 

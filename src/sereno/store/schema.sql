@@ -2,12 +2,411 @@
 
 CREATE SCHEMA sereno;
 
+CREATE SCHEMA sereno_archive;
+
+CREATE TYPE sereno.claimed_job AS (
+	id bigint,
+	attempt integer,
+	task text,
+	args jsonb,
+	queue text,
+	tenant text,
+	priority smallint,
+	failures integer,
+	crashes integer,
+	trace text,
+	run_at timestamp with time zone,
+	claimed_at timestamp with time zone,
+	planned_at timestamp with time zone
+);
+
+CREATE TYPE sereno.outcome AS (
+	id bigint,
+	attempt integer,
+	outcome text,
+	delay double precision,
+	until timestamp with time zone,
+	retries integer,
+	seconds double precision,
+	reason text,
+	error_type text,
+	error_message text,
+	traceback text,
+	frame text,
+	history boolean
+);
+
+CREATE TYPE sereno.settled_job AS (
+	id bigint,
+	attempt integer,
+	settled boolean,
+	state text,
+	run_at timestamp with time zone,
+	why text
+);
+
+CREATE TYPE sereno.taken_gate AS (
+	id bigint,
+	kind text,
+	slots integer,
+	per_second double precision,
+	burst double precision,
+	tokens double precision,
+	closed double precision,
+	held bigint[],
+	looks integer,
+	room double precision,
+	need double precision,
+	is_touched boolean
+);
+
+CREATE TYPE sereno.taken_lane AS (
+	id bigint,
+	queue text,
+	gates bigint[],
+	units integer[],
+	order_id bigint,
+	turn double precision,
+	floor_priority smallint,
+	floor_seq bigint,
+	behind bigint,
+	band smallint,
+	has_head boolean,
+	fair text,
+	weight double precision,
+	clock double precision,
+	is_open boolean,
+	gives integer,
+	waits bigint
+);
+
+CREATE FUNCTION sereno.add_figures() RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+declare
+    lines  sereno.ended_attempts[];
+begin
+    with gone as (
+        delete from sereno.ended_attempts
+        where id = any(array(select id from sereno.ended_attempts order by id limit 10000 for update skip locked))
+        returning *
+    )
+    select array_agg(gone) into lines from gone;
+    if lines is null then
+        return;
+    end if;
+    perform sereno.keep_moving();
+    insert into sereno.minutes as m select * from sereno.figures_of(lines, '1 minute')
+    on conflict (minute, queue, task) do update
+    set succeeded = m.succeeded + excluded.succeeded, retried = m.retried + excluded.retried, dead = m.dead + excluded.dead,
+        cancelled = m.cancelled + excluded.cancelled, other = m.other + excluded.other,
+        waits = sereno.added(m.waits, excluded.waits), runs = sereno.added(m.runs, excluded.runs),
+        run_seconds = m.run_seconds + excluded.run_seconds;
+    insert into sereno.ten_minutes as m select * from sereno.figures_of(lines, '10 minutes')
+    on conflict (minute, queue, task) do update
+    set succeeded = m.succeeded + excluded.succeeded, retried = m.retried + excluded.retried, dead = m.dead + excluded.dead,
+        cancelled = m.cancelled + excluded.cancelled, other = m.other + excluded.other,
+        waits = sereno.added(m.waits, excluded.waits), runs = sereno.added(m.runs, excluded.runs),
+        run_seconds = m.run_seconds + excluded.run_seconds;
+    insert into sereno.tenant_hours as h (hour, tenant, ended, failed, seconds)
+    select date_trunc('hour', at, 'UTC'), tenant, count(*), count(*) filter (where outcome <> 'succeeded'), sum(ran)
+    from unnest(lines) where tenant is not null group by 1, 2 order by 1, 2
+    on conflict (hour, tenant) do update
+    set ended = h.ended + excluded.ended, failed = h.failed + excluded.failed, seconds = h.seconds + excluded.seconds;
+    insert into sereno.error_groups as g (fingerprint, task, error_type, message, frame, first_at, last_at, count, last_job_id)
+    select fingerprint, min(task), min(error_type), (array_agg(left(message, 500) order by id desc))[1], min(frame),
+           min(at), max(at), count(*), max(job_id)
+    from unnest(lines) as line
+    where fingerprint is not null
+      and (exists (select from sereno.error_groups known where known.fingerprint = line.fingerprint)
+           or (select count(*) from sereno.error_groups) < 10000)
+    group by fingerprint order by fingerprint
+    on conflict (fingerprint) do update
+    set message = excluded.message, last_at = greatest(g.last_at, excluded.last_at), count = g.count + excluded.count,
+        last_job_id = excluded.last_job_id;
+    -- Beyond a hundred tenants, who is new is counted without a name.
+    insert into sereno.error_hours as h (fingerprint, hour, tenant, count)
+    select fingerprint, hour, case when is_known or tenants + place <= 100 then tenant else '' end, sum(count)
+    from (select line.*, so_far.*, row_number() over (partition by fingerprint, hour, is_known order by tenant) as place
+          from (select fingerprint, date_trunc('hour', at, 'UTC') as hour, coalesce(tenant, '') as tenant, count(*) as count
+                from unnest(lines) where fingerprint in (select known.fingerprint from sereno.error_groups known)
+                group by 1, 2, 3) as line
+          cross join lateral (
+              select count(*) as tenants, coalesce(bool_or(seen.tenant = line.tenant), false) as is_known
+              from sereno.error_hours seen
+              where seen.fingerprint = line.fingerprint and seen.hour = line.hour) as so_far) as ranked
+    group by 1, 2, 3 order by 1, 2, 3
+    on conflict (fingerprint, hour, tenant) do update set count = h.count + excluded.count;
+    insert into sereno.tries as t (hour, task, tries)
+    select date_trunc('hour', at, 'UTC'), task,
+           sereno.sum_of(array(select (least(failures, 10) = place)::integer from generate_series(0, 10) as place order by place))
+    from unnest(lines) where outcome = 'succeeded' group by 1, 2 order by 1, 2
+    on conflict (hour, task) do update set tries = sereno.added(t.tries, excluded.tries);
+end $$;
+
 CREATE FUNCTION sereno.added(integer[], integer[]) RETURNS integer[]
     LANGUAGE sql IMMUTABLE STRICT
     AS $_$
     select array_agg(coalesce(mine, 0) + coalesce(theirs, 0) order by place)
     from unnest($1, $2) with ordinality as both_of(mine, theirs, place)
     $_$;
+
+CREATE FUNCTION sereno.archive_children(of_batch bigint) RETURNS bigint
+    LANGUAGE plpgsql
+    AS $$
+declare
+    parent sereno.archive_batches;
+    child record;
+    made record;
+    moved bigint;
+begin
+    select * into parent from sereno.archive_batches where id = of_batch and not children_moved for update;
+    if not found then
+        return 0;
+    end if;
+    select * into child from (values
+        ('jobs', 'attempts', 'sereno.attempts'::regclass, 'job_id', array['job_id', 'number'], 'finished_at'),
+        ('deliveries', 'receipts', 'sereno.receipts'::regclass, 'delivery_id', array['id'], 'at')
+    ) as known (of_kind, kind, source, refers, keys, moment) where of_kind = parent.kind;
+    update sereno.archive_batches set children_moved = true where id = of_batch;
+    if child.kind is null then
+        return 0;
+    end if;
+    made := sereno.new_batch(child.kind, child.source, child.keys, child.moment);
+    execute format('with gone as (delete from %s where %I in (select id from sereno_archive.%I) returning *) '
+                   'insert into sereno_archive.%I select * from gone', child.source, child.refers, parent.held_in, made.held);
+    get diagnostics moved = row_count;
+    if moved = 0 then
+        perform sereno.forget_batch(made.batch, made.held);
+    end if;
+    return moved;
+end $$;
+
+CREATE FUNCTION sereno.archive_day(of_kind text, name text) RETURNS bigint
+    LANGUAGE plpgsql
+    SET lock_timeout TO '1s'
+    AS $_$
+declare
+    parent text := case of_kind when 'jobs' then 'history_done' when 'fires' then 'fires' end;
+    batch bigint;
+    held text;
+    is_empty boolean;
+begin
+    if parent is null or name !~ ('^' || parent || '_[0-9]{8}$') then
+        raise exception '% is not a day of %', name, of_kind;
+    end if;
+    -- Two may get here together; whoever comes second finds the day gone.
+    perform pg_advisory_xact_lock(hashtext('sereno.archive'));
+    if to_regclass(format('sereno.%I', name)) is null then
+        return null;
+    end if;
+    execute format('alter table sereno.%I detach partition sereno.%I', parent, name);
+    execute format('select not exists (select from sereno.%I)', name) into is_empty;
+    if is_empty then
+        execute format('drop table sereno.%I', name);
+        return null;
+    end if;
+    batch := nextval(pg_get_serial_sequence('sereno.archive_batches', 'id'));
+    held := of_kind || '_' || batch;
+    execute format('alter table sereno.%I rename to %I', name, held);
+    execute format('alter table sereno.%I set schema %I', held, rtrim('sereno_archive.', '.'));
+    insert into sereno.archive_batches (id, kind, source, held_in, key_columns, time_column, schema_version, children_moved)
+    overriding system value
+    values (batch, of_kind, format('sereno.%I', parent), held,
+            case of_kind when 'jobs' then array['id'] else array['planned_at', 'schedule_id'] end,
+            case of_kind when 'jobs' then 'finished_at' else 'planned_at' end,
+            (select max(number) from sereno.migrations), of_kind <> 'jobs');
+    return batch;
+end $_$;
+
+CREATE FUNCTION sereno.archive_found(of_kind text, source regclass, keys text[], moment text, condition text, most integer) RETURNS bigint
+    LANGUAGE plpgsql
+    SET "TimeZone" TO 'UTC'
+    SET "DateStyle" TO 'ISO, YMD'
+    SET "IntervalStyle" TO 'postgres'
+    SET extra_float_digits TO '1'
+    SET bytea_output TO 'hex'
+    AS $$
+declare
+    made record;
+    moved bigint;
+    any_row boolean;
+begin
+    condition := format('%s and not exists (select from sereno.restored r where r.kind = %L and r.key = %s)',
+                    condition, of_kind, sereno.archive_key(source, keys, 't.'));
+    -- Only: where others inherit from a table, the place of a row says nothing.
+    execute format('select exists (select from only %s as t where %s)', source, condition) into any_row;
+    if not any_row then
+        return 0;
+    end if;
+    made := sereno.new_batch(of_kind, source, keys, moment);
+    execute format('with chosen as materialized (select t.ctid as place from only %s as t where %s order by %s limit %s for update of t skip locked), '
+                   'gone as (delete from only %s where ctid = any(array(select place from chosen)) returning *) '
+                   'insert into sereno_archive.%I select * from gone',
+                   source, condition, (select string_agg(format('t.%I', name), ', ') from unnest(keys) as name), most, source, made.held);
+    get diagnostics moved = row_count;
+    if moved = 0 then
+        perform sereno.forget_batch(made.batch, made.held);
+        return 0;
+    end if;
+    update sereno.archive_batches set children_moved = false where id = made.batch;
+    perform sereno.archive_children(made.batch);
+    if of_kind = 'deliveries' then
+        execute format('delete from sereno.message_ids where delivery_id in (select id from sereno_archive.%I)', made.held);
+    end if;
+    return moved;
+end $$;
+
+CREATE FUNCTION sereno.archive_key(held regclass, names text[], prefix text DEFAULT ''::text, texts text[] DEFAULT '{}'::text[]) RETURNS text
+    LANGUAGE sql STABLE
+    AS $_$
+    select string_agg(
+        case when sereno.has_own_cast(atttypid) then format('format(''%%s'', %1$s%2$I)', prefix, name)
+             when name = any(texts) then format('%1$s%2$I::text', prefix, name)
+             when atttypid in ('timestamptz'::regtype, 'timestamp'::regtype) then
+                 format('case when isfinite(%1$s%2$I) then round(extract(epoch from %1$s%2$I) * 1000000)::text else %1$s%2$I::text end', prefix, name)
+             when atttypid = 'date'::regtype then
+                 format('case when isfinite(%1$s%2$I) then (%1$s%2$I - date ''1970-01-01'')::text else %1$s%2$I::text end', prefix, name)
+             else format('%1$s%2$I::text', prefix, name) end, ' || chr(9) || ' order by place)
+    from unnest(names) with ordinality as named (name, place)
+    join pg_attribute on attrelid = held and attname = name and not attisdropped
+$_$;
+
+CREATE FUNCTION sereno.archive_rows(part text, before timestamp with time zone, most integer) RETURNS bigint
+    LANGUAGE plpgsql
+    SET "TimeZone" TO 'UTC'
+    SET "DateStyle" TO 'ISO, YMD'
+    SET "IntervalStyle" TO 'postgres'
+    SET extra_float_digits TO '1'
+    SET bytea_output TO 'hex'
+    AS $_$
+declare
+    old constant text := format('< %L', before);
+begin
+    case part
+        when 'dead' then
+            return sereno.archive_found('jobs', 'sereno.history_dead', array['id'], 'finished_at', 't.finished_at ' || old, most);
+        when 'jobs' then
+            return sereno.archive_found('jobs', 'sereno.history_done_default', array['id'], 'finished_at', 't.finished_at ' || old, most);
+        when 'fires' then
+            return sereno.archive_found('fires', 'sereno.fires_default', array['planned_at', 'schedule_id'], 'planned_at',
+                't.fired_at ' || old, most);
+        when 'deliveries' then
+            -- What is being sent or is still to be sent stays; of the others no provider says anything any more.
+            return sereno.archive_found('deliveries', 'sereno.deliveries', array['id'], 'created_at',
+                't.created_at ' || old || ' and t.changed_at ' || old || $found$ and t.state not in ('pending', 'sending')$found$, most);
+        when 'events' then
+            return sereno.archive_found('events', 'sereno.events', array['id'], 'created_at',
+                't.created_at ' || old || ' and t.due_at ' || old || ' and t.matched_at is not null '
+                'and not exists (select from sereno.deliveries d where d.event_id = t.id)', most);
+        when 'logs' then
+            return sereno.archive_found('logs', 'sereno.logs', array['id'], 'at', 't.at ' || old, most);
+        else
+            raise exception '% is nothing that is archived by rows', part;
+    end case;
+end $_$;
+
+CREATE FUNCTION sereno.archive_table(named text, moment text, before timestamp with time zone, most integer) RETURNS bigint
+    LANGUAGE plpgsql
+    SET "TimeZone" TO 'UTC'
+    SET "DateStyle" TO 'ISO, YMD'
+    SET "IntervalStyle" TO 'postgres'
+    SET extra_float_digits TO '1'
+    SET bytea_output TO 'hex'
+    AS $$
+declare
+    source regclass := to_regclass(named);
+    kind text;
+    keys text[];
+    other text;
+begin
+    if source is null then
+        raise exception 'there is no table %', named using errcode = 'undefined_table', hint = 'Name it with its schema, such as public.tenders.';
+    end if;
+    select format('%I.%I', nspname, relname) into kind from pg_class join pg_namespace n on n.oid = relnamespace
+    where pg_class.oid = source and relkind = 'r' and format('%I.', nspname) not in ('sereno.', 'sereno_archive.')
+      and nspname !~ '^pg_' and nspname <> 'information_schema';
+    if kind is null then
+        raise exception '% is not an ordinary table of yours', named using errcode = 'wrong_object_type';
+    end if;
+    select array_agg(attname::text order by place) into keys
+    from pg_index cross join unnest(indkey::int2[]) with ordinality as part (number, place) join pg_attribute on attrelid = indrelid and attnum = number
+    where indrelid = source and indisprimary and place <= indnkeyatts;
+    if keys is null then
+        raise exception '% has no primary key', kind using errcode = 'invalid_table_definition',
+            hint = 'Rows are told apart by it when a file is verified: add one.';
+    end if;
+    if not exists (select from pg_attribute where attrelid = source and attname = moment and not attisdropped
+                   and atttypid = any('{timestamptz, timestamp, date}'::regtype[])) then
+        raise exception '% has no column % that holds a date or an instant', kind, moment using errcode = 'undefined_column';
+    end if;
+    select conrelid::regclass into other from pg_constraint where confrelid = source and contype = 'f' and confdeltype in ('c', 'n', 'd') limit 1;
+    if other is not null then
+        raise exception 'rows of % would be deleted or changed with those of %', other, kind
+            using errcode = 'dependent_objects_still_exist', hint = 'Archive that table first, and let its foreign key restrict deletes.';
+    end if;
+    return sereno.archive_found(kind, source, keys, moment, format('t.%I < %L', moment, before), most);
+end $$;
+
+CREATE FUNCTION sereno.bring_back() RETURNS SETOF bigint
+    LANGUAGE plpgsql
+    AS $$
+declare
+    owners  bigint[];
+    gates   bigint[];
+    queues  text[];
+begin
+    update sereno.sessions set state = 'dead', idle = false, ended_at = sereno.now()
+    where id = any(array(select id from sereno.sessions where state = 'alive' and lease_until < sereno.now()
+                         order by id for update skip locked));
+    with suspect as materialized (
+        select id, session_id from sereno.jobs
+        where state = 'running'
+          and session_id = any(array(select id from sereno.sessions
+                                     where state <> 'alive' and ended_at > sereno.now() - interval '1 hour'))
+        limit 1000
+    ),
+    orphan as materialized (
+        select id, attempt, session_id, claimed_at, queue, keys,
+               session_id <> all(array(select id from sereno.sessions where state = 'closed')) as crashed
+        from sereno.jobs
+        where id = any(array(select id from suspect)) and session_id = any(array(select session_id from suspect))
+          and state = 'running'
+        order by id for update skip locked
+    ),
+    moved as (
+        update sereno.jobs
+        set state = 'ready', ready_seq = nextval('sereno.ready_seq'), session_id = null,
+            crashes = case when crashed then greatest(crashes, 1) else crashes end,
+            releases = releases + (not crashed)::integer
+        from orphan
+        where jobs.id = any(array(select id from suspect)) and jobs.id = orphan.id
+    ),
+    tried as (
+        insert into sereno.attempts (job_id, number, session_id, started_at, finished_at, outcome, reason)
+        select id, attempt, session_id, claimed_at, sereno.now(), case when crashed then 'crash' else 'release' end,
+               case when crashed then 'its worker session ' || session_id || ' died' else 'left behind at shutdown' end
+        from orphan
+    )
+    select array_agg(session_id), array_agg(queue),
+           (select array_agg(gate) from orphan cross join lateral sereno.gates_of(orphan.queue, orphan.keys) as gate)
+    into owners, queues, gates from orphan;
+    perform sereno.tell(name, 0) from (select distinct name from unnest(queues) as name) as filled;
+    perform sereno.hand_over(gates);
+    return query select * from unnest(owners);
+end $$;
+
+CREATE FUNCTION sereno.bucket(seconds double precision) RETURNS integer[]
+    LANGUAGE sql IMMUTABLE
+    AS $$
+    select array_agg((place = 1 + (select count(*) from unnest(edges) as edge where edge < seconds))::integer order by place)
+    from (values ('{0.001,0.005,0.01,0.025,0.05,0.1,0.25,0.5,1,2.5,5,10,30,60,300,1800}'::double precision[])) as e(edges),
+         generate_series(1, 17) as place
+    $$;
+
+CREATE FUNCTION sereno.caller() RETURNS text
+    LANGUAGE sql STABLE
+    AS $$ select coalesce(nullif(current_setting('role'), 'none'), session_user::text) $$;
 
 CREATE FUNCTION sereno.check_event(type text, payload jsonb, named text[], at timestamp with time zone, ttl interval, said jsonb) RETURNS void
     LANGUAGE plpgsql STABLE
@@ -48,6 +447,28 @@ begin
     raise exception '%', wrong using errcode = 'invalid_parameter_value', hint = hint;
 end $$;
 
+CREATE FUNCTION sereno.check_schedule(key text) RETURNS void
+    LANGUAGE plpgsql STABLE
+    AS $$
+begin
+    if not has_table_privilege(session_user, 'sereno.schedules', 'insert')
+       and exists (select from sereno.schedules s where s.key = check_schedule.key and s.declared_by is not null) then
+        raise exception 'schedule "%" is declared in the code, and not for % to change', left(key, 60), session_user
+            using errcode = 'insufficient_privilege', hint = 'Choose another key.';
+    end if;
+end $$;
+
+CREATE FUNCTION sereno.check_task(task text) RETURNS void
+    LANGUAGE plpgsql STABLE
+    AS $$
+begin
+    -- Their names are the same in every schema, and this file is not.
+    if starts_with(task, 'sereno' || '.') and not has_table_privilege(session_user, 'sereno.jobs', 'insert') then
+        raise exception 'task "%" is not for % to ask for', left(task, 60), session_user
+            using errcode = 'insufficient_privilege', hint = 'Name a task of your own application.';
+    end if;
+end $$;
+
 CREATE FUNCTION sereno.check_text(name text, value text, longest integer DEFAULT 500) RETURNS void
     LANGUAGE plpgsql IMMUTABLE
     AS $$
@@ -70,6 +491,208 @@ CREATE FUNCTION sereno.choice(of_recipient bigint, of_tenant text, of_category t
     where (p.category is null or p.category = of_category) and (p.event is null or p.event = of_event)
       and (p.channel is null or p.channel = by_channel)
     $$;
+
+CREATE FUNCTION sereno.claim_jobs(session bigint, queues text[] DEFAULT NULL::text[], most integer DEFAULT 1) RETURNS SETOF sereno.claimed_job
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET jit TO 'off'
+    SET enable_sort TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_seqscan TO 'off'
+    SET enable_nestloop TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    AS $$
+declare
+    own         sereno.sessions := sereno.own_session(session);
+    moment      timestamptz := sereno.now();
+    began       timestamptz := clock_timestamp();
+    wanted      text[] := array(select distinct unnest(coalesce(queues, array(select jsonb_object_keys(own.queues)))));
+    looks_back  boolean := coalesce(own.look_back_at <= moment, true);
+    floors      jsonb := case when coalesce(own.look_back_at <= moment, true) then '{}' else own.floors end;
+    turned      boolean := random() < 0.1;
+    plain_first boolean := random() < 0.5;
+    got         sereno.jobs[] := '{}';
+begin
+    if own.id is null or own.state <> 'alive' or own.lease_until <= moment then
+        raise exception 'session % has no lease: %', session,
+            coalesce('it is ' || nullif(own.state, 'alive'), 'it ran out at ' || own.lease_until, 'there is no such session')
+            using errcode = 'SR001', hint = 'Stop what it still runs, and open a new one with sereno.open_session.';
+    elsif coalesce(most, 0) not between 1 and 1000 or not own.queues ?& wanted or array_position(wanted, null) is not null then
+        raise exception 'session % cannot claim % jobs of %', session, most, left(wanted::text, 200)
+            using errcode = 'invalid_parameter_value', hint = '1 to 1000, of queues that were named when the session was opened.';
+    end if;
+    for round in 1..2 loop
+        for step in 1..2 loop
+            exit when cardinality(got) = most;
+            if (step = 1) = plain_first then
+                got := got || array(select job from sereno.claim_plain(
+                    session, wanted, own.tasks, most - cardinality(got), floors, turned) as job);
+            elsif exists (select from sereno.lane_wakes where id >= coalesce((floors ->> 'wakes')::bigint, 0))
+               or exists (select from sereno.lane_queues where queue = any(wanted)
+                            and (select true from sereno.lanes where has_work and waits_for is null
+                                 and lanes.queue = lane_queues.queue limit 1))
+               or exists (select from sereno.limits where queue = any(wanted))
+               or exists (select from sereno.due_gates(wanted, moment)) then
+                got := got || array(select job from sereno.claim_limited(
+                    session, wanted, own.tasks, most - cardinality(got), floors, turned) as job);
+            end if;
+        end loop;
+        -- What has just become due is not left to the next heartbeat of whoever.
+        exit when cardinality(got) = most or round = 2 or sereno.promote_due(case when looks_back then 3e9 else 60 end) = 0;
+    end loop;
+    if clock_timestamp() - began > interval '5 milliseconds' then
+        perform sereno.learn_floors(session, array(select id from unnest(got)), looks_back, cardinality(got) = most,
+                                    clock_timestamp() - began);
+    end if;
+    perform sereno.settle_jobs(session, jsonb_agg(jsonb_build_object(
+        'id', id, 'attempt', attempt, 'outcome', 'dead', 'reason', 'expired before it could run')))
+    from unnest(got) where expires_at <= claimed_at having count(*) > 0;
+    return query
+    select id, attempt, task, args, queue, tenant, priority, failures, crashes, trace, run_at, claimed_at, planned_at
+    from unnest(got) where expires_at is null or expires_at > claimed_at order by priority, ready_seq;
+end $$;
+
+CREATE TABLE sereno.clock (
+    one_row boolean DEFAULT true NOT NULL,
+    ahead interval NOT NULL,
+    CONSTRAINT clock_one_row_check CHECK (one_row)
+);
+
+CREATE FUNCTION sereno.now() RETURNS timestamp with time zone
+    LANGUAGE sql STABLE PARALLEL SAFE
+    BEGIN ATOMIC
+ SELECT (now() + COALESCE(( SELECT clock.ahead
+            FROM sereno.clock), '00:00:00'::interval));
+END;
+
+CREATE TABLE sereno.jobs (
+    id bigint NOT NULL,
+    ready_seq bigint,
+    session_id bigint,
+    run_at timestamp with time zone DEFAULT sereno.now() NOT NULL,
+    created_at timestamp with time zone DEFAULT sereno.now() NOT NULL,
+    claimed_at timestamp with time zone,
+    expires_at timestamp with time zone,
+    attempt integer DEFAULT 0 NOT NULL,
+    failures integer DEFAULT 0 NOT NULL,
+    crashes integer DEFAULT 0 NOT NULL,
+    snoozes integer DEFAULT 0 NOT NULL,
+    releases integer DEFAULT 0 NOT NULL,
+    priority smallint DEFAULT 5 NOT NULL,
+    cancel_requested boolean DEFAULT false NOT NULL,
+    state text NOT NULL,
+    queue text DEFAULT 'default'::text NOT NULL,
+    task text NOT NULL,
+    tenant text,
+    unique_key text,
+    trace text,
+    tags text[],
+    args jsonb DEFAULT '{}'::jsonb NOT NULL,
+    schedule_id bigint,
+    planned_at timestamp with time zone,
+    stands_for integer,
+    lane bigint,
+    order_id bigint,
+    keys jsonb,
+    CONSTRAINT jobs_args CHECK ((jsonb_typeof(args) = 'object'::text)),
+    CONSTRAINT jobs_dates CHECK (((run_at > '1900-01-01 00:00:00+00'::timestamp with time zone) AND (run_at < '10000-01-01 00:00:00+00'::timestamp with time zone))),
+    CONSTRAINT jobs_lane_keys CHECK (((lane IS NULL) = (keys IS NULL))),
+    CONSTRAINT jobs_priority CHECK (((priority >= 0) AND (priority <= 9))),
+    CONSTRAINT jobs_state CHECK ((((state = 'running'::text) AND (session_id IS NOT NULL) AND (attempt > 0)) OR ((state = 'ready'::text) AND (session_id IS NULL) AND (ready_seq IS NOT NULL)) OR ((state = 'scheduled'::text) AND (session_id IS NULL))))
+)
+WITH (fillfactor='85', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='1000', autovacuum_vacuum_cost_delay='0');
+
+CREATE FUNCTION sereno.claim_limited(for_session bigint, wanted text[], known_tasks text[], most integer, floors jsonb, turned boolean) RETURNS SETOF sereno.jobs
+    LANGUAGE plpgsql
+    AS $$
+declare
+    opened   json := sereno.open_lanes(coalesce((floors ->> 'wakes')::bigint, 0));
+    made     boolean := false;
+    answer   json;
+    gates    sereno.taken_gate[];
+    lanes    sereno.taken_lane[];
+    ids      bigint[];
+    numbers  bigint[];
+begin
+    perform sereno.keep_moving();
+    while most > 0 loop
+        answer := sereno.take_lanes((
+            select jsonb_agg(jsonb_build_object(
+                'queue', queue, 'now', most, 'room', most, 'lanes', most,
+                'floors', (select jsonb_agg(jsonb_build_object(
+                               'priority', level, 'floor', coalesce((floors ->> (queue || ':' || level))::bigint, 0)))
+                           from generate_series(0, 9) as level),
+                'bands', (select jsonb_agg(jsonb_build_object('band', level, 'after', 0) order by place)
+                          from (select level, case when turned then -level else level end as place
+                                from generate_series(0, 9) as level) as step)))
+            from unnest(wanted) as queue), '[]');
+        gates := sereno.read_gates(answer);
+        lanes := sereno.read_lanes(answer, coalesce((select array_agg(id) from unnest(gates)), '{}'));
+        select given.lanes, given.gates into lanes, gates from sereno.give_turns(lanes, gates, most, turned) as given;
+        select picked.ids, picked.numbers into ids, numbers
+        from sereno.pick_limited(lanes, known_tasks, floors, turned) as picked;
+        perform sereno.write_limited((answer ->> 0)::timestamptz, lanes, gates, ids, numbers);
+        return query select * from sereno.mark_claimed(for_session, ids);
+        if (answer ->> 8)::boolean and not made then
+            -- Of new limits, or swept away while nobody used them.
+            perform sereno.make_gates(array(select (each ->> 0)::bigint from json_array_elements(answer -> 2) as each), wanted);
+            made := true;
+        elsif ids is null then
+            exit;
+        end if;
+        most := most - coalesce(cardinality(ids), 0);
+    end loop;
+end $$;
+
+CREATE FUNCTION sereno.claim_plain(for_session bigint, wanted text[], known_tasks text[], most integer, floors jsonb, turned boolean) RETURNS SETOF sereno.jobs
+    LANGUAGE plpgsql
+    AS $$
+declare
+    pair_queues      text[];
+    pair_priorities  smallint[];
+    pair_floors      bigint[];
+    found_ids        bigint[];
+begin
+    select array_agg(name order by place, chance), array_agg(level order by place, chance),
+           array_agg(coalesce((floors ->> (name || ':' || level))::bigint, 0) order by place, chance)
+    into pair_queues, pair_priorities, pair_floors
+    from (select name, random() as chance from unnest(wanted) as served(name)
+          where name <> all(array(select pauses.name from sereno.pauses where kind = 'queue'))
+            and name <> all(array(select queue from sereno.limits where queue is not null)) offset 0) as open_queue
+    cross join (select level::smallint, case when turned then -level else level end as place
+                from generate_series(0, 9) as level) as step;
+
+    with paused as materialized (select kind, name from sereno.pauses where kind <> 'queue')
+    select array_agg(picked.id) into found_ids
+    from (select candidate.id
+          from unnest(pair_queues, pair_priorities, pair_floors) as pair(queue, priority, floor)
+          cross join lateral (
+              select jobs.id from sereno.jobs
+              where jobs.state = 'ready' and jobs.lane is null and jobs.queue = pair.queue
+                and jobs.priority = pair.priority and jobs.ready_seq >= pair.floor
+                and jobs.task = any(known_tasks)
+                and jobs.task <> all(array(select name from paused where kind = 'task'))
+                and (jobs.tenant is null or jobs.tenant <> all(array(select name from paused where kind = 'tenant')))
+              order by jobs.ready_seq limit 1000 for update skip locked) as candidate
+          limit most) as picked;
+    return query select * from sereno.mark_claimed(for_session, found_ids);
+end $$;
+
+CREATE FUNCTION sereno.close_session(session bigint) RETURNS integer
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    AS $$
+declare
+    own    sereno.sessions := sereno.own_session(session);
+    given  integer;
+begin
+    update sereno.sessions set state = 'closed', idle = false, ended_at = sereno.now() where id = own.id and state = 'alive';
+    select count(*) filter (where owner = session) into given from sereno.bring_back() as owner;
+    perform sereno.add_figures();
+    return given;
+end $$;
 
 CREATE FUNCTION sereno.condition(filter jsonb) RETURNS jsonpath
     LANGUAGE plpgsql IMMUTABLE
@@ -200,6 +823,14 @@ begin
     return value::text;
 end $$;
 
+CREATE FUNCTION sereno.count_held(of_batch bigint, first_block bigint, last_block bigint, numbers text[], from_at timestamp with time zone, to_at timestamp with time zone, OUT matched bigint) RETURNS bigint
+    LANGUAGE plpgsql STABLE
+    SET "TimeZone" TO 'UTC'
+    AS $$
+begin
+    execute 'select count(*) from ' || sereno.held_origin(of_batch, first_block, last_block, numbers, from_at, to_at) into matched;
+end $$;
+
 CREATE FUNCTION sereno.digest_key(type text, field text, payload jsonb) RETURNS text
     LANGUAGE plpgsql IMMUTABLE
     AS $$
@@ -249,6 +880,41 @@ begin
     return parts[1] || rpad(left(digits, point), point, '0') || '.' || coalesce(nullif(substr(digits, point + 1), ''), '0');
 end $_$;
 
+CREATE FUNCTION sereno.drop_batch(of_batch bigint) RETURNS boolean
+    LANGUAGE plpgsql
+    SET lock_timeout TO '1s'
+    SET "TimeZone" TO 'UTC'
+    SET "DateStyle" TO 'ISO, YMD'
+    SET "IntervalStyle" TO 'postgres'
+    SET extra_float_digits TO '1'
+    SET bytea_output TO 'hex'
+    AS $$
+declare
+    held sereno.archive_batches;
+    filed record;
+    counted bigint;
+    summed numeric;
+begin
+    select * into held from sereno.archive_batches where id = of_batch for update;
+    if held.id is null or held.dropped_at is not null or not held.children_moved
+       or held.drop_eligible_at is null or held.drop_eligible_at > sereno.now() then
+        return false;
+    end if;
+    select sum(rows) as rows, sum(keys_sum) as keys_sum, bool_and(verified_at is not null and failed_at is null) as sound into filed
+    from sereno.archive_files where batch_id = of_batch;
+    execute format('lock table sereno_archive.%I in access exclusive mode', held.held_in);
+    execute format('select count(*), coalesce(sum(hashtextextended(%s, 0)::numeric), 0) from sereno_archive.%I',
+                   sereno.archive_key(format('sereno_archive.%I', held.held_in)::regclass, held.key_columns, '', held.as_texts), held.held_in)
+    into counted, summed;
+    if filed.sound is not true or filed.rows is distinct from counted or filed.keys_sum is distinct from summed then
+        raise exception 'the files of batch % do not hold the rows of %: nothing is dropped', of_batch, held.held_in
+            using errcode = 'data_exception', hint = format('Files: %s rows; table: %s rows. Run: sereno archive verify', coalesce(filed.rows, 0), counted);
+    end if;
+    execute format('drop table sereno_archive.%I', held.held_in);
+    update sereno.archive_batches set dropped_at = sereno.now(), held_in = null, error = null where id = of_batch;
+    return true;
+end $$;
+
 CREATE FUNCTION sereno.drop_fires_partition(name text) RETURNS void
     LANGUAGE plpgsql
     SET lock_timeout TO '1s'
@@ -293,6 +959,7 @@ declare
     made   bigint;
     keys   jsonb := sereno.keys_for(task, queue, tenant, args);
 begin
+    perform sereno.check_task(task);
     if unique_key is not null then
         return (sereno.enqueue_keyed(jsonb_build_array(jsonb_build_object(
             'task', task, 'args', args, 'queue', queue, 'priority', priority, 'run_at', run_at, 'tenant', tenant,
@@ -412,6 +1079,68 @@ begin
     return to_jsonb(answers);
 end $$;
 
+CREATE TABLE sereno.ended_attempts (
+    id bigint NOT NULL,
+    at timestamp with time zone NOT NULL,
+    queue text NOT NULL,
+    task text NOT NULL,
+    tenant text,
+    outcome text NOT NULL,
+    waited double precision NOT NULL,
+    ran double precision NOT NULL,
+    failures integer NOT NULL,
+    job_id bigint NOT NULL,
+    fingerprint text,
+    error_type text,
+    message text,
+    frame text
+)
+WITH (autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_cost_delay='0');
+
+CREATE TABLE sereno.minutes (
+    minute timestamp with time zone NOT NULL,
+    queue text NOT NULL,
+    task text NOT NULL,
+    succeeded integer DEFAULT 0 NOT NULL,
+    retried integer DEFAULT 0 NOT NULL,
+    dead integer DEFAULT 0 NOT NULL,
+    cancelled integer DEFAULT 0 NOT NULL,
+    other integer DEFAULT 0 NOT NULL,
+    waits integer[] NOT NULL,
+    runs integer[] NOT NULL,
+    run_seconds double precision DEFAULT 0 NOT NULL
+)
+WITH (fillfactor='70');
+
+CREATE FUNCTION sereno.figures_of(lines sereno.ended_attempts[], step interval) RETURNS SETOF sereno.minutes
+    LANGUAGE sql STABLE
+    AS $$
+    select date_bin(step, at, 'epoch'), queue, task, count(*) filter (where outcome = 'succeeded'),
+           count(*) filter (where outcome in ('retry', 'crash')), count(*) filter (where outcome = 'dead'),
+           count(*) filter (where outcome = 'cancelled'), count(*) filter (where outcome in ('snooze', 'release')),
+           sereno.sum_of(sereno.bucket(waited)), sereno.sum_of(sereno.bucket(ran)), sum(ran)
+    from unnest(lines) group by 1, 2, 3 order by 1, 2, 3
+    $$;
+
+CREATE FUNCTION sereno.file_query(of_batch bigint, of_number integer, OUT query text, OUT rising text[]) RETURNS record
+    LANGUAGE sql STABLE
+    AS $_$
+    select format('select %s from sereno_archive.%I as held%s order by %s',
+                  string_agg(case when is_native then quote_ident(attname) else format('%1$I::text as %1$I', attname) end, ', ' order by attnum),
+                  held_in, sereno.part_of_table(first_block, last_block),
+                  (select string_agg(format('held.%I', name), ', ' order by place) from unnest(key_columns) with ordinality as named (name, place))),
+           coalesce(array_agg(attname::text order by attnum) filter (where is_native and (atttypid in ('timestamptz'::regtype, 'timestamp'::regtype)
+               or (attname = any(key_columns) and atttypid in ('int4'::regtype, 'int8'::regtype)))), '{}')
+    from sereno.archive_batches
+    join sereno.archive_files on batch_id = id and number = of_number
+    join pg_attribute on attrelid = format('sereno_archive.%I', held_in)::regclass and attnum > 0 and not attisdropped
+    cross join lateral (select attname <> all(as_texts) and (
+        atttypid = any('{int2, int4, int8, text, varchar, timestamptz, timestamp, date}'::regtype[])
+        or (attname <> all(key_columns) and atttypid = any('{bool, float4, float8, bpchar, bytea}'::regtype[])))) as known (is_native)
+    where id = of_batch
+    group by held_in, first_block, last_block, key_columns
+$_$;
+
 CREATE FUNCTION sereno.fill(template text, task text, queue text, tenant text, args jsonb) RETURNS text
     LANGUAGE sql IMMUTABLE
     AS $$
@@ -431,6 +1160,14 @@ CREATE FUNCTION sereno.fill_in(template text, task text, queue text, tenant text
     from regexp_matches(template, '\{[^{}]+\}|[^{]+|\{', 'g') with ordinality as found(part, number)
     $_$;
 
+CREATE FUNCTION sereno.fingerprint_of(task text, error_type text, message text, frame text) RETURNS text
+    LANGUAGE sql IMMUTABLE
+    AS $$
+    select left(encode(sha256(convert_to(concat_ws(e'\x01', task, error_type, left(words, 200), frame), 'UTF8')), 'hex'), 12)
+    from regexp_replace(regexp_replace(left(message, 1000), '"[^"]*"|''[^'']*''|`[^`]*`|\S+@\S+', '<text>', 'g'),
+                        '\w*\d[\w.,:-]*', '<id>', 'g') as words
+    $$;
+
 CREATE FUNCTION sereno.finite(seconds double precision) RETURNS double precision
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     BEGIN ATOMIC
@@ -441,9 +1178,196 @@ CREATE FUNCTION sereno.finite(seconds double precision) RETURNS double precision
          END AS "case";
 END;
 
+CREATE FUNCTION sereno.forget_batch(batch bigint, held text) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+declare
+    is_empty boolean;
+begin
+    delete from sereno.archive_batches where id = batch and held_in = held and rows is null;
+    if not found then
+        raise exception 'there is no batch % in %', batch, held using errcode = 'undefined_object';
+    end if;
+    execute format('select not exists (select from sereno_archive.%I)', held) into is_empty;
+    if not is_empty then
+        raise exception 'batch % holds rows, and is not forgotten', batch using errcode = 'data_exception';
+    end if;
+    execute format('drop table sereno_archive.%I', held);
+end $$;
+
+CREATE FUNCTION sereno.functions_version() RETURNS integer
+    LANGUAGE sql IMMUTABLE
+    AS $$select 1$$;
+
 CREATE FUNCTION sereno.gate_of(limit_name text, key text) RETURNS bigint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$ select hashtextextended(jsonb_build_array(limit_name, key)::text, 2) $$;
+
+CREATE FUNCTION sereno.gates_of(queue text, keys jsonb) RETURNS SETOF bigint
+    LANGUAGE sql STABLE
+    AS $$
+    select sereno.gate_of(item ->> 0, item ->> 1) from jsonb_array_elements(coalesce(keys -> 'limits', '[]')) as item
+    where item ->> 0 in (select name from sereno.limits where kind = 'slots')
+    union
+    select sereno.order_of(gates_of.queue, keys) where keys ? 'order'
+    union
+    select sereno.gate_of(name, '') from sereno.limits where limits.queue = gates_of.queue and kind = 'slots'
+    $$;
+
+CREATE FUNCTION sereno.give_turns(INOUT lanes sereno.taken_lane[], INOUT gates sereno.taken_gate[], room integer, turned boolean) RETURNS record
+    LANGUAGE plpgsql
+    AS $$
+declare
+    known    bigint[] := array(select id from unnest(gates));
+    most     integer := greatest(4, 4 * room / greatest(1, cardinality(lanes)));
+    number   integer;
+    refused  integer;
+    gate     integer;
+    cost     double precision;
+begin
+    while room > 0 loop
+        select ordinality into number from unnest(lanes) with ordinality as lane
+        where is_open
+        order by case when turned then -band else band end,
+                 case when fair is null then gives else turn + gives / coalesce(weight, 1) end, turn
+        limit 1;
+        exit when number is null;
+        refused := null;
+        for place in 1..cardinality(lanes[number].gates) loop
+            gate := array_position(known, lanes[number].gates[place]);
+            cost := least(lanes[number].units[place], coalesce(gates[gate].burst, 1));
+            if gates[gate].room < cost or (gates[gate].kind = 'rate' and gates[gate].need is not null)
+               or (gates[gate].id = lanes[number].order_id and lanes[number].has_head is not true) then
+                refused := gate;
+                exit;
+            end if;
+        end loop;
+        if refused is not null then
+            gates[refused].need := coalesce(gates[refused].need, cost);
+            gates[refused].is_touched := true;
+            lanes[number].waits := gates[refused].id;
+            lanes[number].is_open := false;
+            continue;
+        end if;
+        for place in 1..cardinality(lanes[number].gates) loop
+            gate := array_position(known, lanes[number].gates[place]);
+            gates[gate].is_touched := true;
+            -- In full: a job that costs more than a burst leaves a debt.
+            cost := case when gates[gate].kind = 'rate' then lanes[number].units[place] else 1 end;
+            gates[gate].room := gates[gate].room - cost;
+            if gates[gate].kind = 'order' then
+                -- Whoever is next in the order waits from now on.
+                gates[gate].need := 1;
+            end if;
+        end loop;
+        lanes[number].gives := lanes[number].gives + 1;
+        lanes[number].is_open := lanes[number].gives < most;
+        room := room - 1;
+    end loop;
+end $$;
+
+CREATE FUNCTION sereno.hand_over(gate_ids bigint[]) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+declare
+    left_over bigint[] := array(
+        select distinct gate from unnest(gate_ids) as gate
+        where (select true from sereno.lanes where has_work and waits_for = gate limit 1));
+    noted bigint[];
+begin
+    for attempt in 1..10 loop
+        exit when cardinality(left_over) = 0;
+        perform sereno.keep_moving();
+        with free as materialized (
+            select id from sereno.gates where id = any(left_over) order by id for update skip locked
+        ),
+        due as (update sereno.gates set look_at = sereno.now() where id = any(array(select id from free)) returning id)
+        select array_agg(id) into noted from due;
+        if noted is not null and exists (select from sereno.sessions where idle) then
+            perform pg_notify('sereno.ready', '');
+        end if;
+        left_over := array(select id from sereno.gates where id = any(left_over) and id <> all(coalesce(noted, '{}')));
+        if cardinality(left_over) > 0 then
+            perform pg_sleep(0.01);
+        end if;
+    end loop;
+end $$;
+
+CREATE FUNCTION sereno.has_own_cast(of_type oid) RETURNS boolean
+    LANGUAGE sql STABLE
+    AS $$
+    with recursive base(type) as (
+        values (of_type) union select typbasetype from base join pg_type on pg_type.oid = base.type where typbasetype <> 0
+    )
+    select exists (select from pg_cast join base on castsource = base.type
+                   where casttarget = 'text'::regtype and castmethod = 'f' and castsource >= 16384)
+    $$;
+
+CREATE FUNCTION sereno.heartbeat(session bigint, held bigint[] DEFAULT NULL::bigint[], OUT alive boolean, OUT lease_until timestamp with time zone, OUT cancel bigint[], OUT lost bigint[]) RETURNS record
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET lock_timeout TO '2s'
+    SET jit TO 'off'
+    SET enable_sort TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_seqscan TO 'off'
+    SET enable_nestloop TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    AS $$
+declare
+    own    sereno.sessions := sereno.own_session(session);
+    gates  bigint[];
+begin
+    update sereno.sessions set lease_until = sereno.now() + make_interval(secs => own.lease), seen_at = sereno.now()
+    where sessions.id = own.id and state = 'alive'
+    returning sessions.lease_until into heartbeat.lease_until;
+    alive := found;
+    cancel := array(select jobs.id from sereno.jobs where jobs.id = any(held) and session_id = session and cancel_requested);
+    lost := array(select distinct mine from unnest(held) as mine
+                  where mine is not null
+                    and (not alive or not exists (select from sereno.jobs where jobs.id = mine and session_id = session)));
+    if not alive then
+        return;
+    end if;
+    begin
+        if held is not null then
+            with unknown as materialized (
+                select jobs.id from sereno.jobs
+                where state = 'running' and session_id = session and jobs.id <> all(held)
+                  and claimed_at <= sereno.now() - make_interval(secs => own.lease / 3)
+            ),
+            locked as materialized (
+                select jobs.id from sereno.jobs
+                where jobs.id = any(array(select unknown.id from unknown)) and state = 'running' and session_id = session
+                order by jobs.id for update skip locked
+            ),
+            moved as (
+                update sereno.jobs
+                set state = 'ready', ready_seq = nextval('sereno.ready_seq'), session_id = null, releases = releases + 1
+                where jobs.id = any(array(select locked.id from locked))
+                returning jobs.queue, jobs.keys
+            )
+            select array_agg(gate) into gates from moved cross join lateral sereno.gates_of(moved.queue, moved.keys) as gate;
+            perform sereno.hand_over(gates);
+        end if;
+        perform sereno.promote_due(3e9), sereno.bring_back(), sereno.add_figures();
+    exception when others then
+        raise warning 'session % is kept; what else a heartbeat does failed: %', session, sqlerrm;
+    end;
+end $$;
+
+CREATE FUNCTION sereno.held_origin(of_batch bigint, first_block bigint, last_block bigint, numbers text[], from_at timestamp with time zone, to_at timestamp with time zone) RETURNS text
+    LANGUAGE sql STABLE
+    AS $$
+    select format('sereno_archive.%I as h where h.ctid >= ''(%s,0)''::tid and h.ctid < ''(%s,0)''::tid', held_in, first_block, last_block)
+           || case when numbers is null then '' else format(' and h.%I = any(%L::text[]::%s[])', attname, numbers, format_type(atttypid, -1)) end
+           || case when from_at is null then '' else format(' and h.%I::timestamptz >= %L', time_column, from_at) end
+           || case when to_at is null then '' else format(' and h.%I::timestamptz < %L', time_column, to_at) end
+    from sereno.archive_batches
+    join pg_attribute on attrelid = format('sereno_archive.%I', held_in)::regclass and attname = key_columns[1]
+    where id = of_batch and dropped_at is null
+$$;
 
 CREATE FUNCTION sereno.in_any_case(wanted text) RETURNS text
     LANGUAGE sql IMMUTABLE
@@ -521,6 +1445,22 @@ CREATE FUNCTION sereno.interval_of(rule jsonb) RETURNS interval
          END AS "case";
 END;
 
+CREATE FUNCTION sereno.is_held(held text, column_name text, wanted bigint) RETURNS boolean
+    LANGUAGE plpgsql STABLE
+    AS $_$
+declare
+    source regclass := to_regclass(format('sereno_archive.%I', held));
+    is_there boolean;
+begin
+    if source is null or not has_table_privilege(source, 'select')
+       or not exists (select from pg_attribute where attrelid = source and attname = column_name and not attisdropped
+                      and atttypid = any('{int8, int4, int2}'::regtype[])) then
+        return false;
+    end if;
+    execute format('select exists (select from %s where %I = $1)', source, column_name) into is_there using wanted;
+    return is_there;
+end $_$;
+
 CREATE FUNCTION sereno.is_zone(zone text) RETURNS boolean
     LANGUAGE plpgsql STABLE STRICT
     SET "TimeZone" TO 'UTC'
@@ -533,11 +1473,35 @@ exception when invalid_parameter_value then
     return false;
 end $$;
 
+CREATE FUNCTION sereno.keep_moving() RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+begin
+    if extract(epoch from current_setting('idle_in_transaction_session_timeout')::interval) not between 0.001 and 10 then
+        perform set_config('idle_in_transaction_session_timeout', '10s', true);
+    end if;
+end $$;
+
 CREATE FUNCTION sereno.keeps_rule(before jsonb, after jsonb) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     BEGIN ATOMIC
  SELECT ((before - 'spread'::text) = (after - 'spread'::text));
 END;
+
+CREATE FUNCTION sereno.key_value(part text, of_type oid) RETURNS text
+    LANGUAGE sql STABLE
+    AS $_$
+    select format(case
+        when of_type = 'timestamptz'::regtype then
+            $value$case when %1$s ~ '^-?\d+$' then timestamptz 'epoch' + div(%1$s::numeric, 86400000000)::integer * interval '1 day'
+                + mod(%1$s::numeric, 86400000000)::float8 * interval '1 microsecond' else %1$s::timestamptz end$value$
+        when of_type = 'timestamp'::regtype then
+            $value$case when %1$s ~ '^-?\d+$' then timestamp 'epoch' + div(%1$s::numeric, 86400000000)::integer * interval '1 day'
+                + mod(%1$s::numeric, 86400000000)::float8 * interval '1 microsecond' else %1$s::timestamp end$value$
+        when of_type = 'date'::regtype then
+            $value$case when %1$s ~ '^-?\d+$' then date '1970-01-01' + %1$s::integer else %1$s::date end$value$
+        else '%1$s::%2$s' end, part, format_type(of_type, -1))
+$_$;
 
 CREATE FUNCTION sereno.keys_for(task text, queue text, tenant text, args jsonb) RETURNS jsonb
     LANGUAGE plpgsql
@@ -598,6 +1562,81 @@ CREATE FUNCTION sereno.lane_of(queue text, keys jsonb) RETURNS bigint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$ select hashtextextended(jsonb_build_array(queue, keys)::text, 1) $$;
 
+CREATE FUNCTION sereno.learn_floors(for_session bigint, claimed bigint[], looked_back boolean, is_full boolean, took interval) RETURNS void
+    LANGUAGE sql
+    AS $$
+    update sereno.sessions
+    set look_back_at = case when looked_back then sereno.now() + least(interval '30 seconds', 20 * took) else look_back_at end,
+        floors = floors
+            || case when looked_back then jsonb_build_object('wakes', coalesce(
+                   (select min(id) from sereno.lane_wakes),
+                   pg_sequence_last_value(pg_get_serial_sequence('sereno.lane_wakes', 'id')), 0)) else '{}' end
+            || coalesce((
+                select jsonb_object_agg(pair, coalesce(above, case when is_full then lowest else known end))
+                from (select pair, known, min(ready_seq) as lowest, min(ready_seq) filter (where ready_seq >= known) as above
+                      from sereno.jobs cross join lateral (select jobs.queue || ':' || priority) as p(pair)
+                      cross join lateral (select coalesce((sessions.floors ->> pair)::bigint, 0)) as k(known)
+                      where jobs.id = any(claimed) and lane is null
+                      group by pair, known) as learnt), '{}')
+    where id = any(array(select own.id from sereno.sessions own where own.id = for_session for update skip locked))
+    $$;
+
+CREATE FUNCTION sereno.leave_restored(of_kind text, most integer, OUT gone bigint, OUT changed bigint) RETURNS record
+    LANGUAGE plpgsql
+    SET "TimeZone" TO 'UTC'
+    SET "DateStyle" TO 'ISO, YMD'
+    SET "IntervalStyle" TO 'postgres'
+    SET extra_float_digits TO '1'
+    SET bytea_output TO 'hex'
+    AS $_$
+declare
+    held sereno.archive_batches;
+    child record;
+    target regclass;
+    finds text;
+begin
+    perform pg_advisory_xact_lock(hashtext('sereno.restore'));
+    select b.* into held from sereno.restored r join sereno.archive_batches b on b.id = r.batch_id
+    where r.until <= sereno.now() and r.kind = of_kind order by r.until limit 1;
+    if not found then
+        return;
+    end if;
+    target := sereno.restore_target(held.kind, held.source);
+    -- Where a file of the batch is not sound, the row that came back may be the last one.
+    if held.kind not in ('attempts', 'receipts') and target is not null
+       and not exists (select from sereno.archive_files where batch_id = held.id and failed_at is not null) then
+        finds := sereno.mark_finds(target, held.key_columns);
+    end if;
+    select * into child from (values
+        ('jobs', 'attempts', 'sereno.attempts', 'job_id', 'c.job_id::text || chr(9) || c.number::text'),
+        ('deliveries', 'receipts', 'sereno.receipts', 'delivery_id', 'c.id::text')
+    ) as known (parent, kind, source, refers, key) where parent = held.kind;
+    execute format(
+        $leave$with marks as materialized (
+            select key, digest, length(key) - length(replace(key, chr(9), '')) as tabs from sereno.restored
+            where kind = $1 and batch_id = $2 and until <= sereno.now() order by until limit $3),
+        gone as (%s),
+        children as (%s),
+        forgotten as (delete from sereno.restored r using children c where r.kind = c.kind and r.key = c.key),
+        unmarked as (delete from sereno.restored r using marks m where r.kind = $1 and r.key = m.key),
+        again as (
+            insert into sereno.archived_again (kind, key)
+            select $1, key from marks where key not in (select key from gone) on conflict do nothing)
+        select (select count(*) from gone), (select count(*) from marks) - (select count(*) from gone)$leave$,
+        case when finds is null then 'select null::text as key, null::bigint as id where false' else format(
+            $gone$delete from %s as t using marks as m where %s and %s = m.key and md5((t.*)::text) = m.digest%s returning m.key%s$gone$,
+            target, finds, sereno.archive_key(target, held.key_columns, 't.'),
+            case when child.kind is null then '' else format(
+                $same$ and not exists (select from %s as c where c.%I = t.id and not exists (
+                    select from sereno.restored r where r.kind = %L and r.key = %s and r.digest = md5((c.*)::text)))$same$,
+                child.source, child.refers, child.kind, child.key) end,
+            case when child.kind is null then '' else ', t.id' end) end,
+        case when finds is null or child.kind is null then 'select null::text as kind, null::text as key where false' else format(
+            $children$delete from %s as c using gone where c.%I = gone.id returning %L as kind, %s as key$children$,
+            child.source, child.refers, child.kind, child.key) end)
+    into gone, changed using held.kind, held.id, most;
+end $_$;
+
 CREATE FUNCTION sereno.look_again(names text[]) RETURNS void
     LANGUAGE plpgsql
     AS $$
@@ -636,6 +1675,7 @@ begin
         return false;
     end if;
     execute format('create table sereno.%I (like sereno.%I including all)', name, parent);
+    perform sereno.share_reading(format('sereno.%I', parent)::regclass, format('sereno.%I', name)::regclass);
     -- What the default partition took meanwhile moves in first; attaching would be refused otherwise.
     execute format('with moved as (delete from sereno.%I where %I >= %L and %I < %L returning *) '
                    'insert into sereno.%I select * from moved',
@@ -665,11 +1705,81 @@ CREATE FUNCTION sereno.make_history_partition(day date) RETURNS boolean
     LANGUAGE sql
     AS $$ select sereno.make_day_partition('history_done', 'finished_at', day) $$;
 
+CREATE FUNCTION sereno.mark_claimed(for_session bigint, ids bigint[]) RETURNS SETOF sereno.jobs
+    LANGUAGE sql
+    AS $$
+    update sereno.jobs set state = 'running', attempt = attempt + 1, session_id = for_session, claimed_at = sereno.now()
+    where id = any(ids)
+    returning *
+    $$;
+
+CREATE FUNCTION sereno.mark_finds(target regclass, keys text[]) RETURNS text
+    LANGUAGE sql STABLE
+    AS $$
+    select string_agg(format('t.%I = case when m.tabs = %s then %s end', name, cardinality(keys) - 1,
+                             sereno.key_value(case when cardinality(keys) = 1 then 'm.key' else format('split_part(m.key, chr(9), %s)', place) end,
+                                              atttypid)), ' and ' order by place)
+    from unnest(keys) with ordinality as named (name, place)
+    join pg_attribute on attrelid = target and attname = name and not attisdropped
+    having count(*) = cardinality(keys)
+$$;
+
+CREATE FUNCTION sereno.measure_file(of_batch bigint, of_number integer, OUT rows bigint, OUT keys_hash text, OUT keys_sum numeric, OUT first_id bigint, OUT last_id bigint, OUT from_at timestamp with time zone, OUT to_at timestamp with time zone) RETURNS record
+    LANGUAGE plpgsql STABLE
+    SET "TimeZone" TO 'UTC'
+    SET "DateStyle" TO 'ISO, YMD'
+    SET "IntervalStyle" TO 'postgres'
+    SET extra_float_digits TO '1'
+    SET bytea_output TO 'hex'
+    AS $_$
+declare
+    held sereno.archive_batches;
+    file sereno.archive_files;
+    table_name text;
+    number_type boolean;
+begin
+    select * into strict held from sereno.archive_batches where id = of_batch;
+    select * into strict file from sereno.archive_files where batch_id = of_batch and number = of_number;
+    table_name := format('sereno_archive.%I', held.held_in);
+    number_type := exists (select from pg_attribute where attrelid = table_name::regclass and attname = held.key_columns[1]
+                           and atttypid in ('int8'::regtype, 'int4'::regtype, 'int2'::regtype));
+    execute format(
+        $measure$select count(*), encode(sha256(convert_to(coalesce(string_agg(key, chr(10) order by %1$s), ''), 'UTF8')), 'hex'),
+            coalesce(sum(hashtextextended(key, 0)::numeric), 0), %2$s,
+            case when count(*) > 0 then least(greatest(min(moment), '0001-01-02'), '9999-12-30')::timestamptz end,
+            case when count(*) > 0 then least(greatest(max(moment), '0001-01-02'), '9999-12-30')::timestamptz end
+        from (select %3$s, %4$I, %5$s from %6$s%7$s) as found (key, moment, %1$s)$measure$,
+        (select string_agg(format('part_%s', place), ', ' order by place) from generate_subscripts(held.key_columns, 1) as place),
+        case when number_type then 'min(part_1)::bigint, max(part_1)::bigint' else 'null, null' end,
+        sereno.archive_key(table_name::regclass, held.key_columns, '', held.as_texts), held.time_column,
+        (select string_agg(quote_ident(name), ', ' order by place) from unnest(held.key_columns) with ordinality as named (name, place)),
+        table_name, sereno.part_of_table(file.first_block, file.last_block))
+    into rows, keys_hash, keys_sum, first_id, last_id, from_at, to_at;
+end $_$;
+
 CREATE FUNCTION sereno.micros(at timestamp with time zone) RETURNS bigint
     LANGUAGE sql STABLE PARALLEL SAFE
     BEGIN ATOMIC
  SELECT ((EXTRACT(epoch FROM at) * (1000000)::numeric))::bigint AS int8;
 END;
+
+CREATE FUNCTION sereno.new_batch(of_kind text, source regclass, keys text[], moment text, OUT batch bigint, OUT held text) RETURNS record
+    LANGUAGE plpgsql
+    AS $$
+begin
+    batch := nextval(pg_get_serial_sequence('sereno.archive_batches', 'id'));
+    held := regexp_replace(left(of_kind, 40), '[^a-z0-9_]+', '_', 'g') || '_' || batch;
+    execute format('create table sereno_archive.%I (%s)', held, (
+        select string_agg(format('%I %s', attname, format_type(atttypid, atttypmod))
+                          || case when attcollation <> 0 then format(' collate %s', attcollation::regcollation) else '' end
+                          || case when attnotnull then ' not null' else '' end, ', ' order by attnum)
+        from pg_attribute where attrelid = source and attnum > 0 and not attisdropped));
+    perform sereno.share_reading(source, format('sereno_archive.%I', held)::regclass);
+    insert into sereno.archive_batches (id, kind, source, held_in, key_columns, time_column, schema_version)
+    overriding system value
+    values (batch, of_kind, (select format('%I.%I', nspname, relname) from pg_class join pg_namespace n on n.oid = relnamespace where pg_class.oid = source),
+            held, keys, moment, (select max(number) from sereno.migrations));
+end $$;
 
 CREATE FUNCTION sereno.notify(type text, payload jsonb, "to" text[] DEFAULT NULL::text[], subject text DEFAULT NULL::text, key text DEFAULT NULL::text, tenant text DEFAULT NULL::text, at timestamp with time zone DEFAULT NULL::timestamp with time zone, ttl interval DEFAULT NULL::interval) RETURNS bigint
     LANGUAGE plpgsql
@@ -702,9 +1812,10 @@ begin
         on conflict on constraint events_once do nothing
         returning id into number;
         if number is not null then
-            -- The name of the task is the same in every schema, and this file is not.
-            perform sereno.enqueue('sereno' || '.fan_out', jsonb_build_object('event', number), queue => 'notifications',
-                                   run_at => at, tenant => tenant);
+            -- Not by `enqueue`, where not everybody may ask for a task of ours.
+            perform sereno.enqueue_keyed(jsonb_build_array(jsonb_build_object(
+                'task', 'sereno' || '.fan_out', 'args', jsonb_build_object('event', number), 'queue', 'notifications',
+                'run_at', at, 'tenant', tenant, 'by_rules', true)));
             return number;
         end if;
         select id into number from sereno.events e
@@ -715,19 +1826,6 @@ begin
     end loop;
     return number;
 end $$;
-
-CREATE TABLE sereno.clock (
-    one_row boolean DEFAULT true NOT NULL,
-    ahead interval NOT NULL,
-    CONSTRAINT clock_one_row_check CHECK (one_row)
-);
-
-CREATE FUNCTION sereno.now() RETURNS timestamp with time zone
-    LANGUAGE sql STABLE PARALLEL SAFE
-    BEGIN ATOMIC
- SELECT (now() + COALESCE(( SELECT clock.ahead
-            FROM sereno.clock), '00:00:00'::interval));
-END;
 
 CREATE FUNCTION sereno.open_lanes(look_from bigint) RETURNS json
     LANGUAGE plpgsql
@@ -870,11 +1968,204 @@ begin
     return answer;
 end $$;
 
+CREATE FUNCTION sereno.open_session(queues text[], tasks text[], host text DEFAULT NULL::text, pid integer DEFAULT NULL::integer, slots integer DEFAULT 1, version text DEFAULT 'sql'::text, lease interval DEFAULT '00:00:30'::interval, listens boolean DEFAULT false) RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+declare
+    made     bigint;
+    seconds  double precision := extract(epoch from open_session.lease);
+    wrong    text;
+begin
+    if coalesce(cardinality(queues), 0) not between 1 and 1000 or coalesce(cardinality(tasks), 0) not between 1 and 10000
+       or array_position(queues || tasks, null) is not null then
+        wrong := 'a session has 1 to 1000 queues and 1 to 10000 tasks, none of them null';
+    elsif exists (select from unnest(tasks) as name where starts_with(name, 'sereno' || '.')) then
+        wrong := 'tasks of sereno itself are for workers in Python';
+    elsif coalesce(slots, 0) not between 1 and 100000 then
+        wrong := 'slots must be 1 to 100000';
+    elsif coalesce(seconds, 0) not between 1 and 3600 then
+        wrong := 'lease must be 1 second to 1 hour';
+    end if;
+    if wrong is not null then
+        raise exception '%', wrong using errcode = 'invalid_parameter_value',
+            hint = 'Such as: select sereno.open_session(array[''default''], array[''resize''])';
+    end if;
+    perform sereno.check_text('queue', name) from unnest(queues) as name;
+    perform sereno.check_text('task', name) from unnest(tasks) as name;
+    perform sereno.check_text('host', host), sereno.check_text('version', version);
+    insert into sereno.sessions (host, pid, version, queues, tasks, idle, lease, lease_until, opened_by, started_at, seen_at)
+    values (coalesce(open_session.host, pg_catalog.host(inet_client_addr()), 'localhost'), coalesce(open_session.pid, 0),
+            coalesce(open_session.version, 'sql'),
+            (select jsonb_object_agg(name, open_session.slots) from unnest(open_session.queues) as name), open_session.tasks,
+            coalesce(listens, false), seconds, sereno.now() + make_interval(secs => seconds), session_user,
+            sereno.now(), sereno.now())
+    returning id into made;
+    return made;
+end $$;
+
 CREATE FUNCTION sereno.order_of(queue text, keys jsonb) RETURNS bigint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
         select case when keys ? 'order' then hashtextextended(jsonb_build_array(queue, keys ->> 'order')::text, 3) end
     $$;
+
+CREATE TABLE sereno.sessions (
+    id bigint NOT NULL,
+    state text DEFAULT 'alive'::text NOT NULL,
+    idle boolean DEFAULT false NOT NULL,
+    host text NOT NULL,
+    pid integer NOT NULL,
+    version text NOT NULL,
+    queues jsonb NOT NULL,
+    tasks text[] NOT NULL,
+    floors jsonb DEFAULT '{}'::jsonb NOT NULL,
+    started_at timestamp with time zone DEFAULT sereno.now() NOT NULL,
+    seen_at timestamp with time zone DEFAULT sereno.now() NOT NULL,
+    lease_until timestamp with time zone NOT NULL,
+    ended_at timestamp with time zone,
+    opened_by text,
+    lease double precision,
+    look_back_at timestamp with time zone,
+    CONSTRAINT sessions_state_check CHECK ((state = ANY (ARRAY['alive'::text, 'closed'::text, 'dead'::text])))
+)
+WITH (fillfactor='50');
+
+CREATE FUNCTION sereno.own_session(session bigint) RETURNS sereno.sessions
+    LANGUAGE plpgsql
+    AS $$
+declare
+    own  sereno.sessions;
+begin
+    if current_setting('transaction_isolation') <> 'read committed' then
+        raise exception 'this transaction is %, and workers need read committed', current_setting('transaction_isolation')
+            using errcode = 'invalid_transaction_state', hint = 'Call it by itself, outside of a transaction.';
+    end if;
+    select * into own from sereno.sessions where id = session;
+    if found and own.opened_by is distinct from session_user then
+        raise exception 'session % was not opened by the role %', session, session_user
+            using errcode = 'insufficient_privilege', hint = 'Use the number that sereno.open_session answered to this role.';
+    end if;
+    return own;
+end $$;
+
+CREATE FUNCTION sereno.part_of_table(first_block bigint, last_block bigint) RETURNS text
+    LANGUAGE sql IMMUTABLE
+    AS $$
+    select case when first_block = 0 and last_block = 4294967294 then ''
+                else format(' where ctid >= ''(%s,0)''::tid and ctid < ''(%s,0)''::tid', first_block, last_block) end
+$$;
+
+CREATE FUNCTION sereno.pick_limited(lanes sereno.taken_lane[], known_tasks text[], floors jsonb, turned boolean, OUT ids bigint[], OUT numbers bigint[]) RETURNS record
+    LANGUAGE sql
+    AS $$
+    with paused as materialized (select kind, name from sereno.pauses where kind <> 'queue'),
+    wanted as materialized (select * from unnest(lanes) with ordinality where gives > 0),
+    picked as materialized (
+        select job.id, wanted.ordinality
+        from wanted cross join lateral (
+            select jobs.id from sereno.jobs
+            where state = 'ready' and jobs.lane is not null and jobs.queue = wanted.queue and jobs.lane = wanted.id
+              and (priority, ready_seq) >= (wanted.floor_priority, wanted.floor_seq)
+              and task = any(known_tasks) and task <> all(array(select name from paused where kind = 'task'))
+              and (tenant is null or tenant <> all(array(select name from paused where kind = 'tenant')))
+            order by priority, ready_seq limit wanted.gives for update skip locked) as job
+        where wanted.order_id is null and wanted.id is not null
+        union all
+        select job.id, wanted.ordinality
+        from wanted cross join lateral (
+            select jobs.id, jobs.keys from sereno.jobs where jobs.order_id = wanted.order_id order by jobs.id limit 1) as head
+        cross join lateral (
+            select jobs.id from sereno.jobs
+            where jobs.id = head.id and state = 'ready' and jobs.lane = wanted.id
+              and task = any(known_tasks) and task <> all(array(select name from paused where kind = 'task'))
+              and (tenant is null or tenant <> all(array(select name from paused where kind = 'tenant')))
+            for update skip locked) as job
+        where wanted.order_id is not null
+          and (select true from sereno.history_dead dead
+               where dead.keys ? 'blocks' and dead.queue = wanted.queue and dead.keys ->> 'order' = head.keys ->> 'order'
+               limit 1) is null
+        union all
+        select job.id, wanted.ordinality
+        from wanted cross join lateral (
+            select candidate.id
+            from (select level from generate_series(0, 9) as level order by case when turned then -level else level end) as step
+            cross join lateral (
+                select jobs.id from sereno.jobs
+                where state = 'ready' and jobs.lane is null and jobs.queue = wanted.queue and jobs.priority = level
+                  and ready_seq >= coalesce((floors ->> (wanted.queue || ':' || level))::bigint, 0)
+                  and task = any(known_tasks) and task <> all(array(select name from paused where kind = 'task'))
+                  and (tenant is null or tenant <> all(array(select name from paused where kind = 'tenant')))
+                order by ready_seq limit 1000 for update skip locked) as candidate
+            limit wanted.gives) as job
+        where wanted.id is null
+    )
+    select array_agg(id), array_agg(ordinality) from picked
+    $$;
+
+CREATE FUNCTION sereno.plan_files(of_batch bigint, most integer) RETURNS integer
+    LANGUAGE plpgsql
+    SET "TimeZone" TO 'UTC'
+    SET "DateStyle" TO 'ISO, YMD'
+    AS $_$
+declare
+    held sereno.archive_batches;
+    counted bigint;
+    began timestamptz;
+    pages bigint;
+    each bigint;
+    planned integer;
+    texts text[];
+begin
+    select * into held from sereno.archive_batches where id = of_batch and dropped_at is null for update;
+    if held.id is null or exists (select from sereno.archive_files where batch_id = of_batch) then
+        return 0;
+    end if;
+    -- What no calendar holds, such as infinity, would become another instant in a file: such a column is written as texts.
+    execute (
+        select format($plan$select count(*), min(%1$I) filter (where %1$I >= '0001-01-01' and %1$I < '10000-01-01')::timestamptz,
+                          array_remove(array[%2$s], null) from sereno_archive.%3$I$plan$,
+                      held.time_column, string_agg(format('case when bool_or(%1$I < ''0001-01-01'' or %1$I >= ''10000-01-01'') then %2$L end',
+                                                          attname, attname), ', '), held.held_in)
+        from pg_attribute where attrelid = format('sereno_archive.%I', held.held_in)::regclass and attnum > 0 and not attisdropped
+          and atttypid = any('{timestamptz, timestamp, date}'::regtype[]))
+    into counted, began, texts;
+    began := coalesce(began, held.moved_at);
+    pages := greatest(1, pg_relation_size(format('sereno_archive.%I', held.held_in)::regclass) / current_setting('block_size')::bigint);
+    each := greatest(1, floor(pages::numeric * most / greatest(counted, 1)));
+    insert into sereno.archive_files (batch_id, number, kind, first_block, last_block, object)
+    select of_batch, number, held.kind, (number - 1) * each, case when number * each >= pages then 4294967294 else number * each end,
+           format('%s/%s/%s-%s-%s-%s-%s.parquet', folder, to_char(began at time zone 'UTC', 'YYYY/MM/DD'), folder,
+                  to_char(began at time zone 'UTC', 'YYYYMMDD'), lpad(of_batch::text, greatest(8, length(of_batch::text)), '0'), held.nonce, number)
+    from generate_series(1, ceil(pages::numeric / each)::integer) as number,
+         (select regexp_replace(held.kind, '[^A-Za-z0-9_.-]+', '_', 'g') as folder) as named;
+    get diagnostics planned = row_count;
+    update sereno.archive_batches set rows = counted, as_texts = texts, columns = (
+        select jsonb_agg(jsonb_build_object('name', attname, 'type', format_type(atttypid, atttypmod)) order by attnum)
+        from pg_attribute where attrelid = format('sereno_archive.%I', held.held_in)::regclass and attnum > 0 and not attisdropped)
+    where id = of_batch;
+    return planned;
+end $_$;
+
+CREATE FUNCTION sereno.promote_due(look_back double precision) RETURNS integer
+    LANGUAGE plpgsql
+    AS $$
+declare
+    moment  timestamptz := sereno.now();
+    queues  text[];
+begin
+    with moved as (
+        update sereno.jobs set state = 'ready', ready_seq = nextval('sereno.ready_seq')
+        where id = any(array(
+            select id from sereno.jobs
+            where state = 'scheduled' and run_at <= moment and run_at >= moment - make_interval(secs => look_back)
+            order by run_at limit 1000 for update skip locked))
+        returning queue
+    )
+    select array_agg(queue) into queues from moved;
+    perform sereno.tell(name, 0) from (select distinct name from unnest(queues) as name) as filled;
+    return coalesce(cardinality(queues), 0);
+end $$;
 
 CREATE FUNCTION sereno.put_address(recipient text, channel text, address text, tenant text DEFAULT NULL::text, keys jsonb DEFAULT NULL::jsonb, state text DEFAULT 'active'::text) RETURNS bigint
     LANGUAGE plpgsql
@@ -1040,6 +2331,115 @@ CREATE FUNCTION sereno.quiet_until(spans jsonb, zone text, moment timestamp with
       and (days is null or extract(isodow from day)::integer = any(days))
     $$;
 
+CREATE FUNCTION sereno.read_gates(answer json) RETURNS sereno.taken_gate[]
+    LANGUAGE sql
+    AS $$
+    select array_agg(row(id, kind, slots, per_second, burst, tokens, closed, inside.held, looks,
+                         case when closed > 0 then 0 when kind = 'rate' then tokens
+                              when kind = 'unknown' then 0 else slots - inside.taken end,
+                         null, is_due)::sereno.taken_gate)
+    from (select (each ->> 0)::bigint as id, each ->> 1 as kind, (each ->> 2)::integer as slots,
+                 (each ->> 3)::double precision as per_second, (each ->> 4)::double precision as burst,
+                 (each ->> 5)::double precision as tokens, coalesce((each ->> 6)::double precision, 0) as closed,
+                 each -> 7 as list, (each ->> 8)::integer as looks,
+                 exists (select from json_array_elements(answer -> 4) as free
+                         where free ->> 0 = each ->> 0 and (free ->> 1)::boolean) as is_due
+          from json_array_elements(answer -> 3) as each offset 0) as gate
+    cross join lateral (
+        select coalesce(array_agg(number order by party * (not is_alone)::integer, place), '{}') as held,
+               coalesce(sum(case when is_alone then 1 when number < 0 then -number else 0 end), 0) as taken
+        from (select *, count(*) filter (where number > 0) over (partition by party)
+                        <= coalesce(-min(number) filter (where number < 0) over (partition by party), 1e9) as is_alone
+              from (select number, place, count(*) filter (where number < 0) over (order by place) as party
+                    from (select value::bigint as number, place
+                          from json_array_elements_text(list) with ordinality as e(value, place)) as listed) as numbered
+              where number < 0 or exists (
+                  select from sereno.jobs
+                  where jobs.id = number and state = 'running'
+                    and (attempt = 1 or kind = 'rate' or gate.id in (select sereno.gates_of(jobs.queue, jobs.keys))))) as live
+        where number > 0 or not is_alone) as inside
+    $$;
+
+CREATE FUNCTION sereno.read_lanes(answer json, locked bigint[]) RETURNS sereno.taken_lane[]
+    LANGUAGE sql
+    AS $$
+    with own as materialized (
+        select key as queue, array(select json_array_elements_text(value -> 0)::bigint) as gates,
+               (value ->> 1)::boolean as has_plain
+        from json_each(answer -> 5)
+    ),
+    lane as materialized (
+        select (each ->> 0)::bigint as id, each ->> 1 as queue, array(select json_array_elements_text(each -> 2)::bigint) as gates,
+               array(select json_array_elements_text(each -> 3)::integer) as units, (each ->> 4)::bigint as order_id,
+               (each ->> 5)::double precision as turn, (each ->> 6)::smallint as floor_priority, (each ->> 7)::bigint as floor_seq,
+               (each ->> 8)::bigint as behind, (each ->> 9)::smallint as band, (each ->> 10)::boolean as has_head,
+               each ->> 11 as fair, (each ->> 12)::double precision as weight, (each ->> 13)::double precision as clock
+        from json_array_elements(answer -> 2) as each
+    ),
+    every as (
+        select id, queue, gates || extra as gates, units || array_fill(1, array[cardinality(extra)]) as units, order_id,
+               case when fair is null or behind is null then turn
+                    else greatest(turn, min(turn) filter (where fair is not null and behind is null) over (partition by queue))
+                    end as turn,
+               floor_priority, floor_seq, behind, band, has_head, fair, weight, clock
+        from lane cross join lateral (
+            select array(select gate from own, unnest(own.gates) as gate
+                         where own.queue = lane.queue and gate <> all(lane.gates))) as e(extra)
+        union all
+        select null, queue, gates, array_fill(1, array[cardinality(gates)]), null,
+               coalesce((select min(turn) from lane where lane.queue = own.queue), 0), 0, 0, null, 5, null, null, null, null
+        from own where has_plain
+    )
+    select array_agg(row(every.*, true, 0, null)::sereno.taken_lane) from every where gates <@ locked
+    $$;
+
+CREATE FUNCTION sereno.read_outcomes(outcomes jsonb) RETURNS SETOF sereno.outcome
+    LANGUAGE plpgsql STABLE
+    AS $$
+declare
+    item   jsonb;
+    said   sereno.outcome;
+    wrong  text := case when coalesce(jsonb_typeof(outcomes), 'null') <> 'array' then 'they are not a list'
+                        when jsonb_array_length(outcomes) > 1000 then 'there are more than 1000' end;
+    seen   bigint[] := '{}';
+begin
+    for item in select * from jsonb_array_elements(case when wrong is null then outcomes else '[]' end) loop
+        if jsonb_typeof(item) <> 'object' then
+            wrong := 'this is not an object: ' || left(item::text, 60);
+            exit;
+        end if;
+        select 'job ' || left(item ->> 'id', 30) || ': "' || left(key, 30) || '" cannot be ' || left(value::text, 60) into wrong
+        from jsonb_each(item)
+        where case when key in ('id', 'attempt', 'delay', 'retries', 'seconds') then jsonb_typeof(value) not in ('number', 'null')
+                   when key = 'history' then jsonb_typeof(value) not in ('boolean', 'null')
+                   else key not in ('outcome', 'until', 'reason', 'error_type', 'error_message', 'traceback', 'frame')
+                        or jsonb_typeof(value) not in ('string', 'null') end;
+        exit when wrong is not null;
+        said := jsonb_populate_record(null::sereno.outcome, item);
+        wrong := 'job ' || coalesce(said.id::text, '(null)') || ': ' || case
+            when said.id is null or said.attempt is null then 'the id and the attempt must be as sereno.claim_jobs gave them'
+            when said.id = any(seen) then 'it is there twice'
+            when coalesce(said.outcome, '') not in ('succeeded', 'retry', 'snooze', 'release', 'crash', 'dead', 'cancelled')
+                then 'it cannot end as ' || coalesce('"' || left(said.outcome, 30) || '"', 'null')
+            when said.outcome = 'snooze' and said.delay is null and said.until is null then 'a snooze needs a delay, or until'
+            when said.delay not between 0 and 3e9 or said.seconds not between 0 and 3e9 or said.retries < 0
+                then 'delay, seconds and retries are not negative, and not more than a hundred years'
+            when said.until not between '1900-01-02 00:00Z' and '9999-12-30 00:00Z' then 'until is out of range: 1900 to 9999' end;
+        exit when wrong is not null;
+        seen := seen || said.id;
+        said.reason := nullif(left(said.reason, 4000), '');
+        said.error_type := nullif(left(said.error_type, 200), '');
+        said.error_message := left(said.error_message, 4000);
+        said.traceback := right(said.traceback, 16000);
+        said.frame := left(said.frame, 200);
+        return next said;
+    end loop;
+    if wrong is not null then
+        raise exception 'outcomes: %', wrong using errcode = 'invalid_parameter_value',
+            hint = 'A list of objects, such as [{"id": 7, "attempt": 1, "outcome": "succeeded"}]; nothing was changed.';
+    end if;
+end $$;
+
 CREATE FUNCTION sereno.ready_queues() RETURNS SETOF text
     LANGUAGE sql STABLE
     AS $$
@@ -1084,6 +2484,114 @@ begin
         hint = 'A filter is an object such as {"region": ["RM", "V"], "amount": {"min": 1000}}; {} says: always.';
 end $$;
 
+CREATE FUNCTION sereno.restore_held(of_batch bigint, first_block bigint, last_block bigint, numbers text[], from_at timestamp with time zone, to_at timestamp with time zone, until timestamp with time zone, without text[], OUT matched bigint, OUT restored bigint, OUT present bigint) RETURNS record
+    LANGUAGE plpgsql
+    SET "TimeZone" TO 'UTC'
+    SET "DateStyle" TO 'ISO, YMD'
+    SET "IntervalStyle" TO 'postgres'
+    SET extra_float_digits TO '1'
+    SET bytea_output TO 'hex'
+    AS $_$
+declare
+    origin text := sereno.held_origin(of_batch, first_block, last_block, numbers, from_at, to_at);
+    names text[];
+begin
+    if origin is null then
+        raise exception 'batch % was dropped meanwhile', of_batch using errcode = 'object_not_in_prerequisite_state', hint = 'Say it again.';
+    end if;
+    select array_agg(attname::text order by attnum) into names from pg_attribute
+    where attrelid = (select format('sereno_archive.%I', held_in)::regclass from sereno.archive_batches where id = of_batch)
+      and attnum > 0 and not attisdropped;
+    execute sereno.restore_query(of_batch, names, without, origin, 'h.%2$I') into matched, restored, present using null::text, until;
+end $_$;
+
+CREATE FUNCTION sereno.restore_parent(of_kind text, OUT kind text, OUT refers text) RETURNS record
+    LANGUAGE sql IMMUTABLE
+    AS $$
+    select case of_kind when 'attempts' then 'jobs' when 'receipts' then 'deliveries' end,
+           case of_kind when 'attempts' then 'job_id' when 'receipts' then 'delivery_id' end
+$$;
+
+CREATE FUNCTION sereno.restore_query(of_batch bigint, names text[], without text[], origin text, value_of text) RETURNS text
+    LANGUAGE plpgsql STABLE
+    AS $_$
+declare
+    held sereno.archive_batches;
+    parent record;
+    target regclass;
+    lost text;
+    taken text[];
+    given_values text[];
+    is_there text;
+begin
+    select * into strict held from sereno.archive_batches where id = of_batch;
+    parent := sereno.restore_parent(held.kind);
+    target := sereno.restore_target(held.kind, held.source);
+    if target is null then
+        raise exception 'there is no table % any more', held.source using errcode = 'object_not_in_prerequisite_state',
+            hint = 'Make it again, or export the rows: sereno archive export';
+    end if;
+    select string_agg(name, ', ') into lost from unnest(names) as name
+    where name <> all(without) and not exists (select from pg_attribute where attrelid = target and attname = name and attnum > 0 and not attisdropped);
+    if lost is not null or without && held.key_columns then
+        raise exception '% no longer has what the archive has: %', held.source, coalesce(lost, array_to_string(held.key_columns, ', '))
+            using errcode = 'object_not_in_prerequisite_state', hint = 'Add the columns again, or leave them out: --without COLUMN';
+    end if;
+    -- The type without its length: what does not fit any more is refused, and not cut off.
+    select array_agg(quote_ident(attname) order by place),
+           array_agg(case when held.kind = 'jobs' and attname = 'keys' then '(' || written || ') - ''blocks''' else written end
+                     || ' as ' || quote_ident(attname) order by place)
+    into taken, given_values
+    from unnest(names) with ordinality as named (name, place)
+    join pg_attribute on attrelid = target and attname = name and attnum > 0 and not attisdropped and attgenerated = ''
+    cross join lateral (select format('(' || value_of || ')::%3$s', place - 1, name, format_type(atttypid, -1))) as cast_to (written)
+    where name <> all(without);
+    is_there := format('exists (select from %s as t where %s)', target,
+                       (select string_agg(format('t.%1$I = g.%1$I', name), ' and ') from unnest(held.key_columns) as name))
+                || case when held.kind = 'jobs' then ' or exists (select from sereno.jobs as j where j.id = g.id)' else '' end;
+    return format(
+        $query$with given as materialized (select %1$s from %2$s),
+        wanted as materialized (select * from given as g where %3$s),
+        there as materialized (select %4$s as key from wanted as g where %5$s),
+        fresh as (
+            insert into %6$s as sereno_row (%7$s) overriding system value
+            select %7$s from wanted as g where %4$s not in (select key from there)
+            on conflict do nothing
+            returning %8$s as key, md5((sereno_row.*)::text) as digest),
+        marked as (
+            insert into sereno.restored (kind, key, batch_id, digest, until)
+            select %9$L, key, %10$s, digest, $2 from fresh
+            on conflict (kind, key) do update
+            set batch_id = excluded.batch_id, digest = excluded.digest, until = excluded.until, restored_at = excluded.restored_at),
+        prolonged as (
+            update sereno.restored set until = $2 where kind = %9$L and key in (select key from there) and until < $2)
+        select (select count(*) from wanted), (select count(*) from fresh), (select count(*) from there)$query$,
+        array_to_string(given_values, ', '), origin,
+        case when parent.kind is null then 'true' else
+            format('exists (select from sereno.restored r where r.kind = %L and r.key = g.%I::text)', parent.kind, parent.refers) end,
+        sereno.archive_key(target, held.key_columns, 'g.'), is_there, target, array_to_string(taken, ', '),
+        sereno.archive_key(target, held.key_columns, 'sereno_row.'), held.kind, of_batch);
+end $_$;
+
+CREATE FUNCTION sereno.restore_rows(of_batch bigint, names text[], rows jsonb, until timestamp with time zone, without text[], OUT matched bigint, OUT restored bigint, OUT present bigint) RETURNS record
+    LANGUAGE plpgsql
+    SET "TimeZone" TO 'UTC'
+    SET "DateStyle" TO 'ISO, YMD'
+    SET "IntervalStyle" TO 'postgres'
+    SET extra_float_digits TO '1'
+    SET bytea_output TO 'hex'
+    AS $_$
+begin
+    execute sereno.restore_query(of_batch, names, without, 'jsonb_array_elements($1) as r', 'r ->> %1$s')
+    into matched, restored, present using rows, until;
+end $_$;
+
+CREATE FUNCTION sereno.restore_target(of_kind text, source text) RETURNS regclass
+    LANGUAGE sql STABLE
+    AS $$
+    select to_regclass(case of_kind when 'jobs' then 'sereno.history' when 'fires' then 'sereno.fires' else source end)
+$$;
+
 CREATE FUNCTION sereno.returns_to_work(state text, note text, wanted text) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     BEGIN ATOMIC
@@ -1102,6 +2610,7 @@ begin
         raise exception 'schedule %: say when with exactly one of cron, every, at and daily', key
             using errcode = 'invalid_parameter_value';
     end if;
+    perform sereno.check_task(task), sereno.check_schedule(key);
     rule := case
         when cron is not null then jsonb_build_object('kind', 'cron', 'expression', cron, 'tz', tz)
         when daily is not null then jsonb_build_object('kind', 'daily', 'at', daily, 'tz', tz)
@@ -1113,7 +2622,7 @@ begin
     values (schedule.key, schedule.task, schedule.args, rule, schedule.queue, schedule.priority, schedule.tenant,
             schedule.unique_key, schedule.missed, schedule.overlap,
             concat(schedule.args::text, schedule.unique_key) ~ '\{(fire|date|key|tenant)[:}]', false, moment, moment,
-            moment, current_user)
+            moment, sereno.caller())
     on conflict on constraint schedules_key do update
         set task = excluded.task, args = excluded.args, queue = excluded.queue, priority = excluded.priority,
             tenant = excluded.tenant, unique_key = excluded.unique_key, missed = excluded.missed,
@@ -1143,6 +2652,156 @@ begin
         perform sereno.wake_scheduler(moment);
     end if;
     return found_id;
+end $$;
+
+CREATE FUNCTION sereno.settle_jobs(session bigint, outcomes jsonb, strict boolean DEFAULT false) RETURNS SETOF sereno.settled_job
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET jit TO 'off'
+    SET enable_sort TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_seqscan TO 'off'
+    SET enable_nestloop TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    AS $$
+declare
+    own       sereno.sessions := sereno.own_session(session);
+    moment    timestamptz := sereno.now();
+    items     sereno.outcome[] := array(select said from sereno.read_outcomes(outcomes) as said);
+    ids       bigint[] := array(select id from unnest(items));
+    is_alive  boolean := coalesce(own.state = 'alive' and own.lease_until > moment, false);
+    done      sereno.settled_job[];
+    gates     bigint[];
+    answer    sereno.settled_job[];
+begin
+    with held as materialized (
+        select * from sereno.jobs where id = any(ids) and session_id = session and is_alive order by id for update
+    ),
+    mine as materialized (
+        select held.*, said.outcome as said, said.reason, said.error_type, said.error_message, said.traceback, said.frame,
+               said.history, decided, decided in ('retry', 'snooze', 'release', 'crash') as goes_on,
+               case when said.seconds is null then held.claimed_at
+                    else greatest(held.claimed_at, moment - make_interval(secs => said.seconds)) end as started_at,
+               case when said.outcome = 'release' then held.run_at
+                    else greatest(said.until, moment + make_interval(secs => coalesce(said.delay, case
+                        when said.until is not null then 0
+                        when said.outcome = 'retry' then least(3600, 60 * 2 ^ least(held.failures, 10)) * (1 + random() / 10)
+                        else 60 * (1 + random() / 10) end))) end as due,
+               case when decided in ('retry', 'crash', 'dead') then sereno.fingerprint_of(
+                   held.task, coalesce(said.error_type, initcap(said.outcome)), coalesce(said.error_message, said.reason, ''),
+                   coalesce(said.frame, '')) end as fingerprint
+        from held join unnest(items) as said on said.id = held.id and said.attempt = held.attempt
+        cross join lateral (select case
+            when said.outcome = 'retry' and held.failures >= coalesce(said.retries, 10) then 'dead'
+            when said.outcome = 'crash' and held.crashes >= 2 then 'dead'
+            when held.cancel_requested and said.outcome not in ('succeeded', 'dead', 'cancelled') then 'stopped'
+            else said.outcome end) as d(decided)
+    ),
+    moved as (
+        update sereno.jobs
+        set run_at = due, state = case when due <= moment then 'ready' else 'scheduled' end,
+            ready_seq = case when due <= moment then nextval('sereno.ready_seq') end, session_id = null,
+            failures = mine.failures + (said = 'retry')::integer, crashes = mine.crashes + (said = 'crash')::integer,
+            snoozes = mine.snoozes + (said = 'snooze')::integer, releases = mine.releases + (said = 'release')::integer
+        from mine where jobs.id = any(ids) and jobs.id = mine.id and goes_on
+    ),
+    tried as (
+        insert into sereno.attempts (job_id, number, session_id, started_at, finished_at, outcome, reason, error_type,
+                                     error_message, traceback, fingerprint)
+        select id, attempt, session_id, started_at, moment, said, reason, error_type, error_message, traceback, fingerprint
+        from mine where goes_on
+    ),
+    ending as materialized (
+        select *, case when decided = 'stopped' then 'cancelled' else decided end as final, case
+                   when decided = 'dead' and said = 'retry' then 'failed ' || failures + 1 || ' times'
+                   when decided = 'dead' and said = 'crash'
+                       then 'crash loop: ' || coalesce(reason || ', ', '') || crashes + 1 || ' times'
+                   when decided = 'dead' then coalesce(reason, 'permanent error: ' || error_type, 'the worker said so')
+                   when decided = 'cancelled' then coalesce(reason, 'the worker said so')
+                   when decided = 'stopped' then coalesce(reason, 'cancelled while running') end as cause
+        from mine where not goes_on
+    ),
+    gone as (delete from sereno.jobs where id = any(array(select id from ending))),
+    kept as (
+        insert into sereno.history (
+            id, session_id, finished_at, started_at, run_at, created_at, expires_at, attempt, failures, crashes, snoozes,
+            releases, priority, state, queue, task, tenant, unique_key, trace, tags, args, schedule_id, planned_at, stands_for,
+            keys, reason, error_type, error_message, traceback, fingerprint)
+        select id, session_id, moment, started_at, run_at, created_at, expires_at, attempt,
+               failures + (said in ('retry', 'dead'))::integer, crashes + (said = 'crash')::integer,
+               snoozes + (said = 'snooze')::integer, releases + (said = 'release')::integer, priority, final, queue, task, tenant,
+               unique_key, trace, tags, args, schedule_id, planned_at, stands_for, keys, cause, error_type, error_message,
+               traceback, fingerprint
+        from ending where final <> 'succeeded' or history is not false
+    ),
+    ended as (
+        insert into sereno.schedule_ends (schedule_id, job_id, state, finished_at, error)
+        select schedule_id, id, final, moment,
+               case when decided in ('dead', 'cancelled') then coalesce(error_type || ': ' || error_message, cause) end
+        from ending where schedule_id is not null
+    ),
+    steps as (delete from sereno.steps where job_id = any(array(select id from ending))),
+    progress as (delete from sereno.progress where job_id = any(array(select id from ending))),
+    tries as (
+        delete from sereno.attempts
+        where job_id = any(array(select id from ending where final = 'succeeded' and history is false and attempt > 1))
+    ),
+    counted as (
+        insert into sereno.ended_attempts (at, queue, task, tenant, outcome, waited, ran, failures, job_id, fingerprint, error_type,
+                                           message, frame)
+        select moment, queue, task, tenant, case when decided = 'stopped' then said else decided end,
+               extract(epoch from claimed_at - run_at), extract(epoch from greatest(moment - started_at, interval '0')),
+               failures, id, fingerprint, coalesce(error_type, initcap(said)), coalesce(error_message, reason, ''),
+               coalesce(frame, '')
+        from mine
+    )
+    select array_agg(row(id, attempt, true, coalesce(final, case when due <= moment then 'ready' else 'scheduled' end),
+                         case when goes_on then due end, null)::sereno.settled_job),
+           (select array_agg(gate) from mine cross join lateral sereno.gates_of(mine.queue, mine.keys) as gate)
+    into done, gates
+    from mine left join (select id as ended_id, final from ending) as e on ended_id = id;
+    perform sereno.hand_over(gates);
+    perform sereno.tell(queue, min(extract(epoch from run_at - moment))::double precision)
+    from sereno.jobs where id = any(ids) and id in (select d.id from unnest(done) as d where d.run_at is not null) group by queue;
+
+    -- In a statement of its own: written before, and the reply was lost? A rescue writes about our attempt as well, in other words.
+    select array_agg(coalesce(did, row(said.id, said.attempt, past.state is not null, past.state, null, case
+               when past.state is not null then 'it was written before'
+               when is_alive then 'the session does not have this attempt of it'
+               else 'the session has no lease' end)::sereno.settled_job) order by said.ordinality)
+    into answer
+    from unnest(items) with ordinality as said
+    left join unnest(done) as did on did.id = said.id
+    left join lateral (
+        select state from sereno.history
+        where history.id = said.id and history.attempt = said.attempt and session_id = session and did.id is null
+        union all
+        select coalesce((select jobs.state from sereno.jobs where jobs.id = said.id), 'ended') from sereno.attempts
+        where job_id = said.id and number = said.attempt and session_id = session and outcome = said.outcome
+          and reason is not distinct from said.reason and did.id is null
+        limit 1) as past on true;
+    if strict and exists (select from unnest(answer) where not settled) then
+        raise exception 'job % could not be settled: %', (select id from unnest(answer) where not settled limit 1),
+            (select why from unnest(answer) where not settled limit 1)
+            using errcode = 'SR002', hint = 'Somebody else has it, or will: let this transaction be rolled back.';
+    end if;
+    return query select * from unnest(answer);
+end $$;
+
+CREATE FUNCTION sereno.share_reading(source regclass, target regclass) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+declare
+    reader text;
+begin
+    for reader in
+        select distinct case grantee when 0 then 'public' else quote_ident(pg_get_userbyid(grantee)) end
+        from pg_class cross join lateral aclexplode(relacl) as given
+        where pg_class.oid = source and privilege_type = 'SELECT' and grantee <> relowner
+    loop
+        execute format('grant select on %s to %s', target, reader);
+    end loop;
 end $$;
 
 CREATE FUNCTION sereno.slots_taken(held bigint[]) RETURNS bigint
@@ -1399,6 +3058,7 @@ CREATE FUNCTION sereno.unschedule(key text) RETURNS boolean
     LANGUAGE plpgsql
     AS $$
 begin
+    perform sereno.check_schedule(key);
     delete from sereno.schedules where schedules.key = unschedule.key;
     return found;
 end $$;
@@ -1502,6 +3162,70 @@ begin
     return pg_current_xact_id()::xid::text;
 end $$;
 
+CREATE FUNCTION sereno.write_limited(moment timestamp with time zone, lanes sereno.taken_lane[], gates sereno.taken_gate[], ids bigint[], numbers bigint[]) RETURNS void
+    LANGUAGE sql
+    AS $$
+    with given as materialized (
+        select lane.*, got.ids, coalesce(cardinality(got.ids), 0) as count, last.priority, last.ready_seq,
+               coalesce(cardinality(got.ids), 0) < lane.gives as is_short
+        from unnest(lanes) with ordinality as lane
+        cross join lateral (
+            select array_agg(picked.id order by place) as ids
+            from unnest(ids, numbers) with ordinality as picked(id, number, place) where number = lane.ordinality) as got
+        left join sereno.jobs last on last.id = got.ids[cardinality(got.ids)]
+        where lane.gives > 0 or lane.waits is not null
+    ),
+    share as materialized (
+        select queue, fair, max(greatest(coalesce(clock, 0), turn))
+                            + sum((count - is_short::integer) / coalesce(weight, 1)) as clock
+        from given where fair is not null and count > 0 group by queue, fair
+    ),
+    moved as (
+        select given.id,
+               case when gives = 0 then waits when is_short then null else coalesce(given.order_id, waits) end as waits,
+               case when given.fair is null then coalesce(given.priority, band) else band end as band,
+               case when given.fair is null then sereno.micros(moment) + given.ordinality
+                    when gives > 0 and is_short then greatest(coalesce(share.clock, turn), turn + gives / coalesce(weight, 1))
+                    else coalesce(share.clock, turn) end as turn,
+               case when gives = 0 then floor_priority when is_short then 0 else given.priority end as priority,
+               case when gives = 0 then floor_seq when is_short then 0 else given.ready_seq end as seq,
+               floor_priority, floor_seq
+        from given left join share on share.queue = given.queue and share.fair = given.fair
+        where given.id is not null
+    ),
+    passed as (
+        select gate, sum(gives - count) as unused, sum(g.units * count) as spent,
+               bool_or(given.id is not null and waits = gate and behind is distinct from gate) as is_new
+        from given cross join lateral unnest(given.gates, given.units) as g(gate, units)
+        group by gate
+    ),
+    written as (
+        select gate.*, coalesce(passed.spent, 0) as spent, entered,
+               case when need is null then null
+                    when kind = 'rate' then
+                        least(60, greatest(0, closed, (need - (tokens - coalesce(spent, 0))) / coalesce(per_second, 1)))
+                    when is_new then 0
+                    when closed > 0 then least(60, closed)
+                    when kind = 'slots' and room + coalesce(unused, 0) > 0 then 0
+                    else least(60, 5 * 2 ^ looks) end as look,
+               case when entered <> '{}' then 0 when is_new and kind <> 'rate' then looks else least(10, looks + 1) end as new_looks
+        from unnest(gates) as gate left join passed on passed.gate = gate.id
+        cross join lateral (select array(select job from given g, unnest(g.ids) as job where gate.id = any(g.gates))) as e(entered)
+        where is_touched
+    )
+    select sereno.write_lanes(
+        moment, '{}', '{}', '{}', '{}', '{}', m.ids, m.waits, m.bands, m.turns, m.priorities, m.seqs, m.seen, m.seen_seqs,
+        w.ids, w.held, w.tokens, w.looks, w.exact, w.counts, s.queues, s.keys, s.clocks)
+    from (select array_agg(id) as ids, array_agg(waits) as waits, array_agg(band::smallint) as bands, array_agg(turn) as turns,
+                 array_agg(priority::smallint) as priorities, array_agg(seq) as seqs,
+                 array_agg(floor_priority) as seen, array_agg(floor_seq) as seen_seqs from moved) as m,
+         (select array_agg(id) as ids, array_agg(case when kind = 'rate' then '{}' else (entered || held)::text end) as held,
+                 array_agg(tokens - spent) as tokens, array_agg(look::double precision) as looks,
+                 array_agg(kind = 'rate' or coalesce(look, 1) = 0) as exact, array_agg(new_looks::integer) as counts
+          from written) as w,
+         (select array_agg(queue) as queues, array_agg(fair) as keys, array_agg(clock) as clocks from share) as s
+    $$;
+
 CREATE AGGREGATE sereno.sum_of(integer[]) (
     SFUNC = sereno.added,
     STYPE = integer[]
@@ -1604,6 +3328,68 @@ CREATE TABLE sereno.answers (
     status integer,
     body bytea,
     at timestamp with time zone DEFAULT sereno.now() NOT NULL
+);
+
+CREATE TABLE sereno.archive_batches (
+    id bigint NOT NULL,
+    kind text NOT NULL,
+    source text NOT NULL,
+    held_in text,
+    key_columns text[] NOT NULL,
+    time_column text NOT NULL,
+    columns jsonb,
+    as_texts text[] DEFAULT '{}'::text[] NOT NULL,
+    schema_version integer NOT NULL,
+    nonce text DEFAULT substr(md5((gen_random_uuid())::text), 1, 8) NOT NULL,
+    rows bigint,
+    children_moved boolean DEFAULT true NOT NULL,
+    moved_at timestamp with time zone DEFAULT sereno.now() NOT NULL,
+    verified_at timestamp with time zone,
+    drop_eligible_at timestamp with time zone,
+    dropped_at timestamp with time zone,
+    error text,
+    CONSTRAINT archive_batches_dropped CHECK (((dropped_at IS NULL) OR ((held_in IS NULL) AND (dropped_at >= drop_eligible_at)))),
+    CONSTRAINT archive_batches_held CHECK (((dropped_at IS NOT NULL) OR (held_in IS NOT NULL))),
+    CONSTRAINT archive_batches_verified CHECK (((verified_at IS NULL) = (drop_eligible_at IS NULL)))
+);
+
+ALTER TABLE sereno.archive_batches ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME sereno.archive_batches_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
+CREATE TABLE sereno.archive_files (
+    batch_id bigint NOT NULL,
+    number integer NOT NULL,
+    kind text NOT NULL,
+    first_block bigint NOT NULL,
+    last_block bigint NOT NULL,
+    object text NOT NULL,
+    rows bigint,
+    keys_hash text,
+    keys_sum numeric,
+    first_id bigint,
+    last_id bigint,
+    from_at timestamp with time zone,
+    to_at timestamp with time zone,
+    bytes bigint,
+    sha256 text,
+    uploaded_at timestamp with time zone,
+    verified_at timestamp with time zone,
+    checked_at timestamp with time zone,
+    tries integer DEFAULT 0 NOT NULL,
+    failed_at timestamp with time zone,
+    error text,
+    CONSTRAINT archive_files_verified CHECK (((verified_at IS NULL) OR ((rows IS NOT NULL) AND (keys_hash IS NOT NULL) AND (sha256 IS NOT NULL) AND (bytes IS NOT NULL) AND (uploaded_at IS NOT NULL))))
+);
+
+CREATE TABLE sereno.archived_again (
+    kind text NOT NULL,
+    key text NOT NULL
 );
 
 CREATE TABLE sereno.attempts (
@@ -1820,6 +3606,15 @@ ALTER TABLE sereno.early_receipts ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTI
     CACHE 1
 );
 
+ALTER TABLE sereno.ended_attempts ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME sereno.ended_attempts_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
 CREATE TABLE sereno.error_groups (
     fingerprint text NOT NULL,
     task text NOT NULL,
@@ -1894,78 +3689,6 @@ CREATE TABLE sereno.fires (
     reason text
 )
 PARTITION BY RANGE (planned_at);
-
-CREATE TABLE sereno.fires_20261115 (
-    planned_at timestamp with time zone CONSTRAINT fires_planned_at_not_null NOT NULL,
-    schedule_id bigint CONSTRAINT fires_schedule_id_not_null NOT NULL,
-    fired_at timestamp with time zone CONSTRAINT fires_fired_at_not_null NOT NULL,
-    job_id bigint,
-    stands_for integer DEFAULT 1 CONSTRAINT fires_stands_for_not_null NOT NULL,
-    reason text
-);
-
-CREATE TABLE sereno.fires_20261116 (
-    planned_at timestamp with time zone CONSTRAINT fires_planned_at_not_null NOT NULL,
-    schedule_id bigint CONSTRAINT fires_schedule_id_not_null NOT NULL,
-    fired_at timestamp with time zone CONSTRAINT fires_fired_at_not_null NOT NULL,
-    job_id bigint,
-    stands_for integer DEFAULT 1 CONSTRAINT fires_stands_for_not_null NOT NULL,
-    reason text
-);
-
-CREATE TABLE sereno.fires_20261117 (
-    planned_at timestamp with time zone CONSTRAINT fires_planned_at_not_null NOT NULL,
-    schedule_id bigint CONSTRAINT fires_schedule_id_not_null NOT NULL,
-    fired_at timestamp with time zone CONSTRAINT fires_fired_at_not_null NOT NULL,
-    job_id bigint,
-    stands_for integer DEFAULT 1 CONSTRAINT fires_stands_for_not_null NOT NULL,
-    reason text
-);
-
-CREATE TABLE sereno.fires_20261118 (
-    planned_at timestamp with time zone CONSTRAINT fires_planned_at_not_null NOT NULL,
-    schedule_id bigint CONSTRAINT fires_schedule_id_not_null NOT NULL,
-    fired_at timestamp with time zone CONSTRAINT fires_fired_at_not_null NOT NULL,
-    job_id bigint,
-    stands_for integer DEFAULT 1 CONSTRAINT fires_stands_for_not_null NOT NULL,
-    reason text
-);
-
-CREATE TABLE sereno.fires_20261119 (
-    planned_at timestamp with time zone CONSTRAINT fires_planned_at_not_null NOT NULL,
-    schedule_id bigint CONSTRAINT fires_schedule_id_not_null NOT NULL,
-    fired_at timestamp with time zone CONSTRAINT fires_fired_at_not_null NOT NULL,
-    job_id bigint,
-    stands_for integer DEFAULT 1 CONSTRAINT fires_stands_for_not_null NOT NULL,
-    reason text
-);
-
-CREATE TABLE sereno.fires_20261120 (
-    planned_at timestamp with time zone CONSTRAINT fires_planned_at_not_null NOT NULL,
-    schedule_id bigint CONSTRAINT fires_schedule_id_not_null NOT NULL,
-    fired_at timestamp with time zone CONSTRAINT fires_fired_at_not_null NOT NULL,
-    job_id bigint,
-    stands_for integer DEFAULT 1 CONSTRAINT fires_stands_for_not_null NOT NULL,
-    reason text
-);
-
-CREATE TABLE sereno.fires_20261121 (
-    planned_at timestamp with time zone CONSTRAINT fires_planned_at_not_null NOT NULL,
-    schedule_id bigint CONSTRAINT fires_schedule_id_not_null NOT NULL,
-    fired_at timestamp with time zone CONSTRAINT fires_fired_at_not_null NOT NULL,
-    job_id bigint,
-    stands_for integer DEFAULT 1 CONSTRAINT fires_stands_for_not_null NOT NULL,
-    reason text
-);
-
-CREATE TABLE sereno.fires_20261122 (
-    planned_at timestamp with time zone CONSTRAINT fires_planned_at_not_null NOT NULL,
-    schedule_id bigint CONSTRAINT fires_schedule_id_not_null NOT NULL,
-    fired_at timestamp with time zone CONSTRAINT fires_fired_at_not_null NOT NULL,
-    job_id bigint,
-    stands_for integer DEFAULT 1 CONSTRAINT fires_stands_for_not_null NOT NULL,
-    reason text
-);
 
 CREATE TABLE sereno.fires_default (
     planned_at timestamp with time zone CONSTRAINT fires_planned_at_not_null NOT NULL,
@@ -2148,43 +3871,6 @@ ALTER TABLE sereno.inbox ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     CACHE 1
 );
 
-CREATE TABLE sereno.jobs (
-    id bigint NOT NULL,
-    ready_seq bigint,
-    session_id bigint,
-    run_at timestamp with time zone DEFAULT sereno.now() NOT NULL,
-    created_at timestamp with time zone DEFAULT sereno.now() NOT NULL,
-    claimed_at timestamp with time zone,
-    expires_at timestamp with time zone,
-    attempt integer DEFAULT 0 NOT NULL,
-    failures integer DEFAULT 0 NOT NULL,
-    crashes integer DEFAULT 0 NOT NULL,
-    snoozes integer DEFAULT 0 NOT NULL,
-    releases integer DEFAULT 0 NOT NULL,
-    priority smallint DEFAULT 5 NOT NULL,
-    cancel_requested boolean DEFAULT false NOT NULL,
-    state text NOT NULL,
-    queue text DEFAULT 'default'::text NOT NULL,
-    task text NOT NULL,
-    tenant text,
-    unique_key text,
-    trace text,
-    tags text[],
-    args jsonb DEFAULT '{}'::jsonb NOT NULL,
-    schedule_id bigint,
-    planned_at timestamp with time zone,
-    stands_for integer,
-    lane bigint,
-    order_id bigint,
-    keys jsonb,
-    CONSTRAINT jobs_args CHECK ((jsonb_typeof(args) = 'object'::text)),
-    CONSTRAINT jobs_dates CHECK (((run_at > '1900-01-01 00:00:00+00'::timestamp with time zone) AND (run_at < '10000-01-01 00:00:00+00'::timestamp with time zone))),
-    CONSTRAINT jobs_lane_keys CHECK (((lane IS NULL) = (keys IS NULL))),
-    CONSTRAINT jobs_priority CHECK (((priority >= 0) AND (priority <= 9))),
-    CONSTRAINT jobs_state CHECK ((((state = 'running'::text) AND (session_id IS NOT NULL) AND (attempt > 0)) OR ((state = 'ready'::text) AND (session_id IS NULL) AND (ready_seq IS NOT NULL)) OR ((state = 'scheduled'::text) AND (session_id IS NULL))))
-)
-WITH (fillfactor='85', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='1000', autovacuum_vacuum_cost_delay='0');
-
 ALTER TABLE sereno.jobs ALTER COLUMN id ADD GENERATED BY DEFAULT AS IDENTITY (
     SEQUENCE NAME sereno.jobs_id_seq
     START WITH 1
@@ -2324,21 +4010,6 @@ CREATE TABLE sereno.migrations (
     applied_at timestamp with time zone DEFAULT now() NOT NULL
 );
 
-CREATE TABLE sereno.minutes (
-    minute timestamp with time zone NOT NULL,
-    queue text NOT NULL,
-    task text NOT NULL,
-    succeeded integer DEFAULT 0 NOT NULL,
-    retried integer DEFAULT 0 NOT NULL,
-    dead integer DEFAULT 0 NOT NULL,
-    cancelled integer DEFAULT 0 NOT NULL,
-    other integer DEFAULT 0 NOT NULL,
-    waits integer[] NOT NULL,
-    runs integer[] NOT NULL,
-    run_seconds double precision DEFAULT 0 NOT NULL
-)
-WITH (fillfactor='70');
-
 CREATE TABLE sereno.pauses (
     kind text NOT NULL,
     name text NOT NULL,
@@ -2387,6 +4058,30 @@ ALTER TABLE sereno.preferences ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY 
     NO MINVALUE
     NO MAXVALUE
     CACHE 1
+);
+
+CREATE TABLE sereno.procedure_runs (
+    job_id bigint NOT NULL,
+    attempt integer NOT NULL,
+    target text NOT NULL,
+    name text NOT NULL,
+    seconds double precision NOT NULL,
+    result jsonb NOT NULL,
+    finished_at timestamp with time zone DEFAULT sereno.now() NOT NULL
+);
+
+CREATE TABLE sereno.procedures (
+    target text NOT NULL,
+    name text NOT NULL,
+    signature jsonb NOT NULL,
+    given jsonb DEFAULT '{}'::jsonb NOT NULL,
+    timeout double precision NOT NULL,
+    lock_timeout double precision NOT NULL,
+    note text,
+    allowed_by text NOT NULL,
+    allowed_at timestamp with time zone DEFAULT sereno.now() NOT NULL,
+    CONSTRAINT procedures_lock_timeout_check CHECK ((lock_timeout > (0)::double precision)),
+    CONSTRAINT procedures_timeout_check CHECK ((timeout > (0)::double precision))
 );
 
 CREATE TABLE sereno.progress (
@@ -2442,6 +4137,15 @@ ALTER TABLE sereno.recipients ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     NO MINVALUE
     NO MAXVALUE
     CACHE 1
+);
+
+CREATE TABLE sereno.restored (
+    kind text NOT NULL,
+    key text NOT NULL,
+    batch_id bigint NOT NULL,
+    digest text NOT NULL,
+    restored_at timestamp with time zone DEFAULT sereno.now() NOT NULL,
+    until timestamp with time zone NOT NULL
 );
 
 CREATE TABLE sereno.schedule_ends (
@@ -2538,24 +4242,6 @@ ALTER TABLE sereno.schedules ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     NO MAXVALUE
     CACHE 1
 );
-
-CREATE TABLE sereno.sessions (
-    id bigint NOT NULL,
-    state text DEFAULT 'alive'::text NOT NULL,
-    idle boolean DEFAULT false NOT NULL,
-    host text NOT NULL,
-    pid integer NOT NULL,
-    version text NOT NULL,
-    queues jsonb NOT NULL,
-    tasks text[] NOT NULL,
-    floors jsonb DEFAULT '{}'::jsonb NOT NULL,
-    started_at timestamp with time zone DEFAULT sereno.now() NOT NULL,
-    seen_at timestamp with time zone DEFAULT sereno.now() NOT NULL,
-    lease_until timestamp with time zone NOT NULL,
-    ended_at timestamp with time zone,
-    CONSTRAINT sessions_state_check CHECK ((state = ANY (ARRAY['alive'::text, 'closed'::text, 'dead'::text])))
-)
-WITH (fillfactor='50');
 
 ALTER TABLE sereno.sessions ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     SEQUENCE NAME sereno.sessions_id_seq
@@ -2663,22 +4349,6 @@ CREATE TABLE sereno.weights (
     CONSTRAINT weights_weight_check CHECK (((weight >= (0.001)::double precision) AND (weight <= (1000000)::double precision)))
 );
 
-ALTER TABLE ONLY sereno.fires ATTACH PARTITION sereno.fires_20261115 FOR VALUES FROM ('2026-11-15 00:00:00+00') TO ('2026-11-16 00:00:00+00');
-
-ALTER TABLE ONLY sereno.fires ATTACH PARTITION sereno.fires_20261116 FOR VALUES FROM ('2026-11-16 00:00:00+00') TO ('2026-11-17 00:00:00+00');
-
-ALTER TABLE ONLY sereno.fires ATTACH PARTITION sereno.fires_20261117 FOR VALUES FROM ('2026-11-17 00:00:00+00') TO ('2026-11-18 00:00:00+00');
-
-ALTER TABLE ONLY sereno.fires ATTACH PARTITION sereno.fires_20261118 FOR VALUES FROM ('2026-11-18 00:00:00+00') TO ('2026-11-19 00:00:00+00');
-
-ALTER TABLE ONLY sereno.fires ATTACH PARTITION sereno.fires_20261119 FOR VALUES FROM ('2026-11-19 00:00:00+00') TO ('2026-11-20 00:00:00+00');
-
-ALTER TABLE ONLY sereno.fires ATTACH PARTITION sereno.fires_20261120 FOR VALUES FROM ('2026-11-20 00:00:00+00') TO ('2026-11-21 00:00:00+00');
-
-ALTER TABLE ONLY sereno.fires ATTACH PARTITION sereno.fires_20261121 FOR VALUES FROM ('2026-11-21 00:00:00+00') TO ('2026-11-22 00:00:00+00');
-
-ALTER TABLE ONLY sereno.fires ATTACH PARTITION sereno.fires_20261122 FOR VALUES FROM ('2026-11-22 00:00:00+00') TO ('2026-11-23 00:00:00+00');
-
 ALTER TABLE ONLY sereno.fires ATTACH PARTITION sereno.fires_default DEFAULT;
 
 ALTER TABLE ONLY sereno.history ATTACH PARTITION sereno.history_dead FOR VALUES IN ('dead');
@@ -2704,6 +4374,18 @@ ALTER TABLE ONLY sereno.alerts
 
 ALTER TABLE ONLY sereno.answers
     ADD CONSTRAINT answers_pkey PRIMARY KEY (who, key);
+
+ALTER TABLE ONLY sereno.archive_batches
+    ADD CONSTRAINT archive_batches_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY sereno.archive_files
+    ADD CONSTRAINT archive_files_object_key UNIQUE (object);
+
+ALTER TABLE ONLY sereno.archive_files
+    ADD CONSTRAINT archive_files_pkey PRIMARY KEY (batch_id, number);
+
+ALTER TABLE ONLY sereno.archived_again
+    ADD CONSTRAINT archived_again_pkey PRIMARY KEY (kind, key);
 
 ALTER TABLE ONLY sereno.attempts
     ADD CONSTRAINT attempts_pkey PRIMARY KEY (job_id, number);
@@ -2747,6 +4429,9 @@ ALTER TABLE ONLY sereno.duties
 ALTER TABLE ONLY sereno.early_receipts
     ADD CONSTRAINT early_receipts_pkey PRIMARY KEY (id);
 
+ALTER TABLE ONLY sereno.ended_attempts
+    ADD CONSTRAINT ended_attempts_pkey PRIMARY KEY (id);
+
 ALTER TABLE ONLY sereno.error_groups
     ADD CONSTRAINT error_groups_pkey PRIMARY KEY (fingerprint);
 
@@ -2764,30 +4449,6 @@ ALTER TABLE ONLY sereno.events
 
 ALTER TABLE ONLY sereno.fires
     ADD CONSTRAINT fires_pkey PRIMARY KEY (planned_at, schedule_id);
-
-ALTER TABLE ONLY sereno.fires_20261115
-    ADD CONSTRAINT fires_20261115_pkey PRIMARY KEY (planned_at, schedule_id);
-
-ALTER TABLE ONLY sereno.fires_20261116
-    ADD CONSTRAINT fires_20261116_pkey PRIMARY KEY (planned_at, schedule_id);
-
-ALTER TABLE ONLY sereno.fires_20261117
-    ADD CONSTRAINT fires_20261117_pkey PRIMARY KEY (planned_at, schedule_id);
-
-ALTER TABLE ONLY sereno.fires_20261118
-    ADD CONSTRAINT fires_20261118_pkey PRIMARY KEY (planned_at, schedule_id);
-
-ALTER TABLE ONLY sereno.fires_20261119
-    ADD CONSTRAINT fires_20261119_pkey PRIMARY KEY (planned_at, schedule_id);
-
-ALTER TABLE ONLY sereno.fires_20261120
-    ADD CONSTRAINT fires_20261120_pkey PRIMARY KEY (planned_at, schedule_id);
-
-ALTER TABLE ONLY sereno.fires_20261121
-    ADD CONSTRAINT fires_20261121_pkey PRIMARY KEY (planned_at, schedule_id);
-
-ALTER TABLE ONLY sereno.fires_20261122
-    ADD CONSTRAINT fires_20261122_pkey PRIMARY KEY (planned_at, schedule_id);
 
 ALTER TABLE ONLY sereno.fires_default
     ADD CONSTRAINT fires_default_pkey PRIMARY KEY (planned_at, schedule_id);
@@ -2843,6 +4504,12 @@ ALTER TABLE ONLY sereno.preferences
 ALTER TABLE ONLY sereno.preferences
     ADD CONSTRAINT preferences_pkey PRIMARY KEY (id);
 
+ALTER TABLE ONLY sereno.procedure_runs
+    ADD CONSTRAINT procedure_runs_pkey PRIMARY KEY (job_id, attempt);
+
+ALTER TABLE ONLY sereno.procedures
+    ADD CONSTRAINT procedures_pkey PRIMARY KEY (target, name);
+
 ALTER TABLE ONLY sereno.progress
     ADD CONSTRAINT progress_pkey PRIMARY KEY (job_id);
 
@@ -2857,6 +4524,9 @@ ALTER TABLE ONLY sereno.recipients
 
 ALTER TABLE ONLY sereno.recipients
     ADD CONSTRAINT recipients_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY sereno.restored
+    ADD CONSTRAINT restored_pkey PRIMARY KEY (kind, key);
 
 ALTER TABLE ONLY sereno.schedule_ends
     ADD CONSTRAINT schedule_ends_pkey PRIMARY KEY (id);
@@ -2908,6 +4578,16 @@ CREATE INDEX alerts_resolved ON sereno.alerts USING btree (resolved_at) WHERE (r
 
 CREATE INDEX answers_at ON sereno.answers USING btree (at);
 
+CREATE INDEX archive_batches_held ON sereno.archive_batches USING btree (drop_eligible_at) WHERE (dropped_at IS NULL);
+
+CREATE INDEX archive_batches_open ON sereno.archive_batches USING btree (id) WHERE (verified_at IS NULL);
+
+CREATE INDEX archive_files_failed ON sereno.archive_files USING btree (failed_at) WHERE (failed_at IS NOT NULL);
+
+CREATE INDEX archive_files_ids ON sereno.archive_files USING btree (kind, first_id) WHERE (first_id IS NOT NULL);
+
+CREATE INDEX archive_files_times ON sereno.archive_files USING btree (kind, from_at);
+
 CREATE INDEX attempts_fingerprint ON sereno.attempts USING btree (fingerprint, job_id) WHERE (fingerprint IS NOT NULL);
 
 CREATE INDEX audit_subject ON sereno.audit USING btree (subject, id DESC);
@@ -2937,22 +4617,6 @@ CREATE INDEX events_trace ON sereno.events USING btree (hashtext(trace), id) WHE
 CREATE INDEX events_unmatched ON sereno.events USING btree (due_at) WHERE (matched_at IS NULL);
 
 CREATE INDEX fires_skipped ON ONLY sereno.fires USING btree (schedule_id, planned_at) WHERE (reason IS NOT NULL);
-
-CREATE INDEX fires_20261115_schedule_id_planned_at_idx ON sereno.fires_20261115 USING btree (schedule_id, planned_at) WHERE (reason IS NOT NULL);
-
-CREATE INDEX fires_20261116_schedule_id_planned_at_idx ON sereno.fires_20261116 USING btree (schedule_id, planned_at) WHERE (reason IS NOT NULL);
-
-CREATE INDEX fires_20261117_schedule_id_planned_at_idx ON sereno.fires_20261117 USING btree (schedule_id, planned_at) WHERE (reason IS NOT NULL);
-
-CREATE INDEX fires_20261118_schedule_id_planned_at_idx ON sereno.fires_20261118 USING btree (schedule_id, planned_at) WHERE (reason IS NOT NULL);
-
-CREATE INDEX fires_20261119_schedule_id_planned_at_idx ON sereno.fires_20261119 USING btree (schedule_id, planned_at) WHERE (reason IS NOT NULL);
-
-CREATE INDEX fires_20261120_schedule_id_planned_at_idx ON sereno.fires_20261120 USING btree (schedule_id, planned_at) WHERE (reason IS NOT NULL);
-
-CREATE INDEX fires_20261121_schedule_id_planned_at_idx ON sereno.fires_20261121 USING btree (schedule_id, planned_at) WHERE (reason IS NOT NULL);
-
-CREATE INDEX fires_20261122_schedule_id_planned_at_idx ON sereno.fires_20261122 USING btree (schedule_id, planned_at) WHERE (reason IS NOT NULL);
 
 CREATE INDEX fires_default_schedule_id_planned_at_idx ON sereno.fires_default USING btree (schedule_id, planned_at) WHERE (reason IS NOT NULL);
 
@@ -3034,9 +4698,15 @@ CREATE INDEX logs_trace ON sereno.logs USING btree (trace_id, id) WHERE (trace_i
 
 CREATE INDEX preferences_default ON sereno.preferences USING btree (tenant) WHERE (recipient_id IS NULL);
 
+CREATE INDEX procedure_runs_finished ON sereno.procedure_runs USING btree (finished_at);
+
+CREATE INDEX procedure_runs_newest ON sereno.procedure_runs USING btree (target, name, finished_at);
+
 CREATE INDEX receipts_of_delivery ON sereno.receipts USING btree (delivery_id);
 
 CREATE INDEX recipients_in_order ON sereno.recipients USING btree (tenant, id);
+
+CREATE INDEX restored_until ON sereno.restored USING btree (until);
 
 CREATE INDEX schedules_declared ON sereno.schedules USING btree (declared_by) WHERE (declared_by IS NOT NULL);
 
@@ -3061,38 +4731,6 @@ CREATE INDEX shares_clock ON sereno.shares USING btree (queue, clock);
 CREATE UNIQUE INDEX tokens_name ON sereno.tokens USING btree (name) WHERE (revoked_at IS NULL);
 
 CREATE INDEX unique_keys_until ON sereno.unique_keys USING btree (until) WHERE (until < 'infinity'::timestamp with time zone);
-
-ALTER INDEX sereno.fires_pkey ATTACH PARTITION sereno.fires_20261115_pkey;
-
-ALTER INDEX sereno.fires_skipped ATTACH PARTITION sereno.fires_20261115_schedule_id_planned_at_idx;
-
-ALTER INDEX sereno.fires_pkey ATTACH PARTITION sereno.fires_20261116_pkey;
-
-ALTER INDEX sereno.fires_skipped ATTACH PARTITION sereno.fires_20261116_schedule_id_planned_at_idx;
-
-ALTER INDEX sereno.fires_pkey ATTACH PARTITION sereno.fires_20261117_pkey;
-
-ALTER INDEX sereno.fires_skipped ATTACH PARTITION sereno.fires_20261117_schedule_id_planned_at_idx;
-
-ALTER INDEX sereno.fires_pkey ATTACH PARTITION sereno.fires_20261118_pkey;
-
-ALTER INDEX sereno.fires_skipped ATTACH PARTITION sereno.fires_20261118_schedule_id_planned_at_idx;
-
-ALTER INDEX sereno.fires_pkey ATTACH PARTITION sereno.fires_20261119_pkey;
-
-ALTER INDEX sereno.fires_skipped ATTACH PARTITION sereno.fires_20261119_schedule_id_planned_at_idx;
-
-ALTER INDEX sereno.fires_pkey ATTACH PARTITION sereno.fires_20261120_pkey;
-
-ALTER INDEX sereno.fires_skipped ATTACH PARTITION sereno.fires_20261120_schedule_id_planned_at_idx;
-
-ALTER INDEX sereno.fires_pkey ATTACH PARTITION sereno.fires_20261121_pkey;
-
-ALTER INDEX sereno.fires_skipped ATTACH PARTITION sereno.fires_20261121_schedule_id_planned_at_idx;
-
-ALTER INDEX sereno.fires_pkey ATTACH PARTITION sereno.fires_20261122_pkey;
-
-ALTER INDEX sereno.fires_skipped ATTACH PARTITION sereno.fires_20261122_schedule_id_planned_at_idx;
 
 ALTER INDEX sereno.fires_pkey ATTACH PARTITION sereno.fires_default_pkey;
 
@@ -3128,6 +4766,9 @@ CREATE TRIGGER wake_order_of_gone AFTER DELETE ON sereno.jobs FOR EACH ROW WHEN 
 
 ALTER TABLE ONLY sereno.addresses
     ADD CONSTRAINT addresses_recipient_id_fkey FOREIGN KEY (recipient_id) REFERENCES sereno.recipients(id) ON DELETE CASCADE;
+
+ALTER TABLE ONLY sereno.archive_files
+    ADD CONSTRAINT archive_files_batch_id_fkey FOREIGN KEY (batch_id) REFERENCES sereno.archive_batches(id);
 
 ALTER TABLE ONLY sereno.inbox
     ADD CONSTRAINT inbox_recipient_id_fkey FOREIGN KEY (recipient_id) REFERENCES sereno.recipients(id) ON DELETE CASCADE;

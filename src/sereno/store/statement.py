@@ -5,7 +5,7 @@ nothing, so the same operation runs on a sync connection, on an async one, or on
 middle of the caller's transaction. `run` and `arun` are the two drivers; nothing else is written twice.
 
 SQL lives in `queries/{noun}.sql`, under `-- name:` lines. The schema is written literally as `sereno.`; for another
-schema that one token is replaced. Each query names itself in pg_stat_activity.
+schema that one token is replaced, and `sereno_archive.` beside it. Each query names itself in pg_stat_activity.
 """
 
 import re
@@ -52,7 +52,9 @@ def queries(noun: str) -> Mapping[str, str]:
 
 @cache
 def _parts() -> Mapping[str, str]:
-    return _sections("parts", "part")
+    """A part may use others, which use none."""
+    found = _sections("parts", "part")
+    return {name: _USE.sub(lambda match: found[match[1]], body) for name, body in found.items()}
 
 
 def _sections(file: str, kind: str) -> dict[str, str]:
@@ -73,7 +75,7 @@ def _is_sql(line: str) -> bool:
 @cache
 def in_schema(sql: str, schema: str) -> LiteralString:
     """The text for a schema. The only place where a query's text is made; its parts are ours."""
-    text: Any = sql if schema == DEFAULT_SCHEMA else re.sub(r"\bsereno\.", f"{schema}.", sql)
+    text: Any = sql if schema == DEFAULT_SCHEMA else re.sub(r"\bsereno(_archive)?\.", rf"{schema}\1.", sql)
     return cast(LiteralString, text)
 
 

@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from sereno.store.statement import Operation, Statement, queries
+from sereno.store.terms import Sought, like_exactly
 
 _sql = queries("tenants")
 
@@ -18,8 +19,6 @@ SCHEDULE_BOUND = 1000
 # Jobs of one tenant are looked for among so many of the newest: live, dead, and ended otherwise.
 WINDOW = 10_000
 MOST_GATES = 20
-# Text as it is, in SQL's own patterns.
-_EXACTLY = str.maketrans({special: f"\\{special}" for special in "\\%_"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,11 +85,18 @@ _gate = msgspec.json.Decoder(TenantGate)
 
 
 def list_tenants(
-    since: float, *, part: str | None = None, sort: Sort = "seconds", limit: int = 50, skip: int = 0
+    since: float,
+    *,
+    part: str | None = None,
+    sought: Sought | None = None,
+    sort: Sort = "seconds",
+    limit: int = 50,
+    skip: int = 0,
 ) -> Operation[list[TenantLine]]:
     """Who had work done or was told something in the last so many seconds, and who is stopped. `part`: of a name."""
-    pattern = f"%{part.translate(_EXACTLY)}%" if part else None
+    pattern = f"%{like_exactly(part)}%" if part else None
     given = {"since": since, "pattern": pattern, "sort": sort, "limit": limit, "skip": skip, "bound": SCHEDULE_BOUND}
+    given["terms"] = None if sought is None else sought.terms
     return [_line.decode(row[0]) for row in (yield Statement(_sql["list"], given))]
 
 

@@ -9,6 +9,7 @@ import msgspec
 
 from sereno.domain.access import Principal, Role
 from sereno.store.statement import Operation, Statement, queries
+from sereno.store.terms import Sought
 
 _sql = queries("tokens")
 
@@ -112,9 +113,16 @@ def audit_lines(
     subject: str | None = None,
     actor: str | None = None,
     action: str | None = None,
+    sought: Sought | None = None,
     most: int = 50,
 ) -> Operation[list[AuditRow]]:
-    """Newest first. `actor` and `action` are looked for among the newest; "queue" is also every "queue.…"."""
-    window = most if actor is None and action is None else AUDIT_WINDOW
+    """Newest first. `actor` and `action` are looked for among the newest; "queue" is also every "queue.…".
+
+    `sought`: what a search asks, among as many; a whole subject is found by its index.
+    """
+    window = most if actor is None and action is None and sought is None else AUDIT_WINDOW
     given = {"before": before, "subject": subject, "actor": actor, "action": action, "most": most, "window": window}
+    given["terms"] = None if sought is None else sought.terms
+    if sought is not None and subject is None:
+        given["subject"] = sought.one("subject")
     return [_audit.decode(row[0]) for row in (yield Statement(_sql["audit"], given))]

@@ -5,7 +5,6 @@ Whatever a record carries, this answers a line: it may cut, leave out and mask, 
 
 import logging
 import math
-import re
 import traceback
 from collections.abc import Iterable, Mapping
 from itertools import islice
@@ -13,9 +12,9 @@ from typing import Any
 
 import msgspec
 
+from sereno.domain.masking import MASK, is_secret, without_secrets
 from sereno.telemetry.logs import FIELDS
 
-MASK = "********"
 LONGEST_MESSAGE = 10_000
 # The end of a traceback says most.
 LONGEST_TRACEBACK = 20_000
@@ -30,18 +29,6 @@ NAMES = ("tenant", "task", "queue", "trace_id")
 NUMBERS = ("job_id", "session")
 _MOST_NUMBER = 2**63
 
-_SECRET_KEY = re.compile(
-    r"passw|secret|token|authori[sz]ation|api[_-]?key|credential|private[_-]?key|cookie", re.IGNORECASE
-)
-# In running text: an address with a password in it, a header's token, one of our own, and name=value. The first word of
-# each is what to look for before the slow search.
-_SECRETS = (
-    ("://", re.compile(r"(://[^\s/:@]*:)[^\s/@]+@"), rf"\1{MASK}@"),
-    ("bearer", re.compile(r"\b(bearer\s+)[\w+/.~=-]{16,}", re.IGNORECASE), rf"\1{MASK}"),
-    ("srn_", re.compile(r"\bsrn_[\w-]{32}"), MASK),
-    ("=", re.compile(r"((?:password|passwd|secret|token|api_?key)=)[^\s&\"',;]+", re.IGNORECASE), rf"\1{MASK}"),
-)
-
 
 def as_line(record: logging.LogRecord, seen: float) -> bytes:
     """One JSON object, with the columns of sereno.logs. `seen`: when, by a clock that only moves forward."""
@@ -50,7 +37,7 @@ def as_line(record: logging.LogRecord, seen: float) -> bytes:
         "seen": seen,
         "level": level_name(record.levelno),
         "event": _cut(str(getattr(record, "event", record.name)), LONGEST_NAME),
-        "message": _without_secrets(_cut(_message(record), LONGEST_MESSAGE)),
+        "message": without_secrets(_cut(_message(record), LONGEST_MESSAGE)),
     }
     for name in NAMES:
         # What would have to be changed to be stored could become somebody else's name: it stays in the context.
@@ -111,7 +98,7 @@ class _Context:
         for key in self._parts(value):
             name = _cut(str(key), LONGEST_KEY)
             self._left -= len(name)
-            found[name] = MASK if _SECRET_KEY.search(str(key)) else self.of(value[key], depth + 1)
+            found[name] = MASK if is_secret(str(key)) else self.of(value[key], depth + 1)
         return found
 
     def _parts(self, value: Iterable[Any]) -> Iterable[Any]:
@@ -123,7 +110,7 @@ class _Context:
             yield part
 
     def _text(self, text: str) -> str:
-        found = _without_secrets(_cut(text, min(LONGEST_TEXT, max(0, self._left))))
+        found = without_secrets(_cut(text, min(LONGEST_TEXT, max(0, self._left))))
         self._left -= len(found)
         return found
 
@@ -141,7 +128,7 @@ def _traceback(record: logging.LogRecord) -> str:
     assert record.exc_info
     text = "".join(traceback.format_exception(*record.exc_info))
     cut = text if len(text) <= LONGEST_TRACEBACK else f"…{text[-LONGEST_TRACEBACK:]}"
-    return _without_secrets(_storable(cut))
+    return without_secrets(_storable(cut))
 
 
 def _cut(text: str, longest: int) -> str:
@@ -151,11 +138,3 @@ def _cut(text: str, longest: int) -> str:
 def _storable(text: str) -> str:
     """Without what PostgreSQL cannot hold: NUL bytes, and halves of characters."""
     return text.replace("\x00", "").encode("utf-8", "replace").decode()
-
-
-def _without_secrets(text: str) -> str:
-    lower = text.lower()
-    for hint, pattern, instead in _SECRETS:
-        if hint in lower:
-            text = pattern.sub(instead, text)
-    return text

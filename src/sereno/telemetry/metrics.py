@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from sereno.domain.fingerprint import Failure
+from sereno.telemetry.archive import ArchiveTally
 
 BUCKETS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0)
 
@@ -61,6 +62,7 @@ class Tally(msgspec.Struct):
     hit: dict[str, int] = msgspec.field(default_factory=dict)
     # Successes after a failure, by task: how many took two tries, three, and so on. All others took one.
     tries: dict[str, list[int]] = msgspec.field(default_factory=dict)
+    archive: ArchiveTally = msgspec.field(default_factory=ArchiveTally)
     fenced: int = 0
     claims: int = 0
 
@@ -122,12 +124,13 @@ class Tally(msgspec.Struct):
         for task, tries in other.tries.items():
             before = self.tries.get(task, [0] * MOST_TRIES)
             self.tries[task] = [mine + theirs for mine, theirs in zip(before, tries, strict=True)]
+        self.archive.add(other.archive)
         self.fenced += other.fenced
         self.claims += other.claims
 
     def take(self) -> "Tally":
         """What it holds; it begins anew."""
-        taken = msgspec.structs.replace(self)
+        taken = msgspec.structs.replace(self, archive=self.archive.take())
         self.finished, self.waits, self.runs, self.tenants = {}, {}, {}, {}
         self.failures, self.hit, self.tries = {}, {}, {}
         self.fenced = self.claims = 0
@@ -172,6 +175,16 @@ def _of_scheduler(figures: SchedulerFigures, counter: Any, gauge: Any) -> Iterab
     yield gauge("sereno_schedule_lag_seconds", "How late the latest fire of the last tick was", value=figures.late)
 
 
+def _of_archive(tally: ArchiveTally, counter: Any) -> Iterable[Any]:
+    yield counter("sereno_archive_rows", "Rows in archived files that were read back and verified", value=tally.rows)
+    yield counter("sereno_archive_bytes", "Bytes of those files", value=tally.bytes)
+    files = counter("sereno_archive_files", "Files of the archive, by outcome", labels=["outcome"])
+    for outcome, count in tally.files.items():
+        files.add_metric([outcome], count)
+    yield files
+    yield counter("sereno_archive_batches_dropped", "Batches that were dropped after their grace", value=tally.dropped)
+
+
 class _Collector:
     def __init__(self, tally: Tally, gauges: list[Gauges], version: str, scheduler: SchedulerFigures | None) -> None:
         self._tally = tally
@@ -214,6 +227,7 @@ class _Collector:
             "sereno_settlements_fenced", "Results of attempts that were no longer ours", value=self._tally.fenced
         )
         yield CounterMetricFamily("sereno_claims", "Claim statements sent", value=self._tally.claims)
+        yield from _of_archive(self._tally.archive, CounterMetricFamily)
         if self._scheduler is not None:
             yield from _of_scheduler(self._scheduler, CounterMetricFamily, GaugeMetricFamily)
         build = GaugeMetricFamily("sereno_build_info", "This version", labels=["version"])

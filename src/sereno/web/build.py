@@ -15,6 +15,7 @@ from sereno.web import (
     now,
     operations,
     preferences,
+    procedures_page,
     queues,
     recipients,
     schedules,
@@ -47,6 +48,7 @@ ROOMS = (
     system,
     logs_page,
     alerts_page,
+    procedures_page,
 )
 
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Mapping
 from datetime import date, timedelta
 from html import escape
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from markupsafe import Markup
 
@@ -14,14 +14,21 @@ WEEK = 7
 LEVELS = 9
 # Named on the left: Monday, Wednesday, Friday.
 SIDE_DAYS = (0, 2, 4)
+# In a square, from its upper left corner: a tick, a dot, a cross. What a day is can be seen without colours.
+MARKS = {
+    "archived": '<path class="mark" d="M{a:.0f} {c:.0f}l4 4 6 -8"/>',
+    "waiting": '<circle class="mark" cx="{x:.1f}" cy="{y:.1f}" r="3"/>',
+    "failed": '<path class="mark" d="M{a:.0f} {b:.0f}l9 9m0 -9l-9 9"/>',
+}
 
 
 class Day(NamedTuple):
-    """How much, whether it should be gone, and the words under the pointer."""
+    """How much, whether it should be gone, the words under the pointer, and what became of it, if it left."""
 
     amount: int
     is_overdue: bool
     words: str
+    became: Literal["archived", "waiting", "failed"] | None = None
 
 
 def first_day(today: date, weeks: int) -> date:
@@ -50,6 +57,10 @@ def squares(
             f'<rect class="{_shade(found, top)}" x="{x:.0f}" y="{y:.0f}" width="{SIDE:.0f}" height="{SIDE:.0f}" rx="3">'
             f"<title>{day.isoformat()}: {escape(words)}</title></rect>"
         )
+        if found and found.became:
+            middle = SIDE / 2
+            places = {"a": x + 5, "b": y + 5, "c": y + middle, "x": x + middle, "y": y + middle}
+            marks.append(MARKS[found.became].format(**places))
     width, height = LEFT + weeks * STEP, TOP + WEEK * STEP
     return Markup(  # noqa: S704 - every text in it is escaped where it is written
         f'<svg class="squares" viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" height="{height:.0f}" '
@@ -61,6 +72,8 @@ def _shade(found: Day | None, top: int) -> str:
     """By tenfolds: a quiet Sunday is to be seen beside a busy Monday."""
     if found is None:
         return "none"
+    if found.became:
+        return f"b-{found.became}"
     if found.is_overdue:
         return "f-dead"
     if not found.amount:

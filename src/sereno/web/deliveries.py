@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, get_args
 
@@ -12,10 +12,16 @@ from starlette.responses import Response
 from sereno.domain.delivery import State
 from sereno.domain.masking import masked as hidden
 from sereno.operations.post import DeliveryDetail, masked
+from sereno.operations.sought import DELIVERY_FIELDS
 from sereno.operations.why_post import why_event
+from sereno.reception.glances import Seen
 from sereno.reception.tenancy import their_tenant
+from sereno.store.archive_sights import Found
 from sereno.store.post_rows import DeliveryFilter, DeliveryLine
+from sereno.store.terms import Sought
 from sereno.web import post_looks
+from sereno.web.archived import archived
+from sereno.web.asked import Asked, sought_for
 from sereno.web.copies import copies
 from sereno.web.look import Look
 from sereno.web.pages import Pages
@@ -42,6 +48,8 @@ class Drawer:
     address: str | None = None
     payload: str = ""
     copies: dict[str, str] | None = None
+    # Where it is or may be, if it is not here any more.
+    archived: Sequence[Found] = ()
 
     @property
     def can_be_sent_again(self) -> bool:
@@ -53,30 +61,30 @@ def rooms(pages: Pages) -> None:
 
     @pages.at("/deliveries", of_tenants=True)
     async def deliveries(look: Look) -> Response:
-        wanted = asked_for(look)
+        asked = sought_for(look, DELIVERY_FIELDS)
+        wanted = replace(_named(look), sought=asked.wanted)
         before = number_of(look.query.get("before"))
         opened = look.query.get("delivery")
-        key = ("deliveries", str(wanted), before)
         found, drawer = await asyncio.gather(
-            look.see(key, partial(post_looks.deliveries, wanted, ROWS + 1, before)),
+            _listed(look, asked, wanted, before),
             _drawer(look, opened) if opened else _nothing(),
         )
         lines = (found.value or [])[:ROWS]
         is_last = len(found.value or []) <= ROWS
-        is_nobody = found.value is None and not found.is_missing
         return look.page(
             "deliveries.html",
             tabs=tabs(look),
+            asked=asked,
             wanted=wanted,
-            is_filtered=any(look.query.get(name) for name in (*TEXTS, "state", "event", "tenant")),
-            is_nobody=is_nobody,
+            is_filtered=bool(asked.terms) or any(look.query.get(name) for name in (*TEXTS, "state", "event", "tenant")),
+            is_nobody=found.value is None and not found.is_missing,
             states=STATES,
             types=known_types(look),
             channels=sorted(look.house.parts["channels"].known),
             found=found,
             lines=lines,
             next=None if is_last else lines[-1].id,
-            sentence=_sentence(look, wanted, lines, is_whole=is_last and before is None),
+            sentence=_sentence(look, asked, wanted, lines, is_whole=is_last and before is None),
             drawer=drawer,
             hide=hidden,
             failed=FAILED,
@@ -85,8 +93,8 @@ def rooms(pages: Pages) -> None:
         )
 
 
-def asked_for(look: Look) -> DeliveryFilter:
-    """The filter of the address, for what is theirs; what makes no sense in it is left out."""
+def _named(look: Look) -> DeliveryFilter:
+    """The filter of the address, but for its search, for what is theirs; what makes no sense in it is left out."""
     states = [state for state in look.query.get("state", "").split(",") if state in STATES]
     channel, recipient, kind, subject = (look.query.get(name, "").strip() or None for name in TEXTS)
     return DeliveryFilter(
@@ -100,7 +108,16 @@ def asked_for(look: Look) -> DeliveryFilter:
     )
 
 
-def _sentence(look: Look, wanted: DeliveryFilter, lines: Sequence[DeliveryLine], *, is_whole: bool) -> str:
+def _sentence(
+    look: Look,
+    asked: Asked[Sought | None],
+    wanted: DeliveryFilter,
+    lines: Sequence[DeliveryLine],
+    *,
+    is_whole: bool,
+) -> str:
+    if asked.problem:
+        return look.say("This search is not understood.")
     if not lines:
         return look.say("No delivery matches.") if not wanted.is_empty else look.say("No delivery yet.")
     failed = sum(line.state in FAILED for line in lines)
@@ -116,6 +133,16 @@ def _sentence(look: Look, wanted: DeliveryFilter, lines: Sequence[DeliveryLine],
     return look.say("%(deliveries)s; %(failed)s failed and wait for you.", deliveries=said, failed=figure(failed))
 
 
+async def _listed(
+    look: Look, asked: Asked[Sought | None], wanted: DeliveryFilter, before: int | None
+) -> Seen[list[DeliveryLine] | None]:
+    """Nothing is looked for where the search means nothing; None where somebody is named who is not there."""
+    if asked.problem is not None:
+        return Seen([])
+    key = ("deliveries", str(replace(wanted, sought=None)), before, asked.text)
+    return await look.see(key, partial(post_looks.deliveries, wanted, ROWS + 1, before))
+
+
 async def _nothing() -> None:
     return None
 
@@ -128,7 +155,9 @@ async def _drawer(look: Look, text: str) -> Drawer:
     seen = await look.see(("delivery", number), partial(post_looks.delivery, number), fresh=AT_ONCE, keep=False)
     if seen.is_missing:
         return Drawer(text, is_busy=True)
-    if seen.value is None or look.who.tenant not in (None, seen.value.delivery.tenant):
+    if seen.value is None:
+        return Drawer(text, archived=await archived(look, "delivery", number))
+    if look.who.tenant not in (None, seen.value.delivery.tenant):
         return Drawer(text)
     row = seen.value.delivery
     said: Sequence[str] = ()
@@ -163,7 +192,8 @@ def _copies(look: Look, wanted: DeliveryFilter) -> dict[str, str]:
     states = list(wanted.states or ())
     cli = ["delivery", "list"]
     for name, value in given.items():
-        cli += [f"--{name}", str(value)]
+        cli += [f"--{name}", str(value)] if name != "q" else []
     for state in states:
         cli += ["--state", state]
+    cli += ["--", str(given["q"])] if "q" in given else []
     return copies(look, cli=cli, path="deliveries", query={**given, "state": states or None})

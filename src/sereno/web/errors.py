@@ -12,11 +12,14 @@ from starlette.responses import RedirectResponse, Response
 
 from sereno.operations import error_groups
 from sereno.operations.error_groups import ErrorDetail, Sort
+from sereno.operations.sought import ERROR_FIELDS
 from sereno.reception.declined import not_found
 from sereno.reception.glances import Seen
 from sereno.store import error_groups as store
 from sereno.store.error_groups import ErrorGroup
+from sereno.store.terms import Sought
 from sereno.web import charts, cursor, tracebacks
+from sereno.web.asked import Asked, listed, sought_for
 from sereno.web.charts import Series
 from sereno.web.copies import copies
 from sereno.web.look import Look
@@ -39,23 +42,27 @@ def rooms(pages: Pages) -> None:
     async def errors(look: Look) -> Response:
         if look.who.tenant is not None:
             return _to_their_own(look)
-        asked = _asked(look)
-        found, quiet = await asyncio.gather(_groups(look, asked, muted=False), _groups(look, asked, muted=True))
+        asked, search = _asked(look), sought_for(look, ERROR_FIELDS)
+        found, quiet = await asyncio.gather(
+            _groups(look, asked, search, muted=False), _groups(look, asked, search, muted=True)
+        )
         lines = (found.value or [])[:ROWS]
         muted = [line for line in quiet.value or [] if line.muted_until is not None and line.muted_until > look.now]
         hit = await _breadth(look, [*lines, *muted], asked["since"])
         return look.page(
             "errors.html",
             asked=asked,
+            search=search,
             ranges=RANGES,
             found=found,
             lines=lines,
             next=asked["skip"] + ROWS if len(found.value or []) > ROWS else None,
-            muted=muted[:ROWS],
+            # Whoever searches by it sees them in the list itself.
+            muted=[] if any(term.name == "muted" for term in search.terms) else muted[:ROWS],
             hit=hit,
-            sentence=_sentence(look, lines, found),
+            sentence=_sentence(look, search, lines, found),
             sparkline=partial(_sparkline, look),
-            copies=_copies(look, asked),
+            copies=_copies(look, asked, search.text),
         )
 
     @pages.at("/error")
@@ -92,11 +99,12 @@ def _range(look: Look) -> str:
     return wanted if wanted in RANGES else "24h"
 
 
-async def _groups(look: Look, asked: dict[str, Any], *, muted: bool) -> Seen[list[ErrorGroup]]:
+async def _groups(
+    look: Look, asked: dict[str, Any], search: Asked[Sought | None], *, muted: bool
+) -> Seen[list[ErrorGroup]]:
     wanted = {**asked, "muted": muted, "skip": 0 if muted else asked["skip"]}
-    return await look.see(
-        ("errors", *wanted.values()), partial(error_groups.list_groups, **wanted, limit=ROWS + 1), fresh=2.0
-    )
+    look_up = partial(error_groups.list_groups, **wanted, sought=search.wanted, limit=ROWS + 1)
+    return await listed(look, search, ("errors", *wanted.values()), look_up, fresh=2.0)
 
 
 async def _breadth(look: Look, lines: Sequence[ErrorGroup], since: str) -> dict[str, int]:
@@ -108,11 +116,15 @@ async def _breadth(look: Look, lines: Sequence[ErrorGroup], since: str) -> dict[
     return (await look.see(key, partial(store.breadth, wanted, length), fresh=10.0)).value or {}
 
 
-def _sentence(look: Look, lines: Sequence[ErrorGroup], found: Seen[list[ErrorGroup]]) -> str:
+def _sentence(
+    look: Look, search: Asked[Sought | None], lines: Sequence[ErrorGroup], found: Seen[list[ErrorGroup]]
+) -> str:
+    if search.problem:
+        return look.say("This search is not understood.")
     if found.value is None:
         return look.say("The database does not answer in time.")
     if not lines:
-        return look.say("Nothing breaks.")
+        return look.say("No kind of failure matches.") if search.terms else look.say("Nothing breaks.")
     worst = max(lines, key=lambda line: line.count)
     if len(lines) == 1:
         return look.say("One kind of failure: %(error)s in %(task)s.", error=worst.error_type, task=worst.task)
@@ -129,11 +141,12 @@ def _sparkline(look: Look, line: ErrorGroup) -> Markup:
     return spark(line.hours, look.say("The last 24 hours, the newest last: %(count)s", count=figure(sum(line.hours))))
 
 
-def _copies(look: Look, asked: dict[str, Any]) -> dict[str, str]:
+def _copies(look: Look, asked: dict[str, Any], text: str) -> dict[str, str]:
     words = ["error", "list", "--since", asked["since"]]
     for name in ("task", "tenant"):
         words += [f"--{name}", asked[name]] if asked[name] else []
-    query = {name: asked[name] for name in ("since", "task", "tenant", "sort")}
+    words += ["--", text] if text else []
+    query = {"q": text, **{name: asked[name] for name in ("since", "task", "tenant", "sort")}}
     return copies(look, cli=words, path="errors", query=query)
 
 

@@ -74,4 +74,4 @@ def _without(term: Term, name: str, value: str) -> Term | None:
 
 
 def _is(each: object, value: str) -> bool:
-    return isinstance(each, Word) and each.text == value and not each.is_prefix
+    return isinstance(each, Word) and each.text == value and each.is_whole

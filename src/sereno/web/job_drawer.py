@@ -18,9 +18,11 @@ from sereno.operations.reveal import hidden
 from sereno.operations.why import why
 from sereno.reception.glances import Seen
 from sereno.store import insights
+from sereno.store.archive_sights import Found
 from sereno.store.filters import JobFilter
 from sereno.store.sights import AttemptRow, JobLine, JobRow
 from sereno.web import cursor, job_charts, tracebacks
+from sereno.web.archived import archived
 from sereno.web.copies import copies
 from sereno.web.job_charts import Sibling
 from sereno.web.look import Look
@@ -69,6 +71,8 @@ class Drawer:
     runs: int = 0
     retry_of: str | None = None
     copies: dict[str, str] | None = None
+    # Where it is or may be, if it is not here any more.
+    archived: Sequence[Found] = ()
     again: str = ""
 
     @property
@@ -92,7 +96,7 @@ async def drawer(look: Look, number: str) -> Drawer:
     try:
         seen = await look.see(("job", job_id), partial(jobs.show, job_id), keep=False)
     except JobNotFound:
-        return Drawer(number)
+        return Drawer(number, archived=await archived(look, "job", job_id))
     if seen.value is None:
         return Drawer(number, is_busy=True)
     job = seen.value.job

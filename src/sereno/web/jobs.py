@@ -3,21 +3,18 @@
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
 from starlette.responses import Response
 
 from sereno.domain.lifecycle import STATES
-from sereno.domain.search import LONGEST, InvalidSearch, Term, parse
-from sereno.errors import InvalidArguments
+from sereno.domain.search import Term
 from sereno.operations.jobs import JobPage, list_jobs
 from sereno.operations.queues import QueueLine, list_queues
 from sereno.operations.search import JOB_FIELDS, WINDOW, jobs_wanted
 from sereno.operations.snapshot import Snapshot, snapshot
-from sereno.reception.declined import Declined
-from sereno.reception.searching import check_search
 from sereno.reception.tenancy import their_tenant
 from sereno.store import insights, minutes
 from sereno.store.filters import JobFilter
@@ -25,6 +22,7 @@ from sereno.store.minutes import TenantFigures
 from sereno.store.sights import BOUND, Count, JobLine, TaskLine
 from sereno.store.statement import Operation
 from sereno.web import cursor
+from sereno.web.asked import Asked, asked_for
 from sereno.web.copies import copies
 from sereno.web.facets import Facet, facets, left_out, toggled
 from sereno.web.job_drawer import drawer
@@ -47,31 +45,12 @@ FACETS_FRESH = 30.0
 FACETS_PATIENCE = 0.3
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """What somebody searches for. `problem`: why it cannot be searched for, and at which character, if at one."""
-
-    text: str
-    terms: tuple[Term, ...] = ()
-    wanted: JobFilter | None = None
-    problem: str | None = None
-    at: int | None = None
-
-    @property
-    def is_everything(self) -> bool:
-        return self.wanted is not None and not self.terms and self.wanted.tenant is None
-
-    @property
-    def is_among_newest(self) -> bool:
-        return self.wanted is not None and self.wanted.window is not None
-
-
 def rooms(pages: Pages) -> None:
     """`/jobs`."""
 
     @pages.at("/jobs", of_tenants=True)
     async def jobs(look: Look) -> Response:
-        asked = asked_for(look)
+        asked = _asked(look)
         before = cursor.number(look.query.get("before"))
         found, running, opened, parts = await asyncio.gather(
             _listed(look, asked, before),
@@ -83,6 +62,8 @@ def rooms(pages: Pages) -> None:
         return look.page(
             "jobs.html",
             asked=asked,
+            is_everything=_is_everything(asked),
+            is_among_newest=asked.wanted is not None and asked.wanted.window is not None,
             found=found,
             lines=lines,
             next=found.value.next if found and found.value else None,
@@ -100,26 +81,25 @@ def rooms(pages: Pages) -> None:
         )
 
 
-def asked_for(look: Look) -> Asked:
-    """The search of the address, for what is theirs. Its days are those of UTC, as in the API."""
-    text = look.query.get("q", "").strip()
-    try:
-        terms = parse(text, JOB_FIELDS).terms
-        check_search(text, look.who)
-        wanted = jobs_wanted(text, datetime.now(UTC)).both(JobFilter(tenant=look.query.get("tenant") or None))
-    except InvalidSearch as error:
-        return Asked(text[:LONGEST], problem=str(error), at=error.at)
-    except (InvalidArguments, Declined) as error:
-        return Asked(text[:LONGEST], problem=str(error))
-    wanted = replace(wanted, tenant=their_tenant(look.who, wanted.tenant))
+def _asked(look: Look) -> Asked[JobFilter]:
+    """The search of the address, for what is theirs."""
+    named = JobFilter(tenant=look.query.get("tenant") or None)
+    asked = asked_for(look, JOB_FIELDS, lambda text, now: jobs_wanted(text, now).both(named))
+    if asked.wanted is None:
+        return asked
+    wanted = replace(asked.wanted, tenant=their_tenant(look.who, asked.wanted.tenant))
     is_found_by_index = any(each is not None for each in (wanted.ids, wanted.schedules, wanted.fingerprint))
     if wanted.tenant is not None and not is_found_by_index:
         # A tenant with few jobs among many: the list looks no further than any search does.
         wanted = replace(wanted, window=wanted.window or WINDOW)
-    return Asked(text, terms, wanted)
+    return replace(asked, wanted=wanted)
 
 
-async def _listed(look: Look, asked: Asked, before: int | None) -> Any:
+def _is_everything(asked: Asked[JobFilter]) -> bool:
+    return asked.wanted is not None and not asked.terms and asked.wanted.tenant is None
+
+
+async def _listed(look: Look, asked: Asked[JobFilter], before: int | None) -> Any:
     """None where the search makes no sense."""
     if asked.wanted is None:
         return None
@@ -158,13 +138,13 @@ async def _house(look: Look) -> Parts:
     return Parts(seen.value, queues.value or [], tasks or [], tenants or [])
 
 
-def _sentence(look: Look, asked: Asked, page: JobPage | None, parts: Parts) -> str:
+def _sentence(look: Look, asked: Asked[JobFilter], page: JobPage | None, parts: Parts) -> str:
     """What is here, before any figure."""
     if asked.problem is not None:
         return look.say("This search is not understood.")
     if page is None:
         return look.say("The database does not answer in time.")
-    if asked.is_everything and parts.snapshot is not None:
+    if _is_everything(asked) and parts.snapshot is not None:
         dead = parts.snapshot.dead
         if dead.value == 0:
             return look.say("No job is dead.")
@@ -245,13 +225,13 @@ def _took(now: datetime, line: JobLine) -> float | None:
     return max(0.0, ((line.finished_at or now) - line.started_at).total_seconds())
 
 
-def _bulk_body(look: Look, asked: Asked) -> dict[str, Any]:
+def _bulk_body(look: Look, asked: Asked[JobFilter]) -> dict[str, Any]:
     """What all that match are, in the words of the API."""
     tenant = look.query.get("tenant")
     return {"q": asked.text, **({"tenant": tenant} if tenant else {})}
 
 
-def _copies(look: Look, asked: Asked) -> dict[str, str]:
+def _copies(look: Look, asked: Asked[JobFilter]) -> dict[str, str]:
     tenant = look.query.get("tenant") or None
     words = ["job", "list", *(["--tenant", tenant] if tenant else []), *(["--", asked.text] if asked.text else [])]
     return copies(look, cli=words, path="jobs", query={"q": asked.text, "tenant": tenant})

@@ -3,20 +3,19 @@
 import asyncio
 import json
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
 from starlette.responses import Response
 
-from sereno.domain.search import LONGEST, InvalidSearch, Term, parse
-from sereno.errors import ConfigurationError, InvalidArguments
+from sereno.errors import ConfigurationError
 from sereno.operations.logs import LOG_FIELDS, lines_wanted, list_lines, show
 from sereno.reception.tenancy import their_tenant
 from sereno.store.logs import WINDOW, LogFilter, WholeLine
 from sereno.store.statement import Operation
 from sereno.telemetry.kept import LEVELS
 from sereno.web import tracebacks
+from sereno.web.asked import Asked, asked_for
 from sereno.web.copies import copies
 from sereno.web.cursor import number
 from sereno.web.facets import facets, toggled
@@ -24,17 +23,6 @@ from sereno.web.look import Look
 from sereno.web.pages import Pages
 
 ROWS = 50
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """What somebody searches for. `problem`: why it cannot be searched for, and at which character, if at one."""
-
-    text: str
-    terms: tuple[Term, ...] = ()
-    wanted: LogFilter | None = None
-    problem: str | None = None
-    at: int | None = None
 
 
 def rooms(pages: Pages) -> None:
@@ -69,21 +57,16 @@ def rooms(pages: Pages) -> None:
         )
 
 
-def _asked(look: Look) -> Asked:
-    """The search of the address, for what is theirs. Its days are those of UTC, as in the API."""
-    text = look.query.get("q", "").strip()
-    try:
-        terms = parse(text, LOG_FIELDS).terms
-        wanted = lines_wanted(text, datetime.now(UTC))
-    except InvalidSearch as error:
-        return Asked(text[:LONGEST], problem=str(error), at=error.at)
-    except InvalidArguments as error:
-        return Asked(text[:LONGEST], problem=str(error))
-    tenant = wanted.tenant or look.query.get("tenant") or None
-    return Asked(text, terms, replace(wanted, tenant=their_tenant(look.who, tenant)))
+def _asked(look: Look) -> Asked[LogFilter]:
+    """The search of the address, for what is theirs."""
+    asked = asked_for(look, LOG_FIELDS, lines_wanted)
+    if asked.wanted is None:
+        return asked
+    tenant = asked.wanted.tenant or look.query.get("tenant") or None
+    return replace(asked, wanted=replace(asked.wanted, tenant=their_tenant(look.who, tenant)))
 
 
-async def _listed(look: Look, asked: Asked, before: int | None) -> Any:
+async def _listed(look: Look, asked: Asked[LogFilter], before: int | None) -> Any:
     """None where the search makes no sense."""
     wanted = asked.wanted
     if wanted is None:
@@ -130,7 +113,7 @@ def _one(line: int) -> Operation[WholeLine | None]:
         return None
 
 
-def _sentence(look: Look, asked: Asked, found: Any) -> str:
+def _sentence(look: Look, asked: Asked[LogFilter], found: Any) -> str:
     if asked.problem is not None:
         return look.say("This search is not understood.")
     if found is None or found.value is None:

@@ -56,7 +56,7 @@ ROOM_OF = (
         "tenant": "tenants",
         "error": "errors",
     }
-    | dict.fromkeys(("logs", "alerts", "audit", "tokens", "settings"), "system")
+    | dict.fromkeys(("logs", "alerts", "audit", "procedures", "tokens", "settings"), "system")
     | dict.fromkeys(
         (
             "deliveries",

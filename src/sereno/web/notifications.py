@@ -13,12 +13,15 @@ from sereno.domain.masking import masked
 from sereno.operations import figures, post
 from sereno.operations.figures import ChannelHealth, Funnel
 from sereno.operations.post import EventDetail, TallyLine
+from sereno.operations.sought import EVENT_FIELDS
 from sereno.reception.declined import not_found
 from sereno.reception.glances import Seen
 from sereno.reception.tenancy import check_theirs, their_tenant
 from sereno.store import post_sights
 from sereno.store.post_rows import ChannelPause, EventLine
+from sereno.store.terms import Sought
 from sereno.web import charts
+from sereno.web.asked import Asked, listed, sought_for
 from sereno.web.charts import Series
 from sereno.web.copies import copies
 from sereno.web.look import Look
@@ -49,11 +52,11 @@ def rooms(pages: Pages) -> None:
     @pages.at("/notifications", of_tenants=True)
     async def notifications(look: Look) -> Response:
         tenant = their_tenant(look.who, look.query.get("tenant") or None)
-        kind = look.query.get("type") or None
+        kind, asked = look.query.get("type") or None, sought_for(look, EVENT_FIELDS)
         wanted = look.query.get("range", "24h")
         span = wanted if wanted in RANGES else "24h"
         told, health, events = await asyncio.gather(
-            _funnel(look, span, tenant, kind), _health(look, tenant), _events(look, tenant, kind)
+            _funnel(look, span, tenant, kind), _health(look, tenant), _events(look, asked, tenant, kind)
         )
         lines = (events.value or [])[:ROWS]
         return look.page(
@@ -61,6 +64,7 @@ def rooms(pages: Pages) -> None:
             tabs=tabs(look),
             tenant=tenant,
             kind=kind,
+            asked=asked,
             types=known_types(look),
             ranges=list(RANGES),
             range=span,
@@ -77,7 +81,7 @@ def rooms(pages: Pages) -> None:
             found=events,
             lines=lines,
             next=lines[-1].id if len(events.value or []) > ROWS else None,
-            copies=_copies(look, tenant, kind),
+            copies=_copies(look, asked.text, tenant, kind),
         )
 
     @pages.at("/event", of_tenants=True)
@@ -122,10 +126,10 @@ def _as_now(each: ChannelHealth, stopped: Mapping[tuple[str, str], ChannelPause]
     return replace(each, state="paused", paused_since=pause.since, paused_why=pause.reason)
 
 
-async def _events(look: Look, tenant: str | None, kind: str | None) -> Any:
+async def _events(look: Look, asked: Asked[Sought | None], tenant: str | None, kind: str | None) -> Any:
     before = number_of(look.query.get("before"))
-    look_up = partial(post.list_events, kind=kind, tenant=tenant, limit=ROWS + 1, before=before)
-    return await look.see(("events", kind, tenant, before), look_up)
+    look_up = partial(post.list_events, kind=kind, tenant=tenant, sought=asked.wanted, limit=ROWS + 1, before=before)
+    return await listed(look, asked, ("events", kind, tenant, before), look_up)
 
 
 def _sentence(look: Look, told: Funnel | None, span: str) -> str:
@@ -266,6 +270,7 @@ def _event_funnel(look: Look, number: int, tally: Sequence[TallyLine]) -> list[B
     )
 
 
-def _copies(look: Look, tenant: str | None, kind: str | None) -> dict[str, str]:
+def _copies(look: Look, text: str, tenant: str | None, kind: str | None) -> dict[str, str]:
     cli = ["event", "list", *(["--type", kind] if kind else []), *(["--tenant", tenant] if tenant else [])]
-    return copies(look, cli=cli, path="events", query={"type": kind, "tenant": tenant})
+    cli += ["--", text] if text else []
+    return copies(look, cli=cli, path="events", query={"q": text, "type": kind, "tenant": tenant})

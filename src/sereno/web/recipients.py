@@ -12,6 +12,7 @@ from starlette.responses import Response
 from sereno.domain.masking import masked as hidden
 from sereno.operations import post
 from sereno.operations.post import RecipientDetail, masked
+from sereno.operations.sought import RECIPIENT_FIELDS
 from sereno.operations.why_post import why_event, why_post
 from sereno.reception.declined import not_found
 from sereno.reception.glances import Seen
@@ -19,7 +20,9 @@ from sereno.reception.kinds import known_kinds
 from sereno.reception.tenancy import their_tenant
 from sereno.store import post_sights
 from sereno.store.post_rows import AddressRow, DeliveryFilter, PreferenceRow, RecipientLine
+from sereno.store.terms import Sought
 from sereno.web import post_looks
+from sereno.web.asked import Asked, listed, sought_for
 from sereno.web.copies import copies
 from sereno.web.look import Look
 from sereno.web.pages import Pages
@@ -41,26 +44,22 @@ def rooms(pages: Pages) -> None:
 
     @pages.at("/recipients", of_tenants=True)
     async def recipients(look: Look) -> Response:
-        tenant = their_tenant(look.who, look.query.get("tenant") or None)
-        text = look.query.get("q", "").strip()
-        pattern = None if not text else text if "*" in text else f"{text}*"
+        tenant, asked = their_tenant(look.who, look.query.get("tenant") or None), sought_for(look, RECIPIENT_FIELDS)
         before = number_of(look.query.get("before"))
-        found = await look.see(
-            ("recipients", pattern, tenant, before),
-            partial(post.list_recipients, pattern, tenant=tenant, limit=ROWS + 1, before=before),
-        )
+        wanted = partial(post.list_recipients, tenant=tenant, sought=asked.wanted, limit=ROWS + 1, before=before)
+        found = await listed(look, asked, ("recipients", tenant, before), wanted)
         lines = (found.value or [])[:ROWS]
         is_last = len(found.value or []) <= ROWS
         return look.page(
             "recipients.html",
             tabs=tabs(look),
-            text=text,
+            asked=asked,
             tenant=tenant,
             found=found,
             lines=lines,
             next=None if is_last else lines[-1].id,
-            sentence=_sentence(look, lines, is_whole=is_last and before is None),
-            copies=_copies(look, pattern, tenant),
+            sentence=_sentence(look, asked, lines, is_whole=is_last and before is None),
+            copies=_copies(look, asked.text, tenant),
         )
 
     @pages.at("/recipient", of_tenants=True)
@@ -82,7 +81,9 @@ def rooms(pages: Pages) -> None:
         )
 
 
-def _sentence(look: Look, lines: Sequence[RecipientLine], *, is_whole: bool) -> str:
+def _sentence(look: Look, asked: Asked[Sought | None], lines: Sequence[RecipientLine], *, is_whole: bool) -> str:
+    if asked.problem:
+        return look.say("This search is not understood.")
     if not lines:
         return look.say("Nobody matches.") if look.query.get("q") else look.say("There is nobody to tell yet.")
     alone = sum(not line.channels for line in lines)
@@ -173,6 +174,6 @@ def _quiet(rows: Sequence[PreferenceRow]) -> PreferenceRow | None:
     return next(whole, None)
 
 
-def _copies(look: Look, pattern: str | None, tenant: str | None) -> dict[str, str]:
-    cli = ["recipient", "list", *([pattern] if pattern else []), *(["--tenant", tenant] if tenant else [])]
-    return copies(look, cli=cli, path="recipients", query={"pattern": pattern, "tenant": tenant})
+def _copies(look: Look, text: str, tenant: str | None) -> dict[str, str]:
+    cli = ["recipient", "list", *([f"--search={text}"] if text else []), *(["--tenant", tenant] if tenant else [])]
+    return copies(look, cli=cli, path="recipients", query={"q": text, "tenant": tenant})

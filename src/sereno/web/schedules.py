@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from itertools import groupby
@@ -10,13 +11,17 @@ from typing import Any
 from starlette.responses import Response
 
 from sereno.domain.concern import Concern, filled
-from sereno.domain.job import NAME_LIMIT, check_text
+from sereno.domain.job import check_text
 from sereno.operations.attention import attention
 from sereno.operations.heatmap import Heatmap
-from sereno.operations.schedule_pages import ScheduleSum, lines, summary
+from sereno.operations.schedule_pages import ScheduleLines, ScheduleSum, lines, summary
+from sereno.operations.sought import SCHEDULE_FIELDS
+from sereno.reception.glances import Seen
 from sereno.store.filters import ScheduleFilter
-from sereno.store.schedules import ScheduleRow
+from sereno.store.schedules import WINDOW, ScheduleRow
+from sereno.store.terms import Sought
 from sereno.web import schedule_page
+from sereno.web.asked import Asked, sought_for
 from sereno.web.copies import copies
 from sereno.web.look import Look
 from sereno.web.now import DAY, crowd, forecast, heat_picture, ways
@@ -38,13 +43,15 @@ def rooms(pages: Pages) -> None:
 
     @pages.at("/schedules", of_tenants=True)
     async def schedules(look: Look) -> Response:
-        wanted, after = _wanted(look), look.query.get("after", "")
+        named, after = _named(look), look.query.get("after", "")
+        asked = sought_for(look, SCHEDULE_FIELDS)
+        wanted = replace(named, sought=asked.wanted)
         check_text("after", after or None)
-        asked = repr(wanted)
         span = look.query.get("span") if look.query.get("span") in SPANS else "24h"
         seen, found, concerns, coming = await asyncio.gather(
-            look.see(("schedules", asked, after), partial(lines, wanted, limit=PAGE, after=after), fresh=2.0),
-            look.see(("schedules sum", asked), partial(summary, wanted), fresh=5.0),
+            _listed(look, asked, wanted, after),
+            # Of what is named: a search is no reason to count every schedule.
+            look.see(("schedules sum", repr(named)), partial(summary, named), fresh=5.0),
             look.see(
                 ("attention", look.tenant), partial(attention, look.house.settings, tenant=look.tenant), fresh=5.0
             ),
@@ -53,7 +60,11 @@ def rooms(pages: Pages) -> None:
         )
         return look.page(
             "schedules.html",
-            sentence=_sentence(look, found.value, is_filtered=_is_filtered(look)),
+            asked=asked,
+            among=WINDOW,
+            sentence=_sought_sentence(look, asked, seen.value, after)
+            if asked.text
+            else _sentence(look, found.value, is_filtered=_is_filtered(look)),
             is_filtered=_is_filtered(look),
             found=found,
             soonest=_soonest(look, found.value),
@@ -76,18 +87,20 @@ def rooms(pages: Pages) -> None:
         )
 
 
-def _wanted(look: Look) -> ScheduleFilter:
-    """What the address asks for. A word without a star is how a key begins."""
-    text = look.query.get("q", "").strip()[: NAME_LIMIT - 1]
+def _named(look: Look) -> ScheduleFilter:
+    """What the address asks for, but for its search."""
     task, state = look.query.get("task") or None, look.query.get("state")
-    for name, value in (("q", text or None), ("task", task), ("tenant", look.tenant)):
+    for name, value in (("task", task), ("tenant", look.tenant)):
         check_text(name, value)
-    return ScheduleFilter(
-        pattern=(text if "*" in text else f"{text}*") if text else None,
-        task=task,
-        tenant=look.tenant,
-        states=(state,) if state in STATES else None,
-    )
+    return ScheduleFilter(task=task, tenant=look.tenant, states=(state,) if state in STATES else None)
+
+
+async def _listed(look: Look, asked: Asked[Sought | None], wanted: ScheduleFilter, after: str) -> Seen[ScheduleLines]:
+    """Nothing is looked for where the search means nothing."""
+    if asked.problem is not None:
+        return Seen(ScheduleLines([], look.now))
+    key = ("schedules", repr(replace(wanted, sought=None)), after, asked.text)
+    return await look.see(key, partial(lines, wanted, limit=PAGE, after=after), fresh=2.0)
 
 
 def _is_filtered(look: Look) -> bool:
@@ -109,6 +122,23 @@ def _sentence(look: Look, found: ScheduleSum | None, *, is_filtered: bool) -> st
     if found.troubled == 1:
         return say("%(count)s schedules. One of them needs you.", count=count)
     return say("%(count)s schedules. %(bad)s of them need you.", count=count, bad=figure(found.troubled))
+
+
+def _sought_sentence(look: Look, asked: Asked[Sought | None], found: ScheduleLines | None, after: str) -> str:
+    """What a search has found."""
+    if asked.problem:
+        return look.say("This search is not understood.")
+    if found is None:
+        return look.say("Schedules")
+    if found.next is not None or after:
+        return look.say("%(count)s schedules on this page match.", count=len(found.items))
+    if len(found.items) == 1:
+        return look.say("One schedule matches.")
+    return (
+        look.say("%(count)s schedules match.", count=len(found.items))
+        if found.items
+        else look.say("No schedule matches.")
+    )
 
 
 def _soonest(look: Look, found: ScheduleSum | None) -> list[tuple[ScheduleRow, datetime]]:
@@ -152,12 +182,13 @@ def _bulk(wanted: ScheduleFilter) -> dict[str, Any]:
 
 def _copies(look: Look, wanted: ScheduleFilter) -> dict[str, str]:
     states: Sequence[str] = list(wanted.states or ())
-    cli = ["schedule", "list", *([wanted.pattern] if wanted.pattern else [])]
+    text = None if wanted.sought is None else wanted.sought.text
+    cli = ["schedule", "list", *([f"--search={text}"] if text else [])]
     for option, value in (
         ("--task", wanted.task),
         ("--tenant", wanted.tenant),
         *(("--state", each) for each in states),
     ):
         cli += [option, value] if value else []
-    query = {"key": wanted.pattern, "task": wanted.task, "tenant": wanted.tenant, "states": states or None}
+    query = {"q": text, "task": wanted.task, "tenant": wanted.tenant, "states": states or None}
     return copies(look, cli=cli, path="schedules", query=query)

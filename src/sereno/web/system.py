@@ -11,11 +11,14 @@ from starlette.responses import Response
 from sereno.domain.access import ROLES
 from sereno.operations.doctor import Check, doctor
 from sereno.operations.settings import list_settings
+from sereno.operations.sought import AUDIT_FIELDS
 from sereno.operations.status import scheduler
 from sereno.operations.tokens import list_tokens
 from sereno.reception.declined import Declined
 from sereno.store import health, insights, upkeep
+from sereno.store.terms import Sought
 from sereno.store.tokens import AUDIT_WINDOW, TokenRow, audit_lines
+from sereno.web.asked import Asked, listed, sought_for
 from sereno.web.copies import copies
 from sereno.web.cursor import number
 from sereno.web.look import Look
@@ -93,9 +96,11 @@ def _by_level(checks: Sequence[Check]) -> list[Check]:
 async def _audit(look: Look) -> Response:
     before = number(look.query.get("before"))
     asked = {name: look.query.get(name, "").strip()[:LONGEST] or None for name in ("actor", "action", "subject")}
-    key = ("audit", before, *asked.values())
-    found = await look.see(key, partial(audit_lines, before=before, most=ROWS + 1, **asked))
+    search = sought_for(look, AUDIT_FIELDS)
+    look_up = partial(audit_lines, before=before, most=ROWS + 1, sought=search.wanted, **asked)
+    found = await listed(look, search, ("audit", before, *asked.values()), look_up)
     lines = (found.value or [])[:ROWS]
+    is_filtered = bool(search.terms) or any(asked.values())
     return _page(
         look,
         "audit.html",
@@ -103,14 +108,17 @@ async def _audit(look: Look) -> Response:
         lines=lines,
         next=lines[-1].id if len(found.value or []) > ROWS else None,
         asked=asked,
-        is_filtered=any(asked.values()),
-        window=AUDIT_WINDOW if asked["actor"] or asked["action"] else None,
-        sentence=_told(look, len(lines), is_filtered=any(asked.values())),
-        copies=copies(look, cli=None, path="audit", query=asked),
+        search=search,
+        is_filtered=is_filtered,
+        window=AUDIT_WINDOW if search.terms or asked["actor"] or asked["action"] else None,
+        sentence=_told(look, search, len(lines), is_filtered=is_filtered),
+        copies=copies(look, cli=None, path="audit", query={"q": search.text, **asked}),
     )
 
 
-def _told(look: Look, count: int, *, is_filtered: bool) -> str:
+def _told(look: Look, search: Asked[Sought | None], count: int, *, is_filtered: bool) -> str:
+    if search.problem:
+        return look.say("This search is not understood.")
     if count:
         return look.say("Who did what, newest first.")
     return (

@@ -9,10 +9,14 @@ from urllib.parse import urlencode
 
 from starlette.responses import RedirectResponse, Response
 
+from sereno.domain.job import NAME_LIMIT, check_text
 from sereno.operations import tenants
+from sereno.operations.sought import TENANT_FIELDS
 from sereno.operations.tenants import TOP
 from sereno.store.tenants import SCHEDULE_BOUND, Sort, TenantHour, TenantLine
+from sereno.store.terms import Sought
 from sereno.web import charts, cursor, tenant_page
+from sereno.web.asked import Asked, listed, sought_for
 from sereno.web.charts import Series
 from sereno.web.copies import copies
 from sereno.web.look import Look
@@ -40,28 +44,29 @@ def rooms(pages: Pages) -> None:
     async def every(look: Look) -> Response:
         if look.who.tenant is not None:
             return _to(look, look.who.tenant)
-        part = look.query.get("q", "").strip() or None
+        check_text("q", look.query.get("q", "").strip()[:NAME_LIMIT] or None)
+        asked = sought_for(look, TENANT_FIELDS)
         sort = SORTS.get(look.query.get("sort", ""), "seconds")
         skip = min(cursor.number(look.query.get("after")) or 0, tenants.DEEPEST)
-        listed = partial(tenants.list_tenants, part=part, sort=sort, skip=skip, limit=ROWS + 1)
+        look_up = partial(tenants.list_tenants, sought=asked.wanted, sort=sort, skip=skip, limit=ROWS + 1)
         found, hours = await asyncio.gather(
-            look.see(("tenants", part, sort, skip), listed, fresh=5.0),
+            listed(look, asked, ("tenants", sort, skip), look_up, fresh=5.0),
             look.see("tenant hours", tenants.hours, fresh=15.0),
         )
         lines = (found.value or [])[:ROWS]
         return look.page(
             "tenants.html",
-            part=part,
+            asked=asked,
             sort=sort,
             found=found,
             lines=lines,
             next=skip + ROWS if len(found.value or []) > ROWS else None,
-            sentence=_sentence(look, found.value, part),
+            sentence=_sentence(look, found.value, asked),
             hours=hours,
             fairness=_fairness(look, hours.value or []),
             bound=SCHEDULE_BOUND,
             a_day=HOURS,
-            copies=copies(look, cli=None, path="tenants", query={"name": part, "sort": sort}),
+            copies=copies(look, cli=None, path="tenants", query={"q": asked.text, "sort": sort}),
         )
 
 
@@ -69,12 +74,16 @@ def _to(look: Look, name: str) -> Response:
     return RedirectResponse(f"{look.base}tenant?{urlencode({'name': name})}", HTTPStatus.SEE_OTHER)
 
 
-def _sentence(look: Look, lines: Sequence[TenantLine] | None, part: str | None) -> str:
+def _sentence(look: Look, lines: Sequence[TenantLine] | None, asked: Asked[Sought | None]) -> str:
     """Whether somebody takes it all, before any figure."""
+    if asked.problem:
+        return look.say("This search is not understood.")
     if lines is None:
         return look.say("The database does not answer in time.")
+    if not lines and asked.terms:
+        return look.say("No tenant matches.")
     if not lines:
-        return look.say("No tenant matches.") if part else look.say("No tenant had work done in the last 24 hours.")
+        return look.say("No tenant had work done in the last 24 hours.")
     top = max(lines, key=lambda line: line.seconds)
     if top.share >= NOISY and len(lines) > 1:
         return look.say(

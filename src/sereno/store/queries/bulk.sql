@@ -78,10 +78,7 @@ limit %(limit)s;
 -- name: matching_schedules
 -- The next schedules, by key, among so many as take no long look; how far that goes, and how many it looked at.
 with stretch as materialized (
-    select id, key, task, tenant, state, paused_until, declared_by
-    from sereno.schedules
-    where key > %(after)s
-    order by key limit %(stretch)s
+    select * from sereno.schedules where key > %(after)s order by key limit %(stretch)s
 ),
 found as (
     select key
@@ -113,6 +110,7 @@ from (
            or exists (select from sereno.events of_it
                       where of_it.id = deliveries.event_id and (%(type)s::text is null or of_it.type = %(type)s)
                         and (%(subject)s::text is null or of_it.subject = %(subject)s)))
+-- use: delivery_terms
     order by id limit %(limit)s
 ) as found;
 

@@ -96,7 +96,7 @@ select (select count(*) from gone) + (select count(*) from theirs) + (select cou
 
 -- name: list
 -- Kinds that were seen in a span, of one task or tenant or of all, with how often then, and the last day by the hour.
--- One that is named is shown in any case.
+-- One that is named is shown in any case. There are a few thousand at most: a search looks at all of them.
 with clock as materialized (select sereno.now() as now),
 spans as materialized (
     select fingerprint, sum(count)::bigint as count
@@ -113,6 +113,22 @@ page as materialized (
     where case when %(fingerprint)s::text is null then spans.count > 0 else g.fingerprint = %(fingerprint)s end
       and (%(task)s::text is null or g.task = %(task)s)
       and (%(muted)s or g.muted_until is null or g.muted_until <= (select now from clock))
+-- use: terms_begin
+               when 'task' then g.task like any(patterns)
+               when 'type' then g.error_type like any(patterns)
+               when 'message' then g.message ilike any(patterns)
+               when 'where' then g.frame ilike any(patterns)
+               when 'fingerprint' then g.fingerprint like any(patterns)
+               when 'note' then g.note ilike any(patterns)
+               when 'muted' then case when g.muted_until > (select now from clock) then 'yes' else 'no' end like any(patterns)
+               when 'job' then g.last_job_id::text like any(patterns)
+               when 'count' then coalesce(spans.count, 0) >= low and coalesce(spans.count, 0) < high
+               when 'total' then g.count >= low and g.count < high
+               when 'first' then date_part('epoch', g.first_at) >= low and date_part('epoch', g.first_at) < high
+               when 'last' then date_part('epoch', g.last_at) >= low and date_part('epoch', g.last_at) < high
+               else g.error_type ilike any(patterns) or g.message ilike any(patterns) or g.task ilike any(patterns)
+                    or g.frame ilike any(patterns) or g.fingerprint ilike any(patterns)
+-- use: terms_end
     order by case when %(by_count)s then spans.count end desc nulls last, g.last_at desc, g.fingerprint
     offset %(skip)s limit %(limit)s
 )

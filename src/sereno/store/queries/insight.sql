@@ -69,8 +69,11 @@ select number, session_id, started_at, finished_at, outcome, reason, error_type,
 from sereno.attempts where job_id = %(id)s order by number;
 
 -- name: steps
--- What the job has done for good.
-select name, attempt, result, done_at from sereno.steps where job_id = %(id)s order by done_at, name;
+-- What the job has done for good; what a procedure brought is kept for longer than steps are.
+select name, attempt, result, done_at from sereno.steps where job_id = %(id)s
+union all
+select 'result', attempt, result, finished_at from sereno.procedure_runs where job_id = %(id)s
+order by done_at, name;
 
 -- name: progress
 -- The newest word of the running attempt.

@@ -187,6 +187,7 @@ keys as (
 ),
 tries as (delete from sereno.attempts where job_id = any(array(select id from both_places))),
 steps as (delete from sereno.steps where job_id = any(array(select id from both_places))),
+brought as (delete from sereno.procedure_runs where job_id = any(array(select id from both_places))),
 progress as (delete from sereno.progress where job_id = any(array(select id from both_places)))
 select coalesce((select json_agg(id) from both_places), '[]')::text;
 

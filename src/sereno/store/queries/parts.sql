@@ -83,8 +83,52 @@
        or strpos(lower(concat_ws(' ', reason, error_type, error_message)), lower(%(error)s)) > 0)
   and (%(fingerprint)s::text is null or (state = 'dead' and fingerprint = %(fingerprint)s))
 
+-- part: terms_begin
+-- The terms of a search are tests of a row, of which none may fail. A list uses this, has a `when` for each of its fields,
+-- and uses terms_end. A test has patterns, or pieces of JSON, or numbers from `low` on and below `high`; of a moment, these
+-- are seconds. What is null is not so.
+  and (%(terms)s::text is null
+       or not exists (
+           select from jsonb_to_recordset(%(terms)s::text::jsonb)
+                       as term (field text, negated boolean, patterns text[], pieces jsonb,
+                                low double precision, high double precision)
+           where negated = coalesce(case field
+
+-- part: terms_end
+-- See above.
+           end, false)))
+
+-- part: delivery_terms
+-- Of deliveries. A word without a field is a part of what a delivery is known by.
+-- use: terms_begin
+               when 'state' then state like any(patterns)
+               when 'channel' then channel like any(patterns)
+               when 'account' then nullif(account, '') like any(patterns)
+               when 'tenant' then nullif(tenant, '') like any(patterns)
+               when 'reason' then reason ilike any(patterns)
+               when 'error' then nullif(concat_ws(': ', error_code, error_message), '') ilike any(patterns)
+               when 'provider' then provider_id like any(patterns)
+               when 'id' then id::text like any(patterns)
+               when 'event_id' then event_id::text like any(patterns)
+               when 'job' then job_id::text like any(patterns)
+               when 'attempts' then attempts >= low and attempts < high
+               when 'created' then date_part('epoch', created_at) >= low and date_part('epoch', created_at) < high
+               when 'age' then date_part('epoch', created_at) >= low and date_part('epoch', created_at) < high
+               when 'due' then date_part('epoch', due_at) >= low and date_part('epoch', due_at) < high
+               when 'sent' then date_part('epoch', sent_at) >= low and date_part('epoch', sent_at) < high
+               when 'changed' then date_part('epoch', changed_at) >= low and date_part('epoch', changed_at) < high
+               when 'event' then (select of_it.type from sereno.events of_it where of_it.id = event_id) like any(patterns)
+               when 'subject' then (select of_it.subject from sereno.events of_it where of_it.id = event_id) like any(patterns)
+               when 'recipient' then (select told.key from sereno.recipients told where told.id = recipient_id) like any(patterns)
+               else channel ilike any(patterns) or tenant ilike any(patterns) or provider_id ilike any(patterns)
+                    or exists (select from sereno.events of_it where of_it.id = event_id
+                               and (of_it.type ilike any(patterns) or of_it.subject ilike any(patterns)))
+                    or exists (select from sereno.recipients told where told.id = recipient_id and told.key ilike any(patterns))
+-- use: terms_end
+
 -- part: schedule_filter
--- A ScheduleFilter, as conditions on sereno.schedules; what is null does not filter. Paused until a moment is paused.
+-- A ScheduleFilter, as conditions on sereno.schedules; what is null does not filter. Paused until a moment is paused. A word
+-- without a field is a part of the key or of the task.
   and (%(keys)s::text[] is null or key = any(%(keys)s))
   and (%(pattern)s::text is null or key like %(pattern)s)
   and (%(task)s::text is null or task = %(task)s)
@@ -92,6 +136,30 @@
   and (%(states)s::text[] is null
        or case when state = 'enabled' and paused_until > sereno.now() then 'paused' else state end = any(%(states)s))
   and (%(declared_by)s::text is null or declared_by = %(declared_by)s)
+-- use: terms_begin
+               when 'state' then case when state = 'enabled' and paused_until > sereno.now() then 'paused'
+                                      else state end like any(patterns)
+               when 'key' then key like any(patterns)
+               when 'task' then task like any(patterns)
+               when 'queue' then queue like any(patterns)
+               when 'tenant' then tenant like any(patterns)
+               when 'tag' then exists (select from unnest(tags) as has where has like any(patterns))
+               when 'kind' then rule ->> 'kind' like any(patterns)
+               when 'zone' then coalesce(rule ->> 'tz', 'UTC') like any(patterns)
+               when 'declared' then declared_by like any(patterns)
+               when 'by' then changed_by like any(patterns)
+               when 'note' then note ilike any(patterns)
+               when 'last' then last_state like any(patterns)
+               when 'error' then last_error ilike any(patterns)
+               when 'failed' then failed_in_row >= low and failed_in_row < high
+               when 'next' then state = 'enabled' and planned and date_part('epoch', next_run_at) >= low
+                                and date_part('epoch', next_run_at) < high
+               when 'fired' then date_part('epoch', last_fired_at) >= low and date_part('epoch', last_fired_at) < high
+               when 'created' then date_part('epoch', created_at) >= low and date_part('epoch', created_at) < high
+               when 'changed' then date_part('epoch', changed_at) >= low and date_part('epoch', changed_at) < high
+               when 'args' then exists (select from jsonb_array_elements(pieces) as piece where args @> piece)
+               else key ilike any(patterns) or task ilike any(patterns)
+-- use: terms_end
 
 -- part: schedule_columns
 -- A schedule as people see it, as one JSON object. SQL knows infinity; what never comes is not shown.

@@ -125,6 +125,58 @@ from (
           order by key limit %(limit)s) as page
 ) as shown_page;
 
+-- name: search
+-- A page of what a search finds, by key: among so many keys after the last page, or of those of a tenant, as take no long
+-- look.
+select coalesce(json_agg(shown order by key), '[]')::text
+from (
+    select key,
+-- use: schedule_columns
+        as shown
+    from (select * from (
+              (select * from sereno.schedules
+               where %(tenant)s::text is null and key > %(after)s and key >= %(start)s
+               order by key limit %(window)s)
+              union all
+              (select * from sereno.schedules
+               where tenant = %(tenant)s and key > %(after)s and key >= %(start)s
+               order by key limit %(window)s)
+          ) as stretch
+          where true
+-- use: schedule_filter
+          order by key limit %(limit)s) as page
+) as shown_page;
+
+-- name: search_soonest
+-- The same by when they are due next: among those that are due first, or among those of a tenant.
+select coalesce(json_agg(shown order by next_run_at), '[]')::text
+from (
+    select next_run_at,
+-- use: schedule_columns
+        as shown
+    from (select * from (
+              (select * from sereno.schedules where %(tenant)s::text is null and next_run_at is not null
+               order by next_run_at limit %(window)s)
+              union all
+              (select * from sereno.schedules where tenant = %(tenant)s order by key limit %(window)s)
+          ) as stretch
+          where next_run_at is not null
+-- use: schedule_filter
+          order by next_run_at limit %(limit)s) as page
+) as shown_page;
+
+-- name: looked_at
+-- The key at which such a look ends; none where it came to the end.
+select key from (
+    (select key from sereno.schedules
+     where %(tenant)s::text is null and key > %(after)s and key >= %(start)s
+     order by key offset %(window)s - 1 limit 1)
+    union all
+    (select key from sereno.schedules
+     where tenant = %(tenant)s and key > %(after)s and key >= %(start)s
+     order by key offset %(window)s - 1 limit 1)
+) as last;
+
 -- name: list_locked
 -- The same page, for whoever is about to change it.
 select coalesce(json_agg(shown order by key), '[]')::text
@@ -271,27 +323,40 @@ where id = %(id)s
 returning id;
 
 -- name: fires
--- The newest fires of a schedule: what it made, what it skipped, and why. From the jobs' history and the skips.
+-- The newest fires of a schedule: what it made, what it skipped, and why. From the jobs' history and the skips. What is
+-- searched for is looked for among so many of the newest.
 with runs as materialized (
     select planned_at, created_at as fired_at, id as job_id, stands_for, null::text as reason, state, started_at,
            finished_at, attempt, coalesce(error_type || ': ' || error_message, history.reason) as error
     from sereno.history where schedule_id = %(id)s
-    order by finished_at desc limit %(limit)s
+    order by finished_at desc limit %(window)s
 ),
 live as materialized (
     select planned_at, created_at as fired_at, id as job_id, stands_for, null::text as reason, state, claimed_at as started_at,
            null::timestamptz as finished_at, attempt, null::text as error
     from sereno.jobs where schedule_id = %(id)s
-    order by id desc limit %(limit)s
+    order by id desc limit %(window)s
 ),
 skips as materialized (
     select planned_at, fired_at, job_id, stands_for, reason, 'skipped' as state, null::timestamptz as started_at,
            null::timestamptz as finished_at, 0 as attempt, null::text as error
     from sereno.fires where schedule_id = %(id)s and reason is not null
-    order by planned_at desc limit %(limit)s
+    order by planned_at desc limit %(window)s
 )
 select planned_at, fired_at, job_id, stands_for, reason, state, started_at, finished_at, attempt, error
 from (select * from runs union all select * from live union all select * from skips) as every
+where true
+-- use: terms_begin
+               when 'state' then state like any(patterns)
+               when 'reason' then reason like any(patterns)
+               when 'error' then error ilike any(patterns)
+               when 'job' then job_id::text like any(patterns)
+               when 'attempts' then attempt >= low and attempt < high
+               when 'planned' then date_part('epoch', planned_at) >= low and date_part('epoch', planned_at) < high
+               when 'fired' then date_part('epoch', fired_at) >= low and date_part('epoch', fired_at) < high
+               when 'finished' then date_part('epoch', finished_at) >= low and date_part('epoch', finished_at) < high
+               else state ilike any(patterns) or reason ilike any(patterns) or error ilike any(patterns)
+-- use: terms_end
 order by planned_at desc nulls last
 limit %(limit)s;
 

@@ -6,14 +6,48 @@
 select sereno.now();
 
 -- name: events
--- The newest first, among the newest.
+-- The newest first. By id, of one subject or of one trace: along its own index. Else among the newest. Only one of the four
+-- is read.
 select row_to_json(page)::text
 from (select id, type, nullif(tenant, '') as tenant, subject, key, category, channels, cardinality(audience) as named,
              critical, opt_in, due_at, expires_at, created_at, matched_at, walked, note
-      from (select * from sereno.events where %(before)s::bigint is null or id < %(before)s
-            order by id desc limit %(window)s) as newest
+      from ((select * from sereno.events
+             where %(along)s::text = 'newest' and (%(before)s::bigint is null or id < %(before)s)
+             order by id desc limit %(window)s)
+            union all
+            (select * from sereno.events
+             where %(along)s::text = 'id' and id = any(%(ids)s::bigint[]) and (%(before)s::bigint is null or id < %(before)s))
+            union all
+            (select * from sereno.events
+             where %(along)s::text = 'subject' and subject = %(subject)s::text
+               and (%(before)s::bigint is null or id < %(before)s)
+             order by id desc limit %(window)s)
+            union all
+            (select * from sereno.events
+             where %(along)s::text = 'trace' and trace is not null and hashtext(trace) = hashtext(%(trace)s::text)
+               and trace = %(trace)s::text and (%(before)s::bigint is null or id < %(before)s)
+             order by id desc limit %(window)s)) as newest
       where (%(type)s::text is null or type = %(type)s) and (%(tenant)s::text is null or tenant = %(tenant)s)
         and (%(since)s::timestamptz is null or created_at >= %(since)s)
+-- use: terms_begin
+               when 'type' then type like any(patterns)
+               when 'subject' then subject like any(patterns)
+               when 'key' then key like any(patterns)
+               when 'category' then category like any(patterns)
+               when 'channel' then exists (select from unnest(channels) as has where has like any(patterns))
+               when 'tenant' then nullif(tenant, '') like any(patterns)
+               when 'trace' then trace like any(patterns)
+               when 'note' then note ilike any(patterns)
+               when 'id' then id::text like any(patterns)
+               when 'matched' then case when matched_at is null then 'no' else 'yes' end like any(patterns)
+               when 'critical' then case when critical then 'yes' else 'no' end like any(patterns)
+               when 'created' then date_part('epoch', created_at) >= low and date_part('epoch', created_at) < high
+               when 'age' then date_part('epoch', created_at) >= low and date_part('epoch', created_at) < high
+               when 'due' then date_part('epoch', due_at) >= low and date_part('epoch', due_at) < high
+               when 'payload' then exists (select from jsonb_array_elements(pieces) as piece where payload @> piece)
+               else type ilike any(patterns) or subject ilike any(patterns) or key ilike any(patterns)
+                    or category ilike any(patterns) or tenant ilike any(patterns) or trace ilike any(patterns)
+-- use: terms_end
       order by id desc limit %(limit)s) as page
 order by id desc;
 
@@ -48,24 +82,33 @@ group by channel, state, reason
 order by count(*) desc, channel, state, reason limit %(most)s;
 
 -- name: deliveries
--- The newest first. Of an event: along its own index. Of a recipient: by looking into the newest events. Else among the
--- newest. Only one of the three is read.
+-- The newest first. By id, or of an event: along its own index. Of a recipient: by looking into the newest events. Else
+-- among the newest. Only one of the four is read.
 with who as materialized (
     select id from sereno.recipients where tenant = coalesce(%(tenant)s::text, '') and key = %(recipient)s
 ),
 page as materialized (
     select * from (
         (select * from sereno.deliveries
-         where %(event)s::bigint is null and %(recipient)s::text is null and (%(before)s::bigint is null or id < %(before)s)
+         where %(ids)s::bigint[] is null and %(event)s::bigint is null and %(recipient)s::text is null
+           and (%(before)s::bigint is null or id < %(before)s)
          order by id desc limit %(window)s)
         union all
         (select * from sereno.deliveries
-         where event_id = %(event)s and (%(recipient)s::text is null or recipient_id = (select id from who))
+         where %(ids)s::bigint[] is not null and id = any(%(ids)s)
+           and (%(event)s::bigint is null or event_id = %(event)s)
+           and (%(recipient)s::text is null or recipient_id = (select id from who))
+           and (%(before)s::bigint is null or id < %(before)s))
+        union all
+        (select * from sereno.deliveries
+         where %(ids)s::bigint[] is null and event_id = %(event)s
+           and (%(recipient)s::text is null or recipient_id = (select id from who))
            and (%(before)s::bigint is null or id < %(before)s)
            and (%(states)s::text[] is null or state = any(%(states)s)) and (%(channel)s::text is null or channel = %(channel)s)
          limit %(window)s)
         union all
-        (select d.* from (select id from sereno.events where %(event)s::bigint is null and %(recipient)s::text is not null
+        (select d.* from (select id from sereno.events
+                          where %(ids)s::bigint[] is null and %(event)s::bigint is null and %(recipient)s::text is not null
                           order by id desc limit %(events)s) as newest
          join sereno.deliveries d on d.event_id = newest.id and d.recipient_id = (select id from who)
          where %(before)s::bigint is null or d.id < %(before)s)
@@ -76,6 +119,7 @@ page as materialized (
       and ((%(type)s::text is null and %(subject)s::text is null) or exists (
           select from sereno.events of_it where of_it.id = every.event_id and (%(type)s::text is null or of_it.type = %(type)s)
             and (%(subject)s::text is null or of_it.subject = %(subject)s)))
+-- use: delivery_terms
     order by id desc limit %(limit)s
 )
 select row_to_json(line)::text
@@ -120,7 +164,8 @@ from (select d.id, d.state, d.event_id, d.channel, d.attempts, d.due_at, d.sent_
       order by d.event_id desc, d.channel, d.id limit %(most)s) as line;
 
 -- name: recipients
--- The newest first, among the newest, and by which channels each can be reached.
+-- The newest first, among the newest, and by which channels each can be reached. Of a tenant, whole keys are found by
+-- their index.
 select row_to_json(line)::text
 from (select page.id, page.key, nullif(page.tenant, '') as tenant, page.locale, page.zone, page.created_at, page.changed_at,
              array(select channel from (select channel from sereno.addresses
@@ -132,10 +177,25 @@ from (select page.id, page.key, nullif(page.tenant, '') as tenant, page.locale, 
                  order by id desc limit %(window)s)
                 union all
                 (select * from sereno.recipients
-                 where tenant = %(tenant)s and (%(before)s::bigint is null or id < %(before)s)
+                 where tenant = %(tenant)s and %(keys)s::text[] is null and (%(before)s::bigint is null or id < %(before)s)
                  order by id desc limit %(window)s)
+                union all
+                (select * from sereno.recipients
+                 where tenant = %(tenant)s and key = any(%(keys)s::text[]) and (%(before)s::bigint is null or id < %(before)s))
             ) as newest
-            where %(pattern)s::text is null or key like %(pattern)s
+            where (%(pattern)s::text is null or key like %(pattern)s)
+-- use: terms_begin
+               when 'key' then key like any(patterns)
+               when 'tenant' then nullif(tenant, '') like any(patterns)
+               when 'locale' then locale like any(patterns)
+               when 'zone' then zone like any(patterns)
+               when 'channel' then exists (select from sereno.addresses way where way.recipient_id = newest.id
+                                           and way.state = 'active' and way.channel like any(patterns))
+               when 'created' then date_part('epoch', created_at) >= low and date_part('epoch', created_at) < high
+               when 'changed' then date_part('epoch', changed_at) >= low and date_part('epoch', changed_at) < high
+               when 'data' then exists (select from jsonb_array_elements(pieces) as piece where data @> piece)
+               else key ilike any(patterns) or tenant ilike any(patterns)
+-- use: terms_end
             order by id desc limit %(limit)s) as page) as line
 order by id desc;
 

@@ -21,13 +21,26 @@ house as materialized (
     select greatest((select coalesce(sum(run_seconds), 0) from sereno.minutes where minute >= (select begun from clock)),
                     (select coalesce(sum(seconds), 0) from work)) as seconds
 ),
-page as materialized (
+every as (
     select tenant, coalesce(ended, 0) as ended, coalesce(failed, 0) as failed, coalesce(seconds, 0) as seconds,
            coalesce(deliveries, 0) as deliveries, paused_at
     from work full join post using (tenant) full join stopped using (tenant)
-    where %(pattern)s::text is null or tenant ilike %(pattern)s
-    order by case %(sort)s::text when 'failed' then coalesce(failed, 0) when 'deliveries' then coalesce(deliveries, 0)
-                  when 'jobs' then coalesce(ended, 0) when 'name' then 0 else coalesce(seconds, 0) end desc, tenant
+),
+page as materialized (
+    select *
+    from every
+    where (%(pattern)s::text is null or tenant ilike %(pattern)s)
+-- use: terms_begin
+               when 'tenant' then tenant like any(patterns)
+               when 'paused' then case when paused_at is null then 'no' else 'yes' end like any(patterns)
+               when 'jobs' then ended >= low and ended < high
+               when 'failed' then failed >= low and failed < high
+               when 'seconds' then floor(seconds) >= low and floor(seconds) < high
+               when 'deliveries' then deliveries >= low and deliveries < high
+               else tenant ilike any(patterns)
+-- use: terms_end
+    order by case %(sort)s::text when 'failed' then failed when 'deliveries' then deliveries
+                  when 'jobs' then ended when 'name' then 0 else seconds end desc, tenant
     offset %(skip)s limit %(limit)s
 )
 select row_to_json(line)::text

@@ -99,10 +99,12 @@ where not exists (select from jobs where jobs.channel = late.channel and jobs.ac
 order by late.id limit 20;
 
 -- name: inbox_delivered
--- What is in an inbox was delivered, to whom the inbox belongs.
+-- What is in an inbox was delivered, to whom the inbox belongs. Its delivery may be in the archive by now.
 select told.id, 'its delivery ' || told.delivery_id || ' is ' || case
            when delivery.recipient_id <> told.recipient_id then 'of somebody else' else coalesce(delivery.state, 'gone') end
 from (select id, delivery_id, recipient_id from sereno.inbox order by id desc limit %(window)s) as told
 left join sereno.deliveries as delivery on delivery.id = told.delivery_id
-where delivery.id is null or delivery.state not in ('delivered', 'read') or delivery.recipient_id <> told.recipient_id
+where case when delivery.id is not null then delivery.state not in ('delivered', 'read') or delivery.recipient_id <> told.recipient_id
+           else not exists (select from sereno.archive_files where kind = 'deliveries' and told.delivery_id between first_id and last_id)
+                and not exists (select from sereno.archive_batches where kind = 'deliveries' and verified_at is null) end
 order by told.id limit 20;

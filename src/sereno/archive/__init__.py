@@ -1,0 +1,1 @@
+"""Cold storage: files of old rows, and the place where they lie."""

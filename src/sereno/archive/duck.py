@@ -1,0 +1,279 @@
+# ruff: noqa: S608 - names are quoted, a question is parsed before it is asked, and DuckDB reaches nothing but its files
+"""Questions about archived rows, in SQL, answered by DuckDB from the files themselves.
+
+A question reads the listed files and nothing else: no other path, no network, no extension, no way to write. It is one
+query; its memory is bounded, and what does not fit goes to a directory of its own.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from sereno.archive.place import Place
+from sereno.archive.readable import PROTOCOL, readable
+from sereno.errors import ArchiveUnavailable, ConfigurationError, InvalidArguments
+
+T = TypeVar("T")
+
+MEMORY = "1GB"
+# Rows that are fetched at once.
+FETCHED = 2000
+
+# What DuckDB takes for a pattern.
+_PATTERN = re.compile(r"[*?\[\]{}]")
+_DECIMAL = re.compile(r"numeric\((\d+),(\d+)\)")
+_WIDEST_DECIMAL = 38
+_TYPES = {"jsonb": "json", "json": "json", "uuid": "uuid", "numeric": "double"}
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A kind and its files: lengths and batches. `types`: in PostgreSQL; `doubled`: keys that may be in two files."""
+
+    schema: str | None
+    name: str
+    objects: Mapping[str, tuple[int, int]]
+    key_columns: Sequence[str]
+    time_column: str
+    types: Mapping[str, str]
+    doubled: Sequence[str]
+    from_at: datetime | None = None
+    to_at: datetime | None = None
+
+
+class Answers:
+    """DuckDB over some views, for one command: `with Answers(place, views) as answers: …`."""
+
+    def __init__(self, place: Place, views: Sequence[View], *, target: Path | None = None) -> None:
+        """`target`: a file that rows are written to, as the archive holds them; no questions are asked then.
+
+        In answers to questions, numbers, JSON and UUIDs are such, where the files hold their texts.
+        """
+        self._place = place
+        self._views = views
+        self._target = target
+        self._thread = ThreadPoolExecutor(1)
+        self._directory = TemporaryDirectory(prefix="sereno-query-", ignore_cleanup_errors=True)
+        self._duckdb = _imported()
+        self._files = readable(place, {name: size for view in views for name, (size, _) in view.objects.items()})
+        self._connection: Any = None
+
+    def __enter__(self) -> Self:
+        self._connection = self._duckdb.connect(
+            ":memory:",
+            config={
+                "autoinstall_known_extensions": "false",
+                "autoload_known_extensions": "false",
+                "memory_limit": MEMORY,
+                "temp_directory": self._directory.name,
+            },
+        )
+        try:
+            self._connection.register_filesystem(self._files)
+            paths = [self._path(name) for view in self._views for name in view.objects]
+            paths += [] if self._target is None else [str(self._target)]
+            self._do(f"set allowed_paths = {_list(paths)}")
+            self._do("set enable_external_access = false")
+            if self._target is not None:
+                # One after the other: the rows stay in the order of the files.
+                self._do("set timezone = 'UTC'")
+                self._do("set threads = 1")
+            self._make_all()
+            self._do("set lock_configuration = true")
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._thread.shutdown()
+        self._connection.close()
+        self._directory.cleanup()
+
+    def texts(self, question: str) -> tuple[list[str], Iterator[tuple[str | None, ...]]]:
+        """The names of the columns, and the rows with each value as a text."""
+        found = self._do(f"select columns(*)::varchar from (\n{self._one_query(question)}\n) as question")
+        return [column[0] for column in found.description], self._rows(found)
+
+    def lines(self, question: str) -> Iterator[str]:
+        """Each row as an object of JSON."""
+        found = self._do(f"select to_json(question) from (\n{self._one_query(question)}\n) as question")
+        for row in self._rows(found):
+            yield _strict(row[0])
+
+    def write(self, view: View, options: str) -> int:
+        """All rows of a view to the target; how many."""
+        rows = self._do(f"copy (from {_named(view)}) to {_text(str(self._target))} (use_tmp_file false, {options})")
+        return int(rows.fetchone()[0])
+
+    def _one_query(self, question: str) -> str:
+        """One that answers rows, and nothing beside it: what else DuckDB can do is not for a question."""
+        with self._trouble():
+            statements = self._connection.extract_statements(question)
+        if len(statements) != 1 or statements[0].type != self._duckdb.StatementType.SELECT:
+            raise InvalidArguments("ask one question: a single select")
+        return str(statements[0].query).strip().rstrip(";")
+
+    def _make_all(self) -> None:
+        try:
+            for number, view in enumerate(self._views):
+                self._make(view, number)
+        except InvalidArguments as error:
+            # Nobody has asked anything yet.
+            raise ArchiveUnavailable(f"the archive cannot be opened: {error}; see sereno archive verify") from None
+
+    def _make(self, view: View, number: int) -> None:
+        paths = _list([self._path(name) for name in view.objects])
+        files = f"read_parquet({paths}, union_by_name = true, filename = 'sereno_file')"
+        described = self._do(f"describe select * from {files}").fetchall()
+        columns = {row[0]: row[1] for row in described if row[0] != "sereno_file"}
+        shown = ", ".join(self._shown(view, name, kind) for name, kind in columns.items())
+        if view.schema is not None:
+            self._do(f"create schema if not exists {_quoted(view.schema)}")
+        span = _span(view, columns)
+        if not view.doubled:
+            self._do(f"create view {_named(view)} as select {shown} from {files} where {span}")
+            return
+        self._do("create schema if not exists beside_the_views")
+        doubled, batches = f"beside_the_views.doubled_{number}", f"beside_the_views.batches_{number}"
+        self._do(f"create table {doubled} as select unnest(?::varchar[]) as key", [list(view.doubled)])
+        facts = [(self._path(name), batch) for name, (_, batch) in view.objects.items()]
+        self._do(
+            f"create table {batches} as select unnest(?::varchar[]) as file, unnest(?::bigint[]) as sereno_batch",
+            [[path for path, _ in facts], [batch for _, batch in facts]],
+        )
+        key = " || chr(9) || ".join(_key(name, columns[name]) for name in view.key_columns)
+        self._do(
+            f"create view {_named(view)} as "
+            f"with every as (select *, {key} as sereno_key from {files}), newest as ("
+            f"select *, null as file, null as sereno_batch from every where sereno_key not in (from {doubled}) "
+            f"union all "
+            f"select * from every join {batches} on file = sereno_file where sereno_key in (from {doubled}) "
+            f"qualify row_number() over (partition by sereno_key order by sereno_batch desc) = 1) "
+            f"select {shown} from newest where {span}"
+        )
+
+    def _shown(self, view: View, name: str, kind: str) -> str:
+        column, made = _quoted(name), view.types.get(name, "")
+        decimal = _DECIMAL.fullmatch(made)
+        if self._target is not None or kind != "VARCHAR":
+            return column
+        if decimal and int(decimal[1]) <= _WIDEST_DECIMAL:
+            # No decimal is no number; PostgreSQL has one.
+            return f"cast(nullif({column}, 'NaN') as decimal({decimal[1]}, {decimal[2]})) as {column}"
+        wanted = "double" if decimal else _TYPES.get(made)
+        return column if wanted is None else f"cast({column} as {wanted}) as {column}"
+
+    def _path(self, name: str) -> str:
+        """A file of this machine is read by DuckDB itself; others through the place."""
+        if self._place.local is not None and not _PATTERN.search(str(self._place.local)):
+            return str(self._place.local / name)
+        return f"{PROTOCOL}://{name}"
+
+    def _do(self, sql: str, params: Sequence[Any] | None = None) -> Any:
+        return self._patiently(lambda: self._connection.execute(sql, params))
+
+    def _rows(self, found: Any) -> Iterator[tuple[Any, ...]]:
+        while rows := self._patiently(lambda: found.fetchmany(FETCHED)):
+            yield from rows
+
+    def _patiently(self, call: Callable[[], T]) -> T:
+        """In a thread: DuckDB hears no Ctrl-C while it works."""
+        under_way = self._thread.submit(call)
+        try:
+            with self._trouble():
+                return under_way.result()
+        except KeyboardInterrupt:
+            self._connection.interrupt()
+            raise
+
+    def _trouble(self) -> "_Trouble":
+        return _Trouble(self._duckdb, self._files)
+
+
+class _Trouble:
+    """DuckDB's errors in our words."""
+
+    def __init__(self, duckdb: Any, files: Any) -> None:
+        self._duckdb = duckdb
+        self._files = files
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not isinstance(error, self._duckdb.Error):
+            return
+        if self._files.trouble is not None:
+            raise self._files.trouble from None
+        words = str(error).strip().partition("\n\nLINE ")[0].replace("\n", " ")
+        if isinstance(error, self._duckdb.IOException):
+            raise ArchiveUnavailable(f"the archive could not be read: {words:.500}") from None
+        raise InvalidArguments(f"{words:.1000}") from None
+
+
+def _imported() -> Any:
+    try:
+        import duckdb  # noqa: PLC0415 - heavy, and optional
+    except ImportError as error:
+        raise ConfigurationError(
+            f"questions to the archive need one more package ({error.name} is missing): pip install 'sereno[query]'"
+        ) from None
+    return duckdb
+
+
+def _strict(line: str) -> str:
+    """What JSON has no words for is null."""
+    if "NaN" not in line and "Infinity" not in line:
+        return line
+    return json.dumps(json.loads(line, parse_constant=lambda _: None), ensure_ascii=False)
+
+
+def _span(view: View, columns: Mapping[str, str]) -> str:
+    """Between two instants; a column of texts has some that are in no calendar."""
+    column, kind = _quoted(view.time_column), columns.get(view.time_column, "")
+    moment = f"try_cast({column} as timestamptz)" if kind == "VARCHAR" else column
+    zone = "timestamptz" if kind in ("VARCHAR", "TIMESTAMP WITH TIME ZONE") else "timestamp"
+    parts = [
+        f"{moment} {sign} {zone} '{at.isoformat(' ') if zone == 'timestamptz' else at.replace(tzinfo=None)}'"
+        for sign, at in ((">=", view.from_at), ("<", view.to_at))
+        if at is not None
+    ]
+    return " and ".join(parts) or "true"
+
+
+def _key(name: str, kind: str) -> str:
+    """As SQL's `archive_key` says it."""
+    column = _quoted(name)
+    if kind.startswith("TIMESTAMP"):
+        return f"epoch_us({column})::varchar"
+    if kind == "DATE":
+        return f"date_diff('day', date '1970-01-01', {column})::varchar"
+    return f"{column}::varchar"
+
+
+def _named(view: View) -> str:
+    return _quoted(view.name) if view.schema is None else f"{_quoted(view.schema)}.{_quoted(view.name)}"
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _text(words: str) -> str:
+    return "'" + words.replace("'", "''") + "'"
+
+
+def _list(words: Sequence[str]) -> str:
+    return f"[{', '.join(map(_text, words))}]"

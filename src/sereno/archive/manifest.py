@@ -1,0 +1,51 @@
+"""What is said of a file beside it: enough to trust and to read it without a database."""
+
+from datetime import datetime
+
+import msgspec
+
+
+class Described(msgspec.Struct, frozen=True):
+    """A column: its name, and its type in PostgreSQL."""
+
+    name: str
+    type: str
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    """One file. `keys_hash`: SHA-256 of the keys in the file's order, one a line."""
+
+    object: str
+    kind: str
+    source: str
+    batch: int
+    number: int
+    schema_version: int
+    key_columns: list[str]
+    time_column: str
+    columns: list[Described]
+    rows: int
+    keys_hash: str
+    from_at: datetime | None
+    to_at: datetime | None
+    first_id: int | None
+    last_id: int | None
+    bytes: int
+    sha256: str
+
+    @property
+    def name(self) -> str:
+        return name_of(self.object)
+
+
+def encode(manifest: Manifest) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n"
+
+
+def name_of(file: str) -> str:
+    """The object that describes a file."""
+    return f"{file}.json"
+
+
+def decode(content: bytes) -> Manifest:
+    return msgspec.json.decode(content, type=Manifest)

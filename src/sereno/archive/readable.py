@@ -1,0 +1,51 @@
+"""Some objects of a place as files that can only be read, by fsspec's rules: for programs that read parts of them."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from sereno.archive.place import Place
+from sereno.errors import ArchiveUnavailable, ConfigurationError
+
+PROTOCOL: Final = "archived"
+# Read ahead of what was asked for: the rest of a column is usually next.
+AHEAD = 1024 * 1024
+
+
+def readable(place: Place, sizes: Mapping[str, int]) -> Any:
+    """Only these, `archived://NAME`, with these lengths. `trouble` of it is what the place last complained about."""
+    try:
+        from fsspec.spec import AbstractBufferedFile, AbstractFileSystem  # type: ignore[import-untyped]  # noqa: PLC0415 - optional
+    except ImportError as error:
+        raise ConfigurationError(
+            f"questions to the archive need one more package ({error.name} is missing): pip install 'sereno[query]'"
+        ) from None
+
+    class Part(AbstractBufferedFile):  # type: ignore[misc]  # fsspec has no types
+        def _fetch_range(self, start: int, end: int) -> bytes:
+            try:
+                return place.part(self.path, start, end)
+            except ArchiveUnavailable as error:
+                self.fs.trouble = error
+                raise
+
+    class Listed(AbstractFileSystem):  # type: ignore[misc]  # as above
+        protocol = PROTOCOL
+        cachable = False
+        trouble: ArchiveUnavailable | None = None
+
+        def info(self, path: str, **_: Any) -> dict[str, Any]:
+            name = self._strip_protocol(path)
+            if name not in sizes:
+                raise FileNotFoundError(name)
+            return {"name": name, "size": sizes[name], "type": "file"}
+
+        def modified(self, path: str) -> datetime:  # noqa: ARG002 - they never change
+            return datetime(1970, 1, 1, tzinfo=UTC)
+
+        def _open(self, path: str, mode: str = "rb", **_: Any) -> Any:
+            if mode != "rb":
+                raise PermissionError(f"{path} can only be read")
+            return Part(self, path, mode, block_size=AHEAD, cache_type="readahead")
+
+    return Listed()

@@ -1,0 +1,46 @@
+"""The types of `@app.task(…)`, `@app.schedule(…)` and `@app.cycle(…)`, for whoever checks types."""
+
+from collections.abc import Callable
+from typing import Any, Concatenate, ParamSpec, TypeVar, overload
+
+from sereno.client.task import Task
+from sereno.engine.context import Context
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Item = TypeVar("Item")
+
+
+class ScheduleDecorator:
+    """The type of `@app.schedule(...)` and `@app.cycle(...)`; never made."""
+
+    @overload
+    def __call__(self, function: Task[P, R], /) -> Task[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[Concatenate[Context, P], R], /) -> Task[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> Task[P, R]: ...
+    def __call__(self, function: Any, /) -> Any:
+        raise AssertionError(function)
+
+
+class TaskDecorator:
+    """The type of `@app.task(...)`; never made."""
+
+    @overload
+    def __call__(self, function: Callable[Concatenate[Context, P], R], /) -> Task[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> Task[P, R]: ...
+    def __call__(self, function: Any, /) -> Any:
+        raise AssertionError(function)
+
+
+class BatchDecorator:
+    """The type of `@app.task(batch=…)`; never made. The function takes a list, a job carries one item of it."""
+
+    @overload
+    def __call__(self, function: Callable[[Context, list[Item]], R], /) -> Task[[Item], R]: ...
+    @overload
+    def __call__(self, function: Callable[[list[Item]], R], /) -> Task[[Item], R]: ...
+    def __call__(self, function: Any, /) -> Any:
+        raise AssertionError(function)

@@ -1,0 +1,59 @@
+"""Arguments of a task that takes whatever it is given by name: who knows the names is another database."""
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+import msgspec
+
+from sereno.domain.arguments import Arguments
+from sereno.domain.procedure import LONGEST_PART, ProcedureName
+from sereno.domain.stored import stored
+
+_parameters = msgspec.json.Decoder(dict[str, Any])
+
+
+class ProcedureArguments(Arguments):
+    """Any parameters by name. They are checked against the procedure's signature when it is called."""
+
+    # Not the way of the other tasks, whose functions say what they take.
+    def __init__(self, task: str, target: str, procedure: ProcedureName, words: Collection[str] = ()) -> None:
+        """`words`: the parameters that keys of the task ask for."""
+        self._task = task
+        self.target = target
+        self.procedure = procedure
+        self.names = tuple(sorted(words))
+        self.context_name = "ctx"
+
+    def calls(self, target: str, procedure: ProcedureName) -> bool:
+        """Whether this is the one."""
+        return (self.target, self.procedure) == (target, procedure)
+
+    def encode(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], limit: int) -> bytes:
+        if args:
+            raise self._refusal("a procedure takes its parameters by name")
+        for name in kwargs:
+            if not 0 < len(name) <= LONGEST_PART:
+                raise self._refusal(f"{name!r:.60} is no name of a parameter")
+        raw = stored(dict(kwargs), self._refusal)
+        if len(raw) > limit:
+            raise self._refusal(
+                f"{len(raw):,} bytes of parameters, the limit is {limit:,}; store it elsewhere, pass a reference"
+            )
+        return raw
+
+    def keyed(self, raw: bytes) -> dict[str, Any]:
+        return _parameters.decode(raw)
+
+    @property
+    def defaults(self) -> dict[str, Any]:
+        """Of which only the database knows."""
+        return {}
+
+    def decode(self, raw: msgspec.Raw | bytes) -> tuple[Any, ...]:
+        try:
+            return (_parameters.decode(raw),)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise self._refusal(str(error)) from None
+
+    def call(self, function: Callable[..., Any], values: tuple[Any, ...], context: Any) -> Any:
+        return function(context, values[0])

@@ -1,0 +1,340 @@
+"""Old history leaves, in two cycles. Whoever is interrupted, anywhere: the next one goes on from what the tables say.
+
+    move     what is old leaves the hot tables in batches: whole days where there are days, otherwise rows by their keys
+    export   a batch is written to files; each is read back and verified; after its grace the batch is dropped
+
+Two at once do each other no harm: the name of a file tells its content, so that nobody writes over another one, and
+nothing is dropped before its files hold what the table does.
+"""
+
+import asyncio
+import logging
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import psycopg
+from psycopg.conninfo import make_conninfo
+
+from sereno.archive import parquet
+from sereno.archive.manifest import Described, Manifest, encode
+from sereno.archive.parquet import BadFile
+from sereno.archive.place import Place
+from sereno.engine.leaving import leave
+from sereno.errors import ArchiveUnavailable, first_line
+from sereno.settings import A_DAY, DISK, Settings
+from sereno.store import archive, days
+from sereno.store.archive import Filed, Measured, Part, Recipe
+from sereno.store.connect import CONNECT_PARAMETERS
+from sereno.store.database import Database
+from sereno.store.statement import Operation
+from sereno.telemetry.archive import COUNTED, Outcome
+from sereno.telemetry.logs import emit
+
+# Rows of a file, and rows that are moved in one transaction.
+FILE_ROWS = 4_000_000
+MOVE_ROWS = 100_000
+# At work together: one waits for PostgreSQL while the other packs.
+TOGETHER = 2
+# A place that fails so often in a row is down; the rest waits for the next run.
+DOWN_AFTER = 3
+# Days that somebody reads, before the others are left for another time: at each of them, those who write wait a moment.
+MOST_WAITING = 3
+
+# How the name of a file ends: as it was planned, or as it was written before.
+_NAME = re.compile(r"-[0-9]+(-[0-9a-f]{8})?\.parquet$")
+
+Said = Callable[[float, str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class OwnTable:
+    """A table of the user's: rows whose time is older than this, in seconds."""
+
+    name: str
+    moment: str
+    age: float
+
+
+@dataclass(frozen=True, slots=True)
+class Ours:
+    """Rows of ours that are older than this, in seconds; where they are kept by days, whole days of them first."""
+
+    name: Part
+    age: float
+    by_days: archive.ByDays | None = None
+
+
+@dataclass(slots=True)
+class Moved:
+    """What left the hot tables. `waiting`: days that somebody reads; they leave another time."""
+
+    days: int = 0
+    rows: int = 0
+    waiting: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Exported:
+    """What became of the batches."""
+
+    files: int = 0
+    rows: int = 0
+    bytes: int = 0
+    dropped: int = 0
+    problems: list[str] = field(default_factory=list)
+
+
+class Unverified(ArchiveUnavailable):
+    """What was read back is not what was written."""
+
+
+def _silent(_fraction: float, _words: str) -> None:
+    pass
+
+
+class Archivist:
+    """Moves and exports, for one application."""
+
+    def __init__(self, database: Database, settings: Settings, tables: Sequence[OwnTable] = ()) -> None:
+        self._database = database
+        self._settings = settings
+        self._tables = tables
+        self.place = Place(settings.archive_url or DISK, settings.directory)
+        self._failures = 0
+
+    # Cycle 1
+
+    async def move(self, said: Said = _silent) -> Moved:
+        """What is old leaves the hot tables."""
+        moved = Moved()
+        await leave(self._database, moved.problems)
+        steps: list[Ours | OwnTable] = [*_steps(self._settings), *self._tables]
+        for number, step in enumerate(steps):
+            said(number / len(steps), f"{step.name}: {moved.rows:,} rows and {moved.days:,} days so far")
+            if isinstance(step, OwnTable):
+                await self._move_table(step, moved)
+            else:
+                if step.by_days:
+                    await self._move_days(step.by_days, step.age, moved)
+                await self._move_rows(step.name, step.age, moved)
+        for batch in await self._database.arun(archive.without_children()):
+            moved.rows += await self._database.arun(archive.move_children(batch))
+        return moved
+
+    async def _move_days(self, kind: archive.ByDays, age: float, moved: Moved) -> None:
+        kept: days.Kept = "history" if kind == "jobs" else "fires"
+        waited = len(moved.waiting)
+        for name in await self._database.arun(days.old_partitions(kept, round(age / A_DAY))):
+            if len(moved.waiting) - waited >= MOST_WAITING:
+                return
+            try:
+                batch = await self._database.arun(archive.move_day(kind, name))
+            except psycopg.errors.LockNotAvailable:
+                # Somebody reads it: it must not make others queue behind its lock.
+                moved.waiting.append(name)
+                continue
+            if batch is not None:
+                moved.days += 1
+                moved.rows += await self._database.arun(archive.move_children(batch))
+
+    async def _move_rows(self, part: Part, age: float, moved: Moved) -> None:
+        while left := await self._database.arun(archive.move_rows(part, age, MOVE_ROWS)):
+            moved.rows += left
+
+    async def _move_table(self, table: OwnTable, moved: Moved) -> None:
+        try:
+            while left := await self._database.arun(archive.move_table(table.name, table.moment, table.age, MOVE_ROWS)):
+                moved.rows += left
+        except psycopg.Error as error:
+            hint = f" {error.diag.message_hint}" if error.diag.message_hint else ""
+            self._complain(
+                moved.problems, "archive.refused", f"{table.name} is not archived: {first_line(error)}.{hint}"
+            )
+
+    # Cycle 2
+
+    async def export(self, said: Said = _silent) -> Exported:
+        """Every batch becomes files; those whose grace is over are dropped. One that fails holds up no other."""
+        done = Exported()
+        self._failures = 0
+        for batch, _kind in await self._database.arun(archive.open_batches()):
+            await self._plan(batch, done)
+        await self._files(await self._database.arun(archive.open_files()), done, said)
+        for batch, _kind in await self._database.arun(archive.open_batches()):
+            await self._database.arun(archive.settle_batch(batch, self._settings.archive_grace_days * A_DAY))
+        for batch in await self._database.arun(archive.droppable()):
+            await self._drop(batch, done)
+        return done
+
+    async def _plan(self, batch: int, done: Exported) -> None:
+        try:
+            await self._database.arun(archive.plan(batch, FILE_ROWS))
+        except psycopg.Error as error:
+            await self._batch_failed(batch, "archive.failed", error, done)
+
+    async def _files(self, files: Sequence[tuple[int, int]], done: Exported, said: Said) -> None:
+        turn = asyncio.Semaphore(TOGETHER)
+        finished = 0
+
+        async def one(batch: int, number: int) -> None:
+            nonlocal finished
+            async with turn:
+                await self._try_file(batch, number, done)
+            finished += 1
+            said(0.95 * finished / len(files), f"{finished:,} of {len(files):,} files, {done.rows:,} rows")
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                for batch, number in files:
+                    group.create_task(one(batch, number))
+        except ExceptionGroup as errors:
+            # The first one ended the others, and says why.
+            raise errors.exceptions[0] from None
+
+    async def _try_file(self, batch: int, number: int, done: Exported) -> None:
+        if self._failures >= DOWN_AFTER:
+            return
+        try:
+            await self._file(batch, number, done)
+        except (ArchiveUnavailable, psycopg.Error, OSError) as error:
+            words = first_line(error)
+            self._failures += isinstance(error, ArchiveUnavailable) and not isinstance(error, Unverified | BadFile)
+            if await self._database.arun(archive.not_written(batch, number, words)):
+                outcome: Outcome = "unverified" if isinstance(error, Unverified) else "failed"
+                COUNTED.file(outcome)
+                self._complain(done.problems, f"archive.{outcome}", f"file {number} of batch {batch}: {words}")
+        else:
+            self._failures = 0
+
+    async def _file(self, batch: int, number: int, done: Exported) -> None:
+        prepared = await self._database.arun(archive.prepare(batch, number))
+        if prepared is None:
+            return
+        recipe, measured = prepared
+        with TemporaryDirectory(prefix="sereno-archive-", ignore_cleanup_errors=True) as directory:
+            file = Path(directory) / "written"
+            facts = {"kind": recipe.kind, "batch": str(batch), "keys_hash": measured.keys_hash}
+            await asyncio.to_thread(parquet.write, self._url, recipe.query, file, recipe.rising, facts)
+            manifest = await asyncio.to_thread(_manifest, batch, number, recipe, measured, file)
+            await asyncio.to_thread(self.place.put, manifest.object, file)
+            if not await self._database.arun(_uploaded(manifest, measured)):
+                # Somebody else was quicker, and theirs is verified.
+                return
+            file.unlink()
+            await asyncio.to_thread(self.read_back, manifest, Path(directory) / "read")
+            await asyncio.to_thread(self._describe, manifest)
+        if not await self._database.arun(archive.verified(batch, number, manifest.sha256)):
+            raise Unverified(f"{manifest.object}: somebody else wrote it down with another content")
+        COUNTED.file("verified", manifest.rows, manifest.bytes)
+        done.files += 1
+        done.rows += manifest.rows
+        done.bytes += manifest.bytes
+
+    @property
+    def _url(self) -> str:
+        """For a connection that gives up as ours do."""
+        known = {name: value for name, value in CONNECT_PARAMETERS.items() if name != "autocommit"}
+        return make_conninfo(self._database.url, application_name="sereno archive", client_encoding="UTF8", **known)
+
+    def read_back(self, manifest: Manifest, file: Path) -> None:
+        """Copy an object to a file and look at all of it; Unverified, and why. Blocks."""
+        sha256, length = self.place.get(manifest.object, file)
+        if length != manifest.bytes:
+            raise Unverified(f"{manifest.object}: {length:,} bytes were read back, {manifest.bytes:,} were written")
+        if sha256 != manifest.sha256:
+            raise Unverified(f"{manifest.object}: its checksum is {sha256[:12]}…, and not {manifest.sha256[:12]}…")
+        rows, keys_hash = parquet.keys_of(file, manifest.key_columns)
+        if rows != manifest.rows:
+            raise Unverified(f"{manifest.object}: it holds {rows:,} rows, the table {manifest.rows:,}")
+        if keys_hash != manifest.keys_hash:
+            raise Unverified(f"{manifest.object}: its keys are not those of the table")
+
+    def _describe(self, manifest: Manifest) -> None:
+        content = encode(manifest)
+        self.place.put_bytes(manifest.name, content)
+        if self.place.get_bytes(manifest.name) != content:
+            raise Unverified(f"{manifest.name}: it reads back as something else")
+
+    async def _drop(self, batch: int, done: Exported) -> None:
+        """The last look is at the place and at the table; whatever is not as it was keeps the rows."""
+        try:
+            for file in await self._database.arun(archive.files_of(batch)):
+                await self._look_at(batch, file)
+            is_dropped = await self._database.arun(archive.drop_batch(batch))
+            done.dropped += is_dropped
+            COUNTED.dropped += is_dropped
+        except ArchiveUnavailable as error:
+            event = "archive.unverified" if isinstance(error, Unverified) else "archive.failed"
+            self._complain(done.problems, event, f"batch {batch} is not dropped: {error}")
+        except psycopg.errors.LockNotAvailable:
+            # Somebody reads the table; the next run is early enough.
+            return
+        except psycopg.Error as error:
+            await self._batch_failed(batch, "archive.unverified", error, done)
+
+    async def _look_at(self, batch: int, file: Filed) -> None:
+        length = await asyncio.to_thread(self.place.length, file.object)
+        if length == file.bytes:
+            return
+        words = "is gone" if length is None else f"has {length:,} bytes instead of {file.bytes:,}"
+        if await self._database.arun(archive.reopen(batch, file.number)):
+            await self._database.arun(archive.failed(batch, file.number, f"{file.object} {words}"))
+            raise Unverified(f"{file.object} {words}: it is written again")
+
+    async def _batch_failed(self, batch: int, event: str, error: psycopg.Error, done: Exported) -> None:
+        await self._database.arun(archive.batch_failed(batch, first_line(error)))
+        self._complain(done.problems, event, f"batch {batch}: {first_line(error)}")
+
+    def _complain(self, problems: list[str], event: str, words: str) -> None:
+        problems.append(words)
+        emit(logging.ERROR, event, words)
+
+
+def _steps(settings: Settings) -> list[Ours]:
+    """What of ours leaves, and when. Deliveries before the events that they are of; None is kept for ever."""
+    deliveries, events, dead = settings.keep_deliveries_days, settings.keep_events_days, settings.keep_dead_days
+    found = []
+    if settings.archives("jobs"):
+        found.append(Ours("jobs", settings.keep_history_days * A_DAY, "jobs"))
+        found += [Ours("dead", dead * A_DAY)] if dead is not None else []
+    if settings.archives("fires"):
+        found.append(Ours("fires", settings.keep_fires_days * A_DAY, "fires"))
+    if settings.archives("deliveries") and deliveries is not None:
+        found.append(Ours("deliveries", deliveries * A_DAY))
+    if settings.archives("events") and events is not None:
+        found.append(Ours("events", events * A_DAY))
+    if settings.archives("logs"):
+        found.append(Ours("logs", settings.log_retention))
+    return found
+
+
+def _uploaded(manifest: Manifest, measured: Measured) -> Operation[bool]:
+    return archive.uploaded(manifest.batch, manifest.number, measured, manifest.object, manifest.sha256, manifest.bytes)
+
+
+def _manifest(batch: int, number: int, recipe: Recipe, measured: Measured, file: Path) -> Manifest:
+    """Its name tells its content: whoever writes another one does not write over it."""
+    sha256 = parquet.sha256(file)
+    return Manifest(
+        object=_NAME.sub(f"-{number}-{sha256[:8]}.parquet", recipe.object),
+        kind=recipe.kind,
+        source=recipe.source,
+        batch=batch,
+        number=number,
+        schema_version=recipe.schema_version,
+        key_columns=recipe.key_columns,
+        time_column=recipe.time_column,
+        columns=[Described(each.name, each.type) for each in recipe.columns],
+        rows=measured.rows,
+        keys_hash=measured.keys_hash,
+        from_at=measured.from_at,
+        to_at=measured.to_at,
+        first_id=measured.first_id,
+        last_id=measured.last_id,
+        bytes=file.stat().st_size,
+        sha256=sha256,
+    )

@@ -1,0 +1,138 @@
+"""Archived files are read again, all of them or some, and compared with what the database and their manifests say.
+
+A file that is broken or gone is marked, and written again by the next export where its rows are still held.
+"""
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import msgspec
+
+from sereno.archive.manifest import Described, Manifest, decode, encode
+from sereno.archive.parquet import BadFile
+from sereno.archive.place import NotThere, Place
+from sereno.engine.archivist import Archivist, Said, Unverified
+from sereno.errors import ArchiveUnavailable, first_line
+from sereno.settings import Settings
+from sereno.store import archive, restore
+from sereno.store.database import Database
+from sereno.store.restore import Checkable, Which
+from sereno.telemetry.logs import emit
+
+# Asked for at once.
+PAGE = 500
+# A place that does not answer so often in a row is down.
+DOWN_AFTER = 3
+# Objects that nobody knows, told by name.
+MOST_TOLD = 20
+
+
+@dataclass(slots=True)
+class Inspected:
+    """What was looked at. `unknown`: how many objects no batch knows; `strangers`: the first of them."""
+
+    files: int = 0
+    rows: int = 0
+    bytes: int = 0
+    broken: int = 0
+    reopened: int = 0
+    problems: list[str] = field(default_factory=list)
+    unknown: int = 0
+    strangers: list[str] = field(default_factory=list)
+
+
+class Inspector:
+    """Reads files again. Blocks: it is for a command in the foreground."""
+
+    def __init__(self, database: Database, settings: Settings) -> None:
+        self._database = database
+        self._archivist = Archivist(database, settings)
+        self._silent = 0
+
+    @property
+    def place(self) -> Place:
+        return self._archivist.place
+
+    def inspect(self, which: Which, sample: int | None, said: Said) -> Inspected:
+        """Every file, those of a batch or since a moment, or some by chance; then objects that nobody knows."""
+        done = Inspected()
+        files, length = self._database.run(restore.how_many(which))
+        total = min(files, sample) if sample is not None else files
+        for file in self._files(which, sample):
+            said(min(1.0, done.files / max(total, 1)), f"{done.files:,} of {total:,} files, {done.bytes:,} bytes")
+            self._one(file, done)
+        if sample is None and which == Which():
+            said(1.0, f"{length:,} bytes are compared; whose the other objects are")
+            self._look_for_strangers(done)
+        return done
+
+    def _files(self, which: Which, sample: int | None) -> Iterator[Checkable]:
+        if sample is not None:
+            yield from self._database.run(restore.sampled(which, sample))
+            return
+        after = (0, 0)
+        while page := self._database.run(restore.checkable(which, after, PAGE)):
+            yield from page
+            after = (page[-1].batch, page[-1].number)
+
+    def _one(self, file: Checkable, done: Inspected) -> None:
+        done.files += 1
+        try:
+            mended = self._look_at(file)
+        except (Unverified, NotThere, BadFile) as error:
+            self._silent = 0
+            self._broken(file, error, done)
+        except ArchiveUnavailable as error:
+            # Of a place that does not answer, nobody knows what it holds.
+            done.problems.append(first_line(error))
+            self._silent += 1
+            if self._silent >= DOWN_AFTER:
+                raise
+        else:
+            self._silent = 0
+            done.rows += file.rows
+            done.bytes += file.bytes
+            done.problems += [mended] if mended else []
+            self._database.run(archive.verified(file.batch, file.number, file.sha256))
+
+    def _look_at(self, file: Checkable) -> str | None:
+        """What was wrong beside the file, and is mended."""
+        manifest = _manifest(file)
+        with TemporaryDirectory(prefix="sereno-verify-", ignore_cleanup_errors=True) as directory:
+            self._archivist.read_back(manifest, Path(directory) / "read.parquet")
+        try:
+            said = decode(self.place.get_bytes(manifest.name))
+        except (NotThere, msgspec.DecodeError):
+            said = None
+        if said == manifest:
+            return None
+        self.place.put_bytes(manifest.name, encode(manifest))
+        return f"{manifest.name} was gone, or said something else than the database: it is written again"
+
+    def _broken(self, file: Checkable, error: ArchiveUnavailable, done: Inspected) -> None:
+        words = first_line(error)
+        done.broken += 1
+        self._database.run(archive.failed(file.batch, file.number, words))
+        if self._database.run(archive.reopen(file.batch, file.number)):
+            done.reopened += 1
+            words = f"{words}; its rows are still held: the next export writes it again"
+        done.problems.append(words)
+        emit(logging.ERROR, "archive.unverified", words)
+
+    def _look_for_strangers(self, done: Inspected) -> None:
+        names = self.place.names()
+        while page := list(islice(names, PAGE)):
+            files = {name.removesuffix(".json") for name in page}
+            known = self._database.run(restore.known(sorted(files)))
+            strangers = [name for name in page if name.removesuffix(".json") not in known]
+            done.unknown += len(strangers)
+            done.strangers += strangers[: MOST_TOLD - len(done.strangers)]
+
+
+def _manifest(file: Checkable) -> Manifest:
+    known = {name: getattr(file, name) for name in Manifest.__struct_fields__ if name != "columns"}
+    return Manifest(**known, columns=[Described(each.name, each.type) for each in file.columns])

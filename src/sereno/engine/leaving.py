@@ -1,0 +1,26 @@
+"""What somebody brought back from the archive leaves again when its time is over, if it is as it was archived."""
+
+import logging
+
+import psycopg
+
+from sereno.errors import first_line
+from sereno.store import restore
+from sereno.store.database import Database
+from sereno.telemetry.logs import emit
+
+
+async def leave(database: Database, problems: list[str]) -> int:
+    """How many rows left. A kind that cannot, because others refer to its rows, holds up no other."""
+    gone = 0
+    for kind in await database.arun(restore.leaving()):
+        try:
+            while left := await database.arun(restore.leave(kind)):
+                gone += left.gone
+        except psycopg.Error as error:
+            if error.sqlstate is None:
+                raise
+            words = f"{kind}: what was brought back cannot leave: {first_line(error)}"
+            problems.append(words)
+            emit(logging.ERROR, "archive.refused", words)
+    return gone

@@ -1,0 +1,207 @@
+"""The archive as a person sees it: how much lies where, what waits, what failed, and where something may be."""
+
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+
+from sereno.domain.zones import moment
+from sereno.errors import InvalidArguments
+from sereno.settings import A_DAY, ARCHIVE_KINDS, Settings
+from sereno.store import archive_sights as store
+from sereno.store import schedules
+from sereno.store.archive_sights import (
+    About,
+    BatchLine,
+    BatchState,
+    DayLine,
+    FailedFile,
+    FileLine,
+    Found,
+    KindLine,
+    Restored,
+)
+from sereno.store.sights import BOUND, Count
+from sereno.store.statement import Operation
+
+# A calendar of more days is no calendar.
+MOST_DAYS = 400
+# What has a number by which it is looked for.
+NUMBERED = ("jobs", "attempts", "deliveries", "receipts", "events", "logs")
+LARGEST = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class KindStatus:
+    """A kind: `on` where what is old of it leaves. `found` is None before its first batch.
+
+    `keep`: seconds after which it leaves, None where it stays for ever (or where the application says it, for a table).
+    `oldest_at`: since when there is something in the hot tables, where that is cheap to know; `overdue`: seconds by
+    which that is late, 0 where it is not.
+    """
+
+    kind: str
+    on: bool
+    keep: float | None
+    oldest_at: datetime | None
+    overdue: float
+    found: KindLine | None
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """All kinds together."""
+
+    waiting_batches: int
+    waiting_rows: int
+    verified_rows: int
+    verified_bytes: int
+    verified_files: int
+    grace_batches: int
+    grace_rows: int
+    next_drop_at: datetime | None
+    dropped_batches: int
+    dropped_rows: int
+    failures: int
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """The archive at a glance. `lag`: seconds since the oldest batch that is not verified was moved.
+
+    `failures`: files, at most fifty; how many there are is in `totals`. `restored`: rows that were brought back.
+    """
+
+    at: datetime
+    on: bool
+    url: str | None
+    grace_days: int
+    kinds: list[KindStatus]
+    totals: Totals
+    lag: float
+    overdue: float
+    failures: list[FailedFile]
+    restored: Count
+    restored_kinds: list[Restored]
+
+
+@dataclass(frozen=True, slots=True)
+class BatchDetail:
+    """A batch with its files; `more`: there are others behind them."""
+
+    batch: BatchLine
+    about: About
+    files: list[FileLine]
+    more: bool
+
+
+def status(settings: Settings) -> Operation[Status]:
+    """What the catalogue of the archive says; it never looks at what is archived."""
+    now = moment((yield from schedules.clock()))
+    lines = {line.kind: line for line in (yield from store.kinds())}
+    oldest = yield from store.oldest()
+    brought = yield from store.restored(BOUND + 1)
+    names = [*ARCHIVE_KINDS, *(kind for kind in lines if kind not in ARCHIVE_KINDS)]
+    kinds = [_kind(name, settings, lines.get(name), oldest, now) for name in names]
+    waiting = [line.waiting_since for line in lines.values() if line.waiting_since is not None]
+    return Status(
+        at=now,
+        on=settings.archive_url is not None or any("." in kind for kind in lines),
+        url=settings.archive_url,
+        grace_days=settings.archive_grace_days,
+        kinds=kinds,
+        totals=_totals(list(lines.values())),
+        lag=max(0.0, (now - min(waiting)).total_seconds()) if waiting else 0.0,
+        overdue=max(each.overdue for each in kinds),
+        failures=(yield from store.failures()),
+        restored=Count.bounded(sum(each.rows for each in brought)),
+        restored_kinds=brought,
+    )
+
+
+def batches(
+    kind: str | None = None, state: BatchState | None = None, before: int | None = None, limit: int = 50
+) -> Operation[list[BatchLine]]:
+    """Newest first. `before`: the id of the last one of the page before."""
+    return store.batches(kind, state, before, limit)
+
+
+def batch(number: int) -> Operation[BatchDetail | None]:
+    """One batch with its first thousand files; None where there is none."""
+    found = yield from store.batch(number)
+    if found is None:
+        return None
+    line, about = found
+    files = yield from store.files(number, limit=store.MOST_FILES + 1)
+    return BatchDetail(line, about, files[: store.MOST_FILES], len(files) > store.MOST_FILES)
+
+
+def days(first: date, last: date, kind: str | None = None) -> Operation[list[DayLine]]:
+    """The days of UTC that files touch, from `first` to `last`, both with them."""
+    if last - first > timedelta(days=MOST_DAYS):
+        raise InvalidArguments(f"a calendar of more than {MOST_DAYS} days: ask for fewer")
+    return store.days(kind, first, last)
+
+
+def whereabouts(kind: str, number: int) -> Operation[list[Found]]:
+    """Where the job, delivery, event or log line of this number is or may be; for attempts, by their job's number."""
+    if "." not in kind and kind not in NUMBERED:
+        raise InvalidArguments(f"{kind!r:.80} has no numbers: ask for one of {', '.join(NUMBERED)}")
+    if not -LARGEST <= number <= LARGEST:
+        raise InvalidArguments(f"{number} is no number of anything")
+    return store.whereabouts(kind, number)
+
+
+def keep_seconds(kind: str, settings: Settings) -> float | None:
+    """After how long what is old of a kind leaves; None: never, or as the application says."""
+    in_days = {
+        "jobs": settings.keep_history_days,
+        "fires": settings.keep_fires_days,
+        "deliveries": settings.keep_deliveries_days,
+        "events": settings.keep_events_days,
+        "dead": settings.keep_dead_days,
+    }
+    if kind == "logs":
+        return settings.log_retention
+    kept = in_days.get(kind)
+    return None if kept is None else float(kept * A_DAY)
+
+
+def _kind(
+    name: str, settings: Settings, line: KindLine | None, oldest: dict[str, datetime | None], now: datetime
+) -> KindStatus:
+    ours = name in ARCHIVE_KINDS
+    on = settings.archives(name) if ours else line is not None  # type: ignore[arg-type]  # `ours`: one of the names
+    late = 0.0
+    if on:
+        # Of deliveries and events the oldest may well be one that has to stay.
+        late = max([0.0, *(_late(each, settings, oldest, now) for each in _DATED.get(name, ()))])
+    return KindStatus(name, on, keep_seconds(name, settings), oldest.get(name), late, line)
+
+
+# Whose oldest row says whether the archive is late.
+_DATED = {"jobs": ("jobs", "dead"), "fires": ("fires",), "logs": ("logs",)}
+
+
+def _late(name: str, settings: Settings, oldest: dict[str, datetime | None], now: datetime) -> float:
+    since, keep = oldest.get(name), keep_seconds(name, settings)
+    if since is None or keep is None:
+        return 0.0
+    # A day leaves when all of it is old.
+    whole_day = A_DAY if name in ("jobs", "fires") else 0
+    return (now - since).total_seconds() - keep - whole_day
+
+
+def _totals(lines: list[KindLine]) -> Totals:
+    drops = [line.next_drop_at for line in lines if line.next_drop_at is not None]
+    return Totals(
+        waiting_batches=sum(line.waiting_batches for line in lines),
+        waiting_rows=sum(line.waiting_rows for line in lines),
+        verified_rows=sum(line.verified_rows for line in lines),
+        verified_bytes=sum(line.verified_bytes for line in lines),
+        verified_files=sum(line.verified_files for line in lines),
+        grace_batches=sum(line.grace_batches for line in lines),
+        grace_rows=sum(line.grace_rows for line in lines),
+        next_drop_at=min(drops, default=None),
+        dropped_batches=sum(line.dropped_batches for line in lines),
+        dropped_rows=sum(line.dropped_rows for line in lines),
+        failures=sum(line.failures for line in lines),
+    )

@@ -1,0 +1,109 @@
+"""Archived rows where they are: as views for questions, and as files for whoever wants them elsewhere."""
+
+import re
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from sereno.archive import rows
+from sereno.archive.duck import Answers, View
+from sereno.archive.place import Place
+from sereno.errors import ConfigurationError, InvalidArguments
+from sereno.operations.plan import Plan
+from sereno.store import restore as store
+from sereno.store.restore import ArchivedFile, Span
+from sereno.store.statement import Operation
+
+Said = Callable[[float, str], None]
+
+# How DuckDB writes each.
+FORMS = {
+    ".parquet": "format parquet, compression zstd",
+    ".csv": "format csv, header true",
+    ".jsonl": "format json",
+}
+# `"Odd ""name"".of mine"` or plain.
+_PART = r'(?:"(?:[^"]|"")+"|[^".]+)'
+_KIND = re.compile(rf"({_PART})\.({_PART})")
+
+
+def views(span: Span, kind: str | None = None) -> Operation[list[View]]:
+    """A view for each kind that has files with rows of that time."""
+    by_kind: dict[str, list[ArchivedFile]] = {}
+    for file in (yield from store.files(kind, span)):
+        by_kind.setdefault(file.kind, []).append(file)
+    found = []
+    for name, files in by_kind.items():
+        doubled = yield from store.doubled(name)
+        found.append(_view(name, files, doubled, span.from_at, span.to_at))
+    return found
+
+
+def export(kind: str, span: Span, place: Place, out: Path, said: Said) -> Plan[int]:
+    """Archived rows of a kind to a file, from copies whose checksums were compared; how many. All of it or nothing."""
+    if out.suffix not in FORMS:
+        raise InvalidArguments(f"{out.name}: name it with one of {', '.join(FORMS)} at its end")
+    if not out.parent.is_dir():
+        raise ConfigurationError(f"there is no directory {out.parent}")
+    files: list[ArchivedFile] = yield store.files(kind, span)
+    if not files:
+        return 0
+    doubled: list[str] = yield store.doubled(kind)
+    part = out.absolute().with_name(f".{out.name}.part")
+    with TemporaryDirectory(prefix="sereno-export-", ignore_cleanup_errors=True) as directory:
+        copies = Place(f"file://{directory}", directory)
+        total = sum(file.bytes for file in files)
+        done = 0
+        for file in files:
+            said(0.8 * done / total, f"{file.object} is copied and compared")
+            copy = Path(directory) / file.object
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            rows.fetch(place, file.object, file.bytes, file.sha256, copy)
+            done += file.bytes
+        said(0.8, f"{out.name} is written")
+        view = _view(kind, files, doubled, span.from_at, span.to_at)
+        try:
+            with Answers(copies, [view], target=part) as answers:
+                written = answers.write(view, FORMS[out.suffix])
+            part.replace(out)
+        finally:
+            with suppress(FileNotFoundError):
+                part.unlink()
+    return written
+
+
+def _view(
+    kind: str, files: list[ArchivedFile], doubled: list[str], from_at: datetime | None, to_at: datetime | None
+) -> View:
+    schema, name = _names(kind)
+    return View(
+        schema=schema,
+        name=name,
+        objects={file.object: (file.bytes, file.batch) for file in files},
+        key_columns=files[-1].key_columns,
+        time_column=files[-1].time_column,
+        types=_types(files),
+        doubled=doubled,
+        from_at=from_at,
+        to_at=to_at,
+    )
+
+
+def _types(files: list[ArchivedFile]) -> dict[str, str]:
+    """Of columns that have always had one type."""
+    found: dict[str, set[str]] = {}
+    for file in files:
+        for column in file.columns:
+            found.setdefault(column.name, set()).add(column.type)
+    return {name: next(iter(types)) for name, types in found.items() if len(types) == 1}
+
+
+def _names(kind: str) -> tuple[str | None, str]:
+    """Of a table of the user's, its schema and its name as they are; of ours, one word."""
+    parts = _KIND.fullmatch(kind)
+    if parts is None:
+        return None, kind
+    schema, name = (part[1:-1].replace('""', '"') if part.startswith('"') else part for part in parts.groups())
+    return schema, name

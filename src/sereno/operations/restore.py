@@ -1,0 +1,285 @@
+"""What was archived comes back to where it was: a job with its attempts, a delivery with its receipts, a span of time.
+
+A file is copied and its checksum compared before anything of it is used. Each file, and each few pages of a table that
+still holds its rows, is one transaction with its line in the audit; whoever is interrupted says it again.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from sereno.archive import rows
+from sereno.archive.place import Place
+from sereno.domain.job import check_date
+from sereno.errors import InvalidArguments, Refused
+from sereno.operations.actor import default_actor
+from sereno.operations.plan import Plan
+from sereno.settings import A_DAY
+from sereno.store import restore as store
+from sereno.store import steering
+from sereno.store.restore import Brought, KindOfRows, Source, Span
+from sereno.store.statement import Operation
+
+KEEP_DAYS = 30
+LONGEST_KEEP = 3660 * A_DAY
+# Without a confirmation.
+MOST = 10_000
+# As many as are named one by one.
+MOST_KEYS = 10_000
+
+Said = Callable[[float, str], None]
+
+# What hangs on what, and by which column.
+CHILDREN = {"jobs": ("attempts", "job_id"), "deliveries": ("receipts", "delivery_id")}
+_WHOLE = ("integer", "bigint", "smallint")
+_MOMENTS = ("timestamp with time zone", "timestamp without time zone", "date")
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What is to come back, and for how many seconds. `without`: columns that the table no longer has."""
+
+    kind: str
+    span: Span
+    keep: float = float(KEEP_DAYS * A_DAY)
+    without: tuple[str, ...] = ()
+
+    def check(self) -> None:
+        """InvalidArguments, and why, before anything is looked at."""
+        span = self.span
+        if span.keys is None and span.from_at is None and span.to_at is None:
+            raise InvalidArguments("say which: ids, or a span of time with --from and --to")
+        if span.keys is not None and (span.from_at is not None or span.to_at is not None):
+            raise InvalidArguments("ids, or a span of time: not both")
+        if span.keys is not None and not 0 < len(span.keys) <= MOST_KEYS:
+            raise InvalidArguments(f"name up to {MOST_KEYS:,} ids, or a span of time")
+        for moment in (span.from_at, span.to_at):
+            check_date("moment", moment)
+        if span.from_at is not None and span.to_at is not None and span.from_at >= span.to_at:
+            raise InvalidArguments("the span of time ends before it begins")
+        if not 0 < self.keep <= LONGEST_KEEP:
+            raise InvalidArguments("what comes back stays for a moment at least, and for ten years at most")
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What came back; `children`: what hangs on it. `sources`: files and tables that were looked at."""
+
+    kind: str
+    brought: Brought = field(default_factory=Brought)
+    children_kind: str | None = None
+    children: Brought = field(default_factory=Brought)
+    sources: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Errand:
+    """One walk through the sources of one kind. `parent`: of which kind, and by which column it is named."""
+
+    asked: Asked
+    known: KindOfRows
+    place: Place
+    actor: str
+    parent: tuple[str, str] | None = None
+
+    def wanted(self, source: Source) -> rows.Wanted:
+        span = self.asked.span
+        column = self.parent[1] if self.parent else source.key_columns[0]
+        keys = None if span.keys is None else frozenset(span.keys)
+        if self.parent:
+            return rows.Wanted(column, keys, source.time_column, None, None)
+        return rows.Wanted(column, keys, source.time_column, span.from_at, span.to_at)
+
+    def held_span(self, source: Source) -> Span:
+        """Of children, whoever has come back: that is looked up beside the rows."""
+        if self.parent is None:
+            return self.asked.span
+        by_key = self.parent[1] == source.key_columns[0]
+        return Span(keys=self.asked.span.keys if by_key else None)
+
+
+def restore(asked: Asked, place: Place, said: Said, *, yes: bool = False, actor: str | None = None) -> Plan[Outcome]:
+    """Bring rows back; Refused where they are many and nobody confirmed it."""
+    errand = yield from _errand(asked, place, actor)
+    sources: list[Source] = yield _sources(errand)
+    if not yes and not _are_few(asked, sources):
+        found = yield from _count(errand, sources, said, MOST + 1)
+        if found > MOST:
+            raise Refused(
+                f"more than {MOST:,} rows of {asked.kind} would come back: look with --dry-run, confirm with --yes"
+            )
+    outcome = Outcome(errand.known.kind)
+    moved = yield from _walk(errand, sources, said, outcome)
+    if errand.known.kind in CHILDREN and outcome.brought.found:
+        yield from _restore_children(errand, said, outcome, moved)
+    return outcome
+
+
+def count(asked: Asked, place: Place, said: Said) -> Plan[int]:
+    """How many rows the archive has of what is asked for. Changes nothing."""
+    errand = yield from _errand(asked, place, None)
+    sources: list[Source] = yield _sources(errand)
+    return (yield from _count(errand, sources, said, None))
+
+
+def _errand(asked: Asked, place: Place, actor: str | None) -> Plan[Errand]:
+    asked.check()
+    known: KindOfRows | None = yield store.kind(asked.kind)
+    if known is None or known.kind in {child for child, _ in CHILDREN.values()}:
+        names: list[str] = yield store.kinds()
+        there = [name for name in names if name not in {child for child, _ in CHILDREN.values()}]
+        words = f"there are {', '.join(there)}" if there else "it is empty"
+        raise InvalidArguments(f"the archive has nothing of {asked.kind!r:.80}: {words}")
+    keys = asked.span.keys
+    if keys is not None and known.key_type in _MOMENTS:
+        raise InvalidArguments(f"rows of {known.kind} have no ids: say when, with --from and --to")
+    if keys is not None and known.key_type in _WHOLE and not all(_is_whole(key) for key in keys):
+        raise InvalidArguments(f"an id of {known.kind} is a number")
+    if keys is not None and known.key_type in _WHOLE:
+        asked = replace(asked, span=Span(keys=[str(int(key)) for key in keys]))
+    return Errand(asked, known, place, actor or default_actor())
+
+
+def _sources(errand: Errand) -> Operation[list[Source]]:
+    keys = errand.asked.span.keys
+    low = high = None
+    if keys is not None and errand.known.key_type in _WHOLE:
+        low, high = min(map(int, keys)), max(map(int, keys))
+    return store.sources(errand.known.kind, errand.asked.span, low=low, high=high)
+
+
+def _are_few(asked: Asked, sources: Sequence[Source]) -> bool:
+    if asked.span.keys is not None:
+        return True
+    return all(source.rows is not None for source in sources) and sum(source.rows or 0 for source in sources) <= MOST
+
+
+def _count(errand: Errand, sources: Sequence[Source], said: Said, enough: int | None) -> Plan[int]:
+    found = 0
+    for number, source in enumerate(sources):
+        said(number / len(sources), f"{found:,} rows so far")
+        if source.held:
+            for blocks in source.blocks():
+                found += yield store.count_held(source, blocks, errand.asked.span)
+        else:
+            with TemporaryDirectory(prefix="sereno-restore-", ignore_cleanup_errors=True) as directory:
+                file = _fetched(errand, source, directory)
+                found += rows.count(file, errand.wanted(source))
+        if enough is not None and found >= enough:
+            return found
+    return found
+
+
+def _walk(errand: Errand, sources: Sequence[Source], said: Said, outcome: Outcome) -> Plan[list[datetime]]:
+    """Newest first: what was archived twice comes back as it was last. Answers when those that had any were moved."""
+    moved: list[datetime] = []
+    missing = None if errand.asked.span.keys is None else set(errand.asked.span.keys)
+    alone = errand.parent is None and len(errand.known.key_columns) == 1
+    for number, source in enumerate(sources):
+        so_far = outcome.children if errand.parent else outcome.brought
+        said(number / len(sources), f"{so_far.restored:,} rows of {source.kind} are back")
+        brought: Brought = yield from _from_source(errand, source)
+        outcome.sources += 1
+        if errand.parent:
+            outcome.children += brought
+        else:
+            outcome.brought += brought
+        if brought.found:
+            moved.append(source.moved_at)
+        if missing is not None and alone:
+            missing -= yield store.marked(source.kind, list(missing))
+            if not missing:
+                break
+    return moved
+
+
+def _from_source(errand: Errand, source: Source) -> Plan[Brought]:
+    brought = Brought()
+    if source.held:
+        for blocks in source.blocks():
+            part: Brought = yield _from_pages(errand, source, blocks)
+            brought += part
+        return brought
+    with TemporaryDirectory(prefix="sereno-restore-", ignore_cleanup_errors=True) as directory:
+        whole: Brought = yield _from_file(errand, source, _fetched(errand, source, directory))
+    return whole
+
+
+def _fetched(errand: Errand, source: Source, directory: str) -> Path:
+    file = Path(directory) / "fetched.parquet"
+    rows.fetch(errand.place, source.object, source.bytes, source.sha256, file)
+    return file
+
+
+def _from_pages(errand: Errand, source: Source, blocks: tuple[int, int]) -> Operation[Brought]:
+    yield from store.one_at_a_time()
+    asked = errand.asked
+    brought = yield from store.restore_held(source, blocks, errand.held_span(source), asked.keep, asked.without)
+    yield from _audit(errand, source, brought)
+    return brought
+
+
+def _from_file(errand: Errand, source: Source, file: Path) -> Operation[Brought]:
+    yield from store.one_at_a_time()
+    brought = Brought()
+    for piece in rows.pieces(file, errand.wanted(source)):
+        chosen = piece if errand.parent is None else (yield from _of_parents(piece, *errand.parent))
+        if chosen.rows:
+            brought += yield from store.restore_rows(
+                source.batch, chosen.names, chosen.rows, errand.asked.keep, errand.asked.without
+            )
+    yield from _audit(errand, source, brought)
+    return brought
+
+
+def _of_parents(piece: rows.Piece, kind: str, refers: str) -> Operation[rows.Piece]:
+    """Rows whose parent has come back: nobody sends a million others."""
+    named = {key for key in piece.column(refers) if key is not None}
+    here = yield from store.marked(kind, list(named))
+    place = piece.names.index(refers)
+    return piece.only(lambda row: row[place] in here)
+
+
+def _restore_children(errand: Errand, said: Said, outcome: Outcome, moved: list[datetime]) -> Plan[None]:
+    kind, refers = CHILDREN[errand.known.kind]
+    known: KindOfRows | None = yield store.kind(kind)
+    if known is None:
+        return
+    outcome.children_kind = kind
+    low = high = None
+    if refers == known.key_columns[0]:
+        keys = errand.asked.span.keys
+        between: tuple[int, int] | None = yield store.marked_range(errand.known.kind)
+        if between is None:
+            return
+        low, high = between if keys is None else (min(map(int, keys)), max(map(int, keys)))
+        sources: list[Source] = yield store.sources(kind, Span(), low=low, high=high)
+    else:
+        # Receipts left in the moment in which their deliveries did.
+        sources = yield store.sources(kind, Span(), moved=sorted(set(moved)))
+    child = Errand(errand.asked, known, errand.place, errand.actor, (errand.known.kind, refers))
+    yield from _walk(child, sources, said, outcome)
+
+
+def _audit(errand: Errand, source: Source, brought: Brought) -> Operation[None]:
+    if not brought.restored:
+        return
+    span = errand.asked.span
+    detail = {
+        "batch": source.batch,
+        "file": source.object or None,
+        "count": brought.restored,
+        "ids": None if span.keys is None else list(span.keys)[:1000],
+        "from": span.from_at,
+        "to": span.to_at,
+        "seconds": errand.asked.keep,
+    }
+    subject = f"{brought.restored:,} {source.kind}"
+    given = {name: value for name, value in detail.items() if value is not None}
+    yield from steering.audit(errand.actor, "archive.restore", subject, given)
+
+
+def _is_whole(text: str) -> bool:
+    return text.isascii() and text.removeprefix("-").isdigit() and abs(int(text[:25])) < 2**63

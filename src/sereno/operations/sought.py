@@ -1,0 +1,209 @@
+"""What a search means in a list that is neither the jobs nor the log: `state:failed channel:email created:2d..`.
+
+A list says which fields it has, and its SQL has a line for each; nothing else is its own.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import get_args
+
+from sereno.domain.delivery import State
+from sereno.domain.lifecycle import FINAL, STATES
+from sereno.domain.search import MOST_DIGITS, Field, Kind, Term, Word, parse
+from sereno.operations.search import ages, moments, numbers
+from sereno.store.terms import Sought, Test, parameter, piece_test, range_test, word_test
+
+YES_NO = ("yes", "no")
+_MOST = 2**53
+
+DELIVERY_FIELDS = (
+    Field("state", "choice", get_args(State)),
+    Field("channel", "word"),
+    Field("account", "word"),
+    Field("event", "word"),
+    Field("subject", "word"),
+    Field("recipient", "word"),
+    Field("tenant", "word"),
+    Field("reason", "part"),
+    Field("error", "part"),
+    Field("provider", "word"),
+    Field("id", "id"),
+    Field("event_id", "id"),
+    Field("job", "id"),
+    Field("attempts", "number"),
+    Field("created", "moment"),
+    Field("due", "moment"),
+    Field("sent", "moment"),
+    Field("changed", "moment"),
+    Field("age", "length"),
+)
+SCHEDULE_FIELDS = (
+    Field("state", "choice", ("enabled", "paused", "disabled", "parked", "finished")),
+    Field("key", "word"),
+    Field("task", "word"),
+    Field("queue", "word"),
+    Field("tenant", "word"),
+    Field("tag", "word"),
+    Field("kind", "choice", ("cron", "every", "daily", "once")),
+    Field("zone", "word"),
+    Field("declared", "word"),
+    Field("by", "word"),
+    Field("note", "part"),
+    Field("last", "choice", FINAL),
+    Field("error", "part"),
+    Field("failed", "number"),
+    Field("next", "moment"),
+    Field("fired", "moment"),
+    Field("created", "moment"),
+    Field("changed", "moment"),
+    Field("args", "inside"),
+)
+FIRE_FIELDS = (
+    Field("state", "choice", (*STATES, "skipped")),
+    Field("reason", "word"),
+    Field("error", "part"),
+    Field("job", "id"),
+    Field("attempts", "number"),
+    Field("planned", "moment"),
+    Field("fired", "moment"),
+    Field("finished", "moment"),
+)
+RECIPIENT_FIELDS = (
+    Field("key", "word"),
+    Field("tenant", "word"),
+    Field("channel", "word"),
+    Field("locale", "word"),
+    Field("zone", "word"),
+    Field("created", "moment"),
+    Field("changed", "moment"),
+    Field("data", "inside"),
+)
+EVENT_FIELDS = (
+    Field("type", "word"),
+    Field("subject", "word"),
+    Field("key", "word"),
+    Field("category", "word"),
+    Field("channel", "word"),
+    Field("tenant", "word"),
+    Field("trace", "word"),
+    Field("note", "part"),
+    Field("id", "id"),
+    Field("matched", "choice", YES_NO),
+    Field("critical", "choice", YES_NO),
+    Field("created", "moment"),
+    Field("due", "moment"),
+    Field("age", "length"),
+    Field("payload", "inside"),
+)
+ERROR_FIELDS = (
+    Field("task", "word"),
+    Field("type", "word"),
+    Field("message", "part"),
+    Field("where", "part"),
+    Field("fingerprint", "word"),
+    Field("note", "part"),
+    Field("muted", "choice", YES_NO),
+    Field("job", "id"),
+    Field("count", "number"),
+    Field("total", "number"),
+    Field("first", "moment"),
+    Field("last", "moment"),
+)
+TENANT_FIELDS = (
+    Field("tenant", "word"),
+    Field("paused", "choice", YES_NO),
+    Field("jobs", "number"),
+    Field("failed", "number"),
+    Field("seconds", "number"),
+    Field("deliveries", "number"),
+)
+AUDIT_FIELDS = (
+    Field("actor", "word"),
+    Field("action", "word"),
+    Field("subject", "word"),
+    Field("at", "moment"),
+)
+
+
+def sought(text: str | None, fields: Sequence[Field], now: datetime) -> Sought | None:
+    """What a search asks, or InvalidArguments; None for one that asks nothing.
+
+    Dates are days of the zone of `now`, which is aware. A number without a field is an id, where the list has ids.
+    """
+    search = parse(text or "", fields)
+    if not search.terms:
+        return None
+    kinds = {each.name: each.kind for each in fields}
+    terms = [_as_id(term) if "id" in kinds else term for term in search.terms]
+    tests = [_tests[kinds.get(term.name, "part")](term, now) for term in terms]
+    whole, begins = _hints(terms, kinds)
+    return Sought(str(search), parameter(tests), whole, begins, {term.name for term in terms})
+
+
+def _as_id(term: Term) -> Term:
+    """A bare number as a term about the id."""
+    word = term.values[0]
+    if term.name or len(term.values) > 1 or not isinstance(word, Word) or word.is_quoted or not word.is_whole:
+        return term
+    is_number = word.text.isascii() and word.text.isdecimal() and len(word.text) <= MOST_DIGITS
+    return Term("id", term.values, term.is_negated) if is_number else term
+
+
+def _hints(terms: Sequence[Term], kinds: Mapping[str, Kind]) -> tuple[dict[str, list[str]], dict[str, str]]:
+    """What an index may find: whole values of a field, and how one begins. The first word on a field counts."""
+    whole: dict[str, list[str]] = {}
+    begins: dict[str, str] = {}
+    for term in terms:
+        if term.is_negated or kinds.get(term.name) not in ("word", "id", "exact"):
+            continue
+        words = [value for value in term.values if isinstance(value, Word)]
+        if all(word.is_whole for word in words):
+            whole.setdefault(term.name, [word.text for word in words])
+        elif len(words) == 1 and not words[0].is_suffix:
+            begins.setdefault(term.name, words[0].text)
+    return whole, begins
+
+
+def _words(term: Term, now: datetime) -> Test:  # noqa: ARG001 - as the others
+    return word_test(term)
+
+
+def _part(term: Term, now: datetime) -> Test:  # noqa: ARG001 - as the others
+    return word_test(term, anywhere=True)
+
+
+def _inside(term: Term, now: datetime) -> Test:  # noqa: ARG001 - as the others
+    return piece_test(term)
+
+
+def _number(term: Term, now: datetime) -> Test:  # noqa: ARG001 - as the others
+    low, high = numbers(term.values[0], _MOST)
+    return range_test(term.name, low, None if high is None else high + 1)
+
+
+def _moment(term: Term, now: datetime) -> Test:
+    return _between(term.name, *moments(term.values[0], now))
+
+
+def _length(term: Term, now: datetime) -> Test:
+    return _between(term.name, *ages(term.values[0], now))
+
+
+def _between(name: str, after: datetime | None, before: datetime | None) -> Test:
+    """Moments as SQL counts them, in seconds."""
+    return range_test(
+        name, None if after is None else after.timestamp(), None if before is None else before.timestamp()
+    )
+
+
+_tests: Mapping[Kind, Callable[[Term, datetime], Test]] = {
+    "exact": _words,
+    "word": _words,
+    "part": _part,
+    "choice": _words,
+    "id": _words,
+    "number": _number,
+    "moment": _moment,
+    "length": _length,
+    "inside": _inside,
+}

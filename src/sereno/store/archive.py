@@ -1,0 +1,170 @@
+"""Old rows on their way out. Each step is a transaction and says how far it got: whoever comes next goes on.
+
+moved ──▶ planned ──▶ uploaded ──▶ verified ──▶ (grace) ──▶ dropped
+"""
+
+import json
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal, TypeAlias
+
+from sereno.store.statement import Operation, Statement, queries
+
+_sql = queries("archive")
+
+ByDays: TypeAlias = Literal["jobs", "fires"]
+# What leaves by rows: `jobs` and `fires` are what stood outside of their days.
+Part: TypeAlias = Literal["dead", "jobs", "deliveries", "events", "fires", "logs"]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    name: str
+    type: str
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """All that is needed to write a file. `query`: of ours; `rising`: columns that mostly grow."""
+
+    kind: str
+    source: str
+    key_columns: list[str]
+    time_column: str
+    columns: list[Column]
+    schema_version: int
+    object: str
+    query: str
+    rising: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What a file must hold, counted from the table. `keys_sum`: a number too large for JSON."""
+
+    rows: int
+    keys_hash: str
+    keys_sum: str
+    first_id: int | None
+    last_id: int | None
+    from_at: datetime | None
+    to_at: datetime | None
+
+    def params(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+@dataclass(frozen=True, slots=True)
+class Filed:
+    """A file as it should lie in its place; `sha256` is None before it was written."""
+
+    number: int
+    object: str
+    bytes: int | None
+    sha256: str | None
+    rows: int | None
+    keys_hash: str | None
+
+
+def move_day(kind: ByDays, name: str) -> Operation[int | None]:
+    """The batch that a day became; None where it was empty, or gone already."""
+    found: int | None = _first((yield Statement(_sql["move_day"], {"kind": kind, "name": name})))
+    return found
+
+
+def move_rows(part: Part, age: float, most: int) -> Operation[int]:
+    """How many rows left; `age` in seconds."""
+    rows = yield Statement(_sql["move_rows"], {"part": part, "age": age, "most": most})
+    return int(rows[0][0])
+
+
+def move_table(name: str, moment: str, age: float, most: int) -> Operation[int]:
+    """How many rows left a table of the user's."""
+    rows = yield Statement(_sql["move_table"], {"name": name, "moment": moment, "age": age, "most": most})
+    return int(rows[0][0])
+
+
+def without_children() -> Operation[list[int]]:
+    return [row[0] for row in (yield Statement(_sql["without_children"]))]
+
+
+def move_children(batch: int) -> Operation[int]:
+    return int((yield Statement(_sql["move_children"], {"batch": batch}))[0][0])
+
+
+def open_batches() -> Operation[list[tuple[int, str]]]:
+    """Number and kind of those that are not verified."""
+    return [(row[0], row[1]) for row in (yield Statement(_sql["open_batches"]))]
+
+
+def plan(batch: int, most: int) -> Operation[None]:
+    """Into which files it goes, of about so many rows; does nothing where that is known."""
+    yield Statement(_sql["plan"], {"batch": batch, "most": most})
+
+
+def open_files() -> Operation[list[tuple[int, int]]]:
+    """Batch and number of each file that is not verified; those that failed before come last."""
+    return [(row[0], row[1]) for row in (yield Statement(_sql["open_files"]))]
+
+
+def prepare(batch: int, number: int) -> Operation[tuple[Recipe, Measured] | None]:
+    """How a file is written and what it must hold; None where its rows were dropped meanwhile."""
+    of_file = {"batch": batch, "number": number}
+    rows = yield Statement(_sql["recipe"], of_file)
+    if not rows:
+        return None
+    kind, source, keys, moment, columns, version, name, query, rising = rows[0]
+    known = [Column(**each) for each in json.loads(columns)]
+    recipe = Recipe(kind, source, keys, moment, known, version, name, query, rising)
+    return recipe, Measured(*(yield Statement(_sql["measure"], of_file))[0])
+
+
+def uploaded(batch: int, number: int, measured: Measured, name: str, sha256: str, length: int) -> Operation[bool]:
+    """Whether there was anything to write down: not for a file that is verified."""
+    facts = {"batch": batch, "number": number, "object": name, "sha256": sha256, "bytes": length}
+    return bool((yield Statement(_sql["uploaded"], facts | measured.params())))
+
+
+def verified(batch: int, number: int, sha256: str) -> Operation[bool]:
+    """Whether this is the content that was written down."""
+    return bool((yield Statement(_sql["verified"], {"batch": batch, "number": number, "sha256": sha256})))
+
+
+def failed(batch: int, number: int, error: str) -> Operation[None]:
+    yield Statement(_sql["failed"], {"batch": batch, "number": number, "error": error})
+
+
+def not_written(batch: int, number: int, error: str) -> Operation[bool]:
+    """Whether it still waits: somebody else may have verified it meanwhile."""
+    return bool((yield Statement(_sql["not_written"], {"batch": batch, "number": number, "error": error})))
+
+
+def reopen(batch: int, number: int) -> Operation[bool]:
+    """Whether its rows are still held, so that it can be written again."""
+    return bool((yield Statement(_sql["reopen"], {"batch": batch, "number": number})))
+
+
+def settle_batch(batch: int, grace: float) -> Operation[bool]:
+    """Whether all of its files are verified now, and were not before."""
+    return bool((yield Statement(_sql["settle_batch"], {"batch": batch, "grace": grace})))
+
+
+def droppable() -> Operation[list[int]]:
+    return [row[0] for row in (yield Statement(_sql["droppable"]))]
+
+
+def files_of(batch: int) -> Operation[list[Filed]]:
+    return [Filed(*row) for row in (yield Statement(_sql["files_of"], {"batch": batch}))]
+
+
+def drop_batch(batch: int) -> Operation[bool]:
+    """Whether it was dropped; an error of PostgreSQL where its files do not hold what the table does."""
+    return bool(_first((yield Statement(_sql["drop_batch"], {"batch": batch}))))
+
+
+def batch_failed(batch: int, error: str) -> Operation[None]:
+    yield Statement(_sql["batch_failed"], {"batch": batch, "error": error})
+
+
+def _first(rows: list[Any]) -> Any:
+    return rows[0][0] if rows else None

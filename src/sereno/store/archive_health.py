@@ -1,0 +1,59 @@
+"""Whether the archive keeps up, and whether somebody has to look at its files: facts, no judgement."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from sereno.domain.zones import moment
+from sereno.settings import A_DAY, Settings
+from sereno.store import archive_sights, schedules
+from sereno.store.statement import Operation, Statement, queries
+
+_sql = queries("archive_health")
+
+# So many troubles are counted.
+COUNTED = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveHealth:
+    """`failed`: files that could not be written or verified, and batches that could not be dropped.
+
+    `since`, `error`: of the first of them. `behind`: seconds since the oldest row should have left its table, or its
+    batch should have become files; None where nothing waits.
+    """
+
+    is_on: bool
+    failed: int
+    since: datetime | None
+    error: str | None
+    behind: float | None
+
+
+def archive_health(settings: Settings) -> Operation[ArchiveHealth]:
+    """What is old is found by an index or by the names of days: it costs the same on any table."""
+    failed, since, error = (yield Statement(_sql["failed"], {"most": COUNTED}))[0]
+    any_batch, unverified = (yield Statement(_sql["batches"]))[0]
+    late = yield from _overdue(settings)
+    # Why a batch waits is said already where one of its files failed.
+    late += [unverified] if unverified is not None and not failed else []
+    is_on = settings.archive_url is not None or any_batch
+    return ArchiveHealth(is_on, failed, since, error, max(late, default=None))
+
+
+def _overdue(settings: Settings) -> Operation[list[float]]:
+    """For how many seconds something should have left. Of deliveries and events, the oldest may have to stay."""
+    oldest = yield from archive_sights.oldest()
+    now = moment((yield from schedules.clock()))
+    # A day leaves when all of it is old.
+    ages = {
+        "jobs": (settings.keep_history_days + 1) * A_DAY if settings.archives("jobs") else None,
+        "fires": (settings.keep_fires_days + 1) * A_DAY if settings.archives("fires") else None,
+        "logs": settings.log_retention if settings.archives("logs") else None,
+    }
+    if settings.keep_dead_days is not None and settings.archives("jobs"):
+        ages["dead"] = settings.keep_dead_days * A_DAY
+    return [
+        (now - since).total_seconds() - age
+        for kind, age in ages.items()
+        if age is not None and (since := oldest.get(kind)) is not None
+    ]

@@ -1,0 +1,202 @@
+"""The archive as a person sees it: kinds, batches, files, days, where something may be. Only its catalogue is read."""
+
+import json
+from dataclasses import dataclass
+from datetime import date, datetime
+from typing import Literal, TypeAlias
+
+from sereno.store.archive import Column
+from sereno.store.sights import BOUND
+from sereno.store.statement import Operation, Statement, queries
+
+_sql = queries("archive_sights")
+
+# In the order of their lives; `failed` wherever a file could not be written or verified.
+BatchState: TypeAlias = Literal["moved", "failed", "verified", "dropped"]
+FileState: TypeAlias = Literal["planned", "uploaded", "failed", "verified"]
+DayState: TypeAlias = Literal["archived", "waiting", "failed"]
+FoundState: TypeAlias = Literal["waiting", "failed", "verified"]
+
+MOST_FAILURES = 50
+# Files of a batch that are shown at once, and places where one thing may be.
+MOST_FILES = 1000
+MOST_PLACES = 20
+
+
+@dataclass(frozen=True, slots=True)
+class KindLine:
+    """One kind, over all of its batches. `uncounted`: batches whose rows nobody has counted yet, among the waiting."""
+
+    kind: str
+    batches: int
+    source: str
+    waiting_batches: int
+    waiting_rows: int
+    uncounted: int
+    verified_rows: int
+    verified_bytes: int
+    verified_files: int
+    grace_batches: int
+    grace_rows: int
+    next_drop_at: datetime | None
+    dropped_batches: int
+    dropped_rows: int
+    failures: int
+    waiting_since: datetime | None
+    last_moved_at: datetime | None
+    last_verified_at: datetime | None
+    last_dropped_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class FailedFile:
+    """A file that could not be written or verified. `held`: its rows are still in the database."""
+
+    batch: int
+    number: int
+    kind: str
+    object: str
+    tries: int
+    failed_at: datetime
+    error: str | None
+    held: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """Rows that somebody brought back; the first of them may leave after `until`."""
+
+    kind: str
+    rows: int
+    until: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class BatchLine:
+    """A batch as a list shows it. `rows`: None before somebody counted them."""
+
+    id: int
+    kind: str
+    source: str
+    state: BatchState
+    rows: int | None
+    files: int
+    verified_files: int
+    failed_files: int
+    bytes: int
+    from_at: datetime | None
+    to_at: datetime | None
+    moved_at: datetime
+    verified_at: datetime | None
+    drop_eligible_at: datetime | None
+    dropped_at: datetime | None
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class FileLine:
+    """A file of a batch. Its manifest lies beside it, with `.json` at the end of its name."""
+
+    number: int
+    object: str
+    state: FileState
+    rows: int | None
+    bytes: int | None
+    sha256: str | None
+    keys_hash: str | None
+    first_id: int | None
+    last_id: int | None
+    from_at: datetime | None
+    to_at: datetime | None
+    uploaded_at: datetime | None
+    verified_at: datetime | None
+    checked_at: datetime | None
+    tries: int
+    failed_at: datetime | None
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What a batch says of itself. `held_in`: its table in the archive's schema, None once it was dropped."""
+
+    held_in: str | None
+    key_columns: list[str]
+    time_column: str
+    schema_version: int
+    columns: list[Column]
+    children_moved: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DayLine:
+    """A day of UTC that files of a kind touch. `rows`, `bytes`: of those that begin on it."""
+
+    day: date
+    kind: str
+    rows: int
+    bytes: int
+    files: int
+    state: DayState
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Where something is, if `held`; where it may be otherwise. `object`: None before there is a file."""
+
+    kind: str
+    batch: int
+    number: int | None
+    object: str | None
+    state: FoundState
+    held: bool
+
+
+def kinds() -> Operation[list[KindLine]]:
+    return [KindLine(*row) for row in (yield Statement(_sql["kinds"]))]
+
+
+def oldest() -> Operation[dict[str, datetime | None]]:
+    """By kind, and for `dead` jobs: since when there is something in the hot tables."""
+    return {row[0]: row[1] for row in (yield Statement(_sql["oldest"]))}
+
+
+def failures(limit: int = MOST_FAILURES) -> Operation[list[FailedFile]]:
+    return [FailedFile(*row) for row in (yield Statement(_sql["failures"], {"limit": limit}))]
+
+
+def restored(bound: int = BOUND + 1) -> Operation[list[Restored]]:
+    return [Restored(*row) for row in (yield Statement(_sql["restored"], {"bound": bound}))]
+
+
+def batches(kind: str | None, state: BatchState | None, before: int | None, limit: int) -> Operation[list[BatchLine]]:
+    """Newest first; `before`: the last id of the page before."""
+    wanted = {"kind": kind, "state": state, "before": before, "number": None, "limit": limit}
+    return [BatchLine(*row) for row in (yield Statement(_sql["batches"], wanted))]
+
+
+def batch(number: int) -> Operation[tuple[BatchLine, About] | None]:
+    wanted = {"kind": None, "state": None, "before": None, "number": number, "limit": 1}
+    rows = yield Statement(_sql["batches"], wanted)
+    if not rows:
+        return None
+    held_in, keys, moment, version, columns, complete = (yield Statement(_sql["about"], {"batch": number}))[0]
+    known = [Column(**each) for each in json.loads(columns)]
+    return BatchLine(*rows[0]), About(held_in, keys, moment, version, known, complete)
+
+
+def files(batch: int, after: int = 0, limit: int = MOST_FILES) -> Operation[list[FileLine]]:
+    rows = yield Statement(_sql["files"], {"batch": batch, "after": after, "limit": limit})
+    return [FileLine(*row) for row in rows]
+
+
+def days(kind: str | None, first: date, last: date) -> Operation[list[DayLine]]:
+    """The days that files touch, the first and the last of the window with them."""
+    rows = yield Statement(_sql["days"], {"kind": kind, "first": first, "last": last})
+    return [DayLine(*row) for row in rows]
+
+
+def whereabouts(kind: str, number: int) -> Operation[list[Found]]:
+    """By the first part of its key, where that is a number; the newest batch first."""
+    rows = yield Statement(_sql["whereabouts"], {"kind": kind, "id": number, "limit": MOST_PLACES})
+    return [Found(*row) for row in rows]

@@ -1,0 +1,128 @@
+"""Who may do what: one line for each table, one for each function that runs as its owner.
+
+s: select, i: insert, u: update, d: delete. `u(used_at)`: that column alone. A table that is new gets a line here, with
+the least that its queries need; a test says which one is missing. Functions that are not listed run as whoever calls
+them, so that they can do no more than their caller.
+"""
+
+from typing import Literal, TypeAlias, get_args
+
+Reach: TypeAlias = Literal["worker", "server", "reader"]
+REACHES: tuple[Reach, ...] = get_args(Reach)
+
+# Processes that log in. The owner does not: it only owns.
+LOGINS = (*REACHES, "producer", "procedure")
+
+TABLES = """
+table                  worker  server  reader
+accounts               s       s       -
+addresses              siu     siu     s
+alert_rules            siu     siud    s
+alerts                 siud    su      s
+answers                sd      siud    -
+archive_batches        su(rows,columns,as_texts,children_moved,verified_at,drop_eligible_at,error)  s  s
+archive_files          siu     s       s
+archived_again         si      s       s
+attempts               sid     sid     s
+audit                  i       si      s
+batches                siud    si      s
+bulk_operations        sud     siu     s
+channel_codes          siud    s       s
+channel_minutes        siud    s       s
+channel_pauses         sid     sid     s
+clock                  s       s       s
+deliveries             siud    su      s
+delivery_hours         siud    s       s
+delivery_tenant_hours  siud    s       s
+duties                 siu     -       s
+early_receipts         siud    i       s
+ended_attempts         siud    -       s
+error_groups           siud    su      s
+error_hours            siud    s       s
+event_types            siu     siu     s
+events                 siud    si      s
+fires                  siud    siu     s
+fires_default          sud     -       s
+gates                  siud    siu     s
+history                siud    siud    s
+history_dead           sud     s       s
+history_done           si      s       s
+history_done_default   sud     s       s
+inbox                  siu     su      s
+jobs                   siud    siud    s
+key_rules              siud    s       s
+lane_queues            si      -       s
+lane_wakes             sid     si      s
+lanes                  siud    s       s
+leases                 siu     s       s
+limits                 siud    siud    s
+logs                   siud    s       s
+message_ids            sid     s       s
+migrations             s       s       s
+minutes                siud    s       s
+pauses                 s       siud    s
+preferences            siud    siud    s
+procedure_runs         siud    sd      s
+procedures             s       siud    s
+progress               siud    sd      s
+receipts               sid     si      s
+recipients             siud    siud    s
+restored               siud    s       s
+schedule_ends          siud    siud    s
+schedules              siud    siud    s
+sessions               siud    s       s
+shares                 siud    -       s
+steps                  siud    sd      s
+templates              s       siud    s
+ten_minutes            siud    s       s
+tenant_hours           siud    s       s
+tokens                 -       siu     su(used_at)
+tries                  siud    s       s
+unique_keys            siud    siud    s
+weights                siud    siud    s
+"""
+
+# Numbers that are drawn by name; those of an identity column need no right.
+SEQUENCES = {
+    "jobs_id_seq": ("worker", "server"),
+    "ready_seq": ("worker", "server"),
+}
+
+# What runs as the owner, and who may call it. Each does one thing that takes an owner, or that its caller may do in no
+# other way, checks what it is given, and calls nothing that a user has written.
+AS_OWNER: dict[str, tuple[str, ...]] = {
+    "archive_day": ("worker",),
+    "drop_batch": ("worker",),
+    "drop_fires_partition": ("worker",),
+    "drop_history_partition": ("worker",),
+    "forget_batch": ("worker",),
+    "make_day_partition": ("worker",),
+    "new_batch": ("worker",),
+    # Workers in other languages: a role of yours may be granted these five, and nothing else.
+    "claim_jobs": ("worker",),
+    "close_session": ("worker",),
+    "heartbeat": ("worker",),
+    "open_session": ("worker",),
+    "settle_jobs": ("worker",),
+    "enqueue": ("worker", "server", "producer"),
+    "notify": ("worker", "server", "producer"),
+    "schedule": ("worker", "server", "producer"),
+    "unschedule": ("worker", "server", "producer"),
+}
+
+WORDS = {"s": "select", "i": "insert", "u": "update", "d": "delete"}
+
+
+def tables() -> dict[str, dict[Reach, str]]:
+    """What each may do with each table, in letters."""
+    lines = [line.split() for line in TABLES.strip().splitlines()[1:]]
+    return {name: dict(zip(REACHES, rights, strict=True)) for name, *rights in lines}
+
+
+def privileges(letters: str) -> list[str]:
+    """`su(used_at)` in SQL: select, update (used_at)."""
+    letters, _, columns = letters.strip("-").partition("(")
+    words = [WORDS[letter] for letter in letters]
+    if columns:
+        words[-1] += f" ({columns}"
+    return words

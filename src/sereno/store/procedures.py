@@ -1,0 +1,218 @@
+"""The list of procedures that jobs may call, and what each call brought."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from sereno.domain.procedure import Parameter, ProcedureName, Shape, Signature
+from sereno.domain.stored import encoder
+from sereno.errors import LeaseLost
+from sereno.store.statement import Operation, Statement, queries
+
+_sql = queries("procedures")
+
+MOST = 1000
+# Runs that are past their time, at most so many with each new one.
+SWEEP = 10
+# A retention may be any number of days; a calendar ends.
+MOST_DAYS = 100_000
+_NEEDS_MORE = "it has a parameter without a name, and JSON is given by name"
+
+
+@dataclass(frozen=True, slots=True)
+class Allowed:
+    """A procedure that jobs may call. `given`: parameters that get a fact of the job. Timeouts are in seconds."""
+
+    target: str
+    name: str
+    signature: Signature
+    given: dict[str, str]
+    timeout: float
+    lock_timeout: float
+    note: str | None
+    allowed_by: str
+    allowed_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class LastRun:
+    """The newest call that ended well, by the job that made it."""
+
+    job_id: int
+    attempt: int
+    seconds: float
+    finished_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class RunRow:
+    """A call that ended well, and what it brought."""
+
+    job_id: int
+    attempt: int
+    seconds: float
+    finished_at: datetime
+    result: dict[str, Any]
+
+
+_allowed = msgspec.json.Decoder(Allowed)
+_last = msgspec.json.Decoder(LastRun)
+_run = msgspec.json.Decoder(RunRow)
+
+
+def allow(
+    target: str,
+    signature: Signature,
+    *,
+    given: Mapping[str, str],
+    timeout: float,
+    lock_timeout: float,
+    note: str | None,
+    actor: str,
+) -> Operation[tuple[Allowed, bool]]:
+    """As it stands now, and whether it is new on the list."""
+    rows = yield Statement(
+        _sql["allow"],
+        {
+            "target": target,
+            "name": str(signature.full_name),
+            "signature": encoder.encode(signature).decode(),
+            "given": encoder.encode(given).decode(),
+            "timeout": timeout,
+            "lock_timeout": lock_timeout,
+            "note": note,
+            "actor": actor,
+        },
+    )
+    return _allowed.decode(rows[0][0]), not rows[0][1]
+
+
+def revoke(target: str, name: ProcedureName) -> Operation[Allowed | None]:
+    rows = yield Statement(_sql["revoke"], {"target": target, "name": str(name)})
+    return _allowed.decode(rows[0][0]) if rows else None
+
+
+def find(target: str, name: ProcedureName) -> Operation[Allowed | None]:
+    rows = yield Statement(_sql["find"], {"target": target, "name": str(name)})
+    return _allowed.decode(rows[0][0]) if rows else None
+
+
+def list_allowed(most: int = MOST) -> Operation[list[tuple[Allowed, LastRun | None]]]:
+    rows = yield Statement(_sql["list"], {"most": most})
+    return [(_allowed.decode(row), None if last is None else _last.decode(last)) for row, last in rows]
+
+
+def runs(target: str, name: ProcedureName, most: int = 10) -> Operation[list[RunRow]]:
+    """The newest first."""
+    rows = yield Statement(_sql["runs"], {"target": target, "name": str(name), "most": most})
+    return [_run.decode(row[0]) for row in rows]
+
+
+def keep_run(
+    fence: tuple[int, int, int], allowed: Allowed, seconds: float, result: Mapping[str, Any], days: int
+) -> Operation[None]:
+    """What a call brought, unless the attempt has lost its job. `days`: how long such rows are kept."""
+    job_id, attempt, session = fence
+    rows = yield Statement(
+        _sql["keep_run"],
+        {
+            "id": job_id,
+            "attempt": attempt,
+            "session": session,
+            "target": allowed.target,
+            "name": allowed.name,
+            "seconds": seconds,
+            "result": encoder.encode(result).decode(),
+            "days": min(days, MOST_DAYS),
+            "sweep": SWEEP,
+        },
+    )
+    if not rows:
+        raise LeaseLost(f"job {job_id}: attempt {attempt} is no longer ours, what its procedure brought is not kept")
+
+
+def resolve(name: ProcedureName) -> Operation[list[Signature]]:
+    """Every function and procedure of this name in the database that is asked, a PostgreSQL."""
+    rows = yield Statement(_sql["resolve"], {"schema": name.schema, "name": name.name})
+    return [_signature(name, _found.decode(row[0])) for row in rows]
+
+
+def login(schemas: list[str]) -> Operation[tuple[str, str | None, str | None, str | None]]:
+    """The login; a superuser, a powerful role, and a table in `schemas` that it can get at."""
+    user, superuser, power, table = (yield Statement(_sql["login"], {"schemas": schemas}))[0]
+    return user, superuser, power, table
+
+
+def may_execute(name: ProcedureName) -> Operation[bool]:
+    rows = yield Statement(_sql["may_execute"], {"schema": name.schema, "name": name.name})
+    return bool(rows and rows[0][0])
+
+
+class _Type(msgspec.Struct):
+    category: str
+    kind: str
+    is_json: bool
+    type: str
+
+
+class _Found(msgspec.Struct):
+    """A line of pg_proc."""
+
+    kind: str
+    definer: str | None
+    returns_set: bool
+    names: list[str]
+    modes: list[str]
+    defaults: int
+    types: list[_Type]
+
+
+_found = msgspec.json.Decoder(_Found)
+_MODES = {"i": "in", "o": "out", "b": "inout", "v": "variadic", "t": "table"}
+
+
+def _signature(name: ProcedureName, found: _Found) -> Signature:
+    returned, *types = found.types
+    modes = [_MODES[mode] for mode in found.modes] or ["in"] * len(types)
+    names = found.names or [""] * len(types)
+    inputs = [place for place, mode in enumerate(modes) if mode in ("in", "inout", "variadic")]
+    optional = set(inputs[len(inputs) - found.defaults :])
+    parameters = tuple(
+        Parameter(named, each.type, mode, place in optional, _shape(each))  # type: ignore[arg-type]  # one of _MODES
+        for place, (named, each, mode) in enumerate(zip(names, types, modes, strict=True))
+    )
+    is_function = found.kind == "f"
+    return Signature(
+        "function" if is_function else "procedure",
+        name.schema,
+        name.name,
+        parameters,
+        returned.type if is_function else None,
+        found.returns_set,
+        found.definer,
+        _unfit(found, parameters, returned),
+    )
+
+
+def _unfit(found: _Found, parameters: tuple[Parameter, ...], returned: _Type) -> str | None:
+    asked = [each for each in parameters if each.mode != "table" and (each.mode != "out" or found.kind == "p")]
+    if not all(each.name for each in asked):
+        return _NEEDS_MORE
+    unknown = [each.type for each in found.types[1:] if each.kind == "p"]
+    if unknown:
+        return f"nothing in JSON is of type {unknown[0]}"
+    columns = any(each.mode in ("out", "inout", "table") for each in parameters)
+    if returned.kind == "p" and found.kind == "f" and returned.type != "void" and not columns:
+        return f"what it returns, {returned.type}, has no columns that could be read"
+    return None
+
+
+def _shape(found: _Type) -> Shape:
+    if found.is_json:
+        return "json"
+    if found.category == "A":
+        return "list"
+    return "record" if found.category == "C" else "value"

@@ -1,0 +1,48 @@
+-- For tests of users: a schema that is emptied, a clock that is moved, and what is there.
+
+-- name: tables
+-- Everything of ours that holds rows, but for which migrations were applied.
+select quote_ident(schemaname) || '.' || quote_ident(tablename) from pg_tables
+where schemaname = split_part('sereno.jobs', '.', 1) and tablename <> 'migrations'
+order by 1;
+
+-- name: travel
+-- Moves the only clock that decides anything; the leases of living sessions move along.
+with moved as (
+    update sereno.sessions set lease_until = lease_until + make_interval(secs => %(seconds)s)
+    where state = 'alive' and %(leases)s
+)
+insert into sereno.clock (ahead) values (make_interval(secs => %(seconds)s))
+on conflict (one_row) do update set ahead = clock.ahead + excluded.ahead;
+
+-- name: now
+-- What time it is there.
+select sereno.now();
+
+-- name: left_to_do
+-- Jobs of these queues that run, or could: and those whose time has come.
+select count(*) from (
+    select 1 from sereno.jobs
+    where queue = any(%(queues)s)
+      and (state in ('ready', 'running') or (state = 'scheduled' and run_at <= sereno.now()))
+    limit 1000) as found;
+
+-- name: jobs
+-- Jobs with what became of them, in the order in which they were made.
+select id, task, state, queue, tenant, args, run_at, attempt, reason, error_type, error_message, trace
+from (select id, task, state, queue, tenant, args, run_at, attempt, null as reason, null as error_type, null as error_message, trace
+      from sereno.jobs
+      union all
+      select id, task, state, queue, tenant, args, run_at, attempt, reason, error_type, error_message, trace from sereno.history) as job
+where (%(task)s::text is null or task = %(task)s) and (%(state)s::text is null or state = %(state)s)
+order by id;
+
+-- name: deliveries
+-- Deliveries with whom they are for, in the order in which they were made.
+select d.id, e.type, e.subject, r.key, nullif(d.tenant, ''), d.channel, d.state, d.reason, d.attempts, d.error_message
+from sereno.deliveries d
+join sereno.events e on e.id = d.event_id
+join sereno.recipients r on r.id = d.recipient_id
+where (%(event)s::text is null or e.type = %(event)s) and (%(recipient)s::text is null or r.key = %(recipient)s)
+  and (%(channel)s::text is null or d.channel = %(channel)s)
+order by d.id;

@@ -1,0 +1,117 @@
+-- What was archived comes back, and leaves again when its time is over.
+
+-- name: one_at_a_time
+-- Rows are told apart by looking, where no unique index tells them apart: two restores of one row must not look together.
+select pg_advisory_xact_lock(hashtext('sereno.restore'));
+
+-- name: kind
+-- The newest batch of a kind says how its rows are told apart; none where nothing of it was ever archived.
+select b.kind, b.source, b.key_columns, b.time_column,
+       (select format_type(atttypid, -1) from pg_attribute
+        where attrelid = sereno.restore_target(b.kind, b.source) and attname = b.key_columns[1] and not attisdropped)
+from sereno.archive_batches b where b.kind = %(kind)s order by b.id desc limit 1;
+
+-- name: kinds
+-- What was ever archived.
+select distinct kind from sereno.archive_batches order by kind;
+
+-- name: sources
+-- Where rows that are wanted may be, the newest batch first: pages of a table that is still held, or a file. What nobody has
+-- measured may be anything. `moved`: batches that left in the same moment as others.
+select b.id, coalesce(f.number, 0), b.kind, b.held_in is not null, coalesce(f.first_block, 0), coalesce(f.last_block, 4294967294),
+       case when b.held_in is not null then
+           coalesce(pg_relation_size(to_regclass('sereno_archive.' || quote_ident(b.held_in))) / current_setting('block_size')::bigint, 0) end,
+       coalesce(f.object, ''), coalesce(f.bytes, 0), coalesce(f.sha256, ''), f.rows, b.key_columns, b.time_column, b.moved_at
+from sereno.archive_batches b
+left join sereno.archive_files f on f.batch_id = b.id
+where b.kind = %(kind)s
+  and (b.held_in is not null or f.verified_at is not null)
+  and (%(low)s::bigint is null or f.first_id is null or (f.first_id <= %(high)s and f.last_id >= %(low)s))
+  and (%(from_at)s::timestamptz is null or f.to_at is null or f.to_at >= %(from_at)s)
+  and (%(to_at)s::timestamptz is null or f.from_at is null or f.from_at < %(to_at)s)
+  and (%(moved)s::timestamptz[] is null or b.moved_at = any(%(moved)s))
+order by b.id desc, f.number;
+
+-- name: rows
+-- Rows of a file.
+select matched, restored, present
+from sereno.restore_rows(%(batch)s, %(names)s, %(rows)s::text::jsonb, sereno.now() + make_interval(secs => %(keep)s), %(without)s);
+
+-- name: held
+-- Rows of a table that is still held.
+select matched, restored, present
+from sereno.restore_held(%(batch)s, %(first)s, %(last)s, %(numbers)s, %(from_at)s, %(to_at)s,
+                         sereno.now() + make_interval(secs => %(keep)s), %(without)s);
+
+-- name: count_held
+-- How many there would be.
+select matched from sereno.count_held(%(batch)s, %(first)s, %(last)s, %(numbers)s, %(from_at)s, %(to_at)s);
+
+-- name: marked
+-- Which of these rows are here because somebody brought them back.
+select key from sereno.restored where kind = %(kind)s and key = any(%(keys)s);
+
+-- name: leaving
+-- Kinds of rows whose time is over; those on which others hang first.
+select kind from sereno.restored where until <= sereno.now() group by kind order by kind in ('attempts', 'receipts'), kind;
+
+-- name: leave
+-- Some marks of a kind whose time is over.
+select gone, changed from sereno.leave_restored(%(kind)s, %(most)s);
+
+-- name: doubled
+-- Keys that may lie in two files: of rows that came back and were changed, and of those that are here now.
+select key from sereno.archived_again where kind = %(kind)s
+union
+select key from sereno.restored where kind = %(kind)s;
+
+-- name: files
+-- Files of batches that are verified as a whole, the oldest first; those that touch a span of time.
+select b.id, f.number, b.kind, f.object, f.bytes, f.sha256, f.rows, b.key_columns, b.time_column, b.columns::text
+from sereno.archive_batches b
+join sereno.archive_files f on f.batch_id = b.id
+where b.verified_at is not null and f.failed_at is null and f.rows > 0
+  and (%(kind)s::text is null or b.kind = %(kind)s)
+  and (%(from_at)s::timestamptz is null or f.to_at >= %(from_at)s)
+  and (%(to_at)s::timestamptz is null or f.from_at < %(to_at)s)
+order by b.id, f.number;
+
+-- name: checkable
+-- Files that were written once, after one of them: what the database knows of each.
+select f.batch_id, f.number, f.object, f.bytes, f.sha256, f.rows, f.keys_hash, f.first_id, f.last_id, f.from_at, f.to_at,
+       b.kind, b.source, b.schema_version, b.key_columns, b.time_column, b.columns::text
+from sereno.archive_files f
+join sereno.archive_batches b on b.id = f.batch_id
+where f.verified_at is not null and (f.batch_id, f.number) > (%(after_batch)s, %(after_number)s)
+  and (%(batch)s::bigint is null or f.batch_id = %(batch)s)
+  and (%(since)s::timestamptz is null or f.verified_at >= %(since)s)
+order by f.batch_id, f.number
+limit %(limit)s;
+
+-- name: sampled
+-- Some of them, by chance.
+select f.batch_id, f.number, f.object, f.bytes, f.sha256, f.rows, f.keys_hash, f.first_id, f.last_id, f.from_at, f.to_at,
+       b.kind, b.source, b.schema_version, b.key_columns, b.time_column, b.columns::text
+from sereno.archive_files f
+join sereno.archive_batches b on b.id = f.batch_id
+where f.verified_at is not null
+  and (%(batch)s::bigint is null or f.batch_id = %(batch)s)
+  and (%(since)s::timestamptz is null or f.verified_at >= %(since)s)
+order by random()
+limit %(limit)s;
+
+-- name: how_many
+-- How many files there are to look at, and how much they hold.
+select count(*), coalesce(sum(bytes), 0)::bigint
+from sereno.archive_files
+where verified_at is not null
+  and (%(batch)s::bigint is null or batch_id = %(batch)s)
+  and (%(since)s::timestamptz is null or verified_at >= %(since)s);
+
+-- name: known
+-- Which of these objects are files of a batch.
+select object from sereno.archive_files where object = any(%(names)s);
+
+-- name: marked_range
+-- Between which numbers those lie that somebody brought back.
+select min(key::bigint), max(key::bigint) from sereno.restored where kind = %(kind)s;

@@ -1,0 +1,81 @@
+"""For tests of users: a schema that is emptied, a clock that is moved, and what is there."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sereno.store.statement import Operation, Statement, queries
+
+_sql = queries("rehearsal")
+
+
+@dataclass(frozen=True, slots=True)
+class JobSeen:
+    """A job, live or ended, as a test sees it."""
+
+    id: int
+    task: str
+    state: str
+    queue: str
+    tenant: str | None
+    args: dict[str, Any]
+    run_at: datetime
+    attempt: int
+    reason: str | None
+    error_type: str | None
+    error_message: str | None
+    trace: str | None
+
+    def __str__(self) -> str:
+        why = f": {self.error_type}: {self.error_message}" if self.error_type else ""
+        return f"{self.task}({', '.join(f'{k}={v!r}' for k, v in self.args.items())}) {self.state}{why}"
+
+
+@dataclass(frozen=True, slots=True)
+class DeliverySeen:
+    """A delivery as a test sees it."""
+
+    id: int
+    event: str
+    subject: str | None
+    recipient: str
+    tenant: str | None
+    channel: str
+    state: str
+    reason: str | None
+    attempts: int
+    error: str | None
+
+    def __str__(self) -> str:
+        why = f" ({self.reason or self.error})" if self.reason or self.error else ""
+        return f"{self.event} to {self.recipient} by {self.channel}: {self.state}{why}"
+
+
+def reset() -> Operation[None]:
+    """Every table of the schema is empty, numbers begin at one, and the clock is right."""
+    names = [row[0] for row in (yield Statement(_sql["tables"]))]
+    yield Statement(f"truncate {', '.join(names)} restart identity cascade")
+
+
+def travel(seconds: float, *, leases: bool = True) -> Operation[None]:
+    """`leases`: living sessions keep theirs, as if they had gone on beating."""
+    yield Statement(_sql["travel"], {"seconds": seconds, "leases": leases})
+
+
+def now() -> Operation[datetime]:
+    moment: datetime = (yield Statement(_sql["now"]))[0][0]
+    return moment
+
+
+def left_to_do(queues: Sequence[str]) -> Operation[int]:
+    return int((yield Statement(_sql["left_to_do"], {"queues": list(queues)}))[0][0])
+
+
+def jobs(task: str | None = None, state: str | None = None) -> Operation[list[JobSeen]]:
+    return [JobSeen(*row) for row in (yield Statement(_sql["jobs"], {"task": task, "state": state}))]
+
+
+def deliveries(event: str | None, recipient: str | None, channel: str | None) -> Operation[list[DeliverySeen]]:
+    wanted = {"event": event, "recipient": recipient, "channel": channel}
+    return [DeliverySeen(*row) for row in (yield Statement(_sql["deliveries"], wanted))]

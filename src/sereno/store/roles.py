@@ -1,0 +1,133 @@
+"""Roles: an owner that never logs in, and one login for each kind of process. `grants.py` says what each may do.
+
+All of it is one text, `roles.sql`, to be read by whoever looks after the database, and run by them or by us. It can be
+run again at any time: what is missing is added, and what is not needed any more is taken away.
+"""
+
+import re
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from importlib import resources
+
+import psycopg
+
+from sereno.errors import ConfigurationError, DatabaseUnavailable
+from sereno.store.grants import AS_OWNER, LOGINS, REACHES, SEQUENCES, privileges, tables
+from sereno.store.statement import DEFAULT_SCHEMA, Operation, Statement, in_schema, queries
+
+_sql = queries("roles")
+
+TRIES = 10
+_PREFIX = re.compile(r"[a-z_][a-z0-9_]{0,52}")
+_WIDEST = 120
+# Somebody uses what is handed over; vacuum has just written down what it counted; or another database of the same
+# server makes the same roles right now.
+_LATER = (psycopg.errors.LockNotAvailable, psycopg.errors.InternalError_, psycopg.errors.UniqueViolation)
+# What an owner's function finds without a schema is PostgreSQL's own; what a caller made for a while comes last.
+_ALONE = "security definer set search_path = pg_catalog, pg_temp"
+
+
+@dataclass(frozen=True, slots=True)
+class Mine:
+    """Whom this connection is, and whether that is more than a process needs."""
+
+    name: str
+    is_superuser: bool
+    is_owner: bool
+
+
+def script(schema: str = DEFAULT_SCHEMA, prefix: str = DEFAULT_SCHEMA) -> str:
+    """The SQL that makes the roles `{prefix}_owner`, `{prefix}_worker` and so on, and gives each what it needs."""
+    if _PREFIX.fullmatch(prefix) is None:
+        raise ConfigurationError(
+            f"roles cannot be named {prefix!r}_worker: write small letters, digits and _, at most 53"
+        )
+    text = (resources.files("sereno.store") / "roles.sql").read_text()
+    parts = {"nothing": _nothing(), "tables": _tables(), "sequences": _sequences(), "functions": _functions()}
+    for part, lines in parts.items():
+        text = text.replace(f"-- here: {part}", "\n".join(lines))
+    text = re.sub(rf"\bsereno_(owner|{'|'.join(LOGINS)})\b", rf"{prefix}_\1", text)
+    if schema != DEFAULT_SCHEMA:
+        text = re.sub(r"\bschema sereno(_archive)?\b", rf"schema {schema}\1", text)
+        text = re.sub(r"'sereno(_archive)?'::regnamespace", rf"'{schema}\1'::regnamespace", text)
+    return in_schema(text, schema)
+
+
+def create(connection: psycopg.Connection, schema: str, prefix: str) -> list[str]:
+    """Make the roles and set their rights, all of it or nothing; answers the logins that are new."""
+    text = script(schema, prefix).replace("\nbegin;\n", "\n").partition("\ncommit;\n")[0]
+    names = [f"{prefix}_{login}" for login in LOGINS]
+    for attempt in range(TRIES):
+        try:
+            with connection.transaction():
+                # Two of these, or one beside a migration, would change the same rows of the catalogue.
+                connection.execute("select pg_advisory_xact_lock(hashtext(%s))", [f"sereno.migrate.{schema}"])
+                known = connection.execute("select rolname from pg_roles where rolname = any(%s)", [names]).fetchall()
+                connection.execute(text.encode())
+            return [name for name in names if (name,) not in known]
+        except _LATER:
+            time.sleep(min(2.0, 0.1 * 2**attempt))
+    raise DatabaseUnavailable(
+        f"the roles got no lock in {TRIES} tries: a long transaction holds a table of sereno; end it, then try again"
+    )
+
+
+def prefix_of(connection: psycopg.Connection, schema: str = DEFAULT_SCHEMA) -> str | None:
+    """Under which names roles were made here before, if they were."""
+    with connection.transaction():
+        rows = connection.execute(in_schema(_sql["made"], schema).encode(), {"schema": schema}).fetchall()
+    return str(rows[0][0]) if rows else None
+
+
+def mine() -> Operation[Mine]:
+    rows = yield Statement(_sql["mine"])
+    return Mine(*rows[0])
+
+
+def _tables() -> Iterator[str]:
+    for reach in REACHES:
+        alike: dict[str, list[str]] = {}
+        for table, rights in tables().items():
+            if words := privileges(rights[reach]):
+                alike.setdefault(", ".join(words), []).append(f"sereno.{table}")
+        for right, names in sorted(alike.items()):
+            yield from _wrapped(f"grant {right} on", names, f"to sereno_{reach};")
+
+
+def _sequences() -> Iterator[str]:
+    for name, logins in SEQUENCES.items():
+        yield f"grant usage on sequence sereno.{name} to {_roles(logins)};"
+
+
+def _functions() -> Iterator[str]:
+    for name in AS_OWNER:
+        yield f"alter function sereno.{name} {_ALONE};"
+    yield from _wrapped(
+        "revoke execute on function", [f"sereno.{name}" for name in AS_OWNER], f"from {_roles(REACHES)};"
+    )
+    for logins in sorted(set(AS_OWNER.values())):
+        names = [f"sereno.{name}" for name, callers in AS_OWNER.items() if callers == logins]
+        yield from _wrapped("grant execute on function", names, f"to {_roles(logins)};")
+
+
+def _nothing() -> Iterator[str]:
+    everybody = f"public, {_roles(LOGINS)}"
+    for schema in ("sereno", "sereno_archive"):
+        for what in ("schema", "all tables in schema", "all sequences in schema", "all routines in schema"):
+            yield f"revoke all on {what} {schema} from {everybody};"
+
+
+def _roles(logins: Iterable[str]) -> str:
+    return ", ".join(f"sereno_{login}" for login in logins)
+
+
+def _wrapped(start: str, names: list[str], end: str) -> Iterator[str]:
+    line = start
+    for number, name in enumerate(names):
+        word = f" {name}" + ("" if number == len(names) - 1 else ",")
+        if len(line) + len(word) > _WIDEST:
+            yield line
+            line = "   "
+        line += word
+    yield f"{line} {end}"

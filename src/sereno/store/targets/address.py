@@ -1,0 +1,122 @@
+"""Targets by name: the product's own database under another login, and others by their addresses."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
+
+from sereno.domain.procedure import HERE
+from sereno.errors import ConfigurationError
+from sereno.settings import Settings
+from sereno.store.targets.contract import Target
+from sereno.store.targets.mysql import MySQLTarget
+from sereno.store.targets.postgres import PostgresTarget
+from sereno.store.targets.sqlserver import SqlServerTarget
+
+MYSQL_PORT = 3306
+# What may stand after the `?` of a MySQL's address.
+_MYSQL_OPTIONS = frozenset({"ssl_ca", "ssl_cert", "ssl_key", "ssl_verify_cert", "ssl_verify_identity", "unix_socket"})
+# The same of a SQL Server's, as its driver calls them.
+_SQLSERVER_OPTIONS: Mapping[str, str] = {
+    "encrypt": "Encrypt",
+    "trust_server_certificate": "TrustServerCertificate",
+    "host_name_in_certificate": "HostNameInCertificate",
+    "authentication": "Authentication",
+}
+
+
+class Targets:
+    """Where procedures can be called. `own_url`: the worker's own login, for development alone."""
+
+    def __init__(self, settings: Settings, own_url: Callable[[], str]) -> None:
+        self._settings = settings
+        self._own_url = own_url
+
+    @property
+    def names(self) -> list[str]:
+        return [HERE, *sorted(self._settings.procedure_targets or {})]
+
+    @property
+    def own_schemas(self) -> list[str]:
+        """Nothing in them is for a procedure."""
+        return [self._settings.schema, f"{self._settings.schema}_archive"]
+
+    def find(self, name: str) -> Target:
+        """ConfigurationError where there is none of this name."""
+        if name == HERE:
+            return self._here()
+        url = (self._settings.procedure_targets or {}).get(name)
+        if url is None:
+            raise ConfigurationError(
+                f"there is no target {name!r:.60}; there are {', '.join(self.names)}: set SERENO_PROCEDURE_TARGETS "
+                "to name=address"
+            )
+        return self._by_address(name, url)
+
+    def _here(self) -> Target:
+        if self._settings.procedure_url:
+            return PostgresTarget(self._settings.procedure_url, self.own_schemas)
+        if self._settings.procedures_as_worker:
+            return PostgresTarget(self._own_url(), self.own_schemas, trusted=True)
+        raise ConfigurationError(
+            "no login for procedures is named, and the worker's own is never used, because it may change every job: "
+            "set SERENO_PROCEDURE_URL to the address with a role that can call them and nothing else "
+            "(or SERENO_PROCEDURES_AS_WORKER=true while developing)"
+        )
+
+    def _by_address(self, name: str, url: str) -> Target:
+        try:
+            parts = urlsplit(url)
+            scheme, port = parts.scheme.partition("+")[0], parts.port
+        except ValueError:
+            scheme, port = "", None
+        if scheme in ("postgresql", "postgres"):
+            return PostgresTarget(url, self.own_schemas)
+        if scheme in ("mysql", "mariadb"):
+            return MySQLTarget(_for_mysql(name, parts, port))
+        if scheme in ("sqlserver", "mssql"):
+            return SqlServerTarget(_for_sqlserver(name, parts, port), f"{parts.hostname}")
+        raise ConfigurationError(
+            f"target {name}: its address begins with postgresql://, mysql://, mariadb:// or sqlserver://"
+        )
+
+
+def _for_mysql(name: str, parts: SplitResult, port: int | None) -> dict[str, Any]:
+    given: dict[str, Any] = {
+        "host": parts.hostname or "localhost",
+        "port": port or MYSQL_PORT,
+        "user": unquote(parts.username or ""),
+        "password": unquote(parts.password or ""),
+    }
+    if parts.path.strip("/"):
+        given["database"] = unquote(parts.path.strip("/"))
+    for option, value in _options(name, parts, _MYSQL_OPTIONS):
+        given[option] = value.lower() in ("1", "true", "yes") if "verify" in option else value
+    return given
+
+
+def _for_sqlserver(name: str, parts: SplitResult, port: int | None) -> str:
+    given = {"Server": f"{parts.hostname or 'localhost'}{f',{port}' if port else ''}"}
+    if parts.path.strip("/"):
+        given["Database"] = unquote(parts.path.strip("/"))
+    if parts.username:
+        given |= {"UID": unquote(parts.username), "PWD": unquote(parts.password or "")}
+    # Nobody reads along, unless the address says that it does not matter.
+    given["Encrypt"] = "yes"
+    for option, value in _options(name, parts, _SQLSERVER_OPTIONS):
+        given[_SQLSERVER_OPTIONS[option]] = value
+    return ";".join(f"{key}={_braced(value)}" for key, value in given.items())
+
+
+def _options(name: str, parts: SplitResult, known: Any) -> list[tuple[str, str]]:
+    found = parse_qsl(parts.query, keep_blank_values=True)
+    for option, _ in found:
+        if option not in known:
+            raise ConfigurationError(
+                f"target {name}: its address has {option!r:.40}; there are {', '.join(sorted(known))}"
+            )
+    return found
+
+
+def _braced(value: str) -> str:
+    """As a connection string quotes what could be taken for a part of itself."""
+    return "{" + value.replace("}", "}}") + "}" if set(value) & set(";{}= ") else value

@@ -1,0 +1,221 @@
+"""Procedures and functions of a PostgreSQL: by psycopg, on a connection of the call's own."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import msgspec
+import psycopg
+from psycopg import sql
+from psycopg.errors import Diagnostic
+from psycopg.rows import tuple_row
+
+from sereno.domain.procedure import Dialect, Parameter, ProcedureName, Signature
+from sereno.domain.procedure_result import MOST_ROWS, Notices, Result, plain, plain_row
+from sereno.errors import InvalidArguments
+from sereno.store import procedures
+from sereno.store.connect import CONNECT_PARAMETERS, unavailable
+from sereno.store.statement import arun
+from sereno.store.targets.contract import CONNECT_SECONDS, GIVE_UP_AFTER, Timeouts, UnsafeLogin
+
+# Names of the catalogue mean the catalogue's things, whatever anybody has made elsewhere.
+CATALOGUE_ONLY = "select pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', false)"
+# A row whose JSON is longer is counted, and not kept.
+LONGEST_ROW = 16_384
+
+_FIND = sql.SQL("select {} from pg_catalog.jsonb_to_record(%s::pg_catalog.jsonb) as given({})")
+_DATES = "select pg_catalog.set_config('datestyle', 'ISO, YMD', false)"
+_DATES_AGAIN = "reset datestyle"
+_SETTINGS = (
+    "select pg_catalog.set_config('statement_timeout', %s, false), pg_catalog.set_config('lock_timeout', %s, false), "
+    "pg_catalog.set_config('search_path', %s, false)"
+)
+# A worker that died, or whose host did, has its statement ended within seconds: before another worker begins it again.
+_NOTICE_DEATH = (
+    "select pg_catalog.set_config('client_connection_check_interval', '1s', false), "
+    "pg_catalog.set_config('tcp_keepalives_idle', '10', false), "
+    "pg_catalog.set_config('tcp_keepalives_interval', '3', false), "
+    "pg_catalog.set_config('tcp_keepalives_count', '3', false)"
+)
+# Rows are counted to the last, because only that runs the function to its end; the first of them are brought here.
+_FUNCTION = sql.SQL(
+    "with result as materialized (select {row} as one from {name}({arguments}) as sereno_row) "
+    "select (select pg_catalog.count(*) from result), "
+    "array(select case when pg_catalog.octet_length(one::pg_catalog.text) <= {longest} then one::pg_catalog.text end "
+    "from result limit {most})"
+)
+_PROCEDURE = sql.SQL("call {name}({arguments})")
+
+
+class PostgresTarget:
+    """A PostgreSQL. `schemas`: sereno's own, which its login may not get at. `trusted`: any login will do."""
+
+    dialect: Dialect = "postgresql"
+
+    def __init__(self, url: str, schemas: Sequence[str], *, trusted: bool = False) -> None:
+        self._url = url
+        self._schemas = list(schemas)
+        self._trusted = trusted
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator["PostgresSession"]:
+        given = dict(CONNECT_PARAMETERS) | {
+            "connect_timeout": CONNECT_SECONDS,
+            "application_name": "sereno procedure",
+            "prepare_threshold": None,
+        }
+        try:
+            connection = await psycopg.AsyncConnection.connect(self._url, **given)
+        except (psycopg.OperationalError, psycopg.ProgrammingError) as error:
+            raise unavailable(self._url, error) from None
+        try:
+            await connection.execute(CATALOGUE_ONLY)
+            yield PostgresSession(connection, self._schemas, trusted=self._trusted)
+        finally:
+            await connection.close()
+
+
+class PostgresSession:
+    """One connection, for one call."""
+
+    def __init__(
+        self, connection: psycopg.AsyncConnection[Any], schemas: Sequence[str], *, trusted: bool = False
+    ) -> None:
+        self._connection = connection
+        self._schemas = list(schemas)
+        self._trusted = trusted
+
+    async def check_login(self) -> None:
+        if self._trusted:
+            return
+        user, superuser, power, table = await arun(self._connection, procedures.login(self._schemas))
+        can = None
+        if superuser is not None:
+            can = "is a superuser" if superuser == user else f"can become the superuser {superuser!r}"
+        elif table is not None:
+            can = f"can get at the table {table} of sereno"
+        elif power is not None:
+            can = f"can act as {power!r}, which may do more than call procedures"
+        if can is not None:
+            raise UnsafeLogin(
+                f"the login {user!r} {can}, and so could whatever it calls: create a role for procedures alone "
+                "(create role reports login; grant execute on …) and name it in SERENO_PROCEDURE_URL"
+            )
+
+    async def resolve(self, name: ProcedureName) -> list[Signature]:
+        return await arun(self._connection, procedures.resolve(name))
+
+    async def may_execute(self, name: ProcedureName) -> bool:
+        return await arun(self._connection, procedures.may_execute(name))
+
+    async def convert(self, signature: Signature, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        """By the database itself, in a statement that does nothing else: what JSON says becomes what the type means."""
+        wanted = [each for each in signature.inputs if each.name in params]
+        if not wanted:
+            return {}
+        named = [sql.Identifier(f"p{place}") for place in range(len(wanted))]
+        query = _FIND.format(
+            sql.SQL(", ").join(sql.SQL("{}::pg_catalog.text").format(each) for each in named),
+            sql.SQL(", ").join(
+                sql.SQL("{} {}").format(each, _type(parameter)) for each, parameter in zip(named, wanted, strict=True)
+            ),
+        )
+        given = {f"p{place}": params[each.name] for place, each in enumerate(wanted)}
+        try:
+            await self._connection.execute(_DATES)
+            row = await (await self._cursor().execute(query, [msgspec.json.encode(given).decode()])).fetchone()
+            await self._connection.execute(_DATES_AGAIN)
+        except psycopg.OperationalError:
+            raise
+        except psycopg.Error as error:
+            said = error.diag.message_primary or type(error).__name__
+            raise InvalidArguments(f"{signature.full_name}: a parameter does not fit: {said}") from error
+        assert row is not None
+        return {each.name: value for each, value in zip(wanted, row, strict=True)}
+
+    async def call(
+        self, signature: Signature, values: Mapping[str, Any], timeouts: Timeouts, notices: Notices
+    ) -> Result:
+        self._connection.add_notice_handler(lambda said: _hear(notices, said))
+        # Its own schema, and what it makes itself last: nobody's table or function of the same name comes before.
+        path = f"{_quoted(signature.schema)}, pg_temp"
+        waits = [f"{max(1, round(each * 1000))}ms" for each in timeouts]
+        # Not every server can: those before 14, and those on some other systems than Linux.
+        with suppress(psycopg.DataError, psycopg.ProgrammingError):
+            await self._connection.execute(_NOTICE_DEATH)
+        await self._connection.execute(_SETTINGS, [*waits, path])
+        run = self._run_function if signature.kind == "function" else self._run_procedure
+        async with asyncio.timeout(timeouts.statement + GIVE_UP_AFTER):
+            return await run(signature, values, notices)
+
+    async def _run_function(self, signature: Signature, values: Mapping[str, Any], notices: Notices) -> Result:
+        is_void = signature.returns == "void" and not signature.returns_set
+        row = "null::pg_catalog.jsonb" if is_void else "coalesce(pg_catalog.to_jsonb(sereno_row), 'null')"
+        query = _FUNCTION.format(
+            row=sql.SQL(row),
+            name=_name(signature),
+            arguments=_arguments(signature.inputs, values),
+            longest=sql.Literal(LONGEST_ROW),
+            most=sql.Literal(MOST_ROWS),
+        )
+        found = await (await self._cursor().execute(query, _given(signature.inputs, values))).fetchone()
+        assert found is not None
+        count, rows = found
+        if is_void:
+            return Result([], None, notices.heard, notices.unheard)
+        read = [plain(msgspec.json.decode(each)) if each is not None else "(too long to be kept)" for each in rows]
+        return Result(read, count, notices.heard, notices.unheard)
+
+    async def _run_procedure(self, signature: Signature, values: Mapping[str, Any], notices: Notices) -> Result:
+        """Outside of a transaction, so that it can commit by itself."""
+        asked = [each for each in signature.parameters if each.mode == "out" or each.name in values]
+        query = _PROCEDURE.format(name=_name(signature), arguments=_arguments(asked, values))
+        cursor = await self._cursor().execute(query, _given(asked, values))
+        if cursor.description is None:
+            return Result([], None, notices.heard, notices.unheard)
+        names = [column.name for column in cursor.description]
+        rows = [plain_row(names, row) for row in await cursor.fetchmany(MOST_ROWS)]
+        return Result(rows, max(cursor.rowcount, len(rows)), notices.heard, notices.unheard)
+
+    def _cursor(self) -> psycopg.AsyncCursor[tuple[Any, ...]]:
+        return psycopg.AsyncCursor(self._connection, row_factory=tuple_row)
+
+
+def _name(signature: Signature) -> sql.Composable:
+    return sql.Identifier(_doubled(signature.schema), _doubled(signature.name))
+
+
+def _type(parameter: Parameter) -> sql.Composable:
+    # As the catalogue quotes it; never from whoever asks.
+    return sql.SQL(_doubled(parameter.type))
+
+
+def _arguments(parameters: Sequence[Parameter], values: Mapping[str, Any]) -> sql.Composable:
+    """By name, each as exactly the type that the signature says."""
+    parts: list[sql.Composable] = []
+    for each in parameters:
+        if each.name not in values and each.mode != "out":
+            continue
+        variadic = sql.SQL("variadic " if each.mode == "variadic" else "")
+        value = sql.SQL("%s" if each.name in values and each.mode != "out" else "null")
+        name = sql.Identifier(_doubled(each.name))
+        parts.append(sql.SQL("{}{} => {}::{}").format(variadic, name, value, _type(each)))
+    return sql.SQL(", ").join(parts)
+
+
+def _given(parameters: Sequence[Parameter], values: Mapping[str, Any]) -> list[Any]:
+    return [values[each.name] for each in parameters if each.name in values and each.mode != "out"]
+
+
+def _doubled(text: str) -> str:
+    """The driver reads a percent sign, also inside of quotes, as the beginning of a parameter."""
+    return text.replace("%", "%%")
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace('"', '""') + '"'
+
+
+def _hear(notices: Notices, said: Diagnostic) -> None:
+    notices.add(said.severity_nonlocalized or said.severity or "NOTICE", said.message_primary or "")

@@ -1,0 +1,191 @@
+"""Procedures and functions of a SQL Server: by mssql-python, in a thread, on a connection of the call's own."""
+
+import math
+import re
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager, suppress
+from typing import Any, TypeVar
+
+from sereno.domain.procedure import Dialect, Parameter, ProcedureName, Signature
+from sereno.domain.procedure_calls import sqlserver_call
+from sereno.domain.procedure_result import MOST_ROWS, Notices, Result, plain_row
+from sereno.domain.procedure_values import KNOWN, converted, word_of
+from sereno.errors import DatabaseUnavailable
+from sereno.store.targets.contract import CONNECT_SECONDS, GIVE_UP_AFTER, Timeouts, UnsafeLogin
+from sereno.store.targets.threads import driver, in_thread, watched
+
+T = TypeVar("T")
+
+# Compared letter by letter, whatever the database's own order of letters is.
+ROUTINES = """
+select o.object_id, rtrim(o.type), m.execute_as_principal_id, user_name(nullif(m.execute_as_principal_id, -2)),
+       has_perms_by_name(quotename(s.name) + '.' + quotename(o.name), 'OBJECT',
+                         case when o.type in ('IF', 'TF') then 'SELECT' else 'EXECUTE' end)
+from sys.objects o
+join sys.schemas s on s.schema_id = o.schema_id
+left join sys.sql_modules m on m.object_id = o.object_id
+where s.name = ? collate Latin1_General_BIN2 and o.name = ? collate Latin1_General_BIN2
+  and o.type in ('P', 'FN', 'IF', 'TF')
+"""
+PARAMETERS = """
+select p.name, t.name, p.max_length, p.precision, p.scale, p.is_output, t.is_user_defined, t.is_table_type
+from sys.parameters p join sys.types t on t.user_type_id = p.user_type_id
+where p.object_id = ?
+order by p.parameter_id
+"""
+LOGIN = "select suser_sname(), is_srvrolemember('sysadmin'), is_member('db_owner'), is_member('db_securityadmin')"
+LOOK_SECONDS = 30.0
+BEHIND = 1.0
+_WITH_LENGTH = frozenset({"char", "varchar", "nchar", "nvarchar", "binary", "varbinary"})
+_IN_TWO_BYTES = frozenset({"nchar", "nvarchar"})
+# How a message of the server looks when the driver has it: "[Microsoft][…][SQL Server]what was said".
+_FROM = re.compile(r"^(?:\[[^\]]*\])+")
+
+
+class SqlServerTarget:
+    """A SQL Server, by the connection string of its driver; `where` is for people, and holds no password."""
+
+    dialect: Dialect = "sqlserver"
+
+    def __init__(self, connection_string: str, where: str) -> None:
+        self._connection_string = connection_string
+        self._where = where
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator["SqlServerSession"]:
+        mssql = driver("mssql_python", "sqlserver")
+
+        def connect() -> Any:
+            return mssql.connect(self._connection_string, autocommit=True, timeout=CONNECT_SECONDS)
+
+        try:
+            connection = await in_thread(connect)
+        except mssql.Error as error:
+            raise DatabaseUnavailable(f"SQL Server at {self._where} does not answer: {error}") from None
+        try:
+            yield SqlServerSession(connection, mssql.Error)
+        finally:
+            with suppress(mssql.Error):
+                await in_thread(connection.close)
+
+
+class SqlServerSession:
+    """One connection, for one call."""
+
+    def __init__(self, connection: Any, *errors: type[Exception]) -> None:
+        """`errors`: those of the driver."""
+        self._connection = connection
+        self._errors: tuple[type[Exception], ...] = (*errors, TimeoutError)
+
+    async def check_login(self) -> None:
+        ((user, *powers),) = await self._look(lambda: self._rows(LOGIN))
+        named = [role for role, has in zip(("sysadmin", "db_owner", "db_securityadmin"), powers, strict=True) if has]
+        if named:
+            raise UnsafeLogin(
+                f"the login {user!r} is a member of {named[0]}, and so could whatever it calls: create a login for "
+                "procedures alone (grant execute on … to …) and name it in SERENO_PROCEDURE_TARGETS"
+            )
+
+    async def resolve(self, name: ProcedureName) -> list[Signature]:
+        def look() -> list[Signature]:
+            return [
+                signature_of(name, routine, self._rows(PARAMETERS, [routine[0]]))
+                for routine in self._rows(ROUTINES, name)
+            ]
+
+        return await self._look(look)
+
+    async def may_execute(self, name: ProcedureName) -> bool:
+        return any(routine[4] for routine in await self._look(lambda: self._rows(ROUTINES, name)))
+
+    async def convert(self, signature: Signature, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        return converted(signature, params, unsigned_bytes=True)
+
+    async def call(
+        self, signature: Signature, values: Mapping[str, Any], timeouts: Timeouts, notices: Notices
+    ) -> Result:
+        def run() -> Result:
+            self._connection.timeout = max(1, math.ceil(timeouts.statement))
+            self._rows(f"set lock_timeout {max(1, round(timeouts.lock * 1000))}")
+            return self._call(signature, values, notices)
+
+        return await self._run(run, timeouts.statement + GIVE_UP_AFTER)
+
+    def _call(self, signature: Signature, values: Mapping[str, Any], notices: Notices) -> Result:
+        call = sqlserver_call(signature, values)
+        rows: list[Any] = []
+        count = changed = 0
+        cursor = self._connection.cursor()
+        cursor.execute(call.text, list(call.values))
+        while True:
+            for _, said in cursor.messages:
+                notices.add("NOTICE", _FROM.sub("", str(said)))
+            if cursor.description is None:
+                changed += max(0, cursor.rowcount)
+            else:
+                names = [column[0] for column in cursor.description]
+                for line in cursor:
+                    count += 1
+                    if len(rows) < MOST_ROWS:
+                        rows.append(plain_row(names, line))
+            if not cursor.nextset():
+                cursor.close()
+                return Result(rows, count or changed, notices.heard, notices.unheard)
+
+    def _rows(self, text: str, values: Iterable[Any] = ()) -> list[tuple[Any, ...]]:
+        cursor = self._connection.cursor()
+        try:
+            cursor.execute(text, list(values))
+            return [] if cursor.description is None else [tuple(row) for row in cursor.fetchall()]
+        finally:
+            cursor.close()
+
+    async def _look(self, function: Callable[[], T]) -> T:
+        try:
+            return await self._run(function, LOOK_SECONDS)
+        except self._errors as error:
+            raise DatabaseUnavailable(f"SQL Server did not say what is in its catalogue: {error}") from error
+
+    async def _run(self, function: Callable[[], T], patience: float) -> T:
+        # Its driver can stop nothing from outside: the time of the statement is up to the server alone.
+        return await watched(function, lambda: None, patience)
+
+
+def signature_of(name: ProcedureName, routine: tuple[Any, ...], parameters: list[tuple[Any, ...]]) -> Signature:
+    """From lines of `ROUTINES` and `PARAMETERS`. Defaults are not in the catalogue: every parameter has to be given."""
+    _, kind, executes_as, principal, *_ = routine
+    is_function = kind != "P"
+    returned = [each for each in parameters if not each[0]]
+    found = tuple(
+        Parameter(str(each[0]).removeprefix("@"), type_of(each), "inout" if each[5] else "in")
+        for each in parameters
+        if each[0]
+    )
+    table = next((type_of(each) for each in parameters if each[7]), None)
+    strange = table or next((each.type for each in found if word_of(each.type) not in KNOWN), None)
+    own_type = next((type_of(each) for each in parameters if each[6]), None)
+    unknown = strange or own_type
+    definer = None if executes_as is None else principal or "its owner"
+    return Signature(
+        "function" if is_function else "procedure",
+        name.schema,
+        name.name,
+        found,
+        "table" if kind in ("IF", "TF") else type_of(returned[0]) if returned else None,
+        kind in ("IF", "TF"),
+        definer,
+        f"nothing in JSON is of type {unknown}" if unknown else None,
+    )
+
+
+def type_of(line: tuple[Any, ...]) -> str:
+    """As it is written in a declaration: `nvarchar(50)`, `decimal(10,2)`, `datetime2(3)`."""
+    _, name, length, precision, scale, *_ = line
+    if name in _WITH_LENGTH:
+        characters = length // 2 if name in _IN_TWO_BYTES else length
+        return f"{name}({'max' if length < 0 else characters})"
+    if name in ("decimal", "numeric"):
+        return f"{name}({precision},{scale})"
+    if name in ("datetime2", "datetimeoffset", "time"):
+        return f"{name}({scale})"
+    return str(name)

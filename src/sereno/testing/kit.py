@@ -1,0 +1,222 @@
+"""An application in your tests: its own schema, a clock to move, jobs that are really run, and what became of them.
+
+Nothing here stands in for anything: jobs are rows in PostgreSQL, and a worker runs them.
+"""
+
+import asyncio
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, TypeVar
+
+from sereno.app import Sereno
+from sereno.client.task import Task
+from sereno.domain.duration import Duration, seconds
+from sereno.domain.job import Job
+from sereno.store import rehearsal
+from sereno.store.rehearsal import DeliverySeen, JobSeen
+from sereno.testing.process import LOOK_EVERY, PATIENCE, WorkerProcess, wait_for
+
+T = TypeVar("T")
+
+ARRIVED = ("sent", "delivered", "read")
+
+
+@dataclass(frozen=True, slots=True)
+class Drained:
+    """What ended while draining; what is retried later is not among it."""
+
+    jobs: Sequence[JobSeen]
+
+    @property
+    def failed(self) -> list[JobSeen]:
+        return [job for job in self.jobs if job.state == "dead"]
+
+
+class Kit:
+    """One application under test. Made by the fixture `sereno_kit`."""
+
+    def __init__(self, app: Sereno) -> None:
+        self.app = app
+
+    # Time
+
+    def travel(self, by: Duration) -> datetime:
+        """Move the clock of this schema; answers what time it is then. Living workers keep their leases."""
+        self.app.database.run(rehearsal.travel(seconds(by)))
+        return self.now()
+
+    def travel_to(self, moment: datetime) -> datetime:
+        """Move the clock forward to a moment."""
+        ahead = (moment - self.now()).total_seconds()
+        if ahead < 0:
+            raise ValueError(f"{moment.isoformat()} is past: it is {self.now().isoformat()} there already")
+        return self.travel(ahead)
+
+    def travel_to_next(self) -> datetime:
+        """Move the clock to the next job that waits for its time, such as a retry; their waits vary a little."""
+        waiting = [job.run_at for job in self.jobs(state="scheduled")]
+        if not waiting:
+            raise AssertionError(f"no job waits for its time; there are: {_listed(self.jobs())}")
+        return self.travel_to(max(self.now(), min(waiting)))
+
+    def now(self) -> datetime:
+        return self.app.database.run(rehearsal.now())
+
+    def lose_leases(self) -> None:
+        """Time passes for workers that were killed: their leases run out, and their jobs come back."""
+        self.app.database.run(rehearsal.travel(self.app.settings.lease + 1, leases=False))
+
+    # Run
+
+    def drain(self, *, patience: float = PATIENCE) -> Drained:
+        """Fire what is due and run what can run, until nothing is left to do now. Retries wait for their time."""
+        return _in_a_loop(lambda: self.adrain(patience=patience))
+
+    async def adrain(self, *, patience: float = PATIENCE) -> Drained:
+        """`drain` for async tests."""
+        before = {job.id for job in await self._arun(rehearsal.jobs()) if _is_over(job)}
+        await self.app.schedules.asynchronise()
+        await self.app.schedules.atick()
+        worker = self.app.worker()
+        running = asyncio.create_task(worker.run())
+        try:
+            await self._until_idle(list(worker.queues), running, patience)
+        finally:
+            worker.stop()
+            await running
+        after = await self._arun(rehearsal.jobs())
+        return Drained([job for job in after if _is_over(job) and job.id not in before])
+
+    async def _until_idle(self, queues: list[str], running: "asyncio.Task[None]", patience: float) -> None:
+        end = time.monotonic() + patience
+        while left := await self._arun(rehearsal.left_to_do(queues)):
+            if running.done():
+                return
+            if time.monotonic() > end:
+                live = [str(job) for job in await self._arun(rehearsal.jobs()) if not _is_over(job)]
+                raise AssertionError(f"{left} jobs are still there after {patience:g} s: {'; '.join(live[:5])}")
+            await asyncio.sleep(LOOK_EVERY)
+
+    @contextmanager
+    def crash_worker(self, app: str, *options: str) -> Iterator[WorkerProcess]:
+        """A real worker for `module:name`, to be killed: `worker.kill()`, then `lose_leases()` and `drain()`."""
+        process = WorkerProcess(app, self.app, options)
+        try:
+            yield process
+        finally:
+            process.kill()
+
+    def until(self, fact: Callable[[], T], patience: float = PATIENCE) -> T:
+        """Wait for a fact; its first true answer."""
+        return wait_for(fact, patience)
+
+    # Look
+
+    def job(self, job: Job | int) -> JobSeen:
+        """One job as it is now."""
+        wanted = job if isinstance(job, int) else job.id
+        found = [each for each in self.jobs() if each.id == wanted]
+        if not found:
+            raise AssertionError(f"there is no job {wanted}")
+        return found[0]
+
+    def jobs(self, task: Task[..., Any] | str | None = None, *, state: str | None = None) -> list[JobSeen]:
+        """Jobs, live and ended, in the order in which they were made."""
+        return self.app.database.run(rehearsal.jobs(_task_name(task), state))
+
+    def assert_enqueued(
+        self, task: Task[..., Any] | str, *, times: int | None = None, tenant: str | None = None, **args: Any
+    ) -> JobSeen:
+        """There is a job of the task with these arguments, among others; `times`: exactly so many. The newest."""
+        found = [job for job in self.jobs(task) if _fits(job, tenant, args)]
+        if not found or (times is not None and len(found) != times):
+            wanted = f"{_task_name(task)}({', '.join(f'{name}={value!r}' for name, value in args.items())})"
+            raise AssertionError(
+                f"{wanted} was enqueued {len(found)} times, not {times or 'once'}; there are: {_listed(self.jobs())}"
+            )
+        return found[-1]
+
+    def assert_not_enqueued(self, task: Task[..., Any] | str, *, tenant: str | None = None, **args: Any) -> None:
+        """No job of the task has these arguments."""
+        found = [job for job in self.jobs(task) if _fits(job, tenant, args)]
+        if found:
+            raise AssertionError(f"it was enqueued: {_listed(found)}")
+
+    def deliveries(self, event: Any = None, *, to: str | None = None, channel: str | None = None) -> list[DeliverySeen]:
+        """Deliveries, in the order in which they were made. `event`: as `app.event` made it, or its name."""
+        return self.app.database.run(rehearsal.deliveries(_event_name(event), to, channel))
+
+    def assert_delivered(
+        self, event: Any, *, to: str, channel: str | None = None, states: Sequence[str] = ARRIVED
+    ) -> DeliverySeen:
+        """It left the house for this recipient: it is sent, delivered or read. The newest."""
+        found = self.deliveries(event, to=to, channel=channel)
+        arrived = [delivery for delivery in found if delivery.state in states]
+        if not arrived:
+            there = found or self.deliveries(event) or self.deliveries()
+            raise AssertionError(f"{_event_name(event)} did not reach {to}; there are: {_listed(there)}")
+        return arrived[-1]
+
+    def assert_not_delivered(self, event: Any, *, to: str, channel: str | None = None) -> None:
+        """Nothing of it left the house for this recipient."""
+        found = [each for each in self.deliveries(event, to=to, channel=channel) if each.state in ARRIVED]
+        if found:
+            raise AssertionError(f"it was delivered: {_listed(found)}")
+
+    async def _arun(self, operation: Any) -> Any:
+        return await self.app.database.arun(operation)
+
+
+def _in_a_loop(start: Callable[[], Awaitable[T]]) -> T:
+    """Run it here; where a loop runs already, in a thread, so that a plain test and an async one may both call it."""
+
+    async def run() -> T:
+        return await start()
+
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(run())
+    found: list[T] = []
+    failed: list[BaseException] = []
+
+    def elsewhere() -> None:
+        try:
+            found.append(asyncio.run(run()))
+        except BaseException as error:  # noqa: BLE001 - it is raised again where it was asked for
+            failed.append(error)
+
+    thread = threading.Thread(target=elsewhere)
+    thread.start()
+    thread.join()
+    if failed:
+        raise failed[0]
+    return found[0]
+
+
+def _is_over(job: JobSeen) -> bool:
+    return job.state in ("succeeded", "dead", "cancelled")
+
+
+def _fits(job: JobSeen, tenant: str | None, args: dict[str, Any]) -> bool:
+    missing = object()
+    return (tenant is None or job.tenant == tenant) and all(
+        job.args.get(name, missing) == value for name, value in args.items()
+    )
+
+
+def _task_name(task: Task[..., Any] | str | None) -> str | None:
+    return task if task is None or isinstance(task, str) else task.name
+
+
+def _event_name(event: Any) -> str | None:
+    return event if event is None or isinstance(event, str) else event.name
+
+
+def _listed(found: Sequence[object], most: int = 10) -> str:
+    more = f" and {len(found) - most} more" if len(found) > most else ""
+    return "; ".join(map(str, found[:most])) + more if found else "none"

@@ -1,0 +1,41 @@
+"""The pytest plugin: `sereno_kit(app)` gives an application a schema of its own, emptied before each test.
+
+The database is the one of the application: `SERENO_DATABASE_URL`, `DATABASE_URL`, or the embedded PostgreSQL.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+from weakref import WeakSet
+
+import pytest
+
+if TYPE_CHECKING:
+    from sereno.app import Sereno
+    from sereno.testing.kit import Kit
+
+# Applications that have their schema already.
+_prepared: "WeakSet[Sereno]" = WeakSet()
+
+
+@pytest.fixture
+def sereno_kit() -> "Iterator[Callable[[Sereno], Kit]]":
+    """What gives an application its kit: drain, time travel, assertions."""
+    # Imported here: a project that only has sereno installed does not pay for it in every test run.
+    from sereno.store import rehearsal  # noqa: PLC0415 - see above
+    from sereno.testing.kit import Kit  # noqa: PLC0415 - see above
+
+    opened: list[Sereno] = []
+
+    def make(app: "Sereno") -> "Kit":
+        if app not in _prepared:
+            app.override(schema=f"sereno_test_{os.environ.get('PYTEST_XDIST_WORKER', 'main')}")
+            app.migrate()
+            _prepared.add(app)
+        app.database.run(rehearsal.reset())
+        opened.append(app)
+        return Kit(app)
+
+    yield make
+    for app in opened:
+        app.database.close()

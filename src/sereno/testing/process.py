@@ -1,0 +1,62 @@
+"""A worker in a process of its own, which a test may kill."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from sereno.app import Sereno
+
+T = TypeVar("T")
+
+# Long enough for a busy machine; only something that never happens takes this long.
+PATIENCE = 30.0
+LOOK_EVERY = 0.01
+
+
+def wait_for(fact: Callable[[], T], patience: float, check: Callable[[], object] = lambda: None) -> T:
+    """The first true answer; `check` is called between two looks, and may raise."""
+    end = time.monotonic() + patience
+    while not (answer := fact()):
+        if time.monotonic() > end:
+            raise AssertionError(f"did not become true within {patience:g} s")
+        check()
+        time.sleep(LOOK_EVERY)
+    return answer
+
+
+class WorkerProcess:
+    """`python -m sereno worker`, on the database and the schema of an application under test."""
+
+    def __init__(self, name: str, app: Sereno, options: Sequence[str] = ()) -> None:
+        environment = dict(os.environ)
+        environment |= {"SERENO_DATABASE_URL": app.url, "SERENO_SCHEMA": app.settings.schema}
+        environment["PYTHONPATH"] = os.pathsep.join([str(path) for path in sys.path if path])
+        command = [sys.executable, "-m", "sereno", "worker", name, *options]
+        self._process = subprocess.Popen(command, env=environment)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def until(self, fact: Callable[[], T], patience: float = PATIENCE) -> T:
+        """Wait for a fact; its first true answer. A worker that ends before is an error."""
+        return wait_for(fact, patience, self._check_running)
+
+    def _check_running(self) -> None:
+        if self._process.poll() is not None:
+            raise AssertionError(f"the worker ended with {self._process.returncode} before it became true")
+
+    def kill(self) -> None:
+        """As a power cut does: nothing is said, nothing is given back. Once is enough."""
+        if self._process.poll() is None:
+            self._process.kill()
+        self._process.wait(PATIENCE)
+
+    def stop(self) -> int:
+        """As a deployment does: it finishes what it has; answers its exit code."""
+        self._process.send_signal(signal.SIGTERM)
+        return self._process.wait(PATIENCE)

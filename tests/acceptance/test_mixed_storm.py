@@ -1,0 +1,134 @@
+"""Workers in Python and by SQL on one queue, some of which die with jobs in hand: every effect happens once."""
+
+import random
+import threading
+from collections.abc import Callable
+
+import psycopg
+import pytest
+
+from sereno.domain.limits import Limit
+from sereno.operations.verify import verify
+from sereno.store.jobs import enqueue
+from sereno.store.statement import run
+from tests.acceptance.conftest import WorkerProcess
+from tests.facts import one, until
+from tests.store.lane_acts import keys, limited_job, set_limit
+from tests.store.sql_worker import Claimed, SqlWorker, outcome
+
+Start = Callable[..., WorkerProcess]
+
+# What a session hears that has no lease, and what a strict settlement says of a job that is no longer ours.
+LOST = ("SR001", "SR002")
+
+
+class Careless(threading.Thread):
+    """Sessions one after the other. Some vanish with jobs in hand; some say things twice, or too late."""
+
+    def __init__(self, url: str, seed: int) -> None:
+        super().__init__()
+        self._url = url
+        self._chance = random.Random(seed)
+        self._enough = threading.Event()
+        self.settled = 0
+        self.vanished = 0
+
+    def run(self) -> None:
+        while not self._enough.is_set():
+            with psycopg.connect(self._url, autocommit=True) as connection:
+                try:
+                    self._life(connection)
+                except psycopg.Error as error:
+                    if error.sqlstate not in LOST:
+                        raise
+
+    def stop(self) -> None:
+        self._enough.set()
+        self.join()
+
+    def _life(self, connection: psycopg.Connection) -> None:
+        worker = SqlWorker(connection, queues=["work"], tasks=["counted"], lease="2 seconds")
+        while not self._enough.is_set():
+            jobs = worker.claim(self._chance.choice([1, 5, 20]))
+            if jobs and not self.vanished:
+                self.vanished += 1
+                return
+            if not worker.beat([job.id for job in jobs]).alive:
+                return
+            if jobs:
+                self._do(worker, jobs)
+            else:
+                self._enough.wait(0.05)
+        worker.close()
+
+    def _do(self, worker: SqlWorker, jobs: list[Claimed]) -> None:
+        """Most of them, with their effects, in one transaction; one may go back."""
+        if self._chance.random() < 0.2:
+            worker.end([jobs.pop()], self._chance.choice(["release", "retry"]), delay=0)
+        with worker.connection.transaction():
+            worker.ask(
+                "insert into effects (n) select unnest(%s::bigint[]) returning n", [[job.args["n"] for job in jobs]]
+            )
+            worker.settle(*map(outcome, jobs), strict=True)
+        self.settled += len(jobs)
+        if self._chance.random() < 0.1:
+            # The reply was lost, it thinks.
+            assert {each.why for each in worker.settle(*map(outcome, jobs), strict=True)} <= {"it was written before"}
+
+
+@pytest.mark.parametrize(
+    ("jobs", "kills", "slots"),
+    [(2_000, 1, None), (300, 1, 4), pytest.param(50_000, 30, None, marks=pytest.mark.storm)],
+    ids=["plain", "limited", "storm"],
+)
+def test_every_job_of_a_mixed_house_is_settled_once(
+    worker: Start, database_url: str, connection: psycopg.Connection, jobs: int, kills: int, slots: int | None
+) -> None:
+    connection.execute("create table effects (n bigint)")
+    if slots is not None:
+        set_limit(connection, "whole", Limit(slots), queue="work")
+        set_limit(connection, "each", Limit(1))
+    strangers = [Careless(database_url, seed) for seed in (1, 2)]
+    wanted = [
+        limited_job(None if slots is None else keys(("each", str(n % 6))), "counted", b'{"n": %d}' % n, queue="work")
+        for n in range(jobs)
+    ]
+    first, rest = wanted[:60], wanted[60:]
+    run(connection, enqueue(first))
+
+    def ended() -> int:
+        running = connection.execute("select keys from sereno.jobs where state = 'running'").fetchall()
+        if slots is not None:
+            assert len(running) <= slots
+            assert len({str(of) for (of,) in running}) == len(running), "two of a key run"
+        return int(one(connection, "select count(*) from sereno.history"))
+
+    for stranger in strangers:
+        stranger.start()
+    try:
+        # Each of them gets jobs, and vanishes with them, before there is anybody to be quicker.
+        until(lambda: all(stranger.vanished for stranger in strangers), patience=60)
+        # Little at once, so that it is not over before everybody has had a part.
+        python = [worker("--queue", "work=2", SERENO_LEASE="3")]
+        run(connection, enqueue(rest))
+        for number in range(1, kills + 1):
+            until(lambda: ended() >= jobs * number // (kills + 2), patience=300)  # noqa: B023
+            python.pop().kill()
+            python.append(worker("--queue", "work=2", SERENO_LEASE="3"))
+        until(lambda: ended() == jobs, patience=300)
+    finally:
+        for stranger in strangers:
+            stranger.stop()
+    assert one(connection, "select count(*) from effects") == jobs
+    assert one(connection, "select count(distinct n) from effects") == jobs
+    assert one(connection, "select count(distinct id) from sereno.history where state = 'succeeded'") == jobs
+    by_sql = one(
+        connection,
+        "select count(*) from sereno.history where session_id = any(array("
+        "select id from sereno.sessions where opened_by is not null))",
+    )
+    assert 0 < by_sql == sum(stranger.settled for stranger in strangers) < jobs
+    assert python.pop().end() == 0
+    with connection.transaction():
+        found = run(connection, verify(lease=3.0, window=None))
+    assert [check for check in found if check.violations] == []

@@ -1,0 +1,72 @@
+"""A real store of objects, and a bad one before it."""
+
+import os
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from moto.server import ThreadedMotoServer
+
+from sereno.archive import place as module
+from tests.archive.faulty import FaultyStore
+
+# What must never be read anywhere.
+CANARIES = {"AWS_ACCESS_KEY_ID": "CANARYKEYID0123456789", "AWS_SECRET_ACCESS_KEY": "canary+secret/0123456789abcdef"}
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """`url`: as a setting says it. `store`: between us and it."""
+
+    url: str
+    name: str
+    store: FaultyStore
+    endpoint: str
+
+    def copied(self, directory: Path) -> Path:
+        """All of it, past the bad store and without any code of ours."""
+        client = self._client()
+        for each in client.list_objects_v2(Bucket=self.name).get("Contents", []):
+            path = directory / each["Key"].removeprefix("cold/")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(client.get_object(Bucket=self.name, Key=each["Key"])["Body"].read())
+        return directory
+
+    def delete(self, name: str) -> None:
+        self._client().delete_object(Bucket=self.name, Key=f"cold/{name}")
+
+    def _client(self) -> Any:
+        return boto3.client("s3", endpoint_url=self.endpoint, region_name="us-east-1")
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[tuple[str, int]]:
+    """S3's protocol, spoken by a real server."""
+    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    server.start()
+    yield server.get_host_and_port()
+    server.stop()
+
+
+@pytest.fixture
+def bucket(s3_server: tuple[str, int], monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
+    """A bucket of the test's own; what goes wrong goes wrong soon."""
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    store = FaultyStore(s3_server)
+    environment = {"AWS_ENDPOINT_URL": store.url, "AWS_ALLOW_HTTP": "true", "AWS_REGION": "us-east-1"}
+    for name, value in (environment | CANARIES).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(module, "REQUEST", timedelta(seconds=1))
+    monkeypatch.setattr(module, "TRIES", timedelta(seconds=1))
+    monkeypatch.setattr(module, "MOST_TRIES", 1)
+    name = f"test-{uuid.uuid4().hex[:12]}"
+    made = Bucket(f"s3://{name}/cold", name, store, "http://{}:{}".format(*s3_server))
+    boto3.client("s3", endpoint_url=made.endpoint, region_name="us-east-1").create_bucket(Bucket=name)
+    yield made
+    store.close()

@@ -1,0 +1,40 @@
+"""What tests of the archive's other end share: bring something back, and look whether it is what it was."""
+
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from sereno import Sereno
+from sereno.archive.place import Place
+from sereno.operations import restore
+from sereno.operations.plan import carry_out
+from sereno.operations.restore import Asked, Outcome
+from sereno.store.restore import Span
+
+# Whatever is old is older than this.
+EVER = datetime(9000, 1, 1, tzinfo=UTC)
+
+
+def bring_back(app: Sereno, place: Path, kind: str, *keys: object, **more: Any) -> Outcome:
+    """Those of these keys, or all of them."""
+    span = Span(keys=[str(key) for key in keys]) if keys else Span(to_at=EVER)
+    options = {name: more.pop(name) for name in ("yes", "actor") if name in more}
+    asked = Asked(kind, span, **more)
+    asked.check()
+    with closing(restore.restore(asked, cold(place), lambda *_: None, **options)) as plan:
+        return carry_out(app.database, plan)
+
+
+def cold(place: Path) -> Place:
+    return Place(f"file://{place}", str(place))
+
+
+def digests(connection: psycopg.Connection, *tables: str) -> dict[str, list[str]]:
+    """Of every row of some tables, as PostgreSQL writes them."""
+    return {
+        table: [row[0] for row in connection.execute(f"select md5(t::text) from {table} t order by 1".encode())]
+        for table in tables
+    }

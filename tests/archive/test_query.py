@@ -1,0 +1,234 @@
+"""Questions to archived files: the right rows, once each; nothing else can be read, and nothing written."""
+
+import csv
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import msgspec
+import psycopg
+import pyarrow.parquet as pq
+import pytest
+
+from sereno import Sereno
+from sereno.archive.duck import Answers
+from sereno.archive.place import Place
+from sereno.engine.archivist import OwnTable
+from sereno.errors import ArchiveUnavailable, InvalidArguments
+from sereno.operations.archive_files import export, views
+from sereno.operations.plan import carry_out
+from sereno.store.restore import Span
+from tests.archive.acts import DAY, TENDERS, add_jobs, add_logs, add_tenders, archivist, cold_place
+from tests.archive.conftest import Bucket
+from tests.archive.restoring import bring_back, cold
+from tests.facts import advance, one
+
+ALL = Span()
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    with cold_place() as path:
+        yield path
+
+
+async def archive(app: Sereno, place: Path, *tables: OwnTable) -> None:
+    working = archivist(app, place, *tables)
+    moved = await working.move()
+    exported = await working.export()
+    assert [*moved.problems, *exported.problems] == []
+
+
+def asked(app: Sereno, place: Path | Place, question: str, span: Span = ALL) -> list[tuple[str | None, ...]]:
+    where = cold(place) if isinstance(place, Path) else place
+    with Answers(where, app.database.run(views(span))) as answers:
+        return list(answers.texts(question)[1])
+
+
+async def test_the_rows_that_were_archived(app: Sereno, connection: psycopg.Connection, place: Path) -> None:
+    add_jobs(connection, 1, 10)
+    add_tenders(connection, 4)
+    advance(connection, 60 * DAY)
+    await archive(app, place, TENDERS)
+    assert asked(app, place, "select count(*), sum(id), min(args ->> 'n') from jobs") == [("10", "55", "1")]
+    types = "typeof(any_value(price)), typeof(any_value(unit))"
+    found = asked(app, place, f"select sum(price), {types} from public.tenders;")
+    assert found == [("12.00", "DECIMAL(12,2)", "UUID")]
+    assert asked(app, place, "select count(*) from attempts join jobs on id = job_id where id = 3") == [("2",)]
+    assert asked(app, place, "with a as (select 1 as n) select n from a -- with a comment") == [("1",)]
+    assert {row[0] for row in asked(app, place, "show tables")} == {"attempts", "jobs"}
+
+
+async def test_a_row_that_is_in_two_files_shows_once_and_as_it_was_last(
+    app: Sereno, connection: psycopg.Connection, place: Path
+) -> None:
+    add_jobs(connection, 1, 5)
+    add_tenders(connection, 3)
+    connection.execute(
+        "insert into sereno.fires (planned_at, schedule_id, fired_at) "
+        "select sereno.now() + make_interval(secs => n * 0.000001), n, sereno.now() from generate_series(1, 3) as n"
+    )
+    advance(connection, 60 * DAY)
+    await archive(app, place, TENDERS)
+    for kind in ("jobs", "public.tenders", "fires"):
+        bring_back(app, place, kind)
+    connection.execute("update sereno.history set reason = 'changed' where id = 2")
+    connection.execute("update public.tenders set price = 7 where part = 3")
+    connection.execute("update sereno.fires set reason = 'changed' where schedule_id = 2")
+    advance(connection, 31 * DAY)
+    await archive(app, place, TENDERS)
+    assert one(connection, "select sum(rows) from sereno.archive_files where kind = 'jobs'") == 6
+    assert asked(app, place, "select count(*), string_agg(reason, ',') from jobs") == [("5", "changed")]
+    assert asked(app, place, "select count(*), max(price) from public.tenders") == [("3", "7.00")]
+    assert asked(app, place, "select count(*), string_agg(reason, ',') from fires") == [("3", "changed")]
+    assert asked(app, place, "select count(*) from attempts") == [("10",)]
+
+
+async def test_a_span_of_time_spares_the_other_files(app: Sereno, connection: psycopg.Connection, place: Path) -> None:
+    for _ in range(3):
+        add_logs(connection, 2)
+        advance(connection, 20 * DAY)
+        await archive(app, place)
+    first = one(connection, "select min(from_at) from sereno.archive_files")
+    span = Span(from_at=first + timedelta(days=10), to_at=first + timedelta(days=30))
+    (view,) = app.database.run(views(span))
+    assert len(view.objects) == 1
+    assert asked(app, place, "select count(*) from logs", span) == [("2",)]
+    assert app.database.run(views(Span(to_at=first - timedelta(days=1)))) == []
+
+
+HOSTILE = (
+    "select * from read_csv('/etc/passwd')",
+    "select * from read_text('/etc/passwd')",
+    "select * from read_parquet('/tmp/*.parquet')",
+    "select * from '/etc/passwd'",
+    "select * from glob('/*')",
+    "select * from read_csv('http://127.0.0.1:1/x.csv')",
+    "select * from read_parquet('s3://bucket/x.parquet')",
+    "select * from read_parquet('archived://logs/other.parquet')",
+    "copy (select 1) to '{out}'",
+    "copy (select 1) to '{file}' (use_tmp_file false)",
+    "select 1) q; copy (select 1) to '{file}' (use_tmp_file false); select * from (select 1",
+    "select 1; copy (select 1) to '{out}'",
+    "attach '{out}' as other",
+    "export database '{out}'",
+    "install httpfs",
+    "load httpfs",
+    "set memory_limit = '100GB'",
+    "set enable_external_access = true",
+    "reset lock_configuration",
+    "create table t as select 1",
+    "drop view logs",
+    "pragma database_list",
+    "call pragma_version()",
+    "select * from query('copy (select 1) to ''{out}''')",
+    "select getenv('PATH')",
+    "",
+    "nonsense",
+    "select * from nowhere",
+)
+
+
+async def test_nothing_else_can_be_read_or_written(app: Sereno, connection: psycopg.Connection, place: Path) -> None:
+    add_logs(connection, 3)
+    advance(connection, 60 * DAY)
+    await archive(app, place)
+    file = place / one(connection, "select object from sereno.archive_files")
+    content, out = file.read_bytes(), place / "out"
+    with Answers(cold(place), app.database.run(views(ALL))) as answers:
+        for words in HOSTILE:
+            question = words.replace("{out}", str(out)).replace("{file}", str(file))
+            with pytest.raises(InvalidArguments):
+                list(answers.texts(question)[1])
+            with pytest.raises(InvalidArguments):
+                list(answers.lines(question))
+        assert list(answers.texts("select count(*) from logs")[1]) == [("3",)]
+    assert file.read_bytes() == content
+    assert not out.exists()
+
+
+async def test_a_bucket_is_read_through_the_place(
+    app: Sereno, connection: psycopg.Connection, bucket: Bucket, tmp_path: Path
+) -> None:
+    add_jobs(connection, 1, 200)
+    advance(connection, 60 * DAY)
+    working = archivist(app, tmp_path, archive_url=bucket.url)
+    await working.move()
+    assert (await working.export()).problems == []
+    assert asked(app, working.place, "select count(*), sum(id) from jobs") == [("200", "20100")]
+    with Answers(working.place, app.database.run(views(ALL))) as answers:
+        name = one(connection, "select object from sereno.archive_files where kind = 'jobs'")
+        with pytest.raises(InvalidArguments):
+            list(answers.texts(f"select * from read_csv('archived://{name}.json')")[1])
+        bucket.delete(name)
+        with pytest.raises(ArchiveUnavailable, match="is not in the archive"):
+            list(answers.texts("select sum(hash(tags)), sum(hash(args)) from jobs")[1])
+
+
+async def test_a_file_that_is_gone_is_told(app: Sereno, connection: psycopg.Connection, place: Path) -> None:
+    add_logs(connection, 3)
+    advance(connection, 60 * DAY)
+    await archive(app, place)
+    (place / one(connection, "select object from sereno.archive_files")).unlink()
+    with pytest.raises(ArchiveUnavailable):
+        asked(app, place, "select * from logs")
+
+
+async def test_what_json_has_no_words_for_is_null(app: Sereno, connection: psycopg.Connection, place: Path) -> None:
+    add_logs(connection, 1)
+    advance(connection, 60 * DAY)
+    await archive(app, place)
+    with Answers(cold(place), app.database.run(views(ALL))) as answers:
+        (line,) = answers.lines("select 'nan'::double as a, '-inf'::double as b, 'NaN' as c, null as d, 'ä' as e")
+    assert msgspec.json.decode(line) == {"a": None, "b": None, "c": "NaN", "d": None, "e": "ä"}
+
+
+async def test_odd_names(app: Sereno, connection: psycopg.Connection, place: Path) -> None:
+    name = '"Odd.one"."My ""table"" [*]"'
+    connection.execute(f'create schema "Odd.one"; create table {name} ("Id" int primary key, "At" date, n numeric)')
+    connection.execute(f"insert into {name} values (1, '2020-01-01', 1.5), (2, '2020-01-02', 'NaN')".encode())
+    await archive(app, place, OwnTable(name, "At", 30.0 * DAY))
+    assert asked(app, place, f'select "Id", n from {name} order by 1') == [("1", "1.5"), ("2", "nan")]
+
+
+async def test_a_directory_whose_name_is_a_pattern(app: Sereno, connection: psycopg.Connection, place: Path) -> None:
+    add_logs(connection, 3)
+    advance(connection, 60 * DAY)
+    odd = place.parent / "cold [ab]*"
+    await archive(app, odd)
+    assert asked(app, odd, "select count(*) from logs") == [("3",)]
+
+
+@pytest.mark.parametrize("form", [".parquet", ".csv", ".jsonl"])
+async def test_an_export_holds_the_rows_of_its_time(
+    app: Sereno, connection: psycopg.Connection, place: Path, tmp_path: Path, form: str
+) -> None:
+    for _ in range(2):
+        add_logs(connection, 3)
+        advance(connection, 20 * DAY)
+        await archive(app, place)
+    first = one(connection, "select min(from_at) from sereno.archive_files")
+    out = tmp_path / f"logs{form}"
+    span = Span(from_at=first, to_at=first + timedelta(days=5))
+    assert carry_out(app.database, export("logs", span, cold(place), out, lambda *_: None)) == 3
+    assert messages(out) == ["line 1", "line 2", "line 3"]
+    assert names_in(tmp_path) == [out.name]
+    file = place / one(connection, "select object from sereno.archive_files order by batch_id limit 1")
+    file.write_bytes(file.read_bytes()[:-4] + b"xxxx")
+    out.unlink()
+    with pytest.raises(ArchiveUnavailable, match="not the file that was verified"):
+        carry_out(app.database, export("logs", span, cold(place), out, lambda *_: None))
+    assert names_in(tmp_path) == []
+
+
+def names_in(directory: Path) -> list[str]:
+    return [path.name for path in directory.iterdir()]
+
+
+def messages(file: Path) -> list[str]:
+    if file.suffix == ".parquet":
+        return [str(each) for each in pq.read_table(file)["message"].to_pylist()]
+    if file.suffix == ".csv":
+        with file.open() as lines:
+            return [row["message"] for row in csv.DictReader(lines)]
+    return [msgspec.json.decode(line)["message"] for line in file.read_text().splitlines()]

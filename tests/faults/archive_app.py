@@ -1,0 +1,90 @@
+"""A process that archives, and dies where it is told to: each order is a process of its own, which really dies."""
+
+import asyncio
+import json
+import os
+import random
+import signal
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from sereno import Sereno
+from sereno.archive import parquet
+from sereno.engine import archivist as module
+from sereno.engine.archivist import Archivist
+from tests.archive.acts import TENDERS, archivist
+
+# Small ones, so that batches have several files.
+FILE_ROWS = 40
+
+
+def reached(watched: Callable[[str], None], working: Archivist, app: Sereno) -> None:
+    """Tell of every step, after it: of a transaction by its name, of a file by what was done to it."""
+    run, write = app.database.arun, parquet.write
+
+    async def arun(operation: Any) -> Any:
+        name = operation.gi_code.co_name
+        answer = await run(operation)
+        watched(name)
+        return answer
+
+    def told(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def act(*given: Any) -> Any:
+            answer = function(*given)
+            watched(name)
+            return answer
+
+        return act
+
+    app.database.arun = arun  # type: ignore[method-assign]
+    parquet.write = told("write", write)
+    for name in ("put", "get", "put_bytes", "get_bytes", "length"):
+        setattr(working.place, name, told(name, getattr(working.place, name)))
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+async def archive(url: str, place: str, step: str | None, within: float | None) -> None:
+    """`step`: its name and which time it is done, such as `put 2`. `within`: after some part of so many seconds."""
+    app = Sereno(url)
+    working = archivist(app, Path(place), TENDERS)
+    module.FILE_ROWS = FILE_ROWS
+    if step is not None:
+        name, _, times = step.partition(" ")
+        counted: Counter[str] = Counter()
+
+        def watched(done: str) -> None:
+            counted[done] += 1
+            if done == name and counted[done] == int(times or 1):
+                die()
+
+        reached(watched, working, app)
+    if within is not None:
+        threading.Timer(random.uniform(0, within), die).start()
+    moved = await working.move()
+    exported = await working.export()
+    if moved.problems or moved.waiting or exported.problems:
+        raise SystemExit(f"{moved} {exported}")
+
+
+def main() -> None:
+    """Orders come in by lines, and exit codes go out. A process of its own for each, without loading it all again."""
+    for line in sys.stdin:
+        order = json.loads(line)
+        child = os.fork()
+        if child == 0:
+            asyncio.run(archive(**order))
+            os._exit(0)
+        _, status = os.waitpid(child, 0)
+        sys.stdout.write(f"{os.waitstatus_to_exitcode(status)}\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

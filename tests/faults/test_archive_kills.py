@@ -1,0 +1,188 @@
+"""An archive that dies anywhere: nothing is lost, nothing is there twice, and the next run finishes the work."""
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from threading import Event
+
+import psycopg
+import pytest
+
+from sereno import DatabaseUnavailable, Sereno
+from sereno.operations.verify import verify
+from sereno.store import archive
+from sereno.store.embedded import EmbeddedPostgres
+from tests.acceptance.conftest import WorkerProcess
+from tests.archive.acts import (
+    DAY,
+    TENDERS,
+    Row,
+    add_everything,
+    add_jobs,
+    add_logs,
+    add_tenders,
+    archivist,
+    cold_place,
+    everything,
+    places_of,
+)
+from tests.facts import PATIENCE, advance, one, state
+from tests.faults.archive_app import reached
+from tests.faults.server import restart
+
+pytestmark = pytest.mark.acceptance
+
+ROOT = Path(__file__).parents[2]
+# Every step, after which a process may be no more; those of a file also when others are under way.
+STEPS = [
+    "old_partitions", "move_day", "move_children", "move_rows", "move_rows 4", "move_table", "plan", "plan 3",
+    "prepare", "write", "write 3", "put", "put 4", "uploaded", "uploaded 3", "get", "get 3", "put_bytes",
+    "get_bytes", "verified", "verified 5", "settle_batch", "settle_batch 4", "length", "drop_batch", "drop_batch 3",
+]  # fmt: skip
+
+Order = Callable[..., int]
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    with cold_place() as path:
+        yield path
+
+
+@pytest.fixture(scope="module")
+def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Order]:
+    """Runs an archive in a process of its own; answers how that ended. The dead leave their files behind."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "tests.faults.archive_app"],
+        cwd=ROOT,
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]),
+            "TMPDIR": str(tmp_path_factory.mktemp("dead")),
+        },
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        encoding="utf-8",
+    ) as nursery:
+        assert nursery.stdin is not None
+        assert nursery.stdout is not None
+        heard, said = nursery.stdin, nursery.stdout
+
+        def order(url: str, place: Path, step: str | None = None, within: float | None = None) -> int:
+            heard.write(json.dumps({"url": url, "place": str(place), "step": step, "within": within}) + "\n")
+            heard.flush()
+            return int(said.readline())
+
+        yield order
+        heard.close()
+        nursery.wait(timeout=30)
+
+
+def is_sound(app: Sereno, connection: psycopg.Connection, place: Path, before: Counter[Row]) -> None:
+    """All of it is there once, and every promise holds."""
+    after = everything(connection, place)
+    assert (before - after, after - before) == (Counter(), Counter())
+    broken = {proof.name: proof.violations for proof in app.database.run(verify(lease=30.0)) if proof.violations}
+    assert broken == {}
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_process_that_dies_after_any_step_loses_nothing(
+    app: Sereno, connection: psycopg.Connection, database_url: str, place: Path, process: Order, step: str
+) -> None:
+    add_everything(connection, 50)
+    before = everything(connection, place)
+    advance(connection, 60 * DAY)
+    assert process(database_url, place, step) == -signal.SIGKILL, "it did not get there"
+    is_sound(app, connection, place, before)
+    assert process(database_url, place) == 0
+    is_sound(app, connection, place, before)
+    assert set(places_of(connection)) == {"dropped"}
+    assert one(connection, "select count(*) from pg_tables where schemaname = 'sereno_archive'") == 0
+    assert one(connection, "select count(*) from sereno.archive_files where failed_at is not null") == 0
+
+
+def test_processes_that_die_again_and_again_get_there(
+    app: Sereno, connection: psycopg.Connection, database_url: str, place: Path, process: Order
+) -> None:
+    add_tenders(connection, 50)
+    ends = []
+    for number in range(8):
+        add_jobs(connection, 1 + 1000 * number, 50)
+        add_logs(connection, 50)
+        before = everything(connection, place)
+        advance(connection, 40 * DAY)
+        ends.append(process(database_url, place, within=0.6))
+        is_sound(app, connection, place, before)
+    assert -signal.SIGKILL in ends
+    assert process(database_url, place) == 0
+    is_sound(app, connection, place, before)
+    assert set(places_of(connection)) == {"dropped"}
+
+
+@pytest.mark.parametrize("step", ["move_day", "plan", "write", "drop_batch"])
+async def test_postgresql_loses_its_power(own_server: tuple[EmbeddedPostgres, Path], place: Path, step: str) -> None:
+    server, directory = own_server
+    app = Sereno(server.url)
+    with psycopg.connect(server.url, autocommit=True) as connection:
+        add_everything(connection, 100)
+        before = everything(connection, place)
+        advance(connection, 60 * DAY)
+    working = archivist(app, place, TENDERS)
+    waiting, back = [step], Event()
+
+    def watched(done: str) -> None:
+        if done in waiting:
+            waiting.remove(done)
+            restart(server, directory)
+            back.set()
+
+    reached(watched, working, app)
+
+    # Between two of our transactions nobody notices; otherwise it is said as what it is.
+    with suppress(DatabaseUnavailable):
+        await working.move()
+        await working.export()
+    assert await asyncio.to_thread(back.wait, PATIENCE)
+    with psycopg.connect(server.url, autocommit=True) as connection:
+        is_sound(app, connection, place, before)
+        moved, exported = await working.move(), await working.export()
+        assert moved.problems + moved.waiting + exported.problems == []
+        is_sound(app, connection, place, before)
+        assert set(places_of(connection)) == {"dropped"}
+    await app.aclose()
+
+
+def test_a_worker_that_is_told_to_stop_does_not_wait_for_a_store(
+    app: Sereno, connection: psycopg.Connection, worker: Callable[..., WorkerProcess]
+) -> None:
+    add_logs(connection, 5)
+    advance(connection, 60 * DAY)
+    app.database.run(archive.move_rows("logs", 30.0 * DAY, 1000))
+    # Somebody who listens, and says nothing.
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        running = worker(
+            SERENO_GRACE="1",
+            SERENO_ARCHIVE_URL="s3://bucket/cold",
+            AWS_ENDPOINT_URL=f"http://127.0.0.1:{silent.getsockname()[1]}",
+            AWS_ALLOW_HTTP="true",
+            AWS_ACCESS_KEY_ID="id",
+            AWS_SECRET_ACCESS_KEY="secret",  # noqa: S106 - nobody checks it
+            AWS_REGION="us-east-1",
+        )
+        job = one(connection, "select sereno.enqueue('sereno.archive_export')")
+        silent.settimeout(PATIENCE)
+        asked, _ = silent.accept()
+        with asked:
+            running.signal(signal.SIGTERM)
+            running.process.wait(timeout=20)
+    assert state(connection, job) == "ready", "it goes on elsewhere"
+    assert places_of(connection) == {"moved": 1}

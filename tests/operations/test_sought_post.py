@@ -1,0 +1,352 @@
+"""A search of deliveries, events and recipients finds what it says, and nothing else."""
+
+import json
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import psycopg
+import pytest
+
+from sereno.domain.search import Field, InvalidSearch
+from sereno.operations import bulk, post
+from sereno.operations.sought import DELIVERY_FIELDS, EVENT_FIELDS, RECIPIENT_FIELDS, sought
+from sereno.store import post_sights
+from sereno.store.bulk import Taken
+from sereno.store.post_rows import DeliveryFilter
+from sereno.store.statement import Operation, run
+from sereno.store.terms import Sought
+from tests.facts import one
+
+# Of each: the tenant, the type, the subject, the key, the category, the channels, what it says, its trace, days ago.
+EVENTS: tuple[tuple[Any, ...], ...] = (
+    ("", "tender.published", "T-1", "k1", "tenders", ["email"], {"region": "RM", "sum": {"eur": 42}}, "t-1", 9),
+    ("r1", "tender.closed", "T-2", None, "tenders", ["email", "push"], {"region": "LV", "token": "hunter2"}, "t-2", 3),
+    ("r2", "bill.paid", None, "100%", None, ["push"], {"list": [7, "x"]}, None, 0),
+)
+# The tenant, the key, the locale, the zone, what is kept with them, the channels by which they are reached.
+PEOPLE: tuple[tuple[Any, ...], ...] = (
+    ("", "user:ana", "lv", "Europe/Riga", {"plan": "free", "pin": "1234"}, ["email", "push"]),
+    ("r1", "user:bob", "es", "America/Lima", {"plan": "paid"}, ["push"]),
+    ("r2", "shop", None, None, None, []),
+)
+# Which event and whom, the channel, the account, the state, the reason, the error, the number of its provider, tries.
+DELIVERIES: tuple[tuple[Any, ...], ...] = (
+    (0, 0, "email", "", "failed", "no such mailbox", "550", "Mailbox unavailable", "p-1", 3),
+    (1, 1, "push", "acme", "sent", None, None, None, "p-2", 1),
+    (2, 2, "push", "", "skipped", "preference off", None, None, None, 0),
+)
+MAKE_EVENT = """insert into sereno.events
+    (tenant, type, subject, key, category, channels, payload, trace, created_at, due_at, matched_at)
+    values (%s, %s, %s, %s, %s, %s, %s, %s, sereno.now() - make_interval(days => %s), sereno.now() + interval '1 day',
+            case when %s then sereno.now() end) returning id"""
+MAKE_PERSON = """insert into sereno.recipients (tenant, key, locale, zone, data, created_at)
+    values (%s, %s, %s, %s, %s, sereno.now() - make_interval(days => %s)) returning id"""
+MAKE_ADDRESS = (
+    "insert into sereno.addresses (recipient_id, channel, address, state) values (%s, %s, %s, %s) returning id"
+)
+MAKE_DELIVERY = """insert into sereno.deliveries
+    (event_id, recipient_id, channel, account, state, reason, error_code, error_message, provider_id, attempts, tenant,
+     job_id, due_at, sent_at, created_at, changed_at)
+    values (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, sereno.now(), case when %s then sereno.now() end,
+            sereno.now() - make_interval(days => %s), sereno.now() - make_interval(days => %s)) returning id"""
+
+
+@pytest.fixture
+def post_of_three(connection: psycopg.Connection) -> dict[str, list[int]]:
+    """Three of each; the ids, in the order above."""
+    days = [9, 3, 0]
+    events = [
+        one(connection, MAKE_EVENT, *row[:6], json.dumps(row[6]), *row[7:], place < 2)
+        for place, row in enumerate(EVENTS)
+    ]
+    people = [
+        one(connection, MAKE_PERSON, *row[:4], None if row[4] is None else json.dumps(row[4]), days[place])
+        for place, row in enumerate(PEOPLE)
+    ]
+    for person, row in zip(people, PEOPLE, strict=True):
+        for channel in row[5]:
+            one(connection, MAKE_ADDRESS, person, channel, f"{channel}-{person}", "active")
+    one(connection, MAKE_ADDRESS, people[2], "email", "gone", "invalid")
+    made = []
+    for place, (event, whom, *rest) in enumerate(DELIVERIES):
+        more = [PEOPLE[whom][0], 100 + place, place == 1, days[place], days[place]]
+        made.append(one(connection, MAKE_DELIVERY, events[event], people[whom], *rest, *more))
+    return {"events": events, "people": people, "deliveries": made}
+
+
+OF_DELIVERIES = (
+    ("state:failed", "0"),
+    ("state:failed,sent", "0 1"),
+    ("-state:failed", "1 2"),
+    ("channel:push", "1 2"),
+    ("channel:em*", "0"),
+    ("channel:*ail", "0"),
+    ("channel:*us*", "1 2"),
+    ("-channel:push", "0"),
+    ("account:acme", "1"),
+    ("account:*", "1"),
+    ("event:tender.published", "0"),
+    ("event:tender.*", "0 1"),
+    ("event:tender", ""),
+    ("subject:T-1,T-2", "0 1"),
+    ("-subject:T-1", "1 2"),
+    ("recipient:user:ana", "0"),
+    ("recipient:user:*", "0 1"),
+    ("recipient:ana", ""),
+    ("tenant:r1", "1"),
+    ("-tenant:*", "0"),
+    ("reason:MAILBOX", "0"),
+    ("reason:*", "0 2"),
+    ("reason:mailbox*", ""),
+    ("-reason:preference", "0 1"),
+    ("error:unavailable", "0"),
+    ('error:"550: Mailbox"', "0"),
+    ("error:*", "0"),
+    ("provider:p-1", "0"),
+    ("provider:p-*", "0 1"),
+    ("job:101", "1"),
+    ("-job:100,101", "2"),
+    ("attempts:>1", "0"),
+    ("attempts:0", "2"),
+    ("attempts:1..2", "1"),
+    ("created:1d..", "2"),
+    ("created:..1d", "0 1"),
+    ("age:>5d", "0"),
+    ("age:<1h", "2"),
+    ("changed:4d..", "1 2"),
+    ("sent:1h..", "1"),
+    ("sent:..1h", ""),
+    ("due:yesterday..", "0 1 2"),
+    ("due:..2000-01-01", ""),
+    ("PUSH", "1 2"),
+    ("user:", None),
+    ('"user:"', "0 1"),
+    ("tender", "0 1"),
+    ("t-2", "1"),
+    ("-ana", "1 2"),
+    ("user* -p-2", "0"),
+    ("state:failed channel:email event:tender.* recipient:user:ana created:10d..", "0"),
+    ("state:failed state:sent", ""),
+)
+OF_EVENTS = (
+    ("type:tender.*", "0 1"),
+    ("-type:tender.closed", "0 2"),
+    ("subject:T-1", "0"),
+    ("subject:T-*", "0 1"),
+    ("-subject:*", "2"),
+    ("key:100%", "2"),
+    ("key:k_", ""),
+    ("category:tenders", "0 1"),
+    ("channel:push", "1 2"),
+    ("-channel:email", "2"),
+    ("tenant:r1,r2", "1 2"),
+    ("trace:t-1", "0"),
+    ("trace:t-*", "0 1"),
+    ("trace:none", ""),
+    ("trace:t-1 subject:T-2", ""),
+    ("matched:yes", "0 1"),
+    ("matched:no", "2"),
+    ("critical:no", "0 1 2"),
+    ("critical:yes", ""),
+    ("note:*", ""),
+    ("created:1d..", "2"),
+    ("age:>5d", "0"),
+    ("due:1h..tomorrow", "0 1 2"),
+    ("due:yesterday..", "0 1 2"),
+    ("due:..2000-01-01", ""),
+    ("payload.region:RM", "0"),
+    ("payload.sum.eur:42", "0"),
+    ('payload.sum.eur:"42"', ""),
+    ("-payload.region:RM", "1 2"),
+    ("payload.list:7", "2"),
+    ("payload.token:hunter2", "1"),
+    ("TENDER", "0 1"),
+    ("k1", "0"),
+    ("paid", "2"),
+)
+OF_PEOPLE = (
+    ("key:user:ana", "0"),
+    ("key:user:*", "0 1"),
+    ("-key:user:*", "2"),
+    ("tenant:r1", "1"),
+    ("tenant:r1 key:user:bob", "1"),
+    ("tenant:r1 key:user:ana", ""),
+    ("tenant:r2 key:shop,user:bob", "2"),
+    ("-tenant:*", "0"),
+    ("locale:lv,es", "0 1"),
+    ("-locale:*", "2"),
+    ("zone:Europe/Riga", "0"),
+    ("zone:*Lima", "1"),
+    ("channel:email", "0"),
+    ("channel:push", "0 1"),
+    ("-channel:*", "2"),
+    ("created:..5d", "0"),
+    ("created:1d..", "2"),
+    ("changed:1h..", "0 1 2"),
+    ("changed:..1h", ""),
+    ("data.plan:free", "0"),
+    ("-data.plan:free", "1 2"),
+    ("data.pin:1234", "0"),
+    ("USER", "0 1"),
+    ("r2", "2"),
+)
+
+
+def meant(text: str, fields: tuple[Field, ...]) -> Sought | None:
+    return sought(text, fields, datetime.now(UTC))
+
+
+def check(cases: tuple[tuple[str, str | None], ...], ids: list[int], find: Callable[[str], list[int]]) -> None:
+    """Each case names the places of those that are found; None: it is refused."""
+    assert sorted(find("")) == ids
+    for text, places in cases:
+        if places is None:
+            with pytest.raises(InvalidSearch):
+                find(text)
+        else:
+            assert sorted(find(text)) == [ids[int(place)] for place in places.split()], text
+
+
+def test_deliveries(connection: psycopg.Connection, post_of_three: dict[str, list[int]]) -> None:
+    def find(text: str) -> list[int]:
+        wanted = DeliveryFilter(sought=meant(text, DELIVERY_FIELDS))
+        found = [line.id for line in run(connection, post.list_deliveries(wanted))]
+        # What a bulk change would touch is the same, but for the states in which nothing can be done.
+        count = run(connection, bulk.count_requeue(wanted)).value
+        assert count == sum(number != post_of_three["deliveries"][1] for number in found), text
+        return found
+
+    check(OF_DELIVERIES, post_of_three["deliveries"], find)
+
+
+def test_deliveries_by_number(connection: psycopg.Connection, post_of_three: dict[str, list[int]]) -> None:
+    made, events = post_of_three["deliveries"], post_of_three["events"]
+    cases = (
+        (f"id:{made[0]}", "0"),
+        (f"{made[0]}", "0"),
+        (f"id:{made[0]},{made[2]}", "0 2"),
+        (f"-id:{made[0]}", "1 2"),
+        (f"-{made[0]}", "1 2"),
+        (f"id:{made[0]} state:sent", ""),
+        (f"event_id:{events[1]}", "1"),
+        (f"event_id:{events[0]},{events[1]}", "0 1"),
+        (f"id:{made[0]} event_id:{events[1]}", ""),
+        ("id:999999999999999999", ""),
+    )
+
+    def find(text: str) -> list[int]:
+        wanted = DeliveryFilter(sought=meant(text, DELIVERY_FIELDS))
+        return [line.id for line in run(connection, post.list_deliveries(wanted))]
+
+    check(cases, made, find)
+
+
+def test_a_filter_and_a_search_both_hold(connection: psycopg.Connection, post_of_three: dict[str, list[int]]) -> None:
+    made, events = post_of_three["deliveries"], post_of_three["events"]
+
+    def find(text: str, **named: Any) -> list[int]:
+        wanted = DeliveryFilter(**named, sought=meant(text, DELIVERY_FIELDS))
+        return [line.id for line in run(connection, post.list_deliveries(wanted))]
+
+    assert find("channel:push", tenant="r1") == [made[1]]
+    assert find("tenant:r2", tenant="r1") == []
+    assert find("state:sent", states=["failed"]) == []
+    assert find("event:tender.*", recipient="user:bob", tenant="r1") == [made[1]]
+    assert find("event:bill.*", recipient="user:bob", tenant="r1") == []
+    assert find(f"event_id:{events[0]}", event=events[1]) == []
+    assert find(f"id:{made[1]}", event=events[1]) == [made[1]]
+    assert find(f"id:{made[1]}", recipient="user:ana") == []
+    assert find(f"{made[1]}", tenant="r2") == []
+
+
+def test_a_worker_sends_again_what_the_search_found(
+    connection: psycopg.Connection, post_of_three: dict[str, list[int]]
+) -> None:
+    made = post_of_three["deliveries"]
+    sent: list[int] = []
+
+    def requeue(found: Sequence[int]) -> Operation[list[int]]:
+        sent.extend(found)
+        yield from ()
+        return list(found)
+
+    for text, expected in (("reason:mailbox age:>5d", made[:1]), (f"id:{made[2]}", made[2:]), ("event:none*", [])):
+        sent.clear()
+        wanted = DeliveryFilter(sought=meant(text, DELIVERY_FIELDS))
+        begun = run(connection, bulk.begin_requeue(wanted, yes=True, actor="test"))
+        assert begun.wanted["q"] == text
+        look, upper, at = connection.execute(
+            "select look::text, upper_id, created_at from sereno.bulk_operations where id = %s", [begun.id]
+        ).fetchall()[0]
+        taken = Taken(
+            begun.id, begun.action, look, "{}", "{}", None, None, "test", 0, 0, None, 0, "", upper, at, False, 0.0
+        )
+        step = run(connection, bulk.changes(requeue)["delivery.requeue"](taken))
+        assert (sent, step.done, step.place.ends) == (expected, len(expected), True), text
+
+
+def test_events(connection: psycopg.Connection, post_of_three: dict[str, list[int]]) -> None:
+    made = post_of_three["events"]
+    numbers = ((f"id:{made[0]}", "0"), (f"{made[1]}", "1"), (f"-{made[1]}", "0 2"), (f"id:{made[0]} type:bill.*", ""))
+
+    def find(text: str) -> list[int]:
+        return [line.id for line in run(connection, post.list_events(sought=meant(text, EVENT_FIELDS)))]
+
+    check((*OF_EVENTS, *numbers), made, find)
+    theirs = post.list_events(tenant="r1", sought=meant("trace:t-1", EVENT_FIELDS))
+    assert run(connection, theirs) == []
+
+
+def test_recipients(connection: psycopg.Connection, post_of_three: dict[str, list[int]]) -> None:
+    def find(text: str) -> list[int]:
+        return [line.id for line in run(connection, post.list_recipients(sought=meant(text, RECIPIENT_FIELDS)))]
+
+    check(OF_PEOPLE, post_of_three["people"], find)
+    theirs = post.list_recipients("user:*", tenant="r1", sought=meant("-key:shop", RECIPIENT_FIELDS))
+    assert [line.key for line in run(connection, theirs)] == ["user:bob"]
+
+
+def test_a_page_goes_on_where_the_last_one_ended(
+    connection: psycopg.Connection, post_of_three: dict[str, list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What no index finds is looked for among the newest; what one finds is found wherever it is."""
+    monkeypatch.setattr(post_sights, "WINDOW", 2)
+    made, events = post_of_three["deliveries"], post_of_three["events"]
+
+    def deliveries(text: str, before: int | None = None) -> list[int]:
+        wanted = DeliveryFilter(sought=meant(text, DELIVERY_FIELDS))
+        return [line.id for line in run(connection, post_sights.deliveries(wanted, before=before, limit=1, window=2))]
+
+    assert deliveries("event:tender.*") == [made[1]]
+    assert deliveries("event:tender.*", made[1]) == [made[0]]
+    assert deliveries("channel:email") == []
+    assert deliveries(f"channel:email id:{made[0]}") == [made[0]]
+    assert deliveries(f"channel:email event_id:{events[0]}") == [made[0]]
+
+    def found(text: str) -> list[int]:
+        return [line.id for line in run(connection, post.list_events(sought=meant(text, EVENT_FIELDS)))]
+
+    assert found("type:tender.published") == []
+    assert found("subject:T-1") == found("trace:t-1") == found(f"id:{events[0]}") == [events[0]]
+
+
+@pytest.mark.parametrize(
+    ("text", "at", "words"),
+    [
+        ("stat:failed", 0, "did you mean state?"),
+        ("state:fail", 6, "did you mean failed?"),
+        ("channel:email attempts:many", 23, "is no number from 0 on"),
+        ("id:one", 3, "is no number"),
+        ("created:sometime", 8, "is no moment"),
+        ("created:2h", 8, "2h.. for since then"),
+        ("age:3", 4, "older or younger"),
+        ("-created:2d..", 0, "turn the comparison around"),
+        ("payload.code:42", 0, "no field"),
+    ],
+)
+def test_what_is_not_understood_is_named_by_its_place(text: str, at: int, words: str) -> None:
+    with pytest.raises(InvalidSearch) as caught:
+        meant(text, DELIVERY_FIELDS)
+    assert caught.value.at == at
+    assert words in str(caught.value)

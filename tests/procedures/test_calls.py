@@ -1,0 +1,336 @@
+"""A procedure as a task: allowed, called with typed parameters, and what it brought is in the job's history."""
+
+import logging
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import psycopg
+import pytest
+
+from sereno import Backoff, Once, Sereno
+from sereno.domain.procedure_result import MOST_NOTICES, MOST_ROWS
+from sereno.operations import jobs
+from sereno.operations.plan import acarry_out
+from sereno.store.filters import JobFilter
+from tests.facts import advance, auntil, one, state
+from tests.procedures.conftest import Allow, Login, reason, result, run
+
+ONCE = Backoff(0)
+CALLS = (
+    "select count(*) from pg_stat_activity where application_name = 'sereno procedure' and datname = current_database()"
+)
+
+
+async def called(
+    app: Sereno, connection: psycopg.Connection, allow: Allow, name: str, params: dict[str, Any], **options: Any
+) -> int:
+    """The job, which has succeeded."""
+    await allow(name, **options)
+    job = await app.procedure(name).aenqueue(**params)
+    assert await run(app, connection, job.id) == "succeeded", reason(connection, job.id)
+    return job.id
+
+
+async def test_a_function_is_called_and_its_answer_kept(
+    reporting: Sereno, connection: psycopg.Connection, allow: Allow
+) -> None:
+    connection.execute(
+        "create function reporting.close_day(day date, factor numeric default 2) returns numeric language sql "
+        "as 'select extract(day from day) * factor'"
+    )
+    job = await called(reporting, connection, allow, "reporting.close_day", {"day": "2026-11-21"})
+    assert result(connection, job) == {"rows": [42], "row_count": 1, "notices": []}
+    detail = await reporting.database.arun(jobs.show(job))
+    (step,) = detail.steps
+    assert (step.name, step.attempt, step.result["rows"]) == ("result", 1, [42])
+
+
+async def test_a_procedure_commits_inside_and_brings_what_comes_out(
+    reporting: Sereno, connection: psycopg.Connection, allow: Allow, login: Login
+) -> None:
+    connection.execute(
+        "create table reporting.days (day date);"
+        f"grant insert, select on reporting.days to {login.name};"
+        "create procedure reporting.fill(first date, days integer, inout note text, out total bigint) language plpgsql "
+        "as $$ begin for i in 1..days loop insert into days values (first + i); commit; end loop; "
+        "select count(*) into total from days; note := note || '!'; end $$"
+    )
+    params = {"first": "2026-11-01", "days": 3, "note": "done"}
+    job = await called(reporting, connection, allow, "reporting.fill", params)
+    assert result(connection, job)["rows"] == [{"note": "done!", "total": 3}]
+    assert one(connection, "select count(distinct xmin::text) from reporting.days") == 3, "each day in its own commit"
+
+
+@pytest.mark.parametrize(
+    ("type_", "given", "kept"),
+    [
+        ("integer", 7, 7),
+        ("integer", "7", 7),
+        ("bigint", 2**60, str(2**60)),
+        ("boolean", True, True),
+        ("numeric", "12.50", 12.5),
+        ("text", 'a "quoted" % text \\ é', 'a "quoted" % text \\ é'),
+        ("text", "", ""),
+        ("text", None, None),
+        ("character", "several letters", "several letters"),
+        ("date", "2026-02-28", "2026-02-28"),
+        ("timestamptz", "2026-11-01T03:00:00+02:00", None),
+        ("interval", "1 day 02:00", "1 day 02:00:00"),
+        ("uuid", "7d444840-9dc0-11d1-b245-5ffdce74fad2", "7d444840-9dc0-11d1-b245-5ffdce74fad2"),
+        ("jsonb", {"a": [1, None, {"b": "c"}]}, {"a": [1, None, {"b": "c"}]}),
+        ("json", [1, 2], [1, 2]),
+        ("integer[]", [1, None, 3], [1, None, 3]),
+        ("text[]", ["a,b", '"', "null"], ["a,b", '"', "null"]),
+        ("date[]", [], []),
+        ("int4range", "[1,5)", "[1,5)"),
+        ("reporting.mood", "calm", "calm"),
+        ("reporting.positive", 5, 5),
+        ("reporting.point_of", {"x": 1, "y": [2, 3]}, {"x": 1, "y": [2, 3]}),
+        ("reporting.mood[]", ["calm", "angry"], ["calm", "angry"]),
+        ('reporting."Odd %s Type"', "calm", "calm"),
+    ],
+)  # fmt: skip
+async def test_json_becomes_what_the_type_means(
+    reporting: Sereno, connection: psycopg.Connection, allow: Allow, login: Login, type_: str, given: Any, kept: Any
+) -> None:
+    connection.execute(
+        "create type reporting.mood as enum ('calm', 'angry');"
+        "create domain reporting.positive as integer check (value > 0);"
+        "create type reporting.point_of as (x integer, y integer[]);"
+        'create domain reporting."Odd %s Type" as text;'
+        f"create function reporting.echo(value {type_}) returns {type_} language sql as 'select $1'"
+    )
+    job = await called(reporting, connection, allow, "reporting.echo", {"value": given})
+    (row,) = result(connection, job)["rows"]
+    if type_ == "timestamptz":
+        assert datetime.fromisoformat(row) == datetime(2026, 11, 1, 1, tzinfo=UTC)
+    else:
+        assert row == kept
+
+
+async def test_any_number_of_arguments_is_a_list(
+    reporting: Sereno, connection: psycopg.Connection, allow: Allow
+) -> None:
+    connection.execute(
+        "create function reporting.joined(glue text, variadic parts text[]) returns text language sql "
+        "as 'select array_to_string(parts, glue)'"
+    )
+    job = await called(reporting, connection, allow, "reporting.joined", {"glue": "-", "parts": ["a", "b", "c"]})
+    assert result(connection, job)["rows"] == ["a-b-c"]
+
+
+async def test_many_rows_are_counted_and_the_first_kept(
+    reporting: Sereno, connection: psycopg.Connection, allow: Allow
+) -> None:
+    connection.execute(
+        "create function reporting.many(n integer) returns table (number integer, words text) language sql "
+        "as $$ select g, repeat('x', g % 3) from generate_series(1, n) as g $$;"
+        "create function reporting.large() returns setof text language sql "
+        "as $$ select repeat('x', 100000) union all select 'small' $$;"
+        "create function reporting.nothing() returns void language sql as ''"
+    )
+    job = await called(reporting, connection, allow, "reporting.many", {"n": 25_000})
+    found = result(connection, job)
+    assert found["row_count"] == 25_000
+    assert found["rows"][0] == {"number": 1, "words": "x"}
+    assert len(found["rows"]) == MOST_ROWS
+    assert found["rows_left_out"] == 25_000 - MOST_ROWS
+    job = await called(reporting, connection, allow, "reporting.large", {})
+    assert result(connection, job)["rows"] == ["(too long to be kept)", "small"]
+    job = await called(reporting, connection, allow, "reporting.nothing", {})
+    assert result(connection, job) == {"rows": [], "row_count": None, "notices": []}
+
+
+async def test_what_it_says_is_logged_and_kept(
+    reporting: Sereno, connection: psycopg.Connection, allow: Allow, caplog: pytest.LogCaptureFixture
+) -> None:
+    connection.execute(
+        "create function reporting.talks(n integer) returns void language plpgsql as $$ begin "
+        "raise warning 'mind the gap'; for i in 1..n loop raise notice 'step % of %', i, n; end loop; end $$"
+    )
+    caplog.set_level(logging.INFO, "sereno")
+    job = await called(reporting, connection, allow, "reporting.talks", {"n": 500})
+    found = result(connection, job)
+    assert found["notices"][:2] == ["WARNING: mind the gap", "NOTICE: step 1 of 500"]
+    assert (len(found["notices"]), found["notices_left_out"]) == (MOST_NOTICES, 501 - MOST_NOTICES)
+    said = [record for record in caplog.records if getattr(record, "event", "") == "procedure.notice"]
+    assert [record.levelname for record in said[:2]] == ["WARNING", "INFO"]
+    assert len(said) == MOST_NOTICES + 1
+    assert said[0].sereno_fields["job_id"] == job  # type: ignore[attr-defined]  # put there by the log of the job
+
+
+async def test_a_parameter_can_be_a_fact_of_the_job(
+    reporting: Sereno, connection: psycopg.Connection, allow: Allow
+) -> None:
+    connection.execute(
+        "create function reporting.facts(run bigint, try integer, who text, planned timestamptz, x text) "
+        "returns jsonb language sql as $$ select to_jsonb(array[run::text, try::text, who, planned::text, x]) $$"
+    )
+    given = {"run": "job", "try": "attempt", "who": "tenant", "planned": "planned_at"}
+    await allow("reporting.facts", given=given)
+    task = reporting.procedure("reporting.facts", tenant="r42")
+    job = task.enqueue(x="mine")
+    assert await run(reporting, connection, job.id) == "succeeded", reason(connection, job.id)
+    assert result(connection, job.id)["rows"] == [[str(job.id), "1", "r42", None, "mine"]]
+    lies = task.enqueue(x="mine", who="r43")
+    assert await run(reporting, connection, lies.id) == "dead"
+    assert "who is the job's tenant, and cannot be set" in reason(connection, lies.id)
+
+
+async def test_a_schedule_calls_it_for_its_instant(
+    reporting: Sereno, connection: psycopg.Connection, allow: Allow
+) -> None:
+    connection.execute(
+        "create function reporting.close_day(day date, planned timestamptz) returns text language sql "
+        "as $$ select day || ' ' || (planned at time zone 'UTC')::date $$"
+    )
+    await allow("reporting.close_day", given={"planned": "planned_at"})
+    task = reporting.procedure("reporting.close_day", queue="reports")
+    at = datetime.now(UTC) + timedelta(hours=1)
+    await reporting.schedules.aupsert("close", task.job(day="{fire:%Y-%m-%d}"), when=Once(at))
+    async with reporting.working():
+        advance(connection, 3700)
+        await auntil(lambda: one(connection, "select count(*) from sereno.history where state = 'succeeded'"))
+    job = one(connection, "select id from sereno.history where task = 'procedure.reporting.close_day'")
+    day = at.strftime("%Y-%m-%d")
+    assert result(connection, job)["rows"] == [f"{day} {day}"]
+    assert one(connection, "select queue from sereno.history where id = %s", job) == "reports"
+
+
+async def test_its_limits_can_ask_for_its_parameters(
+    reporting: Sereno, connection: psycopg.Connection, allow: Allow
+) -> None:
+    connection.execute("create function reporting.close(shop text) returns text language sql as 'select $1'")
+    await allow("reporting.close")
+    job = reporting.procedure("reporting.close", order_key="{shop}").enqueue(shop="r42")
+    assert one(connection, "select keys ->> 'order' from sereno.jobs where id = %s", job.id) == "r42"
+    assert await run(reporting, connection, job.id) == "succeeded"
+
+
+async def test_an_error_inside_is_retried_as_the_task_says(
+    reporting: Sereno, connection: psycopg.Connection, allow: Allow
+) -> None:
+    connection.execute(
+        "create function reporting.fails() returns void language plpgsql "
+        "as $$ begin raise exception 'the books do not balance' using errcode = 'RB001'; end $$"
+    )
+    await allow("reporting.fails")
+    task = reporting.procedure("reporting.fails", retry=Backoff(2, delays=[0], jitter=0))
+    job = task.enqueue()
+    assert await run(reporting, connection, job.id) == "dead"
+    assert one(connection, "select failures from sereno.history where id = %s", job.id) == 3
+    assert "the books do not balance" in reason(connection, job.id)
+    assert one(connection, "select count(*) from sereno.procedure_runs") == 0
+
+
+@pytest.mark.parametrize("kind", ["function", "procedure"])
+async def test_its_time_is_up(reporting: Sereno, connection: psycopg.Connection, allow: Allow, kind: str) -> None:
+    """A function that sets the timeout itself gains nothing by it."""
+    returns = "returns void" if kind == "function" else ""
+    connection.execute(
+        f"create {kind} reporting.sleeps() {returns} language plpgsql "
+        "as $$ begin perform set_config('statement_timeout', '0', false); perform pg_sleep(3600); end $$"
+    )
+    await allow("reporting.sleeps", timeout="200ms")
+    job = reporting.procedure("reporting.sleeps", retry=ONCE).enqueue()
+    assert await run(reporting, connection, job.id) == "dead"
+    assert "statement timeout" in reason(connection, job.id)
+
+
+async def test_it_waits_no_longer_for_a_lock_than_it_may(
+    reporting: Sereno, connection: psycopg.Connection, allow: Allow, login: Login, database_url: str
+) -> None:
+    connection.execute(
+        f"create table reporting.books (n integer); grant select on reporting.books to {login.name};"
+        "create function reporting.reads() returns bigint language sql as 'select count(*) from reporting.books'"
+    )
+    await allow("reporting.reads", lock_timeout="100ms")
+    job = reporting.procedure("reporting.reads", retry=ONCE).enqueue()
+    with psycopg.connect(database_url) as other:
+        other.execute("lock table reporting.books")
+        assert await run(reporting, connection, job.id) == "dead"
+    assert "lock timeout" in reason(connection, job.id)
+
+
+async def test_who_cancels_the_job_cancels_the_statement(
+    reporting: Sereno, connection: psycopg.Connection, allow: Allow
+) -> None:
+    connection.execute(
+        "create function reporting.sleeps() returns void language plpgsql as $$ begin perform pg_sleep(3600); end $$"
+    )
+    await allow("reporting.sleeps", timeout="2h")
+    job = reporting.procedure("reporting.sleeps").enqueue()
+    async with reporting.working():
+        await auntil(lambda: one(connection, f"{CALLS} and state = 'active'"))
+        await acarry_out(reporting.database, jobs.cancel(JobFilter(ids=[job.id])))
+        await auntil(lambda: state(connection, job.id) == "cancelled")
+        await auntil(lambda: one(connection, CALLS) == 0)
+
+
+async def test_a_worker_that_stops_gives_it_back(
+    reporting: Sereno, connection: psycopg.Connection, allow: Allow
+) -> None:
+    connection.execute("create function reporting.sleeps() returns void language sql as 'select pg_sleep(3600)'")
+    await allow("reporting.sleeps", timeout="2h")
+    job = reporting.procedure("reporting.sleeps").enqueue()
+    reporting.override(grace=0.1)
+    async with reporting.working():
+        await auntil(lambda: one(connection, f"{CALLS} and state = 'active'"))
+    assert state(connection, job.id) == "ready"
+    await auntil(lambda: one(connection, CALLS) == 0)
+
+
+async def test_it_runs_longer_than_the_lease(
+    database_url: str, connection: psycopg.Connection, allow: Allow, login: Login
+) -> None:
+    """The heartbeat goes on meanwhile, and nobody runs it a second time."""
+    app = Sereno(database_url, procedure_url=login.url, lease=3, heartbeat=0.5)
+    connection.execute(
+        "create function reporting.waits() returns text language plpgsql as $$ begin "
+        "perform pg_sleep(4); return 'done'; end $$"
+    )
+    await allow("reporting.waits")
+    job = app.procedure("reporting.waits").enqueue()
+    assert await run(app, connection, job.id) == "succeeded"
+    assert one(connection, "select attempt from sereno.history where id = %s", job.id) == 1
+    await app.aclose()
+
+
+async def test_old_results_leave_and_deleted_jobs_take_theirs_along(
+    reporting: Sereno, connection: psycopg.Connection, allow: Allow
+) -> None:
+    connection.execute("create function reporting.one() returns integer language sql as 'select 1'")
+    first = await called(reporting, connection, allow, "reporting.one", {})
+    advance(connection, 31 * 86400)
+    task = reporting.registry.find("procedure.reporting.one")
+    second = reporting.enqueue_many([reporting.new_job(task.name, b"{}")])[0]
+    assert await run(reporting, connection, second.id) == "succeeded"
+    assert connection.execute("select job_id from sereno.procedure_runs").fetchall() == [(second.id,)]
+    assert first != second.id
+    await acarry_out(reporting.database, jobs.delete(JobFilter(ids=[second.id])))
+    assert one(connection, "select count(*) from sereno.procedure_runs") == 0
+
+
+async def test_a_result_that_cannot_be_kept_is_no_reason_to_call_again(
+    reporting: Sereno, connection: psycopg.Connection, allow: Allow, caplog: pytest.LogCaptureFixture
+) -> None:
+    connection.execute("create function reporting.one() returns integer language sql as 'select 1'")
+    await allow("reporting.one")
+    connection.execute("alter table sereno.procedure_runs rename to procedure_runs_elsewhere")
+    job = reporting.procedure("reporting.one").enqueue()
+    assert await run(reporting, connection, job.id) == "succeeded"
+    assert one(connection, "select attempt from sereno.history where id = %s", job.id) == 1
+    assert "procedure.unkept" in [getattr(record, "event", "") for record in caplog.records]
+
+
+async def test_many_at_once(reporting: Sereno, connection: psycopg.Connection, allow: Allow) -> None:
+    connection.execute("create function reporting.twice(n integer) returns integer language sql as 'select n * 2'")
+    await allow("reporting.twice")
+    task = reporting.procedure("reporting.twice")
+    made = await reporting.aenqueue_many([task.job(n=n) for n in range(50)])
+    async with reporting.working():
+        await auntil(lambda: one(connection, "select count(*) from sereno.history where state = 'succeeded'") == 50)
+    brought = {
+        job: found["rows"][0] for job, found in connection.execute("select job_id, result from sereno.procedure_runs")
+    }
+    assert [brought[job.id] for job in made] == [n * 2 for n in range(50)]

@@ -1,0 +1,86 @@
+"""A worker that is killed in the middle of a call: the statement ends with it, and another calls again, once."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from sereno import Sereno
+from tests.facts import one, state, until
+from tests.procedures.conftest import Allow, Login, result
+
+ROOT = Path(__file__).parents[2]
+APP = """
+from sereno import Backoff, Sereno
+
+app = Sereno()
+app.procedure("reporting.waits", retry=Backoff(0))
+"""
+CALLS = (
+    "select count(*) from pg_stat_activity where application_name = 'sereno procedure' and datname = current_database()"
+)
+
+Start = Callable[[], "subprocess.Popen[bytes]"]
+
+
+@pytest.fixture
+def start(database_url: str, login: Login, tmp_path: Path) -> Iterator[Start]:
+    """Real workers, in groups of their own; whatever is left of them is killed afterwards."""
+    (tmp_path / "shop.py").write_text(APP)
+    started: list[subprocess.Popen[bytes]] = []
+    environment = {
+        **os.environ,
+        "SERENO_DATABASE_URL": database_url,
+        "SERENO_PROCEDURE_URL": login.url,
+        "SERENO_HEARTBEAT": "1",
+        "SERENO_LEASE": "6",
+        "PYTHONPATH": str(ROOT / "src"),
+    }
+
+    def one_more() -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "sereno", "worker", "shop.py:app"]
+        started.append(
+            subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.DEVNULL, start_new_session=True)
+        )
+        return started[-1]
+
+    yield one_more
+    for process in started:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+@pytest.mark.acceptance
+async def test_killed_in_the_middle(
+    reporting: Sereno, connection: psycopg.Connection, allow: Allow, login: Login, start: Start
+) -> None:
+    """The lock would not be given to a second call while the first one runs: then the job would be dead."""
+    connection.execute(
+        "create table reporting.ran (attempt integer); create table reporting.gate (n integer);"
+        f"grant insert, select on reporting.ran, reporting.gate to {login.name};"
+        "create procedure reporting.waits(attempt integer) language plpgsql as $$ begin "
+        "if not pg_try_advisory_lock(1) then raise exception 'two at once'; end if; "
+        "insert into ran values (attempt); commit; "
+        "while not exists (select from gate) loop commit; perform pg_sleep(0.05); end loop; end $$"
+    )
+    await allow("reporting.waits", given={"attempt": "attempt"}, timeout="10m")
+    job = reporting.procedure("reporting.waits").enqueue()
+    first = start()
+    until(lambda: one(connection, "select count(*) from reporting.ran") == 1)
+    os.killpg(first.pid, signal.SIGKILL)
+    first.wait()
+    until(lambda: one(connection, CALLS) == 0)
+    start()
+    until(lambda: one(connection, "select count(*) from reporting.ran") == 2)
+    connection.execute("insert into reporting.gate values (1)")
+    until(lambda: state(connection, job.id) == "succeeded")
+    assert connection.execute("select attempt from reporting.ran order by 1").fetchall() == [(1,), (2,)]
+    assert connection.execute("select attempt, failures from sereno.history").fetchall() == [(2, 0)]
+    assert connection.execute("select attempt from sereno.procedure_runs").fetchall() == [(2,)]
+    assert result(connection, job.id)["rows"] == []

@@ -1,0 +1,327 @@
+"""Procedures of another database, a real MariaDB: found, called, stopped, refused."""
+
+import json
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+
+from sereno import Backoff, Sereno
+from sereno.domain.procedure import ProcedureName
+from sereno.domain.procedure_result import MOST_ROWS
+from sereno.errors import ConfigurationError, Refused
+from sereno.operations import jobs
+from sereno.operations.plan import acarry_out
+from sereno.operations.procedures import Board, find, list_allowed
+from sereno.store.filters import JobFilter
+from tests.facts import auntil, one, state
+from tests.procedures.conftest import allow_on, reason, result, run
+from tests.procedures.mariadb import SERVER, MariaDB, running
+
+pytestmark = pytest.mark.skipif(SERVER is None, reason="there is no mariadbd: tools/bring_packages mariadb-server")
+ONCE = Backoff(0)
+
+
+@pytest.fixture(scope="module")
+def mariadb() -> Iterator[MariaDB]:
+    with running() as server:
+        yield server
+
+
+class Shop:
+    """A database of the test's own in it, and a user who can call what is in it."""
+
+    def __init__(self, server: MariaDB) -> None:
+        self.server = server
+        self.name = f"shop_{uuid.uuid4().hex[:8]}"
+        self.user = f"'{self.name}'@'%'"
+        self.url = f"mysql://{self.name}:p%40ss%3Aword@127.0.0.1:{server.port}/"
+        server.do(
+            f"create database {self.name} character set utf8mb4",
+            f"create user {self.user} identified by 'p@ss:word'",
+            f"grant execute on {self.name}.* to {self.user}",
+            f"create table {self.name}.ran (day date, n int)",
+        )
+
+    def make(self, declared: str) -> None:
+        self.server.do(f"use {self.name}", f"create {declared}")
+
+    def ran(self) -> int:
+        found: int = self.server.ask(f"select count(*) from {self.name}.ran")[0][0]
+        return found
+
+    def statements(self) -> int:
+        """That run now, whosever rights they have: our own looks come in by the socket, and not over the network."""
+        by_network = "command = 'Query' and host not in ('', 'localhost')"
+        found: int = self.server.ask(f"select count(*) from information_schema.processlist where {by_network}")[0][0]
+        return found
+
+
+@pytest.fixture
+def shop(mariadb: MariaDB) -> Iterator[Shop]:
+    made = Shop(mariadb)
+    yield made
+    mariadb.do(f"drop database {made.name}", f"drop user {made.user}")
+
+
+@pytest.fixture
+def erp(database_url: str, shop: Shop) -> Iterator[Sereno]:
+    made = Sereno(database_url, procedure_targets={"erp": shop.url})
+    yield made
+    made.close()
+
+
+async def called(erp: Sereno, connection: psycopg.Connection, name: str, params: dict[str, Any], **options: Any) -> int:
+    await allow_on(erp, name, target="erp", **options)
+    job = erp.procedure(name, target="erp", retry=ONCE).enqueue(**params)
+    assert await run(erp, connection, job.id) == "succeeded", reason(connection, job.id)
+    return job.id
+
+
+async def test_a_procedure_is_called_and_what_it_brought_is_kept(
+    erp: Sereno, shop: Shop, connection: psycopg.Connection
+) -> None:
+    shop.make(
+        "procedure close_day(in day date, in n int unsigned, inout note varchar(20), out total decimal(10,2)) begin "
+        "insert into ran values (day, n); select * from ran; set total = n * 1.5; set note = concat(note, '!'); "
+        "signal sqlstate '01000' set message_text = 'mind the gap'; end"
+    )
+    params = {"day": "2026-11-01", "n": 3, "note": "100% done"}
+    job = await called(erp, connection, f"{shop.name}.close_day", params)
+    assert result(connection, job) == {
+        "rows": [{"note": "100% done!", "total": "4.50"}, {"day": "2026-11-01", "n": 3}],
+        "row_count": 2,
+        "notices": ["Warning: mind the gap"],
+    }
+    assert one(connection, "select task from sereno.history") == f"procedure.erp.{shop.name}.close_day"
+    (line,) = await erp.database.arun(list_allowed())
+    assert (line.allowed.target, line.allowed.signature.definer) == ("erp", "root@localhost")
+    assert line.last is not None
+    assert line.last.job_id == job
+
+
+async def test_a_function_is_called(erp: Sereno, shop: Shop, connection: psycopg.Connection) -> None:
+    shop.make("function twice(n int) returns int deterministic return n * 2")
+    job = await called(erp, connection, f"{shop.name}.twice", {"n": 21})
+    assert result(connection, job)["rows"] == [{"result": 42}]
+
+
+async def test_changed_rows_are_counted_and_many_rows_bounded(
+    erp: Sereno, shop: Shop, connection: psycopg.Connection
+) -> None:
+    shop.make("procedure change_all() begin update ran set n = n + 1; end")
+    shop.server.do(f"insert into {shop.name}.ran values ('2026-11-01', 1), ('2026-11-02', 2)")
+    job = await called(erp, connection, f"{shop.name}.change_all", {})
+    assert result(connection, job) == {"rows": [], "row_count": 2, "notices": []}
+    shop.make("procedure many() begin select seq from seq_1_to_5000; end")
+    job = await called(erp, connection, f"{shop.name}.many", {})
+    found = result(connection, job)
+    assert (found["row_count"], len(found["rows"]), found["rows"][0]) == (5000, MOST_ROWS, {"seq": 1})
+
+
+@pytest.mark.parametrize(
+    ("type_", "given", "kept"),
+    [
+        ("int", "7", 7),
+        ("tinyint(1)", True, 1),
+        ("bigint unsigned", 2**64 - 1, str(2**64 - 1)),
+        ("decimal(10,2)", "12.50", "12.50"),
+        ("double", 1.25, 1.25),
+        ("varchar(20)", 'it\'s \\ "%" `☃`', 'it\'s \\ "%" `☃`'),
+        ("date", "2026-02-28", "2026-02-28"),
+        ("datetime", "2026-02-28T03:00:00", "2026-02-28T03:00:00"),
+        ("time", "03:00", "3:00:00"),
+        ("year", 2026, 2026),
+        ("enum('new','old')", "old", "old"),
+        ("set('a','b')", "a,b", "a,b"),
+        ("text", None, None),
+        ("json", {"a": [1, "x"]}, {"a": [1, "x"]}),
+    ],
+)
+async def test_json_becomes_what_the_type_means(
+    erp: Sereno, shop: Shop, connection: psycopg.Connection, type_: str, given: Any, kept: Any
+) -> None:
+    shop.make(f"procedure echo(in x {type_}) begin select x as x; end")
+    job = await called(erp, connection, f"{shop.name}.echo", {"x": given})
+    ((found,),) = [row.values() for row in result(connection, job)["rows"]]
+    assert (json.loads(found) if type_ == "json" else found) == kept
+
+
+@pytest.mark.parametrize(
+    ("params", "words"),
+    [
+        ({"n": 1}, "day (date) is missing"),
+        ({"day": "2026-11-01", "n": 1, "x": 1}, "there is no parameter 'x'"),
+        ({"day": "2026-13-01", "n": 1}, "is no date"),
+        ({"day": "2026-11-01", "n": "many"}, "is no int"),
+        ({"day": "2026-11-01", "n": 2**31}, "out of range"),
+        ({"day": "2026-11-01", "n": 1.5}, "no whole number"),
+        ({"day": "2026-11-01", "n": [1]}, "a list is no int"),
+        ({"day": "2026-11-01'); drop table ran; -- ", "n": 1}, "is no date"),
+    ],
+)
+async def test_wrong_parameters(
+    erp: Sereno, shop: Shop, connection: psycopg.Connection, params: dict[str, Any], words: str
+) -> None:
+    shop.make("procedure book(in day date, in n int) begin insert into ran values (day, n); end")
+    name = f"{shop.name}.book"
+    await allow_on(erp, name, target="erp")
+    job = erp.procedure(name, target="erp").enqueue(**params)
+    assert await run(erp, connection, job.id) == "dead"
+    assert words in reason(connection, job.id)
+    assert (one(connection, "select attempt from sereno.history"), shop.ran()) == (1, 0)
+
+
+async def test_changed_or_gone(erp: Sereno, shop: Shop, connection: psycopg.Connection) -> None:
+    shop.make("procedure book(in day date) begin insert into ran values (day, 1); end")
+    name = f"{shop.name}.book"
+    allowed = await allow_on(erp, name, target="erp")
+    task = erp.procedure(name, target="erp")
+    board = Board(erp.settings, lambda: erp.url)
+    assert (await board.check(allowed)).standing == "ok"
+    shop.server.do(f"drop procedure {name}")
+    shop.make("procedure book(in day datetime) begin insert into ran values (day, 1); end")
+    job = task.enqueue(day="2026-11-01")
+    assert await run(erp, connection, job.id) == "dead"
+    assert "is no longer what was allowed" in reason(connection, job.id)
+    assert (await board.check(allowed)).standing == "changed"
+    shop.server.do(f"drop procedure {name}")
+    job = task.enqueue(day="2026-11-01")
+    assert await run(erp, connection, job.id) == "dead"
+    assert f"{name} is gone" in reason(connection, job.id)
+    assert (await board.check(allowed)).standing == "gone"
+    assert shop.ran() == 0
+
+
+async def test_a_function_and_a_procedure_of_one_name(erp: Sereno, shop: Shop, connection: psycopg.Connection) -> None:
+    shop.make("function both_(n int) returns int deterministic return n")
+    shop.make("procedure both_(n int) begin select n + 1 as n; end")
+    with pytest.raises(Refused, match="--kind"):
+        await allow_on(erp, f"{shop.name}.both_", target="erp")
+    job = await called(erp, connection, f"{shop.name}.both_", {"n": 1}, kind="procedure")
+    assert result(connection, job)["rows"] == [{"n": 2}]
+
+
+async def test_hostile_names(erp: Sereno, shop: Shop, connection: psycopg.Connection) -> None:
+    for place, name in enumerate(("a`; drop table ran; --x", "100% %s", """it's "it\"""", "x.y")):
+        quoted = name.replace("`", "``")
+        shop.make(f"procedure `{quoted}`(in `{quoted}` varchar(30)) begin select 1 as one; end")
+        wanted = str(ProcedureName(shop.name, name))
+        await allow_on(erp, wanted, target="erp")
+        job = erp.procedure(wanted, target="erp", task=f"odd_{place}").enqueue(**{name: name})
+        assert await run(erp, connection, job.id) == "succeeded", reason(connection, job.id)
+    assert shop.ran() == 0
+
+
+async def test_names_are_found_letter_by_letter(erp: Sereno, shop: Shop) -> None:
+    shop.make("procedure book() begin end")
+    with pytest.raises(Refused, match="there is no function or procedure"):
+        await allow_on(erp, f"{shop.name}.BOOK", target="erp")
+    with pytest.raises(Refused, match="belongs to the database"):
+        await allow_on(erp, "mysql.AddGeometryColumn", target="erp")
+
+
+async def test_its_time_is_up(erp: Sereno, shop: Shop, connection: psycopg.Connection) -> None:
+    shop.make("procedure busy() begin declare i bigint default 0; while i < 1e12 do set i = i + 1; end while; end")
+    name = f"{shop.name}.busy"
+    await allow_on(erp, name, target="erp", timeout="300ms")
+    job = erp.procedure(name, target="erp", retry=ONCE).enqueue()
+    assert await run(erp, connection, job.id) == "dead"
+    assert "max_statement_time exceeded" in reason(connection, job.id)
+    assert shop.statements() == 0
+
+
+async def test_it_waits_no_longer_for_a_lock_than_it_may(
+    erp: Sereno, shop: Shop, connection: psycopg.Connection
+) -> None:
+    shop.make("procedure change_all() begin update ran set n = n + 1; end")
+    shop.server.do(f"insert into {shop.name}.ran values ('2026-11-01', 1)")
+    name = f"{shop.name}.change_all"
+    await allow_on(erp, name, target="erp", lock_timeout="100ms")
+    job = erp.procedure(name, target="erp", retry=ONCE).enqueue()
+    other = shop.server.root()
+    other.begin()
+    other.cursor().execute(f"select * from {shop.name}.ran for update")
+    assert await run(erp, connection, job.id) == "dead"
+    other.close()
+    assert "Lock wait timeout exceeded" in reason(connection, job.id)
+
+
+@pytest.mark.parametrize("rights", ["invoker", "definer"])
+async def test_who_cancels_the_job_cancels_the_statement(
+    erp: Sereno, shop: Shop, connection: psycopg.Connection, rights: str
+) -> None:
+    """What runs with another's rights can be ended by a login that has been given the right to."""
+    if rights == "definer":
+        shop.server.do(f"grant connection admin on *.* to {shop.user}")
+    shop.make(f"procedure sleeps() sql security {rights} begin do sleep(3600); end")
+    name = f"{shop.name}.sleeps"
+    await allow_on(erp, name, target="erp", timeout="1h")
+    job = erp.procedure(name, target="erp").enqueue()
+    async with erp.working():
+        await auntil(shop.statements)
+        await acarry_out(erp.database, jobs.cancel(JobFilter(ids=[job.id])))
+        await auntil(lambda: state(connection, job.id) == "cancelled")
+    await auntil(lambda: shop.statements() == 0)
+
+
+async def test_what_cannot_be_stopped_is_told(
+    erp: Sereno, shop: Shop, connection: psycopg.Connection, caplog: pytest.LogCaptureFixture
+) -> None:
+    shop.make("procedure sleeps() begin do sleep(3600); end")
+    name = f"{shop.name}.sleeps"
+    await allow_on(erp, name, target="erp", timeout="8s")
+    job = erp.procedure(name, target="erp").enqueue()
+    async with erp.working():
+        await auntil(shop.statements)
+        await acarry_out(erp.database, jobs.cancel(JobFilter(ids=[job.id])))
+        await auntil(lambda: state(connection, job.id) == "cancelled")
+    assert "runs on in its database" in caplog.text
+    assert "CONNECTION ADMIN" in caplog.text
+    await auntil(lambda: shop.statements() == 0)
+
+
+@pytest.mark.parametrize(("grant", "words"), [("super", "SUPER"), ("file", "FILE"), ("all privileges", "ALL")])
+async def test_a_login_that_can_do_more_is_refused(erp: Sereno, shop: Shop, grant: str, words: str) -> None:
+    shop.make("procedure book() begin end")
+    shop.server.do(f"grant {grant} on *.* to {shop.user}")
+    with pytest.raises(ConfigurationError, match=f"the login has {words}"):
+        await allow_on(erp, f"{shop.name}.book", target="erp")
+
+
+async def test_what_the_login_may_not_call_is_not_there(erp: Sereno, shop: Shop) -> None:
+    shop.make("procedure book() begin end")
+    shop.server.do(f"revoke execute on {shop.name}.* from {shop.user}")
+    with pytest.raises(Refused, match="there is no function or procedure"):
+        await allow_on(erp, f"{shop.name}.book", target="erp")
+
+
+async def test_types_without_a_word_in_json(erp: Sereno, shop: Shop) -> None:
+    shop.make("procedure draws(in x geometry) begin end")
+    with pytest.raises(Refused, match="nothing in JSON is of type"):
+        await allow_on(erp, f"{shop.name}.draws", target="erp")
+
+
+async def test_a_server_that_is_away_is_tried_again(
+    database_url: str, shop: Shop, erp: Sereno, connection: psycopg.Connection
+) -> None:
+    shop.make("procedure book() begin end")
+    name = f"{shop.name}.book"
+    await allow_on(erp, name, target="erp")
+    elsewhere = Sereno(database_url, procedure_targets={"erp": shop.url.replace(str(shop.server.port), "1")})
+    job = elsewhere.procedure(name, target="erp", retry=Backoff(1, delays=[0], jitter=0)).enqueue()
+    assert await run(elsewhere, connection, job.id) == "dead"
+    said = reason(connection, job.id)
+    assert "MySQL at 127.0.0.1:1 does not answer" in said
+    assert "ss:word" not in said
+    assert one(connection, "select failures from sereno.history") == 2
+    await elsewhere.aclose()
+
+
+async def test_an_unknown_target_is_named(erp: Sereno) -> None:
+    with pytest.raises(ConfigurationError, match="no target 'crm'; there are here, erp"):
+        await allow_on(erp, "shop.book", target="crm")
+    with pytest.raises(Refused, match="is not allowed on erp"):
+        await erp.database.arun(find("erp", "shop.book"))

@@ -1,0 +1,123 @@
+"""Names are data: whatever somebody writes, only what the catalogue has is found, and only that is called."""
+
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+from psycopg import sql
+
+from sereno.domain.procedure import ProcedureName, parse_name
+from sereno.domain.procedure_result import Notices
+from sereno.errors import InvalidArguments, Refused
+from sereno.store.targets.contract import Timeouts
+from sereno.store.targets.postgres import PostgresTarget
+from tests.facts import one
+from tests.procedures.conftest import Login
+
+# As long as PostgreSQL keeps them whole.
+NAMES = st.text(st.characters(exclude_characters="\x00", exclude_categories=["Cs"]), min_size=1, max_size=15)
+HOSTILE = (
+    'x"; drop table reporting.here; --',
+    "x'); drop table reporting.here; --",
+    "close_day(); drop table reporting.here; --",
+    'a"b""c',
+    "100% %s %(x)s %%",
+    "{}{0}{name}",
+    "close.day",
+    "$1",
+    "\\",
+    "\n",
+    "Ünïcödé ☃ 名前",
+    "select",
+    "\uff23\uff2c\uff2f\uff33\uff25",
+)
+WAITS = Timeouts(30, 30)
+
+
+@given(NAMES, NAMES)
+@example('"', '""')
+@example("a.b", "c.d")
+def test_a_name_is_read_as_it_is_written(schema: str, name: str) -> None:
+    wanted = ProcedureName(schema, name)
+    assert parse_name(str(wanted)) == wanted
+
+
+@given(st.text(max_size=60))
+@example('"a')
+@example('a."b')
+@example("a.b.c")
+@example(".")
+@example('""."x"')
+@example("a . b")
+@example("\udc80.x")
+@example("a.b; drop table x")
+def test_anything_else_is_refused_in_words(text: str) -> None:
+    try:
+        found = parse_name(text)
+    except InvalidArguments:
+        return
+    assert "\x00" not in "".join(found)
+    assert parse_name(str(found)) == found
+
+
+@pytest.mark.parametrize("text", ["a\x00b.c", '"a\x00"."b"', "close_day", "", "a.b\n", "x" * 200 + ".y", 'a."\ud800"'])
+def test_what_is_no_name(text: str) -> None:
+    with pytest.raises(InvalidArguments):
+        parse_name(text)
+
+
+@pytest.fixture
+def here(connection: psycopg.Connection, login: Login) -> Iterator[psycopg.Connection]:
+    connection.execute("create table reporting.here (n integer)")
+    yield connection
+    assert one(connection, "select to_regclass('reporting.here') is not null"), "somebody dropped it"
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(NAMES, NAMES, st.text(st.characters(exclude_characters="\x00", exclude_categories=["Cs"]), max_size=20))
+@example(HOSTILE[0], HOSTILE[0], HOSTILE[0])
+@example(HOSTILE[4], HOSTILE[5], HOSTILE[4])
+async def test_only_what_is_there_is_called(
+    here: psycopg.Connection, login: Login, name: str, parameter: str, value: str
+) -> None:
+    await _is_called(here, login, name, parameter, value)
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+async def test_hostile_names(here: psycopg.Connection, login: Login, name: str) -> None:
+    await _is_called(here, login, name, name, name)
+
+
+async def _is_called(here: psycopg.Connection, login: Login, name: str, parameter: str, value: str) -> None:
+    wanted = ProcedureName("reporting", name)
+    target = PostgresTarget(login.url, ["sereno"])
+    async with target.open() as session:
+        assert await session.resolve(wanted) == []
+    here.execute(
+        sql.SQL("create function reporting.{}({} text) returns text language sql as 'select $1'").format(
+            sql.Identifier(name), sql.Identifier(parameter)
+        )
+    )
+    try:
+        async with target.open() as session:
+            (found,) = await session.resolve(parse_name(str(wanted)))
+            values = await session.convert(found, {parameter: value})
+            assert (await session.call(found, values, WAITS, Notices())).rows == [value]
+    finally:
+        here.execute(sql.SQL("drop function reporting.{}").format(sql.Identifier(name)))
+
+
+@given(st.text(max_size=10))
+def test_system_schemas_are_never_meant(name: str) -> None:
+    for schema in ("pg_catalog", "PG_CATALOG", "pg_temp_3", "pg_toast", "information_schema"):
+        with pytest.raises(Refused):
+            ProcedureName(schema, name).check_own("postgresql")
+    for schema in ("mysql", "sys", "Performance_Schema"):
+        with pytest.raises(Refused):
+            ProcedureName(schema, name).check_own("mysql")
+    with pytest.raises(Refused):
+        ProcedureName("dbo", "sp_configure").check_own("sqlserver")
+    with pytest.raises(Refused):
+        ProcedureName("mine", name).check_own("postgresql", ["mine"])

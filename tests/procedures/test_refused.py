@@ -1,0 +1,360 @@
+"""What is not allowed, gone, changed, or called with what does not fit: dead, in clear words, with nothing run."""
+
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import conninfo
+
+from sereno import Backoff, Sereno
+from sereno.errors import ConfigurationError, InvalidArguments, Refused
+from sereno.operations.procedures import revoke
+from tests.facts import one
+from tests.procedures.conftest import Allow, Login, allow_on, reason, result, run
+
+ONCE = Backoff(0)
+
+
+@pytest.fixture
+def book(connection: psycopg.Connection, login: Login) -> None:
+    """A procedure that leaves a trace when it runs."""
+    connection.execute(
+        f"create table reporting.ran (day date); grant insert on reporting.ran to {login.name};"
+        "create procedure reporting.book(day date, factor integer default 1) language sql "
+        "as 'insert into reporting.ran values (day)'"
+    )
+
+
+async def refused(app: Sereno, connection: psycopg.Connection, job: int) -> str:
+    """Why it is dead; nothing has run, and it was tried once."""
+    assert await run(app, connection, job) == "dead"
+    assert one(connection, "select count(*) from reporting.ran") == 0
+    assert one(connection, "select attempt from sereno.history where id = %s", job) == 1
+    return reason(connection, job)
+
+
+async def test_what_is_not_allowed(reporting: Sereno, connection: psycopg.Connection, book: None) -> None:
+    job = reporting.procedure("reporting.book").enqueue(day="2026-11-01")
+    said = await refused(reporting, connection, job.id)
+    assert said == "reporting.book is not allowed on here: sereno procedure allow 'reporting.book'"
+
+
+async def test_what_is_revoked(reporting: Sereno, connection: psycopg.Connection, book: None, allow: Allow) -> None:
+    await allow("reporting.book")
+    job = reporting.procedure("reporting.book").enqueue(day="2026-11-01")
+    reporting.database.run(revoke("here", "reporting.book", actor="maria"))
+    assert "is not allowed" in await refused(reporting, connection, job.id)
+    audited = connection.execute("select action, subject from sereno.audit order by id").fetchall()
+    assert audited == [
+        ("procedure.allow", "procedure reporting.book"),
+        ("procedure.revoke", "procedure reporting.book"),
+    ]
+
+
+async def test_what_is_gone(reporting: Sereno, connection: psycopg.Connection, book: None, allow: Allow) -> None:
+    await allow("reporting.book")
+    connection.execute("drop procedure reporting.book")
+    job = reporting.procedure("reporting.book").enqueue(day="2026-11-01")
+    assert "reporting.book is gone: it was procedure reporting.book(day date, factor integer = default)" in (
+        await refused(reporting, connection, job.id)
+    )
+
+
+BODY = "language sql as 'insert into reporting.ran values (now()::date)'"
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (f"create procedure reporting.book(day text, factor integer default 1) {BODY}", "day text"),
+        (f"create procedure reporting.book(date date, factor integer default 1) {BODY}", "date date"),
+        (f"create procedure reporting.book(day date, factor integer) {BODY}", "factor integer)"),
+        (f"create procedure reporting.book(day date, factor integer default 1, x text default '') {BODY}", "x text"),
+        (f"create function reporting.book(day date, factor integer default 1) returns void {BODY}", "function"),
+        (
+            f"create procedure reporting.book(day date, factor integer default 1) security definer {BODY}",
+            "with the rights of postgres",
+        ),
+    ],
+)
+async def test_what_has_changed(
+    reporting: Sereno, connection: psycopg.Connection, book: None, allow: Allow, change: str, words: str
+) -> None:
+    await allow("reporting.book")
+    connection.execute(f"drop procedure reporting.book; {change}".encode())
+    job = reporting.procedure("reporting.book").enqueue(day="2026-11-01")
+    said = await refused(reporting, connection, job.id)
+    assert "reporting.book is no longer what was allowed" in said
+    assert words in said.partition("it is now")[2]
+
+
+async def test_another_body_is_another_deployment(
+    reporting: Sereno, connection: psycopg.Connection, book: None, allow: Allow
+) -> None:
+    await allow("reporting.book")
+    connection.execute(
+        "create or replace procedure reporting.book(day date, factor integer default 1) language sql "
+        "as 'insert into reporting.ran values (day), (day)'"
+    )
+    job = reporting.procedure("reporting.book").enqueue(day="2026-11-01")
+    assert await run(reporting, connection, job.id) == "succeeded"
+    assert one(connection, "select count(*) from reporting.ran") == 2
+
+
+@pytest.mark.parametrize(
+    ("params", "words"),
+    [
+        ({}, "day (date) is missing"),
+        ({"dai": "2026-11-01"}, "there is no parameter 'dai'; day (date) is missing. It takes day date, factor"),
+        ({"day": "2026-11-01", "x": 1}, "there is no parameter 'x'"),
+        ({"day": "2026-13-01"}, "a parameter does not fit"),
+        ({"day": "01/11/2026"}, "a parameter does not fit"),
+        ({"day": ["2026-11-01"]}, "day: a list is no date"),
+        ({"day": {"y": 2026}}, "day: an object is no date"),
+        ({"day": "2026-11-01", "factor": "many"}, 'invalid input syntax for type integer: "many"'),
+        ({"day": "2026-11-01", "factor": 2**31}, "out of range"),
+        ({"day": "2026-11-01", "factor": 1.5}, "invalid input syntax"),
+        ({"day": "2026-11-01'); drop table reporting.ran; --"}, "a parameter does not fit"),
+        ({"day": "2026-11-01", "factor => 1); drop table reporting.ran; --": 1}, "there is no parameter"),
+    ],
+)
+async def test_wrong_parameters(
+    reporting: Sereno,
+    connection: psycopg.Connection,
+    book: None,
+    allow: Allow,
+    params: dict[str, Any],
+    words: str,
+) -> None:
+    await allow("reporting.book")
+    job = reporting.procedure("reporting.book").enqueue(**params)
+    said = await refused(reporting, connection, job.id)
+    assert said.startswith("wrong parameters: reporting.book: ")
+    assert words in said
+
+
+async def test_parameters_are_given_by_name(reporting: Sereno) -> None:
+    task = reporting.procedure("reporting.book")
+    with pytest.raises(InvalidArguments, match="by name"):
+        task.enqueue("2026-11-01")
+    with pytest.raises(InvalidArguments, match="NaN"):
+        task.enqueue(day=float("nan"))
+    with pytest.raises(InvalidArguments, match="NUL"):
+        task.enqueue(day="a\x00b")
+    with pytest.raises(InvalidArguments, match="bytes of parameters"):
+        task.enqueue(day="x" * 2_000_000)
+    with pytest.raises(ConfigurationError, match="wants a context"):
+        task(day="2026-11-01")
+
+
+async def test_overloads_are_told_apart(
+    reporting: Sereno, connection: psycopg.Connection, book: None, allow: Allow
+) -> None:
+    connection.execute(f"create procedure reporting.book(day text) {BODY}")
+    with pytest.raises(Refused, match="is there 2 times, and say which with --params") as several:
+        await allow("reporting.book")
+    assert "procedure reporting.book --params 'day date, factor integer'" in str(several.value)
+    with pytest.raises(Refused, match="none of them is that one"):
+        await allow("reporting.book", params="day timestamp")
+    assert str((await allow("reporting.book", params="day text")).signature) == "procedure reporting.book(day text)"
+    assert (await allow("reporting.book", params="DATE,integer")).signature.params == "day date, factor integer"
+
+
+async def test_an_overload_that_came_later_is_not_called_instead(
+    reporting: Sereno, connection: psycopg.Connection, book: None, allow: Allow
+) -> None:
+    """The database prefers one without defaults: who can add one would run in the place of what was allowed."""
+    await allow("reporting.book")
+    connection.execute(
+        "create table reporting.trap (n integer); grant insert on reporting.trap to public;"
+        "create procedure reporting.book(day date) language sql as 'insert into reporting.trap values (1)'"
+    )
+    task = reporting.procedure("reporting.book")
+    short = task.enqueue(day="2026-11-01")
+    said = await refused(reporting, connection, short.id)
+    assert "factor (integer) cannot be left out, because there are others of this name" in said
+    whole = task.enqueue(day="2026-11-01", factor=1)
+    assert await run(reporting, connection, whole.id) == "succeeded"
+    assert one(connection, "select count(*) from reporting.ran") == 1
+    assert one(connection, "select count(*) from reporting.trap") == 0
+
+
+@pytest.mark.parametrize(
+    ("declared", "words"),
+    [
+        ("function reporting.x(date) returns void language sql as ''", "a parameter without a name"),
+        ("function reporting.x(a anyelement) returns void language sql as ''", "of type anyelement"),
+        ("function reporting.x() returns record language sql as 'select 1, 2'", "record, has no columns"),
+        ("function reporting.x() returns trigger language plpgsql as 'begin return null; end'", "trigger, has no"),
+    ],
+)
+async def test_what_no_job_can_call(
+    connection: psycopg.Connection, allow: Allow, login: Login, declared: str, words: str
+) -> None:
+    connection.execute(f"create {declared}".encode())
+    with pytest.raises(Refused, match=words):
+        await allow("reporting.x")
+
+
+async def test_aggregates_and_windows_are_no_procedures(connection: psycopg.Connection, allow: Allow) -> None:
+    connection.execute("create aggregate reporting.total(integer) (sfunc = int4pl, stype = integer)")
+    with pytest.raises(Refused, match=r"there is no function or procedure reporting\.total"):
+        await allow("reporting.total")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "pg_catalog.pg_read_file", "pg_catalog.pg_terminate_backend", "information_schema._pg_expandarray",
+        "pg_temp.x", "pg_toast.x", "sereno.enqueue", "sereno_archive.x", '"PG_CATALOG".lower',
+    ],
+)  # fmt: skip
+async def test_what_belongs_to_the_database_or_to_us(allow: Allow, name: str) -> None:
+    with pytest.raises(Refused, match="belongs to the database or to sereno"):
+        await allow(name)
+
+
+async def test_who_may_not_call_it(
+    reporting: Sereno, connection: psycopg.Connection, book: None, allow: Allow, login: Login
+) -> None:
+    connection.execute("revoke execute on procedure reporting.book from public")
+    with pytest.raises(Refused, match="may not call"):
+        await allow("reporting.book")
+    connection.execute(f"grant execute on procedure reporting.book to {login.name}")
+    await allow("reporting.book")
+    connection.execute(f"revoke execute on procedure reporting.book from {login.name}")
+    job = reporting.procedure("reporting.book", retry=ONCE).enqueue(day="2026-11-01")
+    assert "permission denied for procedure book" in await refused(reporting, connection, job.id)
+
+
+# Logins
+
+
+async def test_without_a_login_of_their_own_nothing_is_called(
+    app: Sereno, connection: psycopg.Connection, book: None
+) -> None:
+    with pytest.raises(ConfigurationError, match="SERENO_PROCEDURE_URL"):
+        await allow_on(app, "reporting.book")
+    app.override(procedures_as_worker=True)
+    await allow_on(app, "reporting.book")
+    app.override(procedures_as_worker=False)
+    job = app.procedure("reporting.book", retry=ONCE).enqueue(day="2026-11-01")
+    assert "the worker's own is never used" in await refused(app, connection, job.id)
+
+
+async def test_the_workers_own_login_is_used_where_somebody_says_so(
+    app: Sereno, connection: psycopg.Connection, book: None
+) -> None:
+    app.override(procedures_as_worker=True)
+    await allow_on(app, "reporting.book")
+    job = app.procedure("reporting.book").enqueue(day="2026-11-01")
+    assert await run(app, connection, job.id) == "succeeded"
+
+
+@pytest.mark.parametrize(
+    ("grant", "words"),
+    [
+        ("alter role {login} superuser", "is a superuser"),
+        ("alter role {login} createrole", "may do more than call procedures"),
+        ("alter role {login} bypassrls", "may do more than call procedures"),
+        ("grant pg_read_all_data to {login}", "can get at the table"),
+        ("grant pg_execute_server_program to {login}", "can act as 'pg_execute_server_program'"),
+        ("grant postgres to {login}", "can become the superuser 'postgres'"),
+        ("alter role {login} noinherit; grant postgres to {login}", "can become the superuser 'postgres'"),
+        ("grant select on sereno.jobs to {login}", "can get at the table sereno.jobs of sereno"),
+        ("grant select (id) on sereno.jobs to {login}", "can get at the table sereno.jobs of sereno"),
+        ("grant insert on sereno.procedures to public", "can get at the table sereno.procedures of sereno"),
+        ("grant truncate on sereno.history to {login}", "can get at the table sereno.history of sereno"),
+        ("grant create on schema sereno to {login}", "can get at the table sereno."),
+        ("alter table sereno.audit owner to {login}", "can get at the table sereno.audit of sereno"),
+    ],
+)
+async def test_a_login_that_can_do_more_is_refused(
+    reporting: Sereno, connection: psycopg.Connection, book: None, allow: Allow, login: Login, grant: str, words: str
+) -> None:
+    await allow("reporting.book")
+    connection.execute(grant.format(login=login.name).encode())
+    job = reporting.procedure("reporting.book", retry=ONCE).enqueue(day="2026-11-01")
+    said = await refused(reporting, connection, job.id)
+    assert said.startswith(f"failed 1 times the login '{login.name}' ")
+    assert words in said
+    assert "create role reports login" in said
+    connection.execute(f"alter role {login.name} nosuperuser nocreaterole nobypassrls".encode())
+    connection.execute("alter table sereno.audit owner to postgres")
+
+
+async def test_an_address_that_does_not_answer_is_tried_again(
+    database_url: str, connection: psycopg.Connection, book: None, allow: Allow, login: Login
+) -> None:
+    await allow("reporting.book")
+    app = Sereno(database_url, procedure_url=conninfo.make_conninfo(login.url, port=1))
+    job = app.procedure("reporting.book", retry=Backoff(1, delays=[0], jitter=0)).enqueue(day="2026-11-01")
+    assert await run(app, connection, job.id) == "dead"
+    assert one(connection, "select failures from sereno.history where id = %s", job.id) == 2
+    said = reason(connection, job.id)
+    assert "does not answer" in said
+    assert "only-for-procedures" not in said
+    assert one(connection, "select count(*) from reporting.ran") == 0
+    await app.aclose()
+
+
+# What a callee tries
+
+
+async def test_who_resets_its_role_is_still_the_login_for_procedures(
+    reporting: Sereno, connection: psycopg.Connection, allow: Allow, login: Login
+) -> None:
+    connection.execute(
+        "create function reporting.escapes() returns text language plpgsql as $$ begin "
+        "reset role; reset session authorization; "
+        "begin execute 'select count(*) from sereno.jobs'; return 'it read the jobs'; "
+        "exception when insufficient_privilege then null; end; "
+        "begin execute 'set role postgres'; return 'it became postgres'; "
+        "exception when insufficient_privilege then null; end; "
+        "return current_user; end $$"
+    )
+    await allow("reporting.escapes")
+    job = reporting.procedure("reporting.escapes").enqueue()
+    assert await run(reporting, connection, job.id) == "succeeded", reason(connection, job.id)
+    assert result(connection, job.id)["rows"] == [login.name]
+
+
+async def test_what_others_made_elsewhere_does_not_come_before_its_own(
+    reporting: Sereno, connection: psycopg.Connection, allow: Allow, login: Login
+) -> None:
+    """A table or a function of the same name in `public` or `pg_temp`, whatever the login's own search path is."""
+    connection.execute(
+        f"alter role {login.name} set search_path = public, reporting;"
+        "create table reporting.rates (rate integer); insert into reporting.rates values (1);"
+        "create table public.rates (rate integer); insert into public.rates values (99);"
+        "grant select on reporting.rates, public.rates to public;"
+        "create function reporting.factor(n integer) returns integer language sql as 'select 1';"
+        "create function public.factor(n integer) returns integer language sql as 'select 99';"
+        "create function public.lower(x varchar) returns text language sql as $$ select 'trapped' $$;"
+        "create function reporting.total(x varchar) returns text language plpgsql as $$ begin "
+        "create temp table rates (rate integer); insert into pg_temp.rates values (77); "
+        "return (select rate from rates) || ' ' || factor(1) || ' ' || lower(x); end $$"
+    )
+    await allow("reporting.total")
+    job = reporting.procedure("reporting.total").enqueue(x="ABC")
+    assert await run(reporting, connection, job.id) == "succeeded", reason(connection, job.id)
+    assert result(connection, job.id)["rows"] == ["1 1 abc"]
+
+
+async def test_nothing_of_a_call_is_left_for_the_next(
+    reporting: Sereno, connection: psycopg.Connection, allow: Allow, login: Login
+) -> None:
+    connection.execute(
+        f"grant temporary on database {connection.info.dbname} to {login.name};"
+        "create function reporting.litters() returns text language plpgsql as $$ begin "
+        "if to_regclass('pg_temp.litter') is not null then return 'a table'; end if; "
+        "if current_setting('shop.litter', true) = 'yes' then return 'a setting'; end if; "
+        "create temp table litter (n integer); perform set_config('shop.litter', 'yes', false); "
+        "return 'clean'; end $$"
+    )
+    await allow("reporting.litters")
+    task = reporting.procedure("reporting.litters")
+    for _ in range(2):
+        job = task.enqueue()
+        assert await run(reporting, connection, job.id) == "succeeded", reason(connection, job.id)
+        assert result(connection, job.id)["rows"] == ["clean"]

@@ -1,0 +1,72 @@
+"""Roles of a test's own, in its own database: every login is an address."""
+
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import psycopg
+import pytest
+from click.testing import CliRunner, Result
+
+from sereno.cli.main import main
+from sereno.store import roles
+from sereno.store.grants import LOGINS
+
+
+@dataclass(frozen=True)
+class Roles:
+    """`url("worker")`: the same database, with another login."""
+
+    database_url: str
+    prefix: str
+
+    def url(self, login: str) -> str:
+        return as_login(self.database_url, self.name(login))
+
+    def name(self, login: str) -> str:
+        return f"{self.prefix}_{login}"
+
+    def connect(self, login: str) -> psycopg.Connection:
+        return psycopg.connect(self.url(login), autocommit=True)
+
+
+def as_login(url: str, name: str) -> str:
+    """Test servers believe whoever comes through their socket."""
+    return url.replace("//postgres@", f"//{name}@", 1)
+
+
+@contextmanager
+def own_prefix(connection: psycopg.Connection) -> Iterator[str]:
+    """Roles belong to the server, and other tests run on it: a name of one's own, and nothing is left of it."""
+    prefix = f"roles_{uuid.uuid4().hex[:12]}"
+    yield prefix
+    connection.execute("reset role")
+    names = [prefix + "_owner", *(f"{prefix}_{login}" for login in LOGINS)]
+    for name in names:
+        if connection.execute("select 1 from pg_roles where rolname = %s", [name]).fetchone():
+            connection.execute(f"reassign owned by {name} to current_user".encode())
+            connection.execute(f"drop owned by {name}".encode())
+            connection.execute(f"drop role {name}".encode())
+
+
+@contextmanager
+def made(connection: psycopg.Connection, database_url: str) -> Iterator[Roles]:
+    with own_prefix(connection) as prefix:
+        roles.create(connection, "sereno", prefix)
+        yield Roles(database_url, prefix)
+
+
+def sereno(url: str, *arguments: str) -> Result:
+    """The command line, as somebody."""
+    return CliRunner().invoke(main, list(arguments), prog_name="sereno", env={"SERENO_DATABASE_URL": url})
+
+
+@pytest.fixture(name="roles")
+def made_by_command(connection: psycopg.Connection, database_url: str) -> Iterator[Roles]:
+    """Made by whoever looks after the database, with the command for it."""
+    with own_prefix(connection) as prefix:
+        answer = sereno(database_url, "migrate", "--roles", "create", "--prefix", prefix)
+        assert answer.exit_code == 0, answer.output
+        assert f"\\password {prefix}_worker" in answer.output
+        yield Roles(database_url, prefix)

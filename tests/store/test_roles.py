@@ -1,0 +1,142 @@
+"""Roles are made, made again, and handed over, by whoever may."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from sereno.errors import ConfigurationError
+from sereno.store import roles
+from sereno.store.grants import AS_OWNER, LOGINS
+from sereno.store.migrate import migrate
+from sereno.store.statement import run
+from tests.facts import one
+from tests.roles import Roles, as_login, made, own_prefix
+
+EVERYTHING = """
+select relname, pg_get_userbyid(relowner), array(select a::text from unnest(relacl) as a order by 1),
+       array(select format('%s %s', attname, attacl) from pg_attribute where attrelid = c.oid and attacl is not null)
+from pg_class c where relnamespace in ('sereno'::regnamespace, 'sereno_archive'::regnamespace)
+union all
+select proname, pg_get_userbyid(proowner), array(select a::text from unnest(proacl) as a order by 1),
+       array[prosecdef::text, proconfig::text]
+from pg_proc where pronamespace = 'sereno'::regnamespace
+union all
+select nspname, pg_get_userbyid(nspowner), array(select a::text from unnest(nspacl) as a order by 1), '{}'
+from pg_namespace
+union all
+select typname, pg_get_userbyid(typowner), '{}', '{}' from pg_type where typnamespace = 'sereno'::regnamespace
+order by 1, 2, 3, 4
+"""
+
+
+@pytest.fixture
+def made_roles(connection: psycopg.Connection, database_url: str) -> Iterator[Roles]:
+    with made(connection, database_url) as found:
+        yield found
+
+
+def _everything(connection: psycopg.Connection) -> list[tuple[Any, ...]]:
+    return connection.execute(EVERYTHING.encode()).fetchall()
+
+
+def test_again_is_the_same_and_takes_away_what_is_too_much(connection: psycopg.Connection, made_roles: Roles) -> None:
+    before = _everything(connection)
+    worker, reader = made_roles.name("worker"), made_roles.name("reader")
+    connection.execute(f"grant truncate on sereno.audit to {worker}".encode())
+    connection.execute(f"grant select (hash) on sereno.tokens to {worker}".encode())
+    connection.execute(f"grant select on sereno.accounts to {reader}".encode())
+    connection.execute("grant select on sereno.tokens to public")
+    connection.execute("grant execute on function sereno.drop_history_partition to public")
+    connection.execute("alter function sereno.now() security definer")
+    connection.execute("alter function sereno.enqueue security invoker")
+    connection.execute("alter table sereno.jobs owner to current_user")
+    assert _everything(connection) != before
+    assert roles.create(connection, "sereno", made_roles.prefix) == []
+    assert _everything(connection) == before
+
+
+def test_what_comes_with_an_upgrade_is_the_owners_and_closed_until_it_is_said(
+    connection: psycopg.Connection, made_roles: Roles
+) -> None:
+    connection.execute("create table sereno.new_things (id bigint)")
+    connection.execute("create function sereno.new_word() returns integer language sql as 'select 1'")
+    roles.create(connection, "sereno", made_roles.prefix)
+    owner = "select pg_get_userbyid(relowner) from pg_class where oid = 'sereno.new_things'::regclass"
+    assert one(connection, owner) == made_roles.name("owner")
+    rights = "select has_table_privilege(%s, 'sereno.new_things', 'select, insert, update, delete')"
+    calls = "select has_function_privilege(%s, %s, 'execute')"
+    assert not any(one(connection, rights, made_roles.name(login)) for login in LOGINS)
+    assert one(connection, calls, made_roles.name("worker"), "sereno.new_word()")
+    assert not one(connection, calls, made_roles.name("producer"), "sereno.new_word()")
+    # What the owner itself makes is closed from the beginning.
+    connection.execute(f"set role {made_roles.name('owner')}".encode())
+    connection.execute("create function sereno.newer_word() returns integer language sql as 'select 1'")
+    connection.execute("reset role")
+    assert not any(one(connection, calls, made_roles.name(login), "sereno.newer_word()") for login in LOGINS)
+
+
+def test_another_schema_and_other_names(connection: psycopg.Connection, database_url: str) -> None:
+    migrate(connection, "elsewhere")
+    with own_prefix(connection) as prefix:
+        assert roles.prefix_of(connection, "elsewhere") is None
+        assert len(roles.create(connection, "elsewhere", prefix)) == len(LOGINS)
+        assert roles.prefix_of(connection, "elsewhere") == prefix
+        assert roles.prefix_of(connection) is None
+        with psycopg.connect(as_login(database_url, f"{prefix}_worker"), autocommit=True) as worker:
+            assert run(worker, roles.mine(), "elsewhere") == roles.Mine(f"{prefix}_worker", False, False)
+            assert one(worker, "select elsewhere.make_history_partition('2101-01-01')")
+            with pytest.raises(psycopg.errors.InsufficientPrivilege, match="schema sereno"):
+                worker.execute("select sereno.now()")
+
+
+def test_whoever_owns_the_schema_and_may_create_roles_needs_no_superuser(
+    connection: psycopg.Connection, empty_database_url: str
+) -> None:
+    """As where somebody else runs the server; and the next upgrade needs no right but to become the owner."""
+    with own_prefix(connection) as prefix, psycopg.connect(empty_database_url, autocommit=True) as there:
+        dba, deployer = f"{prefix}_dba", f"{prefix}_deployer"
+        there.execute(f"create role {dba} login createrole; create role {deployer} login".encode())
+        there.execute(f"grant create on database {there.info.dbname} to {dba}".encode())
+        with psycopg.connect(as_login(empty_database_url, dba), autocommit=True) as hands:
+            migrate(hands)
+            assert len(roles.create(hands, "sereno", prefix)) == len(LOGINS)
+            assert roles.create(hands, "sereno", prefix) == []
+            hands.execute(f"grant {prefix}_owner to {deployer}".encode())
+        with psycopg.connect(as_login(empty_database_url, deployer), autocommit=True) as hands:
+            hands.execute("create table sereno.of_an_upgrade (id bigint)")
+            assert roles.create(hands, "sereno", prefix) == []
+        owner = "select pg_get_userbyid(relowner) from pg_class where oid = 'sereno.of_an_upgrade'::regclass"
+        assert one(there, owner) == f"{prefix}_owner"
+        with psycopg.connect(as_login(empty_database_url, f"{prefix}_worker"), autocommit=True) as worker:
+            assert one(worker, "select sereno.make_history_partition('2101-01-01')")
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                roles.create(worker, "sereno", prefix)
+        for name in (f"{prefix}_owner", *(f"{prefix}_{login}" for login in LOGINS), deployer, dba):
+            there.execute(f"reassign owned by {name} to current_user; drop owned by {name} cascade".encode())
+        there.execute(f"drop role {deployer}; drop role {dba}".encode())
+
+
+def test_the_text_is_all_of_it(connection: psycopg.Connection, database_url: str) -> None:
+    """Whoever runs what is printed gets what `create` makes."""
+    with own_prefix(connection) as prefix:
+        connection.execute(roles.script("sereno", prefix).encode())
+        before = _everything(connection)
+        assert roles.create(connection, "sereno", prefix) == []
+        assert _everything(connection) == before
+        with psycopg.connect(as_login(database_url, f"{prefix}_producer"), autocommit=True) as producer:
+            assert one(producer, "select sereno.enqueue('work')") > 0
+
+
+def test_the_page_names_every_function_that_runs_as_the_owner() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "roles.md").read_text()
+    assert [name for name in AS_OWNER if f"`{name}`" not in page] == []
+    assert [login for login in LOGINS if f"`sereno_{login}`" not in page] == []
+
+
+@pytest.mark.parametrize("prefix", ["", "Shop", "a b", "x;drop", 'a"b', "é", "1st", "x" * 54])
+def test_names_that_would_need_quotes_are_refused(prefix: str) -> None:
+    with pytest.raises(ConfigurationError, match="small letters"):
+        roles.script("sereno", prefix)

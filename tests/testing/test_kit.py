@@ -1,0 +1,139 @@
+"""The kit for tests of users: jobs are really run, time really passes, and what is asserted can fail."""
+
+import importlib
+import os
+import sys
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from sereno import Sereno
+from sereno.testing.kit import Kit
+
+HERE = Path(__file__).parent
+SHOP = "shop_under_test"
+
+
+@pytest.fixture
+def kit(database_url: str, sereno_kit: Callable[[Sereno], Kit], monkeypatch: pytest.MonkeyPatch) -> Iterator[Kit]:
+    """A fresh copy of the application for each test, because each has another database here."""
+    monkeypatch.setenv("SERENO_DATABASE_URL", database_url)
+    monkeypatch.syspath_prepend(str(HERE))
+    sys.modules.pop(SHOP, None)
+    made = sereno_kit(shop().app)
+    yield made
+    made.app.close()
+
+
+def shop() -> Any:
+    """The module, as this test has it."""
+    return importlib.import_module(SHOP)
+
+
+def test_what_was_enqueued(kit: Kit) -> None:
+    shop().charge.enqueue(7)
+    assert kit.assert_enqueued("charge", order=7).state == "ready"
+    assert kit.assert_enqueued(shop().charge, order=7, times=1)
+    kit.assert_not_enqueued(shop().charge, order=8)
+    with pytest.raises(AssertionError, match=r"charge\(order=8\) was enqueued 0 times.*charge\(order=7\) ready"):
+        kit.assert_enqueued("charge", order=8)
+    with pytest.raises(AssertionError, match="1 times, not 2"):
+        kit.assert_enqueued("charge", order=7, times=2)
+    with pytest.raises(AssertionError, match=r"it was enqueued: charge\(order=7\)"):
+        kit.assert_not_enqueued("charge")
+
+
+def test_drain_runs_what_can_run(kit: Kit) -> None:
+    job = shop().charge.enqueue(7)
+    # The cycle fires, too: it is declared, and its first instant is now or later.
+    assert ("charge", "succeeded") in [(each.task, each.state) for each in kit.drain().jobs]
+    assert kit.job(job).state == "succeeded"
+    assert not kit.drain().jobs
+
+
+def test_retries_wait_for_their_time(kit: Kit) -> None:
+    job = shop().charge.enqueue(13)
+    assert not kit.drain().failed
+    assert kit.job(job).state == "scheduled"
+    before = kit.now()
+    assert kit.travel_to_next() - before > timedelta(minutes=9)
+    (dead,) = kit.drain().failed
+    assert (dead.id, dead.error_type, dead.error_message) == (job.id, "ValueError", "no luck")
+    with pytest.raises(AssertionError, match="no job waits for its time"):
+        kit.travel_to_next()
+
+
+def test_time_brings_fires(kit: Kit) -> None:
+    kit.drain()
+    before = len(kit.jobs("sweep"))
+    kit.travel("1h")
+    kit.drain()
+    assert len(kit.jobs("sweep")) == before + 1
+    assert kit.travel_to(kit.now() + timedelta(days=1)) - kit.now() < timedelta(minutes=1)
+    with pytest.raises(ValueError, match="is past"):
+        kit.travel_to(kit.now() - timedelta(days=1))
+
+
+async def test_in_async_tests(kit: Kit) -> None:
+    await shop().charge.aenqueue(7)
+    assert [job.task for job in (await kit.adrain()).jobs if job.task == "charge"] == ["charge"]
+    await shop().charge.aenqueue(8)
+    assert "charge" in [job.task for job in kit.drain().jobs]
+
+
+def test_what_was_delivered(kit: Kit) -> None:
+    kit.app.recipients.upsert("user:7")
+    shop().order_paid.notify(shop().Order(1), to="user:7")
+    with pytest.raises(AssertionError, match="did not reach user:7"):
+        kit.assert_delivered("order.paid", to="user:7")
+    kit.assert_not_delivered("order.paid", to="user:7")
+    kit.drain()
+    assert kit.assert_delivered(shop().order_paid, to="user:7", channel="in_app").recipient == "user:7"
+    with pytest.raises(AssertionError, match=r"did not reach user:8; there are: order\.paid to user:7 by in_app"):
+        kit.assert_delivered("order.paid", to="user:8")
+    with pytest.raises(AssertionError, match="it was delivered"):
+        kit.assert_not_delivered("order.paid", to="user:7")
+
+
+def test_each_test_starts_empty(kit: Kit, sereno_kit: Callable[[Sereno], Kit]) -> None:
+    shop().charge.enqueue(7)
+    kit.travel("1d")
+    again = sereno_kit(kit.app)
+    assert not again.jobs()
+    with psycopg.connect(kit.app.url) as connection:
+        row = connection.execute("select now()").fetchone()
+    assert row is not None
+    assert abs(again.now() - row[0]) < timedelta(minutes=5)
+
+
+def test_nothing_outside_of_its_schema(kit: Kit) -> None:
+    shop().charge.enqueue(7)
+    assert kit.app.settings.schema.startswith("sereno_test_")
+    with psycopg.connect(kit.app.url) as connection:
+        assert connection.execute("select count(*) from sereno.jobs").fetchone() == (0,)
+
+
+def test_a_worker_that_is_killed(kit: Kit, tmp_path: Path) -> None:
+    marker = tmp_path / "began"
+    job = shop().wait_for_ever.enqueue(str(marker))
+    with kit.crash_worker(f"{SHOP}:app") as worker:
+        worker.until(marker.exists)
+        assert kit.job(job).state == "running"
+        worker.kill()
+    with pytest.raises(ProcessLookupError):
+        os.kill(worker.pid, 0)
+    kit.lose_leases()
+    kit.drain()
+    found = kit.job(job)
+    assert (found.state, found.attempt) == ("succeeded", 2)
+
+
+def test_drain_says_what_does_not_end(kit: Kit, tmp_path: Path) -> None:
+    kit.app.override(grace=0.1)
+    shop().wait_for_ever.enqueue(str(tmp_path / "began"))
+    with pytest.raises(AssertionError, match=r"1 jobs are still there after 0\.5 s: wait_for_ever"):
+        kit.drain(patience=0.5)
