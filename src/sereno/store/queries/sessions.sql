@@ -70,7 +70,8 @@ returning id, host, pid;
 -- process of its own; only what dies there is charged further. A closed session's leftovers are a release, no crash.
 -- Found by the index of running rows, then locked by the primary key: asked for in one go and in order, the planner
 -- walks the whole table. The lock looks at the job alone and at ids of sessions that are dead for good: if another
--- rescue was faster and a live session has the job now, it must not pass for an orphan.
+-- rescue was faster and a live session has the job now, it must not pass for an orphan. Slots that come free this way are
+-- handed over: whoever waits for them need not wait for the date on the gate.
 with suspect as materialized (
     select id, session_id from sereno.jobs
     where state = 'running'
@@ -80,7 +81,7 @@ with suspect as materialized (
     limit 1000
 ),
 orphan as materialized (
-    select id, attempt, session_id, claimed_at,
+    select id, attempt, session_id, claimed_at, queue, keys,
            session_id <> all(array(select id from sereno.sessions where state = 'closed')) as crashed
     from sereno.jobs
     where id = any(array(select id from suspect))
@@ -109,7 +110,9 @@ told as (
     from (select distinct queue from moved) as filled
     where exists (select from sereno.sessions where idle and queues ? queue)
 )
-select coalesce(json_agg(id), '[]')::text, (select count(*) from told) from moved;
+select coalesce(json_agg(id), '[]')::text, (select count(*) from told),
+       sereno.hand_over(array(select gate from orphan cross join lateral sereno.gates_of(orphan.queue, orphan.keys) as gate))
+from moved;
 
 -- name: unknown_tasks
 -- Ready jobs that no living worker can run, by task. Nobody claims them, so they gather at the front of their queues:
