@@ -14,8 +14,8 @@ from sereno.archive.place import missing
 from sereno.errors import ArchiveUnavailable, first_line
 
 # Small pieces from the server, middling groups in the file: some tens of megabytes at any time.
-PIECE = 1024 * 1024
-GROUP_ROWS = 100_000
+PIECE = 4 * 1024 * 1024
+GROUP_ROWS = 200_000
 READ_ROWS = 8192
 COMPRESSION = "zstd(3)"
 # Written after one another in each file, and dense: they are nearly sorted.
@@ -30,8 +30,9 @@ ALIKE = {
     "extra_float_digits": "1",
     "bytea_output": "hex",
     "statement_timeout": "0",
-    # To sort in, where no index does it.
+    # To sort in, where no index does it. The index of the key costs less than helpers whose rows are merged.
     "work_mem": "128MB",
+    "max_parallel_workers_per_gather": "0",
 }
 # One entry of the file's own: of several, each file would have them in another order, and another checksum.
 ABOUT = "sereno"

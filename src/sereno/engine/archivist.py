@@ -18,7 +18,7 @@ from tempfile import TemporaryDirectory
 import psycopg
 from psycopg.conninfo import make_conninfo
 
-from sereno.archive import parquet
+from sereno.archive import parquet, writer
 from sereno.archive.manifest import Described, Manifest, encode
 from sereno.archive.parquet import BadFile
 from sereno.archive.place import Place
@@ -218,7 +218,7 @@ class Archivist:
         with TemporaryDirectory(prefix="sereno-archive-", ignore_cleanup_errors=True) as directory:
             file = Path(directory) / "written"
             facts = {"kind": recipe.kind, "batch": str(batch), "keys_hash": measured.keys_hash}
-            await asyncio.to_thread(parquet.write, self._url, recipe.query, file, recipe.rising, facts)
+            await asyncio.to_thread(writer.write, measured.rows, self._url, recipe.query, file, recipe.rising, facts)
             manifest = await asyncio.to_thread(_manifest, batch, number, recipe, measured, file)
             await asyncio.to_thread(self.place.put, manifest.object, file)
             if not await self._database.arun(_uploaded(manifest, measured)):

@@ -67,7 +67,7 @@ begin
                            and atttypid in ('int8'::regtype, 'int4'::regtype, 'int2'::regtype));
     execute format(
         $measure$select count(*), encode(sha256(convert_to(coalesce(string_agg(key, chr(10) order by %1$s), ''), 'UTF8')), 'hex'),
-            coalesce(sum(hashtextextended(key, 0)::numeric), 0), %2$s,
+            coalesce(sum(hashtextextended(key, 0)), 0), %2$s,
             case when count(*) > 0 then least(greatest(min(moment), '0001-01-02'), '9999-12-30')::timestamptz end,
             case when count(*) > 0 then least(greatest(max(moment), '0001-01-02'), '9999-12-30')::timestamptz end
         from (select %3$s, %4$I, %5$s from %6$s%7$s) as found (key, moment, %1$s)$measure$,
@@ -117,7 +117,7 @@ begin
     select sum(rows) as rows, sum(keys_sum) as keys_sum, bool_and(verified_at is not null and failed_at is null) as sound into filed
     from sereno.archive_files where batch_id = of_batch;
     execute format('lock table sereno_archive.%I in access exclusive mode', held.held_in);
-    execute format('select count(*), coalesce(sum(hashtextextended(%s, 0)::numeric), 0) from sereno_archive.%I',
+    execute format('select count(*), coalesce(sum(hashtextextended(%s, 0)), 0) from sereno_archive.%I',
                    sereno.archive_key(format('sereno_archive.%I', held.held_in)::regclass, held.key_columns, '', held.as_texts), held.held_in)
     into counted, summed;
     if filed.sound is not true or filed.rows is distinct from counted or filed.keys_sum is distinct from summed then

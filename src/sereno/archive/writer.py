@@ -1,0 +1,53 @@
+"""Large files are written by a process of their own: `python -m sereno.archive.writer`, with its order on stdin.
+
+The libraries hold Python's lock from the first row to the last: in the worker, leases would run out meanwhile, and two
+files at once would be no faster than one after the other.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from sereno.archive import parquet
+from sereno.archive.parquet import BadFile
+from sereno.errors import ArchiveUnavailable
+
+# Below this, the file is ready before a process would be.
+SMALL_ROWS = 20_000
+
+
+def write(rows: int, url: str, select: str, file: Path, rising: Sequence[str], facts: Mapping[str, str]) -> None:
+    """As `parquet.write`, here or elsewhere. Blocks."""
+    if rows < SMALL_ROWS:
+        parquet.write(url, select, file, rising, facts)
+        return
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "sereno.archive.writer"],
+        # Not as arguments: those can be read by everybody on the machine, and there is a password in the URL.
+        input=json.dumps([url, select, str(file), list(rising), dict(facts)]).encode(),
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path)},
+        # Ctrl-C in a terminal reaches the whole group, and is the worker's to handle.
+        start_new_session=True,
+        check=False,
+    )
+    if done.returncode:
+        words = done.stdout.decode(errors="replace").strip()
+        raise BadFile(words or f"the process that wrote the file ended with {done.returncode}")
+
+
+def main() -> int:
+    url, select, file, rising, facts = json.load(sys.stdin)
+    try:
+        parquet.write(url, select, Path(file), rising, facts)
+    except ArchiveUnavailable as error:
+        sys.stdout.write(str(error))
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
