@@ -4,8 +4,6 @@ sereno worker examples/first.py:app --embedded
 python examples/first.py
 """
 
-# ruff: noqa: INP001, T201 - a program of its own, and it prints
-
 from sereno import Sereno
 
 app = Sereno()

@@ -5,8 +5,6 @@ python examples/schedules.py
 sereno schedule list
 """
 
-# ruff: noqa: INP001, T201 - a program of its own, and it prints
-
 from sereno import Context, Daily, Every, Sereno
 
 app = Sereno()

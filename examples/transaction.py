@@ -4,8 +4,6 @@ sereno worker examples/transaction.py:app --embedded
 python examples/transaction.py
 """
 
-# ruff: noqa: INP001, T201 - a program of its own, and it prints
-
 import psycopg
 
 from sereno import Context, Sereno

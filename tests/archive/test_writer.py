@@ -61,7 +61,8 @@ async def test_a_large_batch_leaves_through_a_process_of_its_own(
     seen: set[int] = set()
 
     async def watch() -> None:
-        await auntil(lambda: bool(seen.update(writers()) or seen))
+        while not seen:
+            seen.update(await asyncio.to_thread(writers))
 
     exported, _ = await asyncio.gather(working.export(), watch())
     assert (exported.problems, exported.rows) == ([], 3 * SMALL_ROWS)
