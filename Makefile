@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help venv test demo check bench storm lock schema reference clean
+.PHONY: help venv test demo check bench storm lock pictures schema reference clean
 
 PYTHON := .venv/bin/python
 PIP := $(PYTHON) -m pip install -q --disable-pip-version-check
@@ -36,6 +36,9 @@ bench: $(READY)  ## the benchmarks, quickly; ARGS chooses others
 
 storm: $(READY)  ## minutes of faults and load
 	@$(PYTHON) -m pytest -m storm --timeout 3600 $(ARGS)
+
+pictures: $(READY)  ## take the pictures of the documentation anew, of the demo at work
+	@SERENO_TEST_PICTURES=docs/pictures $(PYTHON) -m pytest -q tests/web/test_demo.py -k at_work
 
 schema: $(READY)  ## write src/sereno/store/schema.sql anew, after a migration was added
 	@$(PYTHON) -m tools.dump_schema

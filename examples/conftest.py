@@ -1,4 +1,4 @@
-"""In this repository, the examples share the PostgreSQL of the tests. Elsewhere, they use yours, or the embedded one."""
+"""In this repository the examples share the PostgreSQL of the tests; elsewhere they use yours, or the embedded one."""
 
 import os
 import uuid

@@ -22,8 +22,9 @@ BEGINNING = """# The API
 What the command line can do, over HTTP: `sereno server` answers under `/api/v1`, and its OpenAPI 3.1 document is at
 `/api/v1/openapi.json`. Written by `make reference` from that document.
 
-- **Who**: `Authorization: Bearer srn_…` ([tokens](../security.md#tokens)). Beside each operation stands the role that
-  it needs, and a dot where somebody of one tenant may use it too; they then see and change that tenant's things alone.
+- **Who**: `Authorization: Bearer srn_…` ([tokens](../operate/security.md#tokens)). Beside each operation stands the
+  role that it needs, and a dot where somebody of one tenant may use it too; they then see and change that tenant's
+  things alone.
 - **Errors** are problems as RFC 9457 describes them: `status`, `title`, and a `detail` that says what happened and
   what helps. 401 without a token, 403 without the right, 404 for what is not there or not yours, 409 for what cannot be
   done now, 422 for what makes no sense.
@@ -33,11 +34,25 @@ What the command line can do, over HTTP: `sereno server` answers under `/api/v1`
 - **Once**: a POST with an `Idempotency-Key` is done once within a day; the second time it says what it said before.
 - **Bulk**: `dry_run` says what would be touched; `in_background` makes an operation of it, with progress, that can be
   stopped.
+- **Long work on the archive** is done by a worker: the answer is 202 with the number of a job, and `GET
+  /archive/work/{job_id}` says how far it is and what came of it.
 - **Live**: `GET /stream` with `Accept: text/event-stream` tells of every change, at most once a second.
 
 ```
 curl -H "Authorization: Bearer $SERENO_TOKEN" 'http://127.0.0.1:8765/api/v1/jobs?q=state:dead%20tenant:r42'
 ```
+
+What the command line can do and this cannot, and why:
+
+| command | why not here |
+|---|---|
+| `sereno worker`, `scheduler`, `server`, `run`, `demo`, `init` | they start a process, or write files, where you are |
+| `sereno migrate` | the server's login may not change the schema, and shall not; `GET /migrations` says how far it is |
+| `sereno migrate --sql`, `--roles` | for whoever owns the database; they need no server |
+| `sereno schedule import --from` | it reads another database, whose password has no business here |
+| `sereno archive query` beyond 10,000 rows | an answer here has bounds; `POST /archive/export` has none |
+| `sereno top`, `log list --follow` | `GET /stream`, and `GET /logs` again |
+| `sereno version` | `info.version` of the OpenAPI document |
 """
 
 

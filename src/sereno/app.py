@@ -39,6 +39,7 @@ from sereno.store import roles
 from sereno.store.connect import connect
 from sereno.store.database import Database
 from sereno.store.embedded import EmbeddedPostgres
+from sereno.store.limits import declare as declare_limits
 from sereno.store.migrate import Migration, check, migrate
 
 P = ParamSpec("P")
@@ -310,11 +311,20 @@ class Sereno:
             **options,
         )
 
+    def declare(self) -> None:
+        """Write what the code says, as a worker does: limits first, so that the first jobs of a schedule pass them."""
+        self.database.run(declare_limits(self.registry, self.service))
+        self.schedules.synchronise()
+
+    async def adeclare(self) -> None:
+        await self.database.arun(declare_limits(self.registry, self.service))
+        await self.schedules.asynchronise()
+
     @contextlib.asynccontextmanager
     async def working(self, queues: Mapping[str, int] | None = None) -> AsyncIterator[Worker]:
         """A worker beside your own code: `async with app.working(): …`. It drains on the way out."""
         worker = self.worker(queues)
-        await self.schedules.asynchronise()
+        await self.adeclare()
         scheduler = Scheduler(self.database.url, self.settings) if self.settings.scheduler else None
         if scheduler is not None:
             scheduler.start()
@@ -360,6 +370,7 @@ class Sereno:
         if self.embedded is not None:
             self.embedded.stop()
             self.embedded = None
+            self.database.forget_url()
 
     async def aclose(self) -> None:
         """`close` for async code."""

@@ -1,22 +1,48 @@
 """`app.archive`: what is old leaves for verified files, and tables of your own with it.
 
-Two cycles do it, in the queue `default`, wherever a place for the files is set or a table is named.
+Two cycles do it, in the queue `default`, wherever a place for the files is set or a table is named. What people ask of
+the archive over HTTP (read files again, bring rows back, lay down a file) is done there too, by jobs.
 """
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
+import psycopg
+
+from sereno.archive.place import EXTRACTS
 from sereno.client.task import Task
+from sereno.domain.attempt import Cancel, Dead
 from sereno.domain.duration import Duration, seconds
 from sereno.domain.retry import Backoff
 from sereno.domain.schedule import NewSchedule
 from sereno.domain.when import Cron
 from sereno.engine.archivist import Archivist, OwnTable
 from sereno.engine.context import Context
-from sereno.errors import ArchiveUnavailable, ConfigurationError
+from sereno.engine.inspector import Inspector
+from sereno.errors import ArchiveUnavailable, ConfigurationError, InvalidArguments, Refused, first_line
+from sereno.operations import archive_files, restore
+from sereno.operations.archive_work import (
+    EXTRACT,
+    RESTORE,
+    VERIFY,
+    ExtractOrder,
+    Order,
+    RestoreOrder,
+    VerifyOrder,
+    ended,
+)
+from sereno.operations.plan import carry_out
+from sereno.operations.restore import MOST
 from sereno.schedules import Schedules
 from sereno.settings import A_DAY
 from sereno.store.database import Database
+from sereno.store.restore import Span, Which
+from sereno.store.statement import run
 
 MOVE = "sereno.archive_move"
 EXPORT = "sereno.archive_export"
@@ -24,6 +50,14 @@ QUEUE = "default"
 # The usual outage of a store, and then most of a day.
 RETRY = Backoff(10, first="1m", cap="2h")
 LONGEST_NAME = 200
+# Of what somebody waits for: what does not work in an hour is told, and can be sent back to work.
+ASKED_RETRY = Backoff(5, first="30s", cap="15m")
+# Of a list of problems, as many as one reads.
+MOST_TOLD = 50
+# The connection, the server, or somebody in the way: another time.
+PASSING = ("08", "40", "53", "55", "57")
+# In the name of an object.
+_STRANGE = re.compile(r"[^A-Za-z0-9._-]+")
 
 
 class Archive:
@@ -33,6 +67,7 @@ class Archive:
         self._database = database
         self._make_task = make_task
         self._tasks: dict[str, Task[..., Any]] = {}
+        self._asked: dict[str, Task[..., Any]] = {}
         self._tables: dict[str, OwnTable] = {}
 
     def table(self, name: str, *, time: str, older_than: Duration) -> None:
@@ -72,7 +107,12 @@ class Archive:
         return [board.new(name, task.job(), Cron(when[name]), overlap="skip") for name, task in self._tasks.items()]
 
     def register(self) -> None:
-        """The tasks of both cycles, where there is something to do."""
+        """The tasks of both cycles, where there is something to do; and those that people ask for, everywhere.
+
+        What was archived once can be read and brought back, also where nothing is archived any more.
+        """
+        if not self._asked:
+            self._register_asked()
         if not self.is_on or self._tasks:
             return
 
@@ -94,3 +134,98 @@ class Archive:
 
         for name, function in ((MOVE, move), (EXPORT, export)):
             self._tasks[name] = self._make_task(name=name, queue=QUEUE, retry=RETRY, timeout=None)(function)
+
+    # Asked for by people. Plain functions: files are fetched and compared in a thread.
+
+    def _register_asked(self) -> None:
+        # Inside, so that a job whose process died is not started in one of its own: it is not to blame for that.
+        def verify(ctx: Context, order: VerifyOrder) -> None:
+            self._end(ctx, order, self._verify(ctx, order))
+
+        def restore(ctx: Context, order: RestoreOrder) -> None:
+            self._end(ctx, order, self._restore(ctx, order))
+
+        def extract(ctx: Context, order: ExtractOrder) -> None:
+            self._end(ctx, order, self._extract(ctx, order))
+
+        functions: dict[str, Callable[..., None]] = {VERIFY: verify, RESTORE: restore, EXTRACT: extract}
+        for name, function in functions.items():
+            self._asked[name] = self._make_task(name=name, queue=QUEUE, retry=ASKED_RETRY, timeout=None)(function)
+
+    def _verify(self, ctx: Context, order: VerifyOrder) -> dict[str, Any]:
+        with _told():
+            inspector = Inspector(self._database, self._database.settings)
+            found = inspector.inspect(Which(order.batch, order.since), order.sample, _said(ctx))
+        return asdict(found) | {"problems": found.problems[:MOST_TOLD], "problems_in_all": len(found.problems)}
+
+    def _restore(self, ctx: Context, order: RestoreOrder) -> dict[str, Any]:
+        place, said = self.archivist().place, _said(ctx)
+        with _told():
+            if order.dry_run:
+                counted = carry_out(self._database, restore.count(order.asked, place, said))
+                return {"kind": order.kind, "dry_run": True, "found": counted}
+            plan = restore.restore(order.asked, place, said, yes=order.yes, actor=order.asked_by)
+            done = carry_out(self._database, plan)
+        brought, children = done.brought, done.children
+        return {
+            "kind": done.kind,
+            "dry_run": False,
+            "found": brought.found,
+            "restored": brought.restored,
+            "present": brought.present,
+            "children_kind": done.children_kind,
+            "children_restored": children.restored,
+            "refused": brought.refused + children.refused,
+        }
+
+    def _extract(self, ctx: Context, order: ExtractOrder) -> dict[str, Any]:
+        """Laid beside the other files, under a name that no other job has."""
+        place, span = self.archivist().place, Span(None, order.from_at, order.to_at)
+        name = f"{EXTRACTS}{_STRANGE.sub('_', order.kind)[:LONGEST_NAME]}-{ctx.job_id}.{order.form}"
+        with _told(), TemporaryDirectory(prefix="sereno-extract-", ignore_cleanup_errors=True) as directory:
+            file = Path(directory) / f"extract.{order.form}"
+            rows = carry_out(self._database, archive_files.export(order.kind, span, place, file, _said(ctx)))
+            if not file.exists():
+                return {"kind": order.kind, "rows": 0, "object": None}
+            place.put(name, file)
+            size = file.stat().st_size
+        return {"kind": order.kind, "rows": rows, "object": name, "place": place.address, "bytes": size}
+
+    def _end(self, ctx: Context, order: Order, result: dict[str, Any]) -> None:
+        """What came of it, in the transaction that settles the job."""
+        try:
+            self._settle(ctx, order, result)
+        except psycopg.errors.CheckViolation:
+            # The partition of the day was made in the same moment; now it is there.
+            self._settle(ctx, order, result)
+
+    def _settle(self, ctx: Context, order: Order, result: dict[str, Any]) -> None:
+        with ctx.transaction() as connection:
+            run(connection, ended(order, ctx.job_id, result), self._database.settings.schema)
+
+
+def _said(ctx: Context) -> Callable[[float, str], None]:
+    """How far it is; between two files it looks whether somebody wants it to stop."""
+
+    def said(share: float, words: str) -> None:
+        if ctx.cancel_requested:
+            raise Cancel("somebody asked it to stop; what was done stays done")
+        ctx.progress(share, words)
+
+    return said
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """What would be refused again is not tried again."""
+    try:
+        yield
+    except Refused:
+        raise Dead(f"more than {MOST:,} rows would come back: look with dry_run, confirm with all") from None
+    except (InvalidArguments, ConfigurationError) as error:
+        raise Dead(str(error)) from None
+    except psycopg.Error as error:
+        if error.sqlstate is None or error.sqlstate.startswith(PASSING):
+            raise
+        hint = f" {error.diag.message_hint}" if error.diag.message_hint else ""
+        raise Dead(f"nothing more is done: {first_line(error)}.{hint}") from None

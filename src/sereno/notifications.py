@@ -4,7 +4,7 @@ A worker of the application does the rest, by four tasks of ours in the queue `n
 """
 
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any, Generic, TypeVar
@@ -20,6 +20,7 @@ from sereno.domain.event import (
     Digest,
     DigestTemplate,
     EventDefinition,
+    Step,
     Template,
     Throttle,
 )
@@ -169,11 +170,26 @@ class Event(Generic[P]):
             due_at=at,
             ttl=definition.ttl if ttl is None else seconds(ttl),
             note=note,
-            steps=[msgspec.structs.asdict(step) for step in definition.steps],
+            steps=[msgspec.structs.asdict(step) for step in self._steps()],
             throttle=(throttle.most, seconds(throttle.per)) if throttle else None,
             digest=(gathered, seconds(digest.window)) if gathered and digest else None,
             trace=trace,
         )
+
+    def _steps(self) -> Iterator[Step]:
+        """Past a channel that is not active here, people go on to the next one, when its turn would have been."""
+        passed: dict[str, Step] = {}
+        for step in self._definition.steps:
+            before = passed.get(step.first)
+            here = (
+                step
+                if before is None
+                else msgspec.structs.replace(step, first=before.first, after=before.after + step.after)
+            )
+            if self._post.channels.is_active(step.second):
+                yield here
+            else:
+                passed[step.second] = here
 
 
 class Notifications:

@@ -265,7 +265,9 @@ def test_a_server_that_only_shows_needs_to_read_alone(
             assert visitor.get(path).status_code == 200, path
     served.stop()
     looking.close()
-    assert one(connection, "select used_at is not null from sereno.tokens where name = 'admin of pages'")
+    assert one(connection, "select used_at is null from sereno.tokens where name = 'admin of pages'"), (
+        "it writes nothing"
+    )
 
 
 def test_the_next_upgrade_is_run_by_whoever_may_become_the_owner(

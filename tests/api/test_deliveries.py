@@ -143,3 +143,19 @@ def test_a_tenants_token_opens_that_tenants_deliveries_alone(ask: Ask, told: Tol
 def test_who_may_what(ask: Ask, told: Told) -> None:
     assert ask(None).get("/deliveries").status_code == 401
     assert ask("viewer").post("/deliveries/requeue", json={"ids": [told.deliveries["fails"]]}).status_code == 403
+
+
+def test_what_a_provider_complained_about_is_masked_for_those_who_only_look(
+    ask: Ask, told: Told, connection: psycopg.Connection
+) -> None:
+    said = "550 no mailbox ana.maria@example.lv; Authorization: Bearer abcdefgh12345678"
+    number = told.deliveries["fails"]
+    connection.execute("update sereno.deliveries set error_message = %s where id = %s", [said, number])
+    for client, is_whole in ((ask("viewer"), False), (ask("operator"), True)):
+        lines = {each["id"]: each["error_message"] for each in client.get("/deliveries").json()["items"]}
+        detail = client.get(f"/deliveries/{number}").json()["delivery"]["error_message"]
+        assert lines[number] == detail
+        assert (detail == said) is is_whole
+        assert detail.startswith("550 no mailbox an")
+        assert ("ana.maria" in detail, "abcdefgh" in detail) == (is_whole, is_whole)
+        assert lines[told.deliveries["ok"]] is None

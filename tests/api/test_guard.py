@@ -167,6 +167,18 @@ def test_nobody_changes_anything_on_a_read_only_server(app: Sereno, serve: Serve
     assert "SERENO_READ_ONLY" in refused.json()["detail"]
 
 
+def test_a_read_only_server_does_not_even_write_that_a_token_was_used(
+    app: Sereno, serve: Serve, connection: psycopg.Connection
+) -> None:
+    bearer = f"Bearer {_token(app).secret}"
+    app.override(read_only=True)
+    assert _me(serve(), Authorization=bearer).status_code == 200
+    assert connection.execute("select used_at from sereno.tokens").fetchall() == [(None,)]
+    app.override(read_only=False)
+    assert _me(serve(), Authorization=bearer).status_code == 200
+    assert connection.execute("select used_at is null from sereno.tokens").fetchall() == [(False,)]
+
+
 def test_a_proxy_says_who_it_has_let_in(app: Sereno, serve: Serve) -> None:
     app.override(proxy_user_header="X-User", proxy_user_role="operator")
     served = serve()

@@ -48,6 +48,27 @@ async def test_allowed_run_shown_and_revoked(app: Sereno, ask: Ask, connection: 
     assert all("admin" in actor for _, actor in said)
 
 
+async def test_run_by_its_name(app: Sereno, ask: Ask, connection: psycopg.Connection) -> None:
+    operator = ask("operator")
+    day = {"params": {"day": "2026-11-01"}, "tenant": "r42"}
+    assert operator.post(f"{CLOSE}/run", json=day).status_code == 404
+    assert ask("admin").put(CLOSE, json={}).is_success
+    without_a_task = operator.post(f"{CLOSE}/run", json=day)
+    assert (without_a_task.status_code, "app.procedure(" in without_a_task.json()["detail"]) == (409, True)
+    app.procedure("reporting.close_day")
+    for wrong in ({}, {"day": "no day"}, {"day": "2026-11-01", "x": 1}):
+        assert operator.post(f"{CLOSE}/run", json={"params": wrong}).status_code == 422, wrong
+    assert one(connection, "select count(*) from sereno.jobs") == 0
+    made = operator.post(f"{CLOSE}/run", json=day)
+    assert made.status_code == 201, made.text
+    job = made.json()["job"]
+    assert await run(app, connection, job) == "succeeded"
+    assert result(connection, job)["rows"][0]["day"] == "2026-11-01"
+    assert one(connection, "select tenant from sereno.history where id = %s", job) == "r42"
+    assert one(connection, "select actor from sereno.audit where subject = %s", f"job {job}").startswith("operator")
+    assert ask("viewer").post(f"{CLOSE}/run", json=day).status_code == 403
+
+
 def test_how_it_stands(app: Sereno, ask: Ask, connection: psycopg.Connection) -> None:
     client = ask("admin")
     assert client.put(CLOSE, json={}).is_success

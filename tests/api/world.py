@@ -53,6 +53,7 @@ class Things:
     operation: int = 7_000_006
     batch: int = 7_000_008
     alert: int = 7_000_007
+    work: int = 7_000_009
 
     @property
     def report(self) -> str:
@@ -149,6 +150,7 @@ def fill(app: Sereno, *households: Things) -> None:
         things.event = published.notify(tender, to=recipient, tenant=things.tenant, **named)
         things.batch = database.run(_archive(things))
         database.run(_report(things))
+        app.procedure(things.report, task=f"report.{things.batch}")
     # Somebody's table is to be archived: the archive is on.
     app.archive.table("public.tenders", time="published_at", older_than="365d")
     database.run(error_groups.add(failed))
@@ -214,6 +216,7 @@ def fill_over_http(admin: httpx.Client, *households: Things) -> None:
         things.delivery = found[0]["id"]
         many = {"ids": [things.ended], "tenant": things.tenant, "in_background": True, "reason": things.named("reason")}
         things.operation = admin.post("/jobs/retry", json=many).json()["id"]
+        things.work = admin.post("/archive/verify", json={"batch": things.batch}).json()["job"]
 
 
 def _schedule(things: Things) -> dict[str, Any]:
@@ -315,6 +318,7 @@ def _about_the_house(things: Things) -> dict[str, dict[str, Any]]:
     words = {"path": {"event": EVENT, "channel": "pager"}}
     part = {"path": {"event": EVENT, "channel": "pager", "part": "title"}}
     rule = {"path": {"name": things.named("rule")}}
+    archived = {"kind": f"public.{things.named('table')}", "from": PAST["start"], "to": PAST["end"]}
     return {
         "GET /me": {},
         "GET /stream": {},
@@ -341,6 +345,12 @@ def _about_the_house(things: Things) -> dict[str, dict[str, Any]]:
         "GET /archive/days": {"params": {"first": "2026-01-01", "last": "2026-02-01"}},
         "GET /archive/whereabouts": {"params": {"kind": "jobs", "id": things.ended}},
         "POST /archive/run": {},
+        "POST /archive/verify": {"json": {"sample": 1}},
+        "POST /archive/restore": {"json": archived | {"dry_run": True}},
+        "POST /archive/export": {"json": archived | {"form": "csv"}},
+        "GET /archive/work/{job_id}": {"path": {"job_id": things.work}},
+        "POST /archive/query": {"json": {"sql": "select 1 as one"}},
+        "GET /migrations": {},
         "GET /status": {},
         "GET /metrics": {},
         "GET /tasks": {},
@@ -365,6 +375,7 @@ def _about_the_house(things: Things) -> dict[str, dict[str, Any]]:
         "PUT /procedures/{target}/{name}": procedure | {"json": {"timeout": "1m"}},
         "DELETE /procedures/{target}/{name}": procedure,
         "POST /procedures/{target}/{name}/check": procedure,
+        "POST /procedures/{target}/{name}/run": procedure,
         "GET /queues": {},
         "PUT /queues/{name}/limit": queue | {"json": {"slots": 2}},
         "POST /queues/{name}/pause": queue,

@@ -7,7 +7,6 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from sereno.cli import demo as demo_command
 from sereno.cli.top import sparkline
 from sereno.store.migrate import migrations, pending
 from tests.cli.conftest import Command, House, Process
@@ -252,25 +251,3 @@ def test_a_sparkline_shows_the_highest_as_full() -> None:
 def test_version(sereno: Command) -> None:
     assert sereno("version").stdout.startswith("sereno ")
     assert sereno("--version").stdout.startswith("sereno ")
-
-
-def test_the_demo_uses_its_own_database_and_ends_by_itself(
-    sereno: Command, house: House, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    tmp_path.chmod(0o755)
-    monkeypatch.setattr(demo_command, "demo_directory", lambda: tmp_path / "demo")
-    result = sereno("demo", "--jobs", "40", "--seconds", "30")
-    assert result.exit_code == 0, result.stderr
-    assert "All done." in result.stdout
-    assert "menu.refresh: 12 succeeded" in result.stdout
-    assert "export SERENO_DIRECTORY=" in result.stdout
-    assert house.connection.execute("select count(*) from sereno.sessions").fetchone() == (0,)
-    # A second order for a phone that is gone may be in the same batch, or be skipped.
-    assert re.search(r"order\.ready by expo: 49 delivered, [45] invalid, [67] skipped, \d+ retried\n", result.stdout)
-    assert re.search(r"order\.ready by email: \d+ sent, ", result.stdout)
-    assert re.search(r"invoice\.due by email: 13 sent, [12] invalid, [12] skipped, 1 retried\n", result.stdout)
-    assert "menu.new by in_app: 140 delivered\n" in result.stdout
-    assert "condition (3), preference off (2)." in result.stdout
-    (hint,) = re.findall(r"sereno (why guest:\d+ order\.ready) ", result.stdout)
-    answer = sereno(*hint.split(), SERENO_DIRECTORY=str(tmp_path / "demo"), SERENO_DATABASE_URL="")
-    assert "DeviceNotRegistered" in answer.stdout, answer.stderr

@@ -16,6 +16,19 @@ async def in_own_process(ctx: Context, where: str) -> None:
         await connection.execute("insert into seen values (%s, %s)", [os.getpid(), ctx.attempt])
 
 
+# One that finds its database as most applications do.
+shop = Sereno()
+
+
+@shop.task
+async def follow(parent: int) -> None: ...
+
+
+@app.task(isolate=True)
+async def makes_another(ctx: Context) -> None:
+    await follow.aenqueue(ctx.job_id)
+
+
 @app.task(isolate=True, timeout="500ms", retry=Backoff(0))
 def never_ends() -> None:
     while True:

@@ -227,6 +227,45 @@ async def test_steps_run_once_and_are_skipped_by_a_retry(app: Sereno, connection
     assert sorted(calls) == ["file", "plain"]
 
 
+WAITS_AT_OTHER_DAYS = """
+select exists (select from pg_locks where not granted and relation = 'sereno.history_done_default'::regclass)
+"""
+
+
+async def test_an_outcome_that_meets_the_making_of_its_day_is_stored_there(
+    app: Sereno, connection: psycopg.Connection, database_url: str
+) -> None:
+    """The row waits at the partition of all other days, and then belongs elsewhere."""
+    today = one(connection, "select 'history_done_' || to_char(now() at time zone 'UTC', 'YYYYMMDD')")
+    connection.execute(f"drop table sereno.{today}")
+
+    @app.task
+    async def work() -> None: ...
+
+    job = await work.aenqueue()
+    with psycopg.connect(database_url) as maker:
+        maker.execute("select sereno.make_history_partition((now() at time zone 'UTC')::date)")
+        async with app.working():
+            await auntil(lambda: one(connection, WAITS_AT_OTHER_DAYS))
+            maker.commit()
+            await auntil(lambda: state(connection, job.id) == "succeeded")
+    assert one(connection, f"select count(*) from sereno.{today}") == 1
+
+
+async def test_steps_end_with_their_jobs_however_many_end_at_once(app: Sereno, connection: psycopg.Connection) -> None:
+    @app.task
+    async def work(ctx: Context, number: int) -> None:
+        await ctx.step("one", asyncio.sleep, 0)
+        async with ctx.transaction():
+            pass
+
+    await app.aenqueue_many([work.job(number) for number in range(300)])
+    async with app.working({"default": 50}):
+        await auntil(lambda: one(connection, "select count(*) from sereno.jobs") == 0)
+    assert one(connection, "select count(*) from sereno.history") == 300
+    assert one(connection, "select count(*) from sereno.steps") == 0
+
+
 async def test_sleep_until_frees_the_worker_and_goes_on_afterwards(app: Sereno, connection: psycopg.Connection) -> None:
     morning = datetime.now(UTC) + timedelta(hours=8)
 

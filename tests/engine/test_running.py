@@ -175,6 +175,16 @@ async def test_an_isolated_task_runs_in_a_process_of_its_own(
     assert one(connection, "select pid from seen") != os.getpid()
 
 
+async def test_what_an_isolated_task_enqueues_is_in_the_database_of_its_worker(
+    app: Sereno, connection: psycopg.Connection, isolated: None
+) -> None:
+    """Its process imports the application once more, which was told of the database on the command line."""
+    job = (await app.aenqueue_many([isolated_tasks.makes_another.job()]))[0]
+    async with app.working():
+        await auntil(lambda: state(connection, job.id) == "succeeded")
+    assert one(connection, "select args ->> 'parent' from sereno.jobs where task = 'follow'") == str(job.id)
+
+
 async def test_an_isolated_task_past_its_deadline_is_killed(
     app: Sereno, connection: psycopg.Connection, isolated: None
 ) -> None:

@@ -235,6 +235,17 @@ async def test_a_channel_that_is_not_active_is_told_in_the_application(
     assert "pager, nowhere: not active here" in one(connection, "select note from sereno.events")
 
 
+async def test_nobody_goes_on_to_a_channel_that_is_not_active(
+    app: Sereno, connection: psycopg.Connection, pager: Pager
+) -> None:
+    app.override(channels=["pager"])
+    chain = pager.then("email", after="1m").then("in_app", after="2m")
+    published = app.event("tender.published", Tender, channels=[chain])
+    await published.anotify(Tender("T1"), to="u")
+    step = {"first": "pager", "second": "in_app", "after": 180.0, "unless": "delivered"}
+    assert one(connection, "select steps from sereno.events") == [step]
+
+
 async def test_a_template_that_breaks_harms_its_own_delivery_alone(
     app: Sereno, connection: psycopg.Connection, pager: Pager, states: States
 ) -> None:

@@ -5,7 +5,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from sereno import Backoff, Content, Every, Recipient, Sereno, in_app
+from sereno import Backoff, Content, Every, Limit, Recipient, Sereno, in_app
 
 app = Sereno()
 
@@ -30,6 +30,7 @@ def charge(order: int) -> None:
 
 
 @app.cycle(Every("1h"))
+@app.task(concurrency=Limit(1, name="sweeps"))
 def sweep() -> None:
     pass
 

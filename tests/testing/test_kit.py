@@ -1,5 +1,6 @@
 """The kit for tests of users: jobs are really run, time really passes, and what is asserted can fail."""
 
+import asyncio
 import importlib
 import os
 import sys
@@ -32,6 +33,14 @@ def kit(database_url: str, sereno_kit: Callable[[Sereno], Kit], monkeypatch: pyt
 def shop() -> Any:
     """The module, as this test has it."""
     return importlib.import_module(SHOP)
+
+
+def is_gone(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return "State:\tZ" in Path(f"/proc/{pid}/status").read_text()
 
 
 def test_what_was_enqueued(kit: Kit) -> None:
@@ -110,6 +119,20 @@ def test_each_test_starts_empty(kit: Kit, sereno_kit: Callable[[Sereno], Kit]) -
     assert abs(again.now() - row[0]) < timedelta(minutes=5)
 
 
+def test_what_a_schedule_makes_passes_the_limits_of_the_code(kit: Kit) -> None:
+    """Also before anybody has run it."""
+    kit.app.schedules.synchronise()
+    kit.app.schedules.tick()
+    kit.travel("61m")
+    kit.drain()
+    (job,) = kit.jobs("sweep")
+    with psycopg.connect(kit.app.url) as connection:
+        found = connection.execute(
+            f"select keys -> 'limits' from {kit.app.settings.schema}.history where id = %s", [job.id]
+        ).fetchone()
+    assert found == ([["sweeps", "", 1]],)
+
+
 def test_nothing_outside_of_its_schema(kit: Kit) -> None:
     shop().charge.enqueue(7)
     assert kit.app.settings.schema.startswith("sereno_test_")
@@ -124,8 +147,9 @@ def test_a_worker_that_is_killed(kit: Kit, tmp_path: Path) -> None:
         worker.until(marker.exists)
         assert kit.job(job).state == "running"
         worker.kill()
-    with pytest.raises(ProcessLookupError):
-        os.kill(worker.pid, 0)
+    for pid in (worker.pid, int(marker.read_text())):
+        # Of those that nobody waits for, the machine takes a moment to forget.
+        kit.until(lambda: is_gone(pid))  # noqa: B023
     kit.lose_leases()
     kit.drain()
     found = kit.job(job)
@@ -137,3 +161,16 @@ def test_drain_says_what_does_not_end(kit: Kit, tmp_path: Path) -> None:
     shop().wait_for_ever.enqueue(str(tmp_path / "began"))
     with pytest.raises(AssertionError, match=r"1 jobs are still there after 0\.5 s: wait_for_ever"):
         kit.drain(patience=0.5)
+
+
+def test_days_that_left_for_the_archive_are_there_again(
+    kit: Kit, sereno_kit: Callable[[Sereno], Kit], tmp_path: Path
+) -> None:
+    kit.app.override(archive_url=f"file://{tmp_path}", archive_kinds=["jobs"])
+    for _ in range(2):
+        shop().charge.enqueue(7)
+        kit.drain()
+        kit.travel("40d")
+        archivist = kit.app.archive.archivist()
+        assert asyncio.run(archivist.move()).days == 1
+        sereno_kit(kit.app)

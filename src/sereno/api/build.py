@@ -5,6 +5,8 @@ from fastapi import FastAPI
 from sereno.api import (
     alerts,
     archive,
+    archive_query,
+    archive_work,
     bulk,
     callbacks,
     channels,
@@ -18,8 +20,10 @@ from sereno.api import (
     jobs,
     limits,
     logs,
+    migrations,
     post_reveal,
     problems,
+    procedure_runs,
     procedures,
     queues,
     recipients,
@@ -63,7 +67,11 @@ ROOMS = (
     traces,
     tenants,
     archive,
+    archive_work,
+    archive_query,
+    migrations,
     procedures,
+    procedure_runs,
 )
 
 

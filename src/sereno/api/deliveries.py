@@ -11,7 +11,7 @@ from pydantic import AwareDatetime, BaseModel, Field
 from sereno.api.bulk import ACCEPTED, InBackground, PerSecond, begun, check_rate
 from sereno.api.door import Door, Who
 from sereno.api.pages import Page, Paging, page_of, paging
-from sereno.api.post import delivery_shown, may_reveal, page_shape, shape, there, together, told
+from sereno.api.post import delivery_shown, line_shown, may_reveal, page_shape, shape, there, together, told
 from sereno.api.post_reveal import whole_delivery, written_down
 from sereno.domain.access import Principal
 from sereno.domain.delivery import State
@@ -132,7 +132,10 @@ def rooms(house: House) -> Door:
         who: Who, page: Annotated[Paging, Depends(paging)], wanted: Annotated[DeliveryFilter, Depends(asked_for)]
     ) -> Response:
         """Deliveries, newest first. A filter looks at the newest hundred thousand."""
-        return told(await house.read(_page(page, replace(wanted, tenant=their_tenant(who, wanted.tenant)))))
+        found = await house.read(_page(page, replace(wanted, tenant=their_tenant(who, wanted.tenant))))
+        for line in found.items:
+            line_shown(line, who)
+        return told(found)
 
     @door.at(
         "GET",

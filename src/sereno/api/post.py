@@ -21,6 +21,7 @@ from sereno.operations.post import DeliveryDetail, RecipientDetail, masked
 from sereno.reception.declined import Declined, not_found
 from sereno.reception.house import CHANGE_SECONDS, House
 from sereno.store.insights import patience
+from sereno.store.post_rows import DeliveryLine
 from sereno.store.statement import Operation, arun
 
 T = TypeVar("T")
@@ -133,7 +134,15 @@ def delivery_shown(detail: DeliveryDetail, who: Principal) -> DeliveryDetail:
     if detail.delivery.address is not None:
         detail.delivery.address = masked(detail.delivery.address)
     detail.delivery.payload = payload_shown(detail.delivery.payload, who)
+    line_shown(detail.delivery, who)
     return detail
+
+
+def line_shown(line: DeliveryLine, who: Principal) -> DeliveryLine:
+    """A provider may repeat an address or a key in what it complains about."""
+    if line.error_message is not None and not who.may("operator"):
+        line.error_message = hidden(line.error_message)
+    return line
 
 
 def payload_shown(payload: msgspec.Raw, who: Principal) -> msgspec.Raw:

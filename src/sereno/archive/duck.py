@@ -23,6 +23,8 @@ from sereno.errors import ArchiveUnavailable, ConfigurationError, InvalidArgumen
 T = TypeVar("T")
 
 MEMORY = "1GB"
+# What does not fit into memory goes to the disk, up to so much.
+SPILL = "20GB"
 # Rows that are fetched at once.
 FETCHED = 2000
 
@@ -51,7 +53,15 @@ class View:
 class Answers:
     """DuckDB over some views, for one command: `with Answers(place, views) as answers: …`."""
 
-    def __init__(self, place: Place, views: Sequence[View], *, target: Path | None = None) -> None:
+    def __init__(
+        self,
+        place: Place,
+        views: Sequence[View],
+        *,
+        target: Path | None = None,
+        memory: str = MEMORY,
+        spill: str = SPILL,
+    ) -> None:
         """`target`: a file that rows are written to, as the archive holds them; no questions are asked then.
 
         In answers to questions, numbers, JSON and UUIDs are such, where the files hold their texts.
@@ -59,6 +69,7 @@ class Answers:
         self._place = place
         self._views = views
         self._target = target
+        self._memory, self._spill = memory, spill
         self._thread = ThreadPoolExecutor(1)
         self._directory = TemporaryDirectory(prefix="sereno-query-", ignore_cleanup_errors=True)
         self._duckdb = _imported()
@@ -71,7 +82,8 @@ class Answers:
             config={
                 "autoinstall_known_extensions": "false",
                 "autoload_known_extensions": "false",
-                "memory_limit": MEMORY,
+                "max_temp_directory_size": self._spill,
+                "memory_limit": self._memory,
                 "temp_directory": self._directory.name,
             },
         )

@@ -24,6 +24,8 @@ REQUEST = timedelta(seconds=120)
 TRIES = timedelta(seconds=60)
 MOST_TRIES = 5
 CONNECT = timedelta(seconds=10)
+# Files that people have asked for lie here; they belong to no batch.
+EXTRACTS = "extracts/"
 # How the environment names what belongs to each store.
 _PREFIXES = {"s3": "AWS", "s3a": "AWS", "gs": "GOOGLE"}
 # Of the connection, and said there as well: giving some of these by hand would hide what is said of the others.

@@ -1,4 +1,4 @@
-"""`sereno demo`: a database, a worker, a few hundred jobs and as many messages, in one process and one minute."""
+"""`sereno demo`: the five systems of the examples at once, each with a worker of its own, and the dashboard."""
 
 import asyncio
 import os
@@ -14,20 +14,20 @@ if TYPE_CHECKING:
 DATABASE_VARIABLES = ("SERENO_DATABASE_URL", "DATABASE_URL")
 
 
-@click.command(epilog="Example: sereno demo --seconds 20")
-@click.option("--seconds", type=click.FloatRange(min=1), help="Stop after so long, even if work is left.")
-@click.option("--jobs", "count", default=400, show_default=True, type=click.IntRange(40, 100_000))
+@click.command(epilog="Example: sereno demo --seconds 60")
+@click.option("--seconds", type=click.FloatRange(min=1), help="End by itself after so long, with a summary.")
+@click.option("--port", type=click.IntRange(0, 65535), help="Of the dashboard; 0 takes a free one.  [default: 8765]")
+@click.option("--directory", type=click.Path(path_type=Path), help="Of its database.  [default: one for all demos]")
 @click.option("-v", "--verbose", is_flag=True, expose_value=False, help="Show where an error comes from.")
-def demo(seconds: float | None, count: int) -> None:
+def demo(seconds: float | None, port: int | None, directory: Path | None) -> None:
     """See it work. Starts a PostgreSQL of its own, and never touches yours."""
     from sereno.cli.demo_show import Show  # noqa: PLC0415 - slow to import; --help needs none
     from sereno.store.embedded import EmbeddedPostgres  # noqa: PLC0415 - see above
 
-    directory = demo_directory()
+    directory = (directory or demo_directory()).absolute()
     with EmbeddedPostgres(directory) as server:
         _begin_afresh(server)
-        ending = asyncio.run(Show(server.url, count, seconds).run())
-    click.echo("\nAll done." if ending.finished else "\nStopped before everything was done.")
+        ending = asyncio.run(Show(server.url, directory, seconds, port).run())
     _say_what_next(directory, ending)
 
 
@@ -73,17 +73,14 @@ def _say_what_next(directory: Path, ending: "Ending") -> None:
     if in_the_way:
         click.echo(f"  unset {' '.join(in_the_way)}")
     click.echo(f"  export SERENO_DIRECTORY={directory}")
-    commands = {
-        "sereno job list --state dead": "the dead letter, with reasons",
-        f"sereno job show {ending.job}": "one of them, with all its attempts",
-        f"sereno why {ending.job}": "what became of it, in plain words",
-    }
+    commands = {"sereno server": "the dashboard again", "sereno job list --state dead": "the dead letter, with reasons"}
+    if ending.job is not None:
+        commands[f"sereno why {ending.job}"] = "what became of one of them, in plain words"
     if (told := ending.delivery) is not None:
         commands |= {
-            f"sereno delivery list --state {told.state}": "deliveries that ended so, with reasons",
-            f"sereno delivery show {told.id}": "one of them, with what its provider said",
+            f"sereno delivery show {told.id}": "a message that did not arrive, and what its provider said",
             f"sereno why {told.recipient} {told.event}": "who was told of it, how, and how not",
         }
     width = max(map(len, commands))
-    for command, words in (commands | {"sereno doctor": "is everything well?"}).items():
+    for command, words in (commands | {"sereno verify": "is everything accounted for?"}).items():
         click.echo(f"  {command:<{width}}  # {words}")

@@ -16,6 +16,7 @@ from sereno.version import __version__
 SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
     "Start": {
         "demo": ("sereno.cli.demo:demo", "See it work: a database, a worker and a few hundred jobs"),
+        "init": ("sereno.cli.init:init", "Lay out a small project that works, with tests that pass"),
         "worker": ("sereno.cli.worker:worker", "Run jobs; `worker list` shows who does"),
         "scheduler": ("sereno.cli.scheduler:scheduler", "Fire schedules, where there is no worker to do it"),
         "run": ("sereno.cli.run:run", "Worker, scheduler and server as one service, for small installations"),

@@ -72,7 +72,7 @@ class _House:
         self._keeps_time = "scheduler" in wanted and app.settings.scheduler
         if "worker" in wanted:
             app.worker()
-            app.schedules.synchronise()
+            app.declare()
             if not self._keeps_time:
                 app.override(scheduler=False)
             self._supervisor = Supervisor(app.database.url, app.settings, ["-m", "sereno", *sys.argv[1:]])

@@ -92,7 +92,7 @@ def run_worker(app_path: str | None, queues: tuple[str, ...], embedded: bool, **
         return
     app.check_schema()
     app.worker()
-    app.schedules.synchronise()
+    app.declare()
     command = ["-m", "sereno", *sys.argv[1:]]
     asyncio.run(Supervisor(app.database.url, app.settings, command).run())
     app.close()

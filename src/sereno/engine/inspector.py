@@ -14,7 +14,7 @@ import msgspec
 
 from sereno.archive.manifest import Described, Manifest, decode, encode
 from sereno.archive.parquet import BadFile
-from sereno.archive.place import NotThere, Place
+from sereno.archive.place import EXTRACTS, NotThere, Place
 from sereno.engine.archivist import Archivist, Said, Unverified
 from sereno.errors import ArchiveUnavailable, first_line
 from sereno.settings import Settings
@@ -124,7 +124,7 @@ class Inspector:
         emit(logging.ERROR, "archive.unverified", words)
 
     def _look_for_strangers(self, done: Inspected) -> None:
-        names = self.place.names()
+        names = (name for name in self.place.names() if not name.startswith(EXTRACTS))
         while page := list(islice(names, PAGE)):
             files = {name.removesuffix(".json") for name in page}
             known = self._database.run(restore.known(sorted(files)))

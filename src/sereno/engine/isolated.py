@@ -45,6 +45,8 @@ async def _serve(connection: socket.socket) -> None:
     introduction = msgspec.json.decode(await reader.readline(), type=Introduction)
     sys.path[:] = introduction.path
     settings = msgspec.convert(introduction.settings, Settings)
+    # The application is imported here once more, and must not look for another database than its worker has.
+    os.environ |= {"SERENO_DATABASE_URL": introduction.url, "SERENO_SCHEMA": settings.schema}
     database = Database(settings, lambda: introduction.url)
     async with LogKeeper(introduction.url, settings):
         while line := await reader.readline():

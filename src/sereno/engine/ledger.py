@@ -23,8 +23,9 @@ from sereno.telemetry.logs import emit
 
 # Nobody knows whether it was sent: after so many times, a person has to decide.
 MOST_UNKNOWN = 3
-# Nobody here knows what to do with it: so many seconds later, somebody else may have it.
-ELSEWHERE_SECONDS = 30.0
+# Nobody here knows what to do with it: somebody else may have it after so many seconds, and the older it is, the later.
+ELSEWHERE_SECONDS = (1.0, 30.0)
+ELSEWHERE_SHARE = 0.25
 # Up to so long, those who wait are told apart by seconds.
 FINE_SECONDS = 10
 # One job asks for the receipts of what is sent within so many seconds, so much later; where they come sooner, less.
@@ -74,7 +75,7 @@ class Ledger:
         """What became of these; they are all that is left of the batch."""
         policy = self.policy(channel)
         verdicts = [
-            _elsewhere(each.id, each.attempt)
+            _elsewhere(each)
             if isinstance(outcome := outcomes[each.id], Elsewhere)
             else judge(each.id, each.attempt, outcome, policy, self._chance)
             for each in taken
@@ -211,10 +212,12 @@ def _together(after: float) -> float:
     return min(ASK_TOGETHER, after / 10)
 
 
-def _elsewhere(delivery: int, attempt: int) -> Verdict:
+def _elsewhere(taken: Taken) -> Verdict:
     """It waits a moment for a worker that knows what to do with it, and no try is used up."""
     reason = "the worker that had it does not know its event or channel"
-    return Verdict(id=delivery, state="pending", reason=reason, due_in=ELSEWHERE_SECONDS, refund=True, attempt=attempt)
+    soon, late = ELSEWHERE_SECONDS
+    wait = min(late, max(soon, ELSEWHERE_SHARE * taken.age))
+    return Verdict(id=taken.id, state="pending", reason=reason, due_in=wait, refund=True, attempt=taken.attempt)
 
 
 def _lost(delivery: int, *, is_parked: bool) -> Verdict:

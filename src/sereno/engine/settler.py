@@ -170,7 +170,7 @@ class Settler(Service):
     async def _settle(self, way: Way, items: list[Settled]) -> set[int]:
         """Answers those that were ours to settle."""
         try:
-            applied = await self._line.run(settle(way, self._session, items))
+            applied = await self._write(way, items)
         except psycopg.Error as error:
             await self._settle_apart(way, items, error)
             return set()
@@ -183,11 +183,20 @@ class Settler(Service):
                 self._ended_side_rows.extend(ended)
         return applied
 
+    async def _write(self, way: Way, items: list[Settled]) -> set[int]:
+        try:
+            return await self._line.run(settle(way, self._session, items))
+        except psycopg.errors.CheckViolation as error:
+            if not _has_found_another_day(error):
+                raise
+            return await self._line.run(settle(way, self._session, items))
+
     async def _forget_side_rows(self) -> None:
         """Steps and progress end with their job; few jobs have any."""
-        if self._ended_side_rows:
-            await self._line.run(forget_side_rows(sorted(self._ended_side_rows)))
-            self._ended_side_rows.clear()
+        if ended := sorted(self._ended_side_rows):
+            await self._line.run(forget_side_rows(ended))
+            # Meanwhile others may have come.
+            del self._ended_side_rows[: len(ended)]
 
     async def _settle_apart(self, way: Way, items: list[Settled], error: psycopg.Error) -> None:
         """One bad row must not sink the batch: halve it; what fails alone is settled as dead, with the reason."""
@@ -216,3 +225,8 @@ class Settler(Service):
                 attempt=item.attempt,
                 session=self._session,
             )
+
+
+def _has_found_another_day(error: psycopg.Error) -> bool:
+    """Whether rows waited at the partition of all other days while that of their day was made: they belong there."""
+    return error.diag.constraint_name is None and error.diag.table_name == "history_done_default"

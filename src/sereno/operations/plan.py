@@ -26,13 +26,15 @@ class AsyncRunner(Protocol):
 
 
 def carry_out(runner: Runner, plan: Plan[T]) -> T:
-    """Drive a plan to its end."""
+    """Drive a plan to its end. Wherever that is, the plan is closed: it may hold files."""
     try:
         operation = next(plan)
         while True:
             operation = plan.send(runner.run(operation))
     except StopIteration as end:
         return end.value  # type: ignore[no-any-return]  # StopIteration carries the plan's own T, untyped
+    finally:
+        plan.close()
 
 
 async def acarry_out(runner: AsyncRunner, plan: Plan[T]) -> T:
@@ -43,3 +45,5 @@ async def acarry_out(runner: AsyncRunner, plan: Plan[T]) -> T:
             operation = plan.send(await runner.arun(operation))
     except StopIteration as end:
         return end.value  # type: ignore[no-any-return]  # StopIteration carries the plan's own T, untyped
+    finally:
+        plan.close()

@@ -124,11 +124,12 @@ def count(asked: Asked, place: Place, said: Said) -> Plan[int]:
     return (yield from _count(errand, sources, said, None))
 
 
-def _errand(asked: Asked, place: Place, actor: str | None) -> Plan[Errand]:
+def meant(asked: Asked) -> Operation[tuple[Asked, KindOfRows]]:
+    """The kind of rows that is meant, and its keys as they are written; InvalidArguments, and why."""
     asked.check()
-    known: KindOfRows | None = yield store.kind(asked.kind)
+    known = yield from store.kind(asked.kind)
     if known is None or known.kind in {child for child, _ in CHILDREN.values()}:
-        names: list[str] = yield store.kinds()
+        names = yield from store.kinds()
         there = [name for name in names if name not in {child for child, _ in CHILDREN.values()}]
         words = f"there are {', '.join(there)}" if there else "it is empty"
         raise InvalidArguments(f"the archive has nothing of {asked.kind!r:.80}: {words}")
@@ -139,6 +140,11 @@ def _errand(asked: Asked, place: Place, actor: str | None) -> Plan[Errand]:
         raise InvalidArguments(f"an id of {known.kind} is a number")
     if keys is not None and known.key_type in _WHOLE:
         asked = replace(asked, span=Span(keys=[str(int(key)) for key in keys]))
+    return asked, known
+
+
+def _errand(asked: Asked, place: Place, actor: str | None) -> Plan[Errand]:
+    asked, known = yield meant(asked)
     return Errand(asked, known, place, actor or default_actor())
 
 

@@ -127,8 +127,9 @@ class Guard:
         if principal is not None and until > time.monotonic():
             return principal
         try:
+            hashed, number = (key, None) if isinstance(key, bytes) else (None, key)
             found = await self._database.arun_one(
-                tokens.find(hash_=key) if isinstance(key, bytes) else tokens.find(id_=key)
+                tokens.find(hash_=hashed, id_=number, is_noted=not self.settings.read_only)
             )
         except BUSY:
             if principal is None or not is_safe or until + AWAY_SECONDS < time.monotonic():

@@ -113,6 +113,10 @@ class Database:
         async with self.aconnection() as connection:
             return await arun(connection, operation, self.settings.schema)
 
+    def forget_url(self) -> None:
+        """It has moved, or ended if it is the embedded one: whoever asks for the address finds it again."""
+        self._url = None
+
     def close(self) -> None:
         self._shelf.clear()
         self._forget_closed_loops()

@@ -29,6 +29,8 @@ class Taken(msgspec.Struct, array_like=True, gc=False):
     locale: str | None
     tenant: str | None
     attempt: int
+    # Seconds since it was made.
+    age: float
     digest: str | None = None
     # Payloads of all that this one tells of, the oldest first.
     gathered: list[msgspec.Raw] = []

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from sereno.store.days import make_partitions
 from sereno.store.statement import Operation, Statement, queries
 
 _sql = queries("rehearsal")
@@ -56,6 +57,11 @@ def reset() -> Operation[None]:
     """Every table of the schema is empty, numbers begin at one, and the clock is right."""
     names = [row[0] for row in (yield Statement(_sql["tables"]))]
     yield Statement(f"truncate {', '.join(names)} restart identity cascade")
+    for row in (yield Statement(_sql["archived"])):
+        yield Statement(f"drop table {row[0]}")
+    # Days that left are missing; the others are there.
+    for kept in ("history", "fires"):
+        yield from make_partitions(kept)
 
 
 def travel(seconds: float, *, leases: bool = True) -> Operation[None]:

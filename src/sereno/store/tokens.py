@@ -66,9 +66,9 @@ def create(
     return _token.decode(rows[0][0]) if rows else None
 
 
-def find(*, hash_: bytes | None = None, id_: int | None = None) -> Operation[Principal | None]:
-    """Whoever shows it; None for one that opens nothing."""
-    rows = yield Statement(_sql["find"], {"hash": hash_, "id": id_})
+def find(*, hash_: bytes | None = None, id_: int | None = None, is_noted: bool = True) -> Operation[Principal | None]:
+    """Whoever shows it; None for one that opens nothing. `is_noted`: that it was used is written down."""
+    rows = yield Statement(_sql["find" if is_noted else "look"], {"hash": hash_, "id": id_})
     if not rows:
         return None
     number, name, role, tenant = rows[0]

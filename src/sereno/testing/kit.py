@@ -79,9 +79,9 @@ class Kit:
     async def adrain(self, *, patience: float = PATIENCE) -> Drained:
         """`drain` for async tests."""
         before = {job.id for job in await self._arun(rehearsal.jobs()) if _is_over(job)}
-        await self.app.schedules.asynchronise()
-        await self.app.schedules.atick()
         worker = self.app.worker()
+        await self.app.adeclare()
+        await self.app.schedules.atick()
         running = asyncio.create_task(worker.run())
         try:
             await self._until_idle(list(worker.queues), running, patience)

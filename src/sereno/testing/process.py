@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TypeVar
 
 from sereno.app import Sereno
@@ -51,10 +52,21 @@ class WorkerProcess:
             raise AssertionError(f"the worker ended with {self._process.returncode} before it became true")
 
     def kill(self) -> None:
-        """As a power cut does: nothing is said, nothing is given back. Once is enough."""
+        """As a power cut does, to all its processes: nothing is said, nothing is given back. Once is enough."""
         if self._process.poll() is None:
+            # It stands still first: it would replace a process that dies.
+            self._process.send_signal(signal.SIGSTOP)
+            for pid in self._children():
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
             self._process.kill()
         self._process.wait(PATIENCE)
+
+    def _children(self) -> list[int]:
+        """Those that run the jobs."""
+        command = ["pgrep", "-P", str(self.pid)]
+        found = subprocess.run(command, check=False, stdout=subprocess.PIPE, text=True)
+        return [int(line) for line in found.stdout.split()]
 
     def stop(self) -> int:
         """As a deployment does: it finishes what it has; answers its exit code."""

@@ -57,7 +57,7 @@ taken as (
     from seen
     where deliveries.id = seen.id and deliveries.state = 'pending'
     returning deliveries.id, deliveries.state, deliveries.attempts, deliveries.due_at, deliveries.tenant, deliveries.digest,
-              deliveries.recipient_id, deliveries.event_id, deliveries.reason
+              deliveries.recipient_id, deliveries.event_id, deliveries.reason, deliveries.created_at
 ),
 -- What was gathered into a message that does not leave is not told either.
 untold as (
@@ -74,7 +74,8 @@ held as (
 )
 select coalesce(json_agg(json_build_array(
            taken.id, seen.event_id, seen.address_id, seen.address, seen.keys, seen.recipient_id, seen.key, seen.locale,
-           nullif(taken.tenant, ''), taken.attempts, seen.digest) order by taken.id) filter (where taken.state = 'sending'), '[]')::text,
+           nullif(taken.tenant, ''), taken.attempts, extract(epoch from (select now from clock) - taken.created_at)::float, seen.digest)
+           order by taken.id) filter (where taken.state = 'sending'), '[]')::text,
        (select coalesce(json_agg(json_build_array(e.id, e.type, e.payload, e.category, e.critical)), '[]')
         from sereno.events e where e.id in (select event_id from seen where state = 'sending'))::text,
        (select coalesce(json_agg(distinct extract(epoch from due_at - (select now from clock))::float), '[]')

@@ -10,4 +10,4 @@ select to_regclass('sereno.sessions') is not null;
 
 -- name: reset
 -- Everything of the demo before this one.
-drop schema if exists sereno, sereno_archive cascade;
+drop schema if exists sereno, sereno_archive, tenders, separate_worker, reminders, reconciliation, triggers cascade;

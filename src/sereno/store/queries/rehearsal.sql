@@ -6,6 +6,12 @@ select quote_ident(schemaname) || '.' || quote_ident(tablename) from pg_tables
 where schemaname = split_part('sereno.jobs', '.', 1) and tablename <> 'migrations'
 order by 1;
 
+-- name: archived
+-- What has left the tables, and is not dropped yet.
+select quote_ident(schemaname) || '.' || quote_ident(tablename) from pg_tables
+where schemaname = split_part('sereno_archive.x', '.', 1)
+order by 1;
+
 -- name: travel
 -- Moves the only clock that decides anything; the leases of living sessions move along.
 with moved as (

@@ -20,6 +20,13 @@ used as (
 )
 select id, name, role, tenant from found;
 
+-- name: look
+-- The same, for a server that changes nothing: neither this row.
+select id, name, role, tenant
+from sereno.tokens
+where (hash = %(hash)s::bytea or id = %(id)s::bigint) and revoked_at is null
+  and (expires_at is null or expires_at > sereno.now());
+
 -- name: list
 -- The living ones first.
 select row_to_json(line)::text

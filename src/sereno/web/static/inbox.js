@@ -1,5 +1,5 @@
 // <sereno-inbox server="https://…" token="sri_…">: a bell with the unread count, and behind it what somebody was told.
-// It needs no style sheet, no cookie and no exception in a strict Content-Security-Policy. docs/inbox.md shows how.
+// It needs no style sheet, no cookie and no exception in a strict Content-Security-Policy. docs/recipes/inbox.md shows how.
 (() => {
   const WORDS = {
     en: { name: "Notifications", unread: "{} unread", isUnread: "Unread", none: "Nothing here yet.", all: "Mark all as read",

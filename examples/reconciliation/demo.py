@@ -1,0 +1,114 @@
+"""How the demo shows it; alone, `python -m reconciliation.demo` runs it here until Ctrl-C."""
+
+import asyncio
+import os
+import random
+import sys
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+import psycopg
+
+from reconciliation import app as program
+from reconciliation.accounts import Account, key_of, prepare, save
+from reconciliation.stand_ins import PartnerStandIn
+from sereno import Every, Sereno
+from sereno.domain.when import When
+from sereno.testing.chats import DiscordProvider
+
+APP = "reconciliation.app:app"
+FAST: dict[str, When] = {"reconciliation.tell_of_failures": Every("5s")}
+LOOK: list[tuple[str, str]] = [
+    (
+        "A thousand schedules, each at its account's own hour in its own time zone; most of them rest at any time.",
+        "/schedules?q=key:reconciliation.*",
+    ),
+    (
+        "Jobs that sleep while the partner prepares their reports, and hold no slot meanwhile.",
+        "/jobs?q=task:reconciliation.reconcile",
+    ),
+    (
+        "Ten at once, twenty a second; when the partner says 429, the limit closes for everybody.",
+        "/queues",
+    ),
+    ("What broke, by kind: accounts that have left, a file that is a bomb.", "/errors"),
+    (
+        "The story of one account by its trace: the report came, and its lines make no sense.",
+        "/logs?q=trace:reconcile-r-0069",
+    ),
+]
+
+ZONES = ("America/Sao_Paulo", "America/Manaus", "America/New_York", "Europe/Riga", "Asia/Tokyo", "Australia/Sydney")
+ACCOUNTS = [
+    Account(
+        f"r-{number:04}",
+        f"m-{number}",
+        ZONES[number % len(ZONES)],
+        f"{2 + number % 4:02}:{number % 60:02}",
+        ("reconcile", "sales_sync") if number % 3 else ("reconcile",),
+    )
+    for number in range(1000)
+]
+TROUBLES = {13: "left", 27: "bomb", 41: "escape", 55: "left", 69: "no-numbers"}
+RUNS_A_SECOND = 4
+
+
+@asynccontextmanager
+async def stage(app: Sereno) -> AsyncIterator[dict[str, str]]:
+    """A thousand accounts, a partner that is moody, and a person who asks for runs by hand, a few a second."""
+    async with (
+        PartnerStandIn(retry_after=2, misbehaves=0.03) as partner,
+        DiscordProvider() as discord,
+        await psycopg.AsyncConnection.connect(app.url, autocommit=True) as connection,
+    ):
+        # Of every hundred merchants five are in trouble.
+        partner.troubles = {f"m-{number}": kind for number in range(1000) if (kind := TROUBLES.get(number % 100))}
+        await prepare(connection)
+        await save(connection, ACCOUNTS)
+        asking = asyncio.create_task(_ask_for_runs(app))
+        with tempfile.TemporaryDirectory() as storage:
+            try:
+                yield {
+                    "RECONCILIATION_PARTNER_URL": partner.url,
+                    "RECONCILIATION_STORAGE": storage,
+                    "RECONCILIATION_POLL_EVERY": "2s",
+                    "RECONCILIATION_DISCORD_URL": discord.url,
+                    "RECONCILIATION_DISCORD_HOOK": discord.address,
+                }
+            finally:
+                asking.cancel()
+                with suppress(asyncio.CancelledError):
+                    await asking
+
+
+async def _ask_for_runs(app: Sereno) -> None:
+    """Those that will fail are among the first, so that there is something to see."""
+    chance = random.Random(3)  # noqa: S311 - for show
+    first = [account for number, account in enumerate(ACCOUNTS) if number in TROUBLES]
+    for account in first + chance.sample(ACCOUNTS, len(ACCOUNTS)):
+        for name in account.runs:
+            await app.schedules.arun(key_of(name, account.id))
+        await asyncio.sleep(1 / RUNS_A_SECOND)
+
+
+async def main() -> None:
+    app = program.app
+    app.migrate()
+    async with stage(app) as environment:
+        command = [sys.executable, "-m", "sereno", "worker", APP]
+        worker = await asyncio.create_subprocess_exec(
+            *command, env=os.environ | environment | {"SERENO_DATABASE_URL": app.url}
+        )
+        try:
+            await worker.wait()
+        finally:
+            if worker.returncode is None:
+                worker.terminate()
+                await worker.wait()
+    await app.aclose()
+
+
+if __name__ == "__main__":
+    with suppress(KeyboardInterrupt):
+        asyncio.run(main())

@@ -1,0 +1,48 @@
+"""The application, and what all its job types have in common: queue, limits, retries, schedule."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from reconciliation import settings
+from reconciliation.partner import LIMIT, Refused
+from reconciliation.storage import BadReport
+from sereno import Backoff, Context, Limit, Rate, Sereno, Task
+
+QUEUE = "reconciliation"
+
+# From `info` on, so that the central log tells the whole story of a run and not its failures alone.
+app = Sereno(service="reconciliation", keep_logs="info")
+app.queue(QUEUE, concurrency=Limit(settings.AT_ONCE))
+
+RETRY = Backoff(3, delays=["15m", "30m", "60m"], permanent=[Refused, BadReport])
+PARTNER = Rate(settings.RATE, per="1s", name=LIMIT)
+
+Function = Callable[[Context, str, str, str], Awaitable[None]]
+JobTask = Task[[str, str, str], Awaitable[None]]
+
+
+@dataclass(frozen=True)
+class Period:
+    """How often at most: the name of a period as a schedule fills it in, and how long a job of it is remembered."""
+
+    name: str
+    remembered: Literal["forever", "90d"]
+
+
+MONTH = Period("{fire:%Y-%m}", "forever")
+DAY = Period("{date}", "90d")
+
+JOB_TYPES: dict[str, tuple[JobTask, Period]] = {}
+
+
+def job_type(period: Period) -> Callable[[Function], JobTask]:
+    """A function of (context, account, merchant, period) becomes a job type: at most one job per account and period."""
+
+    def add(function: Function) -> JobTask:
+        name = function.__name__
+        task = app.task(name=f"reconciliation.{name}", queue=QUEUE, retry=RETRY, rate=PARTNER)(function)
+        JOB_TYPES[name] = task, period
+        return task
+
+    return add

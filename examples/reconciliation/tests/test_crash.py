@@ -1,0 +1,66 @@
+"""The power goes while jobs are in the middle of their steps: what was done is not done again, and nothing is lost."""
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+
+import psycopg
+from reconciliation.accounts import Account, Connection, key_of, save
+from reconciliation.app import app
+from reconciliation.stand_ins import PartnerStandIn
+
+from sereno.operations.verify import verify
+from sereno.testing.kit import Kit
+from sereno.testing.process import WorkerProcess
+
+STAGES = ("request", "poll", "download")
+
+
+def cut_the_power(worker: WorkerProcess) -> None:
+    """The supervisor first, so that it brings nothing back; then its children, which would finish their work."""
+    children = Path(f"/proc/{worker.pid}/task/{worker.pid}/children").read_text().split()
+    worker.kill()
+    for child in children:
+        os.kill(int(child), signal.SIGKILL)
+
+
+async def test_kill_in_the_middle_of_every_step(kit: Kit, connection: Connection, partner: PartnerStandIn) -> None:
+    """One account is held in each call to the partner, and one where its file is registered."""
+    accounts = [Account(stage, stage) for stage in (*STAGES, "register")]
+    await save(connection, accounts)
+    # Reports are ready at the first look.
+    partner.polls = 0
+    for stage in STAGES:
+        partner.held[stage, stage] = asyncio.Event()
+    jobs = [(await app.schedules.arun(key_of("reconcile", account.id))).id for account in accounts]
+    async with connection.transaction():
+        await connection.execute("lock table reconciliation.files")
+        with kit.crash_worker("reconciliation.app:app") as worker:
+            await asyncio.to_thread(worker.until, lambda: all(partner.calls[stage, stage] for stage in STAGES))
+            await asyncio.to_thread(worker.until, somebody_waits_for_the_table)
+            assert {kit.job(job).state for job in jobs} == {"running"}
+            cut_the_power(worker)
+    for held in partner.held.values():
+        held.set()
+    kit.lose_leases()
+    drained = await kit.adrain()
+    assert not drained.failed
+    assert {kit.job(job).state for job in jobs} == {"succeeded"}
+
+    # A call that was under way is made again; one that had been answered is not.
+    again = {(stage, merchant): count for (stage, merchant), count in partner.calls.items() if count > 1}
+    assert again == {(stage, stage): 2 for stage in STAGES}
+    # The partner was asked twice for one report, and made it once.
+    assert len(partner.reports) == len(accounts)
+    cursor = await connection.execute("select count(*), count(processed_at) from reconciliation.files")
+    assert await cursor.fetchone() == (4, 4)
+    kit.assert_enqueued("reconciliation.process", times=4)
+    proofs = await app.database.arun(verify(lease=app.settings.lease))
+    assert [proof for proof in proofs if not proof.holds] == []
+
+
+def somebody_waits_for_the_table() -> bool:
+    waiting = "select 1 from pg_locks where relation = 'reconciliation.files'::regclass and not granted"
+    with psycopg.connect(app.url) as own:
+        return own.execute(waiting).fetchone() is not None

@@ -1,0 +1,27 @@
+"""The stage of the demo: within seconds something has succeeded, something died, and people are about to hear of it."""
+
+import asyncio
+
+import pytest
+from reconciliation import demo
+from reconciliation.accounts import Connection
+from reconciliation.app import app
+
+from sereno.testing.kit import Kit
+
+
+async def test_the_stage(kit: Kit, connection: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with demo.stage(app) as environment:
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        with kit.crash_worker(demo.APP) as worker:
+            await asyncio.to_thread(worker.until, lambda: kit.jobs("reconciliation.reconcile", state="succeeded"))
+            await asyncio.to_thread(worker.until, lambda: kit.jobs("reconciliation.reconcile", state="dead"))
+            kit.travel("1m")
+            await asyncio.to_thread(worker.until, lambda: kit.deliveries("reconciliation.failed", channel="discord"))
+            assert worker.stop() == 0
+
+
+def test_what_is_looked_at_is_there() -> None:
+    assert set(demo.FAST) <= set(app.schedules.declared)
+    assert all(sentence.endswith(".") and path.startswith("/") for sentence, path in demo.LOOK)

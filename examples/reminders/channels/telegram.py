@@ -1,0 +1,18 @@
+"""Telegram by a bot; a mail for those whom it does not reach. This file is all that it took to add the channel."""
+
+from reminders.channels import Way
+from reminders.settings import DELAYS, FALLBACK_AFTER, account
+from sereno import in_app
+from sereno.channels.telegram import Telegram
+
+
+class Chat(Telegram):
+    delays = DELAYS
+
+
+channel = Chat()
+way = Way(
+    channel,
+    account("TELEGRAM", "bot_token", "url"),
+    channel.then("email", after=FALLBACK_AFTER, unless="sent").then(in_app, after=FALLBACK_AFTER, unless="sent"),
+)

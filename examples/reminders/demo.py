@@ -1,0 +1,104 @@
+"""How the demo shows it; `python -m reminders.demo` shows this one alone."""
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from itertools import cycle
+from pathlib import Path
+
+import psycopg
+
+from reminders.app import app
+from reminders.stand_ins import BUSY, NOBODY, StandIns
+from sereno import Every, Sereno
+from sereno.domain.when import When
+
+APP = "reminders.app:app"
+FAST: dict[str, When] = {"reminders.find": Every("2s")}
+LOOK = [
+    (
+        "Eve's mail server is busy for ever: five tries, a dead letter, and then she gets an SMS.",
+        "deliveries?q=recipient:reminders.eve",
+    ),
+    (
+        "Bob's mailbox does not exist: his address is not used any more, and his reminders go to his phone.",
+        "recipient?key=reminders.bob",
+    ),
+    (
+        "Requeue a dead letter, and then one that was sent: that is refused, with the reason.",
+        "deliveries?q=state:dead+event:reminders.*",
+    ),
+]
+
+PEOPLE: dict[str, dict[str, str]] = {
+    "reminders.ana": {"email": "ana@example.org", "sms": "+37120000001", "telegram": "1001"},
+    "reminders.bob": {"email": NOBODY, "sms": "+37120000002"},
+    "reminders.cyd": {},
+    "reminders.eve": {"email": BUSY, "sms": "+37120000003"},
+}
+# Who is to be reminded by which channel; there is no fax.
+ASKED_FOR = [
+    ("reminders.ana", "email"),
+    ("reminders.ana", "telegram"),
+    ("reminders.bob", "email"),
+    ("reminders.cyd", "in_app"),
+    ("reminders.cyd", "email"),
+    ("reminders.ana", "sms"),
+    ("reminders.eve", "email"),
+    ("reminders.cyd", "fax"),
+]
+EACH = 0.5
+WRITE = "insert into reminders.reminders (person, channel, title, asset, due_at) values (%s, %s, %s, %s, now())"
+SCHEMA = Path(__file__).with_name("schema.sql")
+
+
+@asynccontextmanager
+async def stage(app: Sereno) -> AsyncIterator[dict[str, str]]:
+    """The table, four people, their providers, and somebody who writes a reminder every half second."""
+    await create_tables(app)
+    for person, addresses in PEOPLE.items():
+        await app.recipients.aupsert(person, addresses)
+    async with StandIns(trouble=0.08) as stand_ins:
+        writer = asyncio.create_task(write(app))
+        try:
+            yield stand_ins.environment | {"REMINDERS_EVERY": "2s", "REMINDERS_FIRST_RETRY": "0.3"}
+        finally:
+            writer.cancel()
+            with suppress(asyncio.CancelledError):
+                await writer
+
+
+async def create_tables(app: Sereno) -> None:
+    async with await psycopg.AsyncConnection.connect(app.url) as connection:
+        await connection.execute(SCHEMA.read_bytes())
+
+
+async def write(app: Sereno) -> None:
+    """What users of the asset manager do, all day."""
+    async with await psycopg.AsyncConnection.connect(app.url, autocommit=True) as connection:
+        for number, (person, channel) in enumerate(cycle(ASKED_FOR)):
+            await connection.execute(WRITE, [person, channel, f"inspect the lift {number}", f"L-{number % 7}"])
+            await asyncio.sleep(EACH)
+
+
+async def main() -> None:
+    """The worker, the scheduler and the dashboard of this example, until Ctrl-C."""
+    app.migrate()
+    async with stage(app) as environment:
+        command = [sys.executable, "-m", "sereno", "run", APP]
+        given = {**os.environ, **environment, "SERENO_DATABASE_URL": app.url}
+        process = await asyncio.create_subprocess_exec(*command, env=given)
+        try:
+            await process.wait()
+        finally:
+            if process.returncode is None:
+                process.terminate()
+                await process.wait()
+    await app.aclose()
+
+
+if __name__ == "__main__":
+    with suppress(KeyboardInterrupt):
+        asyncio.run(main())

@@ -1,0 +1,51 @@
+"""What tests ask: the server, the database, and commands of sereno."""
+
+import json
+import os
+import sys
+import urllib.error
+import urllib.request
+from typing import Any
+
+import psycopg
+from reminders.app import app
+
+from sereno.operations.tokens import create
+
+
+class Ask:
+    """Asks the server, with the token of a role."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._tokens = {role: app.database.run(create(role, role)).secret for role in ("viewer", "operator")}
+
+    def __call__(self, method: str, path: str, body: object = None, *, role: str = "operator") -> tuple[int, Any]:
+        """The status and the answer."""
+        headers = {"Content-Type": "application/json"}
+        if role in self._tokens:
+            headers["Authorization"] = f"Bearer {self._tokens[role]}"
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(f"{self._url}/api/v1{path}", data, headers, method=method)  # noqa: S310 - ours
+        try:
+            with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310 - ours
+                return answer.status, json.load(answer)
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, json.load(error)
+
+
+def sql(statement: str, *values: object) -> list[Any]:
+    with psycopg.connect(app.url) as connection:
+        cursor = connection.execute(statement.encode(), values)
+        return cursor.fetchall() if cursor.description else []
+
+
+def sereno(*words: str) -> list[str]:
+    return [sys.executable, "-m", "sereno", *words]
+
+
+def environment() -> dict[str, str]:
+    """For a process that works on the same schema."""
+    path = os.pathsep.join(entry for entry in sys.path if entry)
+    return {**os.environ, "SERENO_DATABASE_URL": app.url, "SERENO_SCHEMA": app.settings.schema, "PYTHONPATH": path}

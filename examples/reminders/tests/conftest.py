@@ -1,0 +1,91 @@
+"""The application with an empty table; its providers and its server, in a thread beside the tests."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any
+
+import psycopg
+import pytest
+import uvicorn
+from reminders.app import app
+from reminders.demo import SCHEMA
+from reminders.stand_ins import StandIns
+from reminders.tests.asking import Ask, sql
+
+from sereno import Sereno
+from sereno.operations.verify import verify
+from sereno.server import asgi
+from sereno.testing.kit import Kit
+
+Run = Callable[[Coroutine[Any, Any, Any]], Any]
+
+
+@pytest.fixture
+def kit(sereno_kit: Callable[[Sereno], Kit]) -> Iterator[Kit]:
+    """At its end, no promise of sereno is broken."""
+    made = sereno_kit(app)
+    with psycopg.connect(app.url) as connection:
+        connection.execute(SCHEMA.read_bytes())
+        connection.execute("truncate reminders.reminders")
+    app.schedules.synchronise()
+    yield made
+    assert [proof for proof in app.database.run(verify(lease=app.settings.lease)) if not proof.holds] == []
+
+
+@pytest.fixture
+def run() -> Iterator[Run]:
+    """Runs what is async in a thread of its own, so that tests may wait for it."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    yield lambda work: asyncio.run_coroutine_threadsafe(work, loop).result(30)
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join(30)
+    loop.close()
+
+
+@pytest.fixture
+def stand_ins(kit: Kit, run: Run, monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIns]:
+    """For the application of this process, and by the environment for workers in processes of their own."""
+    made = StandIns()
+    run(made.__aenter__())
+    for channel, account in made.accounts.items():
+        app.channels.add(app.channels[channel], **account)
+    for name, value in made.environment.items():
+        monkeypatch.setenv(name, value)
+    yield made
+    run(made.__aexit__(None, None, None))
+
+
+@pytest.fixture
+def remind(kit: Kit) -> Callable[..., int]:
+    """Somebody writes a reminder that is due already; answers its number."""
+
+    def write(person: str = "ana", channel: str = "email", due: str = "-1 minute") -> int:
+        statement = """insert into reminders.reminders (person, channel, title, due_at)
+                       values (%s, %s, 'inspect the lift', now() + %s::interval) returning id"""
+        return int(sql(statement, person, channel, due)[0][0])
+
+    app.recipients.upsert("ana", {"email": "ana@example.org", "sms": "+37120000001", "telegram": "1001"})
+    return write
+
+
+@pytest.fixture
+def ask(kit: Kit) -> Iterator[Ask]:
+    """The server of sereno on a real socket."""
+    server = uvicorn.Server(uvicorn.Config(asgi(app), port=0, lifespan="off", log_config=None))
+    thread = threading.Thread(target=lambda: run_server(server))
+    thread.start()
+    kit.until(lambda: server.started)
+    yield Ask(f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}")
+    server.should_exit = True
+    thread.join(30)
+
+
+def run_server(server: uvicorn.Server) -> None:
+    async def serve() -> None:
+        await server.serve()
+        await app.aclose()
+
+    asyncio.run(serve())

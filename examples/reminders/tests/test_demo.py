@@ -1,0 +1,35 @@
+"""The stage of the demo: people, providers, and reminders that keep coming."""
+
+import asyncio
+
+import pytest
+from reminders import demo
+from reminders.app import app
+
+from sereno.testing.kit import Kit
+
+
+async def test_something_happens_on_the_stage(kit: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Mail, SMS, chat, inbox, and an address that turns out to be wrong; with a worker as the demo starts it."""
+    monkeypatch.setattr(demo, "EACH", 0.02)
+    async with demo.stage(app) as environment:
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        with kit.crash_worker(demo.APP) as worker:
+            wanted = {
+                ("email", "sent"),
+                ("sms", "sent"),
+                ("telegram", "delivered"),
+                ("in_app", "delivered"),
+                ("email", "invalid"),
+            }
+            await asyncio.to_thread(worker.until, lambda: wanted <= states(kit), 60)
+            assert await asyncio.to_thread(worker.stop) == 0
+
+
+def test_what_the_demo_hurries_is_declared() -> None:
+    assert demo.FAST.keys() <= app.schedules.declared.keys()
+
+
+def states(kit: Kit) -> set[tuple[str, str]]:
+    return {(told.channel, told.state) for told in kit.deliveries()}

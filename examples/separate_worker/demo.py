@@ -1,0 +1,60 @@
+"""How the demo shows it: three organisations, a CRM with troubles, and leads that come all the time."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from itertools import count, cycle
+
+from separate_worker.app import CYCLE, PER_ORGANISATION, add_lead, add_organisation, connect, create_tables
+from separate_worker.stand_ins import Crm
+from sereno import Every, Sereno
+from sereno.domain.when import When
+
+APP = "separate_worker.app:app"
+FAST: dict[str, When] = {CYCLE: Every("3s")}
+LOOK = [
+    (
+        "Who keeps time and how its last tick went, and every worker that lives: the seed had two tables for it",
+        "system",
+    ),
+    (
+        "acme sends half of all leads and waits at its own rate; nobody waits behind it",
+        f"queues?limit={PER_ORGANISATION.name}",
+    ),
+    ("The cycle that takes follow-ups: each run, how long it took, and what failed", f"schedule?key={CYCLE}"),
+]
+# Of six leads three are acme's. The fifth of thirty has an address that the CRM refuses: a dead letter.
+WHOSE = ("acme", "globex", "acme", "initech", "acme", "globex")
+REFUSED, OF = 5, 30
+PAUSE = 0.5
+TROUBLE = 0.08
+
+
+@contextlib.asynccontextmanager
+async def stage(app: Sereno) -> AsyncIterator[dict[str, str]]:
+    """Tables, organisations, the CRM, and somebody who sends leads."""
+    await create_tables()
+    async with await connect() as connection:
+        for organisation in dict.fromkeys(WHOSE):
+            await add_organisation(connection, organisation, f"demo-key-of-{organisation}")
+    async with Crm(TROUBLE) as crm:
+        sender = asyncio.create_task(_send())
+        try:
+            yield {"SEPARATE_WORKER_CRM_URL": crm.url, "SEPARATE_WORKER_RATE": "2", "WORKER_MODE": "1"}
+        finally:
+            sender.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await sender
+
+
+async def _send() -> None:
+    """Every lead is followed up at once: nobody looks at a demo for a day."""
+    async with await connect() as connection:
+        began = await (await connection.execute("select coalesce(max(id), 0) from separate_worker.leads")).fetchone()
+        for number, whose in zip(count(began[0] + 1 if began else 1), cycle(WHOSE), strict=False):
+            ending = "invalid" if number % OF == REFUSED else "example.org"
+            await add_lead(connection, whose, f"demo-{number}", f"lead-{number}@{ending}")
+            await connection.execute(
+                "update separate_worker.leads set follow_up_at = now() where pushed_at is not null"
+            )
+            await asyncio.sleep(PAUSE)

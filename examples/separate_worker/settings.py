@@ -1,0 +1,57 @@
+"""Everything that the environment says, read in one place. The modes have the names that the seed gave them."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sereno import ConfigurationError
+
+# In milliseconds that is an hour.
+MOST = 3_600_000
+YES, NO = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """`is_worker`: this process only works. `runs_jobs`: it works, beside what else it does."""
+
+    is_worker: bool
+    runs_jobs: bool
+    interval: float
+    crm_url: str
+    rate: int
+    host: str
+    port: int
+    metrics_token: str | None
+
+
+def read(environment: Mapping[str, str] = os.environ) -> Settings:
+    """WORKER_MODE says what a process is; JOB_RUNNER_ENABLED whether it runs jobs: a worker does, an API does not."""
+    is_worker = _flag(environment, "WORKER_MODE", default=False)
+    runs_jobs = _flag(environment, "JOB_RUNNER_ENABLED", default=is_worker)
+    if is_worker and not runs_jobs:
+        raise ConfigurationError("WORKER_MODE=1 and JOB_RUNNER_ENABLED=false: a worker that may not work. Change one")
+    return Settings(
+        is_worker,
+        runs_jobs,
+        interval=_number(environment, "JOB_RUNNER_INTERVAL_MS", "5000") / 1000,
+        crm_url=environment.get("SEPARATE_WORKER_CRM_URL", "http://127.0.0.1:9001").rstrip("/"),
+        rate=_number(environment, "SEPARATE_WORKER_RATE", "5"),
+        host=environment.get("SEPARATE_WORKER_HOST", "127.0.0.1"),
+        port=_number(environment, "SEPARATE_WORKER_PORT", "8000", least=0),
+        metrics_token=environment.get("SEPARATE_WORKER_METRICS_TOKEN") or None,
+    )
+
+
+def _flag(environment: Mapping[str, str], name: str, *, default: bool) -> bool:
+    word = environment.get(name, "").strip().lower()
+    if word not in ("", *YES, *NO):
+        raise ConfigurationError(f"{name}={word!r:.40}: write 1 or 0")
+    return word in YES if word else default
+
+
+def _number(environment: Mapping[str, str], name: str, default: str, *, least: int = 1) -> int:
+    word = environment.get(name) or default
+    if not (word.isascii() and word.isdecimal()) or not least <= int(word) <= MOST:
+        raise ConfigurationError(f"{name}={word!r:.40}: write a whole number, from {least} to {MOST:,}")
+    return int(word)

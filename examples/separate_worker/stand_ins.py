@@ -1,0 +1,37 @@
+"""The CRM of the organisations, on this machine: a real HTTP server with good days and bad ones."""
+
+import asyncio
+from random import Random
+
+from aiohttp import web
+
+from sereno.testing.provider import Provider, Request
+
+
+class Crm(Provider):
+    """Keeps one entry for each Idempotency-Key, as such services do, and refuses addresses that end in .invalid.
+
+    `trouble`: the share of calls that go wrong. While `open` is not set, nobody gets an answer.
+    """
+
+    def __init__(self, trouble: float = 0.0, seed: int = 7) -> None:
+        super().__init__()
+        self.entries: dict[str, Request] = {}
+        self.trouble = trouble
+        self.open = asyncio.Event()
+        self.open.set()
+        self._chance = Random(seed)  # noqa: S311 - trouble with a seed, so that a show can be repeated
+
+    def calls(self, key: str) -> int:
+        """How often it was asked to do this."""
+        return sum(request.headers["idempotency-key"] == key for request in self.log)
+
+    async def answer(self, request: Request) -> web.StreamResponse:
+        await self.open.wait()
+        if self._chance.random() < self.trouble:
+            status = self._chance.choice([429, 503, 503])
+            return web.Response(status=status, headers={"Retry-After": "2"})
+        if request.json()["email"].endswith(".invalid"):
+            return web.Response(status=422)
+        self.entries.setdefault(request.headers["idempotency-key"], request)
+        return web.json_response({"ok": True}, status=201)

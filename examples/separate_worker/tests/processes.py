@@ -1,0 +1,113 @@
+"""`python -m separate_worker` for real: APIs, monoliths and workers, each with a log of its own."""
+
+import asyncio
+import os
+import re
+import signal
+import subprocess
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import httpx
+
+from sereno import Sereno
+from sereno.store.sights import SessionRow
+
+PATIENCE = 60
+_LISTENS = re.compile(r"Uvicorn running on (http://\S+)")
+
+
+class Process:
+    """One of them."""
+
+    def __init__(self, command: list[str], environment: dict[str, str], log: Path) -> None:
+        self._log = log
+        with log.open("wb") as written:
+            self._process = subprocess.Popen(command, env=environment, stdout=written, stderr=subprocess.STDOUT)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def said(self) -> str:
+        return self._log.read_text()
+
+    @property
+    def url(self) -> str:
+        """Empty until it listens."""
+        assert self._process.poll() is None, self.said
+        found = _LISTENS.search(self.said)
+        return found[1] if found else ""
+
+    def terminate(self) -> None:
+        self._process.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """With `kill -9`. The children of a worker finish what they have, and end: `power_cut` kills them as well."""
+        if self._process.poll() is None:
+            self._process.kill()
+        self._process.wait(PATIENCE)
+
+    def power_cut(self, sessions: list[SessionRow]) -> None:
+        """The process, and those that run its jobs, all at once."""
+        for pid in {each.pid for each in sessions if each.state == "alive"} - {self.pid}:
+            os.kill(pid, signal.SIGKILL)
+        self.kill()
+
+    async def ended(self) -> int:
+        """Its exit code; whoever serves it meanwhile goes on."""
+        return await asyncio.to_thread(self._process.wait, PATIENCE)
+
+    async def metrics(self) -> dict[str, Any]:
+        async with httpx.AsyncClient(timeout=PATIENCE) as client:
+            answer = await client.get(f"{self.url}/api/integrations/jobs/metrics")
+        answer.raise_for_status()
+        found: dict[str, Any] = answer.json()
+        return found
+
+
+class Processes:
+    """Starts them on the database and the schema of the test; what is left is killed at the end."""
+
+    def __init__(self, app: Sereno, directory: Path) -> None:
+        self._environment = {**os.environ, "SERENO_DATABASE_URL": app.url, "SERENO_SCHEMA": app.settings.schema}
+        self._environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+        self._directory = directory
+        self._stack = ExitStack()
+        self._started = 0
+
+    def start(self, **environment: str) -> Process:
+        """By its mode: an API, a monolith or a worker."""
+        given = {"SEPARATE_WORKER_PORT": "0", "SEPARATE_WORKER_RATE": "1000", "SERENO_POLL": "0.5"}
+        self._started += 1
+        log = self._directory / f"process-{self._started}.log"
+        command = [sys.executable, "-m", "separate_worker"]
+        process = Process(command, {**self._environment, **given, **environment}, log)
+        self._stack.callback(process.kill)
+        return process
+
+    async def sereno(self, *words: str) -> tuple[int, str]:
+        """The command line; its exit code and what it printed."""
+        command = [sys.executable, "-m", "sereno", *words]
+        ran = await asyncio.to_thread(
+            subprocess.run,
+            command,
+            env=self._environment,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
+        )
+        return ran.returncode, ran.stdout + ran.stderr
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()

@@ -1,0 +1,146 @@
+"""From a monolith to separate processes, phase by phase, while leads keep coming."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import httpx
+import pytest
+from psycopg import sql
+
+from separate_worker.app import add_lead, app, connect, follow_up, push_lead
+from separate_worker.stand_ins import Crm
+from separate_worker.tests.conftest import ORGANISATIONS, broken_promises, until
+from separate_worker.tests.processes import Process, Processes
+from sereno.testing.kit import Kit
+
+# See test_processes.
+pytestmark = pytest.mark.timeout(300)
+
+PAUSE = 0.05
+RHYTHM = {"JOB_RUNNER_INTERVAL_MS": "300"}
+
+
+class Traffic:
+    """Somebody who sends leads to whichever API is there, one after the other, and counts those that were accepted."""
+
+    def __init__(self, api: Process) -> None:
+        self.api = api
+        self.accepted = 0
+        self.goes_on = True
+
+    async def run(self) -> None:
+        async with httpx.AsyncClient(timeout=30) as http:
+            while self.goes_on:
+                whose = ORGANISATIONS[self.accepted % len(ORGANISATIONS)]
+                body = {"reference": f"form-{self.accepted}", "email": f"lead-{self.accepted}@example.org"}
+                key = {"Authorization": f"Bearer key-of-{whose}"}
+                (await http.post(f"{self.api.url}/api/leads", json=body, headers=key)).raise_for_status()
+                self.accepted += 1
+                await asyncio.sleep(PAUSE)
+
+
+@asynccontextmanager
+async def traffic(api: Process) -> AsyncIterator[Traffic]:
+    """It ends between two leads."""
+    made = Traffic(api)
+    sending = asyncio.create_task(made.run())
+    try:
+        yield made
+    finally:
+        made.goes_on = False
+        await sending
+
+
+async def ran_by(session: int) -> int:
+    """How many leads a worker process passed on in this life."""
+    async with await connect() as connection:
+        found = await connection.execute(
+            sql.SQL("select count(*) from {}.history where task = %s and session_id = %s").format(
+                sql.Identifier(app.settings.schema)
+            ),
+            [push_lead.name, session],
+        )
+        row = await found.fetchone()
+    return int(row[0]) if row else 0
+
+
+async def sessions(api: Process, number: int) -> list[int] | None:
+    """Who works, the oldest first, once they are so many."""
+    found = [worker["session"] for worker in (await api.metrics())["workers"]]
+    return sorted(found) if len(found) == number else None
+
+
+async def follow_everybody() -> None:
+    async with await connect() as connection:
+        await connection.execute("update separate_worker.leads set follow_up_at = now() where pushed_at is not null")
+
+
+async def everything_happened_once(kit: Kit, crm: Crm, leads: int) -> None:
+    """Each lead was passed on, and each that was due was followed up; nothing reached the CRM twice."""
+    await until(lambda: len(kit.jobs(push_lead, state="succeeded")) >= leads)
+    await until(lambda: not [job for job in kit.jobs(follow_up) if job.state != "succeeded"])
+    followed = {job.args["lead"] for job in kit.jobs(follow_up)}
+    wanted = {f"leads-{number}" for number in range(1, leads + 1)} | {f"follow-ups-{number}" for number in followed}
+    assert sorted(request.headers["idempotency-key"] for request in crm.log) == sorted(wanted)
+    assert followed
+    assert await broken_promises() == []
+
+
+async def test_from_a_monolith_to_a_separate_worker_without_a_gap(kit: Kit, crm: Crm, processes: Processes) -> None:
+    # Where we come from: one process does it all.
+    monolith = processes.start(**RHYTHM, JOB_RUNNER_ENABLED="true")
+    await until(lambda: monolith.url)
+    async with traffic(monolith) as sending:
+        (alone,) = await until(lambda: sessions(monolith, 1))
+        await until(lambda: ran_by(alone))
+        # Phase 1: a worker beside it. Both work: that is no trouble, and no lock has to keep one of them idle.
+        worker = processes.start(**RHYTHM, WORKER_MODE="1")
+        _, beside = await until(lambda: sessions(monolith, 2))
+        await until(lambda: ran_by(beside))
+        await follow_everybody()
+        # Phase 2: an API that runs no jobs takes over; the monolith is told to stop while it works.
+        api = processes.start(**RHYTHM)
+        await until(lambda: api.url)
+        sending.api = api
+        monolith.terminate()
+        await monolith.ended()
+        # Phase 3: jobs are done by the worker alone, and it keeps time.
+        assert await sessions(api, 1) == [beside]
+        before = await ran_by(beside)
+        await until(lambda: _moved(beside, before))
+        await follow_everybody()
+        await until(lambda: _leads(api, worker))
+    await everything_happened_once(kit, crm, sending.accepted)
+    worker.terminate()
+    assert await worker.ended() == 0
+
+
+async def test_in_the_order_of_the_seed_jobs_wait_and_none_is_lost(kit: Kit, crm: Crm, processes: Processes) -> None:
+    monolith = processes.start(**RHYTHM, JOB_RUNNER_ENABLED="true")
+    async with await connect() as connection:
+        for number in range(20):
+            await add_lead(connection, "acme", f"form-{number}", "ada@example.org")
+        await until(lambda: crm.log)
+        # Its phase 1: nobody runs jobs any more.
+        monolith.terminate()
+        await monolith.ended()
+        for number in range(20, 40):
+            await add_lead(connection, "acme", f"form-{number}", "ada@example.org")
+    done = len(kit.jobs(push_lead, state="succeeded"))
+    assert [job for job in kit.jobs(push_lead) if job.state == "running"] == []
+    assert 0 < done <= 20
+    await follow_everybody()
+    # Its phase 2: a worker; or two, for good measure.
+    for _ in range(2):
+        processes.start(**RHYTHM, WORKER_MODE="1")
+    await until(lambda: kit.jobs(follow_up))
+    await everything_happened_once(kit, crm, 40)
+
+
+async def _moved(session: int, before: int) -> bool:
+    return await ran_by(session) > before
+
+
+async def _leads(api: Process, worker: Process) -> bool:
+    return f":{worker.pid}:" in str((await api.metrics())["lockedBy"])

@@ -1,0 +1,191 @@
+"""Real processes in each mode: what they do, what they say of themselves, and how they stop."""
+
+import asyncio
+import re
+
+import httpx
+import pytest
+from psycopg import sql
+
+from separate_worker.app import add_lead, app, connect
+from separate_worker.metrics import metrics
+from separate_worker.settings import read
+from separate_worker.stand_ins import Crm
+from separate_worker.tests.conftest import PATIENCE, broken_promises, until
+from separate_worker.tests.processes import Process, Processes
+from sereno import ConfigurationError
+from sereno.operations.workers import list_workers
+from sereno.testing.kit import Kit
+
+# Each starts several processes, and other tests may want the machine at the same time.
+pytestmark = pytest.mark.timeout(300)
+
+WORKER = {"WORKER_MODE": "1"}
+MONOLITH = {"JOB_RUNNER_ENABLED": "true"}
+# It ends itself with the signal that it was told to end by.
+UVICORN_ENDS = (0, -15)
+_HEALTH = re.compile(r'"msg": "[^"]*:(\d+)[^"]*", "event": "health.started"')
+
+
+async def leads(*references: str, organisation: str = "acme") -> list[int]:
+    async with await connect() as connection:
+        jobs = [await add_lead(connection, organisation, each, f"{each}@example.org") for each in references]
+    return [job.id for job in jobs if job is not None]
+
+
+@pytest.mark.parametrize(
+    ("given", "is_worker", "runs_jobs"),
+    [
+        ({}, False, False),
+        ({"WORKER_MODE": "0", "JOB_RUNNER_ENABLED": "false"}, False, False),
+        ({"WORKER_MODE": "0", "JOB_RUNNER_ENABLED": "true"}, False, True),
+        ({"WORKER_MODE": "1"}, True, True),
+        ({"WORKER_MODE": "1", "JOB_RUNNER_ENABLED": "true"}, True, True),
+    ],
+)
+def test_the_environment_says_what_a_process_is(given: dict[str, str], is_worker: bool, runs_jobs: bool) -> None:
+    found = read(given)
+    assert (found.is_worker, found.runs_jobs) == (is_worker, runs_jobs)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"WORKER_MODE": "1", "JOB_RUNNER_ENABLED": "false"},
+        {"WORKER_MODE": "maybe"},
+        {"JOB_RUNNER_INTERVAL_MS": "0"},
+        {"JOB_RUNNER_INTERVAL_MS": "-5\x1b[31m"},
+    ],
+)
+def test_what_makes_no_sense_is_refused(given: dict[str, str]) -> None:
+    with pytest.raises(ConfigurationError, match=next(iter(given))):
+        read(given)
+
+
+async def test_a_worker_that_may_not_work_does_not_start(processes: Processes) -> None:
+    process = processes.start(WORKER_MODE="1", JOB_RUNNER_ENABLED="false")
+    assert await process.ended() == 1
+    assert process.said.startswith("Error: WORKER_MODE=1 and JOB_RUNNER_ENABLED=false")
+
+
+async def test_an_api_runs_no_jobs_a_worker_does_and_all_doors_say_who(
+    kit: Kit, crm: Crm, processes: Processes
+) -> None:
+    api = processes.start()
+    await until(lambda: api.url)
+    (job,) = await leads("form-1")
+    found = await api.metrics()
+    assert (found["workers"], found["lockedBy"], found["waiting"]) == ([], None, 1)
+    code, words = await processes.sereno("why", str(job))
+    assert (code, "no worker is alive" in words.lower()) == (0, True), words
+    assert (kit.job(job).state, crm.log) == ("ready", [])
+    worker = processes.start(**WORKER, SERENO_HEALTH_PORT="0", SERENO_LOG_FORMAT="json")
+    await until(lambda: kit.job(job).state == "succeeded" and _HEALTH.search(worker.said))
+    _, secret = await processes.sereno("token", "create", "me", "--role", "viewer")
+    token = next(line for line in secret.splitlines() if line.startswith("srn_"))
+    async with httpx.AsyncClient(headers={"Authorization": f"Bearer {token}"}, timeout=PATIENCE) as http:
+
+        async def leader() -> str | None:
+            found = (await http.get(f"{api.url}/sereno/api/v1/status")).raise_for_status().json()["scheduler"]
+            return str(found["holder"]) if found["alive"] else None
+
+        holder = await until(leader)
+        (session,) = (await http.get(f"{api.url}/sereno/api/v1/workers")).json()["items"]
+        counted = (await http.get(f"http://127.0.0.1:{_HEALTH.findall(worker.said)[0]}/metrics")).text
+    assert f":{worker.pid}:" in holder
+    assert 'task="separate_worker.push_lead"' in counted
+    found = await api.metrics()
+    assert found["lockedBy"] == holder
+    assert [each["session"] for each in found["workers"]] == [session["id"]]
+    status, workers = await asyncio.gather(
+        processes.sereno("status", "-o", "json"), processes.sereno("worker", "list", "-o", "jsonl")
+    )
+    assert holder in status[1]
+    assert f'"pid":{session["pid"]}' in workers[1]
+
+
+async def test_each_organisation_has_its_own_rate(kit: Kit, crm: Crm, processes: Processes) -> None:
+    processes.start(**WORKER, SERENO_POLL="0.2")
+    (first,) = await leads("form-0")
+    await until(lambda: kit.job(first).state == "succeeded")
+    app.limits.set("separate_worker.organisation", rate=1, per="1h")
+    kit.travel("1h")
+    waiting = await leads("form-1", "form-2", "form-3")
+    (other,) = await leads("form-1", organisation="globex")
+    await until(lambda: kit.job(other).state == "succeeded" and kit.job(waiting[0]).state == "succeeded")
+    assert [kit.job(job).state for job in waiting] == ["succeeded", "ready", "ready"]
+    _, words = await processes.sereno("why", str(waiting[1]))
+    assert "separate_worker.organisation" in words
+    assert "acme" in words
+    kit.travel("1h")
+    await until(lambda: kit.job(waiting[1]).state == "succeeded")
+    assert kit.job(waiting[2]).state == "ready"
+    # What an operator types, and everybody goes on.
+    assert (await processes.sereno("limit", "reset", "separate_worker.organisation"))[0] == 0
+    await until(lambda: kit.job(waiting[2]).state == "succeeded")
+
+
+@pytest.mark.parametrize("mode", [WORKER, MONOLITH], ids=["worker", "monolith"])
+async def test_told_to_stop_it_finishes_what_runs(
+    kit: Kit, crm: Crm, processes: Processes, mode: dict[str, str]
+) -> None:
+    process = processes.start(**mode)
+    crm.open.clear()
+    (job,) = await leads("form-1")
+    await until(lambda: crm.log)
+    process.terminate()
+    await until(lambda: ("no new jobs" if mode is WORKER else "Waiting for application shutdown") in process.said)
+    (later,) = await leads("form-2")
+    crm.open.set()
+    assert await process.ended() in ((0,) if mode is WORKER else UVICORN_ENDS)
+    assert (kit.job(job).state, kit.job(job).attempt) == ("succeeded", 1)
+    assert crm.calls("leads-1") == 1
+    # It came too late, or just in time; it is not lost, and not done twice.
+    assert kit.job(later).state in ("ready", "succeeded")
+    await kit.adrain()
+    assert crm.calls("leads-2") == 1
+    assert await broken_promises() == []
+
+
+async def test_what_does_not_finish_in_time_is_given_back_uncharged(kit: Kit, crm: Crm, processes: Processes) -> None:
+    process = processes.start(**MONOLITH, SERENO_GRACE="0.2")
+    crm.open.clear()
+    (job,) = await leads("form-1")
+    await until(lambda: crm.log)
+    process.terminate()
+    assert await process.ended() in UVICORN_ENDS
+    async with await connect() as connection:
+        found = await connection.execute(
+            sql.SQL("select state, failures, crashes, releases from {}.jobs where id = %s").format(
+                sql.Identifier(app.settings.schema)
+            ),
+            [job],
+        )
+        assert await found.fetchone() == ("ready", 0, 0, 1)
+    crm.open.set()
+    await kit.adrain()
+    assert kit.job(job).state == "succeeded"
+    # It was asked twice, as it must be when nobody knows whether the first call arrived, and did it once.
+    assert (crm.calls("leads-1"), len(crm.entries)) == (2, 1)
+    assert await broken_promises() == []
+
+
+async def test_a_worker_that_is_killed_loses_nothing_and_no_lock_is_stuck(
+    kit: Kit, crm: Crm, processes: Processes
+) -> None:
+    worker = processes.start(**WORKER)
+    crm.open.clear()
+    (job,) = await leads("form-1")
+    await until(lambda: crm.log)
+    worker.power_cut(await app.database.arun(list_workers()))
+    crm.open.set()
+    kit.lose_leases()
+    second = processes.start(**WORKER)
+    await until(lambda: kit.job(job).state == "succeeded")
+    assert (crm.calls("leads-1"), len(crm.entries)) == (2, 1)
+    await until(lambda: _leads(second))
+    assert await broken_promises() == []
+
+
+async def _leads(worker: Process) -> bool:
+    return f":{worker.pid}:" in str((await metrics()).locked_by)

@@ -1,0 +1,120 @@
+"""How the demo shows it; `python -m tenders.demo` shows this one alone."""
+
+import asyncio
+import os
+import random
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+import psycopg
+
+from sereno import Every, Sereno
+from sereno.domain.when import When
+from sereno.testing.expo import ExpoProvider
+from sereno.testing.provider import Fault
+from tenders.app import app, install, register
+from tenders.stand_ins import REGIONS, Api, Authority, Gated, Page
+
+APP = "tenders.app:app"
+FAST: dict[str, When] = {
+    "tenders.ingest": Every("2s"),
+    "tenders.confirm": Every("5s"),
+    "sereno.archive_move": Every("7s"),
+    "sereno.archive_export": Every("10s"),
+}
+LOOK = [
+    (
+        "Both sources were down for a while: a failed cycle, tried once more, and a dead letter.",
+        "/jobs?q=task:tenders.ingest",
+    ),
+    ("Details that the API owes us are asked for again; people are told in any case.", "/jobs?q=task:tenders.announce"),
+    ("What became of each push: sent, delivered, or a phone that is gone.", "/deliveries?q=event:tenders.*"),
+    ("A sold phone: its token is invalid, and not used again.", "/recipient?key=phone-0&tenant=tenders"),
+    ("Tenders of last year have left for Parquet files, with their checksums.", "/archive"),
+]
+
+PHONES = 40
+TICKET = "demo-ticket"
+EACH = 0.7
+OFTEN = 0.08
+TROUBLE: list[Fault] = ["busy", "broken", "close", "html"]
+# The first look is answered, the next two are not, neither by the page nor by the API: a cycle that fails for good.
+OUTAGE = range(1, 3)
+LAST_YEAR = """
+with claimed as (insert into tenders.registry (code)
+    select 'OLD-' || n from generate_series(1, 300) as n on conflict do nothing returning code)
+insert into tenders.tenders (code, title, found_at, notified)
+select code, 'of last year', now() - interval '13 months', true from claimed
+"""
+
+
+@asynccontextmanager
+async def stage(app: Sereno) -> AsyncIterator[dict[str, str]]:
+    """Tables, phones, last year's tenders, and an authority that publishes one tender after another."""
+    authority = Authority()
+    async with Page(authority) as page, Api(authority, TICKET) as api, ExpoProvider() as expo:
+        async with await psycopg.AsyncConnection.connect(app.url) as connection:
+            await install(connection)
+            await connection.execute(LAST_YEAR)
+            for number in range(PHONES):
+                wanted = [REGIONS[number % len(REGIONS)]] if number % 3 else []
+                await register(connection, f"phone-{number}", _token(number), regions=wanted)
+        expo.tickets[_token(0)] = expo.receipts_of[_token(3)] = "DeviceNotRegistered"
+        day = asyncio.create_task(_day(authority, [page, api], expo))
+        try:
+            yield {
+                "TENDERS_PAGE_URL": page.url,
+                "TENDERS_API_URL": api.url,
+                "TENDERS_API_TICKET": TICKET,
+                "TENDERS_EXPO_URL": expo.url,
+                "TENDERS_RECEIPTS_AFTER": "3",
+                "TENDERS_INGEST_EVERY": "2s",
+                "TENDERS_CONFIRM_EVERY": "5s",
+                "TENDERS_CLEANUP_CRON": "*/7 * * * * *",
+                "TENDERS_ARCHIVE_EXPORT_CRON": "*/10 * * * * *",
+            }
+        finally:
+            day.cancel()
+            with suppress(asyncio.CancelledError):
+                await day
+
+
+async def _day(authority: Authority, sources: list[Gated], expo: ExpoProvider) -> None:
+    """New tenders, and partners that have their moods."""
+    chance = random.Random(7)  # noqa: S311 - moods, not secrets
+    while True:
+        authority.publish()
+        is_outage = len(sources[0].log) in OUTAGE
+        for partner in sources:
+            partner.fault = "broken" if is_outage else _mood(chance)
+        expo.fault = _mood(chance)
+        await asyncio.sleep(EACH)
+
+
+def _mood(chance: random.Random) -> Fault | None:
+    return chance.choice(TROUBLE) if chance.random() < OFTEN else None
+
+
+def _token(number: int) -> str:
+    return f"ExponentPushToken[demo-{number}]"
+
+
+async def main() -> None:
+    """The worker and the dashboard of this example, until Ctrl-C."""
+    app.migrate()
+    async with stage(app) as environment:
+        given = {**os.environ, **environment, "SERENO_DATABASE_URL": app.url}
+        process = await asyncio.create_subprocess_exec(sys.executable, "-m", "sereno", "run", APP, env=given)
+        try:
+            await process.wait()
+        finally:
+            if process.returncode is None:
+                process.terminate()
+                await process.wait()
+    await app.aclose()
+
+
+if __name__ == "__main__":
+    with suppress(KeyboardInterrupt):
+        asyncio.run(main())

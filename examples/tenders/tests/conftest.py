@@ -1,0 +1,137 @@
+"""A world for each test: empty tables, the two sources and Expo on loopback, a clock to move."""
+
+import io
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import boto3
+import psycopg
+import pyarrow.parquet as pq
+import pytest
+
+from sereno import Sereno
+from sereno.operations.verify import verify
+from sereno.testing.expo import ExpoProvider
+from sereno.testing.kit import Kit
+from tenders.app import app, install, published, push, register
+from tenders.stand_ins import Api, Authority, Page, object_store
+
+TICKET = "CANARY-TICKET-0123456789"
+ANA, BEN, CYD = (f"ExponentPushToken[{name}]" for name in ("ana", "ben", "cyd"))
+
+
+@dataclass
+class World:
+    """The program, its partners, and what can be seen of it."""
+
+    kit: Kit
+    authority: Authority
+    page: Page
+    api: Api
+    expo: ExpoProvider
+
+    async def cycle(self) -> None:
+        """Two minutes pass: ingest, and what follows from it."""
+        self.kit.travel("2m")
+        await self.kit.adrain()
+
+    async def until_receipts(self) -> None:
+        """A quarter of an hour passes, and a minute for the cycle that reads them."""
+        for wait in ("16m", "1m"):
+            self.kit.travel(wait)
+            await self.kit.adrain()
+
+    async def nights(self, count: int = 2) -> None:
+        """So many nights with their 03:17 and 03:47. What was moved in one is surely exported in the next."""
+        for _ in range(count):
+            self.kit.travel("1d")
+            await self.kit.adrain()
+
+    def rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
+        """Of our tables, or of sereno's: its schema is written {sereno}."""
+        with psycopg.connect(app.url) as connection:
+            return connection.execute(query.format(sereno=app.settings.schema).encode(), values).fetchall()
+
+    def tenders(self) -> dict[str, tuple[Any, ...]]:
+        """Region, amount, buyer and whether somebody was told, by code."""
+        rows = self.rows("select code, region, amount, buyer, notified from tenders.tenders")
+        return {code: tuple(rest) for code, *rest in rows}
+
+    def said(self, event: str) -> list[str]:
+        """Lines of the central log."""
+        return [text for (text,) in self.rows("select message from {sereno}.logs where event = %s", event)]
+
+    def pushed(self) -> list[tuple[str, str]]:
+        """(code, token) of every push that Expo took, sorted."""
+        return sorted((message["data"]["code"], message["to"]) for message in self.expo.accepted)
+
+    def states(self) -> dict[str, str]:
+        """What became of the deliveries, by installation: the newest of each."""
+        return {each.recipient: each.state for each in self.kit.deliveries(published)}
+
+    def check_promises(self) -> None:
+        """What `sereno verify --all` finds: nothing."""
+        broken = [proof for proof in app.database.run(verify(lease=app.settings.lease, window=None)) if not proof.holds]
+        assert not broken
+
+
+@pytest.fixture
+async def world(
+    sereno_kit: Callable[[Sereno], Kit], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> AsyncIterator[World]:
+    kit = sereno_kit(app)
+    # Up to when somebody asks for receipts, in the world before, which was later than this one.
+    app.notifications.dispatch._ledger._asking.clear()  # noqa: SLF001 - the kit empties tables, not memories
+    files = tmp_path.joinpath("archive").as_uri()
+    app.override(archive_url=files)
+    authority = Authority(kit.now)
+    async with Page(authority) as page, Api(authority, TICKET) as api, ExpoProvider() as expo:
+        monkeypatch.setenv("TENDERS_ARCHIVE_URL", files)
+        monkeypatch.setenv("TENDERS_PAGE_URL", page.url)
+        monkeypatch.setenv("TENDERS_API_URL", api.url)
+        monkeypatch.setenv("TENDERS_API_TICKET", TICKET)
+        monkeypatch.setenv("TENDERS_EXPO_URL", expo.url)
+        app.channels.add(push, url=expo.url)
+        async with await psycopg.AsyncConnection.connect(app.url) as connection:
+            await connection.execute("drop schema if exists tenders cascade")
+            await install(connection)
+            await register(connection, "ana", ANA)
+            await register(connection, "ben", BEN, regions=["Biobío"], at_least=5_000_000)
+        await app.schedules.asynchronise()
+        yield World(kit, authority, page, api, expo)
+        await app.aclose()
+
+
+class Bucket:
+    """What lies there, seen without any code of sereno."""
+
+    def __init__(self, name: str, environment: dict[str, str]) -> None:
+        self.name = name
+        self.client: Any = boto3.client(
+            "s3",
+            endpoint_url=environment["AWS_ENDPOINT_URL"],
+            region_name=environment["AWS_REGION"],
+            aws_access_key_id="nobody",
+            aws_secret_access_key="nothing",  # noqa: S106 - it takes any
+        )
+
+    def bodies(self, kind: str) -> list[bytes]:
+        found = self.client.list_objects_v2(Bucket=self.name, Prefix=f"cold/{kind}/").get("Contents", [])
+        names = [each["Key"] for each in found if each["Key"].endswith(".parquet")]
+        return [self.client.get_object(Bucket=self.name, Key=name)["Body"].read() for name in names]
+
+    def rows(self, kind: str) -> list[dict[str, Any]]:
+        return [row for body in self.bodies(kind) for row in pq.read_table(io.BytesIO(body)).to_pylist()]
+
+
+@pytest.fixture
+def bucket(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
+    name = f"tenders-{uuid4().hex}"
+    with object_store(name) as environment:
+        for variable, value in (environment | {"TENDERS_ARCHIVE_URL": f"s3://{name}/cold"}).items():
+            monkeypatch.setenv(variable, value)
+        app.override(archive_url=f"s3://{name}/cold")
+        yield Bucket(name, environment)

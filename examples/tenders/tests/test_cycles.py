@@ -1,0 +1,201 @@
+"""What the seed promises, cycle by cycle."""
+
+from datetime import timedelta
+
+import psycopg
+import pytest
+
+from tenders import sources
+from tenders.app import WAITS, app, published, register
+from tenders.stand_ins import Page
+from tenders.tests.conftest import ANA, BEN, CYD, TICKET, World
+
+
+async def test_five_cycles_at_the_times_of_the_seed(world: World) -> None:
+    rules = {row.key: row.rule for row in app.schedules.list()}
+    assert rules == {
+        "tenders.ingest": {"kind": "every", "interval": 120},
+        "sereno.sweep_post": {"kind": "every", "interval": 60},
+        "tenders.confirm": {"kind": "every", "interval": 60},
+        "sereno.archive_move": {"kind": "cron", "expression": "17 3 * * *"},
+        "sereno.archive_export": {"kind": "cron", "expression": "47 3 * * *"},
+    }
+
+
+async def test_a_tender_is_found_told_and_confirmed(world: World) -> None:
+    code = world.authority.publish(region="Biobío", amount=7_000_000)
+    await world.cycle()
+    assert world.pushed() == [(code, ANA), (code, BEN)]
+    await world.cycle()
+    assert world.states() == {"ana": "sent", "ben": "sent"}
+    assert world.tenders() == {code: ("Biobío", 7_000_000, "Municipality 1", False)}
+    await world.until_receipts()
+    assert world.states() == {"ana": "delivered", "ben": "delivered"}
+    assert world.tenders() == {code: ("Biobío", 7_000_000, "Municipality 1", True)}
+    await world.cycle()
+    assert len(world.pushed()) == 2
+    world.check_promises()
+
+
+async def test_a_cycle_never_overlaps_itself(world: World) -> None:
+    for _ in range(2):
+        world.kit.travel("2m")
+        await app.schedules.atick()
+    waiting = world.kit.jobs("tenders.ingest", state="ready")
+    skipped = world.rows(
+        "select reason from {sereno}.fires join {sereno}.schedules on schedules.id = schedule_id"
+        " where key = 'tenders.ingest' and job_id is null"
+    )
+    assert (len(waiting), skipped) == (1, [("overlap",)])
+
+
+async def test_the_page_may_fail_without_blocking_the_api(world: World) -> None:
+    world.page.fault = "broken"
+    code = world.authority.publish(region="Biobío", amount=7_000_000)
+    await world.cycle()
+    assert world.pushed() == [(code, ANA), (code, BEN)]
+
+
+async def test_a_page_that_was_redesigned_counts_as_down(world: World) -> None:
+    Page.layout, layout = "<div>{rows}</div>", Page.layout
+    try:
+        code = world.authority.publish()
+        await world.cycle()
+        assert list(world.tenders()) == [code]
+        assert world.said("tenders.source_down") == ["the page has no table of tenders"]
+    finally:
+        Page.layout = layout
+
+
+async def test_the_api_may_fail_without_blocking_the_page(world: World) -> None:
+    """The page knows no amounts: people are told all the same, once the API was asked often enough."""
+    world.api.fault = "busy"
+    code = world.authority.publish(region="Biobío", amount=7_000_000)
+    await world.cycle()
+    assert world.tenders() == {code: ("Biobío", None, None, False)}
+    for _ in WAITS:
+        assert not world.pushed()
+        world.kit.travel("12m")
+        await world.kit.adrain()
+    assert world.pushed() == [(code, ANA), (code, BEN)]
+    assert not world.kit.jobs(state="dead")
+
+
+async def test_an_api_that_is_silent_does_not_hold_up_the_page(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "LISTS_WITHIN", 0.1)
+    world.api.open.clear()
+    code = world.authority.publish()
+    await world.cycle()
+    assert world.said("tenders.source_down") == ["the API is too slow for its lists"]
+    assert world.pushed() == [(code, ANA)]
+    world.api.open.set()
+
+
+async def test_details_that_come_late_are_told_and_kept(world: World) -> None:
+    code = world.authority.publish(region="Metropolitana", amount=7_000_000)
+    world.api.no_details = {code}
+    await world.cycle()
+    assert not world.pushed()
+    world.api.no_details = set()
+    await world.cycle()
+    assert world.pushed() == [(code, ANA)]
+    assert world.tenders() == {code: ("Metropolitana", 7_000_000, "Municipality 1", False)}
+
+
+async def test_both_sources_down_is_a_failure_and_the_next_cycle_starts_anew(world: World) -> None:
+    world.page.fault = world.api.fault = "close"
+    code = world.authority.publish()
+    await world.cycle()
+    world.kit.travel("10s")
+    (dead,) = (await world.kit.adrain()).failed
+    assert dead.error_type == "Unavailable"
+    assert TICKET not in str(dead)
+    world.page.fault = world.api.fault = None
+    await world.cycle()
+    assert world.pushed() == [(code, ANA)]
+
+
+async def test_what_was_published_before_midnight_or_during_an_outage_is_found(world: World) -> None:
+    await world.cycle()
+    world.page.fault = "broken"
+    before = world.authority.publish()
+    world.kit.travel("2d")
+    after = world.authority.publish()
+    await world.cycle()
+    assert sorted(world.tenders()) == sorted([before, after])
+
+
+async def test_nonsense_of_a_source_harms_nobody_else(world: World) -> None:
+    for code, title in (("1-1-LE26; drop table", "x"), ("9-9-LE26", ""), ("1" * 50, "x")):
+        world.authority.publish()
+        world.authority.tenders[-1] |= {"CodigoExterno": code, "Nombre": title}
+    world.authority.publish()
+    world.authority.tenders[-1] |= {"Nombre": "\x00\x07 " + "ñ" * 5000, "MontoEstimado": -1.0}
+    await world.cycle()
+    ((title, amount),) = world.rows("select title, amount from tenders.tenders")
+    assert (title, amount) == ("ñ" * 200, None)
+    assert [message["title"] for message in world.expo.accepted] == ["ñ" * 200] * len(world.expo.accepted)
+    assert world.expo.accepted
+
+
+async def test_only_those_who_want_it_are_told(world: World) -> None:
+    elsewhere = world.authority.publish(region="Antofagasta", amount=9_000_000)
+    small = world.authority.publish(region="Biobío", amount=1_000)
+    wanted = world.authority.publish(region="Biobío", amount=9_000_000)
+    await world.cycle()
+    assert world.pushed() == sorted([(elsewhere, ANA), (small, ANA), (wanted, ANA), (wanted, BEN)])
+
+
+async def test_a_preference_counts_until_the_push_leaves(world: World) -> None:
+    """The seed asks again at dispatch: so does the last look before anything is sent."""
+    world.expo.fault = "broken"
+    world.authority.publish(region="Biobío", amount=9_000_000)
+    await world.cycle()
+    await app.recipients.aprefer("ben", category="tenders", wanted=False, tenant="tenders")
+    world.expo.fault = None
+    await world.cycle()
+    assert [token for _, token in world.pushed()] == [ANA]
+    assert world.states() == {"ana": "sent", "ben": "skipped"}
+
+
+async def test_a_dead_token_is_not_used_again_until_the_app_registers_it(world: World) -> None:
+    world.expo.tickets[ANA] = "DeviceNotRegistered"
+    world.expo.receipts_of[BEN] = "DeviceNotRegistered"
+    first = world.authority.publish(region="Biobío", amount=9_000_000)
+    await world.cycle()
+    await world.until_receipts()
+    assert world.states() == {"ana": "invalid", "ben": "invalid"}
+    assert world.tenders()[first][-1] is False
+    second = world.authority.publish(region="Biobío", amount=9_000_000)
+    await world.cycle()
+    assert world.pushed() == [(first, BEN)]
+    world.expo.tickets.clear()
+    async with await psycopg.AsyncConnection.connect(app.url) as connection:
+        await register(connection, "ana", ANA)
+        await register(connection, "cyd", CYD)
+    third = world.authority.publish()
+    await world.cycle()
+    assert world.pushed() == sorted([(first, BEN), (third, ANA), (third, CYD)])
+    assert second in world.tenders()
+    world.check_promises()
+
+
+async def test_a_push_is_tried_again_after_1_2_4_minutes_and_given_up_in_the_end(world: World) -> None:
+    world.authority.publish()
+    world.expo.fault = "broken"
+    await world.cycle()
+    waits = []
+    while (delivery := world.kit.deliveries(published, to="ana")[0]).state == "pending":
+        ((due,),) = world.rows("select due_at from {sereno}.deliveries where id = %s", delivery.id)
+        waits.append(due - world.kit.now())
+        world.kit.travel_to(due + timedelta(seconds=1))
+        await world.kit.adrain()
+    assert (delivery.state, delivery.attempts) == ("dead", 9)
+    minutes = [1, 2, 4, 8, 16, 32, 60, 60]
+    assert all(
+        least - 0.5 < wait / timedelta(minutes=1) < 1.2 * least for least, wait in zip(minutes, waits, strict=True)
+    )
+    world.expo.fault = None
+    await app.notifications.arequeue([delivery.id])
+    await world.kit.adrain()
+    assert world.states() == {"ana": "sent"}

@@ -1,0 +1,34 @@
+"""What two sources know of one tender."""
+
+from datetime import datetime
+
+import pytest
+
+from tenders.app import merged
+from tenders.tender import CHILE, LONGEST_TEXT, Tender, merge, read
+
+BARE = Tender("1-1-LE26", "A bridge")
+OF_PAGE = Tender("1-1-LE26", "A bridge, as the page says", region="Biobío")
+OF_API = Tender("1-1-LE26", "A bridge", buyer="Lota", amount=7)
+
+
+@pytest.mark.parametrize("pair", [(OF_PAGE, OF_API), (OF_API, OF_PAGE)], ids=["page first", "API first"])
+def test_the_more_complete_record_wins_and_the_other_one_fills_its_gaps(pair: tuple[Tender, Tender]) -> None:
+    assert merge(*pair) == Tender("1-1-LE26", "A bridge", region="Biobío", buyer="Lota", amount=7)
+
+
+def test_there_is_one_for_each_code() -> None:
+    other = Tender("2-2-LE26", "A well")
+    assert merged([BARE, other, OF_PAGE]) == [OF_PAGE, other]
+
+
+def test_what_is_read_can_be_stored_and_sent() -> None:
+    made = read("1-1-LE26", "a\x00b\n c" + "d" * 500, region=" ", amount=float("nan"), closes="2026-11-20T15:00:00")
+    assert made is not None
+    assert (made.title[:5], len(made.title), made.region, made.amount) == ("a b c", LONGEST_TEXT, None, None)
+    assert made.closes_at == datetime(2026, 11, 20, 15, tzinfo=CHILE)
+
+
+@pytest.mark.parametrize("code", ["", "a b", "1" * 41, "1-1\n", "../etc", "٣-1"])
+def test_what_is_no_code_is_no_tender(code: str) -> None:
+    assert read(code, "A bridge") is None

@@ -1,0 +1,113 @@
+"""What a person does once: tables and procedures, a login that can call them, the allow-list, the first triggers.
+
+python -m triggers.install FILE writes the address of the login to FILE, which only its owner can read.
+"""
+
+import asyncio
+import os
+import secrets
+import sys
+from datetime import datetime, timedelta
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+import psycopg
+from msgspec.structs import replace
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
+
+from sereno import Cron, Every, Once, Sereno
+from sereno.operations import procedures
+from triggers.app import app, close_day, recount_tanks, refresh_stock, settle_month
+
+HERE = Path(__file__).parent
+MADRID = ZoneInfo("Europe/Madrid")
+# The allow-list: which parameters are facts of the job, that no trigger can set, and how long a call may take.
+ALLOWED: dict[str, tuple[dict[str, str], str]] = {
+    "triggers.refresh_stock": ({"planned_at": "planned_at"}, "1m"),
+    "triggers.close_day": ({"job": "job"}, "10m"),
+    "triggers.recount_tanks": ({"job": "job", "attempt": "attempt"}, "6h"),
+    "triggers.settle_month": ({"job": "job"}, "10m"),
+}
+# No right to change a procedure, and none on any table of sereno: the worker looks, and refuses a login that has more.
+RIGHTS = """
+    grant usage on schema triggers to {role};
+    grant select on triggers.tanks, triggers.readings, triggers.prices to {role};
+    grant select, insert, update
+        on triggers.stock, triggers.closed_days, triggers.counts, triggers.settlements to {role};
+    grant execute on procedure triggers.refresh_stock, triggers.close_day, triggers.recount_tanks, triggers.settle_month
+        to {role};
+"""
+
+
+async def install(to: Sereno) -> str:
+    """Everything but the triggers; answers the address with which procedures are called."""
+    role, password = os.environ.get("TRIGGERS_LOGIN", "triggers_caller"), secrets.token_urlsafe(24)
+    with psycopg.connect(to.url, autocommit=True) as connection:
+        for name in ("schema.sql", "runs.sql", "claiming.sql"):
+            connection.execute((HERE / name).read_text().replace("sereno.", f"{to.settings.schema}.").encode())
+        create_login(connection, role, password)
+    address = make_conninfo(to.url, user=role, password=password)
+    board = procedures.Board(replace(to.settings, procedure_url=address), lambda: to.url)
+    for name, (given, timeout) in ALLOWED.items():
+        signature = await board.resolve("here", name)
+        await to.database.arun(procedures.allow("here", signature, given=given, timeout=timeout))
+    # The start of a worker writes the limits of the code, so that they are there before the first trigger fires.
+    async with to.working({"triggers.install": 1}):
+        return address
+
+
+def create_login(connection: psycopg.Connection, role: str, password: str) -> None:
+    """A login that may call what is on the list, and has the rights that those procedures need."""
+    if connection.execute("select 1 from pg_roles where rolname = %s", [role]).fetchone() is None:
+        connection.execute(sql.SQL("create role {}").format(sql.Identifier(role)))
+    # The server keeps a hash, and neither its log nor an error text sees the password.
+    hashed = connection.pgconn.encrypt_password(password.encode(), role.encode(), b"scram-sha-256").decode()
+    connection.execute(sql.SQL("alter role {} login password {}").format(sql.Identifier(role), sql.Literal(hashed)))
+    connection.execute(sql.SQL(RIGHTS).format(role=sql.Identifier(role)))
+
+
+async def add_first_triggers(to: Sereno) -> None:
+    """One of each kind. From then on they are rows that people change; those that are there are left alone."""
+    new = to.schedules.new
+    this_month = datetime.now(MADRID).replace(day=1, hour=6, minute=0, second=0, microsecond=0)
+    next_month = (this_month + timedelta(days=31)).replace(day=1)
+    first = [
+        # A picture of now: one run stands for all that were missed.
+        new("triggers.stock:norte", refresh_stock.job(plant="norte"), Every("300s", count_from="clock")),
+        # Every night has to be closed: after an outage, each of them is.
+        new(
+            "triggers.close:norte",
+            close_day.job(plant="norte", night="{fire:%Y-%m-%d}"),
+            Cron("30 2 * * *", tz="Europe/Madrid"),
+            missed="all",
+            missed_window="30d",
+            overlap="allow",
+            disable_after=1,
+        ),
+        # Six hours after the last count has ended, however long it took.
+        new("triggers.recount:norte", recount_tanks.job(plant="norte"), Every("6h", count_from="end")),
+        new(f"triggers.settle:{this_month:%Y-%m}", settle_month.job(month=f"{this_month:%Y-%m-01}"), Once(next_month)),
+    ]
+    there = {row.key for row in await to.schedules.alist("triggers.*")}
+    await to.schedules.aupsert_many([each for each in first if each.key not in there])
+
+
+def main(file: Path) -> None:
+    """Can be repeated. The password is new each time."""
+    address = asyncio.run(everything())
+    with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as written:  # noqa: PTH123 - with a mode
+        written.write(address)
+    print(f"The address of the login for procedures is in {file}: SERENO_PROCEDURE_URL_FILE={file}")
+
+
+async def everything() -> str:
+    """The tables, the login, the list and the triggers."""
+    address = await install(app)
+    await add_first_triggers(app)
+    await app.aclose()
+    return address
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,98 @@
+"""The dairy in an empty schema, with a login of its own for the procedures."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from sereno import Sereno
+from sereno.operations.verify import verify
+from sereno.testing.kit import Kit
+from sereno.testing.process import WorkerProcess
+from triggers.app import app
+from triggers.install import install
+
+Ask = Callable[..., list[tuple[Any, ...]]]
+
+# Processes start slowly on a busy machine; only what never happens takes this long.
+PATIENCE = 90.0
+
+
+@pytest.fixture
+def login() -> str:
+    """Logins belong to the whole server: each test has its own."""
+    return f"triggers_{uuid.uuid4().hex[:12]}"
+
+
+@pytest.fixture
+def kit(sereno_kit: Callable[[Sereno], Kit], login: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Kit]:
+    kit = sereno_kit(app)
+    with psycopg.connect(app.url, autocommit=True) as connection:
+        connection.execute("drop schema if exists triggers cascade")
+        monkeypatch.setenv("TRIGGERS_LOGIN", login)
+        address = asyncio.run(install(app))
+        app.override(procedure_url=address)
+        # Commands and workers that a test starts use the same.
+        monkeypatch.setenv("SERENO_PROCEDURE_URL", address)
+        yield kit
+        for words in ("drop owned by {}", "drop role {}"):
+            connection.execute(sql.SQL(words).format(sql.Identifier(login)))
+
+
+@pytest.fixture
+def ask(kit: Kit) -> Iterator[Ask]:
+    """SQL as the dairy's own people write it; `sereno.` means the schema of the test."""
+    with psycopg.connect(app.url, autocommit=True) as connection:
+
+        def asked(query: str, *values: Any) -> list[tuple[Any, ...]]:
+            text = query.replace("sereno.", f"{app.settings.schema}.")
+            found = connection.execute(text.encode(), values or None)
+            return found.fetchall() if found.description else []
+
+        yield asked
+
+
+@pytest.fixture
+def all_is_well(kit: Kit) -> Callable[[], None]:
+    """What `sereno verify` asks."""
+
+    def well() -> None:
+        broken = [proof for proof in app.database.run(verify(lease=app.settings.lease)) if not proof.holds]
+        assert broken == []
+
+    return well
+
+
+@contextmanager
+def real_worker(kit: Kit) -> Iterator[WorkerProcess]:
+    """`sereno worker`; nothing of it is left afterwards."""
+    with kit.crash_worker("triggers.app:app") as worker:
+        try:
+            yield worker
+        finally:
+            power_cut(worker)
+
+
+def power_cut(worker: WorkerProcess) -> None:
+    """`kill -9` of the worker: the process that runs the jobs, and the one that would start it again."""
+    children = subprocess.run(["pgrep", "-P", str(worker.pid)], capture_output=True, text=True, check=False)
+    worker.kill()
+    for child in children.stdout.split():
+        os.kill(int(child), signal.SIGKILL)
+
+
+def command(*words: str) -> "subprocess.CompletedProcess[str]":
+    """`sereno …`, on the database and the schema of the test."""
+    environment = {**os.environ, "SERENO_DATABASE_URL": app.url, "SERENO_SCHEMA": app.settings.schema}
+    environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+    line = [sys.executable, "-m", "sereno", *words]
+    return subprocess.run(line, env=environment, capture_output=True, text=True, timeout=PATIENCE, check=False)

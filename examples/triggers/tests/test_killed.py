@@ -1,0 +1,107 @@
+"""Real workers: one that outlasts its lease, one that is killed, two of them with two schedulers."""
+
+from collections.abc import Callable
+
+import pytest
+
+from sereno import Every
+from sereno.testing.kit import Kit
+from triggers.app import app, recount_tanks, refresh_stock
+from triggers.tests.conftest import PATIENCE, Ask, power_cut, real_worker
+
+CALLS = "select 1 from pg_stat_activity where application_name = 'sereno procedure' and datname = current_database()"
+COUNTED = "select tank, attempt from triggers.counts order by tank"
+
+
+@pytest.fixture(autouse=True)
+def _short_lease(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SERENO_LEASE", "2")
+    monkeypatch.setenv("SERENO_HEARTBEAT", "0.5")
+
+
+def test_a_procedure_may_take_longer_than_the_lease(kit: Kit, ask: Ask, all_is_well: Callable[[], None]) -> None:
+    """The heartbeat keeps it, while another worker waits for leases that run out."""
+    ask("insert into triggers.tanks values ('norte', 'a', true)")
+    job = recount_tanks.enqueue(plant="norte")
+    with real_worker(kit) as first, real_worker(kit) as second:
+        first.until(lambda: len(ask("select 1 from sereno.sessions where state = 'alive'")) == 2, PATIENCE)
+        first.until(
+            lambda: ask(
+                "select 1 from sereno.jobs join sereno.sessions on sessions.id = session_id "
+                "where sereno.now() > claimed_at + 3 * interval '2 s' and lease_until > sereno.now()"
+            ),
+            PATIENCE,
+        )
+        assert len(ask(CALLS)) == 1
+        ask("update triggers.tanks set filling = false")
+        second.until(lambda: kit.job(job).state == "succeeded", PATIENCE)
+    assert kit.job(job).attempt == 1
+    assert ask(COUNTED) == [("a", 1)]
+    all_is_well()
+
+
+def test_a_worker_is_killed_while_a_procedure_runs(kit: Kit, ask: Ask, all_is_well: Callable[[], None]) -> None:
+    """What it had committed stays, what it had not is done by the next attempt, and nothing is done twice."""
+    ask("insert into triggers.tanks values ('norte', 'a', false), ('norte', 'b', true)")
+    job = recount_tanks.enqueue(plant="norte")
+    with real_worker(kit) as worker:
+        worker.until(lambda: ask(COUNTED) == [("a", 1)], PATIENCE)
+        power_cut(worker)
+    # The database notices that nobody listens any more, and ends the statement.
+    kit.until(lambda: ask(CALLS) == [], PATIENCE)
+    ask("update triggers.tanks set filling = false")
+    kit.lose_leases()
+    kit.drain()
+    assert (kit.job(job).state, kit.job(job).attempt) == ("succeeded", 2)
+    assert ask(COUNTED) == [("a", 1), ("b", 2)]
+    assert ask("select number, outcome from sereno.attempts") == [(1, "crash")]
+    all_is_well()
+
+
+WITNESS = """
+    create table triggers.witness (plant text, planned_at timestamptz, called_at timestamptz default clock_timestamp());
+    grant insert on triggers.witness to {login};
+    create or replace procedure triggers.refresh_stock(plant text, planned_at timestamptz) language plpgsql as $$
+    begin
+        if not pg_try_advisory_xact_lock(hashtext(refresh_stock.plant)) then raise exception 'two at once'; end if;
+        perform pg_sleep(0.1);
+        insert into triggers.witness values (refresh_stock.plant, refresh_stock.planned_at);
+    end $$;
+"""
+
+
+def test_two_workers_two_schedulers_and_the_leader_is_killed(
+    kit: Kit, ask: Ask, login: str, all_is_well: Callable[[], None]
+) -> None:
+    """No instant fires twice, none is lost, and of one plant never two run at once: two triggers share its key."""
+    ask(WITNESS.replace("{login}", login))
+    for key in ("hourly:norte", "daily:norte", "hourly:sur"):
+        plant = key.partition(":")[2]
+        app.schedules.upsert(
+            f"triggers.{key}",
+            refresh_stock.job(plant=plant),
+            Every("1s", count_from="clock"),
+            missed="all",
+            overlap="allow",
+        )
+    with real_worker(kit) as first, real_worker(kit) as second:
+        first.until(lambda: len(ask("select 1 from sereno.sessions where state = 'alive'")) == 2, PATIENCE)
+        ((leader,),) = first.until(lambda: ask("select split_part(holder, ':', 2)::int from sereno.leases"), PATIENCE)
+        killed, left = (first, second) if leader == first.pid else (second, first)
+        assert killed.pid == leader
+        left.until(lambda: len(ask("select 1 from triggers.witness")) > 6, PATIENCE)
+        power_cut(killed)
+        ((seen,),) = ask("select sereno.now()")
+        left.until(lambda: ask("select 1 from triggers.witness where planned_at > %s + interval '3 s'", seen), PATIENCE)
+        app.schedules.disable("triggers.*")
+        left.until(lambda: ask("select 1 from sereno.jobs") == [], PATIENCE)
+        assert left.stop() == 0
+    assert ask("select distinct state from sereno.history") == [("succeeded",)]
+    assert ask("select 1 from sereno.attempts where outcome <> 'crash'") == []
+    fires = ask(
+        "select max(extract(epoch from planned_at)) - min(extract(epoch from planned_at)) + 1, "
+        "count(*), count(distinct planned_at), count(distinct job_id) from sereno.fires group by schedule_id"
+    )
+    assert len(fires) == 3
+    assert all(len({int(number) for number in each}) == 1 for each in fires)
+    all_is_well()

@@ -1,0 +1,100 @@
+"""What is not on the list does not run, and what a trigger brings is never more than values."""
+
+import asyncio
+from datetime import date
+from typing import Any
+
+import pytest
+
+from sereno import Every
+from sereno.errors import InvalidArguments, Refused
+from sereno.operations import procedures
+from sereno.testing.kit import Kit
+from triggers.app import app, close_day, purge_readings, refresh_stock
+from triggers.tests.conftest import Ask, command
+
+HOSTILE = "x'); drop table triggers.readings; --"
+
+
+@pytest.fixture(autouse=True)
+def _milk(ask: Ask) -> None:
+    ask("insert into triggers.readings values ('norte', 'a', 10, '2020-01-01')")
+
+
+def test_what_nobody_has_allowed_does_not_run(kit: Kit, ask: Ask) -> None:
+    """It exists, it is in the code, a trigger names it: its run is dead, and says how it would be allowed."""
+    app.schedules.upsert("triggers.purge", purge_readings.job(before="2026-01-01"), Every("1h"), disable_after=1)
+    kit.travel("1h")
+    (dead,) = kit.drain().failed
+    assert (dead.attempt, dead.reason) == (
+        1,
+        "triggers.purge_readings is not allowed on here: sereno procedure allow 'triggers.purge_readings'",
+    )
+    assert len(ask("select 1 from triggers.readings")) == 1
+
+
+def test_the_list_alone_is_not_enough(kit: Kit, ask: Ask) -> None:
+    """The login must have the right, too: whoever can write the list cannot give rights."""
+    said = command("procedure", "allow", "triggers.purge_readings")
+    assert said.returncode != 0
+    assert "the login for procedures may not call triggers.purge_readings" in said.stderr
+    board = procedures.Board(app.settings, lambda: app.url)
+    for name in ("pg_catalog.pg_read_file", f"{app.settings.schema}.enqueue", 'triggers."x; drop table jobs; --"'):
+        with pytest.raises(Refused):
+            asyncio.run(board.resolve("here", name))
+    assert len(ask("select 1 from sereno.procedures")) == 4
+
+
+def test_another_procedure_under_an_allowed_name_does_not_run(kit: Kit, ask: Ask) -> None:
+    ask("drop procedure triggers.refresh_stock")
+    ask("create procedure triggers.refresh_stock(plant text) language sql as 'delete from triggers.readings'")
+    refresh_stock.enqueue(plant="norte")
+    (dead,) = kit.drain().failed
+    assert "is no longer what was allowed" in (dead.reason or "")
+    assert len(ask("select 1 from triggers.readings")) == 1
+
+
+@pytest.mark.parametrize(
+    ("params", "why"),
+    [
+        ({"plant": "norte", "night": HOSTILE}, "invalid input syntax for type date"),
+        ({"plant": "norte", "night": {"$gt": ""}}, "night"),
+        ({"plant": "norte", "night": "2026-11-01", HOSTILE: 1}, "drop table"),
+        ({"plant": "norte", "night": "2026-11-01", "job": 7}, "job"),
+        ({"plant": "norte"}, "night"),
+    ],
+)
+def test_parameters_that_do_not_fit_end_the_run_before_it_begins(
+    kit: Kit, ask: Ask, params: dict[str, Any], why: str
+) -> None:
+    close_day.enqueue(**params)
+    (dead,) = kit.drain().failed
+    assert (dead.attempt, (dead.reason or "").partition(":")[0]) == (1, "wrong parameters")
+    assert why in (dead.reason or "")
+    assert ask("select 1 from triggers.closed_days") == []
+
+
+def test_what_a_key_is_made_of_is_looked_at_even_before(kit: Kit) -> None:
+    """The plant is the concurrency key: a list is no key, and no job is made of it."""
+    with pytest.raises(InvalidArguments):
+        close_day.enqueue(plant=["norte"], night="2026-11-01")
+    assert kit.jobs() == []
+
+
+def test_hostile_text_is_text(kit: Kit, ask: Ask) -> None:
+    close_day.enqueue(plant=HOSTILE, night="2026-11-01")
+    assert not kit.drain().failed
+    assert ask("select plant, day from triggers.closed_days") == [(HOSTILE, date(2026, 10, 31))]
+    assert len(ask("select 1 from triggers.readings")) == 1
+
+
+def test_a_procedure_cannot_reach_what_its_login_cannot(kit: Kit, ask: Ask) -> None:
+    """The body is somebody's code: what it may do is what the login may do, and that is little."""
+    ask(
+        "create or replace procedure triggers.refresh_stock(plant text, planned_at timestamptz) language plpgsql as "
+        "$$ begin reset role; delete from triggers.readings; end $$"
+    )
+    refresh_stock.enqueue(plant="norte")
+    kit.drain()
+    assert ask("select error_message from sereno.attempts")[0][0].startswith("permission denied for table readings")
+    assert len(ask("select 1 from triggers.readings")) == 1

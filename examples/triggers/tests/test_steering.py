@@ -1,0 +1,47 @@
+"""Triggers are added, changed, paused and removed while the worker runs: rows, not code."""
+
+import pytest
+
+from sereno import Cron, Every, InvalidSchedule
+from sereno.testing.kit import Kit
+from triggers.app import app, refresh_stock
+from triggers.demo import APP
+from triggers.tests.conftest import PATIENCE, Ask, command, real_worker
+
+
+def trigger(*words: str) -> None:
+    """`sereno schedule …` as a person types it."""
+    said = command("schedule", *words)
+    assert said.returncode == 0, said.stderr
+
+
+def test_added_changed_paused_resumed_and_removed_with_no_deployment(kit: Kit, ask: Ask) -> None:
+    with real_worker(kit) as worker:
+        worker.until(lambda: ask("select 1 from sereno.sessions where state = 'alive'"), PATIENCE)
+        add = ("add", "triggers.stock:sur", "--task", "triggers.refresh_stock", "-a", APP)
+        every = ("--every", "1s", "--count-from", "clock")
+        trigger(*add, *every, "--args", '{"plant": "sur"}', "--disable-after", "3")
+        worker.until(lambda: ask("select 1 from triggers.stock where plant = 'sur'"), PATIENCE)
+        trigger(*add, *every, "--args", '{"plant": "este"}', "--disable-after", "3")
+        worker.until(lambda: ask("select 1 from triggers.stock where plant = 'este'"), PATIENCE)
+        trigger("pause", "triggers.stock:sur", "--note", "the tank is cleaned")
+        paused = app.schedules.get("triggers.stock:sur")
+        assert (paused.state, paused.next_run_at, paused.note) == ("paused", None, "the tank is cleaned")
+        trigger("resume", "triggers.stock:sur")
+        worker.until(lambda: app.schedules.get("triggers.stock:sur").fired > paused.fired, PATIENCE)
+        trigger("delete", "triggers.stock:sur")
+    assert ask("select 1 from sereno.schedules where key = 'triggers.stock:sur'") == []
+    # Who did what is in the audit, and the runs stay.
+    actions = {action for (action,) in ask("select action from sereno.audit where action like 'schedule.%%'")}
+    assert {"schedule.pause", "schedule.resume", "schedule.delete"} <= actions
+    assert ask("select 1 from sereno.history where task = 'triggers.refresh_stock' and state = 'succeeded'")
+
+
+def test_a_trigger_that_makes_no_sense_is_refused_before_it_is_written(kit: Kit) -> None:
+    said = command("schedule", "add", "triggers.x", "--task", "triggers.drop_everything", "--every", "5m", "-a", APP)
+    assert said.returncode != 0
+    assert "triggers.drop_everything" in said.stderr
+    for rule in (Cron("0 25 * * *"), Cron("0 2 * * *", tz="Europe/Lactiber"), Every("0s")):
+        with pytest.raises(InvalidSchedule):
+            app.schedules.upsert("triggers.x", refresh_stock.job(plant="norte"), rule)
+    assert app.schedules.list("triggers.*") == []

@@ -1,0 +1,79 @@
+"""Once, every so often by the clock, by cron in a time zone; also on the days when that clock is turned."""
+
+import asyncio
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+from sereno import Cron, Every, Once
+from sereno.testing.kit import Kit
+from triggers.app import app, close_day, refresh_stock, settle_month
+from triggers.install import add_first_triggers
+from triggers.tests.conftest import Ask
+
+
+def test_once_and_never_again(kit: Kit, ask: Ask) -> None:
+    ask("insert into triggers.prices values ('2026-10-01', 48)")
+    ask("insert into triggers.closed_days values ('norte', '2026-10-07', 1000, 0)")
+    at = kit.now() + timedelta(hours=3)
+    app.schedules.upsert("triggers.settle:2026-10", settle_month.job(month="2026-10-01"), Once(at))
+    kit.drain()
+    assert kit.jobs(settle_month) == []
+    kit.travel("3h")
+    kit.drain()
+    kit.travel("30d")
+    kit.drain()
+    (only,) = kit.jobs(settle_month)
+    assert ask("select month::text, cents, job from triggers.settlements") == [("2026-10-01", 48_000, only.id)]
+    assert app.schedules.get("triggers.settle:2026-10").state == "finished"
+
+
+def test_every_300_seconds_by_the_clock_without_drift(kit: Kit, ask: Ask) -> None:
+    app.schedules.upsert("triggers.stock:norte", refresh_stock.job(plant="norte"), Every("300s", count_from="clock"))
+    start = kit.now().replace(minute=0, second=0, microsecond=0) + timedelta(hours=1)
+    for late in (2, 303, 617):
+        kit.travel_to(start + timedelta(seconds=late))
+        kit.drain()
+    fires = [fire.planned_at for fire in reversed(app.schedules.history("triggers.stock:norte"))]
+    assert fires[-3:] == [start, start + timedelta(minutes=5), start + timedelta(minutes=10)]
+    assert ask("select as_of from triggers.stock") == [(fires[-1],)]
+
+
+def test_an_outage_is_one_run_for_stock_and_one_a_night_for_the_books(kit: Kit, ask: Ask) -> None:
+    """Nobody was there for three days."""
+    ask("insert into triggers.readings select 'norte', 'a', 10 from generate_series(1, 3)")
+    asyncio.run(add_first_triggers(app))
+    kit.travel("3d")
+    kit.drain()
+    assert len(kit.jobs(refresh_stock)) == 1
+    assert len(kit.jobs(close_day)) == 3
+    assert len(ask("select distinct day from triggers.closed_days")) == 3
+
+
+def test_the_clock_goes_forward_and_back(kit: Kit, ask: Ask, all_is_well: Callable[[], None]) -> None:
+    """Madrid skips 02:30 on 28 March 2027, and has it twice on 31 October."""
+    night = "{fire:%Y-%m-%d}"
+    for month, day in ((3, 26), (10, 28)):
+        kit.travel_to(datetime(2027, month, day, 12, tzinfo=UTC))
+        app.schedules.upsert(
+            f"triggers.close:{month}",
+            close_day.job(plant="norte", night=night),
+            Cron("30 2 * * *", tz="Europe/Madrid"),
+            missed="all",
+            overlap="allow",
+        )
+        for days in (1, 2, 3):
+            kit.travel_to(datetime(2027, month, day + days, 12, tzinfo=UTC))
+            kit.drain()
+        app.schedules.delete(f"triggers.close:{month}")
+    instants = ask("select planned_at at time zone 'UTC' from sereno.fires where job_id is not null order by 1")
+    assert [f"{at:%m-%d %H:%M}" for (at,) in instants] == [
+        "03-27 01:30",
+        "03-28 01:00",  # 02:30 is not there: at 03:00, the first moment after the gap
+        "03-29 00:30",
+        "10-29 00:30",
+        "10-30 00:30",
+        "10-31 00:30",  # 02:30 comes twice: the first one
+    ]
+    closed = [day for (day,) in ask("select to_char(day, 'MM-DD') from triggers.closed_days order by day")]
+    assert closed == ["03-26", "03-27", "03-28", "10-28", "10-29", "10-30"]
+    all_is_well()

@@ -1,0 +1,154 @@
+"""`sereno init`: a small project that works, with tests that pass."""
+
+import keyword
+import re
+import shlex
+import sys
+import unicodedata
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+
+import click
+
+from sereno.cli.options import output_option
+from sereno.cli.output import show_record
+from sereno.errors import ConfigurationError, Refused
+
+# Where each file of the project goes, and the template that it is made of.
+PLAIN = {
+    "pyproject.toml": "pyproject.toml",
+    "README.md": "README.md",
+    ".gitignore": "gitignore",
+    ".env.example": "env",
+    "{package}/__init__.py": "package.py",
+    "{package}/jobs.py": "jobs.py",
+    "tests/test_jobs.py": "test_jobs.py",
+}
+FASTAPI = PLAIN | {
+    "pyproject.toml": "pyproject_fastapi.toml",
+    "README.md": "README_fastapi.md",
+    ".env.example": "env_fastapi",
+    "{package}/web.py": "web.py",
+    "tests/test_web.py": "test_web.py",
+}
+# A package of such a name would hide what the project itself imports.
+TAKEN = frozenset({"fastapi", "httpx", "msgspec", "psycopg", "pydantic", "pytest", "sereno", "tests", "uvicorn"})
+LONGEST_NAME = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What was laid out, and what to type next."""
+
+    directory: str
+    package: str
+    files: list[str]
+    next: list[str]
+
+
+@click.command(epilog="Example: sereno init shop --fastapi")
+@click.argument("directory", type=click.Path(file_okay=False, path_type=Path), default=".")
+@click.option("--fastapi", is_flag=True, help="With an API that takes jobs, and the dashboard in it.")
+@output_option
+@click.option("-v", "--verbose", is_flag=True, expose_value=False, help="Show where an error comes from.")
+def init(directory: Path, fastapi: bool, form: str) -> None:
+    """Lay out a small project that works: a task, a cycle, tests that pass.
+
+    In DIRECTORY, which is made if it is not there; here, unless given. Nothing that exists is written over.
+    """
+    package = package_name(directory.resolve().name)
+    contents = _contents(FASTAPI if fastapi else PLAIN, package)
+    with _explained(directory):
+        _check_free(directory, contents)
+        _write(directory, contents)
+    # The name of a directory may be no text at all.
+    shown = str(directory).encode("utf-8", "replace").decode()
+    made = Made(shown, package, list(contents), _next_words(directory, shown, package, fastapi=fastapi))
+    show_record(form, made, lambda: _words(made))
+
+
+def package_name(directory: str) -> str:
+    """A name that Python can import, and that hides nothing: `My Shop!` is `my_shop`, `json` is `json_app`."""
+    plain = unicodedata.normalize("NFKD", directory).encode("ascii", "ignore").decode().lower()
+    name = re.sub(r"[^a-z0-9]+", "_", plain)[:LONGEST_NAME].strip("_") or "app"
+    if name[0].isdigit():
+        name = f"app_{name}"
+    if keyword.iskeyword(name) or name in sys.stdlib_module_names or name in TAKEN:
+        name = f"{name}_app"
+    return name
+
+
+def _contents(wanted: Mapping[str, str], package: str) -> dict[str, str]:
+    """What each file will hold, by its path in the project."""
+    templates = files("sereno.cli") / "init_files"
+    words = {"@package@": package, "@project@": package.replace("_", "-")}
+    contents = {}
+    for path, template in wanted.items():
+        text = (templates / f"{template}.tmpl").read_text("utf-8")
+        for mark, word in words.items():
+            text = text.replace(mark, word)
+        contents[path.format(package=package)] = text
+    return contents
+
+
+def _check_free(directory: Path, contents: Mapping[str, str]) -> None:
+    """Refused, before anything is written, if a file is there or its way leads elsewhere."""
+    in_the_way = []
+    for path in contents:
+        place = directory / path
+        parent = place.parent
+        if parent != directory and (parent.is_symlink() or (parent.exists() and not parent.is_dir())):
+            in_the_way.append(parent.name)
+        elif place.is_symlink() or place.exists():
+            in_the_way.append(path)
+    if in_the_way:
+        there = ", ".join(dict.fromkeys(in_the_way))
+        raise Refused(f"nothing was written: {directory} has {there} already; name another directory")
+
+
+def _write(directory: Path, contents: Mapping[str, str]) -> None:
+    """All of it or nothing: what was begun is taken back, unless somebody else has put something into it."""
+    made: list[Path] = []
+    try:
+        for path, text in contents.items():
+            place = directory / path
+            for missing in reversed([each for each in (place.parent, *place.parent.parents) if not each.exists()]):
+                missing.mkdir()
+                made.append(missing)
+            # Never over something that came between our look and now.
+            with place.open("x", encoding="utf-8", newline="\n") as file:
+                made.append(place)
+                file.write(text)
+    except BaseException:
+        for path_made in reversed(made):
+            with suppress(OSError):
+                path_made.rmdir() if path_made.is_dir() else path_made.unlink()
+        raise
+
+
+@contextmanager
+def _explained(directory: Path) -> Iterator[None]:
+    """What the disk refuses, in a line."""
+    try:
+        yield
+    except FileExistsError as error:
+        raise Refused(f"nothing was written: somebody else has just made {error.filename}") from None
+    except OSError as error:
+        place = error.filename or directory
+        raise ConfigurationError(f"nothing was written: {place}: {error.strerror or error}") from None
+
+
+def _next_words(directory: Path, shown: str, package: str, *, fastapi: bool) -> list[str]:
+    go = [] if directory.resolve() == Path.cwd() else [f"cd {shlex.quote(shown)}"]
+    serve = [f"uvicorn {package}.web:web"] if fastapi else []
+    return [*go, "pip install -e '.[dev]'", "pytest", f"sereno worker {package}.jobs:app --embedded", *serve]
+
+
+def _words(made: Made) -> Iterator[str]:
+    yield f"{len(made.files)} files are in {made.directory}. Next:"
+    for command in made.next:
+        yield f"    {command}"
+    yield "README.md says what is what."

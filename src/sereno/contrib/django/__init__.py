@@ -1,0 +1,1 @@
+"""For Django 5.2 and 6: `INSTALLED_APPS += ["sereno.contrib.django"]`."""

@@ -1,0 +1,127 @@
+"""The dashboard beside Django, for its own staff.
+
+In `asgi.py`:
+
+    application = with_dashboard(get_asgi_application(), "/sereno")
+"""
+
+from collections.abc import Mapping
+from http import HTTPMethod, HTTPStatus
+from importlib import import_module
+from typing import Any
+from urllib.parse import quote
+
+from asgiref.sync import ThreadSensitiveContext, sync_to_async
+from django.conf import settings
+from django.contrib.auth import REDIRECT_FIELD_NAME, get_user
+from django.core.exceptions import ImproperlyConfigured
+from django.db import DatabaseError, close_old_connections
+from django.http import HttpRequest
+from django.shortcuts import resolve_url
+from django.urls import NoReverseMatch, reverse
+from starlette.requests import HTTPConnection
+
+from sereno.contrib.asgi import Asgi, Mounted, Receive, Scope, Send, lifespan, redirect
+from sereno.domain.access import Principal, Role, check_role
+from sereno.errors import DatabaseUnavailable
+from sereno.reception.guard import SAFE, Guard
+from sereno.server import asgi
+
+
+def with_dashboard(django: Asgi, path: str = "/sereno", *, staff: Role = "viewer", sign_in: str | None = None) -> Asgi:
+    """Django, with the dashboard and the API of sereno under the path.
+
+    Superusers are admins, other members of staff are what `staff` says, and nobody else comes in. `sign_in`: the page
+    that visitors are sent to; the admin's, or LOGIN_URL, unless given.
+    """
+    from sereno.contrib.django.entry import app  # noqa: PLC0415 - pages that enqueue want to know the tasks
+
+    server = asgi(app, authenticate=Staff(Guard(app.database), check_role(staff)))
+    return Beside(django, Mounted(server, path), sign_in, lifespan(app, server=server))
+
+
+class Staff:
+    """Whoever asks, by Django's own session."""
+
+    def __init__(self, guard: Guard, role: Role) -> None:
+        self._guard = guard
+        self._role = role
+
+    async def __call__(self, asked: HTTPConnection) -> Principal | None:
+        if asked.scope.get("method") not in SAFE:
+            # Their browser sends the cookie along with what another page asks.
+            self._guard.check_origin(asked)
+        async with ThreadSensitiveContext():
+            return await sync_to_async(self._of_session)(asked.cookies)
+
+    def _of_session(self, cookies: Mapping[str, str]) -> Principal | None:
+        key = cookies.get(settings.SESSION_COOKIE_NAME)
+        if not key:
+            return None
+        close_old_connections()
+        try:
+            request = HttpRequest()
+            request.session = import_module(settings.SESSION_ENGINE).SessionStore(key)
+            user = get_user(request)
+            if not (user.is_authenticated and user.is_active and user.is_staff):
+                return None
+            return Principal(user.get_username()[:200], "admin" if user.is_superuser else self._role)
+        except DatabaseError as error:
+            raise DatabaseUnavailable("Django's database does not say who this is") from error
+        finally:
+            close_old_connections()
+
+
+class Beside:
+    """Two applications at one address."""
+
+    def __init__(self, django: Asgi, mounted: Mounted, sign_in: str | None, life: Any) -> None:
+        for wanted in ("django.contrib.sessions", "django.contrib.auth"):
+            if wanted not in settings.INSTALLED_APPS:
+                raise ImproperlyConfigured(f"the dashboard knows people by {wanted}: add it to INSTALLED_APPS")
+        self._django = django
+        self._mounted = mounted
+        self._sign_in = sign_in
+        self._life = life
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._live(receive, send)
+        elif scope["type"] == "http" and self._mounted.covers(scope):
+            await self._mounted(scope, receive, self._leading_to_sign_in(scope, send))
+        else:
+            await self._django(scope, receive, send)
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        """Django has nothing to say of it."""
+        await receive()
+        async with self._life(None):
+            await send({"type": "lifespan.startup.complete"})
+            await receive()
+        await send({"type": "lifespan.shutdown.complete"})
+
+    def _leading_to_sign_in(self, scope: Scope, send: Send) -> Send:
+        """A person who is not known is led to where they sign in; a program is told 401."""
+        if scope["method"] != HTTPMethod.GET or b"text/html" not in dict(scope["headers"]).get(b"accept", b""):
+            return send
+        led = False
+
+        async def leading(message: Scope) -> None:
+            nonlocal led
+            if message["type"] == "http.response.start" and message["status"] == HTTPStatus.UNAUTHORIZED:
+                led = True
+                await redirect(send, self._sign_in_page(scope))
+            elif not led:
+                await send(message)
+
+        return leading
+
+    def _sign_in_page(self, scope: Scope) -> str:
+        try:
+            page = self._sign_in or reverse("admin:login")
+        except NoReverseMatch:
+            page = resolve_url(settings.LOGIN_URL)
+        asked = quote(scope["path"], safe="/")
+        if scope.get("query_string"):
+            asked += f"?{scope['query_string'].decode('latin-1')}"
+        return f"{page}?{REDIRECT_FIELD_NAME}={quote(asked, safe='/')}"

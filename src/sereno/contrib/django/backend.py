@@ -1,0 +1,94 @@
+"""The backend for `TASKS`: Django's tasks as jobs, written in the transaction of Django's own connection."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from django.apps import apps
+from django.core import checks
+from django.core.exceptions import ImproperlyConfigured
+from django.db import connections
+from django.utils import timezone
+
+from sereno.contrib.django.framework import BaseTaskBackend, Task, TaskResult, TaskResultStatus, task_enqueued
+from sereno.contrib.django.priority import ours
+from sereno.contrib.django.project import Declared, app
+from sereno.contrib.django.results import find
+from sereno.contrib.django.running import handler
+
+# For every task of this backend; other names are refused.
+OPTIONS = {"retry", "timeout"}
+
+
+class SerenoBackend(BaseTaskBackend):
+    """`OPTIONS`: `retry` and `timeout`, as for `@app.task`, hold for every task that names this backend."""
+
+    supports_defer = True
+    supports_async_task = True
+    supports_get_result = True
+    supports_priority = True
+
+    def __init__(self, alias: str, params: Mapping[str, Any]) -> None:
+        super().__init__(alias, params)
+        unknown = set(self.options) - OPTIONS
+        if unknown:
+            raise ImproperlyConfigured(
+                f"TASKS[{alias!r}]: OPTIONS has {min(unknown)!r}, and knows {' and '.join(sorted(OPTIONS))} alone"
+            )
+
+    def validate_task(self, task: Task) -> None:
+        """Django asks this of every task that is declared, which is how we hear of them."""
+        super().validate_task(task)
+        with app.declaring:
+            if task.module_path not in app.declared:
+                app.declared[task.module_path] = self._declare(task)
+
+    def _declare(self, task: Task) -> Declared:
+        decorate = app.task(name=task.module_path, queue=task.queue_name, priority=ours(task.priority), **self.options)
+        return Declared(task, decorate(handler(app, task)))
+
+    def enqueue(self, task: Task, args: Any, kwargs: Any) -> TaskResult:
+        """Written when this returns, and there for workers when the transaction commits."""
+        self.validate_task(task)
+        result = TaskResult(
+            task=task,
+            id="",
+            status=TaskResultStatus.READY,
+            enqueued_at=None,
+            started_at=None,
+            last_attempted_at=None,
+            finished_at=None,
+            args=list(args),
+            kwargs=dict(kwargs),
+            backend=self.alias,
+            errors=[],
+            worker_ids=[],
+        )
+        chosen = app.declared[task.module_path].ours.using(
+            connections[app.alias], queue=task.queue_name, priority=ours(task.priority), run_at=_instant(task.run_after)
+        )
+        job = chosen.enqueue(result.args, result.kwargs)
+        object.__setattr__(result, "id", str(job.id))
+        object.__setattr__(result, "enqueued_at", timezone.now())
+        task_enqueued.send(type(self), task_result=result)
+        return result
+
+    def get_result(self, result_id: str) -> TaskResult:
+        """What is known of it now; inside a transaction also of a job that is not committed yet."""
+        return find(app, result_id, self.alias)
+
+    def check(self, **_: Any) -> Iterable[checks.CheckMessage]:
+        """For `manage.py check`."""
+        if apps.is_installed("sereno.contrib.django"):
+            return []
+        return [
+            checks.Error(
+                f"TASKS[{self.alias!r}] keeps return values in a table of sereno.contrib.django.",
+                hint='Add "sereno.contrib.django" to INSTALLED_APPS, and run migrate.',
+                id="sereno.E001",
+            )
+        ]
+
+
+def _instant(moment: Any) -> Any:
+    """With USE_TZ off, Django's times are those of TIME_ZONE."""
+    return timezone.make_aware(moment) if moment is not None and timezone.is_naive(moment) else moment

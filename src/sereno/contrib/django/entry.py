@@ -1,0 +1,19 @@
+"""For the command line and for workers, which start without Django: `sereno worker sereno.contrib.django.entry:app`."""
+
+from importlib import import_module
+
+import django
+from django.apps import apps
+from django.utils.module_loading import autodiscover_modules
+
+if not apps.ready:
+    django.setup()
+
+from sereno.contrib.django import keeping  # noqa: F401 - it declares what it does
+from sereno.contrib.django.project import app
+
+__all__ = ["app"]
+
+autodiscover_modules("tasks")
+for name in app.modules:
+    import_module(name)

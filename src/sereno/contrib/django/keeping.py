@@ -1,0 +1,22 @@
+"""Return values are kept as long as the history of jobs is."""
+
+from datetime import timedelta
+
+from django.db import close_old_connections
+from django.utils import timezone
+
+from sereno.contrib.django.models import Return
+from sereno.contrib.django.project import app
+from sereno.domain.when import Every
+
+
+@app.cycle(Every("1h"))
+@app.task(name="sereno.django.forget_returns", history=False)
+def forget_returns() -> None:
+    """Delete those that are older."""
+    old = timezone.now() - timedelta(days=app.settings.keep_history_days)
+    close_old_connections()
+    try:
+        Return.objects.using(app.alias).filter(kept_at__lt=old).delete()
+    finally:
+        close_old_connections()

@@ -1,0 +1,151 @@
+"""A task of Django's in the hands of a worker: its connections, its context, its signals, and what it returned."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from inspect import iscoroutinefunction
+from random import Random
+from traceback import format_exception
+from typing import Any, LiteralString
+
+from asgiref.sync import ThreadSensitiveContext, sync_to_async
+from django.db import close_old_connections, connections, reset_queries
+from django.utils import timezone
+
+from sereno.contrib.django.framework import (
+    Task,
+    TaskContext,
+    TaskError,
+    TaskResult,
+    TaskResultStatus,
+    normalize_json,
+    task_finished,
+    task_started,
+)
+from sereno.contrib.django.project import Project
+from sereno.domain.attempt import Dead, settlement
+from sereno.domain.stored import stored
+from sereno.engine.context import Context
+from sereno.errors import InvalidArguments
+
+# Both guarded by the settlement in whose transaction it is run: an attempt that is no longer ours changes nothing.
+KEEP = (
+    "insert into sereno_django_return (job_id, value, kept_at) values (%s, %s::jsonb, clock_timestamp()) "
+    "on conflict (job_id) do update set value = excluded.value, kept_at = excluded.kept_at"
+)
+FORGET = "delete from sereno_django_return where job_id = %s"
+
+
+def handler(app: Project, task: Task) -> Callable[..., Any]:
+    """What the worker calls. Async functions run in its loop, plain ones in a thread."""
+
+    def run(args: list[Any], kwargs: dict[str, Any], ctx: Context) -> None:
+        with _connections():
+            running = Running(app, task, ctx)
+            running.start()
+            try:
+                keeping = running.keeping(task.call(*running.arguments(args), **kwargs))
+                if keeping is not None:
+                    with ctx.transaction() as connection:
+                        connection.execute(*keeping)
+            except Exception as error:
+                running.failed(error)
+                raise
+            running.succeeded()
+
+    async def arun(args: list[Any], kwargs: dict[str, Any], ctx: Context) -> None:
+        # A thread of its own for what it asks of the ORM, as a request has.
+        async with ThreadSensitiveContext():
+            running = Running(app, task, ctx)
+            try:
+                await sync_to_async(running.start)()
+                keeping = running.keeping(await task.acall(*running.arguments(args), **kwargs))
+                if keeping is not None:
+                    async with ctx.transaction() as connection:
+                        await connection.execute(*keeping)
+            except Exception as error:
+                await sync_to_async(running.failed)(error)
+                raise
+            else:
+                await sync_to_async(running.succeeded)()
+            finally:
+                # The thread ends, and its connections with it.
+                await sync_to_async(connections.close_all)()
+
+    return arun if iscoroutinefunction(task.func) else run
+
+
+@dataclass
+class Running:
+    """One attempt, as Django's signals and its context tell of it."""
+
+    app: Project
+    task: Task
+    ctx: Context
+    result: TaskResult | None = None
+
+    def start(self) -> None:
+        from sereno.contrib.django.results import find  # noqa: PLC0415 - its table is there once Django is set up
+
+        self.result = find(self.app, str(self.ctx.job_id), self.task.backend)
+        task_started.send_robust(type(self.task.get_backend()), task_result=self.result)
+
+    def arguments(self, args: list[Any]) -> list[Any]:
+        return [TaskContext(task_result=self.result), *args] if self.task.takes_context else args
+
+    def keeping(self, value: Any) -> tuple[LiteralString, list[Any]] | None:
+        """How to keep what it returned; None where there is nothing to keep.
+
+        What cannot be kept is said once, and not tried again: the work is done.
+        """
+        try:
+            plain = normalize_json(value)
+            raw = stored(plain, InvalidArguments)
+        except (TypeError, ValueError, InvalidArguments) as error:
+            raise Dead(f"what it returned cannot be kept: {error}") from error
+        if len(raw) > self.app.settings.arguments_limit:
+            raise Dead(f"it returned {len(raw):,} bytes, the limit is {self.app.settings.arguments_limit:,}")
+        object.__setattr__(self.result, "_return_value", plain)
+        if plain is not None:
+            return KEEP, [self.ctx.job_id, raw.decode()]
+        # Somebody may have sent back to work what had returned something.
+        return (FORGET, [self.ctx.job_id]) if self.ctx.attempt > 1 else None
+
+    def succeeded(self) -> None:
+        self._finish(TaskResultStatus.SUCCESSFUL)
+
+    def failed(self, error: BaseException) -> None:
+        """Unless it is tried again, which is not the end of it."""
+        policy = self.app.registry.find(self.ctx.task).retry
+        ending: Any = error
+        if (
+            settlement(ending, failures=self.ctx.failures, crashes=0, policy=policy, chance=_NO_CHANCE).outcome
+            != "dead"
+        ):
+            return
+        if self.result is not None:
+            kind, lines = type(error), "".join(format_exception(error))
+            path = f"{kind.__module__}.{kind.__qualname__}"
+            self.result.errors.append(TaskError(exception_class_path=path, traceback=lines))
+            self._finish(TaskResultStatus.FAILED)
+
+    def _finish(self, status: Any) -> None:
+        """A receiver that fails must not make a job that has succeeded run again."""
+        object.__setattr__(self.result, "status", status)
+        object.__setattr__(self.result, "finished_at", timezone.now())
+        task_finished.send_robust(type(self.task.get_backend()), task_result=self.result)
+
+
+# Whether there is another try does not depend on how long it waits.
+_NO_CHANCE = Random(0)  # noqa: S311 - see above
+
+
+@contextmanager
+def _connections() -> Iterator[None]:
+    """Before and after, as around a request: one that has broken or is too old is not used."""
+    close_old_connections()
+    reset_queries()
+    try:
+        yield
+    finally:
+        close_old_connections()

@@ -1,0 +1,151 @@
+"""A question to archived rows from somebody who is not at this machine: `python -m sereno.operations.archive_query`.
+
+DuckDB answers in a process of its own. It can be killed when its time is over, its memory has an end that it cannot
+move, and whatever becomes of it, the server goes on. What it may read is said in `sereno.archive.duck`.
+"""
+
+import asyncio
+import os
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from sereno.archive.duck import Answers, View
+from sereno.archive.place import Place
+from sereno.errors import ArchiveUnavailable, ConfigurationError, InvalidArguments, Refused, SerenoError
+
+# Of DuckDB; and of its process as a whole, with the libraries that it brings.
+MEMORY, SPILL = "512MB", "2GB"
+MOST_MEMORY = 4 * 1024**3
+MOST_ROWS = 10_000
+MOST_SECONDS = 60.0
+# Of all rows together.
+MOST_BYTES = 8 * 1024 * 1024
+LONGEST_QUESTION = 20_000
+# A process that outlives the server works no longer than this many times its seconds, on as many cores.
+CORES = 4
+
+Trouble = Literal["question", "place", "setting"]
+_ERRORS: dict[Trouble, type[SerenoError]] = {
+    "question": InvalidArguments,
+    "place": ArchiveUnavailable,
+    # Nothing is wrong with the question.
+    "setting": Refused,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """One `select`, and how much of an answer is wanted."""
+
+    address: str
+    directory: str
+    views: Sequence[View]
+    sql: str
+    rows: int
+    seconds: float
+
+
+@dataclass(slots=True)
+class Answer:
+    """Rows as objects. `more`: there are others behind them."""
+
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    more: bool = False
+
+
+class TooSlow(SerenoError):  # noqa: N818 - it reads as what it is, as Refused does
+    """It took longer than it may."""
+
+
+class _Reply(msgspec.Struct):
+    """What the process says in the end."""
+
+    rows: list[msgspec.Raw] = []
+    more: bool = False
+    trouble: Trouble | None = None
+    words: str = ""
+
+
+async def ask(question: Question) -> Answer:
+    """The answer; InvalidArguments for a question that makes no sense, Refused where a package is missing."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *("-P", "-m", "sereno.operations.archive_query"),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path)},
+        # Ctrl-C in a terminal reaches the whole group, and is the server's to handle.
+        start_new_session=True,
+    )
+    try:
+        async with asyncio.timeout(question.seconds):
+            said, _ = await process.communicate(msgspec.json.encode(question))
+    except TimeoutError:
+        raise TooSlow(
+            f"the question took longer than {question.seconds:g} s and was stopped: ask for less, or say from and to"
+        ) from None
+    finally:
+        with suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+    if process.returncode or not said:
+        raise ArchiveUnavailable("the question took more memory than it may, or ended before its time: ask for less")
+    reply = msgspec.json.decode(said, type=_Reply)
+    if reply.trouble is not None:
+        raise _ERRORS[reply.trouble](reply.words)
+    return Answer([msgspec.json.decode(row) for row in reply.rows], reply.more)
+
+
+def main() -> None:
+    question = msgspec.json.decode(sys.stdin.buffer.read(), type=Question)
+    _confine(question.seconds)
+    try:
+        reply = _answered(question)
+    except InvalidArguments as error:
+        reply = _Reply(trouble="question", words=str(error))
+    except ArchiveUnavailable as error:
+        reply = _Reply(trouble="place", words=str(error))
+    except ConfigurationError as error:
+        reply = _Reply(trouble="setting", words=str(error))
+    except MemoryError:
+        reply = _Reply(trouble="question", words="the answer does not fit into memory: ask for less")
+    sys.stdout.buffer.write(msgspec.json.encode(reply))
+
+
+def _confine(seconds: float) -> None:
+    """Where the system knows such bounds; elsewhere those of DuckDB and of the server hold."""
+    try:
+        import resource  # noqa: PLC0415 - not everywhere
+    except ImportError:
+        return
+    bounds = {resource.RLIMIT_AS: MOST_MEMORY, resource.RLIMIT_CPU: int(CORES * seconds) + 1, resource.RLIMIT_CORE: 0}
+    for which, most in bounds.items():
+        with suppress(ValueError, OSError):
+            resource.setrlimit(which, (most, most))
+
+
+def _answered(question: Question) -> _Reply:
+    place = Place(question.address, question.directory)
+    reply, size = _Reply(rows=[]), 0
+    with Answers(place, question.views, memory=MEMORY, spill=SPILL) as answers:
+        for line in answers.lines(question.sql):
+            row = line.encode()
+            size += len(row)
+            reply.more = len(reply.rows) == question.rows or size > MOST_BYTES
+            if reply.more:
+                break
+            reply.rows.append(msgspec.Raw(row))
+    if reply.more and not reply.rows:
+        raise InvalidArguments(f"a row of the answer has more than {MOST_BYTES:,} bytes: ask for less")
+    return reply
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,143 @@
+"""What is asked of the archive from afar. A worker does it as a job; what came of it is a line of the audit.
+
+The line is written in the transaction that settles the job: there is one for each that succeeded, and no other.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal, TypeAlias
+
+from sereno.domain.job import check_date
+from sereno.domain.masking import masked
+from sereno.errors import InvalidArguments, JobNotFound
+from sereno.operations import jobs
+from sereno.operations.restore import Asked
+from sereno.store import restore, steering, tokens
+from sereno.store.restore import Span
+from sereno.store.statement import Operation
+
+VERIFY = "sereno.archive_verify"
+RESTORE = "sereno.archive_restore"
+EXTRACT = "sereno.archive_extract"
+
+Form: TypeAlias = Literal["parquet", "csv", "jsonl"]
+What: TypeAlias = Literal["move", "export", "verify", "restore", "extract"]
+WHATS: Mapping[str, What] = {
+    "sereno.archive_move": "move",
+    "sereno.archive_export": "export",
+    VERIFY: "verify",
+    RESTORE: "restore",
+    EXTRACT: "extract",
+}
+ENDED = {VERIFY: "archive.verified", RESTORE: "archive.restored", EXTRACT: "archive.extracted"}
+# Lines about one job that are looked through for the one that says what came of it.
+MOST_LINES = 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifyOrder:
+    """Read files again: all, those of a batch, those verified since a moment, or so many by chance."""
+
+    asked_by: str
+    batch: int | None = None
+    sample: int | None = None
+    since: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestoreOrder:
+    """Bring rows back for `keep` seconds. `yes`: also when they are many; `dry_run`: only count them."""
+
+    asked_by: str
+    kind: str
+    keep: float
+    ids: list[str] | None = None
+    from_at: datetime | None = None
+    to_at: datetime | None = None
+    without: tuple[str, ...] = ()
+    dry_run: bool = False
+    yes: bool = False
+
+    @property
+    def asked(self) -> Asked:
+        return Asked(self.kind, Span(self.ids, self.from_at, self.to_at), self.keep, self.without)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExtractOrder:
+    """Archived rows of a time as one file."""
+
+    asked_by: str
+    kind: str
+    form: Form
+    from_at: datetime | None = None
+    to_at: datetime | None = None
+
+
+Order: TypeAlias = VerifyOrder | RestoreOrder | ExtractOrder
+TASKS: Mapping[type[Order], str] = {VerifyOrder: VERIFY, RestoreOrder: RESTORE, ExtractOrder: EXTRACT}
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A job of the archive. `progress`: from 0 to 1, of one that runs. `result`: what came of one that succeeded."""
+
+    job: int
+    what: What
+    state: str
+    asked_by: str | None
+    asked: Mapping[str, Any]
+    asked_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    progress: float | None
+    note: str | None
+    error: str | None
+    result: Mapping[str, Any] | None
+
+
+def known(order: ExtractOrder) -> Operation[None]:
+    """InvalidArguments where the archive has nothing of that kind, or the time makes no sense."""
+    kinds = yield from restore.kinds()
+    if order.kind not in kinds:
+        words = f"there are {', '.join(kinds)}" if kinds else "it is empty"
+        raise InvalidArguments(f"the archive has nothing of {order.kind!r:.80}: {words}")
+    for moment in (order.from_at, order.to_at):
+        check_date("moment", moment)
+    if order.from_at is not None and order.to_at is not None and order.from_at >= order.to_at:
+        raise InvalidArguments("the span of time ends before it begins")
+
+
+def show(job_id: int) -> Operation[Work]:
+    """How far it is, and what came of it; JobNotFound for a job that is none of the archive's."""
+    found = yield from jobs.show(job_id)
+    row = found.job
+    what = WHATS.get(row.task)
+    if what is None:
+        raise JobNotFound(f"job {job_id} is none of the archive's")
+    action = ENDED.get(row.task)
+    lines = (yield from tokens.audit_lines(subject=f"job {job_id}", most=MOST_LINES)) if action else []
+    result = next((line.detail for line in lines if line.action == action), None)
+    asked = dict(row.args.get("order", {}))
+    said = found.progress
+    return Work(
+        job=row.id,
+        what=what,
+        state=row.state,
+        asked_by=asked.pop("asked_by", None),
+        asked=masked(asked),
+        asked_at=row.created_at,
+        started_at=row.started_at,
+        finished_at=row.finished_at,
+        progress=None if said is None else said.fraction,
+        note=None if said is None else said.note,
+        error=None if row.state == "succeeded" else row.reason or row.error_message,
+        # Sent back to work, it has none until it has ended again.
+        result=result if row.state == "succeeded" else None,
+    )
+
+
+def ended(order: Order, job_id: int, result: Mapping[str, Any]) -> Operation[None]:
+    """What came of it."""
+    yield from steering.audit(order.asked_by, ENDED[TASKS[type(order)]], f"job {job_id}", result)

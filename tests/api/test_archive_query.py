@@ -1,0 +1,170 @@
+"""Questions to the archive over HTTP: rows of its files, within bounds; and nothing else of the machine."""
+
+import asyncio
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from sereno import Sereno
+from sereno.operations import archive_query
+from tests.api.archived import OLD_JOBS, archive, fill
+from tests.api.conftest import Ask
+from tests.facts import auntil, one
+
+# Takes for ever: each row is looked up in all others.
+ENDLESS = "select count(*) from range(1000000000) as a, range(1000000000) as b where hash(a.range) = hash(b.range + 1)"
+
+
+@pytest.fixture
+def app(database_url: str, tmp_path: Path) -> Iterator[Sereno]:
+    """One that archives into a directory."""
+    made = Sereno(database_url, archive_url=f"file://{tmp_path / 'archive'}")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def cold(app: Sereno, connection: psycopg.Connection) -> Sereno:
+    fill(connection)
+    archive(app)
+    return app
+
+
+def test_rows_of_its_files(cold: Sereno, ask: Ask, connection: psycopg.Connection) -> None:
+    client = ask("admin")
+    sql = "select task, count(*) as jobs, max(id) as last from jobs group by 1 -- password=hunter2"
+    answer = client.post("/archive/query", json={"sql": sql})
+    assert answer.status_code == 200, answer.text
+    assert answer.json() == {"rows": [{"task": "work", "jobs": OLD_JOBS, "last": OLD_JOBS}], "more": False}
+    some = client.post("/archive/query", json={"sql": "select id from jobs order by id", "rows": 3}).json()
+    assert some == {"rows": [{"id": 1}, {"id": 2}, {"id": 3}], "more": True}
+    all_of_them = client.post("/archive/query", json={"sql": "select id from jobs", "rows": OLD_JOBS}).json()
+    assert (len(all_of_them["rows"]), all_of_them["more"]) == (OLD_JOBS, False)
+    elsewhen = {"sql": "select * from jobs", "from": "2001-01-01T00:00:00Z", "to": "2001-01-02T00:00:00Z"}
+    nothing = client.post("/archive/query", json=elsewhen)
+    assert nothing.status_code == 404
+    assert "no verified file of that time" in nothing.json()["detail"]
+    lines = connection.execute("select actor, detail from sereno.audit where action = 'archive.query'").fetchall()
+    assert len(lines) == 4
+    assert lines[0][0].startswith("admin")
+    assert "hunter2" not in str(lines[0][1])
+    assert lines[3][1]["from"].startswith("2001-01-01")
+
+
+def test_nothing_else_can_be_read_or_written(
+    cold: Sereno, ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "canary-in-the-environment")
+    other = tmp_path / "other.csv"
+    other.write_text("canary-in-a-file\n1\n")
+    client = ask("admin")
+    for sql in (
+        f"select * from read_csv('{other}')",
+        f"select * from '{other}'",
+        f"select * from read_text('{other}')",
+        f"select * from glob('{tmp_path}/*')",
+        "select * from read_csv('https://127.0.0.1:1/x.csv')",
+        "select * from read_text('/proc/self/environ')",
+        "select getenv('AWS_SECRET_ACCESS_KEY') as x",
+        f"copy (select 1) to '{tmp_path}/written.csv'",
+        f"attach '{tmp_path}/written.db'",
+        "install httpfs",
+        "load httpfs",
+        "set enable_external_access = true",
+        "set memory_limit = '100GB'",
+        "create table x as select 1",
+        "select 1; select 2",
+        # Variables of the program around it.
+        "select * from sql",
+        "select * from params",
+        "select * from json",
+        "pragma database_list",
+    ):
+        answer = client.post("/archive/query", json={"sql": sql})
+        assert answer.status_code == 422, (sql, answer.text)
+        assert "canary" not in answer.text, sql
+        assert "Python Object" not in answer.text, sql
+    assert {each.name for each in tmp_path.iterdir()} == {"archive", "other.csv"}
+
+
+def test_it_ends_when_its_time_is_over(cold: Sereno, ask: Ask) -> None:
+    client = ask("admin")
+    answer = client.post("/archive/query", json={"sql": ENDLESS, "seconds": 1})
+    assert answer.status_code == 503
+    assert "longer than 1 s" in answer.json()["detail"]
+    # Nobody is left behind, and the next one is let in.
+    assert _children() == []
+    assert client.post("/archive/query", json={"sql": "select 1 as one"}).json()["rows"] == [{"one": 1}]
+
+
+def test_what_is_too_large_is_refused(cold: Sereno, ask: Ask) -> None:
+    client = ask("admin")
+    for sql in ("select repeat('x', 3000000000) as x", "select repeat('x', 300000000) as x from range(1000)"):
+        answer = client.post("/archive/query", json={"sql": sql, "seconds": 60})
+        assert answer.status_code in (422, 503), answer.text
+    large = "select range as n, repeat('x', 3000000) as x from range(10)"
+    found = client.post("/archive/query", json={"sql": large, "seconds": 60}).json()
+    assert ([row["n"] for row in found["rows"]], found["more"]) == ([0, 1], True)
+    alone = client.post("/archive/query", json={"sql": "select repeat('x', 9000000) as x", "seconds": 60})
+    assert alone.status_code == 422
+    assert "a row of the answer has more than" in alone.json()["detail"]
+
+
+async def test_one_at_a_time(cold: Sereno, ask: Ask) -> None:
+    client, other = ask("admin"), ask("admin")
+    long = asyncio.to_thread(client.post, "/archive/query", json={"sql": ENDLESS, "seconds": 5})
+    running = asyncio.create_task(long)
+    await auntil(_children)
+    answer = await asyncio.to_thread(other.post, "/archive/query", json={"sql": "select 1"})
+    assert answer.status_code == 409
+    assert "right now" in answer.json()["detail"]
+    assert (await running).status_code == 503
+
+
+def test_without_the_package_it_says_what_to_install(
+    cold: Sereno, ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "duckdb.py").write_text("raise ImportError('not here', name='duckdb')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    answer = ask("admin").post("/archive/query", json={"sql": "select 1"})
+    assert answer.status_code == 409
+    assert "pip install 'sereno[query]'" in answer.json()["detail"]
+
+
+def test_a_place_that_is_gone(cold: Sereno, ask: Ask, tmp_path: Path) -> None:
+    (tmp_path / "archive").rename(tmp_path / "elsewhere")
+    answer = ask("admin").post("/archive/query", json={"sql": "select * from jobs"})
+    assert answer.status_code == 503
+    assert "archive" in answer.json()["detail"]
+
+
+def test_who_may(cold: Sereno, ask: Ask, connection: psycopg.Connection) -> None:
+    for client in (ask("viewer"), ask("operator"), ask("admin", tenant="ann")):
+        assert client.post("/archive/query", json={"sql": "select * from jobs"}).status_code == 403
+    assert one(connection, "select count(*) from sereno.audit where action = 'archive.query'") == 0
+    # What was answered is kept nowhere, also not for whoever says the same again.
+    asked = ask("admin").post("/archive/query", json={"sql": "select id from jobs"}, headers={"Idempotency-Key": "k"})
+    assert asked.status_code == 200
+    assert one(connection, "select count(*) from sereno.answers") == 0
+
+
+@pytest.mark.parametrize("body", [{"sql": ""}, {"sql": "x" * 20_001}, {"sql": "select 1", "rows": 0}, {}])
+def test_what_makes_no_sense(cold: Sereno, ask: Ask, body: dict[str, object]) -> None:
+    assert ask("admin").post("/archive/query", json=body).status_code == 422
+
+
+def _children() -> list[str]:
+    """Processes of this one that answer questions."""
+    found = []
+    for each in Path("/proc").glob("[0-9]*"):
+        try:
+            parent = int((each / "stat").read_text().rpartition(") ")[2].split()[1])
+            words = (each / "cmdline").read_bytes().decode().split("\x00")
+        except (OSError, ValueError):
+            continue
+        if parent == os.getpid() and archive_query.__name__ in words:
+            found.append(each.name)
+    return found

@@ -1,0 +1,15 @@
+from django.db import transaction
+from django.http import HttpRequest, HttpResponse, JsonResponse
+
+from .models import Order
+from .tasks import add_up
+
+
+def buy(request: HttpRequest) -> HttpResponse:
+    """An order and its job, or neither."""
+    with transaction.atomic():
+        order = Order.objects.create(total=42)
+        result = add_up.enqueue(order.pk)
+        if "regret" in request.GET:
+            transaction.set_rollback(True)
+    return JsonResponse({"order": order.pk, "job": result.id})

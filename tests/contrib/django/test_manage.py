@@ -1,0 +1,95 @@
+"""`manage.py sereno …`, in real processes: the database and the tasks are those of Django."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+from django.core.management import CommandError, call_command
+
+from sereno.contrib.django.management.commands.sereno import without_theirs
+from sereno.contrib.django.project import Project
+from tests.contrib.django.shop import tasks
+from tests.facts import one, until
+
+HERE = Path(__file__).parent
+
+
+def environment(database_url: str) -> dict[str, str]:
+    return {**os.environ, "SHOP_DATABASE": database_url, "PYTHONWARNINGS": "error::DeprecationWarning:sereno"}
+
+
+def manage(database_url: str, *words: str, code: int = 0) -> str:
+    """From another directory than that of the project."""
+    command = [sys.executable, str(HERE / "manage.py"), *words]
+    ran = subprocess.run(
+        command, env=environment(database_url), cwd="/", capture_output=True, text=True, timeout=60, check=False
+    )
+    assert ran.returncode == code, ran.stdout + ran.stderr
+    return ran.stdout + ran.stderr
+
+
+@pytest.fixture
+def migrated(empty_database_url: str) -> Iterator[psycopg.Connection]:
+    """As a project comes to life: `manage.py migrate`."""
+    manage(empty_database_url, "migrate", "--run-syncdb")
+    with psycopg.connect(empty_database_url, autocommit=True) as connection:
+        yield connection
+
+
+def test_a_worker_of_the_project_runs_its_tasks(migrated: psycopg.Connection, empty_database_url: str) -> None:
+    """`migrate` has brought both schemas; the child of the worker finds the project again."""
+    code = (
+        "from shop.tasks import *; Order.objects.create(pk=1, total=40); Order.objects.create(pk=2, total=40); "
+        "add_up.enqueue(1, 2); plain.enqueue(2)"
+    )
+    manage(empty_database_url, "shell", "-c", code)
+    worker = subprocess.Popen(
+        [sys.executable, str(HERE / "manage.py"), "sereno", "worker", "--settings=shop.settings"],
+        env=environment(empty_database_url),
+        cwd="/",
+    )
+    try:
+        until(lambda: one(migrated, "select count(*) from sereno.history where state = 'succeeded'") == 2)
+        worker.send_signal(signal.SIGTERM)
+        assert worker.wait(60) == 0
+    finally:
+        worker.kill()
+        worker.wait()
+    assert one(migrated, "select value from sereno_django_return") == 42
+    assert one(migrated, "select total from shop_order where id = 2") == 7
+    listed = json.loads(manage(empty_database_url, "sereno", "job", "list", "-o", "json"))
+    assert {job["task"] for job in listed["items"]} == {"shop.tasks.add_up", "plain"}
+    said = manage(empty_database_url, "sereno", "job", "show", "4711", code=7)
+    assert said.startswith("Error: no job has the id 4711")
+    queues = one(migrated, "select queues from sereno.sessions")
+    assert set(queues) == {"default", "mail"}, "those that TASKS allows"
+    assert one(migrated, "select key from sereno.schedules") == "sereno.django.forget_returns"
+
+
+def test_django_finds_nothing_amiss(shop: Project, capsys: pytest.CaptureFixture[str]) -> None:
+    call_command("check", fail_level="WARNING")
+    call_command("makemigrations", "sereno_django", check=True)
+    assert "No changes" in capsys.readouterr().out
+
+
+def test_words_for_django_are_not_for_sereno() -> None:
+    words = ["worker", "--settings", "shop.settings", "--queue", "mail=2", "--pythonpath=/srv", "--schema", "s"]
+    assert without_theirs(words) == ["worker", "--queue", "mail=2", "--schema", "s"]
+
+
+def test_it_can_be_called_from_code(shop: Project, capsys: pytest.CaptureFixture[str]) -> None:
+    """Also in tests: it goes to the database that Django uses now, and leaves the process as it was."""
+    before = (dict(os.environ), list(sys.argv))
+    job = tasks.add_up.enqueue(1)
+    call_command("sereno", "job", "list", "-o", "json")
+    assert [str(each["id"]) for each in json.loads(capsys.readouterr().out)["items"]] == [job.id]
+    with pytest.raises(CommandError) as refused:
+        call_command("sereno", "nonsense")
+    assert refused.value.returncode == 2
+    assert (dict(os.environ), list(sys.argv)) == before

@@ -1,0 +1,144 @@
+"""The dashboard beside Django: its staff comes in with its own session, over real HTTP, and nobody else does."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import psycopg
+import pytest
+from django.contrib.auth.models import User
+from django.contrib.sessions.backends.db import SessionStore
+
+from sereno.contrib.django.project import Project
+from sereno.operations.tokens import create
+from tests.facts import one
+from tests.plain_http import NO_CERTIFICATES
+from tests.serving import Serving
+
+PASSWORD = "correct horse"  # noqa: S105 - of nobody
+HERE = "/tools/sereno"
+
+
+@pytest.fixture
+def people(shop: Project) -> None:
+    User.objects.create_superuser("root", password=PASSWORD)
+    User.objects.create_user("ann", password=PASSWORD, is_staff=True)
+    User.objects.create_user("bob", password=PASSWORD)
+
+
+@pytest.fixture
+def site(people: None) -> Iterator[str]:
+    from tests.contrib.django.shop.asgi import application  # noqa: PLC0415 - it needs the database of the test
+
+    server = Serving(application, log_level="critical", timeout_graceful_shutdown=1)
+    yield server.url
+    server.stop()
+
+
+@pytest.fixture
+def client(site: str) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=site, trust_env=False, verify=NO_CERTIFICATES, timeout=30) as made:
+        yield made
+
+
+def sign_in(client: httpx.Client, name: str) -> None:
+    """As a browser does, at the page of Django's admin."""
+    found = re.search(r'name="csrfmiddlewaretoken" value="(\w+)"', client.get("/admin/login/").text)
+    assert found is not None
+    said = {"username": name, "password": PASSWORD, "csrfmiddlewaretoken": found[1], "next": f"{HERE}/"}
+    answer = client.post("/admin/login/", data=said)
+    assert answer.is_redirect == (name != "bob"), "the admin is for staff"
+
+
+def role(client: httpx.Client) -> Any:
+    answer = client.get(f"{HERE}/api/v1/me")
+    return answer.json()["role"] if answer.status_code == 200 else answer.status_code
+
+
+@pytest.mark.parametrize(("name", "expected"), [("root", "admin"), ("ann", "operator"), ("bob", 401)])
+def test_staff_comes_in_with_the_session_of_django(client: httpx.Client, name: str, expected: Any) -> None:
+    assert role(client) == 401
+    sign_in(client, name)
+    assert role(client) == expected
+    page = client.get(f"{HERE}/jobs", headers={"accept": "text/html"})
+    assert page.status_code == (307 if name == "bob" else 200)
+    for found in re.findall(r'(?:href|src)="([^":]+\.(?:css|js))"', page.text):
+        assert client.get(f"{HERE}/{found.removeprefix('./')}").status_code == 200
+    assert ("<script" in page.text) == (name != "bob")
+    client.post("/admin/logout/", data={"csrfmiddlewaretoken": client.cookies["csrftoken"]})
+    assert role(client) == 401
+
+
+def test_a_visitor_is_led_to_the_page_where_they_sign_in(client: httpx.Client) -> None:
+    answer = client.get(f"{HERE}/jobs?q=state:dead&x=1", headers={"accept": "text/html,*/*"})
+    assert answer.headers["location"] == "/admin/login/?next=/tools/sereno/jobs%3Fq%3Dstate%3Adead%26x%3D1"
+    assert answer.content == b""
+    assert client.get(f"{HERE}/api/v1/jobs").status_code == 401, "a program is told"
+    assert client.get(HERE).headers["location"] == "sereno/"
+    assert client.get("/tools/serenopark").status_code == 404, "Django's own"
+
+
+def test_forged_cookies_and_headers_do_not_help(client: httpx.Client, shop: Project) -> None:
+    root = User.objects.get(username="root")
+    token = shop.database.run(create("ci", "admin", actor="test")).secret
+    forged: list[dict[str, str]] = [
+        {"cookie": "sessionid=x"},
+        {"cookie": f"sessionid={'a' * 32}"},
+        {"cookie": 'sessionid="{\\"_auth_user_id\\": 1}"'},
+        {"cookie": "sessionid=' or 1=1 --"},
+        {"cookie": "sereno=v1.1.9999999999.AAAA"},
+        {"x-forwarded-user": "root", "remote-user": "root", "x-remote-user": "root"},
+        {"authorization": f"Bearer {token}"},
+    ]
+    # A session that says who it is, without what only signing in writes there.
+    half = SessionStore()
+    half["_auth_user_id"] = str(root.pk)
+    half["_auth_user_backend"] = "django.contrib.auth.backends.ModelBackend"
+    half["_auth_user_hash"] = "0" * 64
+    half.create()
+    forged.append({"cookie": f"sessionid={half.session_key}"})
+    for headers in forged:
+        assert client.get(f"{HERE}/api/v1/me", headers=headers).status_code == 401, headers
+
+
+def test_a_session_ends_with_the_password_and_with_the_rights(client: httpx.Client) -> None:
+    sign_in(client, "ann")
+    assert role(client) == "operator"
+    User.objects.filter(username="ann").update(is_staff=False)
+    assert role(client) == 401
+    User.objects.filter(username="ann").update(is_staff=True, is_active=False)
+    assert role(client) == 401
+    ann = User.objects.get(username="ann")
+    ann.is_active = True
+    ann.save()
+    assert role(client) == "operator"
+    ann.set_password("another")
+    ann.save()
+    assert role(client) == 401
+
+
+def test_a_page_elsewhere_changes_nothing(client: httpx.Client, connection: psycopg.Connection) -> None:
+    sign_in(client, "root")
+    place = f"{HERE}/api/v1/queues/default/pause"
+    for headers in ({"origin": "https://evil.example"}, {"sec-fetch-site": "cross-site"}, {"origin": "null"}):
+        assert client.post(place, json={}, headers=headers).status_code == 403
+    assert one(connection, "select count(*) from sereno.pauses") == 0
+    assert client.post(place, json={}, headers={"sec-fetch-site": "same-origin"}).is_success
+    assert one(connection, "select paused_by from sereno.pauses") == "root"
+
+
+def test_the_live_stream_comes_as_it_is_written(client: httpx.Client) -> None:
+    sign_in(client, "ann")
+    with client.stream("GET", f"{HERE}/api/v1/stream", headers={"accept": "text/event-stream"}) as answer:
+        assert answer.status_code == 200
+        lines = answer.iter_lines()
+        assert next(lines) == "retry: 2000"
+        assert next(line for line in lines if line.startswith("data:"))
+
+
+def test_an_order_and_its_job_are_there_together(client: httpx.Client, connection: psycopg.Connection) -> None:
+    assert client.get("/buy/?regret=1").status_code == 200
+    assert one(connection, "select count(*) from sereno.jobs") == 0
+    job = client.get("/buy/").json()["job"]
+    assert str(one(connection, "select id from sereno.jobs")) == job

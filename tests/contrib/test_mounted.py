@@ -1,0 +1,82 @@
+"""Inside FastAPI and inside Litestar: real processes, real HTTP, a worker beside the pages."""
+
+import re
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+
+from sereno import Sereno
+from sereno.operations.tokens import create
+from tests.contrib.process import Served, served
+from tests.facts import one, until
+
+HERE = "/tools/sereno"
+FRAMEWORKS = ["fastapi", "litestar"]
+
+
+@pytest.fixture(params=FRAMEWORKS)
+def shop(request: pytest.FixtureRequest, database_url: str, connection: psycopg.Connection) -> Iterator[Served]:
+    connection.execute(
+        "create table orders (id bigint generated always as identity, total integer, confirmed boolean default false)"
+    )
+    with served(f"tests.contrib.{request.param}_shop:api", database_url) as found:
+        yield found
+
+
+def test_orders_and_jobs_are_written_together_and_run(shop: Served, connection: psycopg.Connection) -> None:
+    assert shop.client.post("/orders", params={"total": -1}).status_code == 422
+    assert one(connection, "select count(*) from orders") == 0
+    number = shop.client.post("/orders", params={"total": 42}).json()
+    assert one(connection, "select total from orders where id = %s", number) == 42, "committed before the answer"
+    until(lambda: one(connection, "select confirmed from orders where id = %s", number))
+    until(lambda: one(connection, "select count(*) from sereno.history where state = 'succeeded'") == 1)
+    assert one(connection, "select count(*) from sereno.jobs") == 0
+    shop.end()
+    assert one(connection, "select state from sereno.sessions") == "closed", "it has said goodbye"
+
+
+def test_pages_the_api_and_the_stream_work_under_the_path(
+    shop: Served, app: Sereno, connection: psycopg.Connection
+) -> None:
+    secret = app.database.run(create("ann", "operator", actor="test")).secret
+    client = shop.client
+    known = {"authorization": f"Bearer {secret}"}
+    assert client.get(f"{HERE}/api/v1/me").status_code == 401
+    assert client.get(f"{HERE}/api/v1/me", headers=known).json()["name"] == "ann"
+    assert client.get(HERE).headers["location"].endswith("sereno/")
+    first = client.get(f"{HERE}/jobs?q=state:dead")
+    assert first.headers["location"] == "./sign-in?next=jobs%3Fq%3Dstate%3Adead"
+    # As a person signs in, at the page.
+    signed = client.post(f"{HERE}/sign-in", data={"token": secret, "next": "jobs"})
+    assert (signed.status_code, signed.headers["location"]) == (303, "./jobs")
+    page = client.get(f"{HERE}/jobs")
+    assert page.status_code == 200
+    files = re.findall(r'(?:href|src)="([^":]+\.(?:css|js)[^"]*)"', page.text)
+    assert files
+    for name in files:
+        assert client.get(f"{HERE}/{name.removeprefix('./')}").status_code == 200
+    assert client.get(f"{HERE}/nothing").status_code == 404
+    assert client.get("/tools/serenopark").status_code == 404
+    # Names with slashes and signs arrive as they were written.
+    assert client.post(f"{HERE}/api/v1/queues/a%2Fb%20c/pause", json={}, headers=known).is_success
+    assert one(connection, "select name from sereno.pauses") == "a/b c"
+
+
+def test_a_stream_that_is_open_does_not_hold_up_the_end(shop: Served, app: Sereno) -> None:
+    secret = app.database.run(create("ann", "viewer", actor="test")).secret
+    headers = {"accept": "text/event-stream", "authorization": f"Bearer {secret}"}
+    with shop.client.stream("GET", f"{HERE}/api/v1/stream", headers=headers) as answer:
+        lines = answer.iter_lines()
+        assert next(line for line in lines if line.startswith("data:"))
+        said = shop.end()
+        list(lines)
+    assert "Application shutdown complete" in said, said
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_without_a_schema_it_does_not_start(framework: str, empty_database_url: str) -> None:
+    with served(f"tests.contrib.{framework}_shop:api", empty_database_url) as found:
+        said, _ = found.process.communicate(timeout=60)
+    assert found.process.returncode != 0
+    assert "sereno migrate" in said

@@ -1,0 +1,172 @@
+"""Jobs and notifications in the transaction of a session: there with its rows, or gone with them."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import psycopg
+import pytest
+from psycopg.conninfo import conninfo_to_dict
+from sqlalchemy import Engine, create_engine, select
+from sqlalchemy.exc import UnboundExecutionError
+from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
+from sqlalchemy.pool import NullPool
+
+from sereno import ConfigurationError, Sereno, Task, in_app
+from sereno.contrib.sqlalchemy import address
+from sereno.notifications import Event
+from tests.client.doors import sqlalchemy_url
+from tests.facts import one
+
+
+class Base(DeclarativeBase):
+    pass
+
+
+class Order(Base):
+    """What somebody bought."""
+
+    __tablename__ = "orders"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    total: Mapped[int]
+
+
+@dataclass
+class Bought:
+    """What people are told."""
+
+    order: int
+
+
+@pytest.fixture
+def confirm(app: Sereno) -> Task[[int], None]:
+    @app.task
+    def confirm(order: int) -> None: ...
+
+    return confirm
+
+
+@pytest.fixture
+def bought(app: Sereno) -> Event[Bought]:
+    return app.event("order.bought", Bought, channels=[in_app])
+
+
+@pytest.fixture
+def engine(database_url: str) -> Iterator[Engine]:
+    made = create_engine(sqlalchemy_url(database_url, "psycopg"))
+    Base.metadata.create_all(made)
+    yield made
+    made.dispose()
+
+
+def written(connection: psycopg.Connection) -> tuple[int, int, int]:
+    """Orders, jobs of ours, and events."""
+    return (
+        one(connection, "select count(*) from orders"),
+        one(connection, "select count(*) from sereno.jobs where task = 'confirm'"),
+        one(connection, "select count(*) from sereno.events"),
+    )
+
+
+@pytest.mark.parametrize("regrets", [False, True])
+def test_a_session_writes_all_of_it_or_nothing(
+    engine: Engine, connection: psycopg.Connection, confirm: Task[[int], None], bought: Event[Bought], regrets: bool
+) -> None:
+    with Session(engine) as session:
+        order = Order(total=42)
+        session.add(order)
+        session.flush()
+        confirm.using(session).enqueue(order.id)
+        bought.notify(Bought(order.id), to="user:7", subject=str(order.id), conn=session)
+        assert written(connection) == (0, 0, 0)
+        if regrets:
+            session.rollback()
+        else:
+            session.commit()
+    assert written(connection) == ((0, 0, 0) if regrets else (1, 1, 1))
+
+
+@pytest.mark.parametrize("driver", ["psycopg", "asyncpg"])
+@pytest.mark.parametrize("regrets", [False, True])
+async def test_an_async_session_does_too(
+    engine: Engine,
+    database_url: str,
+    connection: psycopg.Connection,
+    confirm: Task[[int], None],
+    bought: Event[Bought],
+    driver: str,
+    regrets: bool,
+) -> None:
+    asynchronous = create_async_engine(sqlalchemy_url(database_url, driver), poolclass=NullPool)
+    async with AsyncSession(asynchronous, expire_on_commit=False) as session:
+        order = Order(total=42)
+        session.add(order)
+        await session.flush()
+        await confirm.using(session).aenqueue(order.id)
+        await bought.anotify(Bought(order.id), to="user:7", subject=str(order.id), conn=session)
+        assert written(connection) == (0, 0, 0)
+        await (session.rollback() if regrets else session.commit())
+    assert written(connection) == ((0, 0, 0) if regrets else (1, 1, 1))
+
+
+def test_a_savepoint_takes_back_its_own(
+    engine: Engine, connection: psycopg.Connection, confirm: Task[[int], None]
+) -> None:
+    with Session(engine) as session, session.begin():
+        confirm.using(session).enqueue(1)
+        with session.begin_nested() as inner:
+            confirm.using(session).enqueue(2)
+            inner.rollback()
+        confirm.using(session).enqueue(3)
+    rows = connection.execute("select args -> 'order' from sereno.jobs order by id").fetchall()
+    assert rows == [(1,), (3,)]
+
+
+def test_with_autocommit_there_is_no_transaction_to_take_back(
+    engine: Engine, connection: psycopg.Connection, confirm: Task[[int], None]
+) -> None:
+    """As the page says: it is written at once."""
+    with Session(engine.execution_options(isolation_level="AUTOCOMMIT")) as session:
+        confirm.using(session).enqueue(1)
+        session.rollback()
+    assert written(connection)[1] == 1
+
+
+def test_the_session_goes_on_as_it_was(engine: Engine, confirm: Task[[int], None]) -> None:
+    with Session(engine) as session, session.begin():
+        order = Order(total=1)
+        session.add(order)
+        confirm.using(session).enqueue(1)
+        assert session.is_active
+        assert session.scalars(select(Order.total)).all() == [1]
+
+
+def test_a_session_with_binds_gives_its_connection(
+    engine: Engine, connection: psycopg.Connection, confirm: Task[[int], None]
+) -> None:
+    with Session(binds={Order: engine}) as session, session.begin():
+        with pytest.raises(UnboundExecutionError):
+            confirm.using(session).enqueue(1)
+        confirm.using(session.connection(bind_arguments={"mapper": Order})).enqueue(2)
+    assert written(connection)[1] == 1
+
+
+async def test_the_sync_side_of_an_async_session(
+    engine: Engine, database_url: str, connection: psycopg.Connection, confirm: Task[[int], None]
+) -> None:
+    asynchronous = create_async_engine(sqlalchemy_url(database_url, "asyncpg"), poolclass=NullPool)
+    async with AsyncSession(asynchronous) as session, session.begin():
+        await session.run_sync(lambda inner: confirm.using(inner).enqueue(1))
+        assert written(connection)[1] == 0
+    assert written(connection)[1] == 1
+
+
+def test_an_engine_has_an_address(database_url: str, engine: Engine) -> None:
+    with psycopg.connect(address(engine)) as found:
+        assert found.info.dbname == conninfo_to_dict(database_url)["dbname"]
+    other = create_async_engine(
+        "postgresql+asyncpg://u:p%40ss@db:6432/shop?ssl=require&prepared_statement_cache_size=0"
+    )
+    assert address(other) == "postgresql://u:p%40ss@db:6432/shop?sslmode=require"
+    with pytest.raises(ConfigurationError, match="sqlite"):
+        address(create_engine("sqlite://"))

@@ -1,0 +1,62 @@
+"""A plan is closed wherever it ends: what it holds is given back at once, and not when somebody looks for rubbish."""
+
+from typing import TypeVar
+
+import pytest
+
+from sereno.operations.plan import Plan, acarry_out, carry_out
+from sereno.store.statement import Operation
+
+T = TypeVar("T")
+
+
+class Broken:
+    """The database goes away at the second operation."""
+
+    def __init__(self) -> None:
+        self.seen = 0
+
+    def run(self, operation: Operation[T]) -> T:
+        self.seen += 1
+        if self.seen > 1:
+            raise ConnectionError
+        try:
+            next(operation)
+        except StopIteration as end:
+            found: T = end.value
+            return found
+        raise AssertionError
+
+    async def arun(self, operation: Operation[T]) -> T:
+        return self.run(operation)
+
+
+def _nothing() -> Operation[int]:
+    return 1
+    yield
+
+
+def _holding(held: list[str]) -> Plan[int]:
+    held.append("a file")
+    try:
+        yield _nothing()
+        yield _nothing()
+    finally:
+        held.clear()
+    return 1
+
+
+def test_a_plan_that_is_broken_off_lets_go() -> None:
+    held: list[str] = []
+    plan = _holding(held)
+    with pytest.raises(ConnectionError):
+        carry_out(Broken(), plan)
+    assert held == []
+
+
+async def test_the_same_for_async_code() -> None:
+    held: list[str] = []
+    plan = _holding(held)
+    with pytest.raises(ConnectionError):
+        await acarry_out(Broken(), plan)
+    assert held == []

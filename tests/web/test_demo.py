@@ -1,0 +1,169 @@
+"""The demo from end to end: five systems, a worker that is really killed, something to see on every page, and pictures.
+
+`make pictures` keeps them for the documentation.
+"""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from playwright.sync_api import Browser, Page
+
+from tests.cli.conftest import process_environment
+from tests.facts import until
+from tests.plain_http import NO_CERTIFICATES
+from tests.web.chromium import Chromium
+from tests.web.visit import SCREENSHOTS
+
+# Each has something to show; the others are empty until somebody does something.
+PAGES = (
+    "",
+    "jobs",
+    "schedules",
+    "queues",
+    "tenants",
+    "errors",
+    "logs",
+    "notifications",
+    "deliveries",
+    "recipients",
+    "channels",
+    "traces",
+    "procedures",
+    "archive",
+    "alerts",
+    "system",
+)
+SYSTEMS = ("tenders", "separate_worker", "reminders", "reconciliation", "triggers")
+NOTHING = 'class="nothing"'
+# Where pictures for the documentation go; by default only where all pictures of tests go.
+PICTURES = Path(os.environ.get("SERENO_TEST_PICTURES", SCREENSHOTS / "demo"))
+WIDE, TALL, TALLER = 1280, 820, 1180
+
+
+class Demo:
+    """`sereno demo` in a process of its own, and what it has said so far."""
+
+    def __init__(self, directory: Path, *options: str) -> None:
+        self._said = directory / "said"
+        where = ["--port", "0", "--directory", str(directory / "demo")]
+        with self._said.open("wb") as out:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "sereno", "demo", *where, *options],
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                env=process_environment(),
+                cwd=directory,
+            )
+
+    @property
+    def said(self) -> str:
+        return self._said.read_text()
+
+    def found(self, pattern: str) -> re.Match[str]:
+        """The first match in what it says; waits for it as long as it lives."""
+
+        def is_said() -> bool:
+            found = re.search(pattern, self.said)
+            assert found or self.process.poll() is None, self.said
+            return found is not None
+
+        until(is_said, patience=90)
+        found = re.search(pattern, self.said)
+        assert found
+        return found
+
+    def end(self) -> None:
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGINT)
+        try:
+            self.process.wait(60)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            raise
+
+
+@pytest.fixture
+def demo(tmp_path: Path) -> Iterator[Demo]:
+    # The embedded server of root runs as somebody else.
+    tmp_path.chmod(0o755)
+    running = Demo(tmp_path)
+    yield running
+    running.end()
+
+
+@pytest.mark.timeout(400)
+def test_five_systems_at_work(demo: Demo, running_chromium: Chromium) -> None:
+    url = demo.found(r"The dashboard: (http://127\.0\.0\.1:\d+/)")[1]
+    with httpx.Client(base_url=url, verify=NO_CERTIFICATES, trust_env=False, timeout=20) as visitor:
+
+        def is_full(page: str) -> bool:
+            answer = visitor.get(page)
+            assert answer.status_code == 200, (page, answer.text)
+            return NOTHING not in answer.text
+
+        for page in PAGES:
+            until(lambda: is_full(page), patience=60)  # noqa: B023
+        # What it tells people to look at is there.
+        shown = re.findall(rf"^    {re.escape(url)}(\S*)$", demo.said, re.MULTILINE)
+        assert len(shown) > len(SYSTEMS)
+        for page in shown:
+            assert visitor.get(page).status_code == 200, page
+    with running_chromium.in_use() as browser:
+        take_pictures(browser, url)
+    # What it tells people to try works.
+    pid = int(demo.found(r"kill -9 (\d+) +what runs the jobs of tenders")[1])
+    os.kill(pid, signal.SIGKILL)
+    again = demo.found(r"The worker of tenders was killed; another one is at work \(pid (\d+)\)")
+    assert int(again[1]) != pid
+    demo.process.send_signal(signal.SIGINT)
+    assert demo.process.wait(60) == 0, demo.said
+    for name in SYSTEMS:
+        done = re.search(rf"^{name}: (\d+) done, ", demo.said, re.MULTILINE)
+        assert done, demo.said
+        assert int(done[1]) > 0, demo.said
+    assert re.search(r"^tenders: .* [1-9]\d* messages sent", demo.said, re.MULTILINE), demo.said
+    assert "export SERENO_DIRECTORY=" in demo.said
+
+
+def test_it_ends_by_itself(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    demo = Demo(tmp_path, "--seconds", "1")
+    try:
+        assert demo.process.wait(100) == 0, demo.said
+    finally:
+        demo.end()
+    assert re.search(r"^triggers: \d+ done, ", demo.said, re.MULTILINE), demo.said
+
+
+def take_pictures(browser: Browser, url: str) -> None:
+    """Of what the documentation shows."""
+    PICTURES.mkdir(parents=True, exist_ok=True)
+    for shade in ("light", "dark"):
+        context = browser.new_context(
+            base_url=url,
+            locale="en",
+            timezone_id="UTC",
+            color_scheme="dark" if shade == "dark" else "light",
+            viewport={"width": WIDE, "height": TALLER},
+        )
+        page = context.new_page()
+        take(page, "", PICTURES / f"now-{shade}.png")
+        if shade == "light":
+            page.set_viewport_size({"width": WIDE, "height": TALL})
+            for name in ("jobs", "schedules", "notifications"):
+                take(page, name, PICTURES / f"{name}.png")
+        context.close()
+
+
+def take(page: Page, path: str, file: Path) -> None:
+    page.goto(path or "./")
+    page.wait_for_selector("html[data-ready]")
+    page.screenshot(path=file)
+    assert file.stat().st_size > 20_000, "a picture of nothing"
