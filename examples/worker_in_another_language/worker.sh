@@ -6,30 +6,22 @@
 set -u
 tasks=${1:?a directory of programs} queue=${2:-default} lease=${LEASE:-30} poll=${POLL:-1}
 tab=$(printf '\t') stop='' here=$(mktemp -d)
-
 sql() { # variables as arguments (name=value), SQL on standard input: psql quotes what :'name' stands for
     for variable; do set -- "$@" -v "$variable"; shift; done
     "${PSQL:-psql}" "$DATABASE_URL" -XqAt -F "$tab" -v ON_ERROR_STOP=1 "$@"
 }
 open_session() {
-    sql queue="$queue" tasks="$(ls "$tasks")" host="$(uname -n)" pid=$$ lease="$lease" <<'SQL'
-select sereno.open_session(array[:'queue'], string_to_array(:'tasks', e'\n'), :'host', :pid, version => 'shell',
-                           lease => make_interval(secs => :lease))
-SQL
+    echo "select sereno.open_session(array[:'queue'], string_to_array(:'tasks', chr(10)), :'host', :pid, version => 'shell',
+          lease => make_interval(secs => :lease))" |
+        sql queue="$queue" tasks="$(ls "$tasks")" host="$(uname -n)" pid=$$ lease="$lease"
 }
-claim() {
-    sql session="$session" <<'SQL'
-select id, attempt, task, args from sereno.claim_jobs(:session)
-SQL
-}
+claim() { echo 'select id, attempt, task, args from sereno.claim_jobs(:session)' | sql session="$session"; }
 hold() { echo "$*" >"$here/new" && mv "$here/new" "$here/held"; } # the job that we have, and its process while it runs
 heartbeats() { # as long as the worker lives: what is to stop, or no longer ours, is stopped
     while sleep $((lease / 3)) && kill -0 $$; do
         read -r job process <"$here/held"
-        answer=$(sql session="$session" held="$job" <<'SQL'
-select alive and cancel || lost = '{}' from sereno.heartbeat(:session, string_to_array(:'held', ' ')::bigint[])
-SQL
-        ) && [ "$answer" != t ] && [ -n "$process" ] && kill "$process"
+        answer=$(echo "select alive and cancel || lost = '{}' from sereno.heartbeat(:session, string_to_array(:'held', ' ')::bigint[])" |
+            sql session="$session" held="$job") && [ "$answer" != t ] && [ -n "$process" ] && kill "$process"
     done
 }
 settle() { # id, attempt, outcome: said until it is answered, for a reply may be lost
@@ -51,14 +43,12 @@ run() { # id, attempt, task, arguments
     echo "job $1 $3: $end, $(settle "$1" "$2" "$end")"
     hold
 }
-trap 'stop=yes' TERM INT
-trap 'rm -rf "$here"' EXIT
+trap 'stop=yes' TERM INT; trap 'rm -rf "$here"' EXIT
 while [ -z "$stop" ]; do
     hold
     session=$(open_session) || { sleep "$poll"; continue; }
     echo "session $session"
-    heartbeats 2>/dev/null &
-    beat=$!
+    heartbeats 2>/dev/null & beat=$!
     while [ -z "$stop" ] && job=$(claim); do
         IFS=$tab read -r id attempt task args <<JOB
 $job

@@ -225,7 +225,7 @@ def test_the_heartbeats_of_a_killed_worker_end_with_it(shell: Shell, connection:
 def test_the_page_shows_the_worker_as_it_is() -> None:
     (shown,) = (
         block
-        for block in blocks(ROOT / "docs" / "worker-in-another-language.md")
+        for block in blocks(ROOT / "docs" / "extend" / "worker-in-another-language.md")
         if block.language == "sh" and "#!" in block.code
     )
     assert shown.code == (EXAMPLE / "worker.sh").read_text()

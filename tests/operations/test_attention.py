@@ -92,7 +92,7 @@ def test_what_died_within_the_hour_for_all_and_for_one_tenant(quiet: House, conn
     for tenant in ("r42", "r42", "r7", None):
         quiet.dead(tenant=tenant)
     dead = look(quiet)["job.dead"]
-    assert (dead.subject, dead.words) == ("greet", "4 jobs of the task greet died within the last hour.")
+    assert (dead.subject, dead.words) == ("greet", "Jobs of the task greet died within the last hour: 4.")
     assert [each.values["count"] for each in found(quiet, tenant="r42")] == [2]
     assert found(quiet, tenant="nobody") == []
     advance(connection, 3601)

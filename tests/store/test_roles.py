@@ -131,7 +131,7 @@ def test_the_text_is_all_of_it(connection: psycopg.Connection, database_url: str
 
 
 def test_the_page_names_every_function_that_runs_as_the_owner() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "roles.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "operate" / "roles.md").read_text()
     assert [name for name in AS_OWNER if f"`{name}`" not in page] == []
     assert [login for login in LOGINS if f"`sereno_{login}`" not in page] == []
 

@@ -12,11 +12,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
+import psycopg
 import pytest
 from playwright.sync_api import Browser, Page
 
+from sereno.store.embedded import EmbeddedPostgres
 from tests.cli.conftest import process_environment
-from tests.facts import until
+from tests.facts import one, until
 from tests.plain_http import NO_CERTIFICATES
 from tests.web.chromium import Chromium
 from tests.web.visit import SCREENSHOTS
@@ -52,8 +54,9 @@ class Demo:
     """`sereno demo` in a process of its own, and what it has said so far."""
 
     def __init__(self, directory: Path, *options: str) -> None:
+        self.directory = directory / "demo"
         self._said = directory / "said"
-        where = ["--port", "0", "--directory", str(directory / "demo")]
+        where = ["--port", "0", "--directory", str(self.directory)]
         with self._said.open("wb") as out:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "sereno", "demo", *where, *options],
@@ -117,6 +120,7 @@ def test_five_systems_at_work(demo: Demo, running_chromium: Chromium) -> None:
         assert len(shown) > len(SYSTEMS)
         for page in shown:
             assert visitor.get(page).status_code == 200, page
+    give_a_past(demo)
     with running_chromium.in_use() as browser:
         take_pictures(browser, url)
     # What it tells people to try works.
@@ -142,6 +146,25 @@ def test_it_ends_by_itself(tmp_path: Path) -> None:
     finally:
         demo.end()
     assert re.search(r"^triggers: \d+ done, ", demo.said, re.MULTILINE), demo.said
+
+
+# The hour before, as the demo would have spent it: more and less than now.
+PAST = """
+insert into sereno.minutes (minute, queue, task, succeeded, retried, dead, waits, runs, run_seconds)
+select now.minute - make_interval(mins => n), queue, task, round(succeeded * share), round(retried * share),
+       case when n % 9 = 0 then dead else 0 end, waits, runs, run_seconds
+from sereno.minutes as now cross join generate_series(1, 58) as n
+cross join lateral (select 0.8 + 0.2 * sin(n / 5.0) + 0.1 * sin(n)) as wave (share)
+where now.minute = (select minute from sereno.minutes group by 1 order by sum(succeeded) desc limit 1)
+on conflict do nothing
+"""
+
+
+def give_a_past(demo: Demo) -> None:
+    """Pictures of the first minute would show little."""
+    with EmbeddedPostgres(demo.directory) as server, psycopg.connect(server.url, autocommit=True) as connection:
+        until(lambda: one(connection, "select exists (select from sereno.minutes)"), patience=90)
+        connection.execute(PAST.encode())
 
 
 def take_pictures(browser: Browser, url: str) -> None:

@@ -18,7 +18,7 @@ SAID: Mapping[str, str] = {
     "queue.unserved": "The queue %(queue)s has %(ready)s ready jobs and no worker; the oldest waits for %(age)s.",
     "queue.late": "The queue %(queue)s is late: %(ready)s ready jobs, the oldest waits for %(age)s.",
     "task.unknown": "Jobs of the task %(task)s wait in the queue %(queue)s, and no live worker knows that task.",
-    "job.dead": "%(count)s jobs of the task %(task)s died within the last hour.",
+    "job.dead": "Jobs of the task %(task)s died within the last hour: %(count)s.",
     "order.blocked": "An order key stands still behind the dead job %(job)s.",
     "scheduler.none": "There are schedules, and nobody fires them.",
     "scheduler.behind": "The scheduler is behind: the oldest due schedule waits for %(age)s.",
