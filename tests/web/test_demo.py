@@ -36,9 +36,12 @@ PAGES = (
     "deliveries",
     "recipients",
     "channels",
+    "templates",
+    "preferences",
     "traces",
     "procedures",
     "archive",
+    "operations",
     "system",
 )
 # Here, what watches is there from the start; what it finds takes its time.

@@ -14,6 +14,9 @@ from sereno.app import Sereno
 from sereno.cli.desk import load_app
 from sereno.cli.serving import Serving
 from sereno.errors import ConfigurationError
+from sereno.operations import bulk, templates
+from sereno.store import insights
+from sereno.store.filters import JobFilter
 
 SYSTEMS = ("tenders", "separate_worker", "reminders", "reconciliation", "triggers")
 # Who kills a worker wants to see its jobs come back.
@@ -125,9 +128,11 @@ class House:
         sys.path.insert(0, str(examples()))
         self._logs = directory / "logs"
         self._logs.mkdir(parents=True, exist_ok=True)
-        self.app = Sereno(url, schema="sereno", log_level="error")
-        self.serving = Serving(self.app, None, port)
         self.systems = [System(name, url, self._logs / f"{name}.log") for name in SYSTEMS]
+        # One with events: pages that know what an application may tell people show them.
+        self.app = self.systems[0].app
+        self.serving = Serving(self.app, None, port)
+        self._has_sent_back = False
         self._stack = AsyncExitStack()
 
     @property
@@ -150,6 +155,16 @@ class House:
             await self.__aexit__()
             raise
         return self
+
+    async def lend_a_hand(self) -> None:
+        """What people do, once there is reason to: dead letters go back to work, slowly, and somebody writes words."""
+        dead = JobFilter(states=["dead"], task="reconciliation.sales_sync")
+        if self._has_sent_back or not await self.app.database.arun(insights.list_jobs(dead, 1)):
+            return
+        self._has_sent_back = True
+        await self.app.database.arun(bulk.begin("job.retry", dead, rate=0.5, yes=True, actor="the demo"))
+        words = templates.place("reminders.due.email", "email", "body", "es")
+        await self.app.database.arun(templates.change(words, "Recuerde: {{ title }}", actor="the demo"))
 
     async def __aexit__(self, *_: object) -> None:
         await asyncio.gather(*(system.end() for system in self.systems))

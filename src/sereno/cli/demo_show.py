@@ -131,6 +131,7 @@ class Show:
         for system in self._house.systems:
             if await system.look():
                 click.echo(f"The worker of {system.name} was killed; another one is at work (pid {system.pid}).")
+        await self._house.lend_a_hand()
         lines = await self._house.app.database.arun_one(insights.by_task())
         newest = post_sights.deliveries(DeliveryFilter(), before=None, limit=MOST_DELIVERIES)
         self._deliveries = await self._house.app.database.arun_one(newest)
