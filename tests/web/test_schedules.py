@@ -156,6 +156,8 @@ def test_hostile_names_are_text(put: Callable[..., None], connection: Connection
     page.locator("#schedule-rows a").first.click()
     expect(page.locator(".sub .mono")).to_have_text(HOSTILE)
     assert page.locator("img").count() == 0
+    # A link led here: until its scripts are there, the page does not hear a click.
+    expect(page.locator("html[data-ready]")).to_have_count(1)
     page.locator("[data-dialog=edit-dialog]").click()
     expect(page.locator("#edit-preview li").first).to_be_visible()
     page.locator("#edit .go").click()
