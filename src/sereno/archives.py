@@ -193,13 +193,6 @@ class Archive:
 
     def _end(self, ctx: Context, order: Order, result: dict[str, Any]) -> None:
         """What came of it, in the transaction that settles the job."""
-        try:
-            self._settle(ctx, order, result)
-        except psycopg.errors.CheckViolation:
-            # The partition of the day was made in the same moment; now it is there.
-            self._settle(ctx, order, result)
-
-    def _settle(self, ctx: Context, order: Order, result: dict[str, Any]) -> None:
         with ctx.transaction() as connection:
             run(connection, ended(order, ctx.job_id, result), self._database.settings.schema)
 

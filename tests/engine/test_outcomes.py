@@ -227,26 +227,31 @@ async def test_steps_run_once_and_are_skipped_by_a_retry(app: Sereno, connection
     assert sorted(calls) == ["file", "plain"]
 
 
-WAITS_AT_OTHER_DAYS = """
-select exists (select from pg_locks where not granted and relation = 'sereno.history_done_default'::regclass)
+WAITS_FOR_ITS_DAY = """
+select exists (select from pg_locks where not granted and relation in (
+    'sereno.history_done'::regclass, 'sereno.history_done_default'::regclass))
 """
 
 
+@pytest.mark.parametrize("own", [False, True], ids=["in a batch", "in its own transaction"])
 async def test_an_outcome_that_meets_the_making_of_its_day_is_stored_there(
-    app: Sereno, connection: psycopg.Connection, database_url: str
+    app: Sereno, connection: psycopg.Connection, database_url: str, own: bool
 ) -> None:
-    """The row waits at the partition of all other days, and then belongs elsewhere."""
+    """A row that had been sent to the partition of all other days would be refused there."""
     today = one(connection, "select 'history_done_' || to_char(now() at time zone 'UTC', 'YYYYMMDD')")
     connection.execute(f"drop table sereno.{today}")
 
-    @app.task
-    async def work() -> None: ...
+    @app.task(retry=Backoff(1))
+    async def work(ctx: Context) -> None:
+        if own:
+            async with ctx.transaction():
+                pass
 
     job = await work.aenqueue()
     with psycopg.connect(database_url) as maker:
         maker.execute("select sereno.make_history_partition((now() at time zone 'UTC')::date)")
         async with app.working():
-            await auntil(lambda: one(connection, WAITS_AT_OTHER_DAYS))
+            await auntil(lambda: one(connection, WAITS_FOR_ITS_DAY))
             maker.commit()
             await auntil(lambda: state(connection, job.id) == "succeeded")
     assert one(connection, f"select count(*) from sereno.{today}") == 1

@@ -170,7 +170,7 @@ class Settler(Service):
     async def _settle(self, way: Way, items: list[Settled]) -> set[int]:
         """Answers those that were ours to settle."""
         try:
-            applied = await self._write(way, items)
+            applied = await self._line.run(settle(way, self._session, items))
         except psycopg.Error as error:
             await self._settle_apart(way, items, error)
             return set()
@@ -182,14 +182,6 @@ class Settler(Service):
             if way != "reschedule":
                 self._ended_side_rows.extend(ended)
         return applied
-
-    async def _write(self, way: Way, items: list[Settled]) -> set[int]:
-        try:
-            return await self._line.run(settle(way, self._session, items))
-        except psycopg.errors.CheckViolation as error:
-            if not _has_found_another_day(error):
-                raise
-            return await self._line.run(settle(way, self._session, items))
 
     async def _forget_side_rows(self) -> None:
         """Steps and progress end with their job; few jobs have any."""
@@ -225,8 +217,3 @@ class Settler(Service):
                 attempt=item.attempt,
                 session=self._session,
             )
-
-
-def _has_found_another_day(error: psycopg.Error) -> bool:
-    """Whether rows waited at the partition of all other days while that of their day was made: they belong there."""
-    return error.diag.constraint_name is None and error.diag.table_name == "history_done_default"

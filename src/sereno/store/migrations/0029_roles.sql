@@ -216,6 +216,9 @@ begin
     if to_regclass(format('sereno.%I', name)) is not null then
         return false;
     end if;
+    -- Whoever writes waits here, before its rows are given a partition. A row that already stood before the default one
+    -- would be refused there: it belongs to this day now.
+    execute format('lock table sereno.%I in share row exclusive mode', parent);
     execute format('create table sereno.%I (like sereno.%I including all)', name, parent);
     perform sereno.share_reading(format('sereno.%I', parent)::regclass, format('sereno.%I', name)::regclass);
     -- What the default partition took meanwhile moves in first; attaching would be refused otherwise.
