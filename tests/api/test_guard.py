@@ -207,6 +207,21 @@ def test_the_application_around_us_knows_who_asks(app: Sereno, serve: Serve) -> 
     assert _me(served, Authorization=f"Bearer {_token(app).secret}").status_code == 401
 
 
+def test_a_page_elsewhere_changes_nothing_through_the_application_around_us(serve: Serve) -> None:
+    async def authenticate(request: HTTPConnection) -> Principal | None:
+        await asyncio.sleep(0)
+        return Principal("ada", "admin") if "session" in request.cookies or "authorization" in request.headers else None
+
+    served = serve(authenticate=authenticate)
+    assert _pause(served, Cookie="session=1", Origin="http://evil.example") == 403
+    assert _pause(served, Cookie="session=1", Sec_Fetch_Site="cross-site") == 403
+    assert _pause(served, Authorization="Basic YTpi", Origin="null") == 403
+    assert _me(served, Cookie="session=1", Origin="http://evil.example").status_code == 200
+    # A browser never sends this one by itself.
+    assert _pause(served, Authorization="Bearer x", Origin="http://evil.example") == 200
+    assert _pause(served, Cookie="session=1") == 200
+
+
 def _line(served: Served, *headers: str, request: str = "GET /api/v1/me") -> int:
     port = int(served.url.rpartition(":")[2])
     with socket.create_connection(("127.0.0.1", port), timeout=30) as wire:

@@ -61,11 +61,14 @@ class Guard:
 
     async def who(self, request: HTTPConnection) -> Principal | None:
         """Whoever asks, by the sign-in of the application around us, a trusted proxy, a token or a cookie."""
+        found = _BEARER.fullmatch(request.headers.get("authorization", ""))
         if self._authenticate is not None:
+            # It may know people by a cookie, which their browser sends along with what another page asks.
+            if found is None and request.scope.get("method") not in SAFE:
+                self.check_origin(request)
             return await self._authenticate(request)
         if self._is_open and await self._is_still_open():
             return Principal("local", "admin") if _is_local(request) else None
-        found = _BEARER.fullmatch(request.headers.get("authorization", ""))
         if found is not None:
             return await self.of_token(found[1], is_safe=request.scope.get("method") in SAFE)
         if (cookie := request.cookies.get(COOKIE)) is not None:

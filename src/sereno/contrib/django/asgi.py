@@ -24,7 +24,6 @@ from starlette.requests import HTTPConnection
 from sereno.contrib.asgi import Asgi, Mounted, Receive, Scope, Send, lifespan, redirect
 from sereno.domain.access import Principal, Role, check_role
 from sereno.errors import DatabaseUnavailable
-from sereno.reception.guard import SAFE, Guard
 from sereno.server import asgi
 
 
@@ -36,21 +35,17 @@ def with_dashboard(django: Asgi, path: str = "/sereno", *, staff: Role = "viewer
     """
     from sereno.contrib.django.entry import app  # noqa: PLC0415 - pages that enqueue want to know the tasks
 
-    server = asgi(app, authenticate=Staff(Guard(app.database), check_role(staff)))
+    server = asgi(app, authenticate=Staff(check_role(staff)))
     return Beside(django, Mounted(server, path), sign_in, lifespan(app, server=server))
 
 
 class Staff:
     """Whoever asks, by Django's own session."""
 
-    def __init__(self, guard: Guard, role: Role) -> None:
-        self._guard = guard
+    def __init__(self, role: Role) -> None:
         self._role = role
 
     async def __call__(self, asked: HTTPConnection) -> Principal | None:
-        if asked.scope.get("method") not in SAFE:
-            # Their browser sends the cookie along with what another page asks.
-            self._guard.check_origin(asked)
         async with ThreadSensitiveContext():
             return await sync_to_async(self._of_session)(asked.cookies)
 
