@@ -120,3 +120,11 @@ def test_a_role_that_is_none_and_an_application_that_is_missing(process: Process
     refused = process("run", "shop:app", "--role", "cook")
     assert refused.returncode == 2
     assert "cook" in refused.stderr
+
+
+@pytest.mark.parametrize("command", ["run", "worker"])
+def test_the_application_of_the_project_is_the_one_that_runs(process: Process, tmp_path: Path, command: str) -> None:
+    (tmp_path / "pyproject.toml").write_text('[tool.sereno]\napp = "elsewhere:app"\n')
+    assert "no module named 'elsewhere'" in process(command).stderr
+    assert "no module named 'given'" in process(command, "given:app", SERENO_APP="set:app").stderr
+    assert "no module named 'set'" in process(command, SERENO_APP="set:app").stderr

@@ -112,6 +112,17 @@ class Desk:
         self.close()
 
 
+def named_app(command: str, given: str | None) -> Sereno:
+    """The application of a command that cannot be without: the one that it was given, or the one of the settings."""
+    path = load({"app": given})[0].app
+    if path is None:
+        raise ConfigurationError(
+            f"your application is missing: sereno {command} MODULE:APP, or set SERENO_APP, "
+            "or `app` in [tool.sereno] of pyproject.toml"
+        )
+    return load_app(path)
+
+
 def load_app(path: str) -> Sereno:
     """The application named by `module:attr` or `path/to/file.py[:attr]`; ConfigurationError says what is missing."""
     source, _, attribute = path.partition(":")

@@ -15,7 +15,7 @@ from sereno.version import __version__
 # Name: where it lives, what it does. The words are here so that --help imports nothing.
 SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
     "Start": {
-        "demo": ("sereno.cli.demo:demo", "See it work: a database, a worker and a few hundred jobs"),
+        "demo": ("sereno.cli.demo:demo", "See it work: a database, five systems and the dashboard"),
         "init": ("sereno.cli.init:init", "Lay out a small project that works, with tests that pass"),
         "worker": ("sereno.cli.worker:worker", "Run jobs; `worker list` shows who does"),
         "scheduler": ("sereno.cli.scheduler:scheduler", "Fire schedules, where there is no worker to do it"),

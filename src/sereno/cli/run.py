@@ -9,20 +9,19 @@ from typing import Any
 import click
 
 from sereno.app import Sereno
-from sereno.cli.desk import load_app
+from sereno.cli.desk import named_app
 from sereno.cli.serving import Serving
 from sereno.cli.worker import refuse_embedded, worker_options
 from sereno.engine.child import run_child
 from sereno.engine.log_keeper import LogKeeper
 from sereno.engine.scheduler import Scheduler
 from sereno.engine.supervisor import CHILD_VARIABLE, Supervisor
-from sereno.errors import ConfigurationError
 from sereno.settings import ROLES, parse_queues
 from sereno.telemetry.logs import configure
 
 
 @click.command(epilog="Example: sereno run shop.jobs:app --port 8765 --queue default=20")
-@click.argument("app_path", metavar="MODULE:APP", required=False, envvar="SERENO_APP")
+@click.argument("app_path", metavar="MODULE:APP", required=False)
 @click.option(
     "--role", "roles", multiple=True, type=click.Choice(ROLES), help="What it does; repeatable.  [default: all]"
 )
@@ -42,9 +41,7 @@ def run(
 
     One service. Handlers run in a child of it, so that one that blocks holds up neither the clock nor the pages.
     """
-    if app_path is None:
-        raise ConfigurationError("your application is missing: sereno run MODULE:APP, or set SERENO_APP")
-    app = load_app(app_path)
+    app = named_app("run", app_path)
     app.override(queues=parse_queues(list(queues)) or None, roles=list(roles) or None, **given)
     refuse_embedded(app, embedded)
     configure(app.settings.log_level, app.settings.log_format)

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import click
 
 from sereno.app import Sereno
-from sereno.cli.desk import load_app
+from sereno.cli.desk import named_app
 from sereno.cli.workers import list_workers
 from sereno.engine.child import run_child
 from sereno.engine.supervisor import CHILD_VARIABLE, Supervisor
@@ -72,16 +72,14 @@ def worker() -> None:
 
 
 @worker.command("run")
-@click.argument("app_path", metavar="MODULE:APP", required=False, envvar="SERENO_APP")
+@click.argument("app_path", metavar="MODULE:APP", required=False)
 @worker_options
 def run_worker(app_path: str | None, queues: tuple[str, ...], embedded: bool, **given: Any) -> None:
     """Run jobs until TERM or Ctrl-C; a second one hurries.
 
     Example: sereno worker shop.jobs:app --queue ifood=10 --queue default=20 --processes 2
     """
-    if app_path is None:
-        raise ConfigurationError("a worker needs your application: sereno worker MODULE:APP, or set SERENO_APP")
-    app = load_app(app_path)
+    app = named_app("worker", app_path)
     app.override(queues=parse_queues(list(queues)) or None, **given)
     refuse_embedded(app, embedded)
     configure(app.settings.log_level, app.settings.log_format)
