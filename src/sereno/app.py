@@ -330,9 +330,12 @@ class Sereno:
             scheduler.start()
         task = asyncio.create_task(worker.run())
         registered = asyncio.create_task(worker.registered.wait())
-        await asyncio.wait([task, registered], return_when=asyncio.FIRST_COMPLETED)
-        registered.cancel()
         try:
+            await asyncio.wait([task, registered], return_when=asyncio.FIRST_COMPLETED)
+            registered.cancel()
+            if task.done():
+                # It could not begin; this says why.
+                task.result()
             yield worker
         finally:
             if scheduler is not None:

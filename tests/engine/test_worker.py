@@ -239,3 +239,15 @@ async def test_several_workers_run_every_job_once(database_url: str, connection:
     async with apps[0].working(), apps[1].working(), apps[2].working():
         await auntil(lambda: one(connection, "select count(*) from sereno.history") == 3000)
     assert sorted(ran) == list(range(3000))
+
+
+async def test_beside_a_worker_that_could_not_begin_nothing_runs(app: Sereno, connection: psycopg.Connection) -> None:
+    @app.task
+    async def work() -> None: ...
+
+    connection.execute("alter table sereno.sessions rename to elsewhere")
+    entered = False
+    with pytest.raises(psycopg.errors.UndefinedTable, match="sessions"):
+        async with app.working():
+            entered = True
+    assert not entered

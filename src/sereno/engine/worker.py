@@ -111,7 +111,12 @@ class Worker:
         """One session: register, work, drain, close."""
         self.lost = False
         self.queues = {name: queue.fresh() for name, queue in self.queues.items()}
-        self._assemble(await self._register())
+        try:
+            published = await self._register()
+        except BaseException:
+            await self._hang_up()
+            raise
+        self._assemble(published)
         try:
             await self._work()
             if not self.lost:
@@ -300,12 +305,15 @@ class Worker:
                 await self._keep_line.run(finish([self.session], "closed"), patience=3.0)
             except DatabaseUnavailable:
                 emit(logging.WARNING, "worker.unclosed", "the session could not be closed: its lease will run out")
-        for line in (self._claim_line, self._settle_line, self._keep_line):
-            await line.close()
+        await self._hang_up()
         if self._on_close is not None:
             await self._on_close()
         await self.database.aclose()
         emit(logging.INFO, "worker.stopped", "worker stopped", session=self.session)
+
+    async def _hang_up(self) -> None:
+        for line in (self._claim_line, self._settle_line, self._keep_line):
+            await line.close()
 
     def _lease_is_lost(self) -> bool:
         return self.lease_keeper.lost or self._reporter.lost or boot_clock() > self.lease_keeper.lease_end
