@@ -252,7 +252,7 @@ class Sereno:
     ) -> Event[Payload]:
         """A kind of fact that people may want to hear of; `await event.anotify(…)` tells them.
 
-        channels: those by which it is told; `expo.then(sms, after="10m")` is one that has another behind it. category:
+        channels: those by which it is told; `expo.then(sms, after="20m")` is one that has another behind it. category:
         under which people choose. critical: nobody's preferences or quiet hours hold it up. opt_in: only for those who
         asked for it. ttl: not sent after that long. throttle: no more than so many for one recipient. digest: gathered
         for a while and told in one message.

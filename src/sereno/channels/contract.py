@@ -8,7 +8,8 @@ reads no database, keeps no state between batches beside connections, and never 
         batch = 50
 
         async def send(self, batch: Sequence[Message], exchange: Exchange) -> Sequence[Outcome]:
-            answer = await exchange.post("https://…", json=[{"to": m.address, "text": m.body} for m in batch])
+            pages = [{"to": message.address, "text": message.body} for message in batch]
+            answer = await call(exchange, "POST", "https://…", json=pages)
             ...
 """
 
@@ -85,7 +86,7 @@ class Channel:
     def then(
         self, other: "Channel | str", *, after: Duration, unless: Literal["sent", "delivered", "read"] = "delivered"
     ) -> "Chain":
-        """Another channel for those whom this one has not reached after so long: `expo.then(sms, after="10m")`."""
+        """Another channel for those whom this one has not reached after so long: `expo.then(sms, after="20m")`."""
         return Chain([self]).then(other, after=after, unless=unless)
 
     def check_address(self, address: str) -> str:
@@ -119,17 +120,27 @@ class Chain:
         return Chain([*self.links, other], [*self.steps, Step(first, second, seconds(after), unless)])
 
 
+# Settings that say where a provider is.
+PLACES = ("url", "host")
+
+
 class Exchange:
     """What a channel is given to talk with: one HTTP session, and the account of whoever pays for the message.
 
-    `account`: credentials and settings of this channel for this tenant. `private`: whether addresses on private
-    networks may be called, by webhooks that people enter themselves.
+    `account`: credentials and settings of this channel for this tenant. `own`: it is the tenant's, not the house's.
+    `private`: whether addresses on private networks may be called, by webhooks that people enter themselves.
     """
 
     def __init__(
-        self, account: Mapping[str, Any] | None = None, *, private: bool = False, timeout: float = 20.0
+        self,
+        account: Mapping[str, Any] | None = None,
+        *,
+        own: bool = False,
+        private: bool = False,
+        timeout: float = 20.0,
     ) -> None:
         self.account: Mapping[str, Any] = account or {}
+        self.own = own
         self.private = private
         self.timeout = timeout
         self._session: Any = None
@@ -143,9 +154,14 @@ class Exchange:
             self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=self.timeout))
         return self._session
 
+    @property
+    def stands_alone(self) -> bool:
+        """Whether a tenant chose where the provider is: what the channel was constructed with must not go there."""
+        return self.own and any(self.account.get(name) for name in PLACES)
+
     def with_account(self, account: Mapping[str, Any]) -> "Exchange":
         """The same connections for another account."""
-        other = Exchange(account, private=self.private, timeout=self.timeout)
+        other = Exchange(account, own=self.own, private=self.private, timeout=self.timeout)
         other._session = self.http
         return other
 

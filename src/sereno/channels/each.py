@@ -66,12 +66,12 @@ class OneByOne(Channel, Generic[Known]):
         self._given = {name: value for name, value in defaults.items() if value}
         self._defaults = self.settings({})
 
-    def settings(self, account: Mapping[str, Any]) -> Known:
-        """The account's, where it says something; the constructor's otherwise."""
+    def settings(self, account: Mapping[str, Any], *, alone: bool = False) -> Known:
+        """The account's, where it says something; the constructor's otherwise, unless it stands alone."""
         names = self.settings_type.__struct_fields__
         said = {name: account[name] for name in names if account.get(name) not in (None, "")}
         try:
-            return msgspec.convert({**self._given, **said}, self.settings_type)
+            return msgspec.convert(said if alone else {**self._given, **said}, self.settings_type)
         except msgspec.ValidationError as error:
             raise ConfigurationError(f"a setting of the channel {self.name} makes no sense: {error}") from None
 
@@ -91,7 +91,7 @@ class OneByOne(Channel, Generic[Known]):
 
     async def send(self, batch: Sequence[Message], exchange: Exchange) -> Sequence[Outcome]:
         try:
-            settings = self.settings(exchange.account)
+            settings = self.settings(exchange.account, alone=exchange.stands_alone)
         except ConfigurationError as error:
             return [Down("bad_settings", str(error)[:MOST_TEXT])] * len(batch)
         if lacking := settings.lacks():

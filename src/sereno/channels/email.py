@@ -98,7 +98,8 @@ class Email(Channel):
         return addr_spec(address)
 
     async def send(self, batch: Sequence[Message], exchange: Exchange) -> Sequence[Outcome]:
-        given = {name: value for name, value in {**self._defaults, **exchange.account}.items() if value is not None}
+        known = {} if exchange.stands_alone else self._defaults
+        given = {name: value for name, value in {**known, **exchange.account}.items() if value is not None}
         try:
             settings = msgspec.convert({"timeout": exchange.timeout, **given}, Settings)
             mailbox(settings.sender)

@@ -181,8 +181,9 @@ class Expo(Channel):
         return _Reply({parcel.place: _outcome(ticket) for parcel, ticket in zip(part, tickets, strict=True)}, [])
 
     async def _call(self, path: str, body: bytes, exchange: Exchange) -> Answer | Retryable | Unknown | Down:
-        settings = self._defaults | {name: value for name, value in exchange.account.items() if value is not None}
-        url, secret = settings["url"], settings["access_token"]
+        known = {} if exchange.stands_alone else self._defaults
+        settings = known | {name: value for name, value in exchange.account.items() if value is not None}
+        url, secret = settings.get("url", URL), settings.get("access_token")
         if not isinstance(url, str) or not _URL.fullmatch(url):
             return Down("bad_url", "the setting url is no plain http or https address")
         headers = {"Accept": "application/json", "Content-Type": "application/json"}

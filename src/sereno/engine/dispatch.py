@@ -217,7 +217,7 @@ class Dispatch:
             return None
         # Asked for by somebody else meanwhile: theirs is as new.
         exchange = self._exchanges[place][1] if place in self._exchanges else Exchange()
-        exchange.account, exchange.private = settings, bool(house.get("private"))
+        exchange.account, exchange.own, exchange.private = settings, bool(account), bool(house.get("private"))
         self._exchanges[place] = (monotonic() + ACCOUNT_SECONDS, exchange)
         return exchange
 

@@ -1,0 +1,71 @@
+"""A tenant that says where its provider is gets nothing of the house's: no secret goes to an address that it chose."""
+
+import psycopg
+import pytest
+from psycopg.types.json import Jsonb
+
+from sereno import Sereno
+from sereno.channels.contract import Exchange
+from sereno.channels.email import Email
+from sereno.channels.expo import Expo
+from sereno.channels.twilio import Twilio
+from sereno.testing.expo import ExpoProvider
+from sereno.testing.smtp import MailServer
+from sereno.testing.twilio import TwilioProvider
+from tests.facts import auntil, one
+from tests.notifications.conftest import Tender
+
+HIDDEN = "canary-3d9a"
+ACCOUNTS = "insert into sereno.accounts (channel, tenant, settings) values (%s, 'acme', %s)"
+
+
+async def test_what_a_channel_was_constructed_with_stays_in_the_house(
+    app: Sereno, connection: psycopg.Connection
+) -> None:
+    email = Email(host="mail.house.example", username="house", password=HIDDEN, sender="h@house.example", tls="none")
+    sms = Twilio(account_sid="AChouse", auth_token=HIDDEN, from_number="+15005550006")
+    published = app.event("tender.published", Tender, channels=[email, Expo(access_token=HIDDEN), sms])
+    async with MailServer({"house": HIDDEN}) as mail, ExpoProvider() as expo, TwilioProvider() as twilio:
+        theirs = {
+            "email": {"host": mail.host, "port": mail.port, "tls": "none", "sender": "a@acme.example"},
+            "expo": {"url": expo.url},
+            "sms": {"url": twilio.url},
+        }
+        for channel, settings in theirs.items():
+            connection.execute(ACCOUNTS, [channel, Jsonb(settings)])
+        addresses = {"email": "ada@example.org", "expo": "ExponentPushToken[ada]", "sms": "+37120000001"}
+        await app.recipients.aupsert("ada", addresses, tenant="acme")
+        async with app.working():
+            await published.anotify(Tender("T1"), subject="T1", tenant="acme", to="ada")
+            await auntil(lambda: expo.accepted)
+            # Without a sign-in, the other two get nowhere.
+            await auntil(
+                lambda: (
+                    one(connection, "select array_agg(channel order by channel) from sereno.channel_pauses")
+                    == ["email", "sms"]
+                )
+            )
+        assert [line for line in mail.commands if line.startswith("AUTH")] == []
+        assert [request.headers.get("authorization") for request in expo.log] == [None]
+        assert list(twilio.log) == []
+
+
+@pytest.mark.parametrize(
+    ("own", "account", "alone"),
+    [
+        (True, {"url": "https://push.acme.example"}, True),
+        (True, {"host": "mail.acme.example", "username": "acme"}, True),
+        (True, {"sender": "no-reply@acme.example"}, False),
+        (True, {"url": ""}, False),
+        (False, {"url": "https://push.house.example"}, False),
+    ],
+)
+def test_an_account_stands_alone(own: bool, account: dict[str, str], alone: bool) -> None:
+    exchange = Exchange({"first": account}, own=own)
+    assert Exchange(account, own=own).stands_alone is alone
+    assert not exchange.stands_alone
+
+
+async def test_an_account_inside_an_account_is_whose_that_is() -> None:
+    async with Exchange({"first": {}}, own=True) as outer:
+        assert outer.with_account({"url": "https://push.acme.example"}).stands_alone
