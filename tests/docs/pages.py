@@ -4,19 +4,32 @@
 <!-- run: first.py -->  the same, under this name
 <!-- pytest: test.py --> tests that are run, and pass
 <!-- file: shop.py -->  written beside the programs of the page, for them to import
+
+A block that shows the middle of something has the rest of it around it, where a reader does not see it:
+
+<!-- run
+app = App()                       the lines of the comment come before the block; where the last of them
+async def main() -> None:         ends with a colon, the block is indented to stand below it
+-->
+<!-- then
+    assert …                      right after the block: what comes behind it, and proves what the page says of it
+-->
 """
 
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import indent
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
+_HIDDEN = r"(?:(?!-->).)*?"
 _BLOCK = re.compile(
-    r"(?:<!-- (?P<verb>run|pytest|file)(?:: (?P<name>[\w.]+))? -->\n)?"
-    r"^```(?P<language>\w+)\n(?P<code>.*?)^```$",
+    rf"(?:<!-- (?P<verb>run|pytest|file)(?:: (?P<name>[\w.]+))?(?: |\n(?P<before>{_HIDDEN}))-->\n)?"
+    rf"^```(?P<language>\w*)\n(?P<code>.*?)^```$"
+    rf"(?:\n<!-- then\n(?P<after>{_HIDDEN})-->)?",
     re.DOTALL | re.MULTILINE,
 )
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
@@ -33,16 +46,26 @@ class Block:
     code: str
     verb: str | None
     name: str | None
+    before: str = ""
+    after: str = ""
 
     def __str__(self) -> str:
         return f"{self.page.relative_to(ROOT)}:{self.line}"
+
+    @property
+    def whole(self) -> str:
+        """With what stands around it."""
+        last = self.before.rstrip().rpartition("\n")[2]
+        margin = " " * (len(last) - len(last.lstrip()) + 4) if last.endswith(":") else ""
+        return self.before + indent(self.code, margin) + self.after
 
 
 def blocks(page: Path) -> Iterator[Block]:
     text = page.read_text()
     for match in _BLOCK.finditer(text):
         line = text.count("\n", 0, match.start("code")) + 1
-        yield Block(page, line, match["language"], match["code"], match["verb"], match["name"])
+        around = match["before"] or "", match["after"] or ""
+        yield Block(page, line, match["language"], match["code"], match["verb"], match["name"], *around)
 
 
 def links(page: Path) -> list[str]:

@@ -47,6 +47,10 @@ def test_every_block_of_python_compiles(block: Block) -> None:
     compile(block.code, str(block), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
 
 
+def test_every_block_of_python_and_sql_is_run() -> None:
+    assert [str(b) for b in BLOCKS if b.language in {"python", "sql"} and not b.verb] == []
+
+
 def named(page: Path) -> str:
     """A page by where it lies, such as docs/learn/job: pages of the same name are told apart."""
     return page.relative_to(ROOT).with_suffix("").as_posix()
@@ -56,10 +60,10 @@ def named(page: Path) -> str:
 def test_complete_programs_run(page: Path, database_url: str, connection: psycopg.Connection, tmp_path: Path) -> None:
     for number, block in enumerate(b for b in blocks(page) if b.verb):
         if block.language == "sql":
-            connection.execute(block.code.encode())
+            connection.execute(block.whole.encode())
             continue
         path = tmp_path / (block.name or f"program_{number}.py")
-        path.write_text(block.code)
+        path.write_text(block.whole)
         if block.verb != "file":
             options = PYTEST if block.verb == "pytest" else []
             run_program(path, database_url, *options)
