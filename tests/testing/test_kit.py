@@ -119,6 +119,17 @@ def test_each_test_starts_empty(kit: Kit, sereno_kit: Callable[[Sereno], Kit]) -
     assert abs(again.now() - row[0]) < timedelta(minutes=5)
 
 
+def test_what_an_earlier_test_left_at_work_is_sent_home(kit: Kit, sereno_kit: Callable[[Sereno], Kit]) -> None:
+    shop().charge.enqueue(7)
+    with psycopg.connect(kit.app.url) as late, psycopg.connect(kit.app.url) as elsewhere:
+        late.execute(f"select from {kit.app.settings.schema}.jobs")
+        elsewhere.execute("create table ours (n int)")
+        sereno_kit(kit.app).assert_not_enqueued("charge")
+        with pytest.raises(psycopg.OperationalError):
+            late.execute("select 1")
+        elsewhere.commit()
+
+
 def test_what_a_schedule_makes_passes_the_limits_of_the_code(kit: Kit) -> None:
     """Also before anybody has run it."""
     kit.app.schedules.synchronise()

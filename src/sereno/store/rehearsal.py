@@ -54,7 +54,8 @@ class DeliverySeen:
 
 
 def reset() -> Operation[None]:
-    """Every table of the schema is empty, numbers begin at one, and the clock is right."""
+    """Nobody else is at work in the schema, its tables are empty, numbers begin at one, and the clock is right."""
+    yield Statement(_sql["send_home"])
     names = [row[0] for row in (yield Statement(_sql["tables"]))]
     yield Statement(f"truncate {', '.join(names)} restart identity cascade")
     for row in (yield Statement(_sql["archived"])):

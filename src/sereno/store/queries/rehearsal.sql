@@ -1,5 +1,13 @@
 -- For tests of users: a schema that is emptied, a clock that is moved, and what is there.
 
+-- name: send_home
+-- Whoever is still at work in this schema: what an earlier test has left, such as the last words of a worker that was killed.
+select pg_terminate_backend(pid)
+from (select distinct pid from pg_locks
+      where database = (select oid from pg_database where datname = current_database()) and pid <> pg_backend_pid()
+        and relation in (select oid from pg_class
+                         where relnamespace = to_regnamespace(split_part('sereno.jobs', '.', 1)))) as late;
+
 -- name: tables
 -- Everything of ours that holds rows, but for which migrations were applied.
 select quote_ident(schemaname) || '.' || quote_ident(tablename) from pg_tables
