@@ -159,6 +159,11 @@ class Exchange:
         """Whether a tenant chose where the provider is: what the channel was constructed with must not go there."""
         return self.own and any(self.account.get(name) for name in PLACES)
 
+    def over(self, defaults: Mapping[str, Any]) -> dict[str, Any]:
+        """The account's settings above those of a channel's constructor, unless it stands alone. None says nothing."""
+        said = {name: value for name, value in self.account.items() if value is not None}
+        return said if self.stands_alone else {**defaults, **said}
+
     def with_account(self, account: Mapping[str, Any]) -> "Exchange":
         """The same connections for another account."""
         other = Exchange(account, own=self.own, private=self.private, timeout=self.timeout)

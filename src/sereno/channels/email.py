@@ -92,16 +92,15 @@ class Email(Channel):
     largest: ClassVar[int | None] = LARGEST_MAIL
 
     def __init__(self, **defaults: Any) -> None:
-        self._defaults = msgspec.structs.asdict(Settings(**defaults))
+        known = msgspec.structs.asdict(Settings(**defaults))
+        self._defaults = {name: value for name, value in known.items() if value is not None}
 
     def check_address(self, address: str) -> str:
         return addr_spec(address)
 
     async def send(self, batch: Sequence[Message], exchange: Exchange) -> Sequence[Outcome]:
-        known = {} if exchange.stands_alone else self._defaults
-        given = {name: value for name, value in {**known, **exchange.account}.items() if value is not None}
         try:
-            settings = msgspec.convert({"timeout": exchange.timeout, **given}, Settings)
+            settings = msgspec.convert({"timeout": exchange.timeout, **exchange.over(self._defaults)}, Settings)
             mailbox(settings.sender)
             mailbox(settings.reply_to or settings.sender)
         except (msgspec.ValidationError, InvalidAddress) as error:

@@ -181,8 +181,7 @@ class Expo(Channel):
         return _Reply({parcel.place: _outcome(ticket) for parcel, ticket in zip(part, tickets, strict=True)}, [])
 
     async def _call(self, path: str, body: bytes, exchange: Exchange) -> Answer | Retryable | Unknown | Down:
-        known = {} if exchange.stands_alone else self._defaults
-        settings = known | {name: value for name, value in exchange.account.items() if value is not None}
+        settings = exchange.over(self._defaults)
         url, secret = settings.get("url", URL), settings.get("access_token")
         if not isinstance(url, str) or not _URL.fullmatch(url):
             return Down("bad_url", "the setting url is no plain http or https address")
@@ -195,8 +194,9 @@ class Expo(Channel):
             body = gzip.compress(body, GZIP_LEVEL, mtime=0)
             headers["Content-Encoding"] = "gzip"
         answer = await call(exchange, "POST", url.rstrip("/") + path, data=body, headers=headers)
-        hides = isinstance(secret, str) and len(secret) >= SHORTEST_SECRET
-        return _without(secret, answer) if hides and isinstance(answer, Answer) else answer
+        if isinstance(secret, str) and len(secret) >= SHORTEST_SECRET and isinstance(answer, Answer):
+            return _without(secret, answer)
+        return answer
 
 
 def _refused(part: list[_Parcel], answer: Answer, error: Mapping[str, Any]) -> _Reply:
