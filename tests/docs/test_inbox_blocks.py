@@ -155,7 +155,7 @@ def test_what_happens_appears_in_the_page(shop: Shop, connection: psycopg.Connec
 def test_the_page_is_told_when_nobody_is_signed_in(shop: Shop) -> None:
     shop.user = None
     page = shop.open()
-    page.wait_for_function("heard.includes('sereno-signed-out')")
+    until(lambda: "sereno-signed-out" in page.evaluate("heard"))
 
 
 def test_the_colours_of_the_page_are_those_of_the_element(shop: Shop, connection: psycopg.Connection) -> None:
