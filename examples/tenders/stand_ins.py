@@ -12,11 +12,15 @@ from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+import aiohttp
 from aiohttp import web
+from yarl import URL
 
 from sereno.testing.provider import Provider, Request
 from tenders.tender import CHILE
 
+# What a server says of its own connection, not of what it was asked for.
+HOP_BY_HOP = ("connection", "date", "server", "transfer-encoding")
 REGIONS = ["Antofagasta", "Valparaíso", "Metropolitana", "Biobío", "Magallanes"]
 WORKS = ["a bridge", "a school roof", "street lights", "school meals", "a well", "an ambulance", "winter coats"]
 
@@ -103,6 +107,24 @@ class Api(Gated):
             elif each["day"].strftime("%d%m%Y") == asked.get("fecha"):
                 found.append({name: each[name] for name in ("CodigoExterno", "Nombre", "FechaCierre")})
         return web.json_response({"Cantidad": len(found), "Listado": found})
+
+
+class Store(Provider):
+    """In front of an object store: what it is asked, it asks there."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__()
+        self._behind = url
+
+    async def answer(self, request: Request) -> web.StreamResponse:
+        asked = {name: value for name, value in request.headers.items() if name not in ("host", "content-length")}
+        url = URL(f"{self._behind}{request.path}", encoded=True)
+        async with (
+            aiohttp.ClientSession(auto_decompress=False) as session,
+            session.request(request.method, url, headers=asked, data=request.body) as said,
+        ):
+            kept = {name: value for name, value in said.headers.items() if name.lower() not in HOP_BY_HOP}
+            return web.Response(status=said.status, headers=kept, body=await said.read())
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """A world for each test: empty tables, the two sources and Expo on loopback, a clock to move."""
 
 import io
+import os
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,8 +17,10 @@ from sereno import Sereno
 from sereno.operations.verify import verify
 from sereno.testing.expo import ExpoProvider
 from sereno.testing.kit import Kit
+from sereno.testing.provider import Provider
 from tenders.app import app, install, published, push, register
 from tenders.stand_ins import Api, Authority, Page, object_store
+from tenders.tests.steps import Partner
 
 TICKET = "CANARY-TICKET-0123456789"
 ANA, BEN, CYD = (f"ExponentPushToken[{name}]" for name in ("ana", "ben", "cyd"))
@@ -32,6 +35,10 @@ class World:
     page: Page
     api: Api
     expo: ExpoProvider
+
+    @property
+    def partners(self) -> dict[Partner, Provider]:
+        return {"page": self.page, "api": self.api, "expo": self.expo}
 
     async def cycle(self) -> None:
         """Two minutes pass: ingest, and what follows from it."""
@@ -105,6 +112,22 @@ async def world(
         await app.aclose()
 
 
+@pytest.fixture
+def compiled(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes that are started again and again find their modules compiled, in a directory of this run of tests."""
+    own = tmp_path_factory.getbasetemp()
+    shared = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+    monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
+    monkeypatch.setenv("PYTHONPYCACHEPREFIX", str(shared / "compiled"))
+
+
+@pytest.fixture
+def without_certificates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor do they read all certificates of the machine first: nobody here speaks TLS."""
+    monkeypatch.setenv("SSL_CERT_FILE", os.devnull)
+    monkeypatch.setenv("SSL_CERT_DIR", str(tmp_path))
+
+
 class Bucket:
     """What lies there, seen without any code of sereno."""
 
@@ -118,9 +141,9 @@ class Bucket:
             aws_secret_access_key="nothing",  # noqa: S106 - it takes any
         )
 
-    def bodies(self, kind: str) -> list[bytes]:
+    def bodies(self, kind: str, ending: str = ".parquet") -> list[bytes]:
         found = self.client.list_objects_v2(Bucket=self.name, Prefix=f"cold/{kind}/").get("Contents", [])
-        names = [each["Key"] for each in found if each["Key"].endswith(".parquet")]
+        names = [each["Key"] for each in found if each["Key"].endswith(ending)]
         return [self.client.get_object(Bucket=self.name, Key=name)["Body"].read() for name in names]
 
     def rows(self, kind: str) -> list[dict[str, Any]]:

@@ -1,0 +1,21 @@
+"""`kill -9` at every step from the event to the flag, as in `test_found_kill.py`."""
+
+import pytest
+
+from tenders.tests import rules
+from tenders.tests.conftest import World
+from tenders.tests.house import House
+from tenders.tests.steps import TO_THE_FLAG
+
+
+@pytest.mark.usefixtures("compiled", "without_certificates")
+async def test_killed_at_every_step_from_the_event_to_the_flag(world: World) -> None:
+    code = rules.publish(world)
+    world.kit.travel("2m")
+    async with House(world.kit, world.partners) as house:
+        await house.walk(TO_THE_FLAG, lambda: rules.hold_so_far(world, code))
+        rules.hold_when_told(world, code)
+        await world.cycle()
+        # Twice it was killed when Expo had the push, and nothing was written yet.
+        assert len(world.pushed()) == 2 * 3
+        assert not house.unlisted()
