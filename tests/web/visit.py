@@ -64,7 +64,6 @@ class Visits:
             **options,
         )
         self._contexts.append(context)
-        context.route(lambda asked: not asked.startswith((f"{url}/", "data:", "blob:")), lambda route: route.abort())
         if role is not None:
             signed_in = self.cookie(role, tenant, url)
             context.add_cookies([{"name": COOKIE, "value": signed_in, "domain": "127.0.0.1", "path": "/"}])
