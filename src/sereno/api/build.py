@@ -36,6 +36,7 @@ from sereno.api import (
     traces,
     workers,
 )
+from sereno.api.door import Later
 from sereno.api.problems import Problem
 from sereno.reception.house import House
 from sereno.version import __version__
@@ -99,6 +100,8 @@ def _describe(app: FastAPI) -> None:
     original = app.openapi
 
     def openapi() -> dict[str, object]:
+        routes = app.router.routes
+        routes[:] = [each.whole if isinstance(each, Later) else each for each in routes]
         document = original()
         parts = document.setdefault("components", {})
         parts.setdefault("schemas", {})["Problem"] = Problem.model_json_schema()

@@ -1,12 +1,15 @@
 """A router whose every operation says who may use it, and for whom it is."""
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from functools import cached_property
 from http import HTTPStatus
 from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Depends, Header, Request, Response
 from fastapi.routing import APIRoute
+from starlette.routing import BaseRoute, Match, Route
+from starlette.types import Receive, Scope, Send
 
 from sereno.api.problems import responses
 from sereno.domain.access import Principal, Role
@@ -29,6 +32,25 @@ ALWAYS = (
     HTTPStatus.UNPROCESSABLE_ENTITY,
     HTTPStatus.SERVICE_UNAVAILABLE,
 )
+
+
+class Later(BaseRoute):
+    """A route that is worked out when somebody comes: all together take half a second, before the first request."""
+
+    def __init__(self, path: str, methods: Collection[str], work_out: Callable[[], BaseRoute]) -> None:
+        self._way = Route(path, lambda _: None, methods=methods)
+        self._work_out = work_out
+
+    @cached_property
+    def whole(self) -> BaseRoute:
+        return self._work_out()
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        found, _ = self._way.matches(scope)
+        return (found, {}) if found is Match.NONE else self.whole.matches(scope)
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self.whole.handle(scope, receive, send)
 
 
 class Door(APIRouter):
@@ -69,6 +91,13 @@ class Door(APIRouter):
             openapi_extra={"x-role": role, "x-of-tenants": of_tenants, "security": [{"token": []}]},
             **more,
         )
+
+    def add_api_route(self, path: str, endpoint: Callable[..., Any], **more: Any) -> None:
+        def work_out() -> BaseRoute:
+            super(Door, self).add_api_route(path, endpoint, **more)
+            return self.routes.pop()
+
+        self.routes.append(Later(path, more["methods"], work_out))
 
 
 def _idempotency_key(
