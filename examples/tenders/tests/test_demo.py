@@ -1,5 +1,7 @@
 """The demo of this example: something happens, also something bad, and it ends when it is told to."""
 
+from collections import Counter
+
 import pytest
 
 from tenders.app import app, push
@@ -12,10 +14,14 @@ async def test_the_stage_is_set(world: World, monkeypatch: pytest.MonkeyPatch) -
         for name, value in environment.items():
             monkeypatch.setenv(name, value)
         app.channels.add(push, url=environment["TENDERS_EXPO_URL"])
-        await world.cycle()
-        states = [each.state for each in world.kit.deliveries()]
-        assert states.count("sent") > 10
-        assert "invalid" in states
+        # The partners have their moods: what one cycle meets, the next ones do not.
+        for _ in range(5):
+            await world.cycle()
+            states = Counter(each.state for each in world.kit.deliveries())
+            if states["sent"] > 10 and states["invalid"]:
+                break
+        else:
+            pytest.fail(f"little has happened: {states}")
     declared = {row.key for row in app.schedules.list()}
     assert set(FAST) < declared
     assert all(path.startswith("/") for _, path in LOOK)

@@ -24,6 +24,10 @@ class Channels:
 
     def add(self, channel: Channel, **account: Any) -> Channel:
         """Use it; `account`: credentials and settings for everybody who has none of their own."""
+        if channel.on_unknown not in ("retry", "park"):
+            raise ConfigurationError(
+                f'the channel {channel.name}: on_unknown is "retry" or "park", not {channel.on_unknown!r:.40}'
+            )
         known = self.known.setdefault(channel.name, channel)
         if known is not channel:
             raise ConfigurationError(f"there are two channels named {channel.name}")
