@@ -30,17 +30,21 @@ STYLE = (
 )
 HTML = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>A shop</title>
 <meta name="viewport" content="width=device-width"><link rel="stylesheet" href="/shop.css">
+<script type="module" src="/heard.js"></script>
 <script type="module" src="{server}/inbox.js"></script><script type="module" src="/shop.js"></script></head>
 <body><header><sereno-inbox server="{server}/" {attributes}></sereno-inbox></header><main><h1>A shop</h1>
 <button id="other">Another</button></main></body></html>"""
-SCRIPT = """
-const inbox = document.querySelector("sereno-inbox");
+# Before the element is there, which may say something at once.
+HEARD = """
 window.heard = [];
 for (const name of ["sereno-open", "sereno-read", "sereno-unread", "sereno-signed-out"])
   document.addEventListener(name, (event) => {
     heard.push([name, event.detail]);
     if (window.stay && name === "sereno-open") event.preventDefault();
   });
+"""
+SCRIPT = """
+const inbox = document.querySelector("sereno-inbox");
 if (!inbox.hasAttribute("token")) inbox.getToken = async () => (await fetch("/token")).text();
 """
 
@@ -81,6 +85,7 @@ class Shop:
             routes=[
                 Route("/", page),
                 Route("/token", token),
+                Route("/heard.js", text(HEARD, "text/javascript")),
                 Route("/shop.js", text(SCRIPT, "text/javascript")),
                 Route("/shop.css", text(STYLE, "text/css")),
                 Route("/orders/7", text("<!doctype html><title>Order 7</title>", "text/html")),
