@@ -113,17 +113,8 @@ async def world(
 
 
 @pytest.fixture
-def compiled(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Processes that are started again and again find their modules compiled, in a directory of this run of tests."""
-    own = tmp_path_factory.getbasetemp()
-    shared = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
-    monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
-    monkeypatch.setenv("PYTHONPYCACHEPREFIX", str(shared / "compiled"))
-
-
-@pytest.fixture
 def without_certificates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nor do they read all certificates of the machine first: nobody here speaks TLS."""
+    """Processes that are started again and again read no certificates of the machine: nobody here speaks TLS."""
     monkeypatch.setenv("SSL_CERT_FILE", os.devnull)
     monkeypatch.setenv("SSL_CERT_DIR", str(tmp_path))
 
