@@ -33,6 +33,7 @@ MOST_REMEMBERED = 1000
 ASKING: ContextVar[str | None] = ContextVar("asking", default=None)
 LOCAL = ("localhost", "127.0.0.1", "::1")
 SAFE = ("GET", "HEAD", "OPTIONS")
+ELSEWHERE = "this was sent by a page of another origin"
 _BEARER = re.compile(r"[Bb]earer +(\S+)")
 
 # Somebody else's sign-in, where the server is part of another application: who is it, if anybody?
@@ -64,8 +65,8 @@ class Guard:
         found = _BEARER.fullmatch(request.headers.get("authorization", ""))
         if self._authenticate is not None:
             # It may know people by a cookie, which their browser sends along with what another page asks.
-            if found is None and request.scope.get("method") not in SAFE:
-                self.check_origin(request)
+            if found is None and not _is_from_here(request):
+                raise Declined(HTTPStatus.FORBIDDEN, ELSEWHERE)
             return await self._authenticate(request)
         if self._is_open and await self._is_still_open():
             return Principal("local", "admin") if _is_local(request) else None
@@ -73,7 +74,7 @@ class Guard:
             return await self.of_token(found[1], is_safe=request.scope.get("method") in SAFE)
         if (cookie := request.cookies.get(COOKIE)) is not None:
             number = read_cookie(self._secret, cookie, time.time())
-            if number is not None and (request.scope.get("method") in SAFE or _is_same_origin(request)):
+            if number is not None and _is_from_here(request):
                 return await self._find(number, is_safe=request.scope.get("method") in SAFE)
         return self._by_proxy(request)
 
@@ -85,7 +86,7 @@ class Guard:
     def check_origin(self, request: HTTPConnection) -> None:
         """403 for what a page of another origin has sent."""
         if not _is_same_origin(request):
-            raise Declined(HTTPStatus.FORBIDDEN, "this was sent by a page of another origin")
+            raise Declined(HTTPStatus.FORBIDDEN, ELSEWHERE)
 
     def cookie(self, principal: Principal) -> str | None:
         """For whoever has shown a token."""
@@ -151,7 +152,7 @@ class Guard:
         header = self.settings.proxy_user_header
         name = request.headers.get(header, "") if header else ""
         # The proxy may know people by a cookie, which their browser sends along with what another page asks.
-        if not name.strip() or not (request.scope.get("method") in SAFE or _is_same_origin(request)):
+        if not name.strip() or not _is_from_here(request):
             return None
         return Principal(name[:200], self.settings.proxy_user_role)
 
@@ -163,8 +164,12 @@ def _is_local(request: HTTPConnection) -> bool:
         comes_from_here = request.client is not None and ipaddress.ip_address(request.client.host).is_loopback
     except ValueError:
         return False
-    is_safe = request.scope.get("method") in SAFE or _is_same_origin(request)
-    return comes_from_here and named in LOCAL and is_safe
+    return comes_from_here and named in LOCAL and _is_from_here(request)
+
+
+def _is_from_here(request: HTTPConnection) -> bool:
+    """It only looks, or no page of another origin has sent it."""
+    return request.scope.get("method") in SAFE or _is_same_origin(request)
 
 
 def _is_same_origin(request: HTTPConnection) -> bool:
