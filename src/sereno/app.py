@@ -332,12 +332,12 @@ class Sereno:
         registered = asyncio.create_task(worker.registered.wait())
         try:
             await asyncio.wait([task, registered], return_when=asyncio.FIRST_COMPLETED)
-            registered.cancel()
             if task.done():
                 # It could not begin; this says why.
                 task.result()
             yield worker
         finally:
+            registered.cancel()
             if scheduler is not None:
                 await scheduler.stop()
             worker.stop()
