@@ -68,6 +68,17 @@ def blocks(page: Path) -> Iterator[Block]:
         yield Block(page, line, match["language"], match["code"], match["verb"], match["name"], *around)
 
 
+def only(page: Path, language: str, *, beginning: str = "", name: str | None = None) -> str:
+    """The one block of that language that begins so, or has that name."""
+    found = [
+        block.code
+        for block in blocks(page)
+        if block.language == language and block.code.startswith(beginning) and name in (None, block.name)
+    ]
+    assert len(found) == 1, f"{page} has {len(found)} of these blocks"
+    return found[0]
+
+
 def links(page: Path) -> list[str]:
     """Relative links, with their anchors."""
     outside = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)

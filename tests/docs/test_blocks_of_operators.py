@@ -28,7 +28,7 @@ from sereno.version import __version__
 from sereno.web.sign_in import MOST_TRIES
 from tests.api.conftest import Served, serve, served
 from tests.deploy.test_deploy import ALSO, DEPLOY, beside, commands_in, is_known, said
-from tests.docs.pages import ROOT, blocks
+from tests.docs.pages import ROOT, blocks, only
 from tests.docs.test_docs import run_program, work_off
 from tests.facts import PATIENCE, one
 from tests.plain_http import NO_CERTIFICATES
@@ -36,16 +36,10 @@ from tests.roles import Roles, as_login, made_by_command, sereno
 
 __all__ = ["made_by_command", "serve", "served"]
 
-WORKER = "docs/operate/worker-in-production.md"
-PROXY = "docs/operate/deploy.md"
+WORKER = ROOT / "docs/operate/worker-in-production.md"
+PROXY = ROOT / "docs/operate/deploy.md"
 # 25 s of grace, then handlers are cancelled, and then what is left is given back.
 LONGEST_END = Settings().grace + 2 * CANCEL_PATIENCE
-
-
-def block(page: str, language: str) -> str:
-    """The only one of that language."""
-    (found,) = (each.code for each in blocks(ROOT / page) if each.language == language)
-    return found
 
 
 # The worker
@@ -54,11 +48,11 @@ def block(page: str, language: str) -> str:
 def test_the_unit_is_the_file_that_is_checked() -> None:
     """tests/deploy hands the file to systemd."""
     unit = (DEPLOY / "sereno-worker.service").read_text()
-    assert block(WORKER, "ini") == re.sub(r"^#.*\n", "", unit, flags=re.MULTILINE)
+    assert only(WORKER, "ini") == re.sub(r"^#.*\n", "", unit, flags=re.MULTILINE)
 
 
 def test_the_image(tmp_path: Path) -> None:
-    text = block(WORKER, "dockerfile")
+    text = only(WORKER, "dockerfile")
     path = tmp_path / "Dockerfile"
     path.write_text(text)
     assert said([beside("hadolint"), str(path)]) == ""
@@ -68,14 +62,14 @@ def test_the_image(tmp_path: Path) -> None:
 
 
 def test_the_deployment() -> None:
-    (document,) = yaml.safe_load_all(block(WORKER, "yaml"))
+    (document,) = yaml.safe_load_all(only(WORKER, "yaml"))
     kubernetes_validate.validate(document, kubernetes_validate.latest_version(), strict=True)
 
 
 @pytest.mark.parametrize("language", ["ini", "dockerfile", "yaml"])
 def test_every_setting_and_command_is_one(language: str, tmp_path: Path) -> None:
     path = tmp_path / "block"
-    path.write_text(block(WORKER, language))
+    path.write_text(only(WORKER, language))
     named = {name.removesuffix("_FILE") for name in re.findall(r"\bSERENO_[A-Z_]+\b", path.read_text())}
     assert named
     assert named - ALSO <= {f"SERENO_{name.upper()}" for name in Settings.__struct_fields__}
@@ -85,7 +79,7 @@ def test_every_setting_and_command_is_one(language: str, tmp_path: Path) -> None
 
 
 def test_whoever_ends_a_worker_waits_for_it() -> None:
-    page = (ROOT / WORKER).read_text()
+    page = WORKER.read_text()
     said_by = [r"^TimeoutStopSec=(\d+)$", r"terminationGracePeriodSeconds: (\d+)", r"docker stop -t (\d+)"]
     for pattern in said_by:
         (seconds,) = re.findall(pattern, page, re.MULTILINE)
@@ -96,8 +90,8 @@ def test_whoever_ends_a_worker_waits_for_it() -> None:
 
 async def test_the_probes_are_answered() -> None:
     """At the port that the image says, where the manifest asks."""
-    (container,) = yaml.safe_load(block(WORKER, "yaml"))["spec"]["template"]["spec"]["containers"]
-    port = re.search(r"SERENO_HEALTH_PORT=(\d+)", block(WORKER, "dockerfile"))
+    (container,) = yaml.safe_load(only(WORKER, "yaml"))["spec"]["template"]["spec"]["containers"]
+    port = re.search(r"SERENO_HEALTH_PORT=(\d+)", only(WORKER, "dockerfile"))
     assert port is not None
     assert container["ports"] == [{"containerPort": int(port[1]), "name": "health"}]
     state = {"live": True, "ready": True}
@@ -197,7 +191,7 @@ async def closed(writer: asyncio.StreamWriter) -> AsyncIterator[None]:
 
 @pytest.fixture
 def location() -> Location:
-    return Location.read(block(PROXY, "nginx"))
+    return Location.read(only(PROXY, "nginx"))
 
 
 async def _token(app: Sereno, role: str) -> str:

@@ -20,7 +20,7 @@ from starlette.responses import Response
 from starlette.routing import Mount, Route
 
 from sereno.web.static_files import all_files
-from tests.docs.pages import ROOT, blocks
+from tests.docs.pages import ROOT, only
 from tests.docs.test_docs import PATIENCE, environment, run_program
 from tests.facts import one, until
 from tests.web.chromium import Chromium
@@ -34,11 +34,6 @@ PAGE = ROOT / "docs" / "recipes" / "inbox.md"
 THERE = "https://shop.example.com"
 POLICY = "Content-Security-Policy: "
 STYLE = ("</head>", '<link rel="stylesheet" href="/shop.css"></head>')
-
-
-def block(language: str, beginning: str = "") -> str:
-    (found,) = (each.code for each in blocks(PAGE) if each.language == language and each.code.startswith(beginning))
-    return found
 
 
 @dataclass
@@ -64,19 +59,19 @@ class Shop:
         return Starlette(
             routes=[
                 Route("/", text("text/html", self._html)),
-                Route("/shop.js", text("text/javascript", lambda: block("js"))),
-                Route("/shop.css", text("text/css", lambda: block("css"))),
+                Route("/shop.js", text("text/javascript", lambda: only(PAGE, "js"))),
+                Route("/shop.css", text("text/css", lambda: only(PAGE, "css"))),
                 Route("/orders/1042", text("text/html", lambda: "<!doctype html><title>Order 1042</title>")),
                 Mount("/", signed_in),
             ]
         )
 
     def _html(self) -> str:
-        html = block("html").replace(THERE, self.url)
+        html = only(PAGE, "html").replace(THERE, self.url)
         return html.replace(*STYLE) if self.is_styled else html
 
     def _policy(self) -> dict[str, str]:
-        named, _, policy = block("", POLICY).replace(THERE, self.url).rstrip().partition(": ")
+        named, _, policy = only(PAGE, "", beginning=POLICY).replace(THERE, self.url).rstrip().partition(": ")
         return {named: f"{policy}; style-src 'self'" if self.is_styled else policy}
 
     def open(self) -> Page:
@@ -92,7 +87,7 @@ class Shop:
     def tell(self) -> None:
         """Step three of the page."""
         program = self.directory / "tell.py"
-        program.write_text(block("python", "from shop import"))
+        program.write_text(only(PAGE, "python", beginning="from shop import"))
         run_program(program, self.database_url)
 
     @contextmanager
@@ -117,7 +112,7 @@ def shop(
     monkeypatch.setenv("SERENO_DATABASE_URL", database_url)
     monkeypatch.setenv("SERENO_SECRET", "s" * 32)
     program = tmp_path / "shop.py"
-    program.write_text(block("python", "from dataclasses import"))
+    program.write_text(only(PAGE, "python", beginning="from dataclasses import"))
     spec = importlib.util.spec_from_file_location("shop_of_the_inbox", program)
     assert spec is not None
     assert spec.loader is not None
@@ -167,7 +162,7 @@ def test_the_colours_of_the_page_are_those_of_the_element(shop: Shop, connection
     )
     badge = shop.open().locator("sereno-inbox .badge")
     expect(badge).to_be_visible()
-    (colour,) = set(re.findall(r"--sereno-\w+: #(\w+);", block("css")))
+    (colour,) = set(re.findall(r"--sereno-\w+: #(\w+);", only(PAGE, "css")))
     red, green, blue = bytes.fromhex(colour)
     expect(badge).to_have_css("background-color", f"rgb({red}, {green}, {blue})")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sereno import Sereno
-from tests.docs.pages import ROOT, blocks
+from tests.docs.pages import ROOT, only
 
 CHANNELS = ROOT / "docs" / "extend" / "write-a-channel.md"
 
@@ -16,9 +16,7 @@ CHANNELS = ROOT / "docs" / "extend" / "write-a-channel.md"
 @pytest.fixture
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The package of the page, as an installer leaves it: the module, and what its `pyproject.toml` offers."""
-    (pager,) = (block.code for block in blocks(CHANNELS) if block.name == "pager.py")
-    (toml,) = (block.code for block in blocks(CHANNELS) if block.language == "toml")
-    offered = tomllib.loads(toml)["project"]["entry-points"]
+    offered = tomllib.loads(only(CHANNELS, "toml"))["project"]["entry-points"]
     sections = [
         "\n".join([f"[{group}]", *(f"{name} = {place}" for name, place in entries.items())])
         for group, entries in offered.items()
@@ -27,7 +25,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
     about.mkdir()
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: pager\nVersion: 1.0\n")
     (about / "entry_points.txt").write_text("\n".join(sections))
-    (tmp_path / "pager.py").write_text(pager)
+    (tmp_path / "pager.py").write_text(only(CHANNELS, "python", name="pager.py"))
     monkeypatch.syspath_prepend(tmp_path)
     yield
     sys.modules.pop("pager", None)
