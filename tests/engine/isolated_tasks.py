@@ -3,6 +3,7 @@
 import os
 import signal
 import time
+from pathlib import Path
 
 from sereno import Backoff, Context, Sereno
 
@@ -38,6 +39,11 @@ def never_ends() -> None:
 @app.task(isolate=True, retry=Backoff(0, first="1m"))
 def kills_its_process() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+@app.task(isolate=True)
+def leaves_its_number(where: str) -> None:
+    Path(where).write_text(str(os.getpid()))
 
 
 @app.task

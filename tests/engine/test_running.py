@@ -5,6 +5,7 @@ import os
 import signal
 import threading
 import time
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -219,3 +220,19 @@ async def test_a_suspect_runs_alone_and_can_succeed(
     async with app.working():
         await auntil(lambda: state(connection, job.id) == "succeeded")
     assert one(connection, "select pid from seen") != os.getpid()
+
+
+async def test_a_process_that_died_while_it_waited_is_no_fault_of_the_next_job(
+    app: Sereno, connection: psycopg.Connection, isolated: None, tmp_path: Path
+) -> None:
+    """Whoever ends it (a kernel that needs memory takes what is idle) has not met the job that comes next."""
+    numbers = [tmp_path / "first", tmp_path / "second", tmp_path / "third"]
+    async with app.working():
+        for number in numbers:
+            (job,) = await app.aenqueue_many([isolated_tasks.leaves_its_number.job(str(number))])
+            await auntil(lambda: state(connection, job.id) == "succeeded")  # noqa: B023
+            assert one(connection, "select (attempt, crashes) = (1, 0) from sereno.history where id = %s", job.id)
+            if number != numbers[1]:
+                os.kill(int(number.read_text()), signal.SIGKILL)
+    first, second, third = (number.read_text() for number in numbers)
+    assert first != second == third

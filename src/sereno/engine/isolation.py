@@ -66,13 +66,21 @@ class _Process:
         self.reader = reader
         self.writer = writer
 
-    async def ask(self, line: bytes, on_ready: Callable[[], None]) -> bytes:
+    async def ask(self, line: bytes, on_ready: Callable[[], None]) -> bytes | None:
+        """Its answer; an empty one if it died at work, None if it died before that."""
         self.writer.write(line + b"\n")
-        await self.writer.drain()
-        if not await self.reader.readline():
-            return b""
+        try:
+            await self.writer.drain()
+            ready = await self.reader.readline()
+        except OSError:
+            return None
+        if not ready:
+            return None
         on_ready()
-        return await self.reader.readline()
+        try:
+            return await self.reader.readline()
+        except OSError:
+            return b""
 
     async def kill(self) -> int:
         # Not process.kill(): it polls first, and would take the exit status away from whoever waits for it.
@@ -104,26 +112,33 @@ class Isolation:
             raise ConfigurationError(
                 f"task {definition.name} cannot be isolated: define it at the top level of a module"
             )
-        process = self._idle.pop() if self._idle else await self._spawn()
-        self._busy.add(process)
-        try:
-            reply = await process.ask(msgspec.json.encode(_order(definition, job, session)), on_ready)
-        except (OSError, ConnectionError):
-            reply = b""
-        except BaseException:
-            await process.kill()
-            raise
-        finally:
-            self._busy.discard(process)
-        if not reply:
-            return Crashed(f"its process died ({_spoken(await process.kill())})")
-        self._idle.append(process)
-        return _ending(msgspec.json.decode(reply, type=Answer))
+        order = msgspec.json.encode(_order(definition, job, session))
+        while True:
+            kept = bool(self._idle)
+            process = self._idle.pop() if kept else await self._spawn()
+            reply = await self._ask(process, order, on_ready)
+            if reply:
+                self._idle.append(process)
+                return _ending(msgspec.json.decode(reply, type=Answer))
+            code = await process.kill()
+            # One that was kept may have died while it waited, which says nothing about this job: it had not begun.
+            if reply is not None or not kept:
+                return Crashed(f"its process died ({_spoken(code)})")
 
     async def close(self) -> None:
         for process in [*self._idle, *self._busy]:
             await process.kill()
         self._idle.clear()
+
+    async def _ask(self, process: _Process, order: bytes, on_ready: Callable[[], None]) -> bytes | None:
+        self._busy.add(process)
+        try:
+            return await process.ask(order, on_ready)
+        except BaseException:
+            await process.kill()
+            raise
+        finally:
+            self._busy.discard(process)
 
     async def _spawn(self) -> _Process:
         ours, theirs = socket.socketpair()
