@@ -8,13 +8,12 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import psycopg
 
 from sereno.archive.place import EXTRACTS
+from sereno.archive.scratch import scratch
 from sereno.client.task import Task
 from sereno.domain.attempt import Cancel, Dead
 from sereno.domain.duration import Duration, seconds
@@ -182,8 +181,8 @@ class Archive:
         """Laid beside the other files, under a name that no other job has."""
         place, span = self.archivist().place, Span(None, order.from_at, order.to_at)
         name = f"{EXTRACTS}{_STRANGE.sub('_', order.kind)[:LONGEST_NAME]}-{ctx.job_id}.{order.form}"
-        with _told(), TemporaryDirectory(prefix="sereno-extract-", ignore_cleanup_errors=True) as directory:
-            file = Path(directory) / f"extract.{order.form}"
+        with _told(), scratch("extract") as directory:
+            file = directory / f"extract.{order.form}"
             rows = carry_out(self._database, archive_files.export(order.kind, span, place, file, _said(ctx)))
             if not file.exists():
                 return {"kind": order.kind, "rows": 0, "object": None}

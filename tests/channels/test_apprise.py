@@ -105,6 +105,24 @@ async def test_only_the_services_of_the_account_are_called(receiver: Receiver) -
     assert await sent(message(receiver.address()), schemes=None, private=True) == [Sent()]
 
 
+async def test_a_tenant_chooses_among_the_services_of_the_house(receiver: Receiver) -> None:
+    async def type_of(house: list[str] | None, theirs: list[str] | None, *, private: bool = False) -> type[Outcome]:
+        account = {} if theirs is None else {"schemes": theirs}
+        async with Exchange(account, own=True, private=private) as exchange:
+            (outcome,) = await Apprise(house).send([message(receiver.address())], exchange)
+        return type(outcome)
+
+    assert await type_of(["pover"], ["json"]) is Invalid
+    assert await type_of(["json"], []) is Invalid
+    assert await type_of(None, ["json"]) is Down
+    assert receiver.log == []
+    assert await type_of(["json", "pover"], ["json"]) is Sent
+    assert await type_of(["json"], None) is Sent
+    assert await type_of(None, ["json"], private=True) is Sent
+    assert await type_of(None, ["pover"], private=True) is Invalid
+    assert len(receiver.log) == 3
+
+
 @pytest.mark.parametrize(
     "more", [{"title": "", "body": " "}, {"options": {"format": "rtf"}}, {"options": {"type": ["info"]}}]
 )

@@ -9,15 +9,16 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from sereno.archive.place import Place
 from sereno.archive.readable import PROTOCOL, readable
+from sereno.archive.scratch import scratch
 from sereno.errors import ArchiveUnavailable, ConfigurationError, InvalidArguments
 
 T = TypeVar("T")
@@ -71,7 +72,7 @@ class Answers:
         self._target = target
         self._memory, self._spill = memory, spill
         self._thread = ThreadPoolExecutor(1)
-        self._directory = TemporaryDirectory(prefix="sereno-query-", ignore_cleanup_errors=True)
+        self._rooms = ExitStack()
         self._duckdb = _imported()
         self._files = readable(place, {name: size for view in views for name, (size, _) in view.objects.items()})
         self._connection: Any = None
@@ -84,7 +85,7 @@ class Answers:
                 "autoload_known_extensions": "false",
                 "max_temp_directory_size": self._spill,
                 "memory_limit": self._memory,
-                "temp_directory": self._directory.name,
+                "temp_directory": str(self._rooms.enter_context(scratch("query"))),
             },
         )
         try:
@@ -109,7 +110,7 @@ class Answers:
     ) -> None:
         self._thread.shutdown()
         self._connection.close()
-        self._directory.cleanup()
+        self._rooms.close()
 
     def texts(self, question: str) -> tuple[list[str], Iterator[tuple[str | None, ...]]]:
         """The names of the columns, and the rows with each value as a text."""

@@ -7,6 +7,8 @@ Such a URL can name any server, and for some services a file of this machine. Un
 networks anyway, the account says which services it is for:
 
     account = {"schemes": ["pover", "matrixs"]}
+
+The account of a tenant chooses among those that the channel was constructed with: `Apprise(schemes=["pover"])`.
 """
 
 import asyncio
@@ -50,7 +52,7 @@ class Apprise(Channel):
     async def _send(self, message: Message, exchange: Exchange) -> Outcome:
         try:
             scheme = _scheme(message.address)
-            schemes = _schemes(exchange.account.get("schemes", self._schemes))
+            schemes = self._allowed(exchange)
             options = _options(message.options)
         except InvalidAddress as error:
             return Invalid("bad_address", str(error))
@@ -59,13 +61,22 @@ class Apprise(Channel):
         except ValueError as error:
             return Failed("bad_message", str(error))
         if schemes is None and not exchange.private:
-            return Down("schemes", "the account does not say which services of Apprise it is for")
+            return Down("schemes", "nobody says which services of Apprise this is for: Apprise(schemes=[…])")
         if schemes is not None and scheme not in schemes:
             return Invalid("scheme", f"the account is not for {scheme}://")
         # Apprise refuses to send nothing.
         if not message.title.strip() and not message.body.strip():
             return Failed("empty", "neither title nor body")
         return await asyncio.to_thread(_notify, message, options, exchange.timeout)
+
+    def _allowed(self, exchange: Exchange) -> Collection[str] | None:
+        """The services that may be called; None if nobody has said."""
+        said = _schemes(exchange.account.get("schemes"))
+        if said is None:
+            return self._schemes
+        if not exchange.own or (self._schemes is None and exchange.private):
+            return said
+        return None if self._schemes is None else [scheme for scheme in said if scheme in self._schemes]
 
 
 def _notify(message: Message, options: Mapping[str, str], timeout: float) -> Outcome:

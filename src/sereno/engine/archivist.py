@@ -13,7 +13,6 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import psycopg
 from psycopg.conninfo import make_conninfo
@@ -22,6 +21,7 @@ from sereno.archive import parquet, writer
 from sereno.archive.manifest import Described, Manifest, encode
 from sereno.archive.parquet import BadFile
 from sereno.archive.place import Place
+from sereno.archive.scratch import scratch
 from sereno.engine.leaving import leave
 from sereno.errors import ArchiveUnavailable, first_line
 from sereno.settings import A_DAY, DISK, Settings
@@ -215,8 +215,8 @@ class Archivist:
         if prepared is None:
             return
         recipe, measured = prepared
-        with TemporaryDirectory(prefix="sereno-archive-", ignore_cleanup_errors=True) as directory:
-            file = Path(directory) / "written"
+        with scratch("archive") as directory:
+            file = directory / "written"
             facts = {"kind": recipe.kind, "batch": str(batch), "keys_hash": measured.keys_hash}
             await asyncio.to_thread(writer.write, measured.rows, self._url, recipe.query, file, recipe.rising, facts)
             manifest = await asyncio.to_thread(_manifest, batch, number, recipe, measured, file)
@@ -225,7 +225,7 @@ class Archivist:
                 # Somebody else was quicker, and theirs is verified.
                 return
             file.unlink()
-            await asyncio.to_thread(self.read_back, manifest, Path(directory) / "read")
+            await asyncio.to_thread(self.read_back, manifest, directory / "read")
             await asyncio.to_thread(self._describe, manifest)
         if not await self._database.arun(archive.verified(batch, number, manifest.sha256)):
             raise Unverified(f"{manifest.object}: somebody else wrote it down with another content")

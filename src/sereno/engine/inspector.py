@@ -7,14 +7,13 @@ import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import islice
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import msgspec
 
 from sereno.archive.manifest import Described, Manifest, decode, encode
 from sereno.archive.parquet import BadFile
 from sereno.archive.place import EXTRACTS, NotThere, Place
+from sereno.archive.scratch import scratch
 from sereno.engine.archivist import Archivist, Said, Unverified
 from sereno.errors import ArchiveUnavailable, first_line
 from sereno.settings import Settings
@@ -102,8 +101,8 @@ class Inspector:
     def _look_at(self, file: Checkable) -> str | None:
         """What was wrong beside the file, and is mended."""
         manifest = _manifest(file)
-        with TemporaryDirectory(prefix="sereno-verify-", ignore_cleanup_errors=True) as directory:
-            self._archivist.read_back(manifest, Path(directory) / "read.parquet")
+        with scratch("verify") as directory:
+            self._archivist.read_back(manifest, directory / "read.parquet")
         try:
             said = decode(self.place.get_bytes(manifest.name))
         except (NotThere, msgspec.DecodeError):

@@ -5,11 +5,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from sereno.archive import rows
 from sereno.archive.duck import Answers, View
 from sereno.archive.place import Place
+from sereno.archive.scratch import scratch
 from sereno.errors import ConfigurationError, InvalidArguments
 from sereno.operations.plan import Plan
 from sereno.store import restore as store
@@ -52,13 +52,13 @@ def export(kind: str, span: Span, place: Place, out: Path, said: Said) -> Plan[i
         return 0
     doubled: list[str] = yield store.doubled(kind)
     part = out.absolute().with_name(f".{out.name}.part")
-    with TemporaryDirectory(prefix="sereno-export-", ignore_cleanup_errors=True) as directory:
-        copies = Place(f"file://{directory}", directory)
+    with scratch("export") as directory:
+        copies = Place(f"file://{directory}", str(directory))
         total = sum(file.bytes for file in files)
         done = 0
         for file in files:
             said(0.8 * done / total, f"{file.object} is copied and compared")
-            copy = Path(directory) / file.object
+            copy = directory / file.object
             copy.parent.mkdir(parents=True, exist_ok=True)
             rows.fetch(place, file.object, file.bytes, file.sha256, copy)
             done += file.bytes

@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from sereno.archive import rows
 from sereno.archive.place import Place
+from sereno.archive.scratch import scratch
 from sereno.domain.job import check_date
 from sereno.errors import InvalidArguments, Refused
 from sereno.operations.actor import default_actor
@@ -170,7 +170,7 @@ def _count(errand: Errand, sources: Sequence[Source], said: Said, enough: int | 
             for blocks in source.blocks():
                 found += yield store.count_held(source, blocks, errand.asked.span)
         else:
-            with TemporaryDirectory(prefix="sereno-restore-", ignore_cleanup_errors=True) as directory:
+            with scratch("restore") as directory:
                 file = _fetched(errand, source, directory)
                 found += rows.count(file, errand.wanted(source))
         if enough is not None and found >= enough:
@@ -208,13 +208,13 @@ def _from_source(errand: Errand, source: Source) -> Plan[Brought]:
             part: Brought = yield _from_pages(errand, source, blocks)
             brought += part
         return brought
-    with TemporaryDirectory(prefix="sereno-restore-", ignore_cleanup_errors=True) as directory:
+    with scratch("restore") as directory:
         whole: Brought = yield _from_file(errand, source, _fetched(errand, source, directory))
     return whole
 
 
-def _fetched(errand: Errand, source: Source, directory: str) -> Path:
-    file = Path(directory) / "fetched.parquet"
+def _fetched(errand: Errand, source: Source, directory: Path) -> Path:
+    file = directory / "fetched.parquet"
     rows.fetch(errand.place, source.object, source.bytes, source.sha256, file)
     return file
 
