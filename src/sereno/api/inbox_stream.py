@@ -58,7 +58,7 @@ async def _told(watch: Watch, owner: Owner, is_still_theirs: Callable[[], Awaita
     with suppress(Declined), watch.watching((owner.tenant, owner.key)) as box:
         yield b"retry: 2000\n\n"
         while not box.is_ended and time.monotonic() < began + LONGEST_SECONDS:
-            standing = await box.next(last, _patience(owner))
+            change = await box.next(last, _patience(owner))
             now = time.monotonic()
             # A token that has ended hears no more, not even that there is something.
             if _patience(owner) <= 0:
@@ -67,8 +67,9 @@ async def _told(watch: Watch, owner: Owner, is_still_theirs: Callable[[], Awaita
                 asked = now
                 if not await is_still_theirs():
                     return
-            if standing is not None:
-                last, said = box.number, now
+            if change is not None:
+                # The number that came with it: it may have changed again since.
+                (last, standing), said = change, now
                 yield b"event: inbox\nid: %d\ndata: %s\n\n" % (last, msgspec.json.encode(standing))
             elif now > said + SILENCE_SECONDS:
                 said = now

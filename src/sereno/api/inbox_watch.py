@@ -30,14 +30,14 @@ class Box:
     is_ended: bool = False
     moved: asyncio.Condition = field(default_factory=asyncio.Condition)
 
-    async def next(self, after: int, seconds: float) -> Standing | None:
-        """What stands in it, once that has changed; None when it has not within the time, or the server ends."""
+    async def next(self, after: int, seconds: float) -> tuple[int, Standing] | None:
+        """Its number and what stands in it, once that has changed; None when it has not within the time, or ends."""
         try:
             async with asyncio.timeout(seconds), self.moved:
                 await self.moved.wait_for(lambda: self.is_ended or self.number > after)
         except TimeoutError:
             return None
-        return None if self.is_ended else self.standing
+        return None if self.is_ended or self.standing is None else (self.number, self.standing)
 
     async def change(self, standing: Standing | None, *, is_ended: bool = False) -> None:
         """Tell those who wait."""

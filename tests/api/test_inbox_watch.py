@@ -1,0 +1,48 @@
+"""What changes in an inbox while a stream is busy with something else is told all the same."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from sereno.api import inbox_stream, inbox_watch
+from sereno.api.inbox import Owner
+from sereno.api.inbox_watch import Watch
+from sereno.store.inboxes import Standing
+from sereno.store.statement import Operation
+from tests.facts import auntil
+
+
+class Inbox:
+    """What a look finds in it, as the test says."""
+
+    def __init__(self) -> None:
+        self.standing = Standing(1, 1)
+        self.looks = 0
+
+    async def read(self, operation: Operation[Any], *, seconds: float = 1.0) -> Any:  # noqa: ARG002 - whatever is asked
+        self.looks += 1
+        return [self.standing]
+
+
+async def test_what_comes_while_somebody_is_asked_who_they_are_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inbox_watch, "BEAT_SECONDS", 0.001)
+    # Asked at every change, and at nothing else.
+    monkeypatch.setattr(inbox_stream, "TRUST_SECONDS", -1.0)
+    monkeypatch.setattr(inbox_stream, "_patience", lambda _: 30.0)
+    inbox = Inbox()
+    watch = Watch(inbox)
+
+    async def is_still_theirs() -> bool:
+        """Slow, and meanwhile something comes."""
+        inbox.standing = Standing(2, 2)
+        seen = inbox.looks
+        await auntil(lambda: inbox.looks > seen + 1)
+        return True
+
+    told = inbox_stream._told(watch, Owner("ada", "a"), is_still_theirs)
+    async with asyncio.timeout(30):
+        assert b"retry" in await anext(told)
+        assert b'"newest":1' in await anext(told)
+        assert b'"newest":2' in await anext(told)
+    await watch.end()
