@@ -49,8 +49,24 @@ def test_a_floor_never_rises_above_what_was_claimed(claims: list[list[int]], fil
 @given(st.floats(0, 1e6), st.floats(0, 100), st.floats(0, 1))
 def test_a_look_back_costs_its_share_of_the_time_and_never_waits_long(now: float, cost: float, usual: float) -> None:
     back = LookBack()
-    assert back.due_in(now) == 0
+    assert back.begins(now)
+    back.done(now, cost, usual)
+    assert back.due_in(now) == pytest.approx(SHORTEST, abs=1e-6), "one slow look may be chance"
+    assert not back.begins(now)
     back.done(now, cost, usual)
     rest = min(LONGEST, max(SHORTEST, max(0.0, cost - usual) / SHARE))
     assert back.due_in(now) == pytest.approx(rest, abs=1e-6)
     assert back.due_in(now + rest * 1.01) == 0
+
+
+def test_what_is_asked_for_during_a_look_is_for_the_next_one() -> None:
+    back = LookBack()
+    back.done(0.0, 10.0, 0.0)
+    back.done(0.0, 10.0, 0.0)
+    assert not back.begins(1.0)
+    back.ask()
+    assert back.begins(1.0)
+    back.ask()
+    back.done(2.0, 10.0, 0.0)
+    assert back.begins(2.0)
+    assert not back.begins(2.0)

@@ -103,7 +103,7 @@ class Claimer(Service):
         for queue in self._queues.values():
             queue.measure()
         began = monotonic()
-        back = self._look_back.due_in(began) == 0
+        back = self._look_back.begins(began)
         wakes = 0 if back else self.lanes.wakes_from
         found = await self._ask(
             claim(self._session, self._registry.names, self._wanted(asked, back=back), wakes, list(self._queues))

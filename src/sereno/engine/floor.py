@@ -20,16 +20,31 @@ class LookBack:
     """When to look at everything again. Time comes in through the door."""
 
     def __init__(self) -> None:
-        self._next = 0.0
+        self._next = self._extra = 0.0
+        self._asked = False
 
     def due_in(self, now: float) -> float:
         """Seconds left; none when it is time."""
-        return max(0.0, self._next - now)
+        return 0.0 if self._asked else max(0.0, self._next - now)
+
+    def begins(self, now: float) -> bool:
+        """Whether the look that begins now is at everything."""
+        due = self.due_in(now) == 0
+        if due:
+            self._asked = False
+        return due
+
+    def ask(self) -> None:
+        """The next look that begins is at everything, whatever that costs: somebody has set the clock."""
+        self._asked = True
 
     def done(self, now: float, cost: float, ordinary_cost: float) -> None:
-        """The dearer it was compared with an ordinary look, the later the next one."""
-        extra = max(0.0, cost - ordinary_cost)
-        self._next = now + min(LONGEST, max(SHORTEST, extra / SHARE))
+        """The dearer it was compared with an ordinary look, the later the next one.
+
+        One that was slow by chance counts for nothing: what makes looks dear makes two of them dear.
+        """
+        before, self._extra = self._extra, max(0.0, cost - ordinary_cost)
+        self._next = now + min(LONGEST, max(SHORTEST, min(before, self._extra) / SHARE))
 
 
 class Floors:

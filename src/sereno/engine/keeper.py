@@ -5,6 +5,7 @@ or when the next future job is due, says whether there is anything to do. Rarer 
 """
 
 import logging
+import math
 import random
 from collections.abc import Callable
 from time import monotonic
@@ -29,6 +30,8 @@ RECENT = 60.0
 ORDINARY_LOOK = 0.005
 FULL_RESCUE_EVERY = 60.0
 HOUSEKEEPING_EVERY = 3600.0
+# Whether one of these is ours is asked this often, however busy we are.
+ASK_EVERY = 30.0
 
 
 class Keeper(Service):
@@ -39,31 +42,42 @@ class Keeper(Service):
         self._line = line
         self._settings = settings
         self._on_promoted = on_promoted
-        self._rounds = 0
+        self._asked_at = -math.inf
         self._look_back = LookBack()
         self._everything = True
 
     async def run_once(self) -> float:
-        self._rounds += 1
         found = await self._look()
         if found.expired_sessions:
             await self._bury_sessions()
         if found.orphans or found.expired_sessions:
             await rescue(self._line)
-        if found.next_due is not None and found.next_due <= 0:
-            return await self._promote()
-        if self._rounds % 12 == 1:
+        rest = await self._promote_or_rest(found.next_due)
+        if monotonic() > self._asked_at + ASK_EVERY:
+            self._asked_at = monotonic()
             await self._duties()
+            # They may have taken long.
+            return 0.0
+        return rest
+
+    async def _promote_or_rest(self, next_due: float | None) -> float:
+        if next_due is not None and next_due <= 0:
+            return await self._promote()
         rest = LOOK_EVERY * random.uniform(0.8, 1.0)  # noqa: S311 - jitter
         if not self._everything:
             # What became due long ago is found by looking at everything: a clock that was moved makes such jobs.
             rest = min(rest, self._look_back.due_in(monotonic()))
-        return rest if found.next_due is None else min(rest, found.next_due + 0.001)
+        return rest if next_due is None else min(rest, next_due + 0.001)
+
+    def clock_was_set(self) -> None:
+        """Or may have been, while nobody listened: what is due now may have been due for long."""
+        self._look_back.ask()
+        self.wake()
 
     async def _look(self) -> sessions.Look:
         """Mostly at the recent past: under a pinned snapshot, the entries of jobs promoted long ago are still there."""
         began = monotonic()
-        self._everything = self._look_back.due_in(began) == 0
+        self._everything = self._look_back.begins(began)
         found = await self._line.run(sessions.look(EVERYTHING if self._everything else RECENT))
         if self._everything:
             now = monotonic()

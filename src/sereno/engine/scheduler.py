@@ -68,8 +68,8 @@ class Scheduler(Service):
         self._line = Line(url, settings, "scheduler")
         # Open only while there is more to do than one connection can.
         self._second_line = Line(url, settings, "scheduler")
-        heard = dict.fromkeys(("schedule", "clock"), lambda _: self.wake())
-        self._listener = Listener(url, settings, heard, self.wake)
+        heard = {"schedule": lambda _: self.wake(), "clock": lambda _: self._clock_was_set()}
+        self._listener = Listener(url, settings, heard, self._clock_was_set)
         self._watch = Watch(url, settings, lambda: self.leads)
         self._ticker, self._second_ticker = Ticker(), Ticker()
         self._fence: int | None = None
@@ -112,7 +112,7 @@ class Scheduler(Service):
         if self._fence is None:
             return await self._follow()
         began = monotonic()
-        everything = self._look_back.due_in(began) == 0
+        everything = self._look_back.begins(began)
         floor, ended = (0, 0) if everything else (self._floor, self._ended_up_to)
         rest = REST * random.uniform(0.8, 1.0)  # noqa: S311 - jitter
         seen = await self._line.run(
@@ -155,6 +155,11 @@ class Scheduler(Service):
         if await self._maintain():
             return 0.0
         return await self._rest_until(rest, seen)
+
+    def _clock_was_set(self) -> None:
+        """Or may have been, while nobody listened: set back, it makes due what lies below the floor."""
+        self._look_back.ask()
+        self.wake()
 
     async def _rest_until(self, rest: float, seen: leases.Look) -> float:
         if self._awaits:

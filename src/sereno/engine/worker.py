@@ -225,7 +225,7 @@ class Worker:
             self._take_unwritten,
             settings,
         )
-        heard = {"ready": self._on_told, "cancel": self._on_cancel, "clock": lambda _: self._keeper.wake()}
+        heard = {"ready": self._on_told, "cancel": self._on_cancel, "clock": lambda _: self._keeper.clock_was_set()}
         self._listener = Listener(url, settings, heard, lambda: self._on_told(""))
         self.lease_keeper: LeaseKeeper = self._make_lease_keeper(url, settings, self.session)
         self.registered.set()
@@ -349,7 +349,7 @@ class Worker:
         if queue in self.queues:
             self.claimer.wake()
         elif not queue:
-            self._keeper.wake()
+            self._keeper.clock_was_set()
             self.claimer.wake()
 
 

@@ -1,0 +1,46 @@
+"""What time brings is noticed, however busy the keeper is and however slow its last look was."""
+
+import psycopg
+import pytest
+
+from sereno import Sereno
+from sereno.engine import floor
+from sereno.engine.keeper import Keeper
+from sereno.store.connect import Line
+from tests.facts import advance, auntil, one, state
+
+
+async def test_a_clock_that_was_set_is_noticed_whatever_looks_cost(
+    app: Sereno, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What has been due for long is found by looking at everything, and the last such look was dear."""
+    monkeypatch.setattr(floor, "SHORTEST", 3600.0)
+    monkeypatch.setattr(floor, "LONGEST", 3600.0)
+
+    @app.task
+    async def work() -> None: ...
+
+    job = await work.using(delay="10m").aenqueue()
+    async with app.working():
+        await auntil(lambda: one(connection, "select count(*) from sereno.sessions where state = 'alive'"))
+        advance(connection, 3600)
+        await auntil(lambda: state(connection, job.id) == "succeeded")
+
+
+async def test_duties_are_taken_in_a_round_that_has_something_to_do(
+    app: Sereno, connection: psycopg.Connection
+) -> None:
+    """Rounds with jobs that are due and rounds without come in turn: duties must not wait for the wrong ones."""
+
+    @app.task
+    async def work() -> None: ...
+
+    job = await work.using(delay="10m").aenqueue()
+    advance(connection, 3600)
+    line = Line(app.database.url, app.settings, "test")
+    try:
+        await Keeper(line, app.settings, lambda: None).run_once()
+    finally:
+        await line.close()
+    assert state(connection, job.id) == "ready"
+    assert one(connection, "select array_agg(name order by name) from sereno.duties") == ["housekeeping", "rescue"]
