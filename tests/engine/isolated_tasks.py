@@ -46,6 +46,11 @@ def leaves_its_number(where: str) -> None:
     Path(where).write_text(str(os.getpid()))
 
 
+@app.task(isolate=True)
+def speaks(ctx: Context) -> None:
+    ctx.log.warning("last words")
+
+
 @app.task
 async def innocent(n: int) -> None: ...
 

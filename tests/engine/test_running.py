@@ -5,12 +5,16 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
 
 from sereno import Backoff, Context, Dead, Outcome, Sereno
+from sereno.engine import executor
 from sereno.store import jobs
 from tests.engine import isolated_tasks
 from tests.facts import advance, auntil, one, state
@@ -93,6 +97,66 @@ async def test_a_running_coroutine_is_cancelled_from_outside(app: Sereno, connec
         await auntil(lambda: state(connection, job.id) == "running")
         assert await app.database.arun(jobs.cancel([job.id], "by a test")) == ([], [job.id])
         await auntil(lambda: state(connection, job.id) == "cancelled")
+
+
+@pytest.fixture
+def no_time(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """For threads, until this is set: the machine is busy."""
+    there_is = threading.Event()
+
+    class Busy(ThreadPoolExecutor):
+        def submit(self, function: Callable[..., Any], /, *args: Any, **named: Any) -> Future[Any]:
+            def later() -> Any:
+                there_is.wait(30)
+                return function(*args, **named)
+
+            return super().submit(later)
+
+    monkeypatch.setattr(executor, "ThreadPoolExecutor", Busy)
+    return there_is
+
+
+async def test_a_plain_function_that_has_not_begun_is_asked_to_stop(
+    app: Sereno, connection: psycopg.Connection, no_time: threading.Event
+) -> None:
+    """What cannot be stopped is not settled either, as if it had been."""
+
+    @app.task
+    def work(ctx: Context) -> None:
+        if ctx.cancel_requested:
+            raise Dead("stopped when asked")
+
+    job = await work.aenqueue()
+    async with app.working() as worker:
+        await auntil(lambda: job.id in worker.executor.running)
+        running = worker.executor.running[job.id]
+        await auntil(lambda: running.is_plain)
+        await app.database.arun(jobs.cancel([job.id], "by a test"))
+        await auntil(lambda: running.context is not None and running.context.cancel_requested)
+        no_time.set()
+        await auntil(lambda: state(connection, job.id) == "dead")
+    assert one(connection, "select reason from sereno.history") == "stopped when asked"
+
+
+async def test_a_plain_function_that_has_not_begun_at_its_deadline_does_not_begin(
+    app: Sereno, connection: psycopg.Connection, no_time: threading.Event
+) -> None:
+    began: list[int] = []
+
+    @app.task(timeout="10ms", retry=ONCE)
+    def work(ctx: Context) -> None:
+        began.append(ctx.job_id)
+
+    job = await work.aenqueue()
+    async with app.working() as worker:
+        await auntil(lambda: job.id in worker.executor.running)
+        running = worker.executor.running[job.id]
+        await auntil(lambda: running.stopped)
+        no_time.set()
+        await auntil(lambda: state(connection, job.id) == "dead")
+        assert not worker.executor.stuck
+    assert began == []
+    assert one(connection, "select error_type from sereno.history") == "TimeoutError"
 
 
 async def test_a_running_plain_function_is_asked_to_stop(app: Sereno, connection: psycopg.Connection) -> None:

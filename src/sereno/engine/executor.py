@@ -208,7 +208,7 @@ class Executor:
     def _stop(self, running: Running, ending: Ending) -> None:
         """End a call from outside: a coroutine is cancelled, a thread gets the error raised inside it."""
         running.stopped = ending
-        if running.thread is None or isinstance(ending, Released):
+        if not running.is_plain or isinstance(ending, Released):
             assert running.task is not None
             running.task.cancel()
         elif isinstance(ending, TimeoutError):
@@ -235,7 +235,7 @@ class Executor:
             return
         if running.context is not None:
             running.context.cancel_requested = True
-        if running.thread is None:
+        if not running.is_plain:
             self._stop(running, Cancel("cancelled while running"))
 
     def release_all(self, reason: str) -> None:

@@ -19,6 +19,7 @@ import msgspec
 from sereno.domain.attempt import Crashed, Ending, IsolatedError, Settlement, Throttle
 from sereno.domain.job import ClaimedJob
 from sereno.domain.task import TaskDefinition
+from sereno.engine.log_keeper import LAST_WORDS
 from sereno.errors import ConfigurationError
 from sereno.store.database import Database
 
@@ -82,6 +83,15 @@ class _Process:
         except OSError:
             return b""
 
+    async def leave(self) -> None:
+        """Ended in peace: what its last job said is still on its way to the central log."""
+        self.writer.close()
+        try:
+            async with asyncio.timeout(LAST_WORDS + 1):
+                await self.process.wait()
+        except TimeoutError:
+            await self.kill()
+
     async def kill(self) -> int:
         # Not process.kill(): it polls first, and would take the exit status away from whoever waits for it.
         with suppress(ProcessLookupError):
@@ -126,8 +136,9 @@ class Isolation:
                 return Crashed(f"its process died ({_spoken(code)})")
 
     async def close(self) -> None:
-        for process in [*self._idle, *self._busy]:
+        for process in self._busy:
             await process.kill()
+        await asyncio.gather(*(process.leave() for process in self._idle))
         self._idle.clear()
 
     async def _ask(self, process: _Process, order: bytes, on_ready: Callable[[], None]) -> bytes | None:

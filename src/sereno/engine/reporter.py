@@ -86,9 +86,15 @@ class Reporter(Service):
     async def write_figures(self) -> None:
         """What has ended, added to the minute; what could not be written is written the next time."""
         self._figures.add(self._take_figures())
-        if self._figures.finished:
-            await self._line.run(_add(self._figures), atomic=True)
-            self._figures = Tally()
+        if not self._figures.finished:
+            return
+        # Taken before it is written: a worker that ends asks for this while the heartbeat is at it.
+        figures, self._figures = self._figures, Tally()
+        try:
+            await self._line.run(_add(figures), atomic=True)
+        except BaseException:
+            self._figures.add(figures)
+            raise
 
     async def _report(self) -> None:
         state, cancelled = await self._line.run(report(self._session, self._floors.published(), self._claimer.held))

@@ -20,7 +20,19 @@ from sereno.engine.context import Context
 class Running:
     """One job, or the jobs of one batch. `stopped` is the ending that somebody outside has chosen for it."""
 
-    __slots__ = ("context", "deadline", "definition", "given_up", "jobs", "started", "stopped", "task", "thread")
+    __slots__ = (
+        "_turn",
+        "context",
+        "deadline",
+        "definition",
+        "given_up",
+        "is_plain",
+        "jobs",
+        "started",
+        "stopped",
+        "task",
+        "thread",
+    )
 
     def __init__(self, definition: TaskDefinition, jobs: list[ClaimedJob], now: float) -> None:
         self.definition = definition
@@ -28,6 +40,8 @@ class Running:
         self.begin(now)
         self.context: Context | None = None
         self.task: asyncio.Task[None] | None = None
+        # A plain function: its thread may not have begun yet, or may just have ended.
+        self.is_plain = False
         self.thread: int | None = None
         self.stopped: Ending = None
         self.given_up = False
@@ -41,13 +55,18 @@ class Running:
     async def in_thread(self, threads: Executor, function: Callable[..., Any], *args: Any) -> Any:
         """A plain function in a thread. It cannot be cancelled, so this waits for it, until it is given up as stuck."""
         inherited = contextvars.copy_context()
+        self.is_plain, self._turn = True, threading.Lock()
 
         def call() -> Any:
-            self.thread = threading.get_ident()
+            with self._turn:
+                if isinstance(self.stopped, TimeoutError):
+                    raise self.stopped
+                self.thread = threading.get_ident()
             try:
                 return inherited.run(function, *args)
             finally:
-                self.thread = None
+                with self._turn:
+                    self.thread = None
 
         future = asyncio.get_running_loop().run_in_executor(threads, call)
         while True:
@@ -59,9 +78,10 @@ class Running:
                     raise
 
     def interrupt(self) -> None:
-        """Raise TimeoutError inside the thread, at its next step of Python."""
-        if self.thread is not None:
-            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self.thread), ctypes.py_object(TimeoutError))
+        """Raise TimeoutError inside the thread, at its next step of Python. One that has not begun looks by itself."""
+        with self._turn:
+            if self.thread is not None:
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self.thread), ctypes.py_object(TimeoutError))
 
     def stack(self) -> str:
         """Where it is: its thread, or its coroutine."""
