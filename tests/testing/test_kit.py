@@ -37,10 +37,9 @@ def shop() -> Any:
 
 def is_gone(pid: int) -> bool:
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
+        return "State:\tZ" in Path(f"/proc/{pid}/status").read_text()
+    except OSError:
         return True
-    return "State:\tZ" in Path(f"/proc/{pid}/status").read_text()
 
 
 def test_what_was_enqueued(kit: Kit) -> None:
@@ -74,6 +73,14 @@ def test_retries_wait_for_their_time(kit: Kit) -> None:
     assert (dead.id, dead.error_type, dead.error_message) == (job.id, "ValueError", "no luck")
     with pytest.raises(AssertionError, match="no job waits for its time"):
         kit.travel_to_next()
+
+
+def test_what_is_due_by_now_needs_no_travel(kit: Kit) -> None:
+    due = kit.now() + timedelta(milliseconds=50)
+    shop().charge.using(run_at=due).enqueue(7)
+    kit.until(lambda: kit.now() > due)
+    kit.travel_to_next()
+    assert [job.state for job in kit.drain().jobs] == ["succeeded"]
 
 
 def test_time_brings_fires(kit: Kit) -> None:
@@ -130,6 +137,21 @@ def test_what_an_earlier_test_left_at_work_is_sent_home(kit: Kit, sereno_kit: Ca
         elsewhere.commit()
 
 
+def test_a_worker_that_is_still_about_does_not_take_the_session_of_the_next_test_for_its_own(
+    kit: Kit, sereno_kit: Callable[[Sereno], Kit]
+) -> None:
+    def sessions() -> list[int]:
+        with psycopg.connect(kit.app.url, autocommit=True) as connection:
+            rows = connection.execute(f"select id from {kit.app.settings.schema}.sessions".encode()).fetchall()
+        return [row[0] for row in rows]
+
+    kit.drain()
+    (earlier,) = sessions()
+    sereno_kit(kit.app).drain()
+    (now,) = sessions()
+    assert now > earlier
+
+
 def test_what_a_schedule_makes_passes_the_limits_of_the_code(kit: Kit) -> None:
     """Also before anybody has run it."""
     kit.app.schedules.synchronise()
@@ -155,10 +177,10 @@ def test_a_worker_that_is_killed(kit: Kit, tmp_path: Path) -> None:
     marker = tmp_path / "began"
     job = shop().wait_for_ever.enqueue(str(marker))
     with kit.crash_worker(f"{SHOP}:app") as worker:
-        worker.until(marker.exists)
+        child = worker.until(lambda: marker.exists() and marker.read_text())
         assert kit.job(job).state == "running"
         worker.kill()
-    for pid in (worker.pid, int(marker.read_text())):
+    for pid in (worker.pid, int(child)):
         # Of those that nobody waits for, the machine takes a moment to forget.
         kit.until(lambda: is_gone(pid))  # noqa: B023
     kit.lose_leases()
@@ -172,6 +194,7 @@ def test_drain_says_what_does_not_end(kit: Kit, tmp_path: Path) -> None:
     shop().wait_for_ever.enqueue(str(tmp_path / "began"))
     with pytest.raises(AssertionError, match=r"1 jobs are still there after 0\.5 s: wait_for_ever"):
         kit.drain(patience=0.5)
+    (tmp_path / "began.end").touch()
 
 
 def test_days_that_left_for_the_archive_are_there_again(

@@ -54,10 +54,14 @@ class DeliverySeen:
 
 
 def reset() -> Operation[None]:
-    """Nobody else is at work in the schema, its tables are empty, numbers begin at one, and the clock is right."""
+    """Nobody else is at work in the schema, its tables are empty, and the clock is right.
+
+    Numbers begin at one, but for those of sessions.
+    """
     yield Statement(_sql["send_home"])
     names = [row[0] for row in (yield Statement(_sql["tables"]))]
     yield Statement(f"truncate {', '.join(names)} restart identity cascade")
+    yield Statement(_sql["forget_sessions"])
     for row in (yield Statement(_sql["archived"])):
         yield Statement(f"drop table {row[0]}")
     # Days that left are missing; the others are there.

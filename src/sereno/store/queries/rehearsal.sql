@@ -8,10 +8,14 @@ from (select distinct pid from pg_locks
         and relation in (select oid from pg_class
                          where relnamespace = to_regnamespace(split_part('sereno.jobs', '.', 1)))) as late;
 
+-- name: forget_sessions
+-- Their numbers are not given again: a worker that is still about would take the session of the next test for its own.
+truncate sereno.sessions cascade;
+
 -- name: tables
--- Everything of ours that holds rows, but for which migrations were applied.
+-- Everything else of ours that holds rows, but for which migrations were applied.
 select quote_ident(schemaname) || '.' || quote_ident(tablename) from pg_tables
-where schemaname = split_part('sereno.jobs', '.', 1) and tablename <> 'migrations'
+where schemaname = split_part('sereno.jobs', '.', 1) and tablename not in ('migrations', 'sessions')
 order by 1;
 
 -- name: archived
