@@ -37,8 +37,8 @@ WATCH_EVERY = 0.5
 SILENT_AFTER = 3.0
 # How a child finds its ends of the wire and of the page.
 CHILD_VARIABLE = "SERENO_CHILD_DESCRIPTORS"
-# Time to write its stacks after the signal that asks for them.
-STACKS_PATIENCE = 0.5
+# Time to write its stacks after the signal that asks for them, on a machine that is busy with something else, too.
+STACKS_PATIENCE = 2.0
 # A child that ends sooner than this was not well: the next one waits a little, then longer.
 SHORT_LIFE = 5.0
 LONGEST_PAUSE = 30.0
