@@ -47,6 +47,16 @@ SCRIPT = """
 const inbox = document.querySelector("sereno-inbox");
 if (!inbox.hasAttribute("token")) inbox.getToken = async () => (await fetch("/token")).text();
 """
+# What is read is marked at once; that, and what the list is then, is answered when the test says so.
+LATE = """() => {
+  const answered = new Promise((done) => (window.answer = done));
+  const fetched = fetch;
+  window.fetch = async (url, options) => {
+    const answer = await fetched(url, options);
+    if (/"read"|[?]limit=/.test(url + options?.body)) await answered;
+    return answer;
+  };
+}"""
 
 
 @dataclass
@@ -143,6 +153,10 @@ def shop(app: Sereno, served: Served, connection: psycopg.Connection, running_ch
     assert made.troubles == []
 
 
+def reads(page: Page) -> list[Any]:
+    return [detail for name, detail in page.evaluate("heard") if name == "sereno-read"]
+
+
 def bell(page: Page, name: str) -> Any:
     return page.get_by_role("button", name=name, exact=True)
 
@@ -171,8 +185,24 @@ def test_what_is_new_appears_by_itself_and_is_marked(shop: Shop) -> None:
     expect(page.get_by_role("button", name="Mark all as read")).to_be_hidden()
     assert one(shop.database, "select count(*) from sereno.inbox where read_at is null") == 0
     assert one(shop.database, "select count(*) from sereno.inbox where seen_at is null") == 0
-    reads = [detail for name, detail in page.evaluate("heard") if name == "sereno-read"]
-    assert reads == [{"ids": [first]}, {"ids": [first + 1]}, {"ids": None}]
+    until(lambda: len(reads(page)) == 3)
+    assert reads(page) == [{"ids": [first]}, {"ids": [first + 1]}, {"ids": None}]
+
+
+@pytest.mark.parametrize("button", ["Mark as read: Order 1", "Mark all as read"])
+def test_what_the_stream_says_before_an_answer_comes_stays(shop: Shop, button: str) -> None:
+    shop.put("Order 1")
+    page = shop.open()
+    bell(page, "Notifications, 1 unread").click()
+    page.evaluate(LATE)
+    page.get_by_role("button", name=button).click()
+    expect(bell(page, "Notifications")).to_be_visible()
+    shop.put("Order 2")
+    expect(bell(page, "Notifications, 1 unread")).to_be_visible()
+    assert reads(page) == []
+    page.evaluate("answer()")
+    until(lambda: len(reads(page)) == 1)
+    expect(bell(page, "Notifications, 1 unread")).to_be_visible()
 
 
 def test_what_somebody_wrote_is_never_run(shop: Shop) -> None:

@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import httpx
@@ -19,7 +20,7 @@ from sereno.reception import guard
 from sereno.server import asgi
 from tests.api.conftest import Served
 from tests.facts import until
-from tests.web.outages import away
+from tests.web.outages import away, locked
 from tests.web.running import running
 from tests.web.visit import Visits
 
@@ -42,6 +43,15 @@ def work(app: Sereno) -> Any:
     def work() -> None: ...
 
     return work
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    """Nobody else is given it as long as the test lasts, whether a server listens there or not."""
+    with socket.socket() as held:
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind(("127.0.0.1", 0))
+        yield held.getsockname()[1]
 
 
 def newest(page: Page) -> Any:
@@ -75,6 +85,34 @@ def test_whoever_wants_quiet_has_quiet(browse: Visits, work: Any) -> None:
     expect(newest(page)).to_have_text(str(job.id))
 
 
+def test_what_is_missing_is_not_asked_for_while_somebody_wants_quiet(browse: Visits, database_url: str) -> None:
+    page = browse("operations")
+    missing = page.locator("main .missing")
+    # From here on the page's time passes when the test says so.
+    page.clock.install()
+    page.clock.pause_at("2099-01-01T00:00:00Z")
+
+    def is_there() -> bool:
+        page.clock.fast_forward("01:00")
+        return missing.count() == 0
+
+    with locked(database_url, "schedules"):
+        page.goto("./")
+        expect(missing).not_to_have_count(0)
+        page.keyboard.press("l")
+        expect(page.locator("#live")).to_have_text("paused")
+        page.evaluate("""() => {
+            const fetched = fetch;
+            window.asked = [];
+            window.fetch = (url, options) => { asked.push(url); return fetched(url, options); };
+        }""")
+        page.clock.fast_forward("01:00")
+        assert page.evaluate("asked") == []
+        page.keyboard.press("l")
+        assert page.evaluate("asked.length") == 1
+    until(is_there)
+
+
 def test_what_somebody_writes_is_not_taken_away(browse: Visits, work: Any) -> None:
     page, witness = browse(""), browse("")
     page.evaluate("""() => {
@@ -92,14 +130,12 @@ def test_what_somebody_writes_is_not_taken_away(browse: Visits, work: Any) -> No
     expect(page.locator("#now-newest tbody tr")).to_have_count(2)
 
 
-def test_a_server_that_comes_back_is_found(browse: Visits, database_url: str) -> None:
+def test_a_server_that_comes_back_is_found(browse: Visits, database_url: str, port: int) -> None:
     app = Sereno(database_url, secret=SHARED)
 
     @app.task
     def work() -> None: ...
 
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
     browse.forgive(r"ERR_CONNECTION_REFUSED|ERR_INCOMPLETE_CHUNKED|ERR_EMPTY_RESPONSE|ERR_CONNECTION_RESET")
     with running(asgi(app), port) as url:
         page = browse("", url=url)

@@ -84,7 +84,7 @@ time{margin-inline-end:auto}
 
   class Inbox extends HTMLElement {
     static observedAttributes = ["server", "token", "lang"];
-    #get; #token; #renewing; #stream; #timer; #unread = 0; #newest; #next = null;
+    #get; #token; #renewing; #stream; #timer; #unread = 0; #looks = 0; #newest; #next = null;
     #rows = new Map();
     #items = new Map();
     #life = new AbortController();
@@ -267,6 +267,7 @@ time{margin-inline-end:auto}
       if (!Number.isInteger(unread)) return;
       const isNew = this.#newest !== undefined && newest > this.#newest;
       this.#newest = newest ?? 0;
+      this.#looks++;
       this.#count(unread);
       if (isNew) this.#said.textContent = this.#say("fresh", unread);
       if (!this.#panel.hidden) this.#try(() => this.#load());
@@ -335,6 +336,7 @@ time{margin-inline-end:auto}
     #mark(what, id) {
       return this.#try(async () => {
         const ids = id === undefined ? null : [id];
+        const looks = this.#looks;
         const answer = await this.#ask("/mark", { body: ids ? { what, ids } : { what } });
         if (!answer.ok) throw new Error(answer.statusText);
         const now = new Date().toISOString();
@@ -346,7 +348,8 @@ time{margin-inline-end:auto}
           this.#rows.delete(id);
           (near?.querySelector(".title") ?? this.#panel).focus();
         }
-        this.#count(ids ? Math.max(0, this.#unread - rows.length) : 0);
+        // What the stream has said meanwhile holds: it may know of this already, and says so if it does not.
+        if (looks === this.#looks) this.#count(ids ? Math.max(0, this.#unread - rows.length) : 0);
         this.#draw();
         this.#tell("sereno-read", { ids });
       });

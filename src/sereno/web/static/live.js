@@ -135,7 +135,7 @@ if (button) {
   addEventListener("pagehide", disconnect);
   connect();
   // Something is still being looked up: it is there in a moment.
-  const missing = () => document.querySelector("main .missing") && setTimeout(() => refresh(), 2000);
+  const missing = () => document.querySelector("main .missing") && setTimeout(() => !document.hidden && isOn() && refresh(), 2000);
   document.addEventListener("sereno:refreshed", missing);
   missing();
 }
