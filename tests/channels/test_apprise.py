@@ -73,7 +73,7 @@ async def test_a_no_without_a_reason_is_unknown_and_waits_for_a_person(
 ) -> None:
     caplog.set_level(logging.INFO)
     receiver.fault = fault
-    (outcome,) = await sent(message(receiver.address()), patience=0.3)
+    (outcome,) = await sent(message(receiver.address()), patience=1.0 if fault == "silence" else 20.0)
     assert isinstance(outcome, Unknown)
     assert outcome.code == "apprise"
     assert SECRET not in repr(outcome)

@@ -103,7 +103,7 @@ async def test_a_bad_day_of_the_provider_is_an_outcome(
     case: Case, provider: Says, fault: Fault, kind: type[Outcome]
 ) -> None:
     provider.fault = fault
-    (outcome,) = await case.send(patience=0.3 if fault == "silence" else 5.0)
+    (outcome,) = await case.send(patience=1.0 if fault == "silence" else 20.0)
     assert type(outcome) is kind
     assert len(provider.log) == 1, "no try of its own"
     if isinstance(outcome, Retryable):
