@@ -69,9 +69,9 @@ async def fill_in(connection: Connection, known: Tender) -> None:
 
 
 async def days_to_read(connection: Connection, today: date) -> list[date]:
-    """From the day up to which the lists were read, to today."""
+    """From the day up to which the lists were read, to today; whoever never read any begins with yesterday's."""
     row = await (await connection.execute("select read_until from tenders.progress")).fetchone()
-    days = 0 if row is None else min(max(0, (today - row[0]).days), MOST_DAYS)
+    days = 1 if row is None else min(max(0, (today - row[0]).days), MOST_DAYS)
     return [today - timedelta(days=ago) for ago in range(days, -1, -1)]
 
 

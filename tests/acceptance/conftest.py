@@ -64,6 +64,8 @@ class WorkerProcess:
 
     def kill(self) -> None:
         """Everything of it, at once."""
+        # It stands still first: it would replace a process that dies.
+        self.process.send_signal(signal.SIGSTOP)
         for pid in [*self.children(), self.process.pid]:
             try:
                 os.kill(pid, signal.SIGKILL)

@@ -3,7 +3,6 @@
 import os
 import pwd
 import shutil
-import socket
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
@@ -22,29 +21,23 @@ PGBOUNCER = shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/s
 pytestmark = pytest.mark.skipif(PGBOUNCER is None, reason="pgbouncer is not installed")
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 @pytest.fixture
 def pooled_url(database_url: str) -> Iterator[str]:
-    """A PgBouncer in front of the test's database."""
+    """A PgBouncer in front of the test's database, on a socket in a directory of its own."""
     assert PGBOUNCER is not None
     parts = urlsplit(database_url)
     where = parse_qs(parts.query)
     host, name = where["host"][0], parts.path.lstrip("/")
     # It refuses to run as root, and only the server's own user can open the server's socket.
     owner = pwd.getpwuid(Path(host).stat().st_uid).pw_name
-    port = free_port()
     directory = Path(tempfile.mkdtemp(prefix="sereno-pgbouncer-"))
     directory.chmod(0o755)
+    if os.geteuid() == 0:
+        shutil.chown(directory, owner)
     (directory / "users").write_text('"postgres" ""\n')
     (directory / "ini").write_text(
         f"[databases]\n{name} = host={host} port={where.get('port', ['5432'])[0]} dbname={name} user=postgres\n"
-        f"[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\nauth_type = trust\n"
+        f"[pgbouncer]\nlisten_addr =\nlisten_port = 6432\nunix_socket_dir = {directory}\nauth_type = trust\n"
         f"auth_file = {directory}/users\npool_mode = transaction\ndefault_pool_size = 2\nmax_client_conn = 200\n"
         f"ignore_startup_parameters = extra_float_digits\n"
     )
@@ -55,7 +48,7 @@ def pooled_url(database_url: str) -> Iterator[str]:
         arguments[1:1] = ["-u", owner]
     with (directory / "log").open("wb") as log:
         process = subprocess.Popen(arguments, stdout=log, stderr=log)
-    url = f"postgresql://postgres@127.0.0.1:{port}/{name}"
+    url = f"postgresql://postgres@/{name}?host={directory}&port=6432"
 
     def answers() -> bool:
         assert process.poll() is None, (directory / "log").read_text()
@@ -68,7 +61,7 @@ def pooled_url(database_url: str) -> Iterator[str]:
     until(answers)
     yield url
     process.terminate()
-    process.wait(timeout=10)
+    process.wait(timeout=60)
     shutil.rmtree(directory)
 
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import importlib
-import os
 import sys
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -192,9 +191,11 @@ def test_a_worker_that_is_killed(kit: Kit, tmp_path: Path) -> None:
 def test_drain_says_what_does_not_end(kit: Kit, tmp_path: Path) -> None:
     kit.app.override(grace=0.1)
     shop().wait_for_ever.enqueue(str(tmp_path / "began"))
-    with pytest.raises(AssertionError, match=r"1 jobs are still there after 0\.5 s: wait_for_ever"):
-        kit.drain(patience=0.5)
-    (tmp_path / "began.end").touch()
+    try:
+        with pytest.raises(AssertionError, match=r"1 jobs are still there after 0\.5 s: wait_for_ever"):
+            kit.drain(patience=0.5)
+    finally:
+        (tmp_path / "began.end").touch()
 
 
 def test_days_that_left_for_the_archive_are_there_again(

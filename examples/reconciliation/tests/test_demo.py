@@ -19,7 +19,8 @@ async def test_the_stage(kit: Kit, connection: Connection, monkeypatch: pytest.M
             await asyncio.to_thread(worker.until, lambda: kit.jobs("reconciliation.reconcile", state="dead"))
             kit.travel("1m")
             await asyncio.to_thread(worker.until, lambda: kit.deliveries("reconciliation.failed", channel="discord"))
-            assert worker.stop() == 0
+            # Beside this loop, in which the partner answers.
+            assert await asyncio.to_thread(worker.stop) == 0
 
 
 def test_what_is_looked_at_is_there() -> None:

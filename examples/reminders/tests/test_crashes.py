@@ -12,7 +12,10 @@ from sereno.testing.smtp import SILENCE
 
 Remind = Callable[..., int]
 
-WAITS = "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and query like '%%events%%'"
+WAITS = (
+    "select count(*) from pg_stat_activity "
+    "where datname = current_database() and wait_event_type = 'Lock' and query like '%%events%%'"
+)
 
 
 def queued() -> int:

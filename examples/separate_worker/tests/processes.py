@@ -14,23 +14,19 @@ from typing import Any, Self
 import httpx
 
 from sereno import Sereno
-from sereno.store.sights import SessionRow
+from sereno.testing.process import WorkerProcess
 
 PATIENCE = 60
 _LISTENS = re.compile(r"Uvicorn running on (http://\S+)")
 
 
-class Process:
-    """One of them."""
+class Process(WorkerProcess):
+    """One of them. Killed, those that run its jobs die with it."""
 
     def __init__(self, command: list[str], environment: dict[str, str], log: Path) -> None:
         self._log = log
         with log.open("wb") as written:
             self._process = subprocess.Popen(command, env=environment, stdout=written, stderr=subprocess.STDOUT)
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
 
     @property
     def said(self) -> str:
@@ -45,18 +41,6 @@ class Process:
 
     def terminate(self) -> None:
         self._process.send_signal(signal.SIGTERM)
-
-    def kill(self) -> None:
-        """With `kill -9`. The children of a worker finish what they have, and end: `power_cut` kills them as well."""
-        if self._process.poll() is None:
-            self._process.kill()
-        self._process.wait(PATIENCE)
-
-    def power_cut(self, sessions: list[SessionRow]) -> None:
-        """The process, and those that run its jobs, all at once."""
-        for pid in {each.pid for each in sessions if each.state == "alive"} - {self.pid}:
-            os.kill(pid, signal.SIGKILL)
-        self.kill()
 
     async def ended(self) -> int:
         """Its exit code; whoever serves it meanwhile goes on."""

@@ -14,7 +14,6 @@ from separate_worker.stand_ins import Crm
 from separate_worker.tests.conftest import PATIENCE, broken_promises, until
 from separate_worker.tests.processes import Process, Processes
 from sereno import ConfigurationError
-from sereno.operations.workers import list_workers
 from sereno.testing.kit import Kit
 
 # Each starts several processes, and other tests may want the machine at the same time.
@@ -182,7 +181,7 @@ async def test_a_worker_that_is_killed_loses_nothing_and_no_lock_is_stuck(
     crm.open.clear()
     (job,) = await leads("form-1")
     await until(lambda: crm.log)
-    worker.power_cut(await app.database.arun(list_workers()))
+    worker.kill()
     crm.open.set()
     kit.lose_leases()
     second = processes.start(**WORKER)

@@ -6,7 +6,7 @@ import re
 import signal
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Self
 
@@ -147,7 +147,12 @@ class House:
         if victim == "supervisor":
             os.kill(supervisor, signal.SIGKILL)
             self._release(step)
-            await self._until_gone(workers)
+            try:
+                await self._until_gone(workers)
+            except BaseException:
+                # Nobody else knows of them any more.
+                _kill(workers)
+                raise
             self._end()
             return
         dead = workers if victim != "process of its own" else [pid for each in workers for pid in _children(each)]
@@ -155,8 +160,7 @@ class House:
         if victim == "host":
             self._end()
         else:
-            for pid in dead:
-                os.kill(pid, signal.SIGKILL)
+            _kill(dead)
         await self._until_gone(dead)
         await self._bury(step)
         if following is not None:
@@ -226,6 +230,12 @@ def _said(where: str) -> Iterator[None]:
 def _children(pid: int) -> list[int]:
     found = subprocess.run(["pgrep", "-P", str(pid)], check=False, stdout=subprocess.PIPE, text=True)
     return [int(line) for line in found.stdout.split()]
+
+
+def _kill(processes: Sequence[int]) -> None:
+    for pid in processes:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def _is_gone(pid: int) -> bool:

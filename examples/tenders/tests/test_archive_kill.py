@@ -11,6 +11,7 @@ from tenders.tests.house import House
 from tenders.tests.steps import TO_THE_ARCHIVE
 
 
+@pytest.mark.timeout(300)
 async def test_killed_at_every_step_to_the_archive(
     world: World, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,6 +1,6 @@
 """What the seed promises, cycle by cycle."""
 
-from datetime import timedelta
+from datetime import datetime, time, timedelta
 
 import psycopg
 import pytest
@@ -8,6 +8,7 @@ import pytest
 from tenders import sources
 from tenders.app import WAITS, app, published, register
 from tenders.stand_ins import Page
+from tenders.tender import CHILE
 from tenders.tests.conftest import ANA, BEN, CYD, TICKET, World
 
 
@@ -123,6 +124,15 @@ async def test_what_was_published_before_midnight_or_during_an_outage_is_found(w
     after = world.authority.publish()
     await world.cycle()
     assert sorted(world.tenders()) == sorted([before, after])
+
+
+async def test_the_first_run_of_all_reads_what_was_published_yesterday(world: World) -> None:
+    world.page.fault = "broken"
+    code = world.authority.publish()
+    day = world.authority.tenders[-1]["day"]
+    world.kit.travel_to(datetime.combine(day + timedelta(days=1), time(1), CHILE))
+    await world.cycle()
+    assert list(world.tenders()) == [code]
 
 
 async def test_nonsense_of_a_source_harms_nobody_else(world: World) -> None:

@@ -12,6 +12,7 @@ from tenders.tests.house import House
 from tenders.tests.steps import TO_THE_EVENT
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.usefixtures("without_certificates")
 async def test_killed_at_every_step_from_the_clock_to_the_event(world: World) -> None:
     code = rules.publish(world)

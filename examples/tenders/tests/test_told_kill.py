@@ -8,6 +8,7 @@ from tenders.tests.house import House
 from tenders.tests.steps import TO_THE_FLAG
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.usefixtures("without_certificates")
 async def test_killed_at_every_step_from_the_event_to_the_flag(world: World) -> None:
     code = rules.publish(world)

@@ -2,12 +2,11 @@
 
 import asyncio
 import os
-import signal
 import subprocess
 import sys
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import Any
 
 import psycopg
@@ -72,22 +71,9 @@ def all_is_well(kit: Kit) -> Callable[[], None]:
     return well
 
 
-@contextmanager
-def real_worker(kit: Kit) -> Iterator[WorkerProcess]:
+def real_worker(kit: Kit) -> AbstractContextManager[WorkerProcess]:
     """`sereno worker`; nothing of it is left afterwards."""
-    with kit.crash_worker("triggers.app:app") as worker:
-        try:
-            yield worker
-        finally:
-            power_cut(worker)
-
-
-def power_cut(worker: WorkerProcess) -> None:
-    """`kill -9` of the worker: the process that runs the jobs, and the one that would start it again."""
-    children = subprocess.run(["pgrep", "-P", str(worker.pid)], capture_output=True, text=True, check=False)
-    worker.kill()
-    for child in children.stdout.split():
-        os.kill(int(child), signal.SIGKILL)
+    return kit.crash_worker("triggers.app:app")
 
 
 def command(*words: str) -> "subprocess.CompletedProcess[str]":

@@ -10,6 +10,8 @@ from triggers.app import app, close_day, refresh_stock, settle_month
 from triggers.install import add_first_triggers
 from triggers.tests.conftest import Ask
 
+NOON = timedelta(hours=12)
+
 
 def test_once_and_never_again(kit: Kit, ask: Ask) -> None:
     ask("insert into triggers.prices values ('2026-10-01', 48)")
@@ -50,30 +52,37 @@ def test_an_outage_is_one_run_for_stock_and_one_a_night_for_the_books(kit: Kit, 
 
 
 def test_the_clock_goes_forward_and_back(kit: Kit, ask: Ask, all_is_well: Callable[[], None]) -> None:
-    """Madrid skips 02:30 on 28 March 2027, and has it twice on 31 October."""
-    night = "{fire:%Y-%m-%d}"
-    for month, day in ((3, 26), (10, 28)):
-        kit.travel_to(datetime(2027, month, day, 12, tzinfo=UTC))
+    """Madrid skips 02:30 on the last Sunday of March, and has it twice on that of October."""
+    year = kit.now().year + 1
+    spring, autumn = last_sunday(year, 3), last_sunday(year, 10)
+    for sunday in (spring, autumn):
+        kit.travel_to(sunday - timedelta(days=2) + NOON)
         app.schedules.upsert(
-            f"triggers.close:{month}",
-            close_day.job(plant="norte", night=night),
+            f"triggers.close:{sunday:%B}",
+            close_day.job(plant="norte", night="{fire:%Y-%m-%d}"),
             Cron("30 2 * * *", tz="Europe/Madrid"),
             missed="all",
             overlap="allow",
         )
-        for days in (1, 2, 3):
-            kit.travel_to(datetime(2027, month, day + days, 12, tzinfo=UTC))
+        for days in (-1, 0, 1):
+            kit.travel_to(sunday + timedelta(days=days) + NOON)
             kit.drain()
-        app.schedules.delete(f"triggers.close:{month}")
-    instants = ask("select planned_at at time zone 'UTC' from sereno.fires where job_id is not null order by 1")
-    assert [f"{at:%m-%d %H:%M}" for (at,) in instants] == [
-        "03-27 01:30",
-        "03-28 01:00",  # 02:30 is not there: at 03:00, the first moment after the gap
-        "03-29 00:30",
-        "10-29 00:30",
-        "10-30 00:30",
-        "10-31 00:30",  # 02:30 comes twice: the first one
+        app.schedules.delete(f"triggers.close:{sunday:%B}")
+    instants = [at for (at,) in ask("select planned_at from sereno.fires where job_id is not null order by 1")]
+    assert instants == [
+        spring - timedelta(days=1) + timedelta(hours=1, minutes=30),
+        spring + timedelta(hours=1),  # 02:30 is not there: at 03:00, the first moment after the gap
+        spring + timedelta(days=1, minutes=30),
+        autumn - timedelta(days=1) + timedelta(minutes=30),
+        autumn + timedelta(minutes=30),  # 02:30 comes twice: the first one
+        autumn + timedelta(days=1) + timedelta(hours=1, minutes=30),
     ]
-    closed = [day for (day,) in ask("select to_char(day, 'MM-DD') from triggers.closed_days order by day")]
-    assert closed == ["03-26", "03-27", "03-28", "10-28", "10-29", "10-30"]
+    closed = [day for (day,) in ask("select day from triggers.closed_days order by day")]
+    assert closed == [(sunday + timedelta(days=days)).date() for sunday in (spring, autumn) for days in (-2, -1, 0)]
     all_is_well()
+
+
+def last_sunday(year: int, month: int) -> datetime:
+    """Of a month of 31 days; where it begins in UTC."""
+    days = [datetime(year, month, day, tzinfo=UTC) for day in range(25, 32)]
+    return next(day for day in days if day.strftime("%A") == "Sunday")
