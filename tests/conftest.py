@@ -3,7 +3,8 @@
 import os
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from datetime import date
 from pathlib import Path
 
 import psycopg
@@ -12,7 +13,7 @@ from hypothesis import settings
 
 from sereno import Sereno
 from sereno.store.migrate import migrate
-from tests.facts import PATIENCE
+from tests.facts import PATIENCE, one
 from tests.shared_server import shared_server
 
 # A machine that is busy for a moment is no reason to fail.
@@ -43,15 +44,30 @@ def _named(url: str, database: str) -> str:
 
 
 @pytest.fixture(scope="session")
-def template(server_url: str) -> Iterator[str]:
-    """A migrated database to be copied."""
-    name = f"template_{uuid.uuid4().hex[:12]}"
+def template_of_today(server_url: str) -> Iterator[Callable[[], str]]:
+    """Gives a migrated database to be copied. Its partitions reach so many days ahead: the next day needs another."""
+    made: dict[date, str] = {}
     with psycopg.connect(server_url, autocommit=True) as connection:
-        connection.execute(f"create database {name}")
-        with psycopg.connect(_named(server_url, name), autocommit=True) as inside:
-            migrate(inside)
-        yield name
-        connection.execute(f"drop database {name} with (force)")
+
+        def of_today() -> str:
+            today: date = one(connection, "select (now() at time zone 'UTC')::date")
+            if today not in made:
+                name = f"template_{uuid.uuid4().hex[:12]}"
+                connection.execute(f"create database {name}")
+                with psycopg.connect(_named(server_url, name), autocommit=True) as inside:
+                    migrate(inside)
+                made[today] = name
+            return made[today]
+
+        yield of_today
+        for name in made.values():
+            connection.execute(f"drop database {name} with (force)")
+
+
+@pytest.fixture(scope="module")
+def template(template_of_today: Callable[[], str]) -> str:
+    """For databases that the tests of a module share."""
+    return template_of_today()
 
 
 @pytest.fixture
@@ -61,9 +77,9 @@ def empty_database_url(server_url: str) -> Iterator[str]:
 
 
 @pytest.fixture
-def database_url(server_url: str, template: str) -> Iterator[str]:
+def database_url(server_url: str, template_of_today: Callable[[], str]) -> Iterator[str]:
     """A migrated database of the test's own."""
-    yield from _database(server_url, template)
+    yield from _database(server_url, template_of_today())
 
 
 def _database(server_url: str, template: str) -> Iterator[str]:

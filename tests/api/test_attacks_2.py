@@ -48,7 +48,7 @@ def test_a_full_limit_does_not_say_who_is_in_it(ask: Ask, served: Served, connec
     told = _why(guest, ours)
     assert "The limit shared lets 2 at once through, and 2 others are running." in told
     pages = [
-        httpx.get(f"{served.url}/jobs", params={"job": ours}, headers=who.headers, trust_env=False).text
+        httpx.get(f"{served.url}/jobs", params={"job": ours}, headers=who.headers, timeout=30, trust_env=False).text
         for who in (house, guest)
     ]
     # What the house has just been told is not told to the guest from memory.

@@ -8,14 +8,16 @@ from sereno.domain.fingerprint import Failure
 from sereno.store import error_groups
 from sereno.telemetry.metrics import Tally
 from tests.api.conftest import Ask
-from tests.facts import one
+from tests.facts import advance, one
 
 KINDS = [f"{number:012x}" for number in range(1, 6)]
 
 
 @pytest.fixture
-def kinds(app: Sereno) -> list[str]:
+def kinds(app: Sereno, connection: psycopg.Connection) -> list[str]:
     """The first was seen once, the last five times; all for a tenant of their own and one that has them all."""
+    # Ten minutes past the hour: the next one does not come meanwhile.
+    advance(connection, 4200 - one(connection, "select sereno.now()").timestamp() % 3600)
     tally = Tally()
     for number, fingerprint in enumerate(KINDS, 1):
         for _ in range(number):

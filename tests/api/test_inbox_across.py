@@ -95,7 +95,7 @@ def test_only_tokens_of_inboxes_count_there(served: Served, ask: Ask) -> None:
     admin = ask("admin")
     for headers in (dict(admin.headers), {}):
         answer = httpx.get(
-            f"{served.url}/api/v1/inbox?recipient=ada", headers=headers | {"Origin": SHOP}, trust_env=False
+            f"{served.url}/api/v1/inbox?recipient=ada", headers=headers | {"Origin": SHOP}, timeout=30, trust_env=False
         )
         assert ALLOWED not in answer.headers
 

@@ -41,6 +41,11 @@ def tasks(app: Sereno) -> Sereno:
     return app
 
 
+def at_noon(connection: psycopg.Connection) -> None:
+    """Of UTC: from here on each day has one night in Riga, also where its clocks are turned."""
+    advance(connection, (43_200 - now(connection).timestamp()) % 86_400)
+
+
 def test_one_is_made_changed_and_left_alone(tasks: Sereno, ask: Ask, connection: psycopg.Connection) -> None:
     client = ask("admin")
     given = body(args={"name": "{key}"}, tenant="a", queue="slow", overlap="queue_one", max_lateness="15m")
@@ -235,6 +240,7 @@ def test_a_backfill_shows_its_plan_and_makes_each_instant_once(
 
 
 def test_a_tick_fires_what_is_due(tasks: Sereno, ask: Ask, connection: psycopg.Connection) -> None:
+    at_noon(connection)
     client = ask("admin")
     fill(client)
     assert client.post("/schedules/tick").json()["fires"] == 0
@@ -248,7 +254,8 @@ def test_a_tick_fires_what_is_due(tasks: Sereno, ask: Ask, connection: psycopg.C
     assert client.post("/schedules/close/run").status_code == 422
 
 
-def test_the_heatmap_counts_what_is_to_come(tasks: Sereno, ask: Ask) -> None:
+def test_the_heatmap_counts_what_is_to_come(tasks: Sereno, ask: Ask, connection: psycopg.Connection) -> None:
+    at_noon(connection)
     fill(ask("admin"))
     client = ask("viewer")
     found = client.get("/schedules/heatmap").json()

@@ -11,6 +11,7 @@ from sereno import Sereno
 from tests.api.conftest import Ask
 from tests.api.schedule_acts import DAILY, JSON, body, fill, keys
 from tests.facts import one, until
+from tests.store.acts import waits_for_a_lock
 
 
 @pytest.fixture
@@ -72,7 +73,7 @@ def test_a_tenant_cannot_take_a_key_by_being_quicker(
             target=lambda: answers.append(client.put("/schedules/wanted", json=body(queue="stolen")))
         )
         asking.start()
-        until(lambda: one(connection, "select count(*) from pg_stat_activity where wait_event_type = 'Lock'"))
+        until(lambda: waits_for_a_lock(connection))
         other.commit()
     asking.join(30)
     assert answers[0].status_code == 409

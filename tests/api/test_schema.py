@@ -83,7 +83,7 @@ def _words(error: BaseException) -> str:
 
 
 def test_every_operation_is_described(served: Served) -> None:
-    document = httpx.get(f"{served.url}/api/v1/openapi.json").json()
+    document = httpx.get(f"{served.url}/api/v1/openapi.json", timeout=30).json()
     found: list[Operation] = list(operations(document))
     assert len(found) > 5
     for operation in found:

@@ -26,7 +26,7 @@ def test_made_used_and_revoked(
     assert token["created_by"] == "admin None 0"
     assert token["expires_at"] is not None
     bearer = {"Authorization": f"Bearer {made['secret']}"}
-    assert httpx.get(f"{served.url}/api/v1/me", headers=bearer).json() == {
+    assert httpx.get(f"{served.url}/api/v1/me", headers=bearer, timeout=30).json() == {
         "name": "grafana",
         "role": "operator",
         "tenant": "r42",
@@ -35,7 +35,11 @@ def test_made_used_and_revoked(
     assert [line["name"] for line in listed.json()["items"]] == ["grafana", "admin None 0"]
     assert made["secret"] not in listed.text
     assert client.delete(f"/tokens/{token['id']}").status_code == 204
-    until(lambda: httpx.get(f"{served.url}/api/v1/me", headers=bearer, verify=NO_CERTIFICATES).status_code == 401)
+    until(
+        lambda: (
+            httpx.get(f"{served.url}/api/v1/me", headers=bearer, timeout=30, verify=NO_CERTIFICATES).status_code == 401
+        )
+    )
     assert client.delete(f"/tokens/{token['id']}").status_code == 404
     assert client.get("/tokens").json()["items"][-1]["revoked_at"] is not None
     said = connection.execute("select actor, action, subject from sereno.audit order by id").fetchall()

@@ -22,7 +22,7 @@ def link(app: Sereno, served: Served, connection: psycopg.Connection) -> str:
 
 
 def test_a_page_with_one_button(link: str, connection: psycopg.Connection) -> None:
-    page = httpx.get(link)
+    page = httpx.get(link, timeout=30)
     assert page.status_code == 200
     assert page.text.count("<button>") == 1
     assert "&lt;b&gt;tenders&lt;/b&gt;" in page.text
@@ -32,41 +32,41 @@ def test_a_page_with_one_button(link: str, connection: psycopg.Connection) -> No
     assert page.headers["referrer-policy"] == "no-referrer"
     assert page.headers["x-frame-options"] == "DENY"
     assert page.headers["cache-control"] == "no-store"
-    assert httpx.head(link).status_code == 200
+    assert httpx.head(link, timeout=30).status_code == 200
     assert one(connection, "select count(*) from sereno.preferences") == 0
 
 
 def test_the_button_ends_it(link: str, connection: psycopg.Connection) -> None:
     for _ in range(2):
-        done = httpx.post(link, data={"List-Unsubscribe": "One-Click"})
+        done = httpx.post(link, data={"List-Unsubscribe": "One-Click"}, timeout=30)
         assert done.status_code == 200
         assert "You get no more" in done.text
         assert one(connection, "select wanted from sereno.preferences where category = '<b>tenders</b>'") is False
-    assert httpx.put(link).status_code == 405
+    assert httpx.put(link, timeout=30).status_code == 405
 
 
 def test_the_button_of_the_page_too(app: Sereno, served: Served, link: str, connection: psycopg.Connection) -> None:
     address = one(connection, "select id from sereno.addresses")
     whole = make_token(SECRET, Unsubscribe("a", "ada", "email", address))
-    assert httpx.post(f"{served.url}/unsubscribe/{whole}", content=b"").status_code == 200
+    assert httpx.post(f"{served.url}/unsubscribe/{whole}", content=b"", timeout=30).status_code == 200
     assert one(connection, "select state from sereno.addresses") == "unsubscribed"
     app.recipients.delete("ada", tenant="a")
-    assert httpx.post(link).status_code == 200
+    assert httpx.post(link, timeout=30).status_code == 200
 
 
 def test_a_bad_link_is_told_so_kindly(app: Sereno, served: Served, link: str, connection: psycopg.Connection) -> None:
     foreign = make_token("t" * 32, Unsubscribe("a", "ada", "email", 1))
     for url in (link[:-1], f"{served.url}/unsubscribe/<b>", f"{served.url}/unsubscribe/{foreign}", link + "A" * 3000):
-        for answer in (httpx.get(url), httpx.post(url)):
+        for answer in (httpx.get(url, timeout=30), httpx.post(url, timeout=30)):
             assert answer.status_code == 400
             assert "open it again from the message" in answer.text
             assert "<b>" not in answer.text
             assert answer.headers["content-security-policy"].startswith("default-src 'none'")
     app.override(read_only=True)
-    assert httpx.post(link).status_code == 403
+    assert httpx.post(link, timeout=30).status_code == 403
     assert one(connection, "select count(*) from sereno.preferences") == 0
 
 
 def test_without_a_secret_no_link_is_ours(served: Served) -> None:
-    assert httpx.get(f"{served.url}/unsubscribe/x").status_code == 400
-    assert httpx.post(f"{served.url}/unsubscribe/x").status_code == 400
+    assert httpx.get(f"{served.url}/unsubscribe/x", timeout=30).status_code == 400
+    assert httpx.post(f"{served.url}/unsubscribe/x", timeout=30).status_code == 400

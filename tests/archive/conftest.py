@@ -4,7 +4,6 @@ import os
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -55,15 +54,13 @@ def s3_server() -> Iterator[tuple[str, int]]:
 
 @pytest.fixture
 def bucket(s3_server: tuple[str, int], monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
-    """A bucket of the test's own; what goes wrong goes wrong soon."""
+    """A bucket of the test's own; what goes wrong is tried once more and no oftener."""
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         monkeypatch.delenv(name)
     store = FaultyStore(s3_server)
     environment = {"AWS_ENDPOINT_URL": store.url, "AWS_ALLOW_HTTP": "true", "AWS_REGION": "us-east-1"}
     for name, value in (environment | CANARIES).items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(module, "REQUEST", timedelta(seconds=1))
-    monkeypatch.setattr(module, "TRIES", timedelta(seconds=1))
     monkeypatch.setattr(module, "MOST_TRIES", 1)
     name = f"test-{uuid.uuid4().hex[:12]}"
     made = Bucket(f"s3://{name}/cold", name, store, "http://{}:{}".format(*s3_server))

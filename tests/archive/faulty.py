@@ -25,8 +25,10 @@ Fault: TypeAlias = Literal[
     "forbidden",
     "unavailable",
 ]
-# Pauses of a slow one: the first is longer than a request may take in these tests, eight of the second are.
+# Pauses of a slow one: before it hangs up, and between two pieces of which it sends fifty.
 LONG, SHORT = 3.0, 0.2
+# Bytes for which one that is late needs such a pause.
+LATE_BYTES = 1000
 
 
 class FaultyStore:
@@ -134,9 +136,6 @@ class _Forwarding(BaseHTTPRequestHandler):
                 self._answer(403, [], f"<Error>AccessDenied {repeated}</Error>".encode(), None)
             case "unavailable":
                 self._answer(503, [], b"<Error><Code>SlowDown</Code></Error>", None)
-            case "late":
-                time.sleep(SHORT)
-                return False
             case "slow to answer":
                 time.sleep(LONG)
                 self._reset()
@@ -150,6 +149,8 @@ class _Forwarding(BaseHTTPRequestHandler):
             content = _changed(content)
         if is_content and fault == "shorter on the way out":
             content = content[:-7]
+        if is_content and fault == "late":
+            time.sleep(SHORT * len(content) / LATE_BYTES)
         self.send_response_only(status)
         for name, value in headers:
             if name.lower() not in ("content-length", "connection", "transfer-encoding") or self.command == "HEAD":

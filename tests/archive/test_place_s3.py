@@ -4,6 +4,8 @@ import logging
 import os
 import socket
 from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
 from hashlib import sha256
 from pathlib import Path
 
@@ -18,12 +20,26 @@ from sereno.errors import ArchiveUnavailable
 from sereno.store import archive
 from tests.archive.acts import DAY, TENDERS, add_everything, add_logs, archivist, everything, places_of
 from tests.archive.conftest import CANARIES, Bucket
-from tests.archive.faulty import Fault
+from tests.archive.faulty import LATE_BYTES, SHORT, Fault
 from tests.facts import advance, one
 
 
 def working(app: Sereno, bucket: Bucket, **settings: object) -> Archivist:
     return archivist(app, Path(), TENDERS, **{"archive_url": bucket.url} | settings)
+
+
+# Seconds for a request to one that is slow. The second has good requests to answer before that.
+SOON: dict[Fault, float] = {"slow to answer": 1.0, "slow on the way out": 5.0}
+
+
+@contextmanager
+def bad(bucket: Bucket, fault: Fault, *, only: str = "", method: str = "") -> Iterator[None]:
+    """Only one that is slow has little time: a good one may be as slow as the machine is."""
+    with bucket.store.bad(fault, only=only, method=method), pytest.MonkeyPatch.context() as patched:
+        if fault in SOON:
+            for name in ("REQUEST", "TRIES"):
+                patched.setattr(module, name, timedelta(seconds=SOON[fault]))
+        yield
 
 
 def told(caplog: pytest.LogCaptureFixture) -> set[str]:
@@ -87,7 +103,7 @@ async def test_a_file_that_cannot_be_verified_keeps_its_rows(
     fault: Fault,
 ) -> None:
     event, words = LIES[fault]
-    with bucket.store.bad(fault, only=".parquet"):
+    with bad(bucket, fault, only=".parquet"):
         exported = await working(app, bucket).export()
     assert (exported.files, exported.dropped, len(exported.problems)) == (0, 0, 1)
     assert words in exported.problems[0]
@@ -127,7 +143,7 @@ async def test_a_store_that_fails_at_the_last_look_keeps_the_rows(
 ) -> None:
     assert (await working(app, bucket, archive_grace_days=1).export()).files == 1
     advance(connection, 2 * DAY)
-    with bucket.store.bad(fault, method="HEAD"):
+    with bad(bucket, fault, method="HEAD"):
         exported = await working(app, bucket).export()
     assert (exported.files, exported.dropped, len(exported.problems)) == (0, 0, 1)
     assert told(caplog) == {"archive.failed"}
@@ -211,11 +227,15 @@ def test_a_large_object_goes_in_parts_and_comes_back(bucket: Bucket, tmp_path: P
 def test_a_large_object_may_take_longer_than_one_request(
     bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "CHUNK", 1000)
+    # Each piece comes in a tenth of its time, and all of them together do not; one that does not is asked for again.
+    monkeypatch.setattr(module, "CHUNK", LATE_BYTES)
+    monkeypatch.setattr(module, "REQUEST", timedelta(seconds=10 * SHORT))
+    monkeypatch.setattr(module, "MOST_TRIES", 5)
     place = Place(bucket.url, str(tmp_path))
-    place.put_bytes("slow", bytes(8000))
+    content = bytes(12 * LATE_BYTES)
+    place.put_bytes("slow", content)
     with bucket.store.bad("late"):
-        assert place.get("slow", tmp_path / "read") == (sha256(bytes(8000)).hexdigest(), 8000)
+        assert place.get("slow", tmp_path / "read") == (sha256(content).hexdigest(), len(content))
 
 
 def test_objects_are_listed_and_missing_ones_are_missed(bucket: Bucket, tmp_path: Path) -> None:

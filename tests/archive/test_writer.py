@@ -4,8 +4,9 @@ import asyncio
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pyarrow.parquet as pq
@@ -30,7 +31,10 @@ def place() -> Iterator[Path]:
 
 def writing(connection: psycopg.Connection) -> bool:
     """Whether somebody sends rows of ours right now."""
-    asked = "select exists (select from pg_stat_activity where starts_with(query, 'COPY (select n, pg_sleep'))"
+    asked = (
+        "select exists (select from pg_stat_activity "
+        "where datname = current_database() and starts_with(query, 'COPY (select n, pg_sleep'))"
+    )
     return bool(one(connection, asked))
 
 
@@ -47,25 +51,31 @@ def shown_of(pid: int) -> bytes:
     return Path(f"/proc/{pid}/cmdline").read_bytes() + Path(f"/proc/{pid}/environ").read_bytes()
 
 
+def files(place: Path) -> int:
+    return len(list(place.rglob("*.parquet")))
+
+
 def rows_of_files(place: Path, kind: str) -> int:
     return sum(pq.read_table(file).num_rows for file in place.rglob(f"{kind}-*.parquet"))
 
 
 async def test_a_large_batch_leaves_through_a_process_of_its_own(
-    app: Sereno, connection: psycopg.Connection, place: Path
+    app: Sereno, connection: psycopg.Connection, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    run, started = subprocess.run, list[str]()
+
+    def noted(command: Sequence[str], **options: Any) -> Any:
+        started.append(command[-1])
+        return run(command, **options)
+
+    monkeypatch.setattr(subprocess, "run", noted)
     add_jobs(connection, 1, SMALL_ROWS)
     advance(connection, 60 * DAY)
     working = archivist(app, place, archive_kinds=["jobs"])
     await working.move()
-    seen: set[int] = set()
-
-    async def watch() -> None:
-        while not seen:
-            seen.update(await asyncio.to_thread(writers))
-
-    exported, _ = await asyncio.gather(working.export(), watch())
+    exported = await working.export()
     assert (exported.problems, exported.rows) == ([], 3 * SMALL_ROWS)
+    assert started == ["sereno.archive.writer"] * files(place), "one for each"
     assert writers() == []
     assert one(connection, "select count(*) from sereno.archive_batches where dropped_at is null") == 0
     assert rows_of_files(place, "jobs") == SMALL_ROWS

@@ -122,7 +122,8 @@ def test_each_event_loop_gets_connections_of_its_own_and_leaves_none_behind(
 
 def test_connections_say_who_they_are(app: Sereno, connection: psycopg.Connection) -> None:
     with connect(app.database.url, app.settings, "test"):
-        assert one(connection, "select count(*) from pg_stat_activity where application_name = 'sereno test'") == 1
+        ours = "select count(*) from pg_stat_activity where datname = current_database()"
+        assert one(connection, f"{ours} and application_name = 'sereno test'") == 1
 
 
 def test_a_task_is_still_a_function_unless_it_wants_what_only_a_worker_has(app: Sereno) -> None:

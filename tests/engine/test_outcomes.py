@@ -228,8 +228,10 @@ async def test_steps_run_once_and_are_skipped_by_a_retry(app: Sereno, connection
 
 
 WAITS_FOR_ITS_DAY = """
-select exists (select from pg_locks where not granted and relation in (
-    'sereno.history_done'::regclass, 'sereno.history_done_default'::regclass))
+select exists (
+    select from pg_locks join pg_database on pg_database.oid = database
+    where datname = current_database() and not granted
+    and relation in ('sereno.history_done'::regclass, 'sereno.history_done_default'::regclass))
 """
 
 

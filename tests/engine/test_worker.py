@@ -42,13 +42,19 @@ async def test_a_job_of_a_slow_transaction_is_found_below_the_floor(
     async def work(name: str) -> None:
         ran.append(name)
 
-    async with app.working(), app.database.aconnection() as slow:
+    async with app.working() as worker, app.database.aconnection() as slow:
+        # It is told of what is enqueued from here on.
+        await auntil(lambda: one(connection, "select idle from sereno.sessions"))
         async with slow.transaction():
             late = await work.using(slow).aenqueue("late")
+            place = await (await slow.execute("select ready_seq, priority from sereno.jobs")).fetchone()
             # Ten later ones overtake it, and the floor rises above it.
             for n in range(10):
                 await work.aenqueue(str(n))
             await auntil(lambda: len(ran) == 10)
+            assert place
+            ready_seq, priority = place
+            assert worker.floors.of("default", priority) > ready_seq
         await auntil(lambda: state(connection, late.id) == "succeeded")
     assert ran[-1] == "late"
 

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from sereno import Sereno
 from sereno.archive import parquet
 from sereno.engine import archivist as module
@@ -22,7 +24,7 @@ from tests.archive.acts import TENDERS, archivist
 FILE_ROWS = 40
 
 
-def reached(watched: Callable[[str], None], working: Archivist, app: Sereno) -> None:
+def reached(watched: Callable[[str], None], working: Archivist, app: Sereno, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tell of every step, after it: of a transaction by its name, of a file by what was done to it."""
     run, write = app.database.arun, parquet.write
 
@@ -40,10 +42,10 @@ def reached(watched: Callable[[str], None], working: Archivist, app: Sereno) -> 
 
         return act
 
-    app.database.arun = arun  # type: ignore[method-assign]
-    parquet.write = told("write", write)
+    monkeypatch.setattr(app.database, "arun", arun)
+    monkeypatch.setattr(parquet, "write", told("write", write))
     for name in ("put", "get", "put_bytes", "get_bytes", "length"):
-        setattr(working.place, name, told(name, getattr(working.place, name)))
+        monkeypatch.setattr(working.place, name, told(name, getattr(working.place, name)))
 
 
 def die() -> None:
@@ -64,7 +66,7 @@ async def archive(url: str, place: str, step: str | None, within: float | None) 
             if done == name and counted[done] == int(times or 1):
                 die()
 
-        reached(watched, working, app)
+        reached(watched, working, app, pytest.MonkeyPatch())
     if within is not None:
         threading.Timer(random.uniform(0, within), die).start()
     moved = await working.move()

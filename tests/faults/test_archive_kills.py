@@ -34,7 +34,7 @@ from tests.archive.acts import (
     everything,
     places_of,
 )
-from tests.facts import PATIENCE, advance, one, state
+from tests.facts import PATIENCE, advance, one, state, until
 from tests.faults.archive_app import reached
 from tests.faults.server import restart
 
@@ -77,13 +77,26 @@ def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Order]:
         heard, said = nursery.stdin, nursery.stdout
 
         def order(url: str, place: Path, step: str | None = None, within: float | None = None) -> int:
-            heard.write(json.dumps({"url": url, "place": str(place), "step": step, "within": within}) + "\n")
-            heard.flush()
-            return int(said.readline())
+            with psycopg.connect(url, autocommit=True) as connection:
+                before = there(connection)
+                heard.write(json.dumps({"url": url, "place": str(place), "step": step, "within": within}) + "\n")
+                heard.flush()
+                ended = int(said.readline())
+                # What it sent before it died is carried out, and then its connections end.
+                until(lambda: there(connection) <= before)
+            return ended
 
         yield order
         heard.close()
         nursery.wait(timeout=30)
+
+
+def there(connection: psycopg.Connection) -> set[int]:
+    """Who is connected to this database."""
+    found = connection.execute(
+        "select pid from pg_stat_activity where datname = current_database() and backend_type = 'client backend'"
+    )
+    return {pid for (pid,) in found}
 
 
 def is_sound(app: Sereno, connection: psycopg.Connection, place: Path, before: Counter[Row]) -> None:
@@ -129,7 +142,9 @@ def test_processes_that_die_again_and_again_get_there(
 
 
 @pytest.mark.parametrize("step", ["move_day", "plan", "write", "drop_batch"])
-async def test_postgresql_loses_its_power(own_server: tuple[EmbeddedPostgres, Path], place: Path, step: str) -> None:
+async def test_postgresql_loses_its_power(
+    own_server: tuple[EmbeddedPostgres, Path], place: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
     server, directory = own_server
     app = Sereno(server.url)
     with psycopg.connect(server.url, autocommit=True) as connection:
@@ -145,7 +160,7 @@ async def test_postgresql_loses_its_power(own_server: tuple[EmbeddedPostgres, Pa
             restart(server, directory)
             back.set()
 
-    reached(watched, working, app)
+    reached(watched, working, app, monkeypatch)
 
     # Between two of our transactions nobody notices; otherwise it is said as what it is.
     with suppress(DatabaseUnavailable):

@@ -240,6 +240,8 @@ async def test_a_digest_that_was_not_sent_forgets_none_of_its_facts(
         await auntil(lambda: len(states()) == 3)
         advance(connection, 16 * 60)
         await auntil(lambda: [message.title for message in pager.sent] == ["T1 T2 T3"])
+        # Only once that is written down does its wait begin.
+        await auntil(lambda: states()[0][2:] == ("pending", "tried again"))
         pager.answers = {}
         await published.anotify(Tender("T4"), subject="T4")
         await auntil(lambda: len(states()) == 4)
@@ -253,7 +255,8 @@ async def test_a_zone_that_this_server_does_not_know_stops_nobody(
     published = app.event("tender.published", Tender, channels=[pager])
     await people(app, "a", "b")
     connection.execute("update sereno.recipients set zone = 'Mars/Base' where key = 'a'")
-    await app.recipients.aprefer(None, quiet=Quiet("00:00", "00:01"))
+    far = one(connection, "select to_char(sereno.now() at time zone 'UTC' + interval '12 hours', 'HH24')")
+    await app.recipients.aprefer(None, quiet=Quiet(f"{far}:00", f"{far}:01"))
     async with app.working():
         await published.anotify(Tender("T1"), subject="T1")
         await auntil(lambda: len(pager.sent) == 2)

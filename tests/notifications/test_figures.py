@@ -115,13 +115,17 @@ async def test_what_is_dropped_before_it_leaves_says_why(
     assert (told.skipped, told.failures) == ({"preference off": 1}, {"expired": 1})
 
 
-async def test_what_is_told_by_another_is_skipped_and_what_nobody_knows_is_said(app: Sereno, pager: Pager) -> None:
-    published = app.event("tender.published", Tender, channels=[pager], digest=Digest("1s"))
+async def test_what_is_told_by_another_is_skipped_and_what_nobody_knows_is_said(
+    app: Sereno, pager: Pager, connection: psycopg.Connection
+) -> None:
+    published = app.event("tender.published", Tender, channels=[pager], digest=Digest("15m"))
     await app.recipients.aupsert("a", {"pager": "a"})
     pager.answers = {"a": Unknown("timeout")}
     async with app.working():
         for code in ("T1", "T2", "T3"):
             await published.anotify(Tender(code), to="a")
+        await auntil(lambda: one(connection, "select count(*) from sereno.deliveries") == 3)
+        advance(connection, 16 * 60)
         await auntil(lambda: bool(pager.sent))
     told = await look(app)
     assert (told.matched, told.eligible, told.skipped) == (3, 3, {"told by delivery": 2})
@@ -153,6 +157,8 @@ async def test_what_cannot_be_written_is_written_later(
 
 
 def test_two_who_write_add_up_and_what_is_old_is_forgotten(connection: psycopg.Connection) -> None:
+    # Ten minutes past the hour: both write into the same one.
+    advance(connection, 4200 - one(connection, "select sereno.now()").timestamp() % 3600)
     for _ in range(2):
         tally = PostTally()
         tally.made(

@@ -17,6 +17,8 @@ from sereno.store.statement import run
 from tests.facts import advance, auntil, one, until
 from tests.notifications.conftest import Pager, States, Tender
 
+WAITING = "select count(*) from pg_stat_activity where datname = current_database() and wait_event = 'advisory'"
+
 
 class Phone(Pager):
     """The channel behind the first."""
@@ -76,7 +78,7 @@ def test_two_at_once_do_not_pass_a_throttle_that_lets_one_through(
     with psycopg.connect(database_url) as other, ThreadPoolExecutor(1) as pool:
         run(other, events.fan_out(first, 10))
         late = pool.submit(app.database.run, events.fan_out(second, 10))
-        until(lambda: one(connection, "select count(*) from pg_locks where locktype = 'advisory' and not granted"))
+        until(lambda: one(connection, WAITING))
         other.commit()
         late.result(30)
     assert sorted(row[2:] for row in states()) == [("pending", None), ("skipped", "throttled")]

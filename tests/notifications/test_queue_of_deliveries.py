@@ -14,6 +14,7 @@ from sereno.store import deliveries
 from sereno.store.statement import run
 from tests.facts import advance, auntil, one, until
 from tests.notifications.conftest import Pager, States, Tender
+from tests.store.acts import waits_for_a_lock
 from tests.store.plans import accesses, nodes, plan
 
 JOB = 7
@@ -125,7 +126,7 @@ async def test_whoever_finds_all_in_the_hands_of_another_waits_for_what_that_one
     with psycopg.connect(database_url) as other, ThreadPoolExecutor(1) as pool:
         first = run(other, deliveries.take("pager", "", JOB, 10))
         late = pool.submit(app.database.run, deliveries.take("pager", "", JOB + 1, 10))
-        until(lambda: late.done() or one(connection, "select count(*) from pg_locks where not granted"))
+        until(lambda: late.done() or waits_for_a_lock(connection))
         other.commit()
         second = late.result(30)
     assert (first.looked_at, second.looked_at) == (10, 2)

@@ -71,11 +71,11 @@ def test_a_moved_clock(house: House) -> None:
     assert _checks(house)["time"].level == "warn"
 
 
-@pytest.mark.parametrize("skew", [-30.0, 30.0])
+@pytest.mark.parametrize("skew", [-7230.0, 7230.0])
 def test_clocks_that_differ(house: House, skew: float) -> None:
     check = _checks(house, skew=skew)["clocks"]
     assert check.level == "warn"
-    assert "30 s" in check.message
+    assert "is 2 h " in check.message
 
 
 def test_a_session_that_nobody_buried(house: House) -> None:

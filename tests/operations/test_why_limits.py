@@ -37,11 +37,11 @@ def test_every_slot_of_its_key_is_taken_and_by_whom(app: Sereno, connection: Con
     set_limit(connection, "sync.concurrency", Limit(2))
     first, second, third, fourth = put(connection, keys(("sync.concurrency", "r42")), 4)
     assert claimer.take() == [first, second]
-    advance(connection, 3)
+    advance(connection, 7200)
     answer = _why(app, third)
     assert answer.startswith(
         "The limit sync.concurrency lets 2 at once through for the key 'r42', and 2 are running: "
-        f"jobs {first} and {second} (task work, running for 3 s, worker session {claimer.session})."
+        f"jobs {first} and {second} (task work, running for 2 h, worker session {claimer.session})."
     )
     assert "ahead" not in answer
     assert "1 job with the same keys is ahead of it." in _why(app, fourth)
@@ -84,24 +84,24 @@ def test_a_slot_came_free_and_somebody_will_look(app: Sereno, connection: Connec
 
 
 def test_a_rate_says_when_the_next_one_may_start(app: Sereno, connection: Connection, claimer: Claimer) -> None:
-    set_limit(connection, "ifood", Rate(1, per="1m"))
+    set_limit(connection, "ifood", Rate(1, per="2d"))
     ids = put(connection, keys(("ifood", "")), 4)
     assert claimer.take() == ids[:1]
     claimer.take()
-    advance(connection, 30)
+    # Half an hour less than a day: the words stay the same for so long.
+    advance(connection, 23.5 * 3600)
     answer = _why(app, ids[3])
-    assert "The limit ifood lets 1 start in 1 m, and 0.5 are left: the next one may start in " in answer
-    assert "in 30 s" in answer or "in 29 s" in answer
-    assert "2 jobs with the same keys are ahead of it, so it starts in 2 m 3" in answer or "2 m 2" in answer
-    advance(connection, 31)
+    assert "The limit ifood lets 1 start in 2 d, and 0.5 are left: the next one may start in 1 d." in answer
+    assert "2 jobs with the same keys are ahead of it, so it starts in 5 d at the earliest." in answer
+    advance(connection, 25 * 3600)
     assert "1.0 are left: the next one may start now." in _why(app, ids[1])
 
 
 def test_what_a_job_takes_of_a_rate(app: Sereno, connection: Connection, claimer: Claimer) -> None:
-    set_limit(connection, "pages", Rate(10, per="10s", burst=5))
+    set_limit(connection, "pages", Rate(10, per="1h", burst=5))
     first, second = put(connection, keys(("pages", "k", 5)), 2)
     assert claimer.take() == [first]
-    assert "lets 10 start in 10 s for the key 'k' (this one takes 5), and 0." in _why(app, second)
+    assert "lets 10 start in 1 h for the key 'k' (this one takes 5), and 0." in _why(app, second)
 
 
 def test_a_closed_limit_says_until_when_and_how_to_open_it(
@@ -154,10 +154,10 @@ def test_behind_the_head_of_its_order(app: Sereno, connection: Connection, claim
     assert f"job {head} (task work), is ready. To ask why it does not run: sereno why {head}" in _why(app, second)
     claimer.wake()
     (job,) = claimer.claim().jobs
-    advance(connection, 5)
+    advance(connection, 7200)
     assert _why(app, third) == (
         "It runs in order, and 2 jobs are before it with the order key 'acct': "
-        f"the first, job {head} (task work), is running for 5 s, by worker session {claimer.session}."
+        f"the first, job {head} (task work), is running for 2 h, by worker session {claimer.session}."
     )
     assert "2 jobs with its order key wait until it has ended ('acct')." in _why(app, head)
     claimer.finish([job], Settlement("retry", delay=600.0, error=OSError("no route")))

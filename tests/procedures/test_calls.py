@@ -284,14 +284,29 @@ async def test_it_runs_longer_than_the_lease(
     database_url: str, connection: psycopg.Connection, allow: Allow, login: Login
 ) -> None:
     """The heartbeat goes on meanwhile, and nobody runs it a second time."""
-    app = Sereno(database_url, procedure_url=login.url, lease=3, heartbeat=0.5)
+    app = Sereno(database_url, procedure_url=login.url, lease=3600, heartbeat=0.5)
     connection.execute(
+        f"create table reporting.gate (n integer); grant select on reporting.gate to {login.name};"
         "create function reporting.waits() returns text language plpgsql as $$ begin "
-        "perform pg_sleep(4); return 'done'; end $$"
+        "while not exists (select from reporting.gate) loop perform pg_sleep(0.05); end loop; return 'done'; end $$"
     )
     await allow("reporting.waits")
     job = app.procedure("reporting.waits").enqueue()
-    assert await run(app, connection, job.id) == "succeeded"
+    connection.execute("insert into sereno.clock (ahead) values (interval '0')")
+    kept = "select lease_until from sereno.sessions where state = 'alive'"
+
+    async def fifty_minutes_pass() -> None:
+        """On the clock alone: nobody but the heartbeat moves the lease along."""
+        before = one(connection, kept)
+        connection.execute("update sereno.clock set ahead = ahead + interval '50 minutes'")
+        await auntil(lambda: one(connection, kept) >= before + timedelta(minutes=50))
+
+    async with app.working():
+        await auntil(lambda: one(connection, f"{CALLS} and state = 'active'"))
+        await fifty_minutes_pass()
+        await fifty_minutes_pass()
+        connection.execute("insert into reporting.gate values (1)")
+        await auntil(lambda: state(connection, job.id) == "succeeded")
     assert one(connection, "select attempt from sereno.history where id = %s", job.id) == 1
     await app.aclose()
 

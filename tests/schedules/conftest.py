@@ -3,6 +3,7 @@
 import pytest
 
 from sereno import Sereno
+from sereno.engine import scheduler
 from tests.schedules.acts import Work
 
 
@@ -12,3 +13,9 @@ def work(app: Sereno) -> Work:
     def work(name: str) -> None: ...
 
     return work
+
+
+@pytest.fixture
+def long_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A scheduler that is not told, or does not look closer, sleeps for longer than any test waits."""
+    monkeypatch.setattr(scheduler, "REST", 600.0)

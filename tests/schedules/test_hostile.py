@@ -158,10 +158,12 @@ def test_much_to_catch_up_takes_several_passes(
         app.schedules.upsert(f"k{number}", work.job("a"), Cron("* * * * *"), missed="all", overlap="allow")
     advance(connection, 40 * 60)
     largest = "select max(n) from (select count(*) as n from sereno.fires group by xmin) as pass"
+    began = one(connection, "select sereno.now()")
     done = app.schedules.tick()
     assert done.fires >= 400
     assert one(connection, largest) < 2 * 50
-    assert one(connection, "select count(*) from sereno.schedules where next_run_at <= sereno.now()") == 0
+    # What has become due since then is another tick's.
+    assert one(connection, "select count(*) from sereno.schedules where next_run_at <= %s", began) == 0
 
 
 async def test_a_start_that_never_comes_keeps_nobody_from_leading(

@@ -7,10 +7,11 @@ import pytest
 
 from sereno import Cron, Every, Sereno
 from sereno.engine import scheduler as module
-from sereno.engine.ticker import Ticker
+from sereno.engine.scheduler import Scheduler
+from sereno.engine.ticker import Ticked, Ticker
 from sereno.store.statement import Statement
 from tests.facts import advance, auntil, one
-from tests.schedules.acts import Connection, Work, asleep, locked, made, scheduling
+from tests.schedules.acts import Connection, Work, asleep, locked, made, now, scheduling
 
 # What is broken does not stop the rest
 
@@ -100,7 +101,20 @@ def small_passes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("small_passes")
-async def test_much_to_do_is_shared_with_a_second_connection(app: Sereno, work: Work, connection: Connection) -> None:
+async def test_much_to_do_is_shared_with_a_second_connection(
+    app: Sereno, work: Work, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tick = Scheduler._tick
+
+    async def leaves_some(self: Scheduler, *args: Any, **options: Any) -> Ticked | None:
+        """The first connection could do everything before the second one is open."""
+        if self.figures.fires >= module.MUCH:
+            await auntil(lambda: self._second_ticker._next)
+        return await tick(self, *args, **options)
+
+    monkeypatch.setattr(Scheduler, "_tick", leaves_some)
+    # Ten minutes past the hour: the next one does not come meanwhile.
+    advance(connection, 4200 - now(connection).timestamp() % 3600)
     app.schedules.upsert_many([app.schedules.new(f"k{n}", work.job("a"), Cron("0 * * * *")) for n in range(1000)])
     advance(connection, 3601)
     async with scheduling(app) as scheduler:
@@ -194,6 +208,7 @@ async def test_a_pass_that_takes_too_long_is_followed_by_smaller_ones(
     assert min(limits) <= 35
 
 
+@pytest.mark.usefixtures("long_rest")
 async def test_a_locked_schedule_stops_nobody_and_fires_when_it_is_released(
     app: Sereno, work: Work, connection: Connection
 ) -> None:
@@ -206,8 +221,11 @@ async def test_a_locked_schedule_stops_nobody_and_fires_when_it_is_released(
                 advance(connection, 3601)
                 scheduler.wake()
                 await auntil(lambda: made(connection, "free") == number)  # noqa: B023
+            # It has met the lock, and looks again and again.
+            looked = scheduler.rounds
+            await auntil(lambda: scheduler.rounds > looked + 3)
             assert made(connection, "locked") == 0
-        await auntil(lambda: made(connection, "locked"), patience=5)
+        await auntil(lambda: made(connection, "locked"))
     assert (
         one(
             connection,

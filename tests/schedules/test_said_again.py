@@ -13,9 +13,9 @@ from sereno.operations import schedules as operations
 from sereno.operations.heatmap import heatmap
 from sereno.store import schedules as store
 from sereno.store.filters import ScheduleFilter
-from tests.facts import advance, one, until
+from tests.facts import advance, until
 from tests.schedules.acts import Connection, Work, now
-from tests.store.acts import do, line
+from tests.store.acts import do, line, waits_for_a_lock
 
 DAY = 86_400
 
@@ -197,7 +197,7 @@ def test_two_who_say_the_same_at_the_same_moment_mean_one_schedule(
     with psycopg.connect(database_url) as other, ThreadPoolExecutor(1) as pool:
         first = app.schedules.upsert("k", work.job("a"), Every("1h"), connection=other)
         second = pool.submit(app.schedules.upsert, "k", work.job("a"), Every("1h"))
-        until(lambda: one(connection, "select count(*) from pg_locks where not granted"))
+        until(lambda: waits_for_a_lock(connection))
         other.commit()
         late = second.result(30)
         assert (late.id, late.what, first.what) == (first.id, "unchanged", "created")

@@ -16,6 +16,7 @@ from tests.store.plans import nodes
 # When it wakes
 
 
+@pytest.mark.usefixtures("long_rest")
 async def test_it_is_told_of_a_schedule_that_is_due_before_it_means_to_wake(
     app: Sereno, work: Work, connection: Connection
 ) -> None:
@@ -23,15 +24,16 @@ async def test_it_is_told_of_a_schedule_that_is_due_before_it_means_to_wake(
         await auntil(lambda: scheduler.leads)
         await asleep(connection)
         await app.schedules.aupsert("k", work.job("a"), Every("200ms"))
-        await auntil(lambda: made(connection), patience=3)
+        await auntil(lambda: made(connection))
 
 
+@pytest.mark.usefixtures("long_rest")
 async def test_it_is_told_by_sql_as_well(app: Sereno, work: Work, connection: Connection) -> None:
     async with scheduling(app) as scheduler:
         await auntil(lambda: scheduler.leads)
         await asleep(connection)
         connection.execute("select sereno.schedule('k', 'work', '{}', every => interval '0.2 seconds')")
-        await auntil(lambda: made(connection), patience=3)
+        await auntil(lambda: made(connection))
 
 
 async def test_it_finds_out_by_itself_without_notify(
@@ -44,6 +46,7 @@ async def test_it_finds_out_by_itself_without_notify(
         await auntil(lambda: made(connection))
 
 
+@pytest.mark.usefixtures("long_rest")
 async def test_a_schedule_of_a_slow_transaction_is_found_below_the_floor(
     app: Sereno, work: Work, connection: Connection
 ) -> None:
@@ -60,9 +63,10 @@ async def test_a_schedule_of_a_slow_transaction_is_found_below_the_floor(
             before = made(connection, "busy")
             await auntil(lambda: made(connection, "busy") > before + 1)
             await auntil(lambda: scheduler._floor > 0)
-        await auntil(lambda: made(connection, "late"), patience=3)
+        await auntil(lambda: made(connection, "late"))
 
 
+@pytest.mark.usefixtures("long_rest")
 async def test_a_clock_that_was_set_back_delays_nothing_that_is_due_by_it(
     app: Sereno, work: Work, connection: Connection
 ) -> None:
@@ -76,7 +80,7 @@ async def test_a_clock_that_was_set_back_delays_nothing_that_is_due_by_it(
         await auntil(lambda: scheduler._floor > 0)
         advance(connection, -7200)
         await app.schedules.aupsert("new", work.job("b"), Every("500ms"))
-        await auntil(lambda: made(connection, "new"), patience=5)
+        await auntil(lambda: made(connection, "new"))
         assert made(connection, "k") == 1
 
 
@@ -143,6 +147,7 @@ begin
     return pg_catalog.now() + coalesce((select ahead from sereno.clock), interval '0');
 end $$
 """
+WAITS = "select count(*) from pg_stat_activity where datname = current_database() and wait_event = 'advisory'"
 
 
 def test_what_changed_after_the_snapshot_and_before_the_lock_is_seen(
@@ -159,7 +164,7 @@ def test_what_changed_after_the_snapshot_and_before_the_lock_is_seen(
     connection.execute("select pg_advisory_lock(42)")
     with ThreadPoolExecutor(1) as other:
         ticking = other.submit(app.schedules.tick)
-        until(lambda: one(connection, "select count(*) from pg_stat_activity where wait_event = 'advisory'"))
+        until(lambda: one(connection, WAITS))
         connection.execute("""update sereno.schedules set skipped = '{"overlap": 10}', max_fires = 1""")
         connection.execute("select pg_advisory_unlock(42)")
         assert ticking.result(30).taken == 1
@@ -183,7 +188,7 @@ def test_a_row_that_moved_after_the_snapshot_is_fired_where_it_is(
 
     with ThreadPoolExecutor(1) as other:
         ticking = other.submit(one_pass)
-        until(lambda: one(connection, "select count(*) from pg_stat_activity where wait_event = 'advisory'"))
+        until(lambda: one(connection, WAITS))
         before = one(connection, "select ctid::text from sereno.schedules")
         connection.execute("""update sereno.schedules set args = '{"name": "b"}'""")
         assert one(connection, "select ctid::text from sereno.schedules") != before

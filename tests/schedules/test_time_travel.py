@@ -113,7 +113,7 @@ def set_clock(connection: Connection, at: datetime) -> None:
 def begin(connection: Connection) -> None:
     connection.execute("insert into sereno.clock (ahead) values (interval '0')")
     # What is due at the very first moment is not past.
-    set_clock(connection, START - timedelta(seconds=1))
+    set_clock(connection, START - timedelta(minutes=10))
 
 
 def next_due(connection: Connection) -> datetime | None:
@@ -216,7 +216,7 @@ def test_the_hours_around_a_change_from_due_to_due(
         f"cron {tz}": (Cron("0 * * * *", tz=tz), is_hourly) for tz in ("Europe/Riga", "Australia/Lord_Howe")
     }
     connection.execute("insert into sereno.clock (ahead) values (interval '0')")
-    set_clock(connection, first - timedelta(seconds=1))
+    set_clock(connection, first - timedelta(minutes=10))
     schedule(app.schedules, work.job("a"), rules, ends_at=last)
     travel(database_url, lambda due: due)
     expected = {

@@ -112,7 +112,7 @@ def test_a_day_that_is_read_waits_and_writers_go_on(connection: Connection, data
         reader.execute("select count(*) from sereno.history")
         mover = Thread(target=leave)
         mover.start()
-        until(lambda: waits_for_a_lock(connection))
+        until(lambda: refused or waits_for_a_lock(connection))
         # Whoever finishes a job waits no longer than the mover does.
         add_jobs(connection, 101, 1)
         mover.join()

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from threading import Barrier
 
 import pytest
@@ -99,8 +100,8 @@ def test_a_session_without_a_lease_claims_nothing(connection: Connection) -> Non
 
 def test_a_job_past_its_time_says_so(connection: Connection) -> None:
     now = one(connection, "select sereno.now()")
-    add(connection, expires_at=now.replace(year=now.year + 1))
-    add(connection, expires_at=now.replace(year=now.year - 1))
+    add(connection, expires_at=now + timedelta(days=365))
+    add(connection, expires_at=now - timedelta(days=365))
     assert [job.expired for job in take(connection, session(connection))] == [False, True]
 
 

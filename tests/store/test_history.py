@@ -136,7 +136,7 @@ def test_a_long_look_at_the_history_holds_up_the_drop_but_no_settlement(
         reader.execute("select count(*) from sereno.history")
         thread = Thread(target=drop)
         thread.start()
-        until(lambda: waits_for_a_lock(connection))
+        until(lambda: refused or waits_for_a_lock(connection))
         assert len(end(connection, owner, held, decided())) == 1
         thread.join()
     assert len(refused) == 1

@@ -207,6 +207,6 @@ def test_whoever_stands_still_with_a_gate_is_sent_home(connection: Connection) -
         assert one(connection, "show idle_in_transaction_session_timeout") == "10s"
     assert one(connection, "show idle_in_transaction_session_timeout") == "0"
     with connection.transaction():
-        connection.execute("set local idle_in_transaction_session_timeout = '500ms'")
+        connection.execute("set local idle_in_transaction_session_timeout = '9s'")
         worker.claim()
-        assert one(connection, "show idle_in_transaction_session_timeout") == "500ms"
+        assert one(connection, "show idle_in_transaction_session_timeout") == "9s"
