@@ -6,7 +6,8 @@ from pathlib import Path
 import psycopg
 
 from tests.cli.conftest import Command, Process
-from tests.cli.schedule_acts import add, screen, shown
+from tests.cli.schedule_acts import add, shown
+from tests.cli.terminal import screen
 from tests.facts import advance
 
 

@@ -1,11 +1,7 @@
 """The page of one schedule: what its last run does, what was skipped, and until when it is stopped."""
 
 import json
-import os
-import pty
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import psycopg
@@ -13,8 +9,9 @@ import pytest
 
 from sereno.domain.attempt import Settlement
 from sereno.domain.job import ClaimedJob
-from tests.cli.conftest import PROGRAM, Command, House, process_environment
-from tests.cli.schedule_acts import add, screen, shown
+from tests.cli.conftest import Command, House, process_environment
+from tests.cli.schedule_acts import add, shown
+from tests.cli.terminal import on_terminal, screen
 from tests.facts import advance
 
 
@@ -113,13 +110,8 @@ def test_a_pause_with_an_end_is_a_pause(
 ) -> None:
     add(sereno, "k", "--daily", "06:00")
     sereno("schedule", "pause", "k", "--until", "2090-01-08T12:00+00:00", "--note", "holidays")
-    ours, theirs = pty.openpty()
     environment = process_environment(SERENO_DATABASE_URL=database_url, TERM="xterm", COLUMNS="100")
-    words = [sys.executable, "-c", PROGRAM, "schedule", "show", "k"]
-    subprocess.run(words, check=True, cwd=tmp_path, env=environment, stdout=theirs)
-    text = os.read(ours, 100_000).decode()
-    os.close(ours)
-    os.close(theirs)
+    text = on_terminal(["schedule", "show", "k"], environment, tmp_path)
     assert "\x1b[33mpaused until Sun 2090-01-08 12:00:00 UTC by " in text, "yellow"
     title, paused, first, *_ = sereno("schedule", "next", "k").stdout.splitlines()
     assert title.startswith("k   every day at 06:00")

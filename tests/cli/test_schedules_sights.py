@@ -37,15 +37,14 @@ def filled(found: dict[str, Any]) -> dict[datetime, float]:
 
 def test_a_heatmap_counts_each_rule_once_for_all_that_share_it(sereno: Command, connection: psycopg.Connection) -> None:
     connection.execute(
-        "select sereno.schedule('k' || n, 'work', daily => '03:00', tz => 'Europe/Riga') from generate_series(1, 500) n"
+        "select sereno.schedule('k' || n, 'work', daily => '03:00', tz => 'Asia/Tokyo') from generate_series(1, 500) n"
     )
     sereno("schedule", "tick")
     found = cells(sereno)
     assert (found["rules"], found["schedules"], found["left_out"]) == (1, 500, 0)
     ((at, fires),) = filled(found).items()
     assert fires == 500
-    assert at.hour in (0, 1)
-    assert at.minute == 0
+    assert (at.hour, at.minute) == (18, 0)
 
 
 def test_a_heatmap_covers_what_it_says(sereno: Command) -> None:
@@ -183,7 +182,7 @@ def lease(connection: psycopg.Connection, left: str, **more: Any) -> None:
 
 def test_status_says_who_leads_and_how_it_goes(sereno: Command, connection: psycopg.Connection) -> None:
     add(sereno, "k", "--every", "1h")
-    lease(connection, "20 seconds", error="a schedule could not be fired\nat all")
+    lease(connection, "1 hour", error="a schedule could not be fired\nat all")
     text = sereno("status").stdout
     assert "Scheduler: host:1:abc leads since " in text
     assert re.search(r"Last tick \d+ s ago: 12 fires in 8 ms\.", text)
@@ -191,7 +190,7 @@ def test_status_says_who_leads_and_how_it_goes(sereno: Command, connection: psyc
     assert "Schedules: 1 enabled; none is late." in text
     found = json.loads(sereno("status", "-o", "json").stdout)["scheduler"]
     assert (found["alive"], found["holder"], found["tick_fires"]) == (True, "host:1:abc", 12)
-    assert 15 < found["lease_seconds"] <= 20
+    assert 3000 < found["lease_seconds"] <= 3600
 
 
 def test_status_when_the_scheduler_was_killed(sereno: Command, connection: psycopg.Connection) -> None:
@@ -205,11 +204,15 @@ def test_status_when_the_scheduler_was_killed(sereno: Command, connection: psyco
 
 # The scheduler by itself
 
+# Its lease is not over before somebody has looked, however slow that is.
+LEASE = 3600
+LONG_LEASE = f"from sereno.engine import scheduler; scheduler.LEASE = {LEASE}.0; {PROGRAM}"
+
 
 @contextmanager
 def scheduler(database_url: str, directory: Path) -> Iterator["subprocess.Popen[str]"]:
     running = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, "scheduler"],
+        [sys.executable, "-c", LONG_LEASE, "scheduler"],
         cwd=directory,
         env=process_environment(SERENO_DATABASE_URL=database_url),
         stdout=subprocess.PIPE,
@@ -252,7 +255,7 @@ def test_a_killed_scheduler_is_followed_by_another(
         running.kill()
         running.wait()
     assert "leads since" in sereno("status").stdout, "its lease runs on for a while"
-    advance(connection, 60)
+    advance(connection, LEASE + 60)
     assert "Scheduler: none is alive." in sereno("status").stdout
     first = one(connection, "select holder from sereno.leases")
     with scheduler(database_url, tmp_path):

@@ -130,14 +130,15 @@ def _planned(key: str, body: BackfillBody, who: Principal) -> Operation[schedule
 def _make(key: str, wanted: Sequence[datetime], rate: float | None, who: Principal) -> Plan[list[Job]]:
     """In transactions of a few hundred."""
     made: list[Job] = []
-    for first, some in schedules.batches(wanted):
-        made += yield _some(key, some, first, rate, who)
+    pace = schedules.Pace(rate)
+    for some in schedules.batches(wanted):
+        made += yield _some(key, some, pace, who)
     return made
 
 
-def _some(key: str, some: Sequence[datetime], first: int, rate: float | None, who: Principal) -> Operation[list[Job]]:
+def _some(key: str, some: Sequence[datetime], pace: schedules.Pace, who: Principal) -> Operation[list[Job]]:
     yield from theirs(key, who, locked=True)
-    return (yield from schedules.backfill(key, some, first=first, rate=rate, actor=who.actor))
+    return (yield from schedules.backfill(key, some, pace=pace, actor=who.actor))
 
 
 def _listed(plan: schedules.Backfill) -> list[PastInstant]:

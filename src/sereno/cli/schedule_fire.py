@@ -154,13 +154,14 @@ def _typed(text: str, clock: tzinfo) -> str:
 
 
 def _make(desk: "Desk", key: str, wanted: Sequence[datetime], rate: float | None) -> "list[Job]":
-    from sereno.operations.schedules import backfill as operation  # noqa: PLC0415 - slow to import; --help needs none
-    from sereno.operations.schedules import batches  # noqa: PLC0415 - see above
+    from sereno.operations.schedules import Pace, batches  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.operations.schedules import backfill as operation  # noqa: PLC0415 - see above
 
     made: list[Job] = []
+    pace = Pace(rate)
     with progress(len(wanted), "Making jobs") as bar:
-        for first, some in batches(wanted):
-            made += desk.run(operation(key, some, first=first, rate=rate))
+        for some in batches(wanted):
+            made += desk.run(operation(key, some, pace=pace))
             bar.update(len(some))
     return made
 

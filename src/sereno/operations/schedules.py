@@ -52,6 +52,24 @@ class Backfill:
     done: set[datetime]
 
 
+@dataclass(slots=True)
+class Pace:
+    """So many a second over all transactions of a backfill, however long each of them takes; None: all at once."""
+
+    rate: float | None = None
+    # When the next one may run, in microseconds.
+    next_at: float = 0.0
+
+    def delays(self, now: int, count: int) -> list[float]:
+        """How long each of the next ones waits."""
+        if not self.rate:
+            return [0.0] * count
+        # What comes too late moves what follows: to catch up would be faster than the rate.
+        start = max(now, self.next_at)
+        self.next_at = start + count / self.rate * SECOND
+        return [(start - now) / SECOND + number / self.rate for number in range(count)]
+
+
 def find(key: str) -> Operation[ScheduleRow]:
     """One schedule, or InvalidSchedule that says how to find it."""
     found = yield from store.page(ScheduleFilter(keys=[key]), 1)
@@ -224,13 +242,12 @@ def backfill_plan(key: str, start: datetime, end: datetime) -> Operation[Backfil
 
 
 def backfill(
-    key: str, instants: Sequence[datetime], *, first: int = 0, rate: float | None = None, actor: str | None = None
+    key: str, instants: Sequence[datetime], *, pace: Pace | None = None, actor: str | None = None
 ) -> Operation[list[Job]]:
-    """Run these instants, `rate` a second, the first one after `first` others of the same backfill."""
+    """Run these instants, after those that were made at the same pace before."""
     row = yield from store.lock_one(key)
     now = yield from store.clock()
-    spacing = 1 / rate if rate else 0.0
-    delays = [(first + number) * spacing for number in range(len(instants))]
+    delays = (pace or Pace()).delays(now, len(instants))
     made = yield from _fire(row, [instant(at) for at in instants], now, delays, shift=row.shift)
     yield from steering.audit(
         actor or default_actor(), "schedule.backfill", f"schedule {key}", {"instants": len(instants), "jobs": len(made)}
@@ -238,10 +255,10 @@ def backfill(
     return made
 
 
-def batches(instants: Sequence[datetime]) -> Iterator[tuple[int, Sequence[datetime]]]:
-    """The instants of a long backfill, and how many came before."""
+def batches(instants: Sequence[datetime]) -> Iterator[Sequence[datetime]]:
+    """The instants of a long backfill, a transaction's worth each."""
     for first in range(0, len(instants), BATCH):
-        yield first, instants[first : first + BATCH]
+        yield instants[first : first + BATCH]
 
 
 def _fire(

@@ -1,0 +1,46 @@
+"""A command on a terminal, as a person sees it."""
+
+import os
+import pty
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from tests.cli.conftest import PROGRAM, process_environment
+
+
+def screen(words: Sequence[str], database_url: str, directory: Path, columns: int = 100) -> str:
+    """What a terminal of this width shows, without the dim of the headings."""
+    environment = process_environment(
+        SERENO_DATABASE_URL=database_url, TERM="xterm", COLUMNS=str(columns), NO_COLOR="1"
+    )
+    return on_terminal(words, environment, directory).replace("\x1b[2m", "").replace("\x1b[0m", "")
+
+
+def on_terminal(words: Sequence[str], environment: Mapping[str, str], directory: Path, *, check: bool = True) -> str:
+    """All that it writes until it has ended. `check`: it must go well."""
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, *words],
+        cwd=directory,
+        env=environment,
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+    ) as program:
+        # Only the command has it now: when it ends, there is nothing more to read.
+        os.close(theirs)
+        text = b"".join(_parts(ours)).decode().replace("\r\n", "\n")
+    os.close(ours)
+    assert program.returncode == 0 or not check, text
+    return text
+
+
+def _parts(terminal: int) -> Iterator[bytes]:
+    while True:
+        try:
+            yield os.read(terminal, 65536)
+        except OSError:
+            # The other side is closed.
+            return
