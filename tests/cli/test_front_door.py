@@ -1,7 +1,5 @@
 """Help, errors and exit codes: what a script and a person rely on."""
 
-import os
-import pty
 import signal
 import subprocess
 import sys
@@ -15,6 +13,7 @@ from click.testing import CliRunner
 
 from sereno.cli.main import COMMANDS, main
 from tests.cli.conftest import PROGRAM, Command, House, Process, process_environment
+from tests.cli.terminal import on_terminal
 
 SLOW = ["psycopg", "asyncio", "rich", "msgspec"]
 # The worker's own command is another room.
@@ -190,19 +189,13 @@ def test_a_table_with_colours_on_a_terminal_only(
     house: House, database_url: str, tmp_path: Path, no_color: str, coloured: bool
 ) -> None:
     house.dead()
-    ours, theirs = pty.openpty()
     environment = process_environment(SERENO_DATABASE_URL=database_url, TERM="xterm-256color", COLUMNS="150")
     if no_color:
         environment["NO_COLOR"] = no_color
     for words in (["job", "list"], ["doctor"]):
-        subprocess.run(
-            [sys.executable, "-c", PROGRAM, *words], check=False, cwd=tmp_path, env=environment, stdout=theirs
-        )
-        screen = os.read(ours, 100_000).decode()
+        screen = on_terminal(words, environment, tmp_path, check=False)
         assert ("\x1b[3" in screen or "\x1b[1;3" in screen) is coloured, screen
         assert "\t" not in screen
-    os.close(ours)
-    os.close(theirs)
 
 
 def test_an_application_names_its_own_database(process: Process, database_url: str, tmp_path: Path) -> None:

@@ -113,7 +113,7 @@ def test_a_fastapi_project_passes_its_tests_and_does_what_it_is_asked_for(
         running(project, database_url, tmp_path / "worker.log", "sereno", "worker", "shop.jobs:app"),
     ):
         url = until(lambda: listens_at(server, log))
-        with httpx.Client(base_url=url, verify=NO_CERTIFICATES) as http:
+        with httpx.Client(base_url=url, timeout=30, verify=NO_CERTIFICATES) as http:
             assert http.post("/greetings", json={"name": "Ada"}).status_code == 202
             until(lambda: succeeded(connection))
             # The dashboard is closed until there is a token.

@@ -1,10 +1,6 @@
 """`sereno limit …`: what a person sees, and what each command says and does."""
 
 import json
-import os
-import pty
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +8,8 @@ import pytest
 
 from sereno import Limit, Rate
 from sereno.store.limits import declare
-from tests.cli.conftest import PROGRAM, Command, House, Process, process_environment
+from tests.cli.conftest import Command, House, Process
+from tests.cli.terminal import screen
 from tests.facts import one
 
 
@@ -25,35 +22,6 @@ def limited(house: House) -> House:
     house.app.queue("reconcile", concurrency=Limit(3))
     house.app.database.run(declare(house.app.registry, "shop"))
     return house
-
-
-def on_terminal(database_url: str, width: int, directory: Path, *words: str) -> str:
-    """What it prints on a terminal of this width, without colours."""
-    ours, theirs = pty.openpty()
-    environment = process_environment(SERENO_DATABASE_URL=database_url, COLUMNS=str(width), TERM="dumb", NO_COLOR="1")
-    program = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, *words],
-        cwd=directory,
-        env=environment,
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-    )
-    os.close(theirs)
-    found = b""
-    while part := _read(ours):
-        found += part
-    os.close(ours)
-    assert program.wait(60) == 0
-    return found.decode().replace("\r\n", "\n")
-
-
-def _read(terminal: int) -> bytes:
-    try:
-        return os.read(terminal, 65536)
-    except OSError:
-        # The other side is closed.
-        return b""
 
 
 def listed(sereno: Command, *words: str) -> dict[str, Any]:
@@ -88,7 +56,7 @@ def test_a_table_fits_its_terminal(
     sereno: Command, limited: House, database_url: str, tmp_path: Path, width: int
 ) -> None:
     assert sereno("limit", "set", "ifood", "--rate", "50", "--per", "1m").exit_code == 0
-    text = on_terminal(database_url, width, tmp_path, "limit", "list")
+    text = screen(["limit", "list"], database_url, tmp_path, width)
     lines = text.splitlines()
     assert "50 a minute, burst 5" in text or "50 a minute, burst 1" in text
     assert all(len(line.rstrip()) <= width for line in lines if not line.startswith("Changed by hand"))

@@ -99,7 +99,9 @@ async def test_the_probes_are_answered() -> None:
         Settings(health_port=0), is_live=lambda: state["live"], is_ready=lambda: state["ready"], metrics=bytes
     )
     await health.start()
-    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{health.port}", verify=NO_CERTIFICATES) as client:
+    async with httpx.AsyncClient(
+        base_url=f"http://127.0.0.1:{health.port}", verify=NO_CERTIFICATES, timeout=PATIENCE
+    ) as client:
         for name, what in (("livenessProbe", "live"), ("readinessProbe", "ready")):
             asked = container[name]["httpGet"]
             assert asked["port"] == "health"
@@ -247,7 +249,7 @@ async def test_a_server_that_is_open_to_its_machine_is_not_open_behind_the_proxy
     location: Location, serve: Callable[..., Served]
 ) -> None:
     served = serve(is_open=True)
-    async with httpx.AsyncClient(base_url=served.url, verify=NO_CERTIFICATES) as here:
+    async with httpx.AsyncClient(base_url=served.url, verify=NO_CERTIFICATES, timeout=PATIENCE) as here:
         assert (await here.get("/api/v1/me")).status_code == 200
     async with location.proxy(served.url) as client:
         assert (await client.get("api/v1/me")).status_code == 401

@@ -35,7 +35,7 @@ def alert(ask: Ask, connection: psycopg.Connection) -> int:
 
 def _page(ask: Ask, served: Served, role: str, tenant: str | None = None, path: str = "alerts") -> httpx.Response:
     headers = {"Authorization": ask(role, tenant).headers["Authorization"]}
-    return httpx.get(f"{served.url}/{path}", headers=headers, trust_env=False)
+    return httpx.get(f"{served.url}/{path}", headers=headers, timeout=30, trust_env=False)
 
 
 def test_what_is_open_and_who_is_told(ask: Ask, served: Served, alert: int) -> None:

@@ -1,7 +1,7 @@
 """The archive on a page: what is kept, what lies in files, whether that is verified; no promise that is not kept."""
 
 from collections.abc import Callable, Iterator
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import httpx
@@ -20,27 +20,34 @@ from tests.web.visit import Visits
 LookAt = Callable[[Page, str], None]
 
 
-def _fill(connection: psycopg.Connection, *ago: int) -> date:
-    today: date = one(connection, "select (sereno.now() at time zone 'UTC')::date")
-    for place, days in enumerate(ago):
-        fill(connection, days, first=1 + 30 * place)
+def _fill(connection: psycopg.Connection, *ago: int) -> list[date]:
+    """Answers the days."""
+    filled = [fill(connection, days, first=1 + 30 * place) for place, days in enumerate(ago)]
     connection.execute("analyze")
-    return today
+    return filled
+
+
+def _go_to_noon(connection: psycopg.Connection) -> None:
+    """Of a day before those that were made with the schema: only what is filled is there, and no midnight is near."""
+    now: datetime = one(connection, "select sereno.now()").astimezone(UTC)
+    noon = now.replace(hour=12, minute=0) - timedelta(days=10)
+    advance(connection, (noon - now).total_seconds())
 
 
 def _get(ask: Ask, served: Served, tenant: str | None = None, path: str = "archive") -> httpx.Response:
     headers = {"Authorization": ask("viewer", tenant).headers["Authorization"]}
-    return httpx.get(f"{served.url}/{path}", headers=headers, trust_env=False)
+    return httpx.get(f"{served.url}/{path}", headers=headers, timeout=30, trust_env=False)
 
 
 class TestOff:
     """Nobody has said where files should lie."""
 
     def test_what_is_kept_and_until_when(self, ask: Ask, served: Served, connection: psycopg.Connection) -> None:
-        today = _fill(connection, 0, 5)
+        _go_to_noon(connection)
+        _, old = _fill(connection, 0, 5)
         text = _get(ask, served).text
         assert "2 days are kept: about 60 jobs." in text
-        assert f"kept until {today + timedelta(days=26)}" in text
+        assert f"kept until {old + timedelta(days=31)}" in text
         assert "What leaves is deleted." in text
         assert _get(ask, served, "ann").status_code == 403
 
@@ -175,7 +182,7 @@ class TestOn:
 def _changed(ask: Ask, served: Served, words: str) -> str:
     """The page as whoever has just changed something sees it."""
     headers = {"Authorization": ask("viewer").headers["Authorization"], "X-Sereno-Live": "changed"}
-    text = httpx.get(f"{served.url}/archive", headers=headers, trust_env=False).text
+    text = httpx.get(f"{served.url}/archive", headers=headers, timeout=30, trust_env=False).text
     assert words in text
     return text
 

@@ -21,11 +21,14 @@ from sereno.reception.house import MOST_OF_ONE, MOST_WAITING, House
 from sereno.store.insights import pauses, schema_version
 from sereno.store.statement import Operation, Statement
 from tests.api.conftest import Ask, Served
-from tests.facts import auntil, one
+from tests.facts import PATIENCE, auntil, one
 from tests.web.outages import locked
 
 WAITING = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
-SLEEPING = "select count(*) from pg_stat_activity where state <> 'idle' and query like 'select pg_sleep%%'"
+SLEEPING = (
+    "select count(*) from pg_stat_activity "
+    "where datname = current_database() and state <> 'idle' and query like 'select pg_sleep%%'"
+)
 # Slow to look for a token in, where every place in it may be the start of one.
 HOSTILE = "eyJ-"
 
@@ -46,7 +49,7 @@ def _client(app: Sereno, served: Served, name: str, accept: str = "*/*") -> http
     return httpx.AsyncClient(
         base_url=served.url,
         headers={"Authorization": f"Bearer {secret}", "Accept": accept},
-        timeout=10,
+        timeout=30,
         trust_env=False,
         limits=httpx.Limits(max_connections=MOST_WAITING + 20),
     )
@@ -108,7 +111,7 @@ async def test_the_usual_pool_has_connections_for_others_too(house: House, datab
         slow = [asyncio.create_task(look("eve", pauses())) for _ in range(2 * MOST_OF_ONE)]
         await asyncio.sleep(0)
         try:
-            async with asyncio.timeout(3):
+            async with asyncio.timeout(PATIENCE):
                 assert await asyncio.create_task(look("ann", schema_version()))
         finally:
             for each in slow:
@@ -117,8 +120,9 @@ async def test_the_usual_pool_has_connections_for_others_too(house: House, datab
 
 
 async def test_all_statements_of_a_look_together_have_an_end(
-    app: Sereno, house: House, connection: psycopg.Connection
+    app: Sereno, house: House, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Each by itself may take much longer than all of them."""
     asked = 0
     size = app.settings.pool_size
 
@@ -126,10 +130,12 @@ async def test_all_statements_of_a_look_together_have_an_end(
         nonlocal asked
         while True:
             asked += 1
-            yield Statement("select pg_sleep(0.1)")
+            yield Statement("select pg_sleep(0.01)")
 
-    async with asyncio.timeout(20):
-        cut = await asyncio.gather(*(house.read(long(), seconds=0.5) for _ in range(size)), return_exceptions=True)
+    with monkeypatch.context() as patched:
+        patched.setattr("sereno.reception.house.WHOLE_LOOK", 0.1)
+        async with asyncio.timeout(PATIENCE):
+            cut = await asyncio.gather(*(house.read(long(), seconds=20.0) for _ in range(size)), return_exceptions=True)
     assert [type(each) for each in cut] == [TimeoutError] * size
     assert asked > size, "no statement by itself took too long"
     await auntil(lambda: one(connection, SLEEPING) == 0)

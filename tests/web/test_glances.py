@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from inspect import signature
 from typing import Any
 
 import httpx
@@ -56,8 +57,9 @@ async def test_many_who_look_make_one_look(glances: Glances, reader: Counting) -
     found = await asyncio.gather(*(glances.see("pauses", pauses) for _ in range(50)))
     assert reader.looks == 1
     assert {each.age for each in found} == {0.0}
-    await glances.see("pauses", pauses)
-    assert reader.looks == 1, "it is fresh for a second"
+    await glances.see("pauses", pauses, fresh=60.0)
+    assert reader.looks == 1, "it is still fresh"
+    assert signature(glances.see).parameters["fresh"].default == 1.0, "for a second, if nobody says otherwise"
     await glances.see("others", pauses)
     await glances.see("pauses", pauses, fresh=0.0)
     assert reader.looks == 3
@@ -66,7 +68,7 @@ async def test_many_who_look_make_one_look(glances: Glances, reader: Counting) -
 async def test_what_is_new_is_seen(glances: Glances, app: Sereno) -> None:
     assert names((await glances.see("pauses", pauses)).value) == []
     pause(app, "mail")
-    assert names((await glances.see("pauses", pauses)).value) == [], "as it was a moment ago"
+    assert names((await glances.see("pauses", pauses, fresh=60.0)).value) == [], "as it was a moment ago"
     assert names((await glances.see("pauses", pauses, fresh=0.0)).value) == ["mail"]
 
 

@@ -49,7 +49,7 @@ def get(ask: Ask, served: Served) -> Get:
 
     def page(path: str, role: str = "viewer", tenant: str | None = None, **params: Any) -> httpx.Response:
         headers = {"Authorization": ask(role, tenant).headers["Authorization"]}
-        options: dict[str, Any] = {"verify": NO_CERTIFICATES, "trust_env": False}
+        options: dict[str, Any] = {"verify": NO_CERTIFICATES, "trust_env": False, "timeout": 30}
         return httpx.get(f"{served.url}/{path}", params=params, headers=headers, **options)
 
     return page

@@ -25,7 +25,7 @@ def get(ask: Ask, served: Served) -> Get:
 
     def page(path: str, of: str | None = None, **params: Any) -> httpx.Response:
         headers = {"Authorization": ask("viewer", of).headers["Authorization"]}
-        options: dict[str, Any] = {"verify": NO_CERTIFICATES, "trust_env": False}
+        options: dict[str, Any] = {"verify": NO_CERTIFICATES, "trust_env": False, "timeout": 30}
         return httpx.get(f"{served.url}/{path}", params=params, headers=headers, **options)
 
     return page
@@ -94,6 +94,7 @@ def test_a_line_is_opened_and_closed(browse: Visits, look_at: LookAt, lines: lis
     page.locator(f"a[data-focus='line {lines[1]}']").click()
     expect(page.locator(".drawer")).to_contain_text("charge()")
     look_at(page, "logs")
+    expect(page.locator("html[data-ready]")).to_have_count(1)
     page.keyboard.press("Escape")
     expect(page.locator(".drawer")).to_have_count(0)
     page.get_by_role("link", name="warning").first.click()

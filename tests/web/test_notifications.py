@@ -78,7 +78,7 @@ def get(ask: Ask, served: Served) -> Get:
 
     def page(path: str, role: str = "viewer", of: str | None = None, **params: Any) -> httpx.Response:
         headers = {"Authorization": ask(role, of).headers["Authorization"]}
-        options: dict[str, Any] = {"verify": NO_CERTIFICATES, "trust_env": False}
+        options: dict[str, Any] = {"verify": NO_CERTIFICATES, "trust_env": False, "timeout": 30}
         return httpx.get(f"{served.url}/{path}", params=params, headers=headers, **options)
 
     return page
@@ -167,6 +167,8 @@ def test_words_are_tried_saved_and_put_back(
     assert one(connection, "select count(*) from sereno.templates") == 0
     page.get_by_role("button", name="Save").click()
     expect(page.locator("#template-versions .pill")).to_have_text("counts now")
+    # It was loaded anew: until its scripts are there, the page does not hear a click.
+    expect(page.locator("html[data-ready]")).to_have_count(1)
     page.locator("#source").fill("Second")
     page.get_by_role("button", name="Save").click()
     expect(page.locator("#template-versions li")).to_have_count(2)
@@ -317,15 +319,23 @@ def test_templates_are_tried_in_a_document_that_may_do_nothing(get: Get, ask: As
     assert "<b>T2</b><script>" in preview.text, "as a mail program gets it: the policy keeps it from running"
     assert get("template", event="x y", channel="pager").status_code == 422
     draft = httpx.post(
-        f"{served.url}/template-preview", params=where, data={"source": "draft {{ code }}"}, headers=dict(admin.headers)
+        f"{served.url}/template-preview",
+        params=where,
+        data={"source": "draft {{ code }}"},
+        headers=dict(admin.headers),
+        timeout=30,
     )
     assert "<pre>draft T2</pre>" in draft.text
     broken = httpx.post(
-        f"{served.url}/template-preview", params=where, data={"source": "{{ nope("}, headers=dict(admin.headers)
+        f"{served.url}/template-preview",
+        params=where,
+        data={"source": "{{ nope("},
+        headers=dict(admin.headers),
+        timeout=30,
     )
     assert 'class="wrong"' in broken.text
     viewer = dict(ask("operator").headers)
-    assert httpx.post(f"{served.url}/template-preview", params=where, headers=viewer).status_code == 403
+    assert httpx.post(f"{served.url}/template-preview", params=where, headers=viewer, timeout=30).status_code == 403
 
 
 def test_the_size_is_measured_against_what_the_provider_takes(app: Sereno, get: Get) -> None:

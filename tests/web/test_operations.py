@@ -51,7 +51,7 @@ def test_none_yet(browse: Visits, look_at: LookAt) -> None:
 def test_a_tenant_sees_its_own_alone(ask: Ask, served: Served, operation: int) -> None:
     def get(path: str, tenant: str, **params: Any) -> httpx.Response:
         headers = {"Authorization": ask("admin", tenant).headers["Authorization"]}
-        options: dict[str, Any] = {"verify": NO_CERTIFICATES, "trust_env": False}
+        options: dict[str, Any] = {"verify": NO_CERTIFICATES, "trust_env": False, "timeout": 30}
         return httpx.get(f"{served.url}/{path}", params=params, headers=headers, **options)
 
     assert "moved" in get("operation", "ann", id=operation).text

@@ -26,7 +26,7 @@ def get(ask: Ask, served: Served) -> Get:
 
     def page(path: str, role: str = "viewer", tenant: str | None = None) -> httpx.Response:
         headers = {"Authorization": ask(role, tenant).headers["Authorization"]}
-        return httpx.get(f"{served.url}/{path}", headers=headers, verify=NO_CERTIFICATES, trust_env=False)
+        return httpx.get(f"{served.url}/{path}", headers=headers, timeout=30, verify=NO_CERTIFICATES, trust_env=False)
 
     return page
 

@@ -138,7 +138,7 @@ def test_a_token_that_is_revoked_closes_the_pages(
     # Another server has not seen it a moment ago.
     other = serve()
     cookie = {"Cookie": f"{COOKIE}={client.cookies[COOKIE]}"}
-    assert httpx.get(f"{other.url}/", headers=cookie, trust_env=False).status_code == 303
+    assert httpx.get(f"{other.url}/", headers=cookie, timeout=30, trust_env=False).status_code == 303
 
 
 def test_the_cookie_is_for_this_house_alone(client: httpx.Client, secret: str) -> None:

@@ -25,7 +25,7 @@ def get(ask: Ask, served: Served) -> Get:
 
     def page(path: str, role: str = "viewer", tenant: str | None = None) -> httpx.Response:
         headers = {"Authorization": ask(role, tenant).headers["Authorization"]}
-        return httpx.get(f"{served.url}/{path}", headers=headers, verify=NO_CERTIFICATES, trust_env=False)
+        return httpx.get(f"{served.url}/{path}", headers=headers, timeout=30, verify=NO_CERTIFICATES, trust_env=False)
 
     return page
 
@@ -75,7 +75,7 @@ def test_settings_have_a_source_and_no_secret(ask: Ask, serve: Callable[..., Ser
     served = Served(app)
     try:
         headers = {"Authorization": ask("admin").headers["Authorization"]}
-        text = httpx.get(f"{served.url}/system?show=settings", headers=headers, trust_env=False).text
+        text = httpx.get(f"{served.url}/system?show=settings", headers=headers, timeout=30, trust_env=False).text
     finally:
         served.stop()
         app.close()
@@ -95,7 +95,7 @@ def test_a_token_is_shown_once_and_revoked(
     expect(page.locator("#made-secret")).to_contain_text("srn_")
     secret = page.locator("#made-secret").inner_text().strip()
     headers = {"Authorization": f"Bearer {secret}"}
-    me = httpx.get(f"{served.url}/api/v1/me", headers=headers, trust_env=False)
+    me = httpx.get(f"{served.url}/api/v1/me", headers=headers, timeout=30, trust_env=False)
     assert me.json() == {"name": "grafana", "role": "viewer", "tenant": None}
     page.get_by_role("button", name="I have it").click()
     assert secret not in page.content()

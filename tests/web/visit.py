@@ -81,7 +81,7 @@ class Visits:
         self.names.append(f"{role} {len(self.names)}")
         secret = self._app.database.run(create(self.names[-1], role, tenant=tenant, actor="test")).secret
         address = f"{url or self._url}/sign-in"
-        answer = httpx.post(address, data={"token": secret}, verify=NO_CERTIFICATES, trust_env=False)
+        answer = httpx.post(address, data={"token": secret}, timeout=30, verify=NO_CERTIFICATES, trust_env=False)
         assert answer.status_code == 303, answer.text
         return answer.cookies[COOKIE]
 
@@ -131,6 +131,7 @@ class Visits:
 
 def look_at(page: Page, name: str) -> None:
     """Hinders nobody, as far as axe can see, and does not run out of the window; its picture is kept."""
+    page.wait_for_load_state()
     size = page.viewport_size
     assert size is not None
     shade = "dark" if page.evaluate("getComputedStyle(document.documentElement).colorScheme") == "dark" else "light"
