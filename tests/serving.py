@@ -19,6 +19,8 @@ class Serving(uvicorn.Server):
     """Ends when it is told to, and not at its next look at the clock."""
 
     def __init__(self, application: Any, port: int = 0, **options: Any) -> None:
+        # Whoever asks again after a while must not meet a server that hangs up at this very moment.
+        options = {"timeout_keep_alive": 600, **options}
         super().__init__(uvicorn.Config(application, host="127.0.0.1", port=port, lifespan="off", **options))
         self._told = asyncio.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self.serve()), daemon=True)

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 
 # Whoever is being answered when the end comes has so many seconds.
 ENDING_SECONDS = 10
+# A connection without a question is kept longer than proxies keep theirs, which is a minute for most: whoever hangs up
+# first must not be the one who is asked.
+QUIET_SECONDS = 75
 
 
 class Serving:
@@ -33,6 +36,7 @@ class Serving:
             access_log=False,
             server_header=False,
             timeout_graceful_shutdown=ENDING_SECONDS,
+            timeout_keep_alive=QUIET_SECONDS,
         )
         self._running = _ending(uvicorn, inside)(config)
 
