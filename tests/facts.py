@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import psycopg
@@ -75,3 +76,16 @@ def advance(connection: psycopg.Connection, seconds: float) -> None:
             "on conflict (one_row) do update set ahead = clock.ahead + excluded.ahead",
             [seconds],
         )
+
+
+def ten_past(connection: psycopg.Connection) -> None:
+    """The next full hour, and ten minutes: another one does not come while a test runs."""
+    advance(connection, 4200 - one(connection, "select sereno.now()").timestamp() % 3600)
+
+
+def is_gone(pid: int) -> bool:
+    """Also when nobody has asked for its exit code yet, as where the first process of a container is no init."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True

@@ -1,7 +1,6 @@
 """Real worker processes, really signalled, and ended by the ids that we know."""
 
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -10,6 +9,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from sereno.testing.process import kill_all
 from tests.facts import until
 
 ROOT = Path(__file__).parents[2]
@@ -64,14 +64,7 @@ class WorkerProcess:
 
     def kill(self) -> None:
         """Everything of it, at once."""
-        # It stands still first: it would replace a process that dies.
-        self.process.send_signal(signal.SIGSTOP)
-        for pid in [*self.children(), self.process.pid]:
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
-        self.process.wait(timeout=60)
+        kill_all(self.process)
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from pathlib import Path
 import psycopg
 
 from tests.acceptance.conftest import WorkerProcess, alive_sessions, lines
-from tests.facts import one, state, until
+from tests.facts import is_gone, one, state, until
 
 Start = Callable[..., WorkerProcess]
 
@@ -19,14 +19,6 @@ Start = Callable[..., WorkerProcess]
 def enqueue(connection: psycopg.Connection, task: str, **args: object) -> int:
     found: int = one(connection, "select sereno.enqueue(%s, %s)", task, json.dumps(args))
     return found
-
-
-def is_gone(pid: int) -> bool:
-    """Also when nobody has asked for its exit code yet."""
-    try:
-        return not Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return True
 
 
 def test_term_finishes_what_runs_and_exits_with_zero(worker: Start, connection: psycopg.Connection, log: Path) -> None:

@@ -8,7 +8,7 @@ from sereno.domain.fingerprint import Failure
 from sereno.store import error_groups
 from sereno.telemetry.metrics import Tally
 from tests.api.conftest import Ask
-from tests.facts import advance, one
+from tests.facts import one, ten_past
 
 KINDS = [f"{number:012x}" for number in range(1, 6)]
 
@@ -17,7 +17,7 @@ KINDS = [f"{number:012x}" for number in range(1, 6)]
 def kinds(app: Sereno, connection: psycopg.Connection) -> list[str]:
     """The first was seen once, the last five times; all for a tenant of their own and one that has them all."""
     # Ten minutes past the hour: the next one does not come meanwhile.
-    advance(connection, 4200 - one(connection, "select sereno.now()").timestamp() % 3600)
+    ten_past(connection)
     tally = Tally()
     for number, fingerprint in enumerate(KINDS, 1):
         for _ in range(number):

@@ -11,6 +11,8 @@ import httpx
 import psycopg
 import pytest
 
+from sereno import Sereno
+from sereno.cli.serving import Serving
 from tests.cli.conftest import PROGRAM, Command, Process, process_environment
 from tests.facts import PATIENCE, one, until
 
@@ -122,3 +124,10 @@ def test_without_the_extra_it_says_what_to_install(sereno: Command, monkeypatch:
     result = sereno("server")
     assert result.exit_code == 3
     assert "pip install 'sereno[server]'" in result.stderr
+
+
+def test_a_quiet_connection_is_kept_for_longer_than_proxies_keep_theirs(app: Sereno) -> None:
+    """For a minute, most of them: one that closes first may be asked at that very moment."""
+    server = Serving(app, "127.0.0.1", 0)
+    server._listener.close()
+    assert server._running.config.timeout_keep_alive > 60

@@ -13,7 +13,7 @@ from sereno.operations.figures import Funnel, channel_health, funnel
 from sereno.store import delivery_figures, minutes
 from sereno.store.statement import run
 from sereno.telemetry.post import MOST_CODES, OTHER, Change, PostTally
-from tests.facts import advance, auntil, one
+from tests.facts import advance, auntil, one, ten_past
 from tests.notifications.conftest import Pager, Tender
 
 
@@ -158,7 +158,7 @@ async def test_what_cannot_be_written_is_written_later(
 
 def test_two_who_write_add_up_and_what_is_old_is_forgotten(connection: psycopg.Connection) -> None:
     # Ten minutes past the hour: both write into the same one.
-    advance(connection, 4200 - one(connection, "select sereno.now()").timestamp() % 3600)
+    ten_past(connection)
     for _ in range(2):
         tally = PostTally()
         tally.made(

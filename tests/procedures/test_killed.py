@@ -1,17 +1,16 @@
 """A worker that is killed in the middle of a call: the statement ends with it, and another calls again, once."""
 
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import psycopg
 import pytest
 
 from sereno import Sereno
+from sereno.testing.process import kill_all
 from tests.facts import one, state, until
 from tests.procedures.conftest import Allow, Login, result
 
@@ -54,17 +53,7 @@ def start(database_url: str, login: Login, tmp_path: Path) -> Iterator[Start]:
 
     yield one_more
     for process in started:
-        if process.poll() is None:
-            kill(process)
-
-
-def kill(worker: "subprocess.Popen[bytes]") -> None:
-    """All of it. The supervisor first: its children are in groups of their own, and it would start others."""
-    children = Path(f"/proc/{worker.pid}/task/{worker.pid}/children").read_text().split()
-    for pid in (worker.pid, *map(int, children)):
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-    worker.wait()
+        kill_all(process)
 
 
 @pytest.mark.acceptance
@@ -84,7 +73,7 @@ async def test_killed_in_the_middle(
     job = reporting.procedure("reporting.waits").enqueue()
     first = start()
     until(lambda: one(connection, "select count(*) from reporting.ran") == 1)
-    kill(first)
+    kill_all(first)
     until(lambda: one(connection, CONNECTED) == 0)
     # The lease of the next one is long, however slow the machine is.
     connection.execute("update sereno.sessions set lease_until = sereno.now() where state = 'alive'")

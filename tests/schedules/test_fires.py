@@ -13,7 +13,7 @@ from sereno.operations import schedules as operations
 from sereno.store.filters import ScheduleFilter
 from sereno.store.jobs import cancel
 from sereno.store.statement import run
-from tests.facts import advance, one
+from tests.facts import advance, one, ten_past
 from tests.schedules.acts import now
 
 
@@ -311,7 +311,7 @@ def test_what_was_skipped_can_be_run_after_all(
     app: Sereno, work: Task[[str], None], connection: psycopg.Connection
 ) -> None:
     # Ten minutes past the hour: three and a half hours later the latest of what was missed is far too late as well.
-    advance(connection, 4200 - now(connection).timestamp() % 3600)
+    ten_past(connection)
     app.schedules.upsert("k", work.job("a"), Cron("0 * * * *"), max_lateness="1m", overlap="allow")
     start = now(connection)
     advance(connection, 3 * 3600 + 1800)

@@ -10,8 +10,8 @@ from sereno.engine import scheduler as module
 from sereno.engine.scheduler import Scheduler
 from sereno.engine.ticker import Ticked, Ticker
 from sereno.store.statement import Statement
-from tests.facts import advance, auntil, one
-from tests.schedules.acts import Connection, Work, asleep, locked, made, now, scheduling
+from tests.facts import advance, auntil, one, ten_past
+from tests.schedules.acts import Connection, Work, asleep, locked, made, scheduling
 
 # What is broken does not stop the rest
 
@@ -114,7 +114,7 @@ async def test_much_to_do_is_shared_with_a_second_connection(
 
     monkeypatch.setattr(Scheduler, "_tick", leaves_some)
     # Ten minutes past the hour: the next one does not come meanwhile.
-    advance(connection, 4200 - now(connection).timestamp() % 3600)
+    ten_past(connection)
     app.schedules.upsert_many([app.schedules.new(f"k{n}", work.job("a"), Cron("0 * * * *")) for n in range(1000)])
     advance(connection, 3601)
     async with scheduling(app) as scheduler:

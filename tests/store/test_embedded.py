@@ -22,6 +22,7 @@ import sereno
 from sereno.errors import EmbeddedPostgresError
 from sereno.store.embedded import EmbeddedPostgres
 from sereno.store.embedded_programs import Account, wheel_bin_dir
+from tests.facts import is_gone
 
 SOURCE = Path(sereno.__file__).parent.parent
 DEADLINE_SECONDS = 60
@@ -91,17 +92,6 @@ def execute(url: str, statement: str) -> None:
 
 def server_process(url: str) -> int:
     return int(query(url, "select split_part(pg_read_file('postmaster.pid'), E'\\n', 1)"))
-
-
-def is_gone(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return True
-    # Nobody may have collected it yet, where the first process of a container is not an init.
-    with suppress(OSError):
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    return False
 
 
 def wait_until(fact: Callable[[], bool]) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from sereno import Sereno
 from sereno.testing.kit import Kit
+from tests.facts import is_gone
 
 HERE = Path(__file__).parent
 SHOP = "shop_under_test"
@@ -32,13 +33,6 @@ def kit(database_url: str, sereno_kit: Callable[[Sereno], Kit], monkeypatch: pyt
 def shop() -> Any:
     """The module, as this test has it."""
     return importlib.import_module(SHOP)
-
-
-def is_gone(pid: int) -> bool:
-    try:
-        return "State:\tZ" in Path(f"/proc/{pid}/status").read_text()
-    except OSError:
-        return True
 
 
 def test_what_was_enqueued(kit: Kit) -> None:

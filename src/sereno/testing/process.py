@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from sereno.app import Sereno
 
@@ -27,6 +27,24 @@ def wait_for(fact: Callable[[], T], patience: float, check: Callable[[], object]
         check()
         time.sleep(LOOK_EVERY)
     return answer
+
+
+def kill_all(supervisor: "subprocess.Popen[Any]") -> None:
+    """With those that run its jobs."""
+    if supervisor.poll() is None:
+        # It stands still first: it would replace a process that dies.
+        supervisor.send_signal(signal.SIGSTOP)
+        for pid in _children(supervisor.pid):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        supervisor.kill()
+    supervisor.wait(PATIENCE)
+
+
+def _children(pid: int) -> list[int]:
+    command = ["pgrep", "-P", str(pid)]
+    found = subprocess.run(command, check=False, stdout=subprocess.PIPE, text=True)
+    return [int(line) for line in found.stdout.split()]
 
 
 class WorkerProcess:
@@ -53,20 +71,7 @@ class WorkerProcess:
 
     def kill(self) -> None:
         """As a power cut does, to all its processes: nothing is said, nothing is given back. Once is enough."""
-        if self._process.poll() is None:
-            # It stands still first: it would replace a process that dies.
-            self._process.send_signal(signal.SIGSTOP)
-            for pid in self._children():
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            self._process.kill()
-        self._process.wait(PATIENCE)
-
-    def _children(self) -> list[int]:
-        """Those that run the jobs."""
-        command = ["pgrep", "-P", str(self.pid)]
-        found = subprocess.run(command, check=False, stdout=subprocess.PIPE, text=True)
-        return [int(line) for line in found.stdout.split()]
+        kill_all(self._process)
 
     def stop(self) -> int:
         """As a deployment does: it finishes what it has; answers its exit code."""
