@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib.metadata import metadata
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,11 @@ def test_there_is_something_to_look_at() -> None:
 
 def test_the_dockerfile() -> None:
     assert said([beside("hadolint"), str(DEPLOY / "Dockerfile")]) == ""
-    assert f"]=={__version__}'" in (DEPLOY / "Dockerfile").read_text()
+    assert "--require-hashes" in (DEPLOY / "Dockerfile").read_text()
+    packages = (DEPLOY / "requirements.in").read_text()
+    ((extras, version),) = re.findall(r"^sereno\[([\w,]+)\]==(\S+)$", packages, re.MULTILINE)
+    assert version == __version__
+    assert set(extras.split(",")) <= set(metadata("sereno").get_all("Provides-Extra", []))
 
 
 def test_the_compose_file() -> None:
@@ -101,6 +106,9 @@ def commands_in(file: Path) -> Iterator[list[str]]:
     text = file.read_text()
     for found in re.findall(r'\["sereno", (.*?)\]', text):
         yield re.findall(r'"([^"]*)"', found)
+    for found in re.findall(r'\["sh", "-c", "(.*?)"\]', text):
+        for command in found.split(" && "):
+            yield shlex.split(command.removeprefix("sereno "))
     for found in re.findall(r"^ExecStart=\S+/sereno (.*)$", text, re.MULTILINE):
         yield shlex.split(found)
     for found in re.findall(r"^# .*sereno (token create .*)$", text, re.MULTILINE):
