@@ -51,6 +51,9 @@ def test_what_each_may_not_do(roles: Roles, connection: psycopg.Connection) -> N
         roles,
         "worker",
         "select * from sereno.tokens",
+        "select body from sereno.answers",
+        "insert into sereno.audit (actor, action, subject, login) values ('ada', 'token.create', 'x', 'postgres')",
+        "insert into sereno.audit (at, actor, action, subject) values (now(), 'ada', 'x', 'y')",
         "insert into sereno.tokens (name, hash, role, created_by) values ('mine', '', 'admin', 'me')",
         "insert into sereno.procedures (target, name) values ('here', 'mine')",
         "update sereno.archive_batches set held_in = 'another'",
@@ -82,6 +85,17 @@ def test_what_each_may_not_do(roles: Roles, connection: psycopg.Connection) -> N
     )
     _denied(roles, "producer", "select * from sereno.jobs", "select sereno.now()", "select * from sereno.history")
     _denied(roles, "procedure", "select sereno.now()", "select * from sereno.jobs", "select sereno.enqueue('works')")
+
+
+def test_an_audit_row_says_which_login_wrote_it(roles: Roles, connection: psycopg.Connection) -> None:
+    row = "insert into sereno.audit (actor, action, subject) values ('ada', 'job.retry', 'job 7')"
+    for login in ("worker", "server"):
+        with roles.connect(login) as own:
+            own.execute(row.encode())
+    assert one(connection, "select array_agg(login order by id) from sereno.audit") == [
+        roles.name("worker"),
+        roles.name("server"),
+    ]
 
 
 def test_a_producer_makes_jobs_schedules_and_events_and_sees_nothing(

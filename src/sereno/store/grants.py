@@ -19,12 +19,12 @@ accounts               s       s       -
 addresses              siu     siu     s
 alert_rules            siu     siud    s
 alerts                 siud    su      s
-answers                sd      siud    -
+answers                ds(at)  siud    -
 archive_batches        su(rows,columns,as_texts,children_moved,verified_at,drop_eligible_at,error)  s  s
 archive_files          siu     s       s
 archived_again         si      s       s
 attempts               sid     sid     s
-audit                  i       si      s
+audit                  i(actor,action,subject,detail)  si(actor,action,subject,detail)  s
 batches                siud    si      s
 bulk_operations        sud     siu     s
 channel_codes          siud    s       s

@@ -3416,7 +3416,8 @@ CREATE TABLE sereno.audit (
     actor text NOT NULL,
     action text NOT NULL,
     subject text NOT NULL,
-    detail jsonb DEFAULT '{}'::jsonb NOT NULL
+    detail jsonb DEFAULT '{}'::jsonb NOT NULL,
+    login text DEFAULT SESSION_USER NOT NULL
 );
 
 ALTER TABLE sereno.audit ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (

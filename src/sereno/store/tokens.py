@@ -42,6 +42,7 @@ class AuditRow:
     action: str
     subject: str
     detail: Mapping[str, Any]
+    login: str
 
 
 class Answer(NamedTuple):

@@ -181,14 +181,16 @@ create table sereno.pauses (
     primary key (kind, name)
 );
 
--- Every change made by a person, written in the transaction that makes it.
+-- Every change made by a person, written in the transaction that makes it. `login`: the database login that wrote the row.
+-- No role may set it, so a worker cannot write a row that passes for the server's.
 create table sereno.audit (
     id       bigint generated always as identity primary key,
     at       timestamptz not null default sereno.now(),
     actor    text not null,
     action   text not null,
     subject  text not null,
-    detail   jsonb not null default '{}'
+    detail   jsonb not null default '{}',
+    login    text not null default session_user
 );
 
 -- When a maintenance duty was last done, so that one worker of many does it.

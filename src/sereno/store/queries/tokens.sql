@@ -71,7 +71,7 @@ delete from sereno.answers where at < sereno.now() - interval '1 day';
 -- name: audit
 -- Who did what, newest first. Whose and what is looked for among so many of the newest.
 select row_to_json(line)::text
-from (select * from (select id, at, actor, action, subject, detail from sereno.audit
+from (select * from (select id, at, actor, action, subject, detail, login from sereno.audit
                      where (%(before)s::bigint is null or id < %(before)s)
                        and (%(subject)s::text is null or subject = %(subject)s)
                      order by id desc limit %(window)s) as newest
