@@ -9,6 +9,7 @@ import base64
 import contextlib
 import hashlib
 import hmac
+import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -21,13 +22,14 @@ from typing import Annotated, Any, ClassVar, Literal
 import msgspec
 
 from sereno.channels.contract import Callback, Channel, Exchange, Message
+from sereno.channels.email_reports import ABOUT_SENDER, ENHANCED_CODE, one_line, receipts
 from sereno.channels.http import MOST_TEXT
+from sereno.channels.plaintext import is_loopback, refusal
 from sereno.domain.delivery import Down, Failed, Invalid, Outcome, Receipt, Retryable, Sent, Unknown
 from sereno.errors import InvalidAddress, RejectedCallback
+from sereno.telemetry.logs import emit
 
 LARGEST_MAIL = 10 * 1024 * 1024
-# Of a mail that came back, this much is read: its report and the returned headers come first.
-LARGEST_REPORT, MOST_PARTS = 256 * 1024, 50
 # RFC 5321 and RFC 5322, which allows lines of 998 with the name of the header; the length of names is our own.
 LONGEST_ADDRESS, LONGEST_LOCAL, LONGEST_LINE, LONGEST_NAME = 254, 64, 900, 200
 # Written at once; each piece has the whole timeout to leave.
@@ -37,8 +39,7 @@ GOODBYE = 2.0
 PORTS = {"starttls": 587, "tls": 465, "none": 25}
 COMPLETED, LATER, NEVER = range(200, 300), range(400, 500), range(500, 600)
 CLOSING, SIGN_IN, NO_MAILBOX, TOO_LARGE = 421, 530, 550, 552
-# Of the codes 5.1.x, these are about our own address, not the recipient's.
-ABOUT_SENDER, ABOUT_SIZE = ("5.1.7", "5.1.8"), ("5.2.3", "5.3.4")
+ABOUT_SIZE = ("5.2.3", "5.3.4")
 CRLF = "\r\n"
 # The old IDNA makes another domain of these, so mail would go to somebody else.
 _DEVIATING = frozenset("ßẞς\u200c\u200d")
@@ -46,25 +47,21 @@ _ATOM = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+"
 _LOCAL = re.compile(rf"{_ATOM}(?:\.{_ATOM})*")
 _LABEL = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
 _DOMAIN = re.compile(rf"(?:{_LABEL}\.)+(?!\d+$){_LABEL}")
-_CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 _PLAIN = re.compile(rf"[\x21-\x7e]{{1,{LONGEST_LINE}}}")
 _URL = re.compile(rf"https?://[^\x00-\x20<>\x7f-\U0010ffff]{{1,{LONGEST_LINE - 20}}}")
 _OWN_HEADER = re.compile(r"X-[A-Za-z0-9-]{1,60}", re.IGNORECASE)
-_ENHANCED = re.compile(r"([245]\.\d{1,3}\.\d{1,3})\b")
 _NOBODY = re.compile(r"(?i)(unknown|no such) (user|mailbox)|(user|mailbox|recipient).{0,60}(unknown|n.t (found|exist))")
-_MESSAGE_ID = re.compile(r"<([^<>\s@]{1,200}@[^<>\s@]{1,255})>")
-_BOUNDARY = re.compile(r"""\bboundary\s*=\s*(?:"([^"]{1,70})"|([^\s;"]{1,70}))""", re.IGNORECASE)
-_BLANK = re.compile(rb"\r?\n[ \t]*\r?\n")
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """How the server is reached, and as whom. `tls`: "starttls" is used when offered; a password never goes without."""
+    """How the server is reached, and as whom. Beyond loopback nothing goes without TLS, unless `allow_plaintext`."""
 
     host: str = "localhost"
     port: Annotated[int, msgspec.Meta(ge=1, le=65535)] | None = None
     username: str | None = None
     password: str | None = None
     tls: Literal["starttls", "tls", "none"] = "starttls"
+    allow_plaintext: bool = False
     sender: str = ""
     reply_to: str | None = None
     timeout: Annotated[float, msgspec.Meta(gt=0)] | None = None
@@ -122,7 +119,7 @@ class Email(Channel):
         if not secret or not hmac.compare_digest(secret, given):
             raise RejectedCallback("the header x-sereno-secret is not the bounce_secret of the account")
         # One mail has one recipient; behind it may be several, and one failure tells more than a success.
-        return sorted(_receipts(callback.body), key=lambda receipt: receipt.outcome == "delivered")[:1]
+        return sorted(receipts(callback.body), key=lambda receipt: receipt.outcome == "delivered")[:1]
 
 
 class _Line:
@@ -152,6 +149,7 @@ class _Line:
             await client.connect()
             if client.is_ehlo_or_helo_needed:
                 await client.ehlo()
+            self._check_encryption(client)
             if settings.username is not None:
                 await self._sign_in(client, settings.username, settings.password or "")
         except SMTPResponseException as error:
@@ -162,9 +160,18 @@ class _Line:
         except ValueError as error:
             self.ended = Down("bad_settings", settings.words(error))
 
+    def _check_encryption(self, client: Any) -> None:
+        if client.get_transport_info("sslcontext") is not None:
+            return
+        settings, peer = self._settings, client.get_transport_info("peername")
+        allowed, has_password = settings.allow_plaintext, settings.username is not None
+        if reason := refusal(peer, tls=settings.tls, allowed=allowed, has_password=has_password):
+            raise ValueError(reason)
+        if not is_loopback(peer):
+            message = f"e-mail goes to {settings.host} without TLS: allow_plaintext is set"
+            emit(logging.WARNING, "channel.plaintext", message, channel=Email.name)
+
     async def _sign_in(self, client: Any, username: str, password: str) -> None:
-        if self._settings.tls != "none" and client.get_transport_info("sslcontext") is None:
-            raise ValueError('the server offers no TLS; a password goes without only where tls is "none"')
         ways = {"plain": client.auth_plain, "login": client.auth_login, "cram-md5": client.auth_crammd5}
         # One way is enough: a second one with the same password only counts as a second failure.
         way = next((ways[name] for name in ways if name in client.server_auth_methods), None)
@@ -243,7 +250,7 @@ class _Line:
 
 def _for_ever(step: str, code: int, words: str) -> Outcome:
     """What a 5xx means: for the address, for us as senders, or for this mail alone."""
-    name, found = f"smtp_{code}", _ENHANCED.match(words)
+    name, found = f"smtp_{code}", ENHANCED_CODE.match(words)
     enhanced = found[1] if found else ""
     if step == "MAIL" and code != TOO_LARGE and enhanced not in ABOUT_SIZE:
         return Down(name, words)
@@ -252,11 +259,6 @@ def _for_ever(step: str, code: int, words: str) -> Outcome:
         return Down(name, words)
     is_nobody = enhanced.startswith("5.1.") or (code == NO_MAILBOX and not enhanced and _NOBODY.search(words))
     return Invalid(name, words) if step == "RCPT" and is_nobody else Failed(name, words)
-
-
-def one_line(text: str) -> str:
-    """Without line ends and other controls, and storable."""
-    return _CONTROLS.sub(" ", text).encode("utf-8", "replace").decode().strip()
 
 
 def addr_spec(text: str) -> str:
@@ -352,49 +354,3 @@ def _body(message: Message) -> bytes:
     if html:
         mail.add_alternative(html.decode(), subtype="html")
     return mail.as_bytes()
-
-
-def _receipts(body: bytes) -> Iterator[Receipt]:
-    """Only one level of parts is looked at, and every step is linear: anybody can send a mail that comes here."""
-    fields, content = _fields(body[:LARGEST_REPORT])
-    kind = fields.get("content-type", "")[:LONGEST_LINE]
-    boundary = _BOUNDARY.search(kind)
-    if boundary is None or not kind.lower().startswith("multipart/report"):
-        return
-    mark = re.escape((boundary[1] or boundary[2]).encode())
-    reports: list[bytes] = []
-    original = None
-    for part in re.split(rb"(?:^|\n)--" + mark + rb"(?:--)?[ \t]*\r?(?:\n|$)", content, maxsplit=MOST_PARTS):
-        fields, inner = _fields(part)
-        kind = fields.get("content-type", "").partition(";")[0].strip().lower()
-        if kind in ("message/delivery-status", "message/global-delivery-status"):
-            reports = _BLANK.split(inner, maxsplit=MOST_PARTS)
-        elif kind in ("message/rfc822", "text/rfc822-headers", "message/global", "message/global-headers"):
-            original = _MESSAGE_ID.search(_fields(inner)[0].get("message-id", ""))
-    if original is None:
-        return
-    for report in reports:
-        fields, _ = _fields(report)
-        found = _ENHANCED.match(fields.get("status", ""))
-        status = found[1] if found else ""
-        action, is_wrong = fields.get("action", "").lower(), status.startswith("5.1.") and status not in ABOUT_SENDER
-        # Also with 4.x.x: after days of trying, nobody tries any more.
-        if action == "delivered" or (action == "failed" and status.startswith(("4", "5"))):
-            yield Receipt(
-                provider_id=original[1],
-                outcome="delivered" if action == "delivered" else "invalid" if is_wrong else "bounced",
-                code=status,
-                message=one_line(fields.get("diagnostic-code", ""))[:MOST_TEXT],
-                id=hashlib.sha256(body).hexdigest(),
-            )
-
-
-def _fields(raw: bytes) -> tuple[dict[str, str], bytes]:
-    """Headers by their names in small letters, the first of each; and what follows them."""
-    head, *rest = _BLANK.split(raw, maxsplit=1)
-    fields: dict[str, str] = {}
-    for line in re.sub(r"\r?\n[ \t]", " ", head.decode("utf-8", "replace")).split("\n"):
-        name, colon, value = line.partition(":")
-        if colon:
-            fields.setdefault(name.strip().lower(), value.strip())
-    return fields, rest[0] if rest else b""
