@@ -93,6 +93,26 @@ def test_it_listens_nowhere_else_before_somebody_could_sign_in(process: Process,
     assert process("server", "--port", "0", SERENO_SERVER_HOST="0.0.0.0").returncode == 3  # noqa: S104 - refused
 
 
+@pytest.mark.parametrize("end", ["revoke", "expire"])
+def test_a_server_whose_only_token_ended_stays_closed_after_a_restart(
+    start: Start, sereno: Command, connection: psycopg.Connection, end: str
+) -> None:
+    sereno("token", "create", "me", "--role", "admin")
+    if end == "revoke":
+        sereno("token", "revoke", "me")
+    else:
+        connection.execute("update sereno.tokens set expires_at = sereno.now() - interval '1 s'")
+    running = start()
+    assert httpx.get(f"{running.url}me", timeout=30).status_code == 401
+    assert httpx.post(f"{running.url}tokens", json={"name": "mine", "role": "admin"}, timeout=30).status_code == 401
+    # Somebody with the database's address makes another one, and the message says so.
+    assert running.process.stdout is not None
+    assert "sereno token create me --role admin" in running.process.stdout.readline()
+    secret = sereno("token", "create", "again", "--role", "admin").stdout.strip()
+    shown = httpx.get(f"{running.url}me", headers={"Authorization": f"Bearer {secret}"}, timeout=30)
+    assert shown.json()["name"] == "again"
+
+
 def test_the_database_of_the_command_line_is_the_one_that_is_served(
     start: Start, database_url: str, connection: psycopg.Connection, tmp_path: Path
 ) -> None:

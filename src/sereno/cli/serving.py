@@ -17,6 +17,12 @@ ENDING_SECONDS = 10
 # first must not be the one who is asked.
 QUIET_SECONDS = 75
 
+OPEN_NOTICE = "There is no token yet, so everybody on this machine may do everything: sereno token create"
+CLOSED_NOTICE = (
+    "Nobody can sign in: every token is revoked or expired. Make one where the database can be reached: "
+    "sereno token create me --role admin"
+)
+
 
 class Serving:
     """One that has bound its socket, so that what it says of itself is true. `run` it, and `end` it."""
@@ -25,7 +31,8 @@ class Serving:
         uvicorn, asgi = _needed()
         self._app = app
         host = host or app.settings.server_host
-        self.is_open = _is_open(app, host)
+        self._notice = _check_access(app, host)
+        self.is_open = self._notice == OPEN_NOTICE
         self._listener = _listen(host, app.settings.server_port if port is None else port)
         shown = f"[{host}]" if ":" in host else host
         self.url = f"http://{shown}:{self._listener.getsockname()[1]}/"
@@ -43,10 +50,7 @@ class Serving:
     @property
     def words(self) -> list[str]:
         """For whoever has started it."""
-        said = [f"Listening at {self.url}. TERM or Ctrl-C ends it."]
-        if self.is_open:
-            said.append("There is no token yet, so everybody on this machine may do everything: sereno token create")
-        return said
+        return [f"Listening at {self.url}. TERM or Ctrl-C ends it.", *([self._notice] if self._notice else [])]
 
     def end(self) -> None:
         self._running.should_exit = True
@@ -75,19 +79,22 @@ def _ending(uvicorn: Any, inside: Any) -> Any:
     return Ending
 
 
-def _is_open(app: "Sereno", host: str) -> bool:
-    """Whether nobody has to sign in; refused where that would let in everybody."""
-    from sereno.store.tokens import any_token  # noqa: PLC0415 - slow to import; --help needs none
+def _check_access(app: "Sereno", host: str) -> str | None:
+    """Return a notice for the operator when no token is valid; refused beyond loopback."""
+    from sereno.store.tokens import token_status  # noqa: PLC0415 - slow to import; --help needs none
 
     app.check_schema()
-    if app.settings.proxy_user_header is not None or app.database.run(any_token()):
-        return False
+    if app.settings.proxy_user_header is not None:
+        return None
+    status = app.database.run(token_status())
+    if status.is_valid:
+        return None
     if not _is_loopback(host):
         raise ConfigurationError(
             f"nobody could sign in, and {host} can be reached from outside: "
             "make a token first (sereno token create me --role admin), or listen at 127.0.0.1"
         )
-    return True
+    return CLOSED_NOTICE if status.was_created else OPEN_NOTICE
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -113,10 +113,10 @@ class Guard:
         return principal
 
     async def _is_still_open(self) -> bool:
-        """Until there is a token; whoever has made one has it."""
+        """Until the first token is created. It never opens again: also not when that token is revoked or expires."""
         if self._looked_at + FRESH_SECONDS < time.monotonic():
             with suppress(*BUSY):
-                self._is_open = not await self._database.arun_one(tokens.any_token())
+                self._is_open = not (await self._database.arun_one(tokens.token_status())).was_created
             self._looked_at = time.monotonic()
         return self._is_open
 

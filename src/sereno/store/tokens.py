@@ -86,8 +86,16 @@ def revoke(name: str) -> Operation[str | None]:
     return rows[0][1] if rows else None
 
 
-def any_token() -> Operation[bool]:
-    return bool((yield Statement(_sql["any"]))[0][0])
+class TokenStatus(NamedTuple):
+    """Whether a token was ever created, and whether one is valid now."""
+
+    was_created: bool
+    is_valid: bool
+
+
+def token_status() -> Operation[TokenStatus]:
+    """Return whether the server needs a sign-in, and whether anyone could sign in."""
+    return TokenStatus(*(yield Statement(_sql["status"]))[0])
 
 
 def begin_answer(who: str, key: str, request: bytes) -> Operation[Answer]:

@@ -41,9 +41,12 @@ where id = (select id from sereno.tokens
             order by name = %(name)s desc limit 1)
 returning id, name;
 
--- name: any
--- Whether there is one that opens anything.
-select exists (select from sereno.tokens where revoked_at is null and (expires_at is null or expires_at > sereno.now()));
+-- name: status
+-- Whether a token was ever created, and whether one is valid now. Rows of revoked and expired tokens are kept, so a
+-- server that has had a token never becomes open again.
+select exists (select from sereno.tokens),
+       exists (select from sereno.tokens
+               where revoked_at is null and (expires_at is null or expires_at > sereno.now()));
 
 -- name: begin_answer
 -- Ours to answer, or what was answered before. One that died while answering is given up after a minute.
