@@ -20,7 +20,8 @@ class Serving(uvicorn.Server):
 
     def __init__(self, application: Any, port: int = 0, **options: Any) -> None:
         # Whoever asks again after a while must not meet a server that hangs up at this very moment.
-        options = {"timeout_keep_alive": 600, **options}
+        # Proxy headers are ours to read, as under `sereno server`.
+        options = {"timeout_keep_alive": 600, "proxy_headers": False, **options}
         super().__init__(uvicorn.Config(application, host="127.0.0.1", port=port, lifespan="off", **options))
         self._told = asyncio.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self.serve()), daemon=True)

@@ -25,6 +25,7 @@ from sereno.notifications import Event
 from sereno.reception.guard import Authenticate, Guard
 from sereno.reception.house import House
 from sereno.reception.probes import routes as probes
+from sereno.reception.proxies import resolve_client
 from sereno.web.build import routes as pages
 from sereno.web.inbox_script import routes as inbox_script
 
@@ -90,6 +91,7 @@ class Server:
         if scope["type"] != "http":
             await self._inside(scope, receive, send)
             return
+        scope = resolve_client(scope, self._house.settings.trusted_proxies)
         size = 0
 
         async def limited() -> Scope:

@@ -5,6 +5,7 @@ path of a file that holds it), `sereno.toml`, `[tool.sereno]` in pyproject.toml,
 """
 
 import difflib
+import ipaddress
 import os
 import re
 import tomllib
@@ -38,7 +39,7 @@ ARCHIVE_KINDS: tuple[ArchiveKind, ...] = get_args(ArchiveKind)
 DISK = "disk"
 _PLACES = ("file", "s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "adl")
 # In the environment, with commas between.
-_LISTS = ("archive_kinds", "channels", "inbox_origins", "roles")
+_LISTS = ("archive_kinds", "channels", "inbox_origins", "roles", "trusted_proxies")
 
 
 _AT_LEAST_ONE = (
@@ -108,6 +109,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     server_port: int = 8765
     read_only: bool = False
     inbox_origins: list[str] | None = None
+    trusted_proxies: list[str] | None = None
     proxy_user_header: str | None = None
     proxy_user_role: Literal["viewer", "operator", "admin"] = "viewer"
 
@@ -143,6 +145,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         if self.public_url is not None:
             msgspec.structs.force_setattr(self, "public_url", _public_url(self.public_url))
         _check_origins(self.inbox_origins or [])
+        _check_proxies(self.trusted_proxies or [], self.proxy_user_header)
         _check_place(self.archive_url)
         _check_targets(self.procedure_targets or {})
 
@@ -203,6 +206,21 @@ def _check_origins(origins: list[str]) -> None:
             f"inbox_origins: {wrong[0]!r:.80} is no origin; write each as a browser does, such as "
             "https://shop.example.com, without a path"
         )
+
+
+def _check_proxies(proxies: list[str], user_header: str | None) -> None:
+    if user_header is not None and not proxies:
+        raise ConfigurationError(
+            "proxy_user_header needs trusted_proxies, the addresses from which that header is believed: "
+            "such as 127.0.0.1 for a proxy on this machine"
+        )
+    for proxy in proxies:
+        try:
+            ipaddress.ip_network(proxy)
+        except ValueError:
+            raise ConfigurationError(
+                f"trusted_proxies: {proxy!r:.80} is no address or network; write each as 127.0.0.1 or 10.1.0.0/16"
+            ) from None
 
 
 def load(

@@ -13,9 +13,11 @@ from starlette.requests import HTTPConnection
 
 from sereno import Sereno
 from sereno.domain.access import Principal, make_cookie, read_cookie
+from sereno.errors import ConfigurationError
 from sereno.operations.tokens import NewToken, create, revoke
 from sereno.reception import guard
 from sereno.reception.guard import COOKIE, FRESH_SECONDS, Guard
+from sereno.reception.proxies import FORWARDING_HEADERS
 from tests.api.conftest import Served
 from tests.facts import advance, until
 from tests.plain_http import NO_CERTIFICATES
@@ -189,7 +191,7 @@ def test_a_read_only_server_does_not_even_write_that_a_token_was_used(
 
 
 def test_a_proxy_says_who_it_has_let_in(app: Sereno, serve: Serve) -> None:
-    app.override(proxy_user_header="X-User", proxy_user_role="operator")
+    app.override(proxy_user_header="X-User", proxy_user_role="operator", trusted_proxies=["127.0.0.1"])
     served = serve()
     assert _me(served, X_User="ada").json() == {"name": "ada", "role": "operator", "tenant": None}
     assert _pause(served, X_User="ada") == 200
@@ -197,6 +199,25 @@ def test_a_proxy_says_who_it_has_let_in(app: Sereno, serve: Serve) -> None:
     assert _me(served, X_User="").status_code == 401
     bearer = f"Bearer {_token(app, 'viewer').secret}"
     assert _me(served, X_User="eve", Authorization=bearer).json()["role"] == "viewer"
+
+
+def test_nobody_but_a_trusted_proxy_says_who_asks(app: Sereno, serve: Serve) -> None:
+    app.override(proxy_user_header="X-User", proxy_user_role="operator", trusted_proxies=["10.0.0.0/8"])
+    served = serve()
+    assert _me(served, X_User="ada").status_code == 401
+    assert _me(served, X_User="ada", X_Forwarded_For="10.0.0.1").status_code == 401
+    with pytest.raises(ConfigurationError, match="trusted_proxies"):
+        app.override(trusted_proxies=[])
+
+
+def test_what_a_proxy_hands_over_is_not_from_this_machine(app: Sereno, serve: Serve) -> None:
+    """Whoever stands behind it may be anywhere, whether its headers are trusted or not."""
+    served = serve(is_open=True)
+    for trusted in ([], ["127.0.0.1"]):
+        app.override(trusted_proxies=trusted)
+        for name in FORWARDING_HEADERS:
+            assert _me(served, **{name: "127.0.0.1"}).status_code == 401, name
+    assert _me(served).status_code == 200
 
 
 def test_a_header_is_nothing_where_no_proxy_is_named(serve: Serve) -> None:
@@ -246,7 +267,7 @@ def test_a_host_or_an_origin_that_makes_no_sense_is_nobody(app: Sereno, serve: S
 
 
 def test_a_page_elsewhere_changes_nothing_through_a_proxy(app: Sereno, serve: Serve) -> None:
-    app.override(proxy_user_header="X-User", proxy_user_role="operator")
+    app.override(proxy_user_header="X-User", proxy_user_role="operator", trusted_proxies=["127.0.0.1"])
     served = serve()
     assert _pause(served, X_User="ada", Origin="http://evil.example") == 401
     assert _pause(served, X_User="ada", Sec_Fetch_Site="cross-site") == 401
@@ -261,7 +282,7 @@ async def test_open_to_nobody_who_comes_from_elsewhere(app: Sereno) -> None:
 
 
 def test_an_answer_is_given_again_to_the_same_alone(app: Sereno, serve: Serve) -> None:
-    app.override(proxy_user_header="X-User", proxy_user_role="operator")
+    app.override(proxy_user_header="X-User", proxy_user_role="operator", trusted_proxies=["127.0.0.1"])
     served, made = serve(), _token(app)
     url, key = f"{served.url}/api/v1/queues/q/pause", {"Idempotency-Key": "k"}
     first = httpx.post(url, headers=key | {"Authorization": f"Bearer {made.secret}"}, timeout=30)

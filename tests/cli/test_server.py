@@ -13,6 +13,7 @@ import pytest
 
 from sereno import Sereno
 from sereno.cli.serving import Serving
+from sereno.web.sign_in import MOST_TRIES
 from tests.cli.conftest import PROGRAM, Command, Process, process_environment
 from tests.facts import PATIENCE, one, until
 
@@ -111,6 +112,23 @@ def test_a_server_whose_only_token_ended_stays_closed_after_a_restart(
     secret = sereno("token", "create", "again", "--role", "admin").stdout.strip()
     shown = httpx.get(f"{running.url}me", headers={"Authorization": f"Bearer {secret}"}, timeout=30)
     assert shown.json()["name"] == "again"
+
+
+def test_proxy_headers_are_believed_from_configured_addresses_alone(start: Start, sereno: Command) -> None:
+    sereno("token", "create", "me")
+
+    def guess(running: Running) -> list[int]:
+        address = running.url.removesuffix("api/v1/") + "sign-in"
+        return [
+            httpx.post(
+                address, data={"token": "x"}, headers={"X-Forwarded-For": f"203.0.113.{last}"}, timeout=30
+            ).status_code
+            for last in range(MOST_TRIES + 1)
+        ]
+
+    # FORWARDED_ALLOW_IPS is what uvicorn reads.
+    assert guess(start(FORWARDED_ALLOW_IPS="*"))[-1] == 429
+    assert guess(start(SERENO_TRUSTED_PROXIES="::1,127.0.0.0/8")) == [403] * (MOST_TRIES + 1)
 
 
 def test_the_database_of_the_command_line_is_the_one_that_is_served(

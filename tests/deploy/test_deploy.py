@@ -16,7 +16,7 @@ import yaml
 from click.testing import CliRunner
 
 from sereno.cli.main import main
-from sereno.settings import Settings
+from sereno.settings import Settings, load
 from sereno.version import __version__
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
@@ -84,6 +84,14 @@ def test_every_setting_is_one(file: Path) -> None:
     named = set(re.findall(r"\bSERENO_[A-Z_]+\b", file.read_text()))
     known = {f"SERENO_{name.upper()}" for name in Settings.__struct_fields__} | ALSO
     assert {name.removesuffix("_FILE") for name in named} - known == set()
+
+
+@pytest.mark.parametrize("file", ["sereno-server.service", "compose.yaml", "kubernetes/server.yaml"])
+def test_whatever_starts_the_server_says_which_proxies_it_trusts(file: str) -> None:
+    """Or all who come through one would count as one client."""
+    said_by = r"SERENO_TRUSTED_PROXIES(?:=|\"?, value: \"|: \$\{SERENO_TRUSTED_PROXIES:-)([0-9a-f.:/,]+)"
+    (trusted,) = re.findall(said_by, (DEPLOY / file).read_text())
+    assert load(environment={"SERENO_TRUSTED_PROXIES": trusted})[0].trusted_proxies == trusted.split(",")
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda path: path.name)

@@ -36,6 +36,7 @@ __all__ = ["made_by_command", "serve", "served"]
 
 WORKER = ROOT / "docs/operate/worker-in-production.md"
 PROXY = ROOT / "docs/operate/deploy.md"
+UNIT = DEPLOY / "sereno-server.service"
 # 25 s of grace, then handlers are cancelled, and then what is left is given back.
 LONGEST_END = Settings().grace + 2 * CANCEL_PATIENCE
 
@@ -188,7 +189,10 @@ async def closed(writer: asyncio.StreamWriter) -> AsyncIterator[None]:
 
 
 @pytest.fixture
-def location() -> Location:
+def location(app: Sereno) -> Location:
+    """The proxy of the page, before a server with the settings of the unit that we ship."""
+    (trusted,) = re.findall(r"^Environment=SERENO_TRUSTED_PROXIES=(.+)$", UNIT.read_text(), re.MULTILINE)
+    app.override(trusted_proxies=trusted.split(","))
     return Location.read(only(PROXY, "nginx"))
 
 

@@ -149,8 +149,14 @@ def test_the_cookie_is_for_this_house_alone(client: httpx.Client, secret: str) -
     assert "secure" not in said, "over http, a secure cookie would be thrown away"
     assert "domain" not in said
     assert secret.lower() not in said
-    over_tls = client.post("/sign-in", data={"token": secret}, headers={"X-Forwarded-Proto": "https"})
-    assert "secure" in over_tls.headers["set-cookie"].lower()
+
+
+def test_over_tls_the_cookie_is_for_tls_alone(app: Sereno, client: httpx.Client, secret: str) -> None:
+    """Of TLS, a trusted proxy says so; from others the header means nothing."""
+    for trusted, is_secure in ((None, False), (["10.0.0.0/8"], False), (["127.0.0.1"], True)):
+        app.override(trusted_proxies=trusted)
+        signed_in = client.post("/sign-in", data={"token": secret}, headers={"X-Forwarded-Proto": "https"})
+        assert ("secure" in signed_in.headers["set-cookie"].lower()) is is_secure, trusted
 
 
 def test_nobody_is_led_elsewhere(client: httpx.Client, secret: str) -> None:
@@ -177,10 +183,35 @@ def test_what_was_asked_for_is_kept_as_text(client: httpx.Client) -> None:
 def test_whoever_guesses_waits(client: httpx.Client, secret: str) -> None:
     for _ in range(MOST_TRIES):
         assert _sign_in(client, "srn_" + "x" * 32).status_code == 403
-    answer = _sign_in(client, secret)
+    answer = _sign_in(client, "srn_" + "x" * 32)
     assert answer.status_code == 429
     assert "too many wrong tokens" in answer.text
     assert COOKIE not in answer.cookies
+
+
+def test_a_right_token_works_while_others_guess_from_the_same_address(client: httpx.Client, secret: str) -> None:
+    for _ in range(MOST_TRIES + 1):
+        _sign_in(client, "srn_" + "x" * 32)
+    assert _sign_in(client, "srn_" + "x" * 32).status_code == 429
+    assert _sign_in(client, secret).status_code == 303
+    assert client.get("/").status_code == 200
+
+
+def _guess(client: httpx.Client, forwarded_for: str) -> int:
+    return client.post("/sign-in", data={"token": "x"}, headers={"X-Forwarded-For": forwarded_for}).status_code
+
+
+def test_whoever_guesses_cannot_choose_the_address_that_is_counted(client: httpx.Client) -> None:
+    assert [_guess(client, f"203.0.113.{last}") for last in range(MOST_TRIES + 1)] == [403] * MOST_TRIES + [429]
+
+
+def test_behind_a_trusted_proxy_each_client_has_its_own_count(app: Sereno, client: httpx.Client) -> None:
+    app.override(trusted_proxies=["127.0.0.1", "10.1.0.0/16"])
+    # What comes before the address that the proxies appended was written by the client.
+    written = [f"198.51.100.{last}, 203.0.113.7, 10.1.2.3" for last in range(MOST_TRIES + 1)]
+    assert [_guess(client, each) for each in written] == [403] * MOST_TRIES + [429]
+    for another in ("203.0.113.8", "203.0.113.9:4711", "[2001:db8::1]:4711", "unknown", "203.0.113.7, unknown"):
+        assert _guess(client, another) == 403, another
 
 
 def test_tries_are_forgotten_after_a_minute() -> None:

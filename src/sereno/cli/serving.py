@@ -42,6 +42,8 @@ class Serving:
             log_config=None,
             access_log=False,
             server_header=False,
+            # The application does it, by the setting trusted_proxies; uvicorn would trust every client on loopback.
+            proxy_headers=False,
             timeout_graceful_shutdown=ENDING_SECONDS,
             timeout_keep_alive=QUIET_SECONDS,
         )

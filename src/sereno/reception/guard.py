@@ -17,6 +17,7 @@ from starlette.requests import HTTPConnection
 from sereno.domain.access import Principal, Role, make_cookie, read_cookie, token_hash
 from sereno.reception.busy import BUSY
 from sereno.reception.declined import Declined
+from sereno.reception.proxies import is_by_trusted_proxy, is_forwarded
 from sereno.settings import Settings
 from sereno.store import tokens
 from sereno.store.database import Database
@@ -148,9 +149,9 @@ class Guard:
         return found
 
     def _by_proxy(self, request: HTTPConnection) -> Principal | None:
-        """A proxy in front of us has asked already, and says so in a header; it alone can reach us."""
+        """A trusted proxy in front of the server has authenticated the user, and names them in a header."""
         header = self.settings.proxy_user_header
-        name = request.headers.get(header, "") if header else ""
+        name = request.headers.get(header, "") if header and is_by_trusted_proxy(request) else ""
         # The proxy may know people by a cookie, which their browser sends along with what another page asks.
         if not name.strip() or not _is_from_here(request):
             return None
@@ -164,7 +165,7 @@ def _is_local(request: HTTPConnection) -> bool:
         comes_from_here = request.client is not None and ipaddress.ip_address(request.client.host).is_loopback
     except ValueError:
         return False
-    return comes_from_here and named in LOCAL and _is_from_here(request)
+    return comes_from_here and not is_forwarded(request) and named in LOCAL and _is_from_here(request)
 
 
 def _is_from_here(request: HTTPConnection) -> bool:

@@ -55,19 +55,10 @@ def rooms(pages: Pages) -> None:
         guard.check_origin(look.request)
         said = parse_qs((await look.request.body())[:LARGEST_FORM].decode("utf-8", "replace"))
         wanted = said.get("next", [""])[0]
-        address = look.request.client.host if look.request.client else ""
-        wait = tries.wait(address, time.monotonic())
-        if wait is not None:
-            wrong = look.say("too many wrong tokens: try again in %(seconds)s s", seconds=wait)
-            refused = look.page("sign_in.html", HTTPStatus.TOO_MANY_REQUESTS, next=wanted, wrong=wrong)
-            refused.headers["Retry-After"] = str(wait)
-            return refused
         principal = await guard.of_token(said.get("token", [""])[0].strip())
         cookie = None if principal is None else guard.cookie(principal)
         if cookie is None:
-            tries.failed(address, time.monotonic())
-            wrong = look.say("This is no token, or one that has ended. sereno token create makes a new one.")
-            return look.page("sign_in.html", HTTPStatus.FORBIDDEN, next=wanted, wrong=wrong)
+            return _refuse(look, tries, wanted)
         answer = _to(look, wanted)
         answer.set_cookie(
             COOKIE,
@@ -85,6 +76,20 @@ def rooms(pages: Pages) -> None:
         answer = RedirectResponse(f"{look.base}sign-in", HTTPStatus.SEE_OTHER)
         answer.delete_cookie(COOKIE)
         return answer
+
+
+def _refuse(look: Look, tries: Tries, wanted: str) -> Response:
+    """Only a wrong token is refused: otherwise one who guesses would lock out all who share the address."""
+    address = look.request.client.host if look.request.client else ""
+    wait = tries.wait(address, time.monotonic())
+    if wait is not None:
+        wrong = look.say("too many wrong tokens: try again in %(seconds)s s", seconds=wait)
+        refused = look.page("sign_in.html", HTTPStatus.TOO_MANY_REQUESTS, next=wanted, wrong=wrong)
+        refused.headers["Retry-After"] = str(wait)
+        return refused
+    tries.failed(address, time.monotonic())
+    wrong = look.say("This is no token, or one that has ended. sereno token create makes a new one.")
+    return look.page("sign_in.html", HTTPStatus.FORBIDDEN, next=wanted, wrong=wrong)
 
 
 def _is_encrypted(look: Look) -> bool:
