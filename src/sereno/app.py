@@ -39,8 +39,8 @@ from sereno.store import roles
 from sereno.store.connect import connect
 from sereno.store.database import Database
 from sereno.store.embedded import EmbeddedPostgres
-from sereno.store.limits import declare as declare_limits
 from sereno.store.migrate import Migration, check, migrate
+from sereno.store.tasks import declare_code
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -110,6 +110,7 @@ class Sereno:
         fair_key: str | None = None,
         order_key: str | None = None,
         dead_blocks: bool = False,
+        tenants: bool = True,
     ) -> BatchDecorator: ...
     @overload
     def task(
@@ -129,6 +130,7 @@ class Sereno:
         fair_key: str | None = None,
         order_key: str | None = None,
         dead_blocks: bool = False,
+        tenants: bool = True,
     ) -> TaskDecorator: ...
     def task(
         self,
@@ -149,6 +151,7 @@ class Sereno:
         fair_key: str | None = None,
         order_key: str | None = None,
         dead_blocks: bool = False,
+        tenants: bool = True,
     ) -> Any:
         """Make a function a task. With `ctx: Context` as its first parameter it gets its context.
 
@@ -157,7 +160,7 @@ class Sereno:
         successes are not kept. settle_at_once: its outcome is written immediately, not with the next batch.
         concurrency=Limit(2, key="{tenant}"): at most two at once for each tenant. rate=Rate(10, per="1s"): at most ten
         starts a second. fair_key="{tenant}": tenants take turns. order_key="{account}": one after another, in order;
-        dead_blocks: a dead one stops those behind it.
+        dead_blocks: a dead one stops those behind it. tenants=False: no token of one tenant can have it run over HTTP.
         """
 
         def decorate(decorated: Callable[..., Any]) -> Task[..., Any]:
@@ -178,6 +181,7 @@ class Sereno:
                 fair_key=fair_key,
                 order_key=order_key,
                 dead_blocks=dead_blocks,
+                tenants=tenants,
             )
             self.registry.add(definition)
             return Task(definition, self.database, self.registry)
@@ -188,7 +192,7 @@ class Sereno:
         """A stored procedure or function as a task: `app.procedure("reporting.close_day").enqueue(day="2026-11-01")`.
 
         It has to be allowed (`sereno procedure allow`). `target`: another database. `task`: another name for the task.
-        `tenant`: whose its jobs are. The other options are those of `@app.task`.
+        `tenant`: whose its jobs are. `tenants`: False unless given. The other options are those of `@app.task`.
         """
         definition, common = declared(self.database, name, options)
         self.registry.add(definition)
@@ -313,11 +317,11 @@ class Sereno:
 
     def declare(self) -> None:
         """Write what the code says, as a worker does: limits first, so that the first jobs of a schedule pass them."""
-        self.database.run(declare_limits(self.registry, self.service))
+        self.database.run(declare_code(self.registry, self.service))
         self.schedules.synchronise()
 
     async def adeclare(self) -> None:
-        await self.database.arun(declare_limits(self.registry, self.service))
+        await self.database.arun(declare_code(self.registry, self.service))
         await self.schedules.asynchronise()
 
     @contextlib.asynccontextmanager
@@ -333,8 +337,7 @@ class Sereno:
         try:
             await asyncio.wait([task, registered], return_when=asyncio.FIRST_COMPLETED)
             if task.done():
-                # It could not begin; this says why.
-                task.result()
+                task.result()  # it could not begin; this says why
             yield worker
         finally:
             registered.cancel()

@@ -22,7 +22,7 @@ from sereno.operations.reveal import hidden
 from sereno.operations.search import JOB_FIELDS, jobs_wanted
 from sereno.operations.why import why
 from sereno.reception.archived import gone
-from sereno.reception.house import House
+from sereno.reception.house import House, check_task
 from sereno.reception.searching import check_search
 from sereno.reception.tenancy import check_theirs, their_tenant
 from sereno.store import insights
@@ -180,7 +180,8 @@ def rooms(house: House) -> Door:
         given = body.model_dump(exclude={"task", "arguments"})
         options = JobOptions(**{**given, "tenant": their_tenant(who, body.tenant)})
         raw = stored(body.arguments, lambda why: InvalidArguments(f"arguments: {why}"))
-        wanted = house.make_job(body.task, raw, options)
+        make_job = await house.job_maker(who)
+        wanted = make_job(body.task, raw, options)
         (made,) = await house.change(jobs.enqueue([wanted], actor=who.actor))
         return Made(made.id, made.created)
 
@@ -210,11 +211,11 @@ def _bulk(house: House, door: Door) -> None:
     @door.at("POST", "/jobs/retry", role="operator", of_tenants=True, **answers)
     async def retry(body: Bulk, who: Who) -> BulkAnswer | Response:
         """Finished jobs go back to work, under their own ids and with a fresh budget of tries."""
-        wanted = body.filter(who)
+        wanted = await _open_to(house, who, body.filter(who))
         if body.dry_run:
             return _would(await house.read(jobs.count_retry(wanted)))
         if body.in_background:
-            return await _begun(house, who, "job.retry", body)
+            return await _begun(house, who, "job.retry", body, wanted)
         return _did(await house.carry_out(jobs.retry(wanted, rate=body.rate, yes=body.all, actor=who.actor)))
 
     @door.at("POST", "/jobs/cancel", role="operator", of_tenants=True, **answers)
@@ -224,7 +225,7 @@ def _bulk(house: House, door: Door) -> None:
         if body.dry_run:
             return _would(await house.read(jobs.count_cancel(wanted)))
         if body.in_background:
-            return await _begun(house, who, "job.cancel", body)
+            return await _begun(house, who, "job.cancel", body, wanted)
         check_rate(body.rate, in_background=False)
         return _did(await house.carry_out(jobs.cancel(wanted, reason=body.reason, yes=body.all, actor=who.actor)))
 
@@ -235,7 +236,7 @@ def _bulk(house: House, door: Door) -> None:
         if body.dry_run:
             return _would(await house.read(jobs.count_delete(wanted)))
         if body.in_background:
-            return await _begun(house, who, "job.delete", body)
+            return await _begun(house, who, "job.delete", body, wanted)
         check_rate(body.rate, in_background=False)
         return _did(await house.carry_out(jobs.delete(wanted, yes=body.all, actor=who.actor)))
 
@@ -245,18 +246,28 @@ def _again(house: House, door: Door) -> None:
     async def retry_edited(job_id: JobId, body: Again, who: Who) -> Made:
         """A new job like one that has ended, with other arguments. Its tag `retry-of:ID` names the old one."""
         raw = stored(body.arguments, lambda why: InvalidArguments(f"arguments: {why}"))
+        make_job = await house.job_maker(who)
 
         def operation() -> Operation[Made]:
             row = (yield from _theirs(job_id, who)).job
-            made = yield from bulk.retry_edited(row, raw, house.make_job, actor=who.actor)
+            made = yield from bulk.retry_edited(row, raw, make_job, actor=who.actor)
             return Made(made.id, made.created)
 
         return await house.change(operation())
 
 
-async def _begun(house: House, who: Principal, action: JobAction, body: Bulk) -> Response:
-    wanted = body.filter(who)
+async def _open_to(house: House, who: Principal, wanted: JobFilter) -> JobFilter:
+    """Without jobs of tasks that somebody may not have run; 403 for one that was named by its id."""
+    allowed = await house.open_tasks(who)
+    if allowed is None:
+        return wanted
+    if wanted.ids is not None:
+        for task in (await house.read(jobs.count_retry(wanted))).by_task:
+            check_task(task, allowed)
+    return replace(wanted, tasks=sorted(allowed))
 
+
+async def _begun(house: House, who: Principal, action: JobAction, body: Bulk, wanted: JobFilter) -> Response:
     def begin(total: Count | None) -> Operation[BulkOperation]:
         return bulk.begin(
             action, wanted, rate=body.rate, reason=body.reason, yes=body.all, total=total, actor=who.actor

@@ -191,7 +191,8 @@ def _write(house: House, door: Door) -> None:
     @door.at("PUT", "/schedules/{key:path}", role="admin", of_tenants=True, also=also)
     async def put(key: Key, body: Definition, who: Who, unchecked: Unchecked = False) -> Written:
         """Make a schedule, or change the one of this key to be so. Said again unchanged, it is not touched."""
-        wanted = _described({"key": key, **body.model_dump()}, _job_maker(house, unchecked), who)
+        make_job = await _job_maker(house, who, unchecked)
+        wanted = _described({"key": key, **body.model_dump()}, make_job, who)
         (made,) = await house.change(written([wanted], who))
         at = None if made.next_run_at is None else moment(made.next_run_at)
         return Written(made.id, made.key, made.what, made.state, at, describe(wanted.schedule.when))
@@ -201,7 +202,7 @@ def _write(house: House, door: Door) -> None:
         """Definitions out of an export. One that is refused does not stop the others, unless `strict`."""
         brought = Brought(body.dry_run)
         with suppress(_Undone):
-            await house.change(_import(body, brought, _job_maker(house, unchecked), who))
+            await house.change(_import(body, brought, await _job_maker(house, who, unchecked), who))
         return brought
 
 
@@ -262,7 +263,7 @@ async def _change(
     house: House, who: Principal, verb: Verb, body: BulkOfSchedules, operation: Callable[..., Operation[int]]
 ) -> SchedulesChanged:
     """Those that are named by their keys are meant; whatever a filter finds must be confirmed."""
-    wanted = body.filter(who)
+    wanted = await _open_to(house, who, verb, body.filter(who))
     if body.dry_run:
         return _would(await house.read(tally(wanted, verb)))
     if body.keys is None and not body.all:
@@ -273,10 +274,22 @@ async def _change(
     return SchedulesChanged(False, changed, True, {}, {})
 
 
+async def _open_to(house: House, who: Principal, verb: Verb, wanted: ScheduleFilter) -> ScheduleFilter:
+    """For what makes jobs, without schedules of tasks that somebody may not have run; 403 for one that was named."""
+    allowed = await house.open_tasks(who) if verb in ("run", "resume") else None
+    if allowed is None:
+        return wanted
+    if wanted.keys is not None:
+        for task in (await house.read(tally(wanted, verb))).by_task:
+            check_task(task, allowed)
+    return replace(wanted, tasks=sorted(allowed))
+
+
 async def _begun(
     house: House, who: Principal, action: ScheduleAction, body: SteerSchedules, how: Steered | None = None
 ) -> Response:
-    wanted = body.filter(who)
+    verb: Verb = "resume" if action == "schedule.resume" else "pause"
+    wanted = await _open_to(house, who, verb, body.filter(who))
 
     def begin(total: Count | None) -> Operation[BulkOperation]:
         return bulk.begin_schedules(action, wanted, how, rate=body.rate, yes=body.all, total=total, actor=who.actor)
@@ -288,12 +301,13 @@ def _would(found: ScheduleTally) -> SchedulesChanged:
     return SchedulesChanged(True, found.total.value, found.total.exact, found.by_state, found.by_task)
 
 
-def _job_maker(house: House, unchecked: bool) -> MakeJob:
+async def _job_maker(house: House, who: Principal, unchecked: bool) -> MakeJob:
     if not unchecked:
-        return house.make_job
+        return await house.job_maker(who)
+    allowed = await house.open_tasks(who)
 
     def made(task: str, raw: bytes, options: JobOptions) -> NewJob:
-        check_task(task)
+        check_task(task, allowed)
         return unchecked_job(task, raw, options)
 
     return made

@@ -1,6 +1,6 @@
 """Fires that somebody asks for: one schedule now, instants of the past, or whatever is due."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from http import HTTPStatus
@@ -19,8 +19,9 @@ from sereno.errors import InvalidArguments
 from sereno.operations import schedules
 from sereno.operations.plan import Plan
 from sereno.operations.schedule_lists import clock_of
-from sereno.reception.house import House
+from sereno.reception.house import House, check_task
 from sereno.store import schedules as store
+from sereno.store.schedules import ScheduleRow
 from sereno.store.statement import Operation
 
 # Instants that are listed; the others are counted.
@@ -93,9 +94,10 @@ def rooms(house: House, door: Door, aside: Aside) -> None:
     @door.at("POST", "/schedules/{key:path}/run", role="operator", of_tenants=True, also=also, status_code=201)
     async def run(key: Key, who: Who) -> Made:
         """Fire it now, whatever its rule says, and whether or not a run goes on."""
+        allowed = await house.open_tasks(who)
 
         def operation() -> Operation[Job]:
-            yield from theirs(key, who, locked=True)
+            yield from _theirs(key, who, allowed, locked=True)
             return (yield from schedules.run_now(key, actor=who.actor))
 
         made = await house.change(operation())
@@ -104,9 +106,10 @@ def rooms(house: House, door: Door, aside: Aside) -> None:
     @door.at("POST", "/schedules/{key:path}/backfill", role="operator", of_tenants=True, also=also)
     async def backfill(key: Key, body: BackfillBody, who: Who) -> Backfilled:
         """Run instants of the past, each at most once. `dry_run` lists them and does nothing."""
-        plan = await aside.read(_planned(key, body, who))
+        allowed = await house.open_tasks(who)
+        plan = await aside.read(_planned(key, body, who, allowed))
         wanted = [at for at in plan.instants if at not in plan.done]
-        jobs = [] if body.dry_run else await house.carry_out(_make(key, wanted, body.rate, who))
+        jobs = [] if body.dry_run else await house.carry_out(_make(key, wanted, body.rate, who, allowed))
         made = [job.id for job in jobs if job.created]
         left = 0 if body.dry_run else len(wanted) - len(jobs)
         return Backfilled(
@@ -114,10 +117,22 @@ def rooms(house: House, door: Door, aside: Aside) -> None:
         )
 
 
-def _planned(key: str, body: BackfillBody, who: Principal) -> Operation[schedules.Backfill]:
+def _theirs(
+    key: str, who: Principal, allowed: Collection[str] | None, *, locked: bool = False
+) -> Operation[ScheduleRow]:
+    """The schedule of this key, whose task somebody may have run."""
+    row = yield from theirs(key, who, locked=locked)
+    if allowed is not None:
+        check_task(row.task, allowed)
+    return row
+
+
+def _planned(
+    key: str, body: BackfillBody, who: Principal, allowed: Collection[str] | None
+) -> Operation[schedules.Backfill]:
     check_date("start", body.start)
     check_date("end", body.end)
-    yield from theirs(key, who)
+    yield from _theirs(key, who, allowed)
     if body.end > moment((yield from store.clock())):
         raise InvalidArguments(
             f"a backfill is for the past, and end ({body.end.isoformat()}) is to come: its schedule will fire it"
@@ -127,17 +142,21 @@ def _planned(key: str, body: BackfillBody, who: Principal) -> Operation[schedule
     return (yield from schedules.backfill_plan(key, body.start, body.end))
 
 
-def _make(key: str, wanted: Sequence[datetime], rate: float | None, who: Principal) -> Plan[list[Job]]:
+def _make(
+    key: str, wanted: Sequence[datetime], rate: float | None, who: Principal, allowed: Collection[str] | None
+) -> Plan[list[Job]]:
     """In transactions of a few hundred."""
     made: list[Job] = []
     pace = schedules.Pace(rate)
     for some in schedules.batches(wanted):
-        made += yield _some(key, some, pace, who)
+        made += yield _some(key, some, pace, who, allowed)
     return made
 
 
-def _some(key: str, some: Sequence[datetime], pace: schedules.Pace, who: Principal) -> Operation[list[Job]]:
-    yield from theirs(key, who, locked=True)
+def _some(
+    key: str, some: Sequence[datetime], pace: schedules.Pace, who: Principal, allowed: Collection[str] | None
+) -> Operation[list[Job]]:
+    yield from _theirs(key, who, allowed, locked=True)
     return (yield from schedules.backfill(key, some, pace=pace, actor=who.actor))
 
 

@@ -14,6 +14,8 @@ from sereno.errors import ConfigurationError, UnknownTask
 
 DEFAULT_TIMEOUT = "10m"
 LARGEST_BATCH = 1000
+# How the names of the engine's own tasks begin.
+OWN_TASKS = "sereno."
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +35,15 @@ class TaskDefinition:
     settle_at_once: bool
     is_async: bool
     rule: KeyRule = NO_RULE
+    tenants: bool = True
 
     def __hash__(self) -> int:
         return hash(self.name)
+
+    @property
+    def is_open_to_tenants(self) -> bool:
+        """Whether a token of one tenant may have it run, over HTTP. The engine's own tasks never are."""
+        return self.tenants and not self.name.startswith(OWN_TASKS)
 
 
 def define(
@@ -56,6 +64,7 @@ def define(
     fair_key: str | None = None,
     order_key: str | None = None,
     dead_blocks: bool = False,
+    tenants: bool = True,
 ) -> TaskDefinition:
     """Check a declaration and make the definition."""
     chosen = name or str(getattr(function, "__name__", ""))
@@ -84,6 +93,7 @@ def define(
         settle_at_once=settle_at_once,
         is_async=inspect.iscoroutinefunction(function),
         rule=keys,
+        tenants=tenants,
     )
 
 

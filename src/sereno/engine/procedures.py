@@ -42,6 +42,7 @@ class ProcedureOptions(TypedDict, total=False):
     """How the jobs of a procedure run. `tenant`: whose they are. The others are those of `@app.task`.
 
     `timeout`: none by default, because a call has one of its own, which whoever allowed it has chosen.
+    `tenants`: False by default: no token of one tenant can have the procedure run over HTTP.
     """
 
     target: str
@@ -56,6 +57,7 @@ class ProcedureOptions(TypedDict, total=False):
     fair_key: str
     order_key: str
     dead_blocks: bool
+    tenants: bool
 
 
 def declared(database: Database, name: str, options: ProcedureOptions) -> tuple[TaskDefinition, JobOptions]:
@@ -79,6 +81,7 @@ def declared(database: Database, name: str, options: ProcedureOptions) -> tuple[
         priority=options.get("priority", DEFAULT_PRIORITY),
         retry=options.get("retry"),
         timeout=options.get("timeout"),
+        tenants=options.get("tenants", False),
     )
     keys = rule(
         task,

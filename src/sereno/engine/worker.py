@@ -32,9 +32,9 @@ from sereno.errors import ConfigurationError, DatabaseUnavailable
 from sereno.store.bulk import adopt
 from sereno.store.connect import Line
 from sereno.store.database import Database
-from sereno.store.limits import declare
 from sereno.store.sessions import finish, register
 from sereno.store.statement import Operation
+from sereno.store.tasks import declare_code
 from sereno.telemetry.archive import COUNTED
 from sereno.telemetry.logs import emit
 from sereno.telemetry.metrics import Gauges, Tally
@@ -176,7 +176,7 @@ class Worker:
                         lease=settings.lease,
                     )
                 )
-                await self._keep_line.run(declare(self.registry, self._service))
+                await self._keep_line.run(declare_code(self.registry, self._service))
                 await self._keep_line.run(adopt(list(self.queues)))
                 if self._declare_more is not None:
                     await self._keep_line.run(self._declare_more())

@@ -1,17 +1,20 @@
 """What the rooms of the API stand on: a database to read and to change, and what the application knows."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, TypeVar
 
+from sereno.domain.access import Principal
 from sereno.domain.job import JobOptions, NewJob
+from sereno.domain.task import OWN_TASKS
 from sereno.operations.plan import Plan, acarry_out
 from sereno.reception.declined import Declined
 from sereno.reception.guard import ASKING, Guard
 from sereno.settings import Settings
+from sereno.store import tasks
 from sereno.store.database import Database
 from sereno.store.insights import patience, read_only
 from sereno.store.statement import Operation
@@ -21,7 +24,6 @@ T = TypeVar("T")
 # A look that takes longer asks for too much; a change may take its time.
 LOOK_SECONDS = 2.0
 CHANGE_SECONDS = 30.0
-OWN = "sereno."
 # So many looks at once; who comes then waits, and the workers keep their connections.
 MOST_LOOKS = 8
 # Of one person, so many at once, and so many in all.
@@ -57,9 +59,30 @@ class House:
         self.endings: list[Callable[[], Awaitable[None]]] = []
 
     def make_job(self, task: str, arguments: bytes, options: JobOptions) -> NewJob:
-        """As the application makes one, for somebody who asks."""
+        """As the application makes one, for somebody of the house."""
         check_task(task)
         return self.new_job(task, arguments, options)
+
+    async def job_maker(self, who: Principal) -> Callable[[str, bytes, JobOptions], NewJob]:
+        """The same for whoever asks: somebody of a tenant has only tasks run that are open to tenants."""
+        allowed = await self.open_tasks(who)
+
+        def make(task: str, arguments: bytes, options: JobOptions) -> NewJob:
+            check_task(task, allowed)
+            return self.new_job(task, arguments, options)
+
+        return make
+
+    async def open_tasks(self, who: Principal) -> frozenset[str] | None:
+        """The tasks that somebody may have run; None for all but the engine's own, to somebody of the house.
+
+        What the server's own application says counts before what workers wrote. A task that neither knows is closed.
+        """
+        if who.tenant is None:
+            return None
+        declared = await self.read(tasks.open_to_tenants())
+        own = {task.name: task.is_open_to_tenants for task in self.parts["app"].registry}
+        return frozenset(name for name, is_open in (declared | own).items() if is_open)
 
     async def end(self) -> None:
         """The server ends."""
@@ -111,10 +134,13 @@ class _Changing:
         return await self._house.change(operation)
 
 
-def check_task(task: str) -> None:
-    """The engine's own tasks act for the whole house: nobody asks for them by name."""
-    if task.startswith(OWN):
+def check_task(task: str, allowed: Collection[str] | None = None) -> None:
+    """403 for a task of the engine's own, which acts for the whole house, and for one that is not among `allowed`."""
+    if task.startswith(OWN_TASKS):
         raise Declined(HTTPStatus.FORBIDDEN, f"{task:.80} is a task of the engine's own, and makes its jobs itself")
+    if allowed is not None and task not in allowed:
+        words = f"task {task:.80} is not open to tenants: its code has to say tenants=True"
+        raise Declined(HTTPStatus.FORBIDDEN, words)
 
 
 def _reading(operation: Operation[T], seconds: float) -> Operation[T]:

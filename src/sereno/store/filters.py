@@ -18,7 +18,7 @@ SHELVES = (("dead",), ("succeeded", "cancelled"))
 class JobFilter:
     """Everything that is given must hold; None means any. `error`: part of a reason, an error's type or message.
 
-    `fingerprint`: dead letters that ended by such a failure, and live jobs that had one.
+    `tasks`: of one of these. `fingerprint`: dead letters that ended by such a failure, and live jobs that had one.
     `schedules`: made by one with such a key. `terms`: of a search, for what the other fields cannot say.
     `window`: a list looks at no more than so many of the newest jobs; counts and changes look at all.
     """
@@ -27,6 +27,7 @@ class JobFilter:
     states: Collection[str] | None = None
     queue: str | None = None
     task: str | None = None
+    tasks: Collection[str] | None = None
     tenant: str | None = None
     tag: str | None = None
     error: str | None = None
@@ -66,6 +67,7 @@ class JobFilter:
             "ids": None if self.ids is None else sorted(self.ids),
             "states": None if self.states is None else sorted(self.states),
             "schedules": None if self.schedules is None else sorted(self.schedules),
+            "tasks": None if self.tasks is None else sorted(self.tasks),
             "terms": parameter([piece_test(term) if term.path else word_test(term) for term in self.terms or ()]),
             "live": not ends and _any_of(self.states, LIVE),
             "finished": _any_of(self.states, FINAL),
@@ -80,7 +82,9 @@ class JobFilter:
         }
 
     def _given(self) -> dict[str, Any]:
-        values = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "window"}
+        # Neither the window nor what tenants may have run was said by whoever asks.
+        names = [field.name for field in fields(self) if field.name not in ("window", "tasks")]
+        values = {name: getattr(self, name) for name in names}
         return {name: value for name, value in values.items() if value is not None}
 
     def __str__(self) -> str:
@@ -98,12 +102,13 @@ class JobFilter:
 class ScheduleFilter:
     """Which schedules; everything that is given must hold. `pattern`: a key in which * stands for anything.
 
-    `sought`: what a search asks besides.
+    `tasks`: of one of these. `sought`: what a search asks besides.
     """
 
     keys: Collection[str] | None = None
     pattern: str | None = None
     task: str | None = None
+    tasks: Collection[str] | None = None
     tenant: str | None = None
     states: Collection[str] | None = None
     declared_by: str | None = None
@@ -126,7 +131,7 @@ class ScheduleFilter:
     @classmethod
     def again(cls, params: dict[str, Any]) -> "ScheduleFilter":
         """The filter that has these parameters, but for its keys and its pattern."""
-        names = ("task", "tenant", "states", "declared_by")
+        names = ("task", "tasks", "tenant", "states", "declared_by")
         terms = params["terms"]
         sought = None if terms is None else Sought("", terms)
         return cls(**{name: params[name] for name in names}, sought=sought)
@@ -136,6 +141,7 @@ class ScheduleFilter:
         given = values | {
             "keys": None if self.keys is None else sorted(self.keys),
             "states": None if self.states is None else sorted(self.states),
+            "tasks": None if self.tasks is None else sorted(self.tasks),
             "pattern": None if self.pattern is None else _like(self.pattern),
         }
         if self.sought is None:
@@ -147,7 +153,8 @@ class ScheduleFilter:
 
     def as_detail(self) -> dict[str, Any]:
         """What was given, for the audit. `q`: the search."""
-        values = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "sought"}
+        names = [field.name for field in fields(self) if field.name not in ("sought", "tasks")]
+        values = {name: getattr(self, name) for name in names}
         if self.sought is not None and self.sought.text:
             values["q"] = self.sought.text
         return {
@@ -173,7 +180,7 @@ def _both(name: str, one: JobFilter, other: JobFilter) -> Any:
         return mine if theirs is None else theirs
     if name == "terms":
         return (*mine, *theirs)
-    if name in ("ids", "states", "schedules"):
+    if name in ("ids", "states", "schedules", "tasks"):
         return [each for each in mine if each in set(theirs)]
     if name.endswith(("_after", "_from")):
         return max(mine, theirs)

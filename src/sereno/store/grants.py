@@ -73,6 +73,7 @@ schedules              siud    siud    s
 sessions               siud    s       s
 shares                 siud    -       s
 steps                  siud    sd      s
+tasks                  siu     s       s
 templates              s       siud    s
 ten_minutes            siud    s       s
 tenant_hours           siud    s       s

@@ -27,5 +27,14 @@ create table sereno.answers (
 );
 create index answers_at on sereno.answers (at);
 
+-- Tasks as the code of each service declares them. `tenants`: whether a token of one tenant may have it run.
+create table sereno.tasks (
+    name        text not null,
+    service     text not null,
+    tenants     boolean not null,
+    declared_at timestamptz not null default sereno.now(),
+    primary key (name, service)
+);
+
 -- Who did what, from the newest on, of one thing.
 create index audit_subject on sereno.audit (subject, id desc);

@@ -7,6 +7,7 @@
   and (%(states)s::text[] is null or state = any(%(states)s))
   and (%(queue)s::text is null or queue = %(queue)s)
   and (%(task)s::text is null or task = %(task)s)
+  and (%(tasks)s::text[] is null or task = any(%(tasks)s))
   and (%(tenant)s::text is null or tenant = %(tenant)s)
   and (%(tag)s::text is null or tags @> array[%(tag)s::text])
   and (%(unique_key)s::text is null or unique_key = %(unique_key)s)
@@ -49,6 +50,7 @@
   and (%(states)s::text[] is null or state = any(%(states)s))
   and (%(queue)s::text is null or queue = %(queue)s)
   and (%(task)s::text is null or task = %(task)s)
+  and (%(tasks)s::text[] is null or task = any(%(tasks)s))
   and (%(tenant)s::text is null or tenant = %(tenant)s)
   and (%(tag)s::text is null or tags @> array[%(tag)s::text])
   and (%(unique_key)s::text is null or unique_key = %(unique_key)s)
@@ -132,6 +134,7 @@
   and (%(keys)s::text[] is null or key = any(%(keys)s))
   and (%(pattern)s::text is null or key like %(pattern)s)
   and (%(task)s::text is null or task = %(task)s)
+  and (%(tasks)s::text[] is null or task = any(%(tasks)s))
   and (%(tenant)s::text is null or tenant = %(tenant)s)
   and (%(states)s::text[] is null
        or case when state = 'enabled' and paused_until > sereno.now() then 'paused' else state end = any(%(states)s))
