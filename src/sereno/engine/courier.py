@@ -94,8 +94,11 @@ class Courier:
 
     def _escalate(self, event: int, step: Step, walked: int) -> Operation[events.Escalated]:
         found = yield from events.escalate(event, step, walked, STEP)
+        tokens: list[NewJob] = []
         for account, count in found.made:
-            tokens = self._turns.for_deliveries(step.second, account, count, self._dispatch.batch_of(step.second))
+            tokens += self._turns.for_deliveries(step.second, account, count, self._dispatch.batch_of(step.second))
+        # All of them in one call, which meets their unique keys in one order.
+        if tokens:
             yield from jobs.enqueue(tokens)
         return found
 
@@ -146,13 +149,7 @@ class Courier:
             question.batch: [delivery for delivery, name in question.deliveries if name not in answered]
             for question in questions
         }
-
-        def operation() -> Operation[Applied]:
-            applied = yield from self._apply(channel, account, said, asked_for)
-            yield from receipts.asked(left_over)
-            return applied
-
-        applied = await self._database.arun(operation())
+        applied = await self._database.arun(self._apply(channel, account, said, asked_for, left_over=left_over))
         self._ledger.figures.heard(channel, account, applied.told)
         await self._pause_if_down(channel, account, said)
 
@@ -175,10 +172,13 @@ class Courier:
         said: Sequence[Receipt],
         asked_for: Mapping[str, Sequence[int]] | None = None,
         *,
+        left_over: Mapping[int, Sequence[int]] | None = None,
         told_before: bool = False,
     ) -> Operation[Applied]:
         delays = self._ledger.policy(channel).delays
-        applied = yield from receipts.apply(channel, account, said, delays, asked_for, told_before=told_before)
+        applied = yield from receipts.apply(
+            channel, account, said, delays, asked_for, left_over=left_over, told_before=told_before
+        )
         tokens = [token for wait in applied.again for token in self._turns.to_send(channel, account, 1, wait)]
         if tokens:
             yield from jobs.enqueue(tokens)
@@ -189,17 +189,18 @@ class Courier:
     async def sweep(self) -> None:
         """What is due and nobody carries, because a job was cancelled, deleted or died: somebody takes its turn."""
         await self._database.arun(self._sweep())
-        for channel, account, applied in await self._database.arun(self._apply_early()):
+        while (heard := await self._database.arun(self._apply_early())) is not None:
+            channel, account, applied = heard
             self._ledger.figures.heard(channel, account, applied.told)
 
-    def _apply_early(self) -> Operation[list[tuple[str, str, Applied]]]:
-        """Taken and counted together, or not at all."""
-        heard = []
-        for early in (yield from receipts.early()):
-            receipt = msgspec.convert({**early.receipt, "provider_id": early.provider_id}, Receipt)
-            applied = yield from self._apply(early.channel, early.account, [receipt], told_before=True)
-            heard.append((early.channel, early.account, applied))
-        return heard
+    def _apply_early(self) -> Operation[tuple[str, str, Applied] | None]:
+        """The early receipts of one channel and account: taken and counted together, or not at all."""
+        found = yield from receipts.early()
+        if not found:
+            return None
+        said = [msgspec.convert({**early.receipt, "provider_id": early.provider_id}, Receipt) for early in found]
+        channel, account = found[0].channel, found[0].account
+        return channel, account, (yield from self._apply(channel, account, said, told_before=True))
 
     def _sweep(self) -> Operation[None]:
         tokens: list[NewJob] = []

@@ -78,12 +78,6 @@ def end_asking(channel: str, account: str) -> Operation[None]:
     yield Statement(_sql["end_asking"], {"channel": channel, "account": account})
 
 
-def asked(left_over: Mapping[int, Sequence[int]]) -> Operation[None]:
-    """What of each batch was not answered; that is asked for again."""
-    rows = [{"batch": batch, "ids": list(ids)} for batch, ids in left_over.items()]
-    yield Statement(_sql["asked"], {"left_over": msgspec.json.encode(rows).decode()})
-
-
 def apply(
     channel: str,
     account: str,
@@ -91,14 +85,19 @@ def apply(
     delays: Sequence[float],
     asked_for: Mapping[str, Sequence[int]] | None = None,
     *,
+    left_over: Mapping[int, Sequence[int]] | None = None,
     told_before: bool = False,
 ) -> Operation[Applied]:
     """Only ever forward, each once. `delays`: before each new try; what used them up is a dead letter.
 
-    `asked_for`: deliveries by the names that the provider gave to them. `told_before`: one that nobody knows is not
-    kept for later.
+    `asked_for`: deliveries by the names that the provider gave to them. `left_over`: the deliveries of each batch that
+    were asked about and not answered; they are asked about again. `told_before`: one that nobody knows is not kept for
+    later.
     """
     known = asked_for or {}
+    if left_over is not None:
+        ids = sorted({each for group in (*known.values(), *left_over.values()) for each in group})
+        yield Statement(_sql["hold_asked"], {"batches": sorted(left_over), "ids": ids})
     said = [
         {
             "delivery_id": delivery,
@@ -117,11 +116,14 @@ def apply(
     given = {"receipts": msgspec.json.encode(said).decode(), "edges": list(BUCKETS)}
     rows = yield Statement(_sql["apply_receipts"], {**values, **given})
     moved, again, told = rows[0]
+    if left_over is not None:
+        rest = [{"batch": batch, "ids": list(ids)} for batch, ids in left_over.items()]
+        yield Statement(_sql["asked"], {"left_over": msgspec.json.encode(rest).decode()})
     return Applied(moved, _delays.decode(again), _told.decode(told))
 
 
 def early() -> Operation[list[EarlyReceipt]]:
-    """Those that came before their message, and whose message is known by now."""
+    """Those of one channel and account that came before their message, and whose message is known by now."""
     rows = yield Statement(_sql["early_receipts"])
     return _early.decode(rows[0][0])
 

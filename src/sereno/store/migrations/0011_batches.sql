@@ -90,44 +90,58 @@ declare
     found_one record;
     room integer := most;
     waited boolean := false;
+    in_hands bigint;
     taken bigint[] := '{}';
 begin
     if exists (select from sereno.channel_pauses p where p.channel = by_channel and p.account in ('', of_account)) then
         return;
     end if;
     -- What is gathered is looked for by one at a time: two would make two messages of it.
-    if exists (select from sereno.batches b where b.gathers and b.job_id is null and b.channel = by_channel
+    if of_purpose = 'send' and exists (select from sereno.batches b where b.gathers and b.job_id is null and b.channel = by_channel
                  and b.account = of_account and b.due_at <= sereno.now()) then
         perform pg_advisory_xact_lock(hashtext('sereno gathers by ' || by_channel), hashtext(of_account));
     end if;
-    open waiting;
-    while room > 0 loop
-        fetch waiting into found_one;
-        if not found then
-            -- What is due is in the hands of others, who may leave some of it: that is waited for once.
-            exit when room < most or waited;
-            waited := true;
-            close waiting;
-            perform from sereno.batches b
-            where b.purpose = of_purpose and b.channel = by_channel and b.account = of_account and b.job_id is null
-              and b.due_at <= sereno.now()
-            order by b.due_at, b.id limit 1 for update;
+    loop
+        -- A row that was taken and committed after the cursor's snapshot is locked, and only then found to belong to another
+        -- job; `skip locked` does not help there. Held while this transaction waits, such locks met those of the jobs that
+        -- own these batches, and that was a deadlock. So whoever found nothing gives back every lock before it waits, waits
+        -- for one batch, and gives that back too.
+        begin
             open waiting;
-            continue;
-        end if;
-        batch := found_one.id;
-        ids := found_one.deliveries[:room];
-        if cardinality(found_one.deliveries) > room then
-            update sereno.batches b set deliveries = found_one.deliveries[room + 1:] where b.id = found_one.id;
-            insert into sereno.batches (purpose, channel, account, due_at, ends_at, gathers, deliveries)
-            values (of_purpose, by_channel, of_account, found_one.due_at, found_one.ends_at, found_one.gathers, ids)
-            returning id into batch;
-        end if;
-        taken := taken || batch;
-        room := room - cardinality(ids);
-        return next;
+            while room > 0 loop
+                fetch waiting into found_one;
+                exit when not found;
+                batch := found_one.id;
+                ids := found_one.deliveries[:room];
+                if cardinality(found_one.deliveries) > room then
+                    update sereno.batches b set deliveries = found_one.deliveries[room + 1:] where b.id = found_one.id;
+                    insert into sereno.batches (purpose, channel, account, due_at, ends_at, gathers, deliveries)
+                    values (of_purpose, by_channel, of_account, found_one.due_at, found_one.ends_at, found_one.gathers, ids)
+                    returning id into batch;
+                end if;
+                taken := taken || batch;
+                room := room - cardinality(ids);
+                return next;
+            end loop;
+            close waiting;
+            exit when room <= 0 or room < most or waited;
+            raise exception using errcode = 'SRWT1', message = 'nothing was free';
+        exception when sqlstate 'SRWT1' then
+            waited := true;
+        end;
+        -- What is due is in the hands of others, who may leave some of it: that is waited for once.
+        select b.id into in_hands from sereno.batches b
+        where b.purpose = of_purpose and b.channel = by_channel and b.account = of_account and b.job_id is null
+          and b.due_at <= sereno.now()
+        order by b.due_at, b.id limit 1;
+        exit when in_hands is null;
+        begin
+            perform from sereno.batches b where b.id = in_hands for update;
+            raise exception using errcode = 'SRWT1', message = 'it is free, or gone';
+        exception when sqlstate 'SRWT1' then
+            null;
+        end;
     end loop;
-    close waiting;
     update sereno.batches b
     set job_id = case when again is null then by_job end, taken_at = sereno.now(),
         due_at = case when again is null then b.due_at else sereno.now() + again end

@@ -1,4 +1,6 @@
 -- Deliveries: taken in batches, sent, and what became of each.
+-- Lock order in every transaction: batches by id, deliveries by id, addresses by id. A statement that changes a delivery
+-- also changes those that were gathered into it, so it locks them in the same pass.
 
 -- name: take_batches
 -- The next batches of a channel. In a statement of its own: a function sees what was committed while it runs, the statement
@@ -9,6 +11,8 @@ select batch, ids from sereno.take_batches(%(purpose)s, %(channel)s, %(account)s
 -- Deliveries of batches that were taken. Looked at once more before they leave: what is no longer true is expired, what is no longer
 -- wanted or has no good address is skipped, what falls into quiet hours waits. `sending` is committed before anybody is called.
 with clock as materialized (select sereno.now() as now),
+wanted as materialized (select unnest(%(ids)s::text::bigint[]) as id),
+-- use: locked_deliveries
 seen as materialized (
     select d.id, d.event_id, d.address_id, d.recipient_id, d.digest, r.key, r.locale, a.address, a.keys,
            case when d.expires_at <= clock.now then 'expired'
@@ -43,7 +47,7 @@ seen as materialized (
         where (p.category is null or p.category = e.category) and (p.event is null or p.event = e.type)
           and (p.channel is null or p.channel = d.channel)
     ) as choice on true
-    where d.id = any(%(ids)s::text::bigint[]) and d.state = 'pending' and d.due_at <= clock.now
+    where d.id = any(array(select id from locked)) and d.state = 'pending' and d.due_at <= clock.now
 ),
 -- Whoever is gathered into another's message meanwhile is no longer pending, and is left alone.
 taken as (
@@ -86,7 +90,7 @@ select coalesce(json_agg(json_build_array(
 from taken join seen on seen.id = taken.id;
 
 -- name: end
--- Nothing of these is left to be done.
+-- Nothing of these is left to be done. The job that took them in this transaction holds their locks.
 delete from sereno.batches where id = any(%(batches)s);
 
 -- name: gather
@@ -97,7 +101,7 @@ with mine as materialized (
            min(id) over (partition by recipient_id, address_id, digest) as carrier
     from sereno.deliveries where id = any(%(ids)s) and state = 'sending' and job_id = %(job)s and digest is not null
 ),
-waiting as materialized (
+found as materialized (
     select d.id, d.recipient_id, d.digest, mine.carrier
     from mine join sereno.deliveries d
       on d.recipient_id = mine.recipient_id and d.digest = mine.digest and d.channel = mine.channel and d.account = mine.account
@@ -106,6 +110,19 @@ waiting as materialized (
       and (d.attempts = 0 or d.due_at <= sereno.now())
     limit 500
     for update of d skip locked
+),
+-- This transaction holds deliveries already, so it waits for no others: one whose own gathered deliveries are locked
+-- elsewhere is left to be sent by itself.
+theirs as materialized (
+    select d.id from found join sereno.deliveries d
+      on d.recipient_id = found.recipient_id and d.digest = found.digest and d.digest_of = found.id and d.state = 'skipped'
+    for update of d skip locked
+),
+waiting as materialized (
+    select id, recipient_id, digest, carrier from found
+    where not exists (select from sereno.deliveries d
+                      where d.recipient_id = found.recipient_id and d.digest = found.digest and d.digest_of = found.id
+                        and d.state = 'skipped' and d.id not in (select id from theirs))
 ),
 others as materialized (
     select id, recipient_id, digest, carrier from mine where id <> carrier
@@ -170,11 +187,15 @@ with clock as materialized (select sereno.now() as now),
 owned as materialized (
     select id, deliveries from sereno.batches where id = any(%(batches)s) order by id for update
 ),
-said as materialized (
+wanted as materialized (
     select * from jsonb_to_recordset(%(outcomes)s::text::jsonb) as s(
         id bigint, state text, reason text, code text, message text, provider_id text, due_in double precision,
         receipt_in double precision, bad_address boolean, is_unknown boolean, refund boolean, attempt integer)
+    -- The batches are locked first.
+    where (select count(*) from owned) >= 0
 ),
+-- use: locked_deliveries
+said as materialized (select wanted.* from wanted join locked on locked.id = wanted.id),
 -- An address that the provider does not know is deactivated, and says why.
 moved as (
     update sereno.deliveries
@@ -243,10 +264,14 @@ with clock as materialized (select sereno.now() as now),
 owned as materialized (
     select id, deliveries from sereno.batches where id = any(%(batches)s) order by id for update
 ),
-said as materialized (
+wanted as materialized (
     select * from jsonb_to_recordset(%(messages)s::text::jsonb) as s(
         id bigint, attempt integer, recipient bigint, event text, title text, body text, data jsonb)
+    -- The batches are locked first.
+    where (select count(*) from owned) >= 0
 ),
+-- use: locked_deliveries
+said as materialized (select wanted.* from wanted join locked on locked.id = wanted.id),
 moved as (
     update sereno.deliveries
     set state = 'delivered', reason = null, sent_at = (select now from clock), job_id = null, changed_at = (select now from clock)

@@ -21,8 +21,9 @@ where type = %(type)s and tenant = %(tenant)s and subject is not distinct from %
 
 -- name: name_recipients
 -- Those who are named and not known yet: a decision about them needs somebody to be about.
+-- In one order: two events that name the same people would wait for each other.
 insert into sereno.recipients (tenant, key)
-select tenant, unnest(audience) from sereno.events where id = %(event)s
+select tenant, name from sereno.events cross join unnest(audience) as name where id = %(event)s order by name
 on conflict do nothing;
 
 -- name: hold_throttle
@@ -129,7 +130,7 @@ moved as (
     where id = (select id from event)
     returning matched_at
 )
-select coalesce((select json_agg(json_build_array(channel, account, count, due_in))
+select coalesce((select json_agg(json_build_array(channel, account, count, due_in) order by channel, account, due_in)
                  from (select channel, account, ceil(seconds / pace) * pace as due_in, count(*) as count
                        from made cross join lateral (select greatest(0, extract(epoch from due_at - (select now from clock)))) as wait(seconds)
                        cross join lateral (select case when seconds <= 60 then 1 else 60 end) as tick(pace)
@@ -195,7 +196,7 @@ batched as (
 select (select count(*) from tried where is_meant and not is_ripe and not is_reached),
        (select count(*) from ripe),
        (select max(recipient_id) from tried having count(*) = %(size)s),
-       coalesce((select json_agg(json_build_array(account, count))
+       coalesce((select json_agg(json_build_array(account, count) order by account)
                  from (select account, count(*) as count from made where state = 'pending' group by account) as each), '[]')::text,
        coalesce((select json_agg(json_build_array(%(second)s::text, event.type, event.tenant, each.state, each.reason, each.count))
                  from event cross join (

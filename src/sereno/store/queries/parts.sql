@@ -233,3 +233,18 @@ from (select to_timestamp(floor(extract(epoch from minute) / %(step)s) * %(step)
         and (%(queue)s::text is null or queue = %(queue)s) and (%(task)s::text is null or task = %(task)s)
       group by 1) as line
 order by at
+
+-- part: locked_deliveries
+-- The deliveries of `wanted` and those that were gathered into them, locked in the order of their ids.
+locked as materialized (
+    select d.id from sereno.deliveries d
+    where d.id = any(array(
+        select wanted.id from wanted
+        union all
+        select gathered.id
+        from wanted join sereno.deliveries carrier on carrier.id = wanted.id and carrier.digest is not null
+        join sereno.deliveries gathered
+          on gathered.recipient_id = carrier.recipient_id and gathered.digest = carrier.digest
+         and gathered.digest_of = carrier.id and gathered.state = 'skipped'))
+    order by d.id for update
+),

@@ -1,20 +1,41 @@
 -- Receipts: asked for in batches or told by providers, each counted once.
+-- Lock order in every transaction: batches by id, deliveries by id, names of receipts, addresses by id.
 
 -- name: end_asking
--- Whose time is over is asked about no more, whether anybody answered or not.
-with ended as (
-    delete from sereno.batches
+-- Whose time is over is asked about no more, whether anybody answered or not. A batch that another job has locked is left
+-- to that job, or to the next call.
+with over as materialized (
+    select id from sereno.batches
     where purpose = 'ask' and channel = %(channel)s and account = %(account)s and job_id is null
       and due_at <= sereno.now() and ends_at <= sereno.now()
-    returning deliveries
+    order by id for update skip locked
+),
+ended as (
+    delete from sereno.batches where id = any(array(select id from over)) returning deliveries
+),
+locked as materialized (
+    select id from sereno.deliveries
+    where id = any(array(select unnest(ended.deliveries) from ended)) and receipt_at is not null
+    order by id for update
 )
-update sereno.deliveries set receipt_at = null
-where id = any(array(select unnest(ended.deliveries) from ended)) and receipt_at is not null;
+update sereno.deliveries set receipt_at = null where id = any(array(select id from locked));
 
 -- name: ask
 -- By which names a provider knows those that nothing is known of yet.
 select coalesce(json_agg(json_build_array(id, provider_id)), '[]')::text from sereno.deliveries
 where id = any(%(ids)s::text::bigint[]) and state in ('sent', 'unknown') and provider_id is not null and receipt_at is not null;
+
+-- name: hold_asked
+-- The batches and the deliveries that were asked about, locked before anything of the answer is written.
+with owned as materialized (
+    select id from sereno.batches where id = any(%(batches)s) order by id for update
+),
+wanted as materialized (
+    select unnest(%(ids)s::bigint[]) as id where (select count(*) from owned) >= 0
+),
+-- use: locked_deliveries
+done as (select count(*) from locked)
+select * from done;
 
 -- name: asked
 -- Those that were answered are not asked for again; the others are, until their time is over.
@@ -58,16 +79,20 @@ early as (
            jsonb_build_object('outcome', outcome, 'code', code, 'message', message, 'id', receipt_id)
     from known where id is null and not %(told_before)s
 ),
+wanted as materialized (select id from known where id is not null),
+-- use: locked_deliveries
 new as materialized (
     insert into sereno.receipts (channel, receipt_id, delivery_id, outcome, code)
-    select distinct on (receipt_id) %(channel)s, receipt_id, id, outcome, code from known where receipt_id is not null and id is not null
+    select distinct on (receipt_id) %(channel)s, receipt_id, id, outcome, code from known
+    where receipt_id is not null and id is not null and (select count(*) from locked) >= 0
+    order by receipt_id
     on conflict do nothing
     returning receipt_id
 ),
-locked as materialized (
+open as materialized (
     select d.id, d.state as before, known.outcome, known.code, known.message
     from known join sereno.deliveries d on d.id = known.id
-    where d.channel = %(channel)s and d.account = %(account)s and d.provider_id = known.provider_id
+    where (select count(*) from locked) >= 0 and d.channel = %(channel)s and d.account = %(account)s and d.provider_id = known.provider_id
       and (known.receipt_id is null or known.receipt_id in (select receipt_id from new))
       and case d.state when 'sent' then true when 'unknown' then true
                        when 'delivered' then known.outcome in ('read', 'bounced') else false end
@@ -75,23 +100,23 @@ locked as materialized (
 ),
 moved as (
     update sereno.deliveries
-    set state = case when locked.outcome = 'down' then 'pending'
-                     when locked.outcome = 'retry' and attempts > cardinality(%(delays)s::double precision[]) then 'dead'
-                     when locked.outcome = 'retry' then 'pending' else locked.outcome end,
-        reason = case when locked.outcome = 'down' then 'the channel is paused'
-                      when locked.outcome = 'retry' and attempts > cardinality(%(delays)s::double precision[])
+    set state = case when open.outcome = 'down' then 'pending'
+                     when open.outcome = 'retry' and attempts > cardinality(%(delays)s::double precision[]) then 'dead'
+                     when open.outcome = 'retry' then 'pending' else open.outcome end,
+        reason = case when open.outcome = 'down' then 'the channel is paused'
+                      when open.outcome = 'retry' and attempts > cardinality(%(delays)s::double precision[])
                           then attempts || ' tries, none of them arrived'
-                      when locked.outcome = 'retry' then 'tried again' end,
-        attempts = attempts - case when locked.outcome = 'down' then 1 else 0 end,
-        error_code = nullif(locked.code, ''), error_message = nullif(locked.message, ''),
-        due_at = case when locked.outcome = 'retry' and attempts <= cardinality(%(delays)s::double precision[])
+                      when open.outcome = 'retry' then 'tried again' end,
+        attempts = attempts - case when open.outcome = 'down' then 1 else 0 end,
+        error_code = nullif(open.code, ''), error_message = nullif(open.message, ''),
+        due_at = case when open.outcome = 'retry' and attempts <= cardinality(%(delays)s::double precision[])
                       then (select now from clock) + make_interval(secs => (%(delays)s::double precision[])[greatest(1, attempts)])
                       else due_at end,
         receipt_at = null, changed_at = (select now from clock)
-    from locked
-    where deliveries.id = locked.id
-    returning deliveries.id, deliveries.state, deliveries.due_at, recipient_id, digest, address_id, locked.outcome, locked.code, locked.message,
-              event_id, deliveries.tenant, sent_at, locked.before
+    from open
+    where deliveries.id = open.id
+    returning deliveries.id, deliveries.state, deliveries.due_at, recipient_id, digest, address_id, open.outcome, open.code, open.message,
+              event_id, deliveries.tenant, sent_at, open.before
 ),
 -- What was gathered into a message that did not arrive was not told either.
 untold as (
@@ -109,12 +134,16 @@ again as (
     from moved where state = 'pending' group by due_at
     returning due_at
 ),
+bad as materialized (
+    select a.id, moved.code, moved.message from moved join sereno.addresses a on a.id = moved.address_id
+    where moved.outcome = 'invalid' and a.state = 'active' order by a.id for update of a
+),
 addresses_ended as (
     update sereno.addresses
-    set state = 'invalid', reason = coalesce(nullif(moved.code, ''), 'refused') || coalesce(': ' || nullif(moved.message, ''), ''),
+    set state = 'invalid', reason = coalesce(nullif(bad.code, ''), 'refused') || coalesce(': ' || nullif(bad.message, ''), ''),
         changed_at = (select now from clock)
-    from moved
-    where moved.outcome = 'invalid' and addresses.id = moved.address_id and addresses.state = 'active'
+    from bad
+    where addresses.id = bad.id
 )
 select (select count(*) from moved),
        coalesce((select json_agg(greatest(0, extract(epoch from due_at - (select now from clock))::float)) from again), '[]')::text,
@@ -126,21 +155,26 @@ select (select count(*) from moved),
                  left join sereno.events e on e.id = told.event_id), '[]')::text;
 
 -- name: early_receipts
--- Those that came before their message, which is known by now; and away with what nobody here has ever heard of.
-with found as materialized (
-    select e.id from sereno.early_receipts e
-    where exists (select from sereno.message_ids m
-                  where m.channel = e.channel and m.account = e.account and m.provider_id = e.provider_id)
-    order by e.id limit 1000 for update skip locked
+-- Those that came before their message, which is known by now, of one channel and account: whoever applies them locks
+-- deliveries once. And away with what nobody here has ever heard of.
+with waiting as materialized (
+    select e.id, e.channel, e.account, is_known
+    from sereno.early_receipts e cross join lateral (
+        select exists (select from sereno.message_ids m
+                       where m.channel = e.channel and m.account = e.account and m.provider_id = e.provider_id)) as k(is_known)
+    where is_known or e.at < sereno.now() - interval '10 minutes'
+    order by e.id limit 1000 for update of e skip locked
 ),
+first as materialized (select channel, account from waiting where is_known order by id limit 1),
 gone as (
     delete from sereno.early_receipts e
-    where e.id = any(array(select id from found)) or (e.at < sereno.now() - interval '10 minutes' and not exists (
-        select from sereno.message_ids m where m.channel = e.channel and m.account = e.account and m.provider_id = e.provider_id))
+    where e.id = any(array(select id from waiting where not is_known
+                           union all
+                           select id from waiting where is_known and (channel, account) = (select channel, account from first)))
     returning e.*
 )
 select coalesce(json_agg(json_build_array(channel, account, provider_id, receipt) order by id), '[]')::text
-from gone where id = any(array(select id from found));
+from gone where id = any(array(select id from waiting where is_known));
 
 -- name: unasked
 -- Channels and accounts whose receipts nobody asks for any more.

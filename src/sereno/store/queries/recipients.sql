@@ -1,4 +1,5 @@
 -- Recipients, the ways to reach them, what they want, and what was told to them inside the application.
+-- Lock order in every transaction: the recipient, then addresses, preferences or inbox rows by id, then deliveries by id.
 
 -- name: upsert
 -- Create it, or change what is given; null leaves it as it is.
@@ -14,6 +15,7 @@ returning id;
 insert into sereno.addresses as a (recipient_id, channel, address, keys, state)
 select %(recipient)s, channel, address, keys, coalesce(state, 'active')
 from jsonb_to_recordset(%(addresses)s::text::jsonb) as s(channel text, address text, keys jsonb, state text)
+order by channel, address
 on conflict on constraint addresses_once do update
 set keys = coalesce(excluded.keys, a.keys),
     state = case when a.state = 'unsubscribed' then a.state else excluded.state end,
@@ -22,9 +24,14 @@ returning id;
 
 -- name: change_address
 -- It is no longer used, or is again; with the reason. In each of the spellings in which it may have been stored.
+with locked as materialized (
+    select id from sereno.addresses
+    where recipient_id = (select id from sereno.recipients where tenant = %(tenant)s and key = %(key)s)
+      and channel = %(channel)s and address = any(%(addresses)s::text[])
+    order by id for update
+)
 update sereno.addresses set state = %(state)s, reason = %(reason)s, changed_at = sereno.now()
-where recipient_id = (select id from sereno.recipients where tenant = %(tenant)s and key = %(key)s)
-  and channel = %(channel)s and address = any(%(addresses)s::text[])
+where id = any(array(select id from locked))
 returning id;
 
 -- name: unsubscribe_address
@@ -44,7 +51,8 @@ select exists (select from mine);
 -- No more of a category by a channel. Where they had asked for the event of that message by its name, which would win
 -- over the category, that is taken back too. What else those rows say stays. Answers whether there is such a recipient.
 with who as materialized (
-    select id from sereno.recipients where tenant = %(tenant)s and key = %(key)s
+    -- Locked first, as the foreign key would lock it last.
+    select id from sereno.recipients where tenant = %(tenant)s and key = %(key)s for key share
 ),
 said as materialized (
     select %(category)s::text as category, null::text as event
@@ -56,19 +64,35 @@ said as materialized (
 changed as (
     insert into sereno.preferences as p (tenant, recipient_id, category, event, channel, wanted)
     select %(tenant)s, who.id, said.category, said.event, %(channel)s, false from who cross join said
+    order by said.category, said.event
     on conflict on constraint preferences_once do update set wanted = false, changed_at = sereno.now()
     where p.wanted is distinct from false
 )
 select exists (select from who);
 
 -- name: delete
--- Gone, with addresses, preferences and inbox. Deliveries stay: they are history.
-delete from sereno.recipients where tenant = %(tenant)s and key = %(key)s returning id;
+-- Gone, with addresses, preferences and inbox. Deliveries stay: they are history. What goes along is locked in order: the
+-- foreign keys would delete it in any.
+with who as materialized (
+    select id from sereno.recipients where tenant = %(tenant)s and key = %(key)s for update
+),
+reach as materialized (
+    select id from sereno.addresses where recipient_id = (select id from who) order by id for update
+),
+wishes as materialized (
+    select id from sereno.preferences where recipient_id = (select id from who) and (select count(*) from reach) >= 0
+    order by id for update
+),
+told as materialized (
+    select id from sereno.inbox where recipient_id = (select id from who) and (select count(*) from wishes) >= 0
+    order by id for update
+)
+delete from sereno.recipients where id = (select id from who) and (select count(*) from told) >= 0 returning id;
 
 -- name: prefer
 -- What is named in `changes` is changed, for exactly this recipient, category, event and channel; the rest stays.
 with who as materialized (
-    select id from sereno.recipients where tenant = %(tenant)s and key = %(recipient)s
+    select id from sereno.recipients where tenant = %(tenant)s and key = %(recipient)s for key share
 )
 insert into sereno.preferences as p (tenant, recipient_id, category, event, channel, wanted, filter, condition, quiet)
 select %(tenant)s, (select id from who), %(category)s, %(event)s, %(channel)s, %(wanted)s, %(filter)s::text::jsonb,
@@ -107,20 +131,30 @@ select count(*) from (
 
 -- name: mark
 -- Seen, read or archived: once, and the first moment stays. What is read was seen, and its delivery says so.
-with mine as (
-    update sereno.inbox
-    set seen_at = coalesce(seen_at, sereno.now()),
-        read_at = case when %(what)s in ('read', 'archived') then coalesce(read_at, sereno.now()) else read_at end,
-        archived_at = case when %(what)s = 'archived' then coalesce(archived_at, sereno.now()) else archived_at end
+with locked as materialized (
+    select id, delivery_id from sereno.inbox
     where recipient_id = (select id from sereno.recipients where tenant = %(tenant)s and key = %(key)s)
       and (%(ids)s::bigint[] is null or id = any(%(ids)s)) and archived_at is null
       -- All of them: those that are so already need no change.
       and (%(ids)s::bigint[] is not null
            or case %(what)s when 'seen' then seen_at is null when 'read' then read_at is null else true end)
-    returning delivery_id
+    order by id for update
+),
+mine as (
+    update sereno.inbox
+    set seen_at = coalesce(seen_at, sereno.now()),
+        read_at = case when %(what)s in ('read', 'archived') then coalesce(read_at, sereno.now()) else read_at end,
+        archived_at = case when %(what)s = 'archived' then coalesce(archived_at, sereno.now()) else archived_at end
+    where id = any(array(select id from locked))
+    returning id
+),
+told as materialized (
+    select id from sereno.deliveries
+    where %(what)s in ('read', 'archived') and id = any(array(select delivery_id from locked)) and state = 'delivered'
+    order by id for update
 ),
 read as (
     update sereno.deliveries set state = 'read', changed_at = sereno.now()
-    where %(what)s in ('read', 'archived') and id = any(array(select delivery_id from mine)) and state = 'delivered'
+    where id = any(array(select id from told)) and state = 'delivered'
 )
 select count(*) from mine;
