@@ -12,6 +12,7 @@ from sereno.domain.preview import Instant, preview
 from sereno.domain.schedule import NewSchedule, Policies, ScheduleOptions, shift
 from sereno.domain.when import When, checked
 from sereno.domain.zones import moment
+from sereno.engine.declarations import Synchronised, synchronise
 from sereno.engine.ticker import Ticked, Ticker, adrive, drive, passes
 from sereno.errors import ConfigurationError, InvalidSchedule
 from sereno.operations import schedules as operations
@@ -221,11 +222,14 @@ class Schedules:
         return self._declared | {schedule.key: schedule for schedule in self.others()}
 
     def synchronise(self) -> tuple[Sequence[Schedule], Sequence[str]]:
-        """What the code declares is written; what it declared once and no longer does is disabled."""
-        return self._database.run(_synchronise(self.declared, self._service()))
+        """Write what the code declares; disable what it declared once and no longer does. Returns both.
+
+        A declaration that cannot be written is logged and left out; `sereno doctor` shows it.
+        """
+        return _both(drive(synchronise(self.declared, self._service()), self._database.run))
 
     async def asynchronise(self) -> tuple[Sequence[Schedule], Sequence[str]]:
-        return await self._database.arun(_synchronise(self.declared, self._service()))
+        return _both(await adrive(synchronise(self.declared, self._service()), self._database.arun))
 
     def _run(self, operation: Operation[T], connection: Any) -> T:
         if connection is not None:
@@ -266,9 +270,5 @@ def _history(key: str, limit: int) -> Operation[list[FireRow]]:
     return (yield from store.fires(row.id, limit))
 
 
-def _synchronise(declared: dict[str, NewSchedule], service: str) -> Operation[tuple[Sequence[Schedule], Sequence[str]]]:
-    found = yield from store.upsert(
-        list(declared.values()), f"code of {service}", declared_by=service, may_be_over=True
-    )
-    left = yield from store.retire(service, list(declared))
-    return list(map(_answer, found)), left
+def _both(done: Synchronised) -> tuple[Sequence[Schedule], Sequence[str]]:
+    return list(map(_answer, done.written)), done.left

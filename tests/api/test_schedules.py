@@ -8,7 +8,7 @@ from urllib.parse import quote
 import psycopg
 import pytest
 
-from sereno import Sereno
+from sereno import Every, Sereno
 from tests.api.conftest import Ask
 from tests.api.schedule_acts import DAILY, JSON, body, fill, keys
 from tests.facts import advance, one
@@ -264,3 +264,30 @@ def test_the_heatmap_counts_what_is_to_come(tasks: Sereno, ask: Ask, connection:
     assert round(sum(cell["fires"] for cell in week["cells"])) == 21
     theirs = ask("viewer", tenant="a").get("/schedules/heatmap").json()
     assert theirs["schedules"] == 2
+
+
+def test_one_that_was_stopped_without_a_note_can_be_changed(tasks: Sereno, ask: Ask) -> None:
+    client = ask("admin")
+    assert client.put("/schedules/k", json=body(enabled=False)).json()["what"] == "created"
+    changed = client.put("/schedules/k", json=body(priority=1))
+    assert (changed.status_code, changed.json()["what"], changed.json()["state"]) == (200, "changed", "disabled")
+    given = {"schedules": [body(key="k", priority=2), body(key="new")]}
+    brought = client.post("/schedules/import", json=given).json()
+    assert (brought["created"], brought["changed"], brought["refused"]) == (1, 1, [])
+
+
+def test_a_tenants_admin_can_neither_block_nor_change_what_the_code_declares(
+    app: Sereno, tasks: Sereno, ask: Ask
+) -> None:
+    @app.cycle(Every("1h"), key="nightly")
+    def nightly() -> None: ...
+
+    theirs = ask("admin", tenant="acme")
+    assert theirs.put("/schedules/nightly", json=body(enabled=False)).json()["what"] == "created"
+    app.declare()
+    mine = ask("admin").get("/schedules/nightly").json()["schedule"]
+    assert (mine["state"], mine["tenant"], mine["task"]) == ("enabled", None, nightly.name)
+    assert keys(theirs.get("/schedules")) == ["nightly@acme"]
+    assert theirs.put("/schedules/nightly", json=body()).status_code == 404
+    assert theirs.post("/schedules/pause", json={"keys": ["nightly"]}).json()["total"] == 0
+    assert app.schedules.get("nightly").state == "enabled"

@@ -8,13 +8,36 @@ from typing import Any
 import msgspec
 import psycopg
 
-from sereno import Sereno
+from sereno import Every, Sereno
 from sereno.client.task import Task
 from sereno.engine.scheduler import Scheduler
 from tests.facts import auntil, one
 
 Work = Task[[str], None]
 Connection = psycopg.Connection[Any]
+
+
+class Deploy:
+    """The same service, started with other code each time."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._started: list[Sereno] = []
+
+    def __call__(self, *keys: str, service: str = "shop", every: str = "1h", **options: Any) -> Sereno:
+        app = Sereno(self._url, service=service)
+        self._started.append(app)
+        for key in keys:
+
+            @app.cycle(Every(every), key=key, **options)
+            @app.task(name=f"task_of_{key}")
+            def work() -> None: ...
+
+        return app
+
+    def close(self) -> None:
+        for app in self._started:
+            app.close()
 
 
 def made(connection: Connection, key: str | None = None) -> int:

@@ -1,10 +1,12 @@
 """A task for schedules to make jobs of."""
 
+from collections.abc import Iterator
+
 import pytest
 
 from sereno import Sereno
 from sereno.engine import scheduler
-from tests.schedules.acts import Work
+from tests.schedules.acts import Deploy, Work
 
 
 @pytest.fixture
@@ -13,6 +15,13 @@ def work(app: Sereno) -> Work:
     def work(name: str) -> None: ...
 
     return work
+
+
+@pytest.fixture
+def deploy(database_url: str) -> Iterator[Deploy]:
+    made = Deploy(database_url)
+    yield made
+    made.close()
 
 
 @pytest.fixture

@@ -1,47 +1,13 @@
 """Schedules that the code declares: written when it starts, disabled when they leave it, and nobody else's touched."""
 
-from collections.abc import Iterator
 from datetime import datetime, timedelta
-from typing import Any
 
-import psycopg
 import pytest
 
 from sereno import ConfigurationError, Cron, Daily, Every, InvalidSchedule, Once, Sereno
 from sereno.app import home_of
 from tests.facts import advance, auntil, one
-
-Connection = psycopg.Connection[Any]
-
-
-class Deploy:
-    """The same service, started with other code each time."""
-
-    def __init__(self, url: str) -> None:
-        self._url = url
-        self._started: list[Sereno] = []
-
-    def __call__(self, *keys: str, service: str = "shop", every: str = "1h", **options: Any) -> Sereno:
-        app = Sereno(self._url, service=service)
-        self._started.append(app)
-        for key in keys:
-
-            @app.cycle(Every(every), key=key, **options)
-            @app.task(name=f"task_of_{key}")
-            def work() -> None: ...
-
-        return app
-
-    def close(self) -> None:
-        for app in self._started:
-            app.close()
-
-
-@pytest.fixture
-def deploy(database_url: str) -> Iterator[Deploy]:
-    made = Deploy(database_url)
-    yield made
-    made.close()
+from tests.schedules.acts import Connection, Deploy
 
 
 def states(app: Sereno) -> dict[str, str]:

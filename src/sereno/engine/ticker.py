@@ -7,7 +7,7 @@ instants, and the statement does the rest. Whatever is late, held, limited, keye
 import random
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import psycopg
 
@@ -18,6 +18,8 @@ from sereno.errors import DatabaseUnavailable, InvalidSchedule
 from sereno.store import jobs, ticks
 from sereno.store.connect import TOO_LARGE
 from sereno.store.statement import Operation
+
+T = TypeVar("T")
 
 # As many rows as a transaction should hold; a larger backlog takes several.
 BATCH = 2000
@@ -299,7 +301,7 @@ def passes(ticker: Ticker) -> Generator[Operation[Any], Any, Ticked]:
             return total
 
 
-def drive(found: Generator[Operation[Any], Any, Ticked], run: Callable[[Operation[Any]], Any]) -> Ticked:
+def drive(found: Generator[Operation[Any], Any, T], run: Callable[[Operation[Any]], Any]) -> T:
     """Run them one after the other."""
     try:
         operation = next(found)
@@ -311,13 +313,11 @@ def drive(found: Generator[Operation[Any], Any, Ticked], run: Callable[[Operatio
             else:
                 operation = found.send(answer)
     except StopIteration as end:
-        total: Ticked = end.value
-        return total
+        result: T = end.value
+        return result
 
 
-async def adrive(
-    found: Generator[Operation[Any], Any, Ticked], run: Callable[[Operation[Any]], Awaitable[Any]]
-) -> Ticked:
+async def adrive(found: Generator[Operation[Any], Any, T], run: Callable[[Operation[Any]], Awaitable[Any]]) -> T:
     """`drive` for async code."""
     try:
         operation = next(found)
@@ -329,8 +329,8 @@ async def adrive(
             else:
                 operation = found.send(answer)
     except StopIteration as end:
-        total: Ticked = end.value
-        return total
+        result: T = end.value
+        return result
 
 
 def bucket(late: int) -> int:

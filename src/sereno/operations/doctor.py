@@ -119,6 +119,9 @@ def _schedules(found: ScheduleHealth) -> Iterator[Check]:
     if found.failed:
         words = f"schedules were disabled, because their runs failed: {_names(found.failed)}"
         yield Check("schedules", "warn", words, f"Look: sereno schedule show {found.failed[0]}; then resume it.")
+    if found.refused:
+        words = f"schedules of the code could not be written, and do not run: {'; '.join(found.refused)}"
+        yield Check("declarations", "fail", words, "Mend the cause, then start a worker of that service again.")
 
 
 def _limits(found: LimitHealth) -> Iterator[Check]:

@@ -67,6 +67,7 @@ procedures             s       siud    s
 progress               siud    sd      s
 receipts               sid     si      s
 recipients             siud    siud    s
+refused_declarations   siud    s       s
 restored               siud    s       s
 schedule_ends          siud    siud    s
 schedules              siud    siud    s

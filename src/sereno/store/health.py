@@ -86,13 +86,17 @@ def partitions() -> Operation[Row]:
 
 @dataclass(frozen=True, slots=True)
 class ScheduleHealth:
-    """Anything to fire, anybody who keeps time, seconds behind, and keys that are out of the way."""
+    """Anything to fire, anybody who keeps time, seconds behind, and keys that are out of the way.
+
+    `refused`: declarations of the code that could not be written, each with its service and why.
+    """
 
     any_due: bool
     led: bool
     behind: float | None
     parked: list[str]
     failed: list[str]
+    refused: list[str]
 
 
 def schedules() -> Operation[ScheduleHealth]:

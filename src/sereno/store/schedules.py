@@ -94,11 +94,11 @@ class ScheduleRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Upserted(NamedTuple):
-    """What became of a schedule that was said."""
+    """What became of a schedule that was said. "taken": declared, and the key belongs to a tenant's schedule."""
 
     id: int
     key: str
-    what: Literal["created", "changed", "unchanged"]
+    what: Literal["created", "changed", "unchanged", "taken"]
     state: str
     next_run_at: int | None
 

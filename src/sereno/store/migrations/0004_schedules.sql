@@ -106,6 +106,16 @@ create index schedules_tenant on sereno.schedules (tenant, key) where tenant is 
 create index schedules_declared on sereno.schedules (declared_by) where declared_by is not null;
 create index schedules_trouble on sereno.schedules (state, id) where state in ('parked', 'disabled');
 
+-- Declarations of a service's code that could not be written when it started last, for `sereno doctor`.
+create table sereno.refused_declarations (
+    service     text not null,
+    key         text not null,
+    problem     text not null,
+    -- When it was first refused for this problem.
+    refused_at  timestamptz not null,
+    primary key (service, key)
+);
+
 -- One instant of one schedule: it made a job, or was skipped for a reason. Unique, whatever schedulers do.
 -- Ordered by time first, so that new rows meet the end of the index.
 create table sereno.fires (
@@ -217,7 +227,8 @@ end $$;
 create function sereno.returns_to_work(state text, note text, wanted text) returns boolean
     language sql immutable parallel safe
     begin atomic
-        select state = 'disabled' and note = 'left the code' and wanted = 'enabled';
+        -- Never null, also where the schedule has no note: its callers negate it.
+        select state = 'disabled' and note is not distinct from 'left the code' and wanted = 'enabled';
     end;
 
 -- For psql and other languages:

@@ -119,7 +119,7 @@ begin
             note = case when s.state in ('parked', 'finished') then null else s.note end,
             state = case when s.state in ('paused', 'disabled') then s.state else 'enabled' end,
             planned = s.planned and s.state = 'enabled'
-                      and (sereno.keeps_rule(s.rule, excluded.rule) or s.paused_until > moment),
+                      and (sereno.keeps_rule(s.rule, excluded.rule) or coalesce(s.paused_until > moment, false)),
             next_run_at = case
                 when s.state in ('paused', 'disabled') then null
                 -- Said again, or asleep for a while: as it was.

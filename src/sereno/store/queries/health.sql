@@ -94,7 +94,8 @@ select exists (select from sereno.schedules where next_run_at is not null and no
        (select extract(epoch from sereno.now() - greatest(next_run_at, timestamptz 'epoch'))::double precision
         from sereno.schedules where next_run_at <= sereno.now() and not starts_with(task, 'sereno.') order by next_run_at limit 1),
        array(select key from sereno.schedules where state = 'parked' order by id limit 5),
-       array(select key from sereno.schedules where state = 'disabled' and starts_with(note, 'disabled after ') order by id limit 5);
+       array(select key from sereno.schedules where state = 'disabled' and starts_with(note, 'disabled after ') order by id limit 5),
+       array(select key || ' (' || service || '): ' || problem from sereno.refused_declarations order by refused_at, key limit 5);
 
 -- name: limits
 -- Who waits for a limit that is not there or closed for long, which order stands still behind a dead letter, and whether

@@ -75,7 +75,10 @@ written as (
                          (excluded.rule, excluded.shift, excluded.starts_at, excluded.ends_at)) then s.planned
             else (excluded.next_run_at - sereno.span(excluded.shift)
                   <= coalesce(s.last_base_at, s.last_planned_at - sereno.span(s.shift))) is not true end
-    where (s.rule, s.shift, s.task, s.args, s.queue, s.priority, s.tenant, s.trace, s.tags, s.unique_key, s.unique_for,
+    -- A declaration leaves alone what belongs to another tenant than its own.
+    where (%(declared_by)s::text is null or s.declared_by is not null or s.tenant is null
+           or s.tenant is not distinct from excluded.tenant)
+      and ((s.rule, s.shift, s.task, s.args, s.queue, s.priority, s.tenant, s.trace, s.tags, s.unique_key, s.unique_for,
            s.unique_forever, s.on_conflict, s.expires_after, s.missed, s.missed_limit, s.missed_window, s.max_lateness,
            s.overlap, s.starts_at, s.ends_at, s.max_fires, s.disable_after, s.declared_by)
           is distinct from
@@ -85,13 +88,16 @@ written as (
            excluded.missed_limit, excluded.missed_window, excluded.max_lateness, excluded.overlap, excluded.starts_at,
            excluded.ends_at, excluded.max_fires, excluded.disable_after, coalesce(excluded.declared_by, s.declared_by))
        or (excluded.state in ('paused', 'disabled') and s.state <> excluded.state)
-       or sereno.returns_to_work(s.state, s.note, excluded.state)
+       or sereno.returns_to_work(s.state, s.note, excluded.state))
     returning id, key, xmax = 0 as created, next_run_at, state
 ),
 told as (select sereno.wake_scheduler(min(next_run_at)) from written having min(next_run_at) is not null)
 select coalesce(json_agg(json_build_array(
            coalesce(written.id, s.id), item.key,
-           case when written.id is null then 'unchanged' when written.created then 'created' else 'changed' end,
+           case when written.created then 'created' when written.id is not null then 'changed'
+                when %(declared_by)s::text is not null and s.declared_by is null and s.tenant is not null
+                     and s.tenant is distinct from item.tenant then 'taken'
+                else 'unchanged' end,
            coalesce(written.state, s.state),
            sereno.micros(case when written.id is null then s.next_run_at else written.next_run_at end))
            order by item.ordinality), '[]')::text,
