@@ -12,6 +12,7 @@ SerenoError
 ├── DuplicateJob              a job with this unique key exists, and the caller asked to be told
 ├── JobNotFound               no job has this id
 ├── DatabaseUnavailable       PostgreSQL did not answer
+│   └── ConnectionsInUse        every connection that may be opened is in use; a job that meets this is put off
 ├── ArchiveUnavailable        the place of archived files did not answer, or holds something else
 ├── SchemaError               the schema is missing, or older than this code
 ├── LeaseLost                 this attempt is no longer ours: its writes change nothing
@@ -57,6 +58,10 @@ class JobNotFound(SerenoError):
 
 class DatabaseUnavailable(SerenoError):
     """PostgreSQL did not answer."""
+
+
+class ConnectionsInUse(DatabaseUnavailable):
+    """Every connection that this process or the server allows is in use. A job that raises it is put off."""
 
 
 class ArchiveUnavailable(SerenoError):

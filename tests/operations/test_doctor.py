@@ -118,3 +118,14 @@ def test_a_pooler_is_guessed_by_its_port(house: House) -> None:
     assert _checks(house, settings=settings)["pooler"].level == "warn"
     settings = Settings(database_url="postgresql://somewhere:6432/x", transaction_pooler=True)
     assert _checks(house, settings=settings)["pooler"].level == "ok"
+
+
+def test_more_slots_than_the_server_has_connections_are_a_warning(house: House) -> None:
+    house.worker(queues={"default": 20})
+    assert _checks(house)["connections"].level == "ok"
+    house.worker(queues={"default": 10_000, "apart": 5})
+    check = _checks(house)["connections"]
+    assert check.level == "warn"
+    assert check.message.startswith("2 worker processes with 10025 slots may open 10041,")
+    assert "max_connections" in check.remedy
+    assert _checks(house, settings=Settings(transaction_pooler=True))["connections"].level == "ok"

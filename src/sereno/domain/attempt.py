@@ -21,7 +21,7 @@ from typing import Literal, NamedTuple, assert_never
 from sereno.domain.duration import Duration, seconds
 from sereno.domain.job import check_text
 from sereno.domain.retry import Backoff
-from sereno.errors import ConfigurationError
+from sereno.errors import ConfigurationError, ConnectionsInUse
 
 # A job that killed this many processes of its own goes to the dead letter.
 CRASH_LIMIT = 3
@@ -31,6 +31,8 @@ MESSAGE_LIMIT = 4_000
 # A header that asks for more than this is not believed.
 LONGEST_HEADER = 7
 LONGEST_CLOSE = 7 * 86400.0
+# Seconds until a job that found no free connection is tried again, and up to as much again by chance.
+CONNECTION_PAUSE = 5.0
 
 
 class Outcome(Exception):  # noqa: N818 - raised by handlers as words of a vocabulary, not as errors
@@ -183,11 +185,18 @@ def settlement(ending: Ending, *, failures: int, crashes: int, policy: Backoff, 
                 return Settlement("dead", reason=f"crash loop: {ending.reason}, {crashes + 1} times", crashed=1)
             return Settlement("crash", reason=ending.reason, delay=policy.delay(1, chance) or 0.0)
         case BaseException():
-            if policy.is_permanent(ending):
-                return Settlement("dead", reason=f"permanent error: {type(ending).__name__}", error=ending, failed=1)
-            return _after_failure(ending, failures, policy, chance)
+            return _after_error(ending, failures, policy, chance)
         case _:
             assert_never(ending)
+
+
+def _after_error(error: BaseException, failures: int, policy: Backoff, chance: Random) -> Settlement:
+    if isinstance(error, ConnectionsInUse):
+        # Others hold the connections: it says nothing about this job.
+        return Settlement("snooze", delay=CONNECTION_PAUSE * (1 + chance.random()), reason=storable(error))
+    if policy.is_permanent(error):
+        return Settlement("dead", reason=f"permanent error: {type(error).__name__}", error=error, failed=1)
+    return _after_failure(error, failures, policy, chance)
 
 
 def _after_failure(

@@ -101,6 +101,7 @@ class Worker:
 
     async def run(self, *, renew: bool = True) -> None:
         """Work until told to stop. A lost session is followed by a fresh one, unless somebody else sees to that."""
+        self.database.make_room(sum(queue.slots for queue in self.queues.values()))
         async with LogKeeper(self.database.url, self.settings):
             while True:
                 await self._life()

@@ -28,6 +28,8 @@ SCHEDULE_LAG = 10.0
 LONG_CLOSED = 3600.0
 MANY_WAKES = 100_000
 PROCEDURES_NAMED = 3
+# Of a worker process, for itself: claimer, settler, keeper, listener.
+OWN_CONNECTIONS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,8 @@ def doctor(settings: Settings, clock: Callable[[], float] = time.time) -> Operat
     ahead = yield from health.clock_ahead()
     checks.append(_moved_clock(ahead))
     checks += yield from _work()
+    allowed, processes, slots = yield from health.connections()
+    checks += _connections(allowed, processes, slots, settings)
     keeping = yield from health.schedules()
     checks += _schedules(keeping)
     limited = yield from health.limits(LONG_CLOSED, MANY_WAKES)
@@ -103,6 +107,19 @@ def _work() -> Operation[list[Check]]:
     else:
         checks.append(Check("dead letters", "ok", "none"))
     return checks
+
+
+def _connections(allowed: int, processes: int, slots: int, settings: Settings) -> Iterator[Check]:
+    """Each process of a worker has some for itself, and may open one for every slot and `pool_size` more."""
+    wanted = processes * (OWN_CONNECTIONS + settings.pool_size) + slots
+    if wanted <= allowed or settings.transaction_pooler:
+        yield Check("connections", "ok", f"workers open at most {wanted}, and the server gives {allowed}")
+    else:
+        words = f"{processes} worker processes with {slots} slots may open {wanted}, and the server gives {allowed}"
+        remedy = (
+            "Raise max_connections, lower SERENO_CONCURRENCY, or use a pooler and set SERENO_TRANSACTION_POOLER=true."
+        )
+        yield Check("connections", "warn", words, remedy)
 
 
 def _schedules(found: ScheduleHealth) -> Iterator[Check]:

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import psycopg
 from psycopg import pq
 
-from sereno.errors import DatabaseUnavailable
+from sereno.errors import ConnectionsInUse, DatabaseUnavailable
 from sereno.settings import Settings
 from sereno.store.statement import Operation, arun
 
@@ -53,6 +53,10 @@ TOO_LARGE = (
     psycopg.errors.TooManyArguments,
 )
 
+# How a server refuses one connection too many, of all clients or of one role; libpq does not pass on the SQLSTATE of a
+# refused connection.
+TOO_MANY = ("too many clients already", "remaining connection slots are reserved", "too many connections for ")
+
 
 def parameters(settings: Settings, role: str) -> dict[str, Any]:
     """Keyword arguments of a connection; `role` shows in pg_stat_activity."""
@@ -88,6 +92,8 @@ def unavailable(url: str, error: BaseException) -> DatabaseUnavailable:
             f"the address of the database is not a valid connection string{why}; write postgresql://user@host/database"
         )
     first_line = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    if any(words in first_line for words in TOO_MANY):
+        return ConnectionsInUse(f"PostgreSQL at {where} has no connection left: {first_line}")
     return DatabaseUnavailable(f"PostgreSQL at {where} does not answer: {first_line}")
 
 

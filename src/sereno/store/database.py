@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import psycopg
 
-from sereno.errors import DatabaseUnavailable
+from sereno.errors import ConnectionsInUse
 from sereno.settings import Settings
 from sereno.store.connect import parameters, unavailable
 from sereno.store.quick import Held, QuickStatement
@@ -34,7 +34,20 @@ class Database:
     def configure(self, settings: Settings) -> None:
         """Other settings, before the first use."""
         self.settings = settings
-        self._free = threading.BoundedSemaphore(settings.pool_size)
+        self._size = settings.pool_size
+        self._free = threading.Semaphore(self._size)
+
+    def make_room(self, handlers: int) -> None:
+        """Allow one connection per handler of a worker in this loop, in addition to `pool_size`.
+
+        So the first connection of a handler never waits for another handler, and the `pool_size` others serve handlers
+        that hold one and ask for a second: they are given back before the first, so those that wait for them get on.
+        """
+        wanted = self.settings.pool_size + handlers
+        if wanted > self._size:
+            self._free.release(wanted - self._size)
+            self._size = wanted
+        self._of_this_loop().grow(self._size)
 
     @property
     def url(self) -> str:
@@ -132,7 +145,7 @@ class Database:
         mine = self._loops.get(loop)
         if mine is None:
             self._forget_closed_loops()
-            mine = self._loops[loop] = LoopConnections(self.settings.pool_size)
+            mine = self._loops[loop] = LoopConnections(self._size)
         return mine
 
     def _forget_closed_loops(self) -> None:
@@ -142,9 +155,8 @@ class Database:
             if ended is not None:
                 ended.shelf.clear()
 
-    def _all_in_use(self) -> DatabaseUnavailable:
-        size = self.settings.pool_size
-        return DatabaseUnavailable(f"all {size} connections were in use for {PATIENCE:g} s: raise SERENO_POOL_SIZE")
+    def _all_in_use(self) -> ConnectionsInUse:
+        return ConnectionsInUse(f"all {self._size} connections were in use for {PATIENCE:g} s: raise SERENO_POOL_SIZE")
 
 
 class _Lent:
@@ -174,6 +186,12 @@ class LoopConnections:
     def __init__(self, size: int) -> None:
         self.shelf: Shelf[psycopg.AsyncConnection[Any]] = Shelf()
         self.free = asyncio.Semaphore(size)
+        self._size = size
+
+    def grow(self, size: int) -> None:
+        for _ in range(size - self._size):
+            self.free.release()
+        self._size = max(size, self._size)
 
 
 def _is_statements_fault(

@@ -56,6 +56,12 @@ def live_workers() -> Operation[tuple[int, int]]:
     return rows[0][0], rows[0][1]
 
 
+def connections() -> Operation[tuple[int, int, int]]:
+    """Connections that the server gives to clients, worker processes alive, and their slots."""
+    rows = yield Statement(_sql["connections"])
+    return rows[0][0], rows[0][1], rows[0][2]
+
+
 def unserved_queues() -> Operation[list[str]]:
     rows = yield Statement(_sql["unserved_queues"])
     return [row[0] for row in rows]

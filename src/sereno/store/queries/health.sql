@@ -25,6 +25,14 @@ select count(*) filter (where lease_until > sereno.now()),
        count(*) filter (where lease_until <= sereno.now() - interval '15 seconds')
 from sereno.sessions where state = 'alive';
 
+-- name: connections
+-- The connections that the server gives to clients, and the processes and slots of the live workers in Python.
+select current_setting('max_connections')::integer - current_setting('superuser_reserved_connections')::integer
+       - coalesce(current_setting('reserved_connections', true)::integer, 0),
+       count(distinct id)::integer, coalesce(sum(slots.value::integer), 0)::integer
+from sereno.sessions left join lateral jsonb_each_text(queues) as slots on true
+where state = 'alive' and lease_until > sereno.now() and opened_by is null;
+
 -- name: unserved_queues
 -- Queues with ready jobs that no live worker serves; from queue to queue along the index.
 with ready_queue as materialized (select queue from sereno.ready_queues() as queue)

@@ -1,0 +1,129 @@
+"""Connections of handlers: each slot of a worker has one, and waiting for one is no failure of the job."""
+
+import asyncio
+import threading
+
+import psycopg
+import pytest
+
+from sereno import Backoff, Context, Sereno
+from sereno.store import database
+from tests.facts import auntil, one
+
+NEVER_AGAIN = Backoff(0)
+
+
+async def test_every_slot_has_a_connection_however_small_the_pool_is(
+    database_url: str, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database, "PATIENCE", 0.5)
+    app = Sereno(database_url, pool_size=1)
+    inside, everyone = 0, asyncio.Event()
+
+    @app.task(retry=NEVER_AGAIN)
+    async def report(ctx: Context) -> None:
+        nonlocal inside
+        async with ctx.transaction() as own:
+            await own.execute("select 1")
+            inside += 1
+            if inside == 12:
+                everyone.set()
+            await everyone.wait()
+
+    await app.aenqueue_many([report.job() for _ in range(12)])
+    async with app.working({"default": 12}):
+        await auntil(lambda: one(connection, "select count(*) from sereno.history") == 12)
+    assert connection.execute("select distinct state, attempt from sereno.history").fetchall() == [("succeeded", 1)]
+    await app.aclose()
+
+
+async def test_every_thread_has_a_connection_however_small_the_pool_is(
+    database_url: str, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database, "PATIENCE", 0.5)
+    app = Sereno(database_url, pool_size=1)
+    everyone = threading.Barrier(6)
+
+    @app.task(retry=NEVER_AGAIN)
+    def report(ctx: Context) -> None:
+        with ctx.transaction() as own:
+            own.execute("select 1")
+            everyone.wait(30)
+
+    await app.aenqueue_many([report.job() for _ in range(6)])
+    async with app.working({"default": 6}):
+        await auntil(lambda: one(connection, "select count(*) from sereno.history") == 6)
+    assert connection.execute("select distinct state, attempt from sereno.history").fetchall() == [("succeeded", 1)]
+    await app.aclose()
+
+
+async def test_handlers_that_hold_a_connection_and_ask_for_a_second_all_get_on(
+    database_url: str, connection: psycopg.Connection
+) -> None:
+    app = Sereno(database_url, pool_size=1)
+    inside, everyone = 0, asyncio.Event()
+
+    @app.task(retry=NEVER_AGAIN)
+    async def report(ctx: Context) -> None:
+        nonlocal inside
+        async with ctx.transaction() as own:
+            await own.execute("select 1")
+            inside += 1
+            if inside == 8:
+                everyone.set()
+            await everyone.wait()
+            await ctx.step("second", dict)
+
+    await app.aenqueue_many([report.job() for _ in range(8)])
+    async with app.working({"default": 8}):
+        await auntil(lambda: one(connection, "select count(*) from sereno.history") == 8)
+    assert connection.execute("select distinct state, attempt from sereno.history").fetchall() == [("succeeded", 1)]
+    await app.aclose()
+
+
+async def test_a_job_that_waits_in_vain_for_a_connection_is_put_off_and_has_not_failed(
+    database_url: str, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database, "PATIENCE", 0.1)
+    app = Sereno(database_url, pool_size=1)
+
+    @app.task(retry=NEVER_AGAIN)
+    async def greedy(ctx: Context) -> None:
+        async with app.database.aconnection(), app.database.aconnection(), ctx.transaction():
+            pass
+
+    await greedy.aenqueue()
+    async with app.working({"default": 1}):
+        await auntil(lambda: one(connection, "select snoozes from sereno.jobs") == 1)
+    assert connection.execute("select state, failures, crashes from sereno.jobs").fetchone() == ("scheduled", 0, 0)
+    assert "all 2 connections were in use" in one(connection, "select reason from sereno.attempts")
+    await app.aclose()
+
+
+async def test_a_job_to_which_the_server_gives_no_connection_is_put_off_and_has_not_failed(
+    database_url: str, connection: psycopg.Connection
+) -> None:
+    app = Sereno(database_url)
+    began, may_go = asyncio.Event(), asyncio.Event()
+
+    @app.task(retry=NEVER_AGAIN)
+    async def report(ctx: Context) -> None:
+        began.set()
+        await may_go.wait()
+        async with ctx.transaction():
+            pass
+
+    await report.aenqueue()
+    async with app.working({"default": 1}):
+        await began.wait()
+        # Superusers are not limited, and the tests are one: the limit is that of a role.
+        connection.execute("create role few login connection limit 0")
+        try:
+            app.database._url = app.database.url.replace("postgres@", "few@")
+            await app.database.aclose()
+            may_go.set()
+            await auntil(lambda: one(connection, "select snoozes from sereno.jobs") == 1)
+        finally:
+            connection.execute("drop role few")
+    assert connection.execute("select state, failures, crashes from sereno.jobs").fetchone() == ("scheduled", 0, 0)
+    assert "too many connections" in one(connection, "select reason from sereno.attempts")
