@@ -2598,7 +2598,7 @@ $$;
 CREATE FUNCTION sereno.returns_to_work(state text, note text, wanted text) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     BEGIN ATOMIC
- SELECT ((state = 'disabled'::text) AND (note = 'left the code'::text) AND (wanted = 'enabled'::text));
+ SELECT ((state = 'disabled'::text) AND (NOT (note IS DISTINCT FROM 'left the code'::text)) AND (wanted = 'enabled'::text));
 END;
 
 CREATE FUNCTION sereno.schedule(key text, task text, args jsonb DEFAULT '{}'::jsonb, cron text DEFAULT NULL::text, every interval DEFAULT NULL::interval, at timestamp with time zone DEFAULT NULL::timestamp with time zone, daily text DEFAULT NULL::text, tz text DEFAULT 'UTC'::text, queue text DEFAULT 'default'::text, priority integer DEFAULT 5, tenant text DEFAULT NULL::text, unique_key text DEFAULT NULL::text, missed text DEFAULT 'latest'::text, overlap text DEFAULT 'skip'::text) RETURNS bigint
@@ -2636,7 +2636,7 @@ begin
             note = case when s.state in ('parked', 'finished') then null else s.note end,
             state = case when s.state in ('paused', 'disabled') then s.state else 'enabled' end,
             planned = s.planned and s.state = 'enabled'
-                      and (sereno.keeps_rule(s.rule, excluded.rule) or s.paused_until > moment),
+                      and (sereno.keeps_rule(s.rule, excluded.rule) or coalesce(s.paused_until > moment, false)),
             next_run_at = case
                 when s.state in ('paused', 'disabled') then null
                 -- Said again, or asleep for a while: as it was.
@@ -2837,44 +2837,58 @@ declare
     found_one record;
     room integer := most;
     waited boolean := false;
+    in_hands bigint;
     taken bigint[] := '{}';
 begin
     if exists (select from sereno.channel_pauses p where p.channel = by_channel and p.account in ('', of_account)) then
         return;
     end if;
     -- What is gathered is looked for by one at a time: two would make two messages of it.
-    if exists (select from sereno.batches b where b.gathers and b.job_id is null and b.channel = by_channel
+    if of_purpose = 'send' and exists (select from sereno.batches b where b.gathers and b.job_id is null and b.channel = by_channel
                  and b.account = of_account and b.due_at <= sereno.now()) then
         perform pg_advisory_xact_lock(hashtext('sereno gathers by ' || by_channel), hashtext(of_account));
     end if;
-    open waiting;
-    while room > 0 loop
-        fetch waiting into found_one;
-        if not found then
-            -- What is due is in the hands of others, who may leave some of it: that is waited for once.
-            exit when room < most or waited;
-            waited := true;
-            close waiting;
-            perform from sereno.batches b
-            where b.purpose = of_purpose and b.channel = by_channel and b.account = of_account and b.job_id is null
-              and b.due_at <= sereno.now()
-            order by b.due_at, b.id limit 1 for update;
+    loop
+        -- A row that was taken and committed after the cursor's snapshot is locked, and only then found to belong to another
+        -- job; `skip locked` does not help there. Held while this transaction waits, such locks met those of the jobs that
+        -- own these batches, and that was a deadlock. So whoever found nothing gives back every lock before it waits, waits
+        -- for one batch, and gives that back too.
+        begin
             open waiting;
-            continue;
-        end if;
-        batch := found_one.id;
-        ids := found_one.deliveries[:room];
-        if cardinality(found_one.deliveries) > room then
-            update sereno.batches b set deliveries = found_one.deliveries[room + 1:] where b.id = found_one.id;
-            insert into sereno.batches (purpose, channel, account, due_at, ends_at, gathers, deliveries)
-            values (of_purpose, by_channel, of_account, found_one.due_at, found_one.ends_at, found_one.gathers, ids)
-            returning id into batch;
-        end if;
-        taken := taken || batch;
-        room := room - cardinality(ids);
-        return next;
+            while room > 0 loop
+                fetch waiting into found_one;
+                exit when not found;
+                batch := found_one.id;
+                ids := found_one.deliveries[:room];
+                if cardinality(found_one.deliveries) > room then
+                    update sereno.batches b set deliveries = found_one.deliveries[room + 1:] where b.id = found_one.id;
+                    insert into sereno.batches (purpose, channel, account, due_at, ends_at, gathers, deliveries)
+                    values (of_purpose, by_channel, of_account, found_one.due_at, found_one.ends_at, found_one.gathers, ids)
+                    returning id into batch;
+                end if;
+                taken := taken || batch;
+                room := room - cardinality(ids);
+                return next;
+            end loop;
+            close waiting;
+            exit when room <= 0 or room < most or waited;
+            raise exception using errcode = 'SRWT1', message = 'nothing was free';
+        exception when sqlstate 'SRWT1' then
+            waited := true;
+        end;
+        -- What is due is in the hands of others, who may leave some of it: that is waited for once.
+        select b.id into in_hands from sereno.batches b
+        where b.purpose = of_purpose and b.channel = by_channel and b.account = of_account and b.job_id is null
+          and b.due_at <= sereno.now()
+        order by b.due_at, b.id limit 1;
+        exit when in_hands is null;
+        begin
+            perform from sereno.batches b where b.id = in_hands for update;
+            raise exception using errcode = 'SRWT1', message = 'it is free, or gone';
+        exception when sqlstate 'SRWT1' then
+            null;
+        end;
     end loop;
-    close waiting;
     update sereno.batches b
     set job_id = case when again is null then by_job end, taken_at = sereno.now(),
         due_at = case when again is null then b.due_at else sereno.now() + again end
@@ -4143,6 +4157,13 @@ ALTER TABLE sereno.recipients ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     CACHE 1
 );
 
+CREATE TABLE sereno.refused_declarations (
+    service text NOT NULL,
+    key text NOT NULL,
+    problem text NOT NULL,
+    refused_at timestamp with time zone NOT NULL
+);
+
 CREATE TABLE sereno.restored (
     kind text NOT NULL,
     key text NOT NULL,
@@ -4269,6 +4290,13 @@ CREATE TABLE sereno.steps (
     attempt integer NOT NULL,
     result jsonb,
     done_at timestamp with time zone DEFAULT sereno.now() NOT NULL
+);
+
+CREATE TABLE sereno.tasks (
+    name text NOT NULL,
+    service text NOT NULL,
+    tenants boolean NOT NULL,
+    declared_at timestamp with time zone DEFAULT sereno.now() NOT NULL
 );
 
 CREATE TABLE sereno.templates (
@@ -4529,6 +4557,9 @@ ALTER TABLE ONLY sereno.recipients
 ALTER TABLE ONLY sereno.recipients
     ADD CONSTRAINT recipients_pkey PRIMARY KEY (id);
 
+ALTER TABLE ONLY sereno.refused_declarations
+    ADD CONSTRAINT refused_declarations_pkey PRIMARY KEY (service, key);
+
 ALTER TABLE ONLY sereno.restored
     ADD CONSTRAINT restored_pkey PRIMARY KEY (kind, key);
 
@@ -4549,6 +4580,9 @@ ALTER TABLE ONLY sereno.shares
 
 ALTER TABLE ONLY sereno.steps
     ADD CONSTRAINT steps_pkey PRIMARY KEY (job_id, name);
+
+ALTER TABLE ONLY sereno.tasks
+    ADD CONSTRAINT tasks_pkey PRIMARY KEY (name, service);
 
 ALTER TABLE ONLY sereno.templates
     ADD CONSTRAINT templates_pkey PRIMARY KEY (event, channel, locale, tenant, part);
