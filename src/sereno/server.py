@@ -8,11 +8,12 @@ Needs the extra `server`. Whoever asks shows a token, or is known by `authentica
 """
 
 from collections.abc import Awaitable, Callable, MutableMapping
+from contextlib import suppress
 from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Mount
 
@@ -91,6 +92,11 @@ class Server:
         if scope["type"] != "http":
             await self._inside(scope, receive, send)
             return
+        if _is_ambiguous(scope):
+            # The connection ends: where the next request on it begins is unknown.
+            words = "a request has either Content-Length or Transfer-Encoding, and the latter in HTTP/1.1 alone"
+            await answer(400, words, headers={"Connection": "close"})(scope, receive, send)
+            return
         scope = resolve_client(scope, self._house.settings.trusted_proxies)
         size = 0
 
@@ -109,4 +115,14 @@ class Server:
                 message = {**message, "headers": [*message.get("headers", ()), *more]}
             await send(message)
 
-        await self._inside(scope, limited, dressed)
+        # A client that left before its request was complete is none of our errors.
+        with suppress(ClientDisconnect):
+            await self._inside(scope, limited, dressed)
+
+
+def _is_ambiguous(scope: Scope) -> bool:
+    """Return whether a proxy in front of the server may see the end of this request elsewhere (request smuggling)."""
+    names = {name.lower() for name, _ in scope["headers"]}
+    if b"transfer-encoding" not in names:
+        return False
+    return b"content-length" in names or scope.get("http_version") == "1.0"

@@ -46,6 +46,7 @@ _AT_LEAST_ONE = (
     "concurrency",
     "processes",
     "pool_size",
+    "server_connections",
     "arguments_limit",
     "keep_history_days",
     "keep_fires_days",
@@ -107,6 +108,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     server_host: str = "127.0.0.1"
     server_port: int = 8765
+    server_connections: int = 2500
+    server_request_timeout: float = 30.0
     read_only: bool = False
     inbox_origins: list[str] | None = None
     trusted_proxies: list[str] | None = None
@@ -124,7 +127,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             raise ConfigurationError(
                 f"schema {self.schema!r}: small letters, digits and '_', not starting with a digit"
             )
-        for name in ("lease", "heartbeat", "poll", "stall_limit"):
+        for name in ("lease", "heartbeat", "poll", "stall_limit", "server_request_timeout"):
             if not 0 < getattr(self, name) < A_DAY:
                 raise ConfigurationError(f"{name} must be more than 0 and less than a day, in seconds")
         if not SHORTEST_RETENTION <= self.log_retention <= LONGEST_RETENTION:

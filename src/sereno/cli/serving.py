@@ -1,9 +1,12 @@
 """A server that listens: what `sereno server` and `sereno run` share."""
 
+import asyncio
 import ipaddress
+import logging
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sereno.errors import ConfigurationError
@@ -28,7 +31,7 @@ class Serving:
     """One that has bound its socket, so that what it says of itself is true. `run` it, and `end` it."""
 
     def __init__(self, app: "Sereno", host: str | None, port: int | None) -> None:
-        uvicorn, asgi = _needed()
+        uvicorn, asgi, connections = _needed()
         self._app = app
         host = host or app.settings.server_host
         self._notice = _check_access(app, host)
@@ -37,8 +40,15 @@ class Serving:
         shown = f"[{host}]" if ":" in host else host
         self.url = f"http://{shown}:{self._listener.getsockname()[1]}/"
         inside = asgi(app, is_open=self.is_open)
+        limits = connections.ConnectionLimits(app.settings)
+        rate = connections.LogRate()
+        logging.getLogger("uvicorn.error").addFilter(connections.RequestWarnings(rate))
+        self._log_accept_errors = partial(connections.log_accept_errors_at_a_rate, rate=rate)
         config = uvicorn.Config(
             inside,
+            http=limits.protocol(),
+            ws="none",
+            backlog=limits.backlog,
             log_config=None,
             access_log=False,
             server_header=False,
@@ -59,6 +69,7 @@ class Serving:
 
     async def run(self) -> None:
         """Until it is ended."""
+        self._log_accept_errors(asyncio.get_running_loop())
         try:
             await self._running.serve(sockets=[self._listener])
         finally:
@@ -108,10 +119,11 @@ def _listen(host: str, port: int) -> socket.socket:
         raise ConfigurationError(f"cannot listen at {host}, port {port}: {error.strerror or error}") from None
 
 
-def _needed() -> tuple[Any, Any]:
+def _needed() -> tuple[Any, Any, Any]:
     try:
         import uvicorn  # noqa: PLC0415 - an extra
 
+        from sereno.cli import connections  # noqa: PLC0415 - see above
         from sereno.server import asgi  # noqa: PLC0415 - see above
     except ImportError as error:
         if (error.name or "").startswith("sereno"):
@@ -119,7 +131,7 @@ def _needed() -> tuple[Any, Any]:
         raise ConfigurationError(
             f"the server needs more packages ({error.name} is missing): pip install 'sereno[server]'"
         ) from None
-    return uvicorn, asgi
+    return uvicorn, asgi, connections
 
 
 def _is_loopback(host: str) -> bool:

@@ -13,6 +13,8 @@ from sereno.settings import Settings
 
 REQUEST_LIMIT = 16 * 1024
 REQUEST_TIMEOUT = 5.0
+# Probes and scrapers need a few. A client with many must not use up the file descriptors of the worker.
+MOST_CONNECTIONS = 50
 
 Probe = Callable[[], bool]
 
@@ -26,6 +28,8 @@ class HealthServer:
         self._is_ready = is_ready
         self._metrics = metrics
         self._server: asyncio.Server | None = None
+        # Oldest first.
+        self._connections: dict[asyncio.StreamWriter, None] = {}
         self.port = 0
 
     async def start(self) -> None:
@@ -42,14 +46,23 @@ class HealthServer:
             self._server.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if len(self._connections) >= MOST_CONNECTIONS:
+            # The one that has been slow for longest gives way, so that probes are answered.
+            oldest = next(iter(self._connections))
+            del self._connections[oldest]
+            oldest.transport.abort()
+        self._connections[writer] = None
         try:
             async with asyncio.timeout(REQUEST_TIMEOUT):
                 head = await reader.readuntil(b"\r\n\r\n")
                 writer.write(self._answer(head))
                 await writer.drain()
-        except (TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ConnectionError):
+        except TimeoutError:
+            writer.transport.abort()
+        except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, ConnectionError):
             pass
         finally:
+            self._connections.pop(writer, None)
             writer.close()
 
     def _answer(self, head: bytes) -> bytes:

@@ -1,0 +1,222 @@
+"""Slow and hostile clients of a real server process: they get their time and their share, and others are answered."""
+
+import re
+import resource
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.cli.conftest import PROGRAM, Command, process_environment
+from tests.facts import PATIENCE, until
+
+SOCKETS = 300
+FILES = 256
+SHORT = "0.5"
+HALF_HEAD = b"GET /livez HTTP/1.1\r\nHost: localhost\r\nX-Slow: "
+HALF_BODY = b"POST /sign-in HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\ntoken="
+HALF_CHUNKS = b"POST /sign-in HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n5\r\ntok"
+# A path that answers before it has read any of the body.
+UNREAD_BODY = b"POST /livez HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\ntoken="
+
+Start = Callable[..., "Server"]
+
+
+class Server:
+    """A process that listens, and what it wrote."""
+
+    def __init__(self, process: subprocess.Popen[bytes], output: Path) -> None:
+        self.process = process
+        self._output = output
+        found = until(lambda: re.search(r"Listening at (http://127\.0\.0\.1:(\d+))/", self.said))
+        assert found is not None
+        self.url, self.port = found[1], int(found[2])
+
+    @property
+    def said(self) -> str:
+        assert self.process.poll() is None, self._output.read_text()
+        return self._output.read_text()
+
+    def connect(self, *, receive_buffer: int | None = None) -> socket.socket:
+        wire = socket.socket()
+        if receive_buffer is not None:
+            wire.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+        wire.settimeout(PATIENCE)
+        wire.connect(("127.0.0.1", self.port))
+        return wire
+
+    def ask(self, request: bytes) -> bytes:
+        """Send it, and return all that comes until the server hangs up."""
+        with self.connect() as wire:
+            wire.sendall(request)
+            return rest(wire)
+
+    def is_alive(self) -> bool:
+        return httpx.get(f"{self.url}/livez", timeout=PATIENCE).status_code == 200
+
+
+def rest(wire: socket.socket) -> bytes:
+    """Return what comes until the other side hangs up, however it does."""
+    parts = []
+    try:
+        while part := wire.recv(65536):
+            parts.append(part)
+    except ConnectionResetError:
+        pass
+    return b"".join(parts)
+
+
+@pytest.fixture
+def start(database_url: str, sereno: Command, tmp_path: Path) -> Iterator[Start]:
+    sereno("token", "create", "me", "--role", "admin")
+    processes: list[subprocess.Popen[bytes]] = []
+
+    def run(*, files: int | None = None, **environment: str) -> Server:
+        limit = f"import resource; resource.setrlimit(resource.RLIMIT_NOFILE, ({files}, {files})); " if files else ""
+        output = tmp_path / f"output-{len(processes)}"
+        with output.open("wb") as file:
+            processes.append(
+                subprocess.Popen(
+                    [sys.executable, "-c", limit + PROGRAM, "server", "--port", "0"],
+                    cwd=tmp_path,
+                    env=process_environment(SERENO_DATABASE_URL=database_url) | environment,
+                    stdout=file,
+                    stderr=subprocess.STDOUT,
+                )
+            )
+        return Server(processes[-1], output)
+
+    yield run
+    for process in processes:
+        process.kill()
+        process.wait()
+
+
+def test_half_sent_requests_do_not_keep_others_out(start: Start) -> None:
+    """More of them than the process may open files, and none of them ever ends."""
+    server = start(files=FILES)
+    with ExitStack() as sockets:
+        for number in range(SOCKETS):
+            wire = sockets.enter_context(server.connect())
+            if number % 2:
+                wire.sendall(HALF_HEAD)
+        for _ in range(5):
+            assert server.is_alive()
+    assert server.is_alive()
+    assert "Traceback" not in server.said
+    assert len(server.said.splitlines()) < 20, server.said[-2000:]
+
+
+def test_a_request_has_to_arrive_within_its_time(start: Start) -> None:
+    server = start(SERENO_SERVER_REQUEST_TIMEOUT=SHORT)
+    for request in (HALF_HEAD, HALF_BODY, HALF_CHUNKS):
+        assert server.ask(request).startswith(b"HTTP/1.1 408 "), request
+    assert server.ask(b"") == b"", "who never asked anything is told nothing"
+    assert b" 405 " in server.ask(UNREAD_BODY).splitlines()[0], "answered at once, and hung up on afterwards"
+    # A second request on the same connection has a time of its own.
+    answers = server.ask(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n" + HALF_HEAD)
+    assert re.findall(rb"HTTP/1.1 (\d+) ", answers) == [b"200", b"408"]
+    assert "Traceback" not in server.said
+
+
+def test_a_client_that_trickles_gets_no_more_time(start: Start) -> None:
+    server = start(SERENO_SERVER_REQUEST_TIMEOUT=SHORT)
+    with server.connect() as wire:
+        wire.sendall(HALF_HEAD)
+        with pytest.raises(OSError, match=r"reset|pipe|closed"):
+            until(lambda: wire.sendall(b"x"))
+
+
+def test_streams_outlive_the_time_for_a_request(start: Start, sereno: Command) -> None:
+    secret = sereno("token", "create", "watcher").stdout.strip()
+    server = start(SERENO_SERVER_REQUEST_TIMEOUT=SHORT)
+    headers = {"Authorization": f"Bearer {secret}", "Accept": "text/event-stream"}
+    with httpx.stream("GET", f"{server.url}/api/v1/stream", headers=headers, timeout=PATIENCE) as stream:
+        lines = stream.iter_lines()
+        while next(lines) != "event: now":
+            """It has not come yet."""
+        # Meanwhile three others have used up their time, one after the other.
+        for _ in range(3):
+            assert server.ask(HALF_HEAD).startswith(b"HTTP/1.1 408 ")
+        sereno("queue", "pause", "mail")
+        while next(lines) != "event: now":
+            """It has not come yet."""
+
+
+def test_a_client_that_reads_nothing_is_dropped(start: Start) -> None:
+    """It asks again and again and takes no answer: what waits for it must not stay in memory."""
+    server = start(SERENO_SERVER_REQUEST_TIMEOUT=SHORT)
+    ask = b"GET /sign-in HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    with server.connect(receive_buffer=4096) as wire, pytest.raises(OSError, match=r"reset|pipe"):
+        until(lambda: wire.sendall(ask * 50))
+
+
+def test_connections_have_a_limit_and_those_that_wait_give_way(start: Start, sereno: Command) -> None:
+    secret = sereno("token", "create", "watcher").stdout.strip()
+    server = start(SERENO_SERVER_CONNECTIONS="5")
+    listen = (
+        f"GET /api/v1/stream HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {secret}\r\n"
+        "Accept: text/event-stream\r\n\r\n"
+    ).encode()
+    with ExitStack() as sockets:
+        streams = [sockets.enter_context(server.connect()) for _ in range(4)]
+        for wire in streams:
+            wire.sendall(listen)
+            assert wire.recv(4096).startswith(b"HTTP/1.1 200 ")
+        oldest = sockets.enter_context(server.connect())
+        oldest.sendall(HALF_HEAD)
+        newer = sockets.enter_context(server.connect())
+        assert rest(oldest) == b""
+        newer.sendall(listen)
+        assert newer.recv(4096).startswith(b"HTTP/1.1 200 ")
+        # Streams give way to nobody: one too many is told so.
+        assert server.ask(b"").startswith(b"HTTP/1.1 503 ")
+    until(server.is_alive)
+
+
+def test_connections_that_cannot_be_accepted_are_logged_at_a_rate(start: Start) -> None:
+    server = start(files=FILES)
+    assert server.is_alive()
+    used = len(list(Path(f"/proc/{server.process.pid}/fd").iterdir()))
+    with ExitStack() as sockets:
+        resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, (used, FILES))
+        # The one that has just been closed may have left a place.
+        for _ in range(5):
+            sockets.enter_context(server.connect())
+        until(lambda: "cannot accept connections: [Errno 24]" in server.said)
+        resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, (FILES, FILES))
+        assert server.is_alive()
+    assert "Traceback" not in server.said
+    assert server.said.count("cannot accept") < 10
+
+
+SMUGGLED = b"GET /api/v1/smuggled HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+
+AMBIGUOUS = [
+    b"POST /sign-in HTTP/1.1\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n",
+    b"POST /sign-in HTTP/1.1\r\nTransfer-Encoding: chunked\r\nContent-Length: 5\r\n",
+    b"GET /livez HTTP/1.1\r\ncontent-length: 0\r\ntransfer-encoding: Chunked\r\n",
+    b"POST /sign-in HTTP/1.0\r\nTransfer-Encoding: chunked\r\n",
+    b"POST /sign-in HTTP/1.1\r\nContent-Length: 5\r\nContent-Length: 6\r\n",
+    b"POST /sign-in HTTP/1.1\r\nTransfer-Encoding: gzip, chunked\r\n",
+]
+
+
+def test_a_request_whose_end_is_ambiguous_is_refused(start: Start) -> None:
+    """A proxy in front of the server may see its end elsewhere, and take what follows for another client's request."""
+    server = start()
+    answers = [server.ask(head + b"Host: localhost\r\n\r\n0\r\n\r\n" + SMUGGLED) for head in AMBIGUOUS]
+    assert [re.findall(rb"HTTP/1.1 (\d+) ", answer) for answer in answers] == [[b"400"]] * len(AMBIGUOUS)
+
+
+def test_bad_requests_are_logged_at_a_rate(start: Start) -> None:
+    server = start()
+    for _ in range(50):
+        assert server.ask(b"\x00\r\n\r\n").startswith(b"HTTP/1.1 400 ")
+    assert 0 < server.said.count("Invalid HTTP request") < 10

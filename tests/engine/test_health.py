@@ -1,0 +1,57 @@
+"""The worker's health port answers probes, whatever other clients do to it."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import ExitStack
+
+import httpx
+import pytest
+
+from sereno.engine import health as module
+from sereno.engine.health import MOST_CONNECTIONS, HealthServer
+from sereno.settings import Settings
+from tests.facts import PATIENCE, auntil
+from tests.plain_http import NO_CERTIFICATES
+
+
+@pytest.fixture
+async def health() -> AsyncIterator[HealthServer]:
+    server = HealthServer(Settings(health_port=0), is_live=lambda: True, is_ready=lambda: True, metrics=bytes)
+    await server.start()
+    yield server
+    await server.stop()
+    await auntil(lambda: not server._connections)
+
+
+def _half_a_request(health: HealthServer) -> socket.socket:
+    wire = socket.create_connection(("127.0.0.1", health.port))
+    wire.sendall(b"GET /livez HTTP/1.1\r\nX-Slow: ")
+    wire.setblocking(False)
+    return wire
+
+
+async def _end(wire: socket.socket) -> bytes:
+    """Return what comes before the other side hangs up."""
+    try:
+        return await asyncio.wait_for(asyncio.get_running_loop().sock_recv(wire, 1000), PATIENCE)
+    except ConnectionResetError:
+        return b""
+
+
+async def test_half_sent_requests_do_not_keep_probes_out(health: HealthServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    # They do not end by themselves while this test runs.
+    monkeypatch.setattr(module, "REQUEST_TIMEOUT", 600.0)
+    with ExitStack() as sockets:
+        slow = [sockets.enter_context(_half_a_request(health)) for _ in range(MOST_CONNECTIONS + 10)]
+        for wire in slow[:10]:
+            assert await _end(wire) == b"", "the first ones had to give way"
+        async with httpx.AsyncClient(verify=NO_CERTIFICATES, timeout=PATIENCE) as client:
+            assert (await client.get(f"http://127.0.0.1:{health.port}/livez")).status_code == 200
+        assert len(health._connections) <= MOST_CONNECTIONS
+
+
+async def test_a_half_sent_request_is_given_up(health: HealthServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "REQUEST_TIMEOUT", 0.2)
+    with _half_a_request(health) as wire:
+        assert await _end(wire) == b""
