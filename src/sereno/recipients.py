@@ -30,6 +30,8 @@ T = TypeVar("T")
 
 # One page of an inbox.
 PAGE = 50
+# Bytes of JSON that are kept with a recipient.
+LARGEST_DATA = 64 * 1024
 # What opens an inbox for longer than so many seconds is a password, which belongs elsewhere.
 LONGEST_TOKEN_LIFE = 366 * 86400
 
@@ -166,6 +168,7 @@ class Recipients(Rows):
         check_text("tenant", person.get("tenant"))
         if (name := person.get("zone")) is not None:
             find_zone(name)
+        _check_data(person.get("data"))
         rows = [
             self._address(channel, each)
             for channel, given in addresses.items()
@@ -295,6 +298,16 @@ def _prefer(key: str | None, wish: Wish) -> Operation[bool]:
         compiled=None if condition is None else compile_condition(condition),
         quiet=None if quiet is None else [_span(span) for span in quiet],
     )
+
+
+def _check_data(data: Mapping[str, Any] | None) -> None:
+    if data is None:
+        return
+    size = len(stored(data, lambda why: InvalidArguments(f"data: {why}")))
+    if size > LARGEST_DATA:
+        raise InvalidArguments(
+            f"data: {size:,} bytes, the limit is {LARGEST_DATA:,}; store it elsewhere, keep a reference"
+        )
 
 
 def _check_stored(address: str) -> None:

@@ -49,7 +49,7 @@ class RuleBody(BaseModel):
     """Who is told of what. Left out, `kinds` are all of them; `log` is over lines of the log instead."""
 
     to: list[TargetBody] = Field(min_length=1, max_length=MOST_TARGETS)
-    kinds: list[str] | None = Field(None, max_length=100)
+    kinds: list[Name] | None = Field(None, max_length=100)
     log: LogBody | None = None
     level: Level = "warn"
     tenant: Name | None = None

@@ -6,6 +6,7 @@ from http import HTTPStatus
 from fastapi import Response
 from pydantic import BaseModel
 
+from sereno.api.bounds import Name
 from sereno.api.door import Door, Who
 from sereno.api.pages import Page
 from sereno.api.post import page_shape, together, told
@@ -17,14 +18,14 @@ from sereno.reception.house import House
 class PauseChannel(BaseModel):
     """`reason`: shown wherever somebody wonders. `account`: only what leaves by the credentials of this tenant."""
 
-    reason: str
-    account: str | None = None
+    reason: Name
+    account: Name | None = None
 
 
 class ResumeChannel(BaseModel):
     """`account`: only this one; left out, all that are paused."""
 
-    account: str | None = None
+    account: Name | None = None
 
 
 @dataclass

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from fastapi import Depends, Path, Query, Response
 from pydantic import AwareDatetime, BaseModel, Field
 
+from sereno.api.bounds import Name
 from sereno.api.bulk import ACCEPTED, InBackground, PerSecond, begun, check_rate
 from sereno.api.door import Door, Who
 from sereno.api.pages import Page, Paging, page_of, paging
@@ -52,10 +53,10 @@ class Requeue(BaseModel):
     ids: list[Number] | None = Field(None, min_length=1, max_length=MOST_IDS)
     q: str | None = Field(None, max_length=LONGEST)
     states: list[State] | None = Field(None, min_length=1, max_length=20)
-    channel: str | None = None
-    recipient: str | None = None
+    channel: Name | None = None
+    recipient: Name | None = None
     event: Number | None = None
-    tenant: str | None = None
+    tenant: Name | None = None
     since: AwareDatetime | None = None
     type: str | None = Field(None, max_length=500)
     subject: str | None = Field(None, max_length=500)

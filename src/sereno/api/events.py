@@ -1,5 +1,6 @@
 """Events: list, show, and tell people of one."""
 
+import asyncio
 from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
@@ -8,10 +9,12 @@ from typing import Annotated, Any
 from fastapi import Depends, Path, Query, Response
 from pydantic import AwareDatetime, BaseModel, Field
 
+from sereno.api.bounds import Name
 from sereno.api.door import Door, Who
 from sereno.api.pages import Paging, page_of, paging
 from sereno.api.post import check_storable, page_shape, payload_shown, shape, there, together, told
 from sereno.domain.access import Principal
+from sereno.domain.event import EventDefinition
 from sereno.domain.search import LONGEST
 from sereno.domain.stored import encoder
 from sereno.errors import UnknownEvent
@@ -32,14 +35,14 @@ class NewEventBody(BaseModel):
     It is told once for each subject and key. `at`: not before then. `ttl`: what is not sent by then is no longer true.
     """
 
-    type: str
+    type: Name
     payload: dict[str, Any]
-    to: list[str] | None = Field(None, max_length=10_000)
-    subject: str | None = None
-    key: str | None = None
-    tenant: str | None = None
+    to: list[Name] | None = Field(None, max_length=10_000)
+    subject: Name | None = None
+    key: Name | None = None
+    tenant: Name | None = None
     at: AwareDatetime | None = None
-    ttl: str | float | None = None
+    ttl: Annotated[str, Field(max_length=50)] | float | None = None
 
 
 @dataclass
@@ -111,10 +114,9 @@ async def _notify(house: House, body: NewEventBody, who: Principal) -> Notified:
     definitions = house.parts["notifications"].definitions
     if body.type not in definitions:
         raise UnknownEvent(post.unknown_type(body.type, definitions))
-    check_storable("payload", body.payload)
     tell = partial(
         house.parts["event"](body.type).anotify,
-        definitions[body.type].decode(encoder.encode(body.payload)),
+        await asyncio.to_thread(_decoded, definitions[body.type], body.payload),
         to=body.to,
         subject=body.subject,
         key=body.key,
@@ -130,6 +132,11 @@ async def _notify(house: House, body: NewEventBody, who: Principal) -> Notified:
         await hands.run(post.noted("event.notify", f"event {number}", detail, actor=who.actor))
         made = await hands.run(post.show_event(number))
     return Notified(number, is_new, made.event)
+
+
+def _decoded(definition: EventDefinition, payload: dict[str, Any]) -> Any:
+    check_storable("payload", payload)
+    return definition.decode(encoder.encode(payload))
 
 
 def _theirs(number: int, who: Principal) -> Operation[post.EventDetail]:

@@ -1,5 +1,6 @@
 """Jobs: list, show, why, enqueue, retry, cancel, delete."""
 
+import asyncio
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -9,6 +10,7 @@ from typing import Annotated, Any
 from fastapi import Depends, Path, Query, Response
 from pydantic import AwareDatetime, BaseModel, Field
 
+from sereno.api.bounds import Name, Tags
 from sereno.api.bulk import ACCEPTED, InBackground, PerSecond, begun, check_rate
 from sereno.api.door import Door, Who
 from sereno.api.pages import Page, Paging, page_of, paging
@@ -40,12 +42,12 @@ class JobsWanted(BaseModel):
     q: str | None = Field(None, max_length=LONGEST)
     ids: list[Annotated[int, Field(ge=0, lt=2**63)]] | None = Field(None, max_length=10_000)
     states: list[Annotated[str, Field(max_length=50)]] | None = Field(None, max_length=20)
-    queue: str | None = None
-    task: str | None = None
-    tenant: str | None = None
-    tag: str | None = None
-    error: str | None = None
-    unique_key: str | None = None
+    queue: Name | None = None
+    task: Name | None = None
+    tenant: Name | None = None
+    tag: Name | None = None
+    error: Name | None = None
+    unique_key: Name | None = None
     created_after: AwareDatetime | None = None
     created_before: AwareDatetime | None = None
     finished_after: AwareDatetime | None = None
@@ -59,16 +61,16 @@ class JobsWanted(BaseModel):
 class NewJobBody(BaseModel):
     """A job to be made."""
 
-    task: str
+    task: Name
     arguments: dict[str, Any] = {}
-    queue: str | None = None
+    queue: Name | None = None
     priority: int | None = Field(None, ge=0, le=9)
     delay: Annotated[str, Field(max_length=50)] | float | None = None
     run_at: AwareDatetime | None = None
     expires_at: AwareDatetime | None = None
-    tenant: str | None = None
-    unique_key: str | None = None
-    tags: list[str] = []
+    tenant: Name | None = None
+    unique_key: Name | None = None
+    tags: Tags = []
 
 
 class Again(BaseModel):
@@ -179,9 +181,9 @@ def rooms(house: House) -> Door:
         """Make a job."""
         given = body.model_dump(exclude={"task", "arguments"})
         options = JobOptions(**{**given, "tenant": their_tenant(who, body.tenant)})
-        raw = stored(body.arguments, lambda why: InvalidArguments(f"arguments: {why}"))
         make_job = await house.job_maker(who)
-        wanted = make_job(body.task, raw, options)
+        # Large arguments take a while, in which the server answers others.
+        wanted = await asyncio.to_thread(lambda: make_job(body.task, _encoded(body.arguments), options))
         (made,) = await house.change(jobs.enqueue([wanted], actor=who.actor))
         return Made(made.id, made.created)
 
@@ -245,15 +247,19 @@ def _again(house: House, door: Door) -> None:
     @door.at("POST", "/jobs/{job_id}/retry", role="operator", of_tenants=True, status_code=201)
     async def retry_edited(job_id: JobId, body: Again, who: Who) -> Made:
         """A new job like one that has ended, with other arguments. Its tag `retry-of:ID` names the old one."""
-        raw = stored(body.arguments, lambda why: InvalidArguments(f"arguments: {why}"))
         make_job = await house.job_maker(who)
+        row = (await house.read(_theirs(job_id, who))).job
+        wanted = await asyncio.to_thread(lambda: bulk.edited(row, _encoded(body.arguments), make_job))
 
         def operation() -> Operation[Made]:
-            row = (yield from _theirs(job_id, who)).job
-            made = yield from bulk.retry_edited(row, raw, make_job, actor=who.actor)
+            made = yield from bulk.retry_edited(row, wanted, actor=who.actor)
             return Made(made.id, made.created)
 
         return await house.change(operation())
+
+
+def _encoded(arguments: dict[str, Any]) -> bytes:
+    return stored(arguments, lambda why: InvalidArguments(f"arguments: {why}"))
 
 
 async def _open_to(house: House, who: Principal, wanted: JobFilter) -> JobFilter:

@@ -112,6 +112,7 @@ def install(app: Starlette) -> None:
         (psycopg.OperationalError, busy),
         (TimeoutError, busy),
         (psycopg.DataError, bad_data),
+        (psycopg.errors.CheckViolation, bad_data),
         (psycopg.errors.InsufficientPrivilege, not_granted),
         (psycopg.ProgrammingError, unready),
         (psycopg.InternalError, unready),

@@ -9,6 +9,8 @@ from typing import Annotated, Any, Literal, TypeVar
 from fastapi import Path
 from pydantic import BaseModel, Field
 
+from sereno.api.bounds import Name as ParameterName
+from sereno.api.bounds import at_most
 from sereno.api.door import Door, Who
 from sereno.api.limits import Length
 from sereno.api.pages import Page
@@ -28,12 +30,15 @@ Name = Annotated[str, Path(max_length=600, description="`schema.name`, as the ca
 ANSWERS = [HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT]
 
 
+Fact = Literal["job", "attempt", "tenant", "trace", "planned_at"]
+
+
 class AllowBody(BaseModel):
     """`params` and `kind`: which of several of this name. `given`: parameters that are a fact of the job."""
 
     params: str | None = Field(None, max_length=20_000)
     kind: Literal["function", "procedure"] | None = None
-    given: dict[str, Literal["job", "attempt", "tenant", "trace", "planned_at"]] = Field(default_factory=dict)
+    given: Annotated[dict[ParameterName, Fact], at_most(1000)] = {}
     timeout: Length = procedures.DEFAULT_TIMEOUT
     lock_timeout: Length = procedures.DEFAULT_LOCK_TIMEOUT
     note: str | None = Field(None, max_length=procedures.LONGEST_NOTE)

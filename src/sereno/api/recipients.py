@@ -1,5 +1,6 @@
 """Recipients: whom to tell, how to reach them, what they want, and why they were told."""
 
+import asyncio
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Annotated, Any, Literal
@@ -7,6 +8,7 @@ from typing import Annotated, Any, Literal
 from fastapi import Depends, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from sereno.api.bounds import Name, at_most
 from sereno.api.door import Door, Who
 from sereno.api.pages import Paging, page_of, paging
 from sereno.api.post import (
@@ -46,19 +48,22 @@ ONE = "/recipients/{key:path}"
 Tenant = Annotated[str | None, Query(description="Whose recipient; left out, one that belongs to no tenant.")]
 
 
+Address = Annotated[str, Field(max_length=2000)]
+
+
 class AddressBody(BaseModel):
     """An address, with what belongs to it beside its text: keys of a subscription, secrets of a webhook."""
 
     model_config = ConfigDict(extra="allow")
 
-    address: str = Field(max_length=2000)
+    address: Address
     state: Literal["active", "unverified"] = "active"
 
 
 class RecipientBody(BaseModel):
     """What is given changes; what is left out stays. An address given again is active again, unless unsubscribed."""
 
-    addresses: dict[str, Annotated[list[str | AddressBody], Field(max_length=50)]] = Field({}, max_length=50)
+    addresses: Annotated[dict[Name, Annotated[list[Address | AddressBody], Field(max_length=50)]], at_most(50)] = {}
     zone: str | None = Field(None, max_length=100)
     locale: str | None = Field(None, max_length=100)
     data: dict[str, Any] | None = None
@@ -69,7 +74,7 @@ class QuietBody(BaseModel):
 
     start: str = Field(max_length=10)
     end: str = Field(max_length=10)
-    days: list[str] | None = Field(None, max_length=7)
+    days: list[Annotated[str, Field(max_length=20)]] | None = Field(None, max_length=7)
 
 
 class PreferenceBody(BaseModel):
@@ -78,9 +83,9 @@ class PreferenceBody(BaseModel):
     Of `wanted`, `condition` and `quiet`, what is given changes, what is left out stays, and null takes it back.
     """
 
-    event: str | None = None
-    category: str | None = None
-    channel: str | None = None
+    event: Name | None = None
+    category: Name | None = None
+    channel: Name | None = None
     wanted: bool | None = None
     condition: dict[str, Any] | None = None
     quiet: list[QuietBody] | None = Field(None, max_length=50)
@@ -99,9 +104,9 @@ class PreferenceBody(BaseModel):
 class UnsubscribeBody(BaseModel):
     """Never again to this address. `reason`: kept with it."""
 
-    channel: str
-    address: str = Field(max_length=2000)
-    reason: str | None = None
+    channel: Name
+    address: Address
+    reason: Name | None = None
 
 
 @dataclass
@@ -232,8 +237,8 @@ async def _set(house: House, key: str, body: RecipientBody, who: Principal, tena
     for channel, given in body.addresses.items():
         check_text("channel", channel)
         addresses[channel] = [each if isinstance(each, str) else each.model_dump() for each in given]
-    check_storable("addresses", addresses)
-    check_storable("data", body.data)
+    await asyncio.to_thread(check_storable, "addresses", addresses)
+    await asyncio.to_thread(check_storable, "data", body.data)
     texts = {
         channel: [post.masked(each if isinstance(each, str) else each.address) for each in given]
         for channel, given in body.addresses.items()

@@ -1,5 +1,6 @@
 """Schedules that are written and steered: create or change, import, pause, resume, disable, delete, spread."""
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -10,8 +11,9 @@ from http import HTTPStatus
 from typing import Annotated, Any, Literal
 
 from fastapi import Query, Response
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, model_validator
 
+from sereno.api.bounds import Tags, check_few
 from sereno.api.bulk import ACCEPTED, InBackground, PerSecond, begun, check_rate
 from sereno.api.door import Door, Who
 from sereno.api.schedule_names import Key, SchedulesWanted, Text, called
@@ -36,6 +38,7 @@ from sereno.store.sights import Count
 from sereno.store.statement import Operation
 
 MOST_IMPORTED = 1000
+MOST_FIELDS = 100
 # More runs than this at once are no help, but a flood.
 MOST_RUN = 1000
 
@@ -55,7 +58,7 @@ class Definition(BaseModel):
     queue: Text | None = None
     priority: int | None = Field(None, ge=0, le=9)
     tenant: Text | None = None
-    tags: list[Text] | None = None
+    tags: Tags | None = None
     trace: Text | None = None
     unique_key: Text | None = None
     unique_for: Length | None = None
@@ -70,6 +73,9 @@ class Definition(BaseModel):
     max_fires: int | None = None
     disable_after: int | None = None
     expires_after: Length | None = None
+    # More fields than there are make one error, not one each.
+    _few = model_validator(mode="before")(lambda given: check_few(given, MOST_FIELDS))
+
     enabled: bool = Field(True, description="False writes it stopped; true leaves alone what somebody stopped.")
     note: Note = None
 
@@ -192,7 +198,7 @@ def _write(house: House, door: Door) -> None:
     async def put(key: Key, body: Definition, who: Who, unchecked: Unchecked = False) -> Written:
         """Make a schedule, or change the one of this key to be so. Said again unchanged, it is not touched."""
         make_job = await _job_maker(house, who, unchecked)
-        wanted = _described({"key": key, **body.model_dump()}, make_job, who)
+        wanted = await asyncio.to_thread(_described, {"key": key, **body.model_dump()}, make_job, who)
         (made,) = await house.change(written([wanted], who))
         at = None if made.next_run_at is None else moment(made.next_run_at)
         return Written(made.id, made.key, made.what, made.state, at, describe(wanted.schedule.when))
@@ -201,8 +207,10 @@ def _write(house: House, door: Door) -> None:
     async def bring_in(body: ImportBody, who: Who, unchecked: Unchecked = False) -> Brought:
         """Definitions out of an export. One that is refused does not stop the others, unless `strict`."""
         brought = Brought(body.dry_run)
+        make_job = await _job_maker(house, who, unchecked)
+        wanted = await asyncio.to_thread(_accepted, body, brought, make_job, who)
         with suppress(_Undone):
-            await house.change(_import(body, brought, await _job_maker(house, who, unchecked), who))
+            await house.change(_import(body, brought, wanted, who))
         return brought
 
 
@@ -335,9 +343,8 @@ def written(wanted: Sequence[Described], who: Principal) -> Operation[list[Upser
     return found
 
 
-def _import(body: ImportBody, brought: Brought, make_job: MakeJob, who: Principal) -> Operation[None]:
+def _import(body: ImportBody, brought: Brought, wanted: dict[int, Described], who: Principal) -> Operation[None]:
     """In one transaction. Those that are in order are written together; where one is in the way, one by one."""
-    wanted = _accepted(body, brought, make_job, who)
     if wanted:
         try:
             _count(brought, (yield from written(list(wanted.values()), who)))

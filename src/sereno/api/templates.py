@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from fastapi import Query, Response
 from pydantic import BaseModel, Field
 
+from sereno.api.bounds import Name
 from sereno.api.door import Door, Who
 from sereno.api.pages import Page
 from sereno.api.post import check_storable, shape, told
@@ -76,13 +77,13 @@ class TemplateWritten:
 class Trial(BaseModel):
     """What to try words with: a payload, or with `last` that of the last event of this type."""
 
-    event: str
-    channel: str
+    event: Name
+    channel: Name
     payload: dict[str, Any] | None = None
     last: bool = False
-    recipient: str = "somebody"
+    recipient: Name = "somebody"
     locale: str | None = Field(None, max_length=100)
-    tenant: str | None = None
+    tenant: Name | None = None
 
 
 @dataclass

@@ -20,6 +20,8 @@ LATEST = datetime(9999, 12, 30, tzinfo=UTC)
 # A wait longer than this would leave the calendar.
 LONGEST_WAIT = 1000 * 365 * 86400.0
 NAME_LIMIT = 500
+# Tags are shown with every job of a list.
+MOST_TAGS, LONGEST_TAG = 50, 200
 
 
 class JobOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -53,8 +55,7 @@ class JobOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             check_text(name, getattr(self, name))
         if isinstance(self.tags, str):
             raise InvalidArguments(f"tags is a list of texts, not the text {self.tags!r:.60}")
-        for tag in self.tags:
-            check_text("tag", tag)
+        check_tags(self.tags)
         if self.priority is not None and (type(self.priority) is not int or self.priority not in PRIORITIES):
             raise InvalidArguments(f"priority {self.priority} is out of range: 0 (first) to 9 (last)")
         if self.delay is not None:
@@ -193,6 +194,16 @@ def check_text(name: str, value: str | None) -> None:
             value.encode()
         except UnicodeEncodeError:
             raise InvalidArguments(f"{name} holds a lone surrogate, which cannot be stored") from None
+
+
+def check_tags(tags: Sequence[str]) -> None:
+    """InvalidArguments unless they are few, short texts."""
+    if len(tags) > MOST_TAGS:
+        raise InvalidArguments(f"{len(tags):,} tags are too many: at most {MOST_TAGS}")
+    for tag in tags:
+        check_text("tag", tag)
+        if len(tag) > LONGEST_TAG:
+            raise InvalidArguments(f"tag {tag!r:.60} has {len(tag):,} characters: at most {LONGEST_TAG}")
 
 
 def check_queue_name(name: str) -> str:

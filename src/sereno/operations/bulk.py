@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from sereno.domain.duration import Duration, seconds
-from sereno.domain.job import Job, JobOptions, NewJob, check_date, check_text
+from sereno.domain.job import MOST_TAGS, Job, JobOptions, NewJob, check_date, check_text
 from sereno.domain.lifecycle import FINAL
 from sereno.domain.when import Daily, checked
 from sereno.domain.zones import moment
@@ -265,8 +265,8 @@ def stop(number: int, *, actor: str | None = None) -> Operation[BulkOperation]:
     return (yield from _there(number))
 
 
-def retry_edited(row: JobRow, arguments: bytes, make_job: MakeJob, *, actor: str | None = None) -> Operation[Job]:
-    """A new job like one that has ended, with other arguments. The one that has ended stays as it is."""
+def edited(row: JobRow, arguments: bytes, make_job: MakeJob) -> NewJob:
+    """The new job that `retry_edited` writes: like one that has ended, with other arguments."""
     if row.finished_at is None:
         raise Refused(f"job {row.id} is {row.state}: only one that has ended can be made again")
     tags = [tag for tag in row.tags or () if not tag.startswith(ORIGIN)]
@@ -274,10 +274,15 @@ def retry_edited(row: JobRow, arguments: bytes, make_job: MakeJob, *, actor: str
         queue=row.queue,
         priority=row.priority,
         tenant=row.tenant,
-        tags=[*tags, f"{ORIGIN}{row.id}"],
+        tags=[*tags[: MOST_TAGS - 1], f"{ORIGIN}{row.id}"],
         trace=row.trace,
     )
-    (made,) = yield from jobs_store.enqueue([make_job(row.task, arguments, options)])
+    return make_job(row.task, arguments, options)
+
+
+def retry_edited(row: JobRow, wanted: NewJob, *, actor: str | None = None) -> Operation[Job]:
+    """Write a job that was made from one that has ended, which stays as it is."""
+    (made,) = yield from jobs_store.enqueue([wanted])
     who = actor or default_actor()
     detail = {"task": row.task, "made": made.id}
     yield from steering.audit(who, "job.retry_edited", f"job {row.id}", detail)

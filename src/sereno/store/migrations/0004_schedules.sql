@@ -38,7 +38,7 @@ create table sereno.schedules (
     priority         smallint not null default 5 check (priority between 0 and 9),
     tenant           text,
     trace            text,
-    tags             text[],
+    tags             text[] constraint schedules_tags check (tags is null or sereno.are_tags(tags)),
     args             jsonb not null default '{}' check (jsonb_typeof(args) = 'object'),
     -- The arguments or the unique key name the fire.
     templated        boolean not null default false,

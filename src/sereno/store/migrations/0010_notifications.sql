@@ -8,7 +8,8 @@ create table sereno.recipients (
     key         text not null,
     locale      text,
     zone        text,
-    data        jsonb,
+    -- 64 KiB as JSON is sent; as PostgreSQL writes it, with spaces, that is up to half as much again.
+    data        jsonb constraint recipients_data check (octet_length(data::text) <= 98304),
     created_at  timestamptz not null default sereno.now(),
     changed_at  timestamptz not null default sereno.now(),
     constraint recipients_key unique (tenant, key)

@@ -194,6 +194,9 @@ begin
     elsif jsonb_typeof(data) <> 'object' then
         raise exception 'data of recipient % must be an object', left(key, 60) using errcode = 'invalid_parameter_value',
             hint = 'Such as {"name": "Ada"}; leave it out if there is none.';
+    elsif octet_length(data::text) > 98304 then
+        raise exception 'data of recipient % has % bytes', left(key, 60), octet_length(data::text)
+            using errcode = 'invalid_parameter_value', hint = 'At most 96 KiB: store it elsewhere, keep a reference.';
     end if;
     perform sereno.check_text('key', key), sereno.check_text('tenant', tenant);
     insert into sereno.recipients as r (tenant, key, locale, zone, data)

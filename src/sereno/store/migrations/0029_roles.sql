@@ -50,6 +50,10 @@ declare
     keys   jsonb := sereno.keys_for(task, queue, tenant, args);
 begin
     perform sereno.check_task(task);
+    if not sereno.are_tags(tags) then
+        raise exception 'task "%": tags are at most 50 texts of 1 to 200 characters', left(task, 60)
+            using errcode = 'invalid_parameter_value', hint = 'What is longer belongs into the arguments.';
+    end if;
     if unique_key is not null then
         return (sereno.enqueue_keyed(jsonb_build_array(jsonb_build_object(
             'task', task, 'args', args, 'queue', queue, 'priority', priority, 'run_at', run_at, 'tenant', tenant,
