@@ -14,8 +14,7 @@ import pytest
 
 from sereno import Sereno
 from sereno.archive import parquet
-from sereno.engine import retention
-from sereno.engine.keeper import Keeper
+from sereno.engine import housekeeping, retention
 from sereno.settings import Settings
 from sereno.store.connect import Line
 from tests.archive.acts import (
@@ -29,6 +28,7 @@ from tests.archive.acts import (
     everything,
     places_of,
 )
+from tests.engine.duties import do_all
 from tests.facts import advance, auntil, one, state, until
 
 CYCLES = ("sereno.archive_export", "sereno.archive_move")
@@ -123,8 +123,7 @@ async def clean_up(app: Sereno, **settings: Any) -> None:
     """What workers and schedulers do once an hour."""
     line = Line(app.database.url, app.settings, "test")
     chosen: Settings = msgspec.structs.replace(app.settings, **settings)
-    await Keeper(line, chosen, lambda: None)._keep_house()
-    await retention.keep_fires(line, chosen)
+    await do_all(line, [*housekeeping.duties(chosen), retention.fires_duty(chosen)])
     while await retention.forget_lines(line, chosen):
         pass
     await line.close()

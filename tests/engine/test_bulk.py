@@ -24,6 +24,7 @@ from sereno.store.connect import Line
 from sereno.store.filters import JobFilter, ScheduleFilter
 from sereno.store.post_rows import DeliveryFilter
 from tests.acceptance.conftest import WorkerProcess, leases_run_out
+from tests.engine.duties import do_all
 from tests.facts import advance, auntil, one, state, until
 from tests.notifications.conftest import Pager, Tender
 
@@ -534,7 +535,7 @@ async def test_what_ended_long_ago_is_forgotten(app: Sereno, work: Any, connecti
     try:
         for days, left in ((89, 3), (2, 1)):
             advance(connection, days * 86400)
-            await retention.keep_fires(line, app.settings)
+            await do_all(line, [retention.fires_duty(app.settings)])
             assert one(connection, "select count(*) from sereno.bulk_operations") == left
     finally:
         await line.close()

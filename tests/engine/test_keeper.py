@@ -4,8 +4,9 @@ import psycopg
 import pytest
 
 from sereno import Sereno
-from sereno.engine import floor
-from sereno.engine.keeper import Keeper
+from sereno.engine import floor, housekeeping
+from sereno.engine.keeper import RESCUE_EVERYWHERE, Keeper
+from sereno.engine.maintenance import Maintenance
 from sereno.store.connect import Line
 from tests.facts import advance, auntil, one, state
 
@@ -38,9 +39,15 @@ async def test_duties_are_taken_in_a_round_that_has_something_to_do(
     job = await work.using(delay="10m").aenqueue()
     advance(connection, 3600)
     line = Line(app.database.url, app.settings, "test")
+    beside = Maintenance("test", line, [RESCUE_EVERYWHERE, *housekeeping.duties(app.settings)])
     try:
-        await Keeper(line, app.settings, lambda: None).run_once()
+        await Keeper(line, lambda: None).run_once()
+        await beside.run_once()
     finally:
-        await line.close()
+        await beside.stop()
     assert state(connection, job.id) == "ready"
-    assert one(connection, "select array_agg(name order by name) from sereno.duties") == ["housekeeping", "rescue"]
+    assert one(connection, "select array_agg(name order by name) from sereno.duties") == [
+        "housekeeping",
+        "rescue",
+        "unknown_tasks",
+    ]

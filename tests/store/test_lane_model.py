@@ -292,7 +292,8 @@ class Lanes(RuleBasedStateMachine):
             do(self.connection, jobs.promote())
 
     def sweep(self, _: st.DataObject) -> None:
-        do(self.connection, limits.sweep())
+        for sweep in (limits.sweep_lanes, limits.sweep_gates, limits.sweep_shares):
+            do(self.connection, sweep())
 
     def change_limit(self, data: st.DataObject) -> None:
         name = data.draw(st.sampled_from(sorted(LIMITS)))

@@ -1,27 +1,22 @@
 """Keeps time for everybody: due jobs become ready, silent sessions are declared dead, their jobs come back.
 
 Any number of workers do this; SKIP LOCKED and fenced statements make it harmless. One cheap look every few seconds,
-or when the next future job is due, says whether there is anything to do. Rarer duties are taken by one worker.
+or when the next future job is due, says whether there is anything to do. What else there is to maintain runs beside it,
+on connections of its own: see `maintenance`.
 """
 
 import logging
-import math
 import random
 from collections.abc import Callable
 from time import monotonic
-from typing import TypeVar
 
 from sereno.engine.floor import LookBack
-from sereno.engine.retention import MAINTENANCE_TIMEOUT, drop_days
+from sereno.engine.maintenance import MAINTENANCE_TIMEOUT, Duty, Step
 from sereno.engine.service import Service
-from sereno.settings import Settings
-from sereno.store import days, history, jobs, limits, minutes, sessions, tokens
+from sereno.store import jobs, sessions
 from sereno.store.connect import Line
 from sereno.store.jobs import EVERYTHING
-from sereno.store.statement import Operation
 from sereno.telemetry.logs import emit
-
-_T = TypeVar("_T")
 
 LOOK_EVERY = 5.0
 # Jobs that became due longer ago than this are found by looking at everything.
@@ -29,20 +24,15 @@ RECENT = 60.0
 # What a look costs on a healthy table.
 ORDINARY_LOOK = 0.005
 FULL_RESCUE_EVERY = 60.0
-HOUSEKEEPING_EVERY = 3600.0
-# Whether one of these is ours is asked this often, however busy we are.
-ASK_EVERY = 30.0
 
 
 class Keeper(Service):
     """What time brings."""
 
-    def __init__(self, line: Line, settings: Settings, on_promoted: Callable[[], None]) -> None:
+    def __init__(self, line: Line, on_promoted: Callable[[], None]) -> None:
         super().__init__("keeper")
         self._line = line
-        self._settings = settings
         self._on_promoted = on_promoted
-        self._asked_at = -math.inf
         self._look_back = LookBack()
         self._everything = True
 
@@ -52,13 +42,7 @@ class Keeper(Service):
             await self._bury_sessions()
         if found.orphans or found.expired_sessions:
             await rescue(self._line)
-        rest = await self._promote_or_rest(found.next_due)
-        if monotonic() > self._asked_at + ASK_EVERY:
-            self._asked_at = monotonic()
-            await self._duties()
-            # They may have taken long.
-            return 0.0
-        return rest
+        return await self._promote_or_rest(found.next_due)
 
     async def _promote_or_rest(self, next_due: float | None) -> float:
         if next_due is not None and next_due <= 0:
@@ -100,45 +84,6 @@ class Keeper(Service):
                 session=session,
             )
 
-    async def _duties(self) -> None:
-        if await self._is_ours("rescue", FULL_RESCUE_EVERY):
-            await rescue(self._line, everywhere=True)
-            await self._report_unknown_tasks()
-        if await self._is_ours("housekeeping", HOUSEKEEPING_EVERY):
-            await self._keep_house()
-
-    async def _report_unknown_tasks(self) -> None:
-        for queue, task, count in await self._slowly(sessions.unknown_tasks()):
-            emit(
-                logging.WARNING,
-                "task.unknown",
-                f"queue {queue}: {count} or more jobs of task {task} wait, and no living worker knows that task",
-                queue=queue,
-                task=task,
-            )
-
-    async def _is_ours(self, duty: str, every: float) -> bool:
-        return await self._line.run(sessions.take_duty(duty, every))
-
-    async def _keep_house(self) -> None:
-        await self._slowly(days.make_partitions("history"))
-        if not self._settings.archives("jobs"):
-            await self._forget_jobs()
-        await self._slowly(sessions.forget_ended())
-        await self._slowly(tokens.forget_answers())
-        await self._slowly(minutes.forget())
-        while await self._slowly(limits.sweep()) >= limits.SWEEP:
-            pass
-
-    async def _forget_jobs(self) -> None:
-        await drop_days(self._line, "history", self._settings.keep_history_days)
-        if self._settings.keep_dead_days is not None:
-            while await self._slowly(history.forget_dead(self._settings.keep_dead_days)):
-                pass
-
-    async def _slowly(self, operation: Operation[_T]) -> _T:
-        return await self._line.run(operation, MAINTENANCE_TIMEOUT)
-
 
 async def rescue(line: Line, *, everywhere: bool = False) -> int:
     """Bring back the jobs of sessions that are not alive; answers how many."""
@@ -148,3 +93,12 @@ async def rescue(line: Line, *, everywhere: bool = False) -> int:
     if total:
         emit(logging.WARNING, "jobs.rescued", f"{total} jobs of dead sessions are ready again", jobs=total)
     return total
+
+
+async def _rescue_everywhere(line: Line) -> bool:
+    await rescue(line, everywhere=True)
+    return False
+
+
+# Beside the keeper and not in it: where many entries of dead rows lie in the way, this takes long.
+RESCUE_EVERYWHERE = Duty("rescue", FULL_RESCUE_EVERY, [Step("rescue everywhere", _rescue_everywhere)])

@@ -5,23 +5,23 @@ What goes to the archive is left to it: nothing is deleted before its file was r
 
 import logging
 
+from sereno.engine.maintenance import MAINTENANCE_TIMEOUT, Duty, Step, run_page
 from sereno.errors import DatabaseUnavailable
 from sereno.settings import Settings
 from sereno.store import bulk, days, fires, logs
 from sereno.store.connect import Line
 from sereno.telemetry.logs import emit
 
-# A batch takes this long at most; more waits for the next round.
-MAINTENANCE_TIMEOUT = 60.0
+HOUSEKEEPING_EVERY = 3600.0
 # As long as anybody asks who changed so many things.
 KEEP_OPERATIONS_DAYS = 90
 
 
 async def drop_days(line: Line, kept: days.Kept, retention: int) -> None:
     """Drop partitions older than so many days; those that somebody reads, later."""
-    for name in await line.run(days.old_partitions(kept, retention), MAINTENANCE_TIMEOUT):
+    for name in await run_page(line, days.old_partitions(kept, retention)):
         try:
-            await line.run(days.drop_partition(kept, name), MAINTENANCE_TIMEOUT)
+            await run_page(line, days.drop_partition(kept, name))
         except DatabaseUnavailable as error:
             # Somebody reads it: it must not make others queue behind its lock. The next hour is early enough.
             emit(logging.WARNING, "history.kept", f"partition {name} could not be dropped now: {error}")
@@ -29,18 +29,33 @@ async def drop_days(line: Line, kept: days.Kept, retention: int) -> None:
             emit(logging.INFO, "history.dropped", f"partition {name} is past its retention: dropped")
 
 
-async def keep_fires(line: Line, settings: Settings) -> None:
+def fires_duty(settings: Settings) -> Duty:
     """Partitions of fires ahead of time, and none behind their retention; nor bulk operations that ended long ago."""
-    try:
-        await line.run(days.make_partitions("fires"), MAINTENANCE_TIMEOUT)
-    except DatabaseUnavailable as error:
-        # Somebody holds the table; there are partitions for a week, and the default one takes what has none.
-        emit(logging.WARNING, "fires.unprepared", f"no partition of fires could be made now: {error}")
-    if not settings.archives("fires"):
+
+    async def make_partitions(line: Line) -> bool:
+        try:
+            await run_page(line, days.make_partitions("fires"))
+        except DatabaseUnavailable as error:
+            # Somebody holds the table; there are partitions for a week, and the default one takes what has none.
+            emit(logging.WARNING, "fires.unprepared", f"no partition of fires could be made now: {error}")
+        return False
+
+    async def drop_old(line: Line) -> bool:
         await drop_days(line, "fires", settings.keep_fires_days)
-        # One batch an hour: more would hold up the scheduler.
-        await line.run(fires.forget_fires(settings.keep_fires_days), MAINTENANCE_TIMEOUT)
-    await line.run(bulk.forget(KEEP_OPERATIONS_DAYS), MAINTENANCE_TIMEOUT)
+        return False
+
+    async def forget_strays(line: Line) -> bool:
+        return await run_page(line, fires.forget_fires(settings.keep_fires_days)) >= fires.FORGOTTEN
+
+    async def forget_operations(line: Line) -> bool:
+        await run_page(line, bulk.forget(KEEP_OPERATIONS_DAYS))
+        return False
+
+    steps = [Step("partitions of fires", make_partitions)]
+    if not settings.archives("fires"):
+        steps += [Step("retention of fires", drop_old), Step("fires outside of their days", forget_strays)]
+    steps.append(Step("retention of bulk operations", forget_operations))
+    return Duty("fires", HOUSEKEEPING_EVERY, steps)
 
 
 async def forget_lines(line: Line, settings: Settings) -> bool:

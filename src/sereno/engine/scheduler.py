@@ -21,13 +21,14 @@ from sereno.domain.firing import SECOND
 from sereno.engine.alerts import Watch
 from sereno.engine.floor import LookBack
 from sereno.engine.listener import Listener
+from sereno.engine.maintenance import Maintenance, maintenance_line
 from sereno.engine.replanner import Replanner
-from sereno.engine.retention import keep_fires
+from sereno.engine.retention import fires_duty
 from sereno.engine.service import Service
 from sereno.engine.ticker import BATCH, Ticked, Ticker, is_a_rows_fault
 from sereno.errors import DatabaseUnavailable
 from sereno.settings import Settings
-from sereno.store import leases, sessions, ticks
+from sereno.store import leases, ticks
 from sereno.store.connect import Line
 from sereno.telemetry.logs import emit
 from sereno.telemetry.metrics import SchedulerFigures
@@ -53,8 +54,6 @@ TICK_TIMEOUT = 60.0
 SMALLER, LARGER = 8, 2
 # What waits for a run that is gone is looked for this often.
 HEAL_EVERY = 60.0
-# Whether somebody has done the housekeeping is asked this often.
-ASK_EVERY, HOUSEKEEPING_EVERY = 60.0, 3600.0
 
 
 class Scheduler(Service):
@@ -64,13 +63,15 @@ class Scheduler(Service):
         super().__init__("scheduler")
         self.holder = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}"
         self.figures = SchedulerFigures()
-        self._settings = settings
         self._line = Line(url, settings, "scheduler")
         # Open only while there is more to do than one connection can.
         self._second_line = Line(url, settings, "scheduler")
         heard = {"schedule": lambda _: self.wake(), "clock": lambda _: self._clock_was_set()}
         self._listener = Listener(url, settings, heard, self._clock_was_set)
         self._watch = Watch(url, settings, lambda: self.leads)
+        # Beside the ticks: nothing that is due waits for it.
+        beside = maintenance_line(url, settings, "scheduler housekeeping")
+        self._housekeeping = Maintenance("scheduler housekeeping", beside, [fires_duty(settings)])
         self._ticker, self._second_ticker = Ticker(), Ticker()
         self._fence: int | None = None
         self._floor = self._ended_up_to = 0
@@ -78,7 +79,7 @@ class Scheduler(Service):
         self._last = leases.LastTick()
         # Something waits for a run to end, as far as the last look at everything knows.
         self._awaits = False
-        self._healed_at = self._asked_at = -math.inf
+        self._healed_at = -math.inf
         # Where a round of pages goes on; none is under way otherwise.
         self._healed_up_to: int | None = None
         self._replanner: Replanner | None = None
@@ -93,10 +94,12 @@ class Scheduler(Service):
     def start(self) -> None:
         self._listener.start()
         self._watch.start()
+        self._housekeeping.start()
         super().start()
 
     async def stop(self) -> None:
         await self._watch.stop()
+        await self._housekeeping.stop()
         await super().stop()
         await self._listener.stop()
         if self._fence is not None:
@@ -176,10 +179,6 @@ class Scheduler(Service):
             self._replanner = None
         if self._healed_up_to is not None or monotonic() - self._healed_at > HEAL_EVERY:
             self._healed_up_to = await self._heal(self._healed_up_to or 0)
-        if monotonic() - self._asked_at > ASK_EVERY:
-            self._asked_at = monotonic()
-            if await self._line.run(sessions.take_duty("fires", HOUSEKEEPING_EVERY)):
-                await keep_fires(self._line, self._settings)
         return self._replanner is not None or self._healed_up_to is not None
 
     async def _follow(self) -> float:

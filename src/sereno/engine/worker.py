@@ -1,8 +1,9 @@
 """A worker: one session of one process, from its registration to its last settlement.
 
 claimer ──▶ executor ──▶ settler          keeper: what time brings
-   ▲            │                         listener: what is told
-   └── a slot is free                     reporter: what the session says of itself
+   ▲            │                         maintenance: what may take long, on connections of its own
+   └── a slot is free                     listener: what is told
+                                          reporter: what the session says of itself
 """
 
 import asyncio
@@ -16,15 +17,16 @@ from typing import Protocol
 
 from sereno.domain.job import PRIORITIES, ClaimedJob
 from sereno.domain.task import Registry
-from sereno.engine import bulk
+from sereno.engine import bulk, housekeeping
 from sereno.engine.claimer import Claimer
 from sereno.engine.executor import Executor
 from sereno.engine.floor import Floors
 from sereno.engine.heartbeat import Heartbeat, boot_clock
 from sereno.engine.isolation import Isolation
-from sereno.engine.keeper import Keeper
+from sereno.engine.keeper import RESCUE_EVERYWHERE, Keeper
 from sereno.engine.listener import Listener
 from sereno.engine.log_keeper import LogKeeper
+from sereno.engine.maintenance import Maintenance, maintenance_line
 from sereno.engine.reporter import Reporter
 from sereno.engine.settler import Settler
 from sereno.engine.slots import QueueSlots
@@ -216,7 +218,12 @@ class Worker:
             self.tally,
             settings.poll,
         )
-        self._keeper = Keeper(self._keep_line, settings, self.claimer.wake)
+        self._keeper = Keeper(self._keep_line, self.claimer.wake)
+        # On connections of their own: what they wait for holds up no job.
+        self._maintenance = (
+            Maintenance("rescuer", maintenance_line(url, settings, "rescuer"), [RESCUE_EVERYWHERE]),
+            Maintenance("housekeeping", maintenance_line(url, settings, "housekeeping"), housekeeping.duties(settings)),
+        )
         self._reporter = Reporter(
             self._keep_line,
             self.session,
@@ -237,6 +244,8 @@ class Worker:
         self.lease_keeper.start()
         self._settler.start()
         self._keeper.start()
+        for service in self._maintenance:
+            service.start()
         self._reporter.start()
         self._listener.start()
         self.claimer.start()
@@ -292,7 +301,7 @@ class Worker:
                 self._settler.release(job, "the worker stopped, the handler did not", started=True)
 
     async def _close(self) -> None:
-        services = (self.claimer, self._keeper, self._reporter, self._listener, self._settler)
+        services = (self.claimer, self._keeper, *self._maintenance, self._reporter, self._listener, self._settler)
         if self.lost:
             # Nothing more is written: on a line that is silent, each would wait for its own end, one after the other.
             await asyncio.gather(*(service.stop() for service in services))

@@ -21,7 +21,6 @@ PLANNER = (
 )
 # A client that was stopped in the middle of a transaction holds its locks no longer than this.
 NO_STANDSTILL = "set idle_in_transaction_session_timeout = '10s'"
-PLANNER_LOCAL = f"{PLANNER}; {NO_STANDSTILL}".replace("set ", "set local ")
 
 # A call that takes longer has met a dead peer or a frozen server: the connection is given up, the caller goes on.
 CALL_TIMEOUT = 15.0
@@ -102,12 +101,17 @@ class Line:
 
     Statements on it come one after the other. Whoever uses it decides what a failure means; the line only makes sure
     that the next call meets a fresh connection.
+
+    `statement_timeout`: seconds after which the server gives up a statement. Without it, one whose caller has lost
+    patience goes on there.
     """
 
-    def __init__(self, url: str, settings: Settings, role: str) -> None:
+    def __init__(self, url: str, settings: Settings, role: str, statement_timeout: float | None = None) -> None:
         self._url = url
         self._settings = settings
         self._role = role
+        limit = "" if statement_timeout is None else f"; set statement_timeout = {int(statement_timeout * 1000)}"
+        self._set_up = f"{PLANNER}; {NO_STANDSTILL}{limit}"
         self._connection: psycopg.AsyncConnection[Any] | None = None
         self._turn = asyncio.Lock()
 
@@ -125,7 +129,7 @@ class Line:
                         return await arun(connection, operation, self._settings.schema)
                     async with connection.transaction():
                         if pooled:
-                            await connection.execute(PLANNER_LOCAL)
+                            await connection.execute(self._set_up.replace("set ", "set local ").encode())
                         return await arun(connection, operation, self._settings.schema)
             except TOO_LARGE:
                 # The server is well: it is about what it was asked.
@@ -142,7 +146,7 @@ class Line:
     async def _open(self) -> psycopg.AsyncConnection[Any]:
         self._connection = await psycopg.AsyncConnection.connect(self._url, **parameters(self._settings, self._role))
         if not self._settings.transaction_pooler:
-            await self._connection.execute(f"{PLANNER}; {NO_STANDSTILL}")
+            await self._connection.execute(self._set_up.encode())
         return self._connection
 
     def _is_busy(self) -> bool:

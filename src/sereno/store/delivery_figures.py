@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from sereno.store.statement import Operation, Statement, queries
+from sereno.store.upkeep import PAGE
 from sereno.telemetry.post import PostTally
 
 _sql = queries("delivery_figures")
@@ -97,9 +98,9 @@ def add(tally: PostTally) -> Operation[None]:
             yield Statement(_sql[name], {"lines": msgspec.json.encode(each_line).decode()})
 
 
-def forget() -> Operation[None]:
-    """What is too old to be looked at."""
-    yield Statement(_sql["forget"])
+def forget() -> Operation[bool]:
+    """A page of what is too old to be looked at; whether there may be more."""
+    return bool((yield Statement(_sql["forget"], {"most": PAGE}))[0][0] >= PAGE)
 
 
 def hours(

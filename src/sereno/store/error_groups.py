@@ -10,6 +10,7 @@ from sereno.domain.stored import encoder
 from sereno.store.sights import BOUND, Count
 from sereno.store.statement import Operation, Statement, queries
 from sereno.store.terms import Sought
+from sereno.store.upkeep import PAGE
 from sereno.telemetry.metrics import Tally
 
 _sql = queries("error_groups")
@@ -17,6 +18,8 @@ _sql = queries("error_groups")
 # So many kinds are kept. New ones then wait until those that were not seen for longest are forgotten.
 MOST_GROUPS = 10_000
 LEFT_AFTER_FORGETTING = 9_000
+# Kinds that are forgotten in one page.
+KINDS = 1_000
 # So many tenants are told apart, of one kind in one hour.
 MOST_TENANTS = 100
 KEPT_DAYS = 30
@@ -107,9 +110,10 @@ def _tries(tally: Tally) -> dict[str, list[int]]:
     return {task: [max(0, count - sum(more[task])), *more[task]] for task, count in succeeded.items()}
 
 
-def forget() -> Operation[None]:
-    """What was not seen for a month, and what there is no room for."""
-    yield Statement(_sql["forget"], {"days": KEPT_DAYS, "most": LEFT_AFTER_FORGETTING})
+def forget() -> Operation[bool]:
+    """A page of what was not seen for a month, and of what there is no room for; whether there may be more."""
+    bounds = {"days": KEPT_DAYS, "left": LEFT_AFTER_FORGETTING, "kinds": KINDS, "most": PAGE}
+    return bool((yield Statement(_sql["forget"], bounds))[0][0])
 
 
 def list_groups(

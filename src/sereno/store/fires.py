@@ -18,6 +18,10 @@ def record_again(fires: Sequence[Mapping[str, Any]]) -> Operation[set[tuple[int,
     return set(_pairs.decode(rows[0][0]))
 
 
+# Rows of a page of `forget_fires`.
+FORGOTTEN = 10_000
+
+
 def forget_fires(days: int) -> Operation[int]:
-    rows = yield Statement(_sql["forget_fires"], {"days": days})
+    rows = yield Statement(_sql["forget_fires"], {"days": days, "most": FORGOTTEN})
     return int(rows[0][0])

@@ -5,7 +5,7 @@ from sereno.store.statement import Operation, Statement, queries
 _sql = queries("history")
 
 
-def forget_dead(days: int) -> Operation[int]:
-    """Dead letters older than this, at most a thousand a call."""
+def forget_dead(days: int) -> Operation[bool]:
+    """A page of dead letters older than this; whether there may be more."""
     rows = yield Statement(_sql["forget_dead"], {"days": days})
-    return int(rows[0][0])
+    return bool(rows[0][0])

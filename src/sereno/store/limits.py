@@ -9,7 +9,8 @@ import msgspec
 from sereno.domain.limits import AnyLimit, Limit
 from sereno.domain.stored import encoder
 from sereno.domain.task import Registry
-from sereno.store.statement import Operation, Statement, queries
+from sereno.store.statement import Operation, Row, Statement, queries
+from sereno.store.upkeep import PAGE
 
 _sql = queries("limits")
 _names = msgspec.json.Decoder(list[str])
@@ -19,8 +20,10 @@ _pairs = msgspec.json.Decoder(list[tuple[str, str]])
 BOUND = 1000
 # Text as it is, in SQL's own patterns.
 _EXACTLY = str.maketrans({special: f"\\{special}" for special in "\\%_"})
-# A sweep ends when it found less than it could take.
-SWEEP = 1000
+# Rows that a page of a sweep looks at.
+SWEEP = 5000
+# Lanes and gates have any number that the database can hold.
+FIRST, LAST = -(2**63), 2**63 - 1
 
 
 class LimitRow(msgspec.Struct, kw_only=True):
@@ -190,9 +193,21 @@ def weights(most: int = 1000) -> Operation[list[tuple[str, float, str | None, da
     return [(row[0], row[1], row[2], row[3]) for row in rows]
 
 
-def sweep() -> Operation[int]:
-    """Lanes, gates and shares that nobody used for long; answers how many, a page at a time."""
-    lanes = yield Statement(_sql["sweep_lanes"], {})
-    gone = yield Statement(_sql["sweep_gates"], {})
-    yield Statement(_sql["sweep_shares"], {})
-    return max(len(lanes), len(gone))
+def sweep_lanes(first: int = FIRST) -> Operation[int | None]:
+    """A page of lanes that nobody used for long; where the next page begins, None after the last."""
+    return _next_page((yield Statement(_sql["sweep_lanes"], {"first": first, "most": SWEEP})))
+
+
+def sweep_gates(first: int = FIRST) -> Operation[int | None]:
+    """A page of gates that nobody used for long; where the next page begins, None after the last."""
+    return _next_page((yield Statement(_sql["sweep_gates"], {"first": first, "most": SWEEP})))
+
+
+def sweep_shares() -> Operation[bool]:
+    """A page of shares whose lanes are gone; whether there may be more."""
+    return len((yield Statement(_sql["sweep_shares"], {"most": PAGE}))) >= PAGE
+
+
+def _next_page(rows: list[Row]) -> int | None:
+    looked_at, last = rows[0]
+    return last + 1 if looked_at == SWEEP and last < LAST else None

@@ -9,6 +9,7 @@ import msgspec
 
 from sereno.store import delivery_figures, error_groups
 from sereno.store.statement import Operation, Statement, queries
+from sereno.store.upkeep import PAGE
 from sereno.telemetry.metrics import BUCKETS, Tally
 
 _sql = queries("minutes")
@@ -78,11 +79,11 @@ def add(tally: Tally) -> Operation[None]:
         yield Statement(_sql["add_tenants"], {"lines": msgspec.json.encode(tenants).decode()})
 
 
-def forget() -> Operation[None]:
-    """What is too old to be looked at; also of failures by kind."""
-    yield Statement(_sql["forget"])
-    yield from delivery_figures.forget()
-    yield from error_groups.forget()
+def forget() -> Operation[bool]:
+    """A page of what is too old to be looked at, also of failures by kind; whether there may be more."""
+    more = (yield Statement(_sql["forget"], {"most": PAGE}))[0][0] >= PAGE
+    more = (yield from delivery_figures.forget()) or more
+    return (yield from error_groups.forget()) or more
 
 
 def read(

@@ -9,6 +9,7 @@ import msgspec
 from sereno.domain.stored import encoder
 from sereno.store.jobs import EVERYTHING
 from sereno.store.statement import Operation, Statement, queries
+from sereno.store.upkeep import PAGE
 
 _sql = queries("sessions")
 _ids = msgspec.json.Decoder(list[int])
@@ -98,6 +99,8 @@ def take_duty(name: str, every: float) -> Operation[bool]:
     return bool(rows)
 
 
-def forget_ended() -> Operation[None]:
-    yield Statement(_sql["forget_ended"])
-    yield Statement(_sql["forget_keys"])
+def forget_ended() -> Operation[bool]:
+    """A page of sessions that ended long ago, and of unique keys whose period is over; whether there may be more."""
+    ended = yield Statement(_sql["forget_ended"], {"most": PAGE})
+    keys = yield Statement(_sql["forget_keys"], {"most": PAGE})
+    return max(len(ended), len(keys)) >= PAGE

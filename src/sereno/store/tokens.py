@@ -10,6 +10,7 @@ import msgspec
 from sereno.domain.access import Principal, Role
 from sereno.store.statement import Operation, Statement, queries
 from sereno.store.terms import Sought
+from sereno.store.upkeep import PAGE
 
 _sql = queries("tokens")
 
@@ -112,8 +113,9 @@ def drop_answer(who: str, key: str) -> Operation[None]:
     yield Statement(_sql["drop_answer"], {"who": who, "key": key})
 
 
-def forget_answers() -> Operation[None]:
-    yield Statement(_sql["forget_answers"])
+def forget_answers() -> Operation[bool]:
+    """A page of old answers; whether there may be more."""
+    return len((yield Statement(_sql["forget_answers"], {"most": PAGE}))) >= PAGE
 
 
 def audit_lines(

@@ -7,6 +7,9 @@ from sereno.store.statement import Operation, Statement, queries
 
 _sql = queries("upkeep")
 
+# Rows that a page of maintenance deletes at most: a fraction of a second.
+PAGE = 10_000
+
 
 @dataclass(frozen=True, slots=True)
 class TableRow:

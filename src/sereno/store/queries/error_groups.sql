@@ -67,15 +67,17 @@ on conflict (hour, task) do update set tries = sereno.added(t.tries, excluded.tr
 
 -- name: forget
 -- Kinds that were not seen for so many days, but for those that are muted still; and the ones that were not seen for
--- longest, so that there is room for new ones. Their hours go with them, and all that are too old.
+-- longest, so that there is room for new ones. Their hours go with them, and all that are too old. A page of each; answers
+-- whether there may be more.
 with old as materialized (
     select fingerprint from sereno.error_groups
     where last_at < sereno.now() - make_interval(days => %(days)s)
       and (muted_until is null or muted_until < sereno.now())
-    for update skip locked
+    limit %(kinds)s for update skip locked
 ),
 surplus as materialized (
-    select fingerprint from sereno.error_groups order by last_at desc, fingerprint offset %(most)s for update skip locked
+    select fingerprint from sereno.error_groups order by last_at desc, fingerprint
+    offset %(left)s limit %(kinds)s for update skip locked
 ),
 gone as (
     delete from sereno.error_groups
@@ -86,13 +88,19 @@ theirs as (
     delete from sereno.error_hours where fingerprint = any(array(select fingerprint from gone)) returning hour
 ),
 hours as (
-    delete from sereno.error_hours where hour < sereno.now() - make_interval(days => %(days)s) returning hour
+    delete from sereno.error_hours
+    where ctid = any(array(select ctid from sereno.error_hours where hour < sereno.now() - make_interval(days => %(days)s)
+                           order by hour limit %(most)s for update skip locked))
+    returning hour
 ),
 tries as (
-    delete from sereno.tries where hour < sereno.now() - make_interval(days => %(days)s) returning hour
+    delete from sereno.tries
+    where ctid = any(array(select ctid from sereno.tries where hour < sereno.now() - make_interval(days => %(days)s)
+                           order by hour limit %(most)s for update skip locked))
+    returning hour
 )
-select (select count(*) from gone) + (select count(*) from theirs) + (select count(*) from hours)
-       + (select count(*) from tries);
+select (select count(*) from gone) >= %(kinds)s or (select count(*) from hours) >= %(most)s
+       or (select count(*) from tries) >= %(most)s;
 
 -- name: list
 -- Kinds that were seen in a span, of one task or tenant or of all, with how often then, and the last day by the hour.

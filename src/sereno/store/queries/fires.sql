@@ -37,11 +37,11 @@ order by child.relname;
 select sereno.drop_fires_partition(%(name)s);
 
 -- name: forget_fires
--- What the default partition took (backfills of long ago), ten thousand at a time.
+-- What the default partition took (backfills of long ago), a page at a time.
 with old as (
     select planned_at, schedule_id from sereno.fires_default
     where fired_at < sereno.now() - make_interval(days => %(days)s)
-    limit 10000
+    limit %(most)s
 ),
 gone as (
     delete from sereno.fires_default f using old

@@ -21,11 +21,12 @@ order by child.relname;
 select sereno.drop_history_partition(%(name)s);
 
 -- name: forget_dead
--- Only where a retention for dead letters is set; never by default.
+-- Only where a retention for dead letters is set; never by default. Along the index of their ends, so that what is not old
+-- is not looked at.
 with old as (
     select id from sereno.history_dead
     where finished_at < sereno.now() - make_interval(days => %(days)s)
-    order by id limit 1000 for update skip locked
+    order by finished_at limit 1000 for update skip locked
 ),
 gone as (delete from sereno.history_dead where id = any(array(select id from old)) returning id),
 tries as (delete from sereno.attempts where job_id = any(array(select id from gone)))

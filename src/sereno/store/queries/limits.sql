@@ -217,36 +217,53 @@ delete from sereno.weights where key = %(key)s returning key;
 select key, weight, changed_by, changed_at from sereno.weights order by weight desc, key limit %(most)s;
 
 -- name: sweep_lanes
--- Lanes without work for an hour; the next job makes them anew.
-delete from sereno.lanes
-where id = any(array(select id from sereno.lanes
-                     where not has_work and served_at < sereno.now() - interval '1 hour'
-                     order by served_at limit 1000 for update skip locked))
-returning id;
+-- Lanes without work for an hour; the next job makes them anew. A page of all lanes along their key: every row is looked at
+-- once in a sweep, however many of them are in use. Answers how many it looked at, and the last one.
+with clock as materialized (select sereno.now() - interval '1 hour' as long_ago),
+page as materialized (
+    select id, not has_work and served_at < (select long_ago from clock) as unused
+    from sereno.lanes where id >= %(first)s order by id limit %(most)s
+),
+gone as (
+    delete from sereno.lanes
+    where id = any(array(select id from sereno.lanes
+                         where id = any(array(select id from page where unused))
+                           and not has_work and served_at < (select long_ago from clock)
+                         order by id for update skip locked))
+)
+select count(*), max(id) from page;
 
 -- name: sweep_gates
--- Gates that are as if they were new: nobody in, nobody waiting, full, and open.
-with unused as materialized (
-    select gates.id, held from sereno.gates left join sereno.limits on limits.name = limit_name
-    where look_at is null and coalesce(closed_until < sereno.now(), true)
-      and used_at < sereno.now() - interval '1 hour'
-      and coalesce(tokens + extract(epoch from sereno.now() - used_at) * limits.units / limits.period >= limits.burst, true)
-    limit 1000
+-- Gates that are as if they were new: nobody in, nobody waiting, full, and open. By pages, as lanes.
+with clock as materialized (select sereno.now() as now, sereno.now() - interval '1 hour' as long_ago),
+page as materialized (
+    select id, limit_name, tokens, look_at, used_at, closed_until
+    from sereno.gates where id >= %(first)s order by id limit %(most)s
+),
+unused as materialized (
+    select page.id from page cross join clock left join sereno.limits on limits.name = limit_name
+    where look_at is null and coalesce(closed_until < clock.now, true) and used_at < clock.long_ago
+      and coalesce(tokens + extract(epoch from clock.now - used_at) * limits.units / limits.period >= limits.burst, true)
 ),
 locked as materialized (
     select id, held, look_at, used_at, closed_until from sereno.gates
     where id = any(array(select id from unused)) order by id for update skip locked
+),
+gone as (
+    delete from sereno.gates
+    where id = any(array(select id from locked
+                         where look_at is null and used_at < (select long_ago from clock)
+                           and coalesce(closed_until < (select now from clock), true)
+                           and (select true from sereno.jobs
+                                where jobs.id = any(locked.held) and jobs.state = 'running' limit 1) is null))
 )
-delete from sereno.gates
-where id = any(array(select id from locked
-                     where look_at is null and used_at < sereno.now() - interval '1 hour'
-                       and coalesce(closed_until < sereno.now(), true)
-                       and (select true from sereno.jobs
-                           where jobs.id = any(locked.held) and jobs.state = 'running' limit 1) is null))
-returning id;
+select count(*), max(id) from page;
 
 -- name: sweep_shares
--- Fair keys whose lanes are gone: they come back at the turn of whoever is next.
+-- Fair keys whose lanes are gone: they come back at the turn of whoever is next. A page of them; all lanes are looked at.
 delete from sereno.shares
-where not exists (select from sereno.lanes where lanes.queue = shares.queue and lanes.fair = shares.key)
+where ctid = any(array(
+    select ctid from sereno.shares
+    where not exists (select from sereno.lanes where lanes.queue = shares.queue and lanes.fair = shares.key)
+    limit %(most)s for update skip locked))
 returning key;

@@ -24,17 +24,26 @@ on conflict (hour, tenant) do update
 set ended = h.ended + excluded.ended, failed = h.failed + excluded.failed, seconds = h.seconds + excluded.seconds;
 
 -- name: forget
--- A week of minutes and a quarter of hours are kept.
+-- A week of minutes and a quarter of hours are kept. A page of each; answers how many the fullest had.
 with minutes as (
-    delete from sereno.minutes where minute < sereno.now() - interval '8 days' returning minute
+    delete from sereno.minutes
+    where ctid = any(array(select ctid from sereno.minutes where minute < sereno.now() - interval '8 days'
+                           order by minute limit %(most)s for update skip locked))
+    returning minute
 ),
 tens as (
-    delete from sereno.ten_minutes where minute < sereno.now() - interval '8 days' returning minute
+    delete from sereno.ten_minutes
+    where ctid = any(array(select ctid from sereno.ten_minutes where minute < sereno.now() - interval '8 days'
+                           order by minute limit %(most)s for update skip locked))
+    returning minute
 ),
 hours as (
-    delete from sereno.tenant_hours where hour < sereno.now() - interval '92 days' returning hour
+    delete from sereno.tenant_hours
+    where ctid = any(array(select ctid from sereno.tenant_hours where hour < sereno.now() - interval '92 days'
+                           order by hour limit %(most)s for update skip locked))
+    returning hour
 )
-select (select count(*) from minutes) + (select count(*) from tens) + (select count(*) from hours);
+select greatest((select count(*) from minutes), (select count(*) from tens), (select count(*) from hours));
 
 -- name: read
 -- What ended since then, by steps of so many seconds; of one queue or task, or of all.

@@ -140,9 +140,17 @@ on conflict (name) do update set done_at = excluded.done_at
 returning true;
 
 -- name: forget_ended
--- Sessions that ended long ago; history keeps their numbers.
-delete from sereno.sessions where state <> 'alive' and ended_at < sereno.now() - interval '7 days';
+-- A page of sessions that ended long ago; history keeps their numbers.
+delete from sereno.sessions
+where id = any(array(select id from sereno.sessions
+                     where state <> 'alive' and ended_at < sereno.now() - interval '7 days'
+                     limit %(most)s for update skip locked))
+returning id;
 
 -- name: forget_keys
--- Unique keys whose period is over.
-delete from sereno.unique_keys where until < sereno.now();
+-- A page of unique keys whose period is over.
+delete from sereno.unique_keys
+where ctid = any(array(select ctid from sereno.unique_keys
+                       where until < sereno.now() and until < 'infinity'
+                       order by until limit %(most)s for update skip locked))
+returning 1;

@@ -68,8 +68,12 @@ update sereno.answers set status = %(status)s, body = %(body)s where who = %(who
 delete from sereno.answers where who = %(who)s and key = %(key)s;
 
 -- name: forget_answers
--- Nobody asks again after a day.
-delete from sereno.answers where at < sereno.now() - interval '1 day';
+-- Nobody asks again after a day. A page of them.
+delete from sereno.answers
+where ctid = any(array(select ctid from sereno.answers
+                       where at < sereno.now() - interval '1 day'
+                       order by at limit %(most)s for update skip locked))
+returning 1;
 
 -- name: audit
 -- Who did what, newest first. Whose and what is looked for among so many of the newest.

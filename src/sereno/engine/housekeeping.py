@@ -1,0 +1,92 @@
+"""What a worker keeps in order once an hour: partitions ahead of time, and nothing behind its retention."""
+
+import logging
+from collections.abc import Callable
+from typing import TypeVar
+
+from sereno.engine.maintenance import Duty, Page, Step, run_page
+from sereno.engine.retention import HOUSEKEEPING_EVERY, drop_days
+from sereno.settings import Settings
+from sereno.store import days, history, limits, minutes, sessions, tokens
+from sereno.store.connect import Line
+from sereno.store.statement import Operation
+from sereno.telemetry.logs import emit
+
+_T = TypeVar("_T")
+
+UNKNOWN_TASKS_EVERY = 60.0
+
+
+def duties(settings: Settings) -> list[Duty]:
+    """What one worker of many does beside its jobs."""
+    steps = [Step("partitions of history", _all_of(lambda: days.make_partitions("history")))]
+    if not settings.archives("jobs"):
+        steps += _retention_of_jobs(settings)
+    steps += [
+        Step("sessions and keys that ended", _pages_of(sessions.forget_ended)),
+        Step("answers to old requests", _pages_of(tokens.forget_answers)),
+        Step("old figures", _pages_of(minutes.forget)),
+        Step("idle lanes", Walk(limits.FIRST, limits.sweep_lanes)),
+        Step("idle gates", Walk(limits.FIRST, limits.sweep_gates)),
+        Step("shares without lanes", _pages_of(limits.sweep_shares)),
+    ]
+    unknown = Step("unknown tasks", _report_unknown_tasks)
+    return [Duty("unknown_tasks", UNKNOWN_TASKS_EVERY, [unknown]), Duty("housekeeping", HOUSEKEEPING_EVERY, steps)]
+
+
+def _retention_of_jobs(settings: Settings) -> list[Step]:
+    async def drop_old(line: Line) -> bool:
+        await drop_days(line, "history", settings.keep_history_days)
+        return False
+
+    steps = [Step("retention of history", drop_old)]
+    if (dead := settings.keep_dead_days) is not None:
+        steps.append(Step("retention of dead letters", _pages_of(lambda: history.forget_dead(dead))))
+    return steps
+
+
+class Walk:
+    """Pages along a key: `page` is given where it begins, and returns where the next one does, None after the last.
+
+    A page that fails leaves the place as it was, so the next round begins there.
+    """
+
+    def __init__(self, first: _T, page: Callable[[_T], Operation[_T | None]]) -> None:
+        self._first = self._place = first
+        self._page = page
+
+    async def __call__(self, line: Line) -> bool:
+        reached = await run_page(line, self._page(self._place))
+        self._place = self._first if reached is None else reached
+        return reached is not None
+
+
+def _pages_of(operation: Callable[[], Operation[bool]]) -> Page:
+    """Pages that begin where the last one ended, because that is gone."""
+
+    async def page(line: Line) -> bool:
+        return await run_page(line, operation())
+
+    return page
+
+
+def _all_of(operation: Callable[[], Operation[_T]]) -> Page:
+    """Something small, in one go."""
+
+    async def page(line: Line) -> bool:
+        await run_page(line, operation())
+        return False
+
+    return page
+
+
+async def _report_unknown_tasks(line: Line) -> bool:
+    for queue, task, count in await run_page(line, sessions.unknown_tasks()):
+        emit(
+            logging.WARNING,
+            "task.unknown",
+            f"queue {queue}: {count} or more jobs of task {task} wait, and no living worker knows that task",
+            queue=queue,
+            task=task,
+        )
+    return False

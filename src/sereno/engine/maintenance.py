@@ -1,0 +1,100 @@
+"""Duties that one worker of many does now and then, on a connection that nothing else waits for.
+
+A duty is a list of steps. A step does one page of its work, bounded in rows and in time, and says whether there is
+more. So a time limit never throws away more than a page, the next round goes on where this one stopped, and a step that
+fails holds up no other.
+"""
+
+import logging
+import random
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from time import monotonic
+from typing import TypeAlias, TypeVar
+
+from sereno.engine.service import Service
+from sereno.errors import first_line
+from sereno.settings import Settings
+from sereno.store import sessions
+from sereno.store.connect import Line
+from sereno.store.statement import Operation
+from sereno.telemetry.logs import emit
+
+_T = TypeVar("_T")
+
+# Seconds between two questions whether a duty is ours.
+ASK_EVERY = 30.0
+# Seconds that a page may take: the server gives up first, so that it does not go on with what nobody waits for.
+MAINTENANCE_TIMEOUT = 60.0
+STATEMENT_TIMEOUT = 50.0
+
+Page: TypeAlias = Callable[[Line], Awaitable[bool]]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Part of a duty. `page` does a bounded part of it and returns whether there is more."""
+
+    name: str
+    page: Page
+
+
+@dataclass(frozen=True, slots=True)
+class Duty:
+    """What one worker of many does every so many seconds."""
+
+    name: str
+    every: float
+    steps: Sequence[Step]
+
+
+class Maintenance(Service):
+    """Does the duties that it gets, a page at a time, the steps in turn. The connection is open only while it works."""
+
+    def __init__(self, name: str, line: Line, duties: Sequence[Duty]) -> None:
+        super().__init__(name)
+        self._line = line
+        self._duties = duties
+        self._left: deque[Step] = deque()
+        self._asked_at = float("-inf")
+
+    async def run_once(self) -> float:
+        if not self._left or monotonic() > self._asked_at + ASK_EVERY:
+            await self._ask()
+        if not self._left:
+            await self._line.close()
+            return ASK_EVERY * random.uniform(0.8, 1.0)  # noqa: S311 - jitter
+        await self._next_page()
+        return 0.0
+
+    async def stop(self) -> None:
+        await super().stop()
+        await self._line.close()
+
+    async def _ask(self) -> None:
+        self._asked_at = monotonic()
+        for duty in self._duties:
+            if await self._line.run(sessions.take_duty(duty.name, duty.every)):
+                self._left.extend(step for step in duty.steps if step not in self._left)
+
+    async def _next_page(self) -> None:
+        step = self._left.popleft()
+        try:
+            more = await step.page(self._line)
+        except Exception as error:  # noqa: BLE001 - whatever is wrong with one step, the others go on
+            words = f"{self.name}: {step.name} stopped and goes on the next time: {first_line(error)}"
+            emit(logging.WARNING, "maintenance.stopped", words, step=step.name)
+        else:
+            if more:
+                self._left.append(step)
+
+
+def maintenance_line(url: str, settings: Settings, role: str) -> Line:
+    """Return a connection on which the server itself gives up a statement that takes too long."""
+    return Line(url, settings, role, statement_timeout=STATEMENT_TIMEOUT)
+
+
+async def run_page(line: Line, operation: Operation[_T]) -> _T:
+    """Run one page. Each of its statements commits by itself: no lock is held while this process is busy elsewhere."""
+    return await line.run(operation, MAINTENANCE_TIMEOUT)

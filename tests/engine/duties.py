@@ -1,0 +1,13 @@
+"""Duties done at once, all pages of all steps, as a worker or a scheduler does them over time."""
+
+from collections.abc import Iterable
+
+from sereno.engine.maintenance import Duty
+from sereno.store.connect import Line
+
+
+async def do_all(line: Line, duties: Iterable[Duty]) -> None:
+    for duty in duties:
+        for step in duty.steps:
+            while await step.page(line):
+                pass

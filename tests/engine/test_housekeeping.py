@@ -1,0 +1,89 @@
+"""What is kept in order beside the jobs holds up none of them, and goes on where it was stopped."""
+
+import psycopg
+import pytest
+
+from sereno import Every, Sereno
+from sereno.engine import maintenance
+from sereno.engine.maintenance import Duty, Maintenance, Step, maintenance_line, run_page
+from sereno.engine.scheduler import Scheduler
+from sereno.store import sessions, tokens
+from sereno.store.connect import Line
+from tests.facts import auntil, one, state
+
+BLOCKED = "select count(*) from pg_locks where not granted and relation = %s::regclass"
+
+
+def hold(url: str, table: str) -> psycopg.Connection:
+    """Until it is closed, nobody else can read or write the table."""
+    holder = psycopg.connect(url)
+    holder.execute(f"lock table {table} in access exclusive mode".encode())
+    return holder
+
+
+@pytest.mark.parametrize("table", ["sereno.answers", "sereno.minutes", "sereno.lanes", "sereno.duties"])
+async def test_due_jobs_are_promoted_while_housekeeping_waits(
+    app: Sereno, connection: psycopg.Connection, table: str
+) -> None:
+    @app.task
+    async def work() -> None: ...
+
+    holder = hold(app.database.url, table)
+    async with app.working():
+        try:
+            await auntil(lambda: one(connection, BLOCKED, table))
+            job = await work.using(delay="100ms").aenqueue()
+            await auntil(lambda: state(connection, job.id) != "scheduled")
+        finally:
+            holder.close()
+
+
+async def test_schedules_fire_while_the_housekeeping_of_the_scheduler_waits(
+    app: Sereno, connection: psycopg.Connection
+) -> None:
+    @app.task
+    async def work() -> None: ...
+
+    await app.schedules.aupsert("often", work.job(), when=Every("1s"))
+    scheduler = Scheduler(app.url, app.settings)
+    with hold(app.database.url, "sereno.bulk_operations"):
+        scheduler.start()
+        await auntil(lambda: one(connection, BLOCKED, "sereno.bulk_operations"))
+        fired = one(connection, "select count(*) from sereno.fires")
+        await auntil(lambda: one(connection, "select count(*) from sereno.fires") > fired)
+    await scheduler.stop()
+
+
+async def test_what_a_time_limit_stopped_goes_on_the_next_time_and_holds_up_no_other(
+    app: Sereno, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(maintenance, "STATEMENT_TIMEOUT", 0.2)
+    connection.execute(
+        "insert into sereno.answers (who, key, request, at) "
+        "select 'me', n::text, '', sereno.now() - interval '2 days' from generate_series(1, 3) as n"
+    )
+    connection.execute(
+        "insert into sereno.unique_keys (task, unique_key, job_id, until) values ('work', 'k', 1, sereno.now())"
+    )
+    line = maintenance_line(app.database.url, app.settings, "test")
+    service = Maintenance("test", line, [Duty("test", 0.0, [Step("answers", _answers), Step("keys", _ended)])])
+    try:
+        with hold(app.database.url, "sereno.answers"):
+            await service.run_once()
+            await service.run_once()
+        assert one(connection, "select count(*) from sereno.unique_keys") == 0
+        assert one(connection, "select count(*) from sereno.answers") == 3
+        going_on = "select count(*) from pg_stat_activity where application_name = 'sereno test' and state = 'active'"
+        assert one(connection, going_on) == 0, "the server goes on with what its client has given up"
+        await service.run_once()
+        assert one(connection, "select count(*) from sereno.answers") == 0
+    finally:
+        await service.stop()
+
+
+async def _answers(line: Line) -> bool:
+    return await run_page(line, tokens.forget_answers())
+
+
+async def _ended(line: Line) -> bool:
+    return await run_page(line, sessions.forget_ended())
