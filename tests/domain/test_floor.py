@@ -1,10 +1,12 @@
 """Where a claim starts, and how often it looks back. Pure: time comes in through the door."""
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sereno.engine.floor import LONGEST, SHARE, SHORTEST, Floors, LookBack
+from sereno.engine.floor import AFTER_FAILURE, LONGEST, SHARE, SHORTEST, Ages, Floors, LookBack, Reach
 
 
 def test_a_floor_starts_at_zero_or_where_another_session_stood() -> None:
@@ -70,3 +72,44 @@ def test_what_is_asked_for_during_a_look_is_for_the_next_one() -> None:
     back.done(2.0, 10.0, 0.0)
     assert back.begins(2.0)
     assert not back.begins(2.0)
+
+
+def test_a_look_back_that_exceeded_its_time_is_not_tried_again_at_once() -> None:
+    back = LookBack()
+    assert back.begins(100.0)
+    back.failed(115.0)
+    assert not back.begins(115.0)
+    assert back.due_in(115.0) == AFTER_FAILURE > SHORTEST
+
+
+def test_ages_are_read_at_once_and_after_a_failure_part_by_part_until_all_are_read() -> None:
+    ages = Ages(60.0, 1e9)
+    assert ages.part == (1e9, 60.0)
+    ages.done(0.001)
+    assert ages.part == (1e9, 60.0), "cheap: everything again"
+    ages.failed()
+    parts: list[tuple[float, float]] = []
+    while not parts or ages.part[1] > 60.0:
+        parts.append(ages.part)
+        ages.done(10.0)
+        if len(parts) == 3:
+            ages.failed()
+            assert ages.part[1] == parts[-1][0], "it goes on where it stopped"
+            while ages.part[0] < 1e9:
+                parts.append(ages.part)
+                ages.done(0.001)
+    assert parts[0][1] == 60.0
+    assert all(before[0] == after[1] for before, after in pairwise(parts))
+
+
+def test_a_reach_shrinks_when_a_look_back_fails_and_grows_until_it_is_unlimited_again() -> None:
+    reach = Reach(100)
+    assert reach.start(10_000) == 0
+    reach.failed()
+    assert reach.start(10_000) == 9_900
+    reach.failed()
+    assert reach.start(10_000) == 9_988
+    for _ in range(12):
+        reach.done(10_000)
+    assert reach.is_unlimited
+    assert reach.start(10_000) == 0

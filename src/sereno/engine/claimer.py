@@ -6,21 +6,22 @@ tells it, looks once more, and rests until it is told or the poll is due. NOTIFY
 
 import math
 import random
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping
 from time import monotonic
 from typing import Any
 
 from sereno.domain.job import PRIORITIES, ClaimedJob
 from sereno.domain.task import Registry, TaskDefinition
+from sereno.engine.claim_ranges import ClaimRanges
 from sereno.engine.executor import Executor
-from sereno.engine.floor import Floors, LookBack
+from sereno.engine.floor import FIRST_SHARE, SHARE, Floors, LookBack, exceeded_time
 from sereno.engine.lanes import LaneClaims
 from sereno.engine.service import Service
 from sereno.engine.settler import Settler
 from sereno.engine.slots import PARTY_SECONDS, QueueSlots
 from sereno.store.connect import Line
-from sereno.store.jobs import Claim, claim, release_unlisted
+from sereno.store.jobs import Claim, claim, ready_index, release_unlisted
 from sereno.store.lanes import LaneClaim
 from sereno.store.sessions import set_idle
 from sereno.store.statement import Operation
@@ -57,12 +58,14 @@ class Claimer(Service):
         self._queues = queues
         self._executor = executor
         self._settler = settler
-        self._floors = floors
+        self._ranges = ClaimRanges(floors)
         self._tally = tally
         self._poll = poll
         self._idle = False
         self._look_back = LookBack()
         self._looked_back = False
+        # Queues whose index of ready jobs the last claim did not read to the end.
+        self._unread: set[str] = set()
         self._backlog_since: float | None = None
         self._ordinary_cost = 0.005
         self._turn = 0
@@ -87,7 +90,7 @@ class Claimer(Service):
         # Also when there is room for jobs with limits only: it says whether there are any.
         got = await self._claim(asked)
         for name, room in asked.items():
-            self._queues[name].more = got.get(name, 0) >= room
+            self._queues[name].more = got.get(name, 0) >= room or name in self._unread
         if self.lanes.concerns(self._queues):
             await self._claim_lanes()
         rest = await self._rest_after(any(queue.more or queue.more_limited for queue in self._queues.values()))
@@ -102,23 +105,42 @@ class Claimer(Service):
     async def _claim(self, asked: Mapping[str, int]) -> dict[str, int]:
         for queue in self._queues.values():
             queue.measure()
+        if not self._ranges.is_known:
+            self._ranges.see(await self._line.run(ready_index()))
         began = monotonic()
         back = self._look_back.begins(began)
-        wakes = 0 if back else self.lanes.wakes_from
+        self._ranges.begin(began, back=back)
+        all_wakes = back and self._ranges.ends_pass
+        wakes = 0 if all_wakes else self.lanes.wakes_from
         found = await self._ask(
-            claim(self._session, self._registry.names, self._wanted(asked, back=back), wakes, list(self._queues))
+            claim(self._session, self._registry.names, self._wanted(asked), wakes, list(self._queues)), back=back
         )
         now = self.polled_at = monotonic()
         self._tally.claims += 1
         self._looked_back = back
         if back:
-            self._look_back.done(now, now - began, self._ordinary_cost)
+            share = FIRST_SHARE if self._ranges.is_first_pass else SHARE
+            self._look_back.done(now, now - began, self._ordinary_cost, share)
         else:
             self._ordinary_cost += 0.2 * (now - began - self._ordinary_cost)
         self._learn(found.jobs, asked)
+        self._learn_ranges(found, asked, now - began)
         got = self._take(found.jobs)
-        await self.lanes.learn(found, back=back)
+        await self.lanes.learn(found, back=all_wakes)
         return got
+
+    def _learn_ranges(self, found: Claim, asked: Mapping[str, int], cost: float) -> None:
+        """Where there was room left, the ranges of this claim hold nothing more for us."""
+        counts = Counter(job.queue for job in found.jobs)
+        self._unread = {
+            name
+            for name, room in asked.items()
+            if counts[name] < room
+            and name not in found.gated
+            and ("queue", name) not in found.paused
+            and self._ranges.read_to_the_end(name, PRIORITIES, cost)
+        }
+        self._ranges.learn(self.polled_at, cost, found.ready, found.paused)
 
     async def _claim_lanes(self) -> None:
         """Jobs with limits. Those with a rate only if they can start at once: a start is counted when it is claimed."""
@@ -128,7 +150,7 @@ class Claimer(Service):
                 self._queues[name].more_limited = self.lanes.has_work(name)
             await self.lanes.hand_over()
             return
-        wanted = self._wanted(rooms, back=self._looked_back)
+        wanted = self._wanted(rooms)
         for item in wanted:
             item["now"] = self._queues[item["queue"]].limited_room()
         began = monotonic()
@@ -137,33 +159,34 @@ class Claimer(Service):
         except BaseException:
             self.reply_lost_at = monotonic()
             raise
+        took = monotonic() - began
         self._tally.claims += 1
         self._learn([job for job in got.jobs if job.id in got.unkeyed], rooms)
+        unread = {name for name in got.short if self._ranges.read_to_the_end(name, PRIORITIES, took)}
         for name in rooms:
-            self._queues[name].more_limited = name in self.lanes.busy
-            self._queues[name].took(monotonic() - began)
+            self._queues[name].more_limited = name in self.lanes.busy or name in unread
+            self._queues[name].took(took)
         self._take_limited(got)
 
-    async def _ask(self, operation: Operation[Claim]) -> Claim:
+    async def _ask(self, operation: Operation[Claim], *, back: bool) -> Claim:
         try:
             return await self._line.run(operation)
-        except BaseException:
+        except BaseException as error:
             self.reply_lost_at = monotonic()
+            if exceeded_time(error):
+                self._ranges.failed()
+                if back:
+                    self._look_back.failed(monotonic())
             raise
 
     @property
     def _is_turned(self) -> bool:
         return self._turn % AGEING == 0
 
-    def _wanted(self, asked: Mapping[str, int], *, back: bool) -> list[dict[str, Any]]:
-        order = reversed(PRIORITIES) if self._is_turned else PRIORITIES
-        priorities = list(order)
+    def _wanted(self, asked: Mapping[str, int]) -> list[dict[str, Any]]:
+        priorities = list(reversed(PRIORITIES) if self._is_turned else PRIORITIES)
         return [
-            {
-                "queue": name,
-                "room": room,
-                "floors": [{"priority": p, "floor": 0 if back else self._floors.of(name, p)} for p in priorities],
-            }
+            {"queue": name, "room": room, "floors": self._ranges.steps(name, priorities)}
             for name, room in asked.items()
         ]
 
@@ -215,7 +238,7 @@ class Claimer(Service):
             seen.setdefault((job.queue, job.priority), []).append(job.ready_seq)
             counts[job.queue] = counts.get(job.queue, 0) + 1
         for (queue, priority), values in seen.items():
-            self._floors.claimed(queue, priority, values, filled=counts[queue] >= asked[queue])
+            self._ranges.claimed(queue, priority, values, filled=counts[queue] >= asked[queue])
 
     def fill(self, queue: QueueSlots) -> None:
         """Start what is buffered, as far as there are slots; claim again in time."""

@@ -10,9 +10,10 @@ import random
 from collections.abc import Callable
 from time import monotonic
 
-from sereno.engine.floor import LookBack
+from sereno.engine.floor import Ages, LookBack, exceeded_time
 from sereno.engine.maintenance import MAINTENANCE_TIMEOUT, Duty, Step
 from sereno.engine.service import Service
+from sereno.errors import DatabaseUnavailable
 from sereno.store import jobs, sessions
 from sereno.store.connect import Line
 from sereno.store.jobs import EVERYTHING
@@ -21,8 +22,8 @@ from sereno.telemetry.logs import emit
 LOOK_EVERY = 5.0
 # Jobs that became due longer ago than this are found by looking at everything.
 RECENT = 60.0
-# What a look costs on a healthy table.
-ORDINARY_LOOK = 0.005
+# What a look costs on a healthy table, in seconds, and the time limit of one.
+ORDINARY_LOOK, LOOK_BACK_TIMEOUT = 0.005, 10.0
 FULL_RESCUE_EVERY = 60.0
 
 
@@ -34,23 +35,23 @@ class Keeper(Service):
         self._line = line
         self._on_promoted = on_promoted
         self._look_back = LookBack()
-        self._everything = True
+        self._ages = Ages(RECENT, EVERYTHING)
 
     async def run_once(self) -> float:
-        found = await self._look()
+        found = await self._line.run(sessions.look(RECENT))
         if found.expired_sessions:
             await self._bury_sessions()
         if found.orphans or found.expired_sessions:
             await rescue(self._line)
-        return await self._promote_or_rest(found.next_due)
+        rest = await self._promote_or_rest(found.next_due)
+        if not self._look_back.begins(monotonic()):
+            return min(rest, self._look_back.due_in(monotonic()))
+        return 0.0 if await self._promote_overdue() else rest
 
     async def _promote_or_rest(self, next_due: float | None) -> float:
         if next_due is not None and next_due <= 0:
             return await self._promote()
         rest = LOOK_EVERY * random.uniform(0.8, 1.0)  # noqa: S311 - jitter
-        if not self._everything:
-            # What became due long ago is found by looking at everything: a clock that was moved makes such jobs.
-            rest = min(rest, self._look_back.due_in(monotonic()))
         return rest if next_due is None else min(rest, next_due + 0.001)
 
     def clock_was_set(self) -> None:
@@ -58,22 +59,35 @@ class Keeper(Service):
         self._look_back.ask()
         self.wake()
 
-    async def _look(self) -> sessions.Look:
-        """Mostly at the recent past: under a pinned snapshot, the entries of jobs promoted long ago are still there."""
-        began = monotonic()
-        self._everything = self._look_back.begins(began)
-        found = await self._line.run(sessions.look(EVERYTHING if self._everything else RECENT))
-        if self._everything:
-            now = monotonic()
-            self._look_back.done(now, now - began, ORDINARY_LOOK)
-        return found
-
     async def _promote(self) -> float:
-        moved = await self._line.run(jobs.promote(EVERYTHING if self._everything else RECENT), MAINTENANCE_TIMEOUT)
+        """Of the recent past: under a pinned snapshot, the entries of jobs promoted long ago are still in the index."""
+        moved = await self._line.run(jobs.promote(RECENT), MAINTENANCE_TIMEOUT)
         if moved:
             self._on_promoted()
         # Nothing moved although something is due: another worker holds those rows right now.
         return 0.0 if moved else 0.05
+
+    async def _promote_overdue(self) -> int:
+        """What became due longer ago: a clock that was moved, or a slow transaction, makes such jobs."""
+        began = monotonic()
+        older, younger = self._ages.part
+        try:
+            moved = await self._line.run(jobs.promote(older, younger), LOOK_BACK_TIMEOUT)
+        except DatabaseUnavailable as error:
+            if not exceeded_time(error):
+                raise
+            self._look_back.failed(monotonic())
+            self._ages.failed()
+            emit(logging.WARNING, "promotion.slow", f"a look for jobs overdue by {younger:.0f} s or more took too long")
+            return 0
+        now = monotonic()
+        self._look_back.done(now, now - began, ORDINARY_LOOK)
+        if moved:
+            self._look_back.ask()
+            self._on_promoted()
+        else:
+            self._ages.done(now - began)
+        return moved
 
     async def _bury_sessions(self) -> None:
         for session, host, pid in await self._line.run(sessions.expire()):

@@ -15,11 +15,10 @@ import socket
 from time import monotonic
 
 import psycopg
-from psycopg.errors import QueryCanceled
 
 from sereno.domain.firing import SECOND
 from sereno.engine.alerts import Watch
-from sereno.engine.floor import LookBack
+from sereno.engine.floor import LookBack, Reach, exceeded_time
 from sereno.engine.listener import Listener
 from sereno.engine.maintenance import Maintenance, maintenance_line
 from sereno.engine.replanner import Replanner
@@ -50,6 +49,8 @@ MARGIN = 5 * SECOND
 # What a look costs on a healthy table.
 ORDINARY_LOOK = 0.005
 TICK_TIMEOUT = 60.0
+# How far below its floor a look-back starts after one from zero took too long.
+FIRST_REACH = 3600 * SECOND
 # A pass that took too long is tried again with this part of its rows; the next ones grow again.
 SMALLER, LARGER = 8, 2
 # What waits for a run that is gone is looked for this often.
@@ -76,6 +77,7 @@ class Scheduler(Service):
         self._fence: int | None = None
         self._floor = self._ended_up_to = 0
         self._look_back = LookBack()
+        self._reach = Reach(FIRST_REACH)
         self._last = leases.LastTick()
         # Something waits for a run to end, as far as the last look at everything knows.
         self._awaits = False
@@ -116,24 +118,15 @@ class Scheduler(Service):
             return await self._follow()
         began = monotonic()
         everything = self._look_back.begins(began)
-        floor, ended = (0, 0) if everything else (self._floor, self._ended_up_to)
+        floor = self._reach.start(self._floor) if everything else self._floor
+        ended = 0 if everything and self._reach.is_unlimited else self._ended_up_to
         rest = REST * random.uniform(0.8, 1.0)  # noqa: S311 - jitter
-        seen = await self._line.run(
-            leases.look(
-                self.holder,
-                self._fence,
-                lease=LEASE,
-                rest=rest,
-                floor=floor,
-                ended=ended,
-                everything=everything,
-                last=self._last,
-            )
-        )
+        seen = await self._look(self._fence, rest, floor, ended, everything=everything)
         self._last = leases.LastTick()
         if everything:
             now = monotonic()
             self._look_back.done(now, now - began, ORDINARY_LOOK)
+            self._reach.done(self._floor)
             self._awaits = seen.awaits
         if not seen.leads:
             emit(logging.WARNING, "scheduler.deposed", f"scheduler {self.holder}: another one leads now")
@@ -158,6 +151,25 @@ class Scheduler(Service):
         if await self._maintain():
             return 0.0
         return await self._rest_until(rest, seen)
+
+    async def _look(self, fence: int, rest: float, floor: int, ended: int, *, everything: bool) -> leases.Look:
+        look = leases.look(
+            self.holder,
+            fence,
+            lease=LEASE,
+            rest=rest,
+            floor=floor,
+            ended=ended,
+            everything=everything,
+            last=self._last,
+        )
+        try:
+            return await self._line.run(look)
+        except DatabaseUnavailable as error:
+            if everything and exceeded_time(error):
+                self._look_back.failed(monotonic())
+                self._reach.failed()
+            raise
 
     def _clock_was_set(self) -> None:
         """Or may have been, while nobody listened: set back, it makes due what lies below the floor."""
@@ -278,7 +290,7 @@ class Scheduler(Service):
                 self._ticker.tick(floor, limit, look_at_held=look_at_held), TICK_TIMEOUT, atomic=True
             )
         except DatabaseUnavailable as error:
-            if isinstance(error.__cause__, TimeoutError | QueryCanceled):
+            if exceeded_time(error):
                 self._batch = max(1, limit // SMALLER)
             raise
         except Exception as error:

@@ -79,12 +79,19 @@ def _enqueue_alike(first: NewJob, jobs: Sequence[NewJob]) -> Operation[list[Job]
     return [Job(made_id, first.task) for made_id in sorted(_ids.decode(rows[0][0]))]
 
 
+class ReadyIndex(NamedTuple):
+    """The last ready_seq that was drawn, and the size of the index of ready jobs."""
+
+    head: int
+    size: int
+
+
 class Claim(NamedTuple):
     """What a claim of plain jobs got, and what else there is.
 
     `laned`: queues with lanes that have work and wait for nothing. `gated`: queues with limits of their own.
     `has_wakes`: lanes are to be woken. `has_due`: the moment of a gate has come. `limits_changed_at`:
-    when a limit was last changed.
+    when a limit was last changed. `paused`: kind and name of everything that is paused.
     """
 
     jobs: list[ClaimedJob]
@@ -93,6 +100,8 @@ class Claim(NamedTuple):
     has_wakes: bool = False
     has_due: bool = False
     limits_changed_at: datetime | None = None
+    ready: ReadyIndex = ReadyIndex(0, 0)
+    paused: frozenset[tuple[str, str]] = frozenset()
 
 
 def claim(
@@ -102,7 +111,7 @@ def claim(
     wakes: int = 0,
     served: Collection[str] = (),
 ) -> Operation[Claim]:
-    """Take ready jobs. `queues`: objects with queue, room and floors (priority, floor), in the order to be walked.
+    """Take ready jobs. `queues`: objects with queue, room and floors (priority, floor, ceiling), in order.
 
     `wakes`: the number from which on to look for wake-ups. `served`: all queues of the worker.
     """
@@ -116,14 +125,28 @@ def claim(
             "served": list(served),
         },
     )
-    jobs, laned, gated, has_wakes, has_due, changed_at = rows[0]
-    flags = bool(has_wakes), bool(has_due)
-    return Claim(_claimed.decode(jobs), frozenset(laned or ()), frozenset(gated or ()), *flags, changed_at)
+    jobs, laned, gated, has_wakes, has_due, changed_at, head, index_bytes, paused = rows[0]
+    return Claim(
+        _claimed.decode(jobs),
+        frozenset(laned or ()),
+        frozenset(gated or ()),
+        bool(has_wakes),
+        bool(has_due),
+        changed_at,
+        ReadyIndex(head, index_bytes),
+        frozenset((kind, name) for kind, name in paused or ()),
+    )
 
 
-def promote(look_back: float = EVERYTHING) -> Operation[int]:
-    """Future jobs that are due become ready, at most a thousand a call; answers how many."""
-    rows = yield Statement(_sql["promote"], {"look_back": look_back})
+def ready_index() -> Operation[ReadyIndex]:
+    """As a claim sees it; for the first claim of a worker."""
+    rows = yield Statement(_sql["ready_index"])
+    return ReadyIndex(*rows[0])
+
+
+def promote(look_back: float = EVERYTHING, until: float = 0.0) -> Operation[int]:
+    """Future jobs that became due between `look_back` and `until` seconds ago, at most a thousand a call; how many."""
+    rows = yield Statement(_sql["promote"], {"look_back": look_back, "until": until})
     return int(rows[0][0])
 
 

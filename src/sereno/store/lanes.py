@@ -38,7 +38,8 @@ NOTHING: Mapping[int, Known] = MappingProxyType({})
 class LaneClaim(msgspec.Struct, kw_only=True):
     """What a claim of lanes got.
 
-    `unkeyed`: those of the jobs that carry no key, of queues with a limit of their own. `rated`: those that passed a
+    `unkeyed`: those of the jobs that carry no key, of queues with a limit of their own. `short`: queues that had fewer
+    of them than could have started. `rated`: those that passed a
     rate, and start at once. `parties`: those of a lane that share fewer slots than they are, with how many. `holding`:
     the gates in which a job holds a slot. `blocking`: gates that lanes wait for from now on. `after`: the last lane
     that was looked at. `walked`: how many lanes of a queue that was. `elsewhere`: gates that lanes of other queues wait
@@ -49,6 +50,7 @@ class LaneClaim(msgspec.Struct, kw_only=True):
 
     jobs: list[ClaimedJob] = []
     unkeyed: set[int] = set()
+    short: set[str] = set()
     rated: set[int] = set()
     parties: list[tuple[int, int, list[ClaimedJob]]] = []
     walked: Counter[str] = Counter()
@@ -211,6 +213,9 @@ def _note(
 ) -> None:
     with_slots = {gate.id for gate in gates if gate.kind != "rate"}
     answer.unkeyed = {job.id for number, jobs in served.items() if lanes[number].id is None for job in jobs}
+    answer.short = {
+        lane.queue for number, lane in enumerate(lanes) if lane.id is None and len(served.get(number, ())) < lane.count
+    }
     answer.rated = {job.id for number, jobs in served.items() if lanes[number].is_rated for job in jobs}
     answer.holding = {}
     for number, jobs in served.items():

@@ -90,14 +90,15 @@ select sereno.enqueue_keyed(%(jobs)s::text::jsonb)::text;
 
 -- name: promote
 -- Future jobs that are due become ready. Looks from a floor of its own: under a pinned snapshot the entries of
--- jobs promoted long ago are still in the index. Answers how many moved.
+-- jobs promoted long ago are still in the index. `until`: only what has been due for longer than this many seconds.
+-- Answers how many moved.
 with clock as materialized (select sereno.now() as now),
 moved as (
     update sereno.jobs
     set state = 'ready', ready_seq = nextval('sereno.ready_seq')
     where id = any(array(
         select id from sereno.jobs
-        where state = 'scheduled' and run_at <= (select now from clock)
+        where state = 'scheduled' and run_at <= (select now from clock) - make_interval(secs => %(until)s)
           and run_at >= (select now from clock) - make_interval(secs => %(look_back)s)
         order by run_at
         limit 1000
@@ -242,11 +243,17 @@ told as (
 )
 select coalesce(json_agg(id order by id), '[]')::text, (select count(*) from told) from made;
 
+-- name: ready_index
+-- Where the sequence stands, and how large the index of ready jobs is: dead entries count as long as they are there.
+select coalesce(pg_sequence_last_value('sereno.ready_seq'), 0), pg_relation_size('sereno.jobs_ready');
+
 -- name: claim
--- Take ready jobs for every queue that has room, priorities in the order given, each from its floor.
+-- Take ready jobs for every queue that has room, from ranges of ready_seq in the order given: a priority, its floor, and
+-- the ceiling below which to stay.
 -- SKIP LOCKED: a row that another claim holds is that claim's.
 -- A queue that has a limit of its own is not for this statement. Answers also which queues have lanes to serve, which
--- have limits of their own, whether a lane is to be woken, and whether the moment of a gate has come.
+-- have limits of their own, whether a lane is to be woken, and whether the moment of a gate has come; then the last value
+-- of the sequence, the size of the index, and what is paused.
 with clock as materialized (select sereno.now() as now),
 paused as materialized (select kind, name from sereno.pauses),
 picked as materialized (
@@ -254,7 +261,7 @@ picked as materialized (
     from jsonb_to_recordset(%(queues)s::text::jsonb) as wanted(queue text, room integer, floors jsonb)
     cross join lateral (
         select candidate.id
-        from jsonb_to_recordset(wanted.floors) as step(priority smallint, floor bigint)
+        from jsonb_to_recordset(wanted.floors) as step(priority smallint, floor bigint, ceiling bigint)
         cross join lateral (
             select jobs.id
             from sereno.jobs
@@ -262,6 +269,7 @@ picked as materialized (
               and jobs.queue = wanted.queue
               and jobs.priority = step.priority
               and jobs.ready_seq >= step.floor
+              and jobs.ready_seq < coalesce(step.ceiling, 9223372036854775807)
               and jobs.task = any(%(tasks)s)
               and jobs.task <> all(array(select name from paused where kind = 'task'))
               and (jobs.tenant is null or jobs.tenant <> all(array(select name from paused where kind = 'tenant')))
@@ -284,5 +292,8 @@ select coalesce(json_agg(json_build_array(
     (select array_agg(queue) from sereno.limits where queue is not null),
     (select true from sereno.lane_wakes where id >= %(wakes)s limit 1),
     (select true from sereno.due_gates(%(served)s, (select now from clock)) limit 1),
-    (select max(changed_at) from sereno.limits)
+    (select max(changed_at) from sereno.limits),
+    coalesce(pg_sequence_last_value('sereno.ready_seq'), 0),
+    pg_relation_size('sereno.jobs_ready'),
+    (select array_agg(array[kind, name]) from paused)
 from claimed;

@@ -79,7 +79,8 @@ picked as materialized (
     select job.id, wanted.number
     from wanted cross join lateral (
         select candidate.id
-        from jsonb_to_recordset(%(floors)s::text::jsonb -> wanted.queue) as step(priority smallint, floor bigint)
+        from jsonb_to_recordset(%(floors)s::text::jsonb -> wanted.queue)
+            as step(priority smallint, floor bigint, ceiling bigint)
         cross join lateral (
             select jobs.id
             from sereno.jobs
@@ -87,6 +88,7 @@ picked as materialized (
               and jobs.queue = wanted.queue
               and jobs.priority = step.priority
               and jobs.ready_seq >= step.floor
+              and jobs.ready_seq < coalesce(step.ceiling, 9223372036854775807)
               and jobs.task = any(%(tasks)s)
               and jobs.task <> all(array(select name from paused where kind = 'task'))
               and (jobs.tenant is null or jobs.tenant <> all(array(select name from paused where kind = 'tenant')))

@@ -1,0 +1,158 @@
+"""Which part of the index of ready jobs one claim may read.
+
+A claim passes over entries that it cannot take: jobs of a paused tenant or task, jobs of tasks unknown to this worker,
+dead entries that a pinned snapshot keeps. Each costs a little, so a claim that always read to the end of the index
+would slow down with them and at last exceed its time limit. Two rules bound it:
+
+- Once the index is large, a claim reads a bounded range of ready_seq at its floor, another bounded range of the
+  look-back, and everything that is newer than about two seconds. ready_seq comes from one sequence, so a range holds
+  at most as many entries as it is wide. A look-back goes on where the last one stopped.
+- A claim that read a range to its end and still had room raises the floor past it. What was passed over there is met
+  by look-backs; a pause that ends brings the floors back to zero.
+"""
+
+from collections import deque
+from collections.abc import Collection, Iterable
+from typing import Any
+
+from sereno.engine.floor import Floors
+from sereno.store.jobs import ReadyIndex
+
+UNBOUNDED = 2**63 - 1
+# Bytes of the index up to which a claim may read all of it: about 900,000 entries.
+SMALL_INDEX = 32 * 2**20
+# Entries in a range. The widest takes one or two seconds when all of it has to be passed over.
+NARROWEST, WIDEST = 100_000, 4_000_000
+# Seconds of a claim after which the next range is wider, or narrower.
+CHEAP, DEAR = 0.02, 0.2
+# Seconds of a claim that got less than it asked for; a slower one raises its floors also while the index is small.
+SLOW = 0.01
+# Floors stay behind what the sequence gave this many seconds ago: transactions that drew a number commit later.
+SETTLED_AFTER = 2.0
+
+
+class RangeWidth:
+    """How many values of ready_seq to read in one claim, judged by what the last ones cost."""
+
+    def __init__(self) -> None:
+        self.value = NARROWEST
+
+    def learn(self, cost: float) -> None:
+        if cost > DEAR:
+            self.value = max(NARROWEST, self.value // 4)
+        elif cost < CHEAP:
+            self.value = min(WIDEST, self.value * 2)
+
+    def failed(self) -> None:
+        self.value = NARROWEST
+
+
+class ClaimRanges:
+    """The ranges of one worker's claims: begin, steps of each queue, then learn or fail."""
+
+    def __init__(self, floors: Floors) -> None:
+        self._floors = floors
+        self._is_large = True
+        self.is_known = False
+        self._heads: deque[tuple[float, int]] = deque()
+        self._settled = 0
+        self._width, self._back_width = RangeWidth(), RangeWidth()
+        # Where the look-back goes on, and the range of the one under way.
+        self._back_from = 0
+        self._back: tuple[int, int] | None = None
+        # Where the claim under way stops reading, by queue and priority.
+        self._ceilings: dict[tuple[str, int], int] = {}
+        self._has_raised = False
+        self._paused: frozenset[tuple[str, str]] = frozenset()
+        self.is_first_pass = True
+
+    def see(self, index: ReadyIndex) -> None:
+        """What a worker that starts sees first."""
+        self._is_large = index.size > SMALL_INDEX
+        self._settled = index.head
+        self.is_known = True
+
+    def begin(self, now: float, *, back: bool) -> None:
+        """Fix the ranges of the claim that is about to be sent."""
+        while len(self._heads) > 1 and self._heads[1][0] <= now - SETTLED_AFTER:
+            self._heads.popleft()
+        if self._heads and self._heads[0][0] <= now - SETTLED_AFTER:
+            self._settled = self._heads[0][1]
+        self._back = None
+        if back:
+            start = self._back_from if self._is_large else 0
+            self._back = (start, start + self._back_width.value if self._is_large else UNBOUNDED)
+
+    def steps(self, queue: str, priorities: Iterable[int]) -> list[dict[str, Any]]:
+        """The ranges of each priority, in the order in which they are to be read."""
+        found: list[dict[str, Any]] = []
+        for priority in priorities:
+            floor = self._floors.of(queue, priority)
+            if self._back is not None and self._back[0] < min(floor, self._back[1]):
+                found.append(_step(priority, self._back[0], min(floor, self._back[1])))
+            ceiling = self._ceilings[queue, priority] = self._ceiling(floor)
+            found.append(_step(priority, floor, ceiling))
+            if ceiling < UNBOUNDED:
+                found.append(_step(priority, self._settled, UNBOUNDED))
+        return found
+
+    def _ceiling(self, floor: int) -> int:
+        ceiling = floor + self._width.value
+        return ceiling if self._is_large and ceiling < self._settled else UNBOUNDED
+
+    def claimed(self, queue: str, priority: int, got: Collection[int], *, filled: bool) -> None:
+        """Learn from what a claim got; what lies above the range at the floor says nothing about the floor."""
+        ceiling = self._ceilings[queue, priority]
+        below = [value for value in got if value < ceiling]
+        if below:
+            self._floors.claimed(queue, priority, below, filled=filled)
+
+    def read_to_the_end(self, queue: str, priorities: Iterable[int], cost: float) -> bool:
+        """The claim had room left in this queue: go on after its ranges. Whether there is more to be read."""
+        if not self._is_large and cost <= SLOW:
+            return False
+        more = False
+        for priority in priorities:
+            floor = self._floors.of(queue, priority)
+            ceiling = self._ceilings[queue, priority]
+            more = more or ceiling < UNBOUNDED
+            reached = min(ceiling, self._settled)
+            if reached > floor:
+                self._floors.raise_to(queue, priority, reached)
+                self._has_raised = True
+        return more
+
+    @property
+    def ends_pass(self) -> bool:
+        """Whether the look-back under way is the last of its pass."""
+        return self._back is not None and self._back[1] >= self._floors.highest()
+
+    def learn(self, now: float, cost: float, index: ReadyIndex, paused: frozenset[tuple[str, str]]) -> None:
+        """What a claim cost and saw. The sequence's head is a settled one after some time."""
+        (self._width if self._back is None else self._back_width).learn(cost)
+        if self._back is not None:
+            self._back_from = 0 if self.ends_pass else self._back[1]
+            self.is_first_pass = self.is_first_pass and self._back_from > 0
+        if not self._heads or now - self._heads[-1][0] >= SETTLED_AFTER / 10:
+            self._heads.append((now, index.head))
+        self._is_large = index.size > SMALL_INDEX
+        if self._paused - paused:
+            self._go_back()
+        self._paused = paused
+
+    def failed(self) -> None:
+        """The claim exceeded its time limit: the next ones read less."""
+        self._width.failed()
+        self._back_width.failed()
+        self._is_large = True
+
+    def _go_back(self) -> None:
+        """A pause ended: jobs that were passed over may be taken now."""
+        if self._has_raised or self._is_large:
+            self._floors.clear()
+        self._has_raised = False
+        self._back_from = 0
+
+
+def _step(priority: int, floor: int, ceiling: int) -> dict[str, Any]:
+    return {"priority": priority, "floor": floor, "ceiling": ceiling}

@@ -1,0 +1,122 @@
+"""A claim reads a bounded part of a large index, all of a small one, and everything in the end."""
+
+import pytest
+
+from sereno.engine import claim_ranges
+from sereno.engine.claim_ranges import NARROWEST, SETTLED_AFTER, SMALL_INDEX, UNBOUNDED, WIDEST, ClaimRanges
+from sereno.engine.floor import Floors
+from sereno.store.jobs import ReadyIndex
+
+LARGE = SMALL_INDEX + 1
+NOTHING_PAUSED: frozenset[tuple[str, str]] = frozenset()
+ACME = frozenset({("tenant", "acme")})
+
+
+def ranges(head: int, size: int = LARGE, floors: Floors | None = None) -> ClaimRanges:
+    made = ClaimRanges(floors or Floors())
+    made.see(ReadyIndex(head, size))
+    return made
+
+
+def steps(of: ClaimRanges, now: float = 0.0, *, back: bool = False) -> list[tuple[int, int]]:
+    of.begin(now, back=back)
+    return [(step["floor"], step["ceiling"]) for step in of.steps("default", [5])]
+
+
+def width(read: list[tuple[int, int]], head: int) -> int:
+    return sum(min(ceiling, head) - floor for floor, ceiling in read)
+
+
+def test_a_small_index_is_read_to_its_end_and_from_its_beginning() -> None:
+    small = ranges(10**9, SMALL_INDEX, Floors({"default:5": 500}))
+    assert steps(small) == [(500, UNBOUNDED)]
+    assert steps(small, back=True) == [(0, 500), (500, UNBOUNDED)]
+
+
+def test_a_large_index_is_read_in_bounded_ranges_and_what_is_new_is_always_among_them() -> None:
+    head = 40_000_000
+    large = ranges(head)
+    seen, now = 0, 0.0
+    while seen < head:
+        now += 10.0
+        read = steps(large, now)
+        assert width(read, head) <= WIDEST
+        assert read[0][0] == seen, "it goes on where the last one stopped"
+        assert read[-1][1] == UNBOUNDED
+        assert read[-1][0] <= head
+        seen = min(read[0][1], head)
+        assert large.read_to_the_end("default", [5], 0.001) is (seen < head)
+        large.learn(now, 0.001, ReadyIndex(head, LARGE), NOTHING_PAUSED)
+    assert steps(large, now + 1) == [(head, UNBOUNDED)]
+
+
+def test_a_look_back_goes_on_where_it_stopped_until_it_has_read_everything_below_the_floor() -> None:
+    head = 30_000_000
+    large = ranges(head, floors=Floors({"default:5": head}))
+    seen = 0
+    for _ in range(1000):
+        read = steps(large, back=True)
+        assert width(read, head) <= WIDEST
+        assert read[0][0] == seen
+        seen = read[0][1]
+        ended = large.ends_pass
+        large.learn(0.0, 0.1, ReadyIndex(head, LARGE), NOTHING_PAUSED)
+        if ended:
+            break
+    assert seen == head
+    assert not large.is_first_pass
+    assert steps(large, back=True)[0][0] == 0
+
+
+def test_a_claim_that_exceeded_its_time_is_followed_by_the_narrowest() -> None:
+    head = 10**9
+    large = ranges(head, floors=Floors({"default:5": head}))
+    for _ in range(20):
+        steps(large, back=True)
+        large.learn(0.0, 0.001, ReadyIndex(head, LARGE), NOTHING_PAUSED)
+    wide = steps(large, back=True)[0]
+    assert wide[1] - wide[0] == WIDEST
+    large.failed()
+    narrow = steps(large, back=True)[0]
+    assert narrow == (wide[0], wide[0] + NARROWEST), "at the same place"
+
+
+def test_what_was_taken_far_above_the_floor_does_not_raise_it() -> None:
+    floors = Floors({"default:5": 10})
+    large = ranges(10**9, floors=floors)
+    assert len(steps(large)) == 2
+    large.claimed("default", 5, [10**9 + 5], filled=True)
+    assert floors.of("default", 5) == 10
+    large.claimed("default", 5, [12, 10**9 + 5], filled=True)
+    assert floors.of("default", 5) == 12
+
+
+def test_floors_stay_behind_numbers_that_were_drawn_a_moment_ago() -> None:
+    floors = Floors()
+    large = ranges(100, floors=floors)
+    for now, head in ((0.0, 200), (SETTLED_AFTER / 2, 300), (SETTLED_AFTER * 1.1, 400)):
+        steps(large, now)
+        large.read_to_the_end("default", [5], 0.0)
+        large.learn(now, 0.0, ReadyIndex(head, LARGE), NOTHING_PAUSED)
+    assert floors.of("default", 5) == 200
+
+
+@pytest.mark.parametrize(("cost", "floor"), [(claim_ranges.SLOW / 2, 0), (claim_ranges.SLOW * 2, 700)])
+def test_while_the_index_is_small_only_a_slow_claim_raises_its_floor(cost: float, floor: int) -> None:
+    floors = Floors()
+    small = ranges(700, 0, floors)
+    steps(small)
+    assert not small.read_to_the_end("default", [5], cost)
+    assert floors.of("default", 5) == floor
+
+
+def test_a_pause_that_ends_brings_the_floors_back() -> None:
+    floors = Floors()
+    large = ranges(5000, floors=floors)
+    steps(large)
+    large.read_to_the_end("default", [5], 0.0)
+    large.learn(0.0, 0.0, ReadyIndex(5000, LARGE), ACME)
+    assert floors.of("default", 5) == 5000
+    steps(large)
+    large.learn(0.0, 0.0, ReadyIndex(5000, LARGE), NOTHING_PAUSED)
+    assert floors.of("default", 5) == 0
