@@ -10,6 +10,7 @@ import pytest
 
 from sereno import Limit, Sereno
 from sereno.domain.attempt import Settlement
+from sereno.domain.error_text import describe
 from sereno.operations.queues import pause
 from tests.api.conftest import Ask, Served
 from tests.api.schedule_acts import body
@@ -95,7 +96,7 @@ def test_a_dead_letter_of_somebody_else_blocks_without_a_name(ask: Ask, connecti
     claimer = Claimer(connection, tasks=("secret.task", "work"))
     (head,) = put(connection, keys(order="acct", blocks=True), task="secret.task", tenant="gamma-victim")
     claimer.wake()
-    claimer.finish(claimer.claim().jobs, Settlement("dead", reason="failed", error=OSError("x"), failed=1))
+    claimer.finish(claimer.claim().jobs, Settlement("dead", reason="failed", error=describe(OSError("x")), failed=1))
     (ours,) = put(connection, keys(order="acct", blocks=True), tenant="beta")
     assert f"The dead letter {head} (task secret.task) blocks" in _why(ask("viewer"), ours)
     told = _why(ask("viewer", tenant="beta"), ours)

@@ -8,6 +8,7 @@ import psycopg
 import pytest
 
 from sereno.domain.attempt import Settlement
+from sereno.domain.error_text import describe
 from sereno.domain.job import ClaimedJob
 from tests.cli.conftest import Command, House, process_environment
 from tests.cli.schedule_acts import add, shown
@@ -43,7 +44,7 @@ def started(sereno: Command, house: House, *words: str) -> tuple[int, ClaimedJob
 
 def test_a_run_that_waits_for_its_retry_is_named_and_so_is_what_waits_for_it(sereno: Command, house: House) -> None:
     session, job = started(sereno, house)
-    house.settle(session, job, Settlement("retry", error=OSError("reset"), failed=1, delay=90000.0))
+    house.settle(session, job, Settlement("retry", error=describe(OSError("reset")), failed=1, delay=90000.0))
     for _ in range(12):
         advance(house.connection, 3600)
         sereno("schedule", "tick")
@@ -95,7 +96,7 @@ def test_a_run_in_every_other_state(sereno: Command, house: House) -> None:
 
 def test_a_run_that_ended_is_not_under_way(sereno: Command, house: House) -> None:
     session, job = started(sereno, house)
-    house.settle(session, job, Settlement("dead", reason="failed", error=OSError("reset"), failed=1))
+    house.settle(session, job, Settlement("dead", reason="failed", error=describe(OSError("reset")), failed=1))
     advance(house.connection, 60)
     # Nobody has told the schedule's row yet: the list knows only that it fired, the page knows the job.
     assert re.search(r"fired \d m ago", sereno("schedule", "list", "-o", "table").stdout)

@@ -1,27 +1,25 @@
 """What each ending of an attempt means for its job: decided in one pure function."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta, tzinfo
 from random import Random
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sereno import Backoff, Cancel, ConfigurationError, Dead, Outcome, Retry, Snooze
+from sereno import Backoff, Cancel, ConfigurationError, Dead, Outcome, Retry, RetryAfter, Snooze
 from sereno.domain.attempt import (
     CRASH_LIMIT,
-    MESSAGE_LIMIT,
-    TRACEBACK_LIMIT,
     Crashed,
     Ending,
-    IsolatedError,
     Released,
     Settlement,
-    described,
+    Throttle,
     settlement,
-    storable,
 )
+from sereno.domain.error_text import ErrorText, describe
 
 POLICY = Backoff(3, first="1m", jitter=0, permanent=(KeyError,))
 
@@ -39,7 +37,8 @@ def test_a_failure_is_retried_until_the_tries_are_used_up(ending: Ending, failur
     else:
         assert (decision.outcome, decision.failed) == ("dead", 1)
         assert decision.reason == f"failed {failures + 1} times"
-    assert decision.error is ending
+    assert isinstance(ending, Exception)
+    assert decision.error == describe(ending)
 
 
 @given(st.integers(0, 20), st.integers(0, 20), st.sampled_from([None, Snooze(5), Cancel(), Released("x"), Dead("x")]))
@@ -78,7 +77,7 @@ def test_dead_and_cancelled_say_why() -> None:
 def test_a_dead_letter_keeps_the_error_it_was_raised_from() -> None:
     dead = Dead("closed")
     dead.__cause__ = ValueError("cause")
-    assert described(decide(dead).error)[:2] == ("ValueError", "cause")
+    assert decide(dead).error == ErrorText("ValueError", "cause")
 
 
 @pytest.mark.parametrize("crashes", range(CRASH_LIMIT + 2))
@@ -113,43 +112,89 @@ def test_a_snooze_that_makes_no_sense_is_refused(wrong: dict[str, Any]) -> None:
         Snooze(**wrong)
 
 
-class Unspeakable(Exception):  # noqa: N818 - named for the test
-    def __str__(self) -> str:
-        raise RuntimeError("no words")
+class DateTime(datetime):
+    """As pendulum.DateTime and pandas.Timestamp are."""
 
 
-ERRORS = [Unspeakable(), ValueError("a\x00b"), ValueError("\ud800"), ExceptionGroup("g", [ValueError("\x00")])]
+class Seconds(float):
+    """As numpy.float64 is."""
 
 
-@pytest.mark.parametrize("error", ERRORS, ids=["unspeakable", "nul", "surrogate", "group"])
-def test_any_error_can_be_described_and_stored(error: Exception) -> None:
-    try:
-        raise error  # noqa: TRY301 - with a traceback
-    except Exception as raised:  # noqa: BLE001 - any
-        kind, message, trace = described(raised)
-    for text in (kind, message, trace):
-        assert text is not None
-        assert "\x00" not in text
-        text.encode()
+class Zone(tzinfo):
+    def dst(self, _: datetime | None) -> None: ...
+    def tzname(self, _: datetime | None) -> None: ...
 
 
-def test_a_long_story_is_cut_where_it_says_the_least() -> None:
-    try:
-        raise ValueError("m" * 100_000 + "end")  # noqa: TRY301 - with a traceback
-    except ValueError as error:
-        _, message, trace = described(error)
-    assert message == "m" * MESSAGE_LIMIT
-    assert trace is not None
-    assert len(trace) == TRACEBACK_LIMIT
-    assert trace.endswith("end\n")
+class BrokenZone(Zone):
+    def utcoffset(self, _: datetime | None) -> timedelta:
+        raise RuntimeError("no offset")
 
 
-def test_the_error_of_another_process_keeps_its_own_words() -> None:
-    assert described(IsolatedError("Kind", "message", "trace")) == ("Kind", "message", "trace")
-    assert described(None) == (None, None, None)
+class OddZone(Zone):
+    def utcoffset(self, _: datetime | None) -> timedelta:
+        return timedelta(seconds=61.5)
 
 
-@given(st.text())
-def test_any_text_is_storable(text: str) -> None:
-    assert "\x00" not in storable(text)
-    assert len(storable(text)) <= MESSAGE_LIMIT
+def test_a_snooze_until_any_kind_of_datetime_is_that_instant() -> None:
+    zone = ZoneInfo("America/Sao_Paulo")
+    instant = datetime(2030, 1, 1, 3, 0, 0, 7, tzinfo=UTC)
+    moments = [
+        DateTime(2030, 1, 1, 3, 0, 0, 7, tzinfo=UTC),
+        DateTime(2030, 1, 1, 0, 0, 0, 7, tzinfo=zone),
+        datetime(2030, 1, 1, 3, 1, 1, 500_007, tzinfo=OddZone()),
+    ]
+    for moment in moments:
+        found = decide(Snooze(until=moment)).until
+        assert (type(found), found) == (datetime, instant)
+        assert found is not None
+        assert found.tzinfo is UTC
+
+
+def test_the_hour_that_comes_twice_keeps_its_fold() -> None:
+    autumn = DateTime(2026, 10, 25, 2, 30, tzinfo=ZoneInfo("Europe/Madrid"), fold=1)
+    assert decide(Snooze(until=autumn)).until == datetime(2026, 10, 25, 1, 30, tzinfo=UTC)
+
+
+def test_a_broken_time_zone_is_the_handlers_own_error() -> None:
+    with pytest.raises(RuntimeError, match="no offset"):
+        Snooze(until=datetime(2030, 1, 1, tzinfo=BrokenZone()))
+
+
+def test_what_is_decided_holds_exact_values_only() -> None:
+    texts: list[Any] = [7, b"\xff", object(), "a\x00b"]
+    for text in texts:
+        for ending in (Dead(text), Cancel(text), Retry(text), Snooze(1, reason=text)):
+            assert type(decide(ending).reason) is str
+    snoozed = decide(Snooze(Seconds(60)))
+    assert (snoozed.delay, type(snoozed.delay)) == (60.0, float)
+    told = decide(RetryAfter(Seconds(60), limit="api")).throttle
+    assert told == Throttle(60.0, "api")
+    assert type(told.seconds) is float
+
+
+def test_an_outcome_that_was_tampered_with_is_dead_with_that_reason() -> None:
+    tampered = [Snooze(1) for _ in range(4)]
+    tampered[0].until = datetime(2030, 1, 1, tzinfo=BrokenZone())
+    tampered[1].until = NAIVE
+    tampered[2].wait = float("nan")
+    tampered[3].throttle = 7  # type: ignore[assignment]  # as a careless handler may
+    for each in tampered:
+        decision = decide(each)
+        assert (decision.outcome, decision.reason) == ("dead", "what to do next could not be decided")
+        assert decision.error is not None
+
+
+def test_a_policy_that_raises_ends_its_job_and_nothing_else() -> None:
+    broken = Backoff(3, permanent=("not a class",))  # type: ignore[arg-type]  # the point
+    decision = decide(ValueError("x"), policy=broken)
+    assert (decision.outcome, decision.failed) == ("dead", 1)
+
+
+class Unreasonable(Exception):  # noqa: N818 - named for the test
+    @property
+    def reason(self) -> str:
+        raise KeyboardInterrupt
+
+
+def test_a_reason_that_cannot_be_read_is_none() -> None:
+    assert (decide(Unreasonable("x")).outcome, decide(Unreasonable("x")).reason) == ("retry", None)

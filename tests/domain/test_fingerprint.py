@@ -1,7 +1,6 @@
 """The same failure has the same fingerprint, whatever ids it carries; and no message is too strange to have one."""
 
 import json
-import traceback
 from random import Random
 from uuid import UUID
 
@@ -10,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sereno import Backoff, Dead, Retry
-from sereno.domain.attempt import Crashed, Ending, IsolatedError, Released, Settlement, described, settlement
+from sereno.domain.attempt import Crashed, Ending, Released, Settlement, settlement
 from sereno.domain.fingerprint import (
     DIGITS,
     KNOWN_BY,
@@ -18,9 +17,7 @@ from sereno.domain.fingerprint import (
     NAME_LIMIT,
     Failure,
     failure,
-    frames,
     normalised,
-    own_frame,
 )
 
 HOSTILE = [
@@ -141,27 +138,3 @@ def test_a_retry_and_the_death_after_it_are_the_same_kind() -> None:
 def test_what_is_no_failure_has_none() -> None:
     assert failure("work", decided(None)) is None
     assert failure("work", decided(Released("shutdown"))) is None
-
-
-def test_the_frame_is_the_last_own_one() -> None:
-    def own() -> None:
-        json.loads("{")
-
-    with pytest.raises(ValueError, match="Expecting") as caught:
-        own()
-    assert [file.rpartition("/")[2] for file, _ in frames(caught.value)][-1] == "decoder.py"
-    assert own_frame(frames(caught.value)) == "test_fingerprint.py:own"
-    # The same, when only the text of it could travel.
-    travelled = IsolatedError(*described(caught.value))
-    assert "decoder.py" in "".join(traceback.format_exception(caught.value))
-    assert of(travelled) == of(caught.value)
-
-
-@pytest.mark.parametrize(
-    "file",
-    ["<string>", "<frozen importlib._bootstrap>", "/x/lib/python3.11/site-packages/httpx/_client.py", json.__file__],
-)
-def test_the_code_of_others_is_passed_over(file: str) -> None:
-    assert own_frame([("/srv/shop/jobs.py", "charge"), (file, "send")]) == "jobs.py:charge"
-    assert own_frame([(file, "send")]) == ""
-    assert own_frame([("C:\\shop\\jobs.py", "charge")]) == "jobs.py:charge"

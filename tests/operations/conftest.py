@@ -9,6 +9,7 @@ import pytest
 
 from sereno import Backoff, Sereno
 from sereno.domain.attempt import Settlement
+from sereno.domain.error_text import describe
 from sereno.domain.job import PRIORITIES, ClaimedJob, JobOptions
 from sereno.store import attempts, jobs, sessions
 from sereno.store.attempts import Settled
@@ -53,7 +54,8 @@ class House:
         return job_id
 
     def dead(self, message: str = "connection reset", **options: object) -> int:
-        return self.finish(Settlement("dead", reason="failed 1 times", error=OSError(message), failed=1), **options)  # type: ignore[arg-type]  # as a caller would
+        failed = Settlement("dead", reason="failed 1 times", error=describe(OSError(message)), failed=1)
+        return self.finish(failed, **options)  # type: ignore[arg-type]  # as a caller would
 
     def state(self, job_id: int) -> str | None:
         row = self.connection.execute(

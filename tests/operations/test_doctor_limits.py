@@ -7,6 +7,7 @@ import pytest
 
 from sereno import Rate, Sereno
 from sereno.domain.attempt import Settlement
+from sereno.domain.error_text import describe
 from sereno.operations.doctor import MANY_WAKES, Check, doctor
 from sereno.store import limits
 from sereno.store.statement import run
@@ -59,7 +60,7 @@ def test_a_limit_that_is_closed_for_long(app: Sereno, connection: Connection, cl
 def test_an_order_behind_a_dead_letter(app: Sereno, connection: Connection, claimer: Claimer) -> None:
     head, _ = put(connection, keys(order="acct", blocks=True), 2)
     claimer.wake()
-    claimer.finish(claimer.claim().jobs, Settlement("dead", reason="failed", error=OSError("x"), failed=1))
+    claimer.finish(claimer.claim().jobs, Settlement("dead", reason="failed", error=describe(OSError("x")), failed=1))
     check = found(connection, app)["orders"]
     assert check.level == "warn"
     assert f"sereno job retry {head}" in check.remedy

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from sereno.domain.attempt import SUCCEEDED, Settlement
+from sereno.domain.error_text import describe
 from sereno.errors import JobNotFound, Refused
 from sereno.operations import jobs
 from sereno.operations.plan import acarry_out, carry_out
@@ -71,7 +72,7 @@ def test_a_filter_means_the_same_for_lists_counts_and_changes(house: House, want
 
 
 def test_a_filter_on_errors_finds_jobs_that_wait_for_their_retry(house: House) -> None:
-    job_id = house.finish(Settlement("retry", delay=60.0, error=OSError("no route")))
+    job_id = house.finish(Settlement("retry", delay=60.0, error=describe(OSError("no route"))))
     (line,) = house.app.database.run(jobs.list_jobs(JobFilter(error="no route"))).items
     assert (line.id, line.state, line.error_type) == (job_id, "scheduled", "OSError")
 
@@ -80,7 +81,7 @@ def test_show_tells_the_whole_story(house: House) -> None:
     session = house.worker()
     job_id = house.enqueue(tenant="r1")
     (job,) = house.claim(session)
-    house.settle(session, job, Settlement("retry", error=OSError("first")))
+    house.settle(session, job, Settlement("retry", error=describe(OSError("first"))))
     (job,) = house.claim(session)
     house.connection.execute("insert into sereno.steps values (%s, 'charged', 2, '{\"sum\": 7}')", [job_id])
     house.connection.execute("insert into sereno.progress values (%s, 2, 0.5, 'half')", [job_id])
@@ -90,14 +91,14 @@ def test_show_tells_the_whole_story(house: House) -> None:
     assert [(step.name, step.result) for step in detail.steps] == [("charged", {"sum": 7})]
     assert detail.progress is not None
     assert (detail.progress.fraction, detail.progress.note) == (0.5, "half")
-    house.settle(session, job, Settlement("dead", reason="enough", error=OSError("second")))
+    house.settle(session, job, Settlement("dead", reason="enough", error=describe(OSError("second"))))
     detail = house.app.database.run(jobs.show(job_id))
     assert [(attempt.number, attempt.outcome) for attempt in detail.attempts] == [(1, "retry"), (2, "dead")]
     assert detail.attempts[1].error_message == "second"
 
 
 def test_show_of_a_job_cancelled_between_two_attempts_does_not_repeat_the_first(house: House) -> None:
-    job_id = house.finish(Settlement("retry", delay=60.0, error=OSError("x")))
+    job_id = house.finish(Settlement("retry", delay=60.0, error=describe(OSError("x"))))
     carry_out(house.app.database, jobs.cancel(JobFilter(ids=[job_id])))
     detail = house.app.database.run(jobs.show(job_id))
     assert [(attempt.number, attempt.outcome) for attempt in detail.attempts] == [(1, "retry")]

@@ -8,6 +8,7 @@ import pytest
 from sereno import Sereno
 from sereno.domain.attempt import Settlement
 from sereno.domain.delivery import Failed, Receipt
+from sereno.domain.error_text import describe
 from sereno.domain.when import Every
 from sereno.errors import ConfigurationError, InvalidArguments
 from sereno.operations.trace import Trace, find, trace
@@ -99,7 +100,7 @@ def test_waits_and_tries_follow_each_other(app: Sereno, house: House, connection
     advance(connection, 5)
     (claimed,) = house.claim(session)
     advance(connection, 2)
-    house.settle(session, claimed, Settlement("retry", delay=60.0, error=OSError("no route")))
+    house.settle(session, claimed, Settlement("retry", delay=60.0, error=describe(OSError("no route"))))
     advance(connection, 7200)
     (lane,) = app.database.run(trace("tries")).lanes
     assert (lane.kind, lane.id) == ("job", str(job))

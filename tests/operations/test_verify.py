@@ -4,6 +4,7 @@ import psycopg
 import pytest
 
 from sereno.domain.attempt import SUCCEEDED, Settlement
+from sereno.domain.error_text import describe
 from sereno.operations import jobs
 from sereno.operations.plan import carry_out
 from sereno.operations.verify import Proof, verify
@@ -48,7 +49,7 @@ def test_a_house_in_use_keeps_every_promise(house: House) -> None:
     house.enqueue(unique_key="k")
     house.enqueue(delay="1h")
     house.finish(SUCCEEDED)
-    cancelled = house.finish(Settlement("retry", delay=60.0, error=OSError("x")))
+    cancelled = house.finish(Settlement("retry", delay=60.0, error=describe(OSError("x"))))
     carry_out(house.app.database, jobs.cancel(JobFilter(ids=[cancelled])))
     retried = house.dead()
     carry_out(house.app.database, jobs.retry(JobFilter(ids=[retried])))
@@ -186,7 +187,7 @@ def test_an_early_retry(house: House) -> None:
     session = house.worker()
     job_id = house.enqueue()
     (job,) = house.claim(session)
-    house.settle(session, job, Settlement("retry", error=OSError("x")))
+    house.settle(session, job, Settlement("retry", error=describe(OSError("x"))))
     (job,) = house.claim(session)
     assert _broken(house) == {}
     house.connection.execute("update sereno.attempts set finished_at = finished_at + interval '1 minute'")

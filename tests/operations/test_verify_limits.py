@@ -8,6 +8,7 @@ import pytest
 
 from sereno import Limit, Rate, Sereno
 from sereno.domain.attempt import Settlement
+from sereno.domain.error_text import describe
 from sereno.operations import jobs
 from sereno.operations.plan import carry_out
 from sereno.operations.verify import verify
@@ -54,8 +55,8 @@ def test_limits_in_use_break_nothing(app: Sereno, connection: Connection, claime
     put(connection, keys(("nobody", "")), delay="1h")
     assert broken(app, None) == {}
     endings = [
-        Settlement("retry", error=OSError("x")),
-        Settlement("dead", reason="failed", error=OSError("x"), failed=1),
+        Settlement("retry", error=describe(OSError("x"))),
+        Settlement("dead", reason="failed", error=describe(OSError("x")), failed=1),
     ]
     ended = 0
     for _ in range(4):
@@ -192,7 +193,7 @@ def test_one_of_an_order_before_its_head(app: Sereno, connection: Connection, cl
     (second,) = put(connection, keys(order="k"))
     if tried:
         claimer.wake()
-        claimer.finish(claimer.claim().jobs, Settlement("retry", delay=600.0, error=OSError("x")))
+        claimer.finish(claimer.claim().jobs, Settlement("retry", delay=600.0, error=describe(OSError("x"))))
     assert one(connection, "select state from sereno.jobs where id = %s", head) == "scheduled"
     assert claimer.take() == []
     assert broken(app) == {}
@@ -206,7 +207,7 @@ def test_a_dead_letter_that_was_sent_back_is_no_head_that_was_overtaken(
 ) -> None:
     head, second = put(connection, keys(order="k"), 2)
     claimer.wake()
-    claimer.finish(claimer.claim().jobs, Settlement("dead", reason="failed", error=OSError("x"), failed=1))
+    claimer.finish(claimer.claim().jobs, Settlement("dead", reason="failed", error=describe(OSError("x")), failed=1))
     assert claimer.take_all() == [second]
     carry_out(app.database, jobs.retry(JobFilter(ids=[head])))
     assert claimer.take_all() == []

@@ -1,6 +1,7 @@
 """Why is it not running? One test an answer."""
 
 from sereno.domain.attempt import SUCCEEDED, Settlement
+from sereno.domain.error_text import describe
 from sereno.operations import jobs, queues
 from sereno.operations.plan import carry_out
 from sereno.operations.why import why
@@ -68,7 +69,7 @@ def test_delayed(house: House) -> None:
 
 def test_waiting_for_a_retry_after_an_error(house: House) -> None:
     house.worker(queues={"apart": 1})
-    answer = _why(house, house.finish(Settlement("retry", delay=600.0, error=OSError("no route"))))
+    answer = _why(house, house.finish(Settlement("retry", delay=600.0, error=describe(OSError("no route")))))
     assert "in 10 m" in answer or "in 9 m" in answer
     assert "Attempt 1 failed (OSError: no route), and this is its retry." in answer
 

@@ -9,6 +9,7 @@ from click.testing import CliRunner
 from sereno import Limit, Rate, Sereno
 from sereno.cli.main import main
 from sereno.domain.attempt import Settlement
+from sereno.domain.error_text import describe
 from sereno.operations import jobs
 from sereno.operations.plan import carry_out
 from sereno.operations.why import why
@@ -160,7 +161,7 @@ def test_behind_the_head_of_its_order(app: Sereno, connection: Connection, claim
         f"the first, job {head} (task work), is running for 2 h, by worker session {claimer.session}."
     )
     assert "2 jobs with its order key wait until it has ended ('acct')." in _why(app, head)
-    claimer.finish([job], Settlement("retry", delay=600.0, error=OSError("no route")))
+    claimer.finish([job], Settlement("retry", delay=600.0, error=describe(OSError("no route"))))
     assert "is scheduled for 20" in _why(app, second)
     assert f"To ask why: sereno why {head}" in _why(app, second)
     answer = _why(app, head)
@@ -172,7 +173,7 @@ def test_a_dead_letter_that_blocks_its_key(app: Sereno, connection: Connection, 
     head, second, third = put(connection, keys(order="acct", blocks=True), 3)
     claimer.wake()
     (job,) = claimer.claim().jobs
-    claimer.finish([job], Settlement("dead", reason="failed", error=OSError("x"), failed=1))
+    claimer.finish([job], Settlement("dead", reason="failed", error=describe(OSError("x")), failed=1))
     for waits in (second, third):
         answer = _why(app, waits)
         assert answer.startswith(f"The dead letter {head} (task work) blocks its order key 'acct'")

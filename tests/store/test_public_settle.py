@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from sereno import Cancel, Dead, Retry, Snooze
-from sereno.domain.attempt import Crashed, Ending, Released, Settlement, described
+from sereno.domain.attempt import Crashed, Ending, Released, Settlement
 from sereno.domain.retry import Backoff
 from sereno.store import attempts, jobs
 from sereno.store.attempts import Settled as Ended
@@ -41,8 +41,10 @@ CASES: dict[str, tuple[Ending, Backoff]] = {
 
 def as_outcome(decision: Settlement, policy: Backoff) -> dict[str, Any]:
     """What another language says where the worker in Python has this ending. It leaves out what it can."""
-    kind, message, trace = described(decision.error)
-    said: dict[str, Any] = {"error_type": kind, "error_message": message, "traceback": trace}
+    found = decision.error
+    said: dict[str, Any] = {}
+    if found is not None:
+        said = {"error_type": found.kind, "error_message": found.message, "traceback": found.traceback}
     if decision.reason == "failed 1 times":
         return {"word": "retry", "retries": policy.retries, **said}
     if decision.outcome in ("retry", "snooze", "crash"):

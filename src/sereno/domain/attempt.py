@@ -11,7 +11,7 @@ A handler returns (succeeded), or returns or raises one of:
 Any other exception is classified by the task's policy: permanent ones are dead, the rest is retried.
 """
 
-import traceback
+import math
 from dataclasses import dataclass
 from datetime import datetime
 from email.utils import parsedate_to_datetime
@@ -19,15 +19,14 @@ from random import Random
 from typing import Literal, NamedTuple, assert_never
 
 from sereno.domain.duration import Duration, seconds
+from sereno.domain.error_text import ErrorText, describe, storable
 from sereno.domain.job import check_text
 from sereno.domain.retry import Backoff
+from sereno.domain.stored import plain_datetime
 from sereno.errors import ConfigurationError, ConnectionsInUse
 
 # A job that killed this many processes of its own goes to the dead letter.
 CRASH_LIMIT = 3
-# A traceback longer than this says no more; the end of it holds the cause.
-TRACEBACK_LIMIT = 16_000
-MESSAGE_LIMIT = 4_000
 # A header that asks for more than this is not believed.
 LONGEST_HEADER = 7
 LONGEST_CLOSE = 7 * 86400.0
@@ -65,7 +64,8 @@ class Snooze(Outcome):
                 "Snooze(until=…) needs a time zone: a naive time means a different instant elsewhere"
             )
         self.wait = None if wait is None else seconds(wait)
-        self.until = until
+        # A subclass of datetime (pendulum, pandas) means an instant like any other.
+        self.until = None if until is None else plain_datetime(until)
 
 
 class RetryAfter(Snooze):
@@ -123,25 +123,15 @@ class Crashed:
     reason: str
 
 
-class IsolatedError(Exception):
-    """An exception of another process: only its description could travel."""
-
-    def __init__(self, kind: str | None, message: str | None, trace: str | None) -> None:
-        super().__init__(message)
-        self.kind = kind
-        self.message = message
-        self.trace = trace
-
-
 @dataclass(slots=True)
 class Settlement:
-    """What is written about one attempt. `outcome` is a word of the attempts table."""
+    """What is written about one attempt, in plain values only. `outcome` is a word of the attempts table."""
 
     outcome: Literal["succeeded", "retry", "snooze", "release", "crash", "dead", "cancelled"]
     delay: float = 0.0
     until: datetime | None = None
     reason: str | None = None
-    error: BaseException | None = None
+    error: ErrorText | None = None
     failed: int = 0
     crashed: int = 0
     started: bool = True
@@ -162,17 +152,35 @@ Ending = Outcome | Released | Crashed | Settlement | BaseException | None
 
 
 def settlement(ending: Ending, *, failures: int, crashes: int, policy: Backoff, chance: Random) -> Settlement:
-    """The decision: what this ending means for a job with these counts under this policy. Pure."""
+    """The decision: what this ending means for a job with these counts under this policy.
+
+    Pure, and never raises: what cannot be decided, or holds values that cannot be stored, is dead with that reason.
+    """
+    if ending is None:
+        return SUCCEEDED
+    try:
+        return _plain(_decision(ending, failures, crashes, policy, chance))
+    except BaseException as error:  # noqa: BLE001 - a policy or an outcome of the user's may raise anything
+        reason = "what to do next could not be decided"
+        return Settlement("dead", reason=reason, error=describe(error), failed=1)
+
+
+def _decision(
+    ending: Outcome | Released | Crashed | Settlement | BaseException,
+    failures: int,
+    crashes: int,
+    policy: Backoff,
+    chance: Random,
+) -> Settlement:
     match ending:
-        case None:
-            return SUCCEEDED
         case Retry():
             return _after_failure(ending, failures, policy, chance, asked=ending.after)
         case Snooze():
             wait, reason = ending.wait or 0.0, ending.reason or None
             return Settlement("snooze", delay=wait, until=ending.until, reason=reason, throttle=ending.throttle)
         case Dead():
-            return Settlement("dead", reason=ending.reason or "the task said so", error=ending.__cause__, failed=1)
+            cause = None if ending.__cause__ is None else describe(ending.__cause__)
+            return Settlement("dead", reason=ending.reason or "the task said so", error=cause, failed=1)
         case Cancel():
             return Settlement("cancelled", reason=ending.reason or "the task said so")
         case Settlement():
@@ -195,7 +203,8 @@ def _after_error(error: BaseException, failures: int, policy: Backoff, chance: R
         # Others hold the connections: it says nothing about this job.
         return Settlement("snooze", delay=CONNECTION_PAUSE * (1 + chance.random()), reason=storable(error))
     if policy.is_permanent(error):
-        return Settlement("dead", reason=f"permanent error: {type(error).__name__}", error=error, failed=1)
+        found = describe(error)
+        return Settlement("dead", reason=f"permanent error: {found.name}", error=found, failed=1)
     return _after_failure(error, failures, policy, chance)
 
 
@@ -204,25 +213,34 @@ def _after_failure(
 ) -> Settlement:
     delay = policy.delay(failures + 1, chance)
     if delay is None:
-        return Settlement("dead", reason=f"failed {failures + 1} times", error=error, failed=1)
-    reason = getattr(error, "reason", None) or None
-    return Settlement("retry", delay=delay if asked is None else asked, reason=reason, error=error)
+        return Settlement("dead", reason=f"failed {failures + 1} times", error=describe(error), failed=1)
+    return Settlement(
+        "retry", delay=delay if asked is None else asked, reason=_own_reason(error), error=describe(error)
+    )
 
 
-def described(error: BaseException | None) -> tuple[str | None, str | None, str | None]:
-    """Type, message and traceback as PostgreSQL can store them: whatever a handler raises, its job still settles."""
-    if error is None:
-        return None, None, None
-    if isinstance(error, IsolatedError):
-        return error.kind, error.message, error.trace
-    lines = "".join(traceback.format_exception(error)) if error.__traceback__ else ""
-    return storable(type(error).__qualname__), storable(error), storable(lines[-TRACEBACK_LIMIT:], TRACEBACK_LIMIT)
-
-
-def storable(value: object, limit: int = MESSAGE_LIMIT) -> str:
-    """Text that PostgreSQL can store, of anything: a reason given as a number, a broken `__str__`, a NUL byte."""
+def _own_reason(error: BaseException) -> str | None:
+    """Return the `reason` that an exception carries; an attribute that cannot be read is none."""
     try:
-        text = str(value)[:limit]
-    except Exception:  # noqa: BLE001 - whatever it is, it must not keep the job from settling
-        text = f"(a {type(value).__name__} that could not be turned into text)"
-    return text.encode("utf-8", "replace").decode().replace("\x00", "\N{REPLACEMENT CHARACTER}")
+        return getattr(error, "reason", None) or None
+    except BaseException:  # noqa: BLE001 - a property of the user's may raise anything
+        return None
+
+
+def _plain(decision: Settlement) -> Settlement:
+    """Exact numbers, instants and texts: what came from a handler may be a subclass, or no such value at all."""
+    decision.delay = float(decision.delay)
+    if not math.isfinite(decision.delay):
+        raise ValueError(f"a delay of {decision.delay} seconds")
+    if decision.until is not None:
+        decision.until = plain_datetime(decision.until)
+        if decision.until.tzinfo is None:
+            raise ValueError("an instant needs a time zone")
+    if decision.reason is not None:
+        decision.reason = storable(decision.reason)
+    if decision.throttle is not None:
+        wait, limit, key = decision.throttle
+        decision.throttle = Throttle(
+            float(wait), None if limit is None else storable(limit), None if key is None else storable(key)
+        )
+    return decision

@@ -9,12 +9,10 @@ package, or of sereno.
 
 import hashlib
 import re
-import sysconfig
-from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import NamedTuple
 
-from sereno.domain.attempt import IsolatedError, Settlement, storable
+from sereno.domain.attempt import Settlement
+from sereno.domain.error_text import storable
 
 # So much of a message is looked at; what it is known by, without its ids, and what people are shown are shorter.
 LOOKED_AT = 1000
@@ -22,8 +20,6 @@ KNOWN_BY = 200
 MESSAGE_LIMIT = 500
 NAME_LIMIT = 200
 DIGITS = 12
-# Of a traceback that is deeper, only the beginning is looked at.
-DEEPEST = 10_000
 
 # In this order. Every repetition has an end, so that no message is slow to read. What is a number in one failure may be
 # a word with letters in the next, so both are an id.
@@ -44,13 +40,6 @@ _PLACEHOLDERS = tuple(
         (r"\s{1,1000}", " "),
     )
 )
-_FRAME = re.compile(r'^ {2}File "([^"\n]{1,1000})", line [0-9]{1,9}, in (.{1,300})$', re.MULTILINE)
-_SLASH = re.compile(r"[/\\]")
-_LAST_TRACEBACK = "Traceback (most recent call last):"
-
-_INSTALLED = ("/site-packages/", "/dist-packages/")
-_OURS = str(Path(__file__).parents[1]) + "/"
-_PYTHON = tuple({f"{sysconfig.get_path(name)}/" for name in ("stdlib", "platstdlib")})
 
 
 class Failure(NamedTuple):
@@ -73,12 +62,8 @@ def failure(task: str, decision: Settlement) -> Failure | None:
         is_crash = decision.outcome == "crash" or decision.crashed > 0
         said = storable(decision.reason or "", LOOKED_AT)
         return _of(task, "Crash" if is_crash else "Dead", said, "", "" if is_crash else said)
-    kind: str | None = type(error).__qualname__
-    words: object = error
-    if isinstance(error, IsolatedError):
-        kind, words = error.kind, error.message or ""
-    said = storable(words, LOOKED_AT)
-    return _of(task, storable(kind or "Error", NAME_LIMIT), said, own_frame(frames(error)), said)
+    said = error.message[:LOOKED_AT]
+    return _of(task, error.kind[:NAME_LIMIT] or "Error", said, error.frame, said)
 
 
 def normalised(message: str) -> str:
@@ -89,36 +74,7 @@ def normalised(message: str) -> str:
     return text.strip()[:KNOWN_BY]
 
 
-def own_frame(found: Iterable[tuple[str, str]]) -> str:
-    """`shop.py:charge`: the last of the frames (file, function) that is nobody else's code."""
-    last = ""
-    for file, function in found:
-        if _is_own(file):
-            last = f"{_SLASH.split(file)[-1]}:{function}"
-    return storable(last, NAME_LIMIT)
-
-
-def frames(error: BaseException) -> Iterator[tuple[str, str]]:
-    """File and function of each frame of the traceback, the outermost first."""
-    if isinstance(error, IsolatedError):
-        # Only its text could travel; of several, the last is the error's own.
-        yield from _FRAME.findall((error.trace or "").rpartition(_LAST_TRACEBACK)[2])
-        return
-    step, left = error.__traceback__, DEEPEST
-    while step is not None and left:
-        code = step.tb_frame.f_code
-        yield code.co_filename, code.co_name
-        step, left = step.tb_next, left - 1
-
-
 def _of(task: str, error_type: str, said: str, frame: str, known_by: str) -> Failure:
     parts = (task, error_type, normalised(known_by), frame)
     hashed = hashlib.blake2b("\x00".join(parts).encode("utf-8", "replace"), digest_size=DIGITS // 2)
     return Failure(hashed.hexdigest(), task, error_type, said[:MESSAGE_LIMIT], frame)
-
-
-def _is_own(file: str) -> bool:
-    name = file.replace("\\", "/")
-    if name.startswith("<") or any(place in name for place in _INSTALLED):
-        return False
-    return not name.startswith((_OURS, *_PYTHON))

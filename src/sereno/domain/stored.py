@@ -2,12 +2,25 @@
 
 import math
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
 
+def plain_datetime(value: datetime) -> datetime:
+    """Return the same instant as an exact `datetime` in UTC; a naive one keeps its reading of the clock.
+
+    The subclasses of libraries (pendulum, pandas) and offsets of odd length are no JSON to the encoder.
+    """
+    naive = datetime(value.year, value.month, value.day, value.hour, value.minute, value.second, value.microsecond)  # noqa: DTZ001 - the offset follows
+    offset = value.utcoffset()
+    return naive if offset is None else (naive - offset).replace(tzinfo=UTC)
+
+
 def _encode_other(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return plain_datetime(value)
     dump = getattr(value, "model_dump", None)
     if callable(dump):
         return dump(mode="json")

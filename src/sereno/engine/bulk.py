@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping
 
 import psycopg
 
-from sereno.domain.attempt import Released, Snooze, storable
+from sereno.domain.attempt import Released, Snooze
+from sereno.domain.error_text import storable
 from sereno.domain.retry import Backoff
 from sereno.domain.task import Registry, define
 from sereno.engine.context import Context

@@ -15,9 +15,11 @@ from time import monotonic
 from typing import Any
 
 from sereno.domain.attempt import SUCCEEDED, Cancel, Dead, Ending, Outcome, Released, Settlement, settlement
+from sereno.domain.error_text import describe
 from sereno.domain.fingerprint import failure
 from sereno.domain.job import ClaimedJob
 from sereno.domain.task import Registry, TaskDefinition
+from sereno.engine.attempt_log import logs_successes, report, report_after_success
 from sereno.engine.context import Context
 from sereno.engine.isolation import SETTLED_ELSEWHERE, Isolation
 from sereno.engine.running import Running
@@ -25,7 +27,7 @@ from sereno.engine.settler import Settler
 from sereno.errors import InvalidArguments
 from sereno.store.attempts import Settled
 from sereno.store.database import Database
-from sereno.telemetry.logs import emit, logger
+from sereno.telemetry.logs import emit
 from sereno.telemetry.metrics import Tally
 
 # A handler that ignores its deadline for this long is given up, and with it the process.
@@ -84,7 +86,12 @@ class Executor:
         ended = monotonic()
         for job, ending in zip(running.jobs, endings, strict=True):
             del self.running[job.id]
-            self._settle(running, job, ending, ended)
+            try:
+                self._settle(running, job, ending, ended)
+            except Exception as error:  # noqa: BLE001 - one job that cannot be recorded must not keep the others
+                reason = "its outcome could not be recorded"
+                dead = Settlement("dead", reason=reason, error=describe(error), failed=1)
+                self._settler.add(Settled(job.id, job.attempt, running.started - job.seen, dead))
         self.ended_jobs += len(running.jobs)
         self._on_end(running.jobs)
 
@@ -113,14 +120,7 @@ class Executor:
         """What comes after the handler's own commit changes nothing: the job has succeeded. It is only told."""
         if running.context is None or not running.context.settled:
             return ending
-        job = running.jobs[0]
-        emit(
-            logging.WARNING,
-            "job.error_after_success",
-            f"job {job.id} {job.task}: {ending!r}, after its own transaction had settled it as succeeded",
-            job_id=job.id,
-            task=job.task,
-        )
+        report_after_success(running.jobs[0], ending)
         return None
 
     async def _call(self, running: Running, values: tuple[Any, ...], job: ClaimedJob) -> Any:
@@ -261,12 +261,9 @@ class Executor:
     def _decide(self, definition: TaskDefinition, job: ClaimedJob, ending: Ending) -> Settlement:
         if ending is None:
             return SUCCEEDED
-        try:
-            return settlement(
-                ending, failures=job.failures, crashes=job.crashes, policy=definition.retry, chance=self._chance
-            )
-        except Exception as error:  # noqa: BLE001 - a policy of the user's may raise; its job must still settle
-            return Settlement("dead", reason="what to do next could not be decided", error=error, failed=1)
+        return settlement(
+            ending, failures=job.failures, crashes=job.crashes, policy=definition.retry, chance=self._chance
+        )
 
     def _settle(self, running: Running, job: ClaimedJob, ending: Ending, ended: float) -> None:
         definition = running.definition
@@ -278,11 +275,11 @@ class Executor:
             fingerprint = None
             if job.failures:
                 self._tally.succeeded_after(job.task, job.failures)
-            if _logs_successes():
-                _report(job, decision, ran, self._session)
+            if logs_successes():
+                report(job, decision, ran, self._session)
         else:
             fingerprint = self._fingerprint(job, decision)
-            _report(job, decision, ran, self._session, fingerprint)
+            report(job, decision, ran, self._session, fingerprint)
         side_rows = context is not None and (context.used_side_rows or job.attempt > 1)
         if (context is not None and context.settled) or decision is SETTLED_ELSEWHERE:
             self._settler.confirm(job.id, side_rows=side_rows)
@@ -310,38 +307,3 @@ def _runs_alone(definition: TaskDefinition, job: ClaimedJob) -> bool:
 def _as_ending(answer: Any) -> Ending:
     """A returned value that is no outcome means success; a returned exception in a batch means failure."""
     return answer if isinstance(answer, BaseException) else None
-
-
-def _logs_successes() -> bool:
-    return logger.isEnabledFor(logging.DEBUG)
-
-
-_LEVELS = {"dead": logging.ERROR, "crash": logging.ERROR, "retry": logging.WARNING}
-
-
-def _report(job: ClaimedJob, decision: Settlement, ran: float, session: int, fingerprint: str | None = None) -> None:
-    outcome, error = decision.outcome, decision.error
-    what = error if decision.reason is None else decision.reason
-    level = _LEVELS.get(outcome, logging.DEBUG if outcome == "succeeded" else logging.INFO)
-    emit(
-        level,
-        f"job.{outcome}",
-        f"job {job.id} {job.task}: {outcome}" + (f": {_in_words(what)}" if what is not None else ""),
-        job_id=job.id,
-        task=job.task,
-        queue=job.queue,
-        tenant=job.tenant,
-        attempt=job.attempt,
-        duration_ms=round(ran * 1000, 1),
-        session=session,
-        trace_id=job.trace,
-        error_type=None if error is None else type(error).__name__,
-        fingerprint=fingerprint,
-    )
-
-
-def _in_words(what: object) -> str:
-    try:
-        return repr(what)
-    except Exception:  # noqa: BLE001 - whatever a handler raises, its job settles
-        return f"a {type(what).__name__} without words"

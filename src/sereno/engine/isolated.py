@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from sereno.domain.attempt import Ending, described, settlement
+from sereno.domain.attempt import Ending, settlement
 from sereno.domain.retry import Backoff
 from sereno.domain.task import TaskDefinition
 from sereno.engine.context import Context
@@ -84,7 +84,7 @@ async def _attempt(order: Order, database: Database, say_ready: Callable[[], Non
         delay=decision.delay,
         until=decision.until,
         reason=decision.reason,
-        error=None if decision.error is None else described(decision.error),
+        error=decision.error,
         failed=decision.failed,
         throttle=decision.throttle,
         settled=context.settled,

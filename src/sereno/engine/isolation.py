@@ -11,12 +11,14 @@ import socket
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from sereno.domain.attempt import Crashed, Ending, IsolatedError, Settlement, Throttle
+from sereno.domain.attempt import Crashed, Ending, Settlement, Throttle
+from sereno.domain.error_text import ErrorText
 from sereno.domain.job import ClaimedJob
 from sereno.domain.task import TaskDefinition
 from sereno.engine.log_keeper import LAST_WORDS
@@ -43,9 +45,9 @@ class Answer(msgspec.Struct):
 
     outcome: str
     delay: float = 0.0
-    until: Any = None
+    until: datetime | None = None
     reason: str | None = None
-    error: tuple[str | None, str | None, str | None] | None = None
+    error: ErrorText | None = None
     failed: int = 0
     settled: bool = False
     throttle: Throttle | None = None
@@ -189,7 +191,7 @@ def _ending(answer: Answer) -> Settlement:
         delay=answer.delay,
         until=answer.until,
         reason=answer.reason,
-        error=None if answer.error is None else IsolatedError(*answer.error),
+        error=answer.error,
         failed=answer.failed,
         throttle=answer.throttle,
     )

@@ -8,6 +8,7 @@ import asyncio
 import logging
 import random
 
+from sereno.domain.error_text import storable
 from sereno.errors import DatabaseUnavailable
 from sereno.telemetry.logs import emit
 
@@ -61,7 +62,7 @@ class Service:
         except DatabaseUnavailable as error:
             return self._pause(f"{self.name}: {error}", "database.unavailable", None)
         except Exception as error:  # noqa: BLE001 - a loop that dies silently is worse than any error it meets
-            return self._pause(f"{self.name} failed: {error}", "service.failed", error)
+            return self._pause(f"{self.name} failed: {storable(error)}", "service.failed", error)
         if self._failures:
             emit(logging.INFO, "service.recovered", f"{self.name} works again after {self._failures} failed rounds")
             self._failures = 0

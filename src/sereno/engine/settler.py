@@ -2,17 +2,19 @@
 
 A batch is kept until the database has answered for it. A reply that was lost is asked for again; what was not applied
 and had not landed before is fenced: counted, logged, and dropped, because that job belongs to somebody else now.
+An outcome that cannot be stored is found by halving its batch, and its job is dead; the others are settled as they are.
 """
 
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Sequence
-
-import psycopg
+from time import monotonic
 
 from sereno.domain.attempt import Settlement, Throttle
+from sereno.domain.error_text import describe, storable
 from sereno.domain.job import ClaimedJob
 from sereno.engine.service import Service
+from sereno.errors import DatabaseUnavailable
 from sereno.store.attempts import Settled, Way, forget_side_rows, landed, settle
 from sereno.store.connect import Line
 from sereno.store.limits import throttle
@@ -24,6 +26,8 @@ FLUSH_AFTER = 0.005
 # One statement writes at most this many, and no more jobs are claimed while this many wait to be written.
 LARGEST_BATCH = 1000
 MOST_WAITING = 2000
+# Seconds until an outcome that the database refuses in any form is tried again; doubled each time.
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
 
 
 class Settler(Service):
@@ -44,6 +48,10 @@ class Settler(Service):
         self._on_settled = on_settled
         self._on_rescheduled = on_rescheduled
         self._waiting: list[Settled] = []
+        # Outcomes that could not be stored, not even as dead: tried again later, so that no others wait for them.
+        self._refused: list[Settled] = []
+        self._refused_until = 0.0
+        self._refused_pause = FIRST_PAUSE
         self._throttles: list[tuple[int, int, Throttle]] = []
         self._side_rows: set[int] = set()
         self._ended_side_rows: list[int] = []
@@ -79,7 +87,7 @@ class Settler(Service):
 
     @property
     def is_behind(self) -> bool:
-        return len(self._waiting) >= MOST_WAITING
+        return len(self._waiting) + len(self._refused) >= MOST_WAITING
 
     def confirm(self, job_id: int, *, side_rows: bool) -> None:
         """Settled already, in the handler's own commit."""
@@ -98,13 +106,17 @@ class Settler(Service):
         if self._waiting and not self._hurry:
             await self._gather()
         self._hurry = False
+        if self._refused and monotonic() >= self._refused_until:
+            self._waiting.extend(self._refused)
+            self._refused.clear()
+            self._refused_pause = min(LONGEST_PAUSE, 2 * self._refused_pause)
         # Before what the same job ends with: whose buckets they are is read from the running job.
         await self._close_limits()
         await self._flush()
         await self._forget_side_rows()
         if not self._waiting:
             self._quiet.set()
-            return 60.0
+            return max(0.0, self._refused_until - monotonic()) if self._refused else 60.0
         return 0.0 if len(self._waiting) >= FLUSH_COUNT else FLUSH_AFTER
 
     async def _gather(self) -> None:
@@ -121,10 +133,12 @@ class Settler(Service):
             job_id, attempt, wanted = self._throttles[0]
             try:
                 closed = await self._line.run(throttle(self._session, job_id, attempt, *wanted))
-            except (psycopg.Error, ValueError) as error:
-                # It is about what was asked: nothing else waits for it.
+            except DatabaseUnavailable:
+                raise
+            except Exception as error:  # noqa: BLE001 - it is about what was asked: nothing else waits for it
                 self._throttles.pop(0)
-                message = f"job {job_id}: the limit {wanted.limit!r:.60} could not be closed: {error}"
+                name = storable(getattr(wanted, "limit", wanted), 60)
+                message = f"job {job_id}: the limit {name!r} could not be closed: {describe(error)}"
                 emit(logging.ERROR, "limit.unclosed", message, job_id=job_id)
                 continue
             self._throttles.pop(0)
@@ -162,16 +176,24 @@ class Settler(Service):
                 self._waiting[:0] = [item for left in ways.values() for item in left]
                 raise
             del ways[way]
-            self._on_settled([item.id for item in items], applied if way in ("succeed", "forget") else ())
+            refused = {item.id for item in self._refused}
+            self._on_settled(
+                [item.id for item in items if item.id not in refused], applied if way in ("succeed", "forget") else ()
+            )
             if way == "reschedule":
                 self._on_rescheduled()
         self._in_doubt = False
+        if not self._refused:
+            self._refused_pause = FIRST_PAUSE
 
     async def _settle(self, way: Way, items: list[Settled]) -> set[int]:
         """Answers those that were ours to settle."""
         try:
             applied = await self._line.run(settle(way, self._session, items))
-        except psycopg.Error as error:
+        except DatabaseUnavailable:
+            # Nobody knows whether it was applied.
+            raise
+        except Exception as error:  # noqa: BLE001 - building, encoding or storing it failed: the fault is in a row
             await self._settle_apart(way, items, error)
             return set()
         if len(applied) < len(items):
@@ -190,17 +212,33 @@ class Settler(Service):
             # Meanwhile others may have come.
             del self._ended_side_rows[: len(ended)]
 
-    async def _settle_apart(self, way: Way, items: list[Settled], error: psycopg.Error) -> None:
+    async def _settle_apart(self, way: Way, items: list[Settled], error: Exception) -> None:
         """One bad row must not sink the batch: halve it; what fails alone is settled as dead, with the reason."""
         if len(items) > 1:
             middle = len(items) // 2
             await self._settle(way, items[:middle])
             await self._settle(way, items[middle:])
             return
-        item = items[0]
-        emit(logging.ERROR, "job.unsettled", f"job {item.id}: its outcome could not be stored: {error}", job_id=item.id)
-        dead = Settlement("dead", reason="its outcome could not be stored", error=error)
-        await self._line.run(settle("bury", self._session, [item._replace(settlement=dead)]))
+        item, found = items[0], describe(error)
+        emit(logging.ERROR, "job.unsettled", f"job {item.id}: its outcome could not be stored: {found}", job_id=item.id)
+        dead = Settlement("dead", reason="its outcome could not be stored", error=found)
+        plain = Settled(item.id, item.attempt, 0.0, dead)
+        try:
+            await self._line.run(settle("bury", self._session, [plain]))
+        except DatabaseUnavailable:
+            raise
+        except Exception as refusal:  # noqa: BLE001 - a trigger, a missing privilege: no reason to keep the others
+            self._put_aside(item, refusal)
+
+    def _put_aside(self, item: Settled, refusal: Exception) -> None:
+        self._refused.append(item)
+        self._refused_until = monotonic() + self._refused_pause
+        emit(
+            logging.ERROR,
+            "job.unburied",
+            f"job {item.id}: it could not be settled as dead either, and is tried again later: {describe(refusal)}",
+            job_id=item.id,
+        )
 
     async def _fenced(self, way: Way, missing: list[Settled]) -> None:
         if self._in_doubt:

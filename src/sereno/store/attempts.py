@@ -6,7 +6,7 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from sereno.domain.attempt import Settlement, described, storable
+from sereno.domain.attempt import Settlement
 from sereno.domain.stored import encoder
 from sereno.errors import LeaseLost
 from sereno.store.statement import Operation, Statement, array, queries
@@ -46,13 +46,13 @@ class Settled(NamedTuple):
         settlement = self.settlement
         if settlement.outcome == "succeeded":
             return row
-        error_type, message, traceback = described(settlement.error)
+        error = settlement.error
         row |= {
             "outcome": settlement.outcome,
-            "reason": None if settlement.reason is None else storable(settlement.reason),
-            "error_type": error_type,
-            "error_message": message,
-            "traceback": traceback,
+            "reason": settlement.reason,
+            "error_type": None if error is None else error.kind,
+            "error_message": None if error is None else error.message,
+            "traceback": None if error is None else error.traceback,
             "fingerprint": self.fingerprint,
         }
         if self.way == "bury":

@@ -10,6 +10,8 @@ import sys
 import time
 from typing import Any, Literal
 
+from sereno.domain.error_text import class_name
+
 logger = logging.getLogger("sereno")
 
 _COLOURS = {"WARNING": "\x1b[33m", "ERROR": "\x1b[31m", "CRITICAL": "\x1b[31m"}
@@ -17,9 +19,14 @@ FIELDS = "sereno_fields"
 
 
 def emit(level: int, event: str, message: str, *, error: BaseException | None = None, **fields: Any) -> None:
-    """One log line of the engine."""
-    if logger.isEnabledFor(level):
+    """One log line of the engine. What a filter or a handler of the application raises ends here, not in a loop."""
+    if not logger.isEnabledFor(level):
+        return
+    try:
         logger.log(level, message, exc_info=error, extra={"event": event, FIELDS: fields})
+    except Exception as raised:  # noqa: BLE001 - as logging itself does with the errors of a handler
+        if logging.raiseExceptions and sys.stderr is not None:
+            sys.stderr.write(f"sereno: a log line ({event}) was not written: {class_name(raised)}\n")
 
 
 class JobLogger(logging.LoggerAdapter[logging.Logger]):

@@ -1,0 +1,101 @@
+"""Any exception becomes text that can be stored, whatever its class does about that."""
+
+import json
+import traceback
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sereno.domain.error_text import (
+    MESSAGE_LIMIT,
+    TRACEBACK_LIMIT,
+    ErrorText,
+    class_name,
+    describe,
+    frames,
+    own_frame,
+    storable,
+)
+from tests.hostile_errors import HOSTILE, Nameless, chain, syntax
+
+
+def raised(error: BaseException) -> BaseException:
+    try:
+        raise error  # noqa: TRY301 - with a traceback
+    except BaseException as caught:  # noqa: BLE001 - any
+        return caught
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_any_error_can_be_described_and_stored(name: str) -> None:
+    found = describe(raised(HOSTILE[name]()))
+    for text in found:
+        assert type(text) is str
+        assert "\x00" not in text
+        text.encode()
+    assert found.kind
+    assert "test_error_text.py" in found.traceback
+    assert found.frame == "test_error_text.py:raised"
+
+
+def test_a_class_has_the_name_it_was_given() -> None:
+    assert describe(Nameless("x"))[:2] == ("Nameless", "x")
+    assert class_name(7) == "int"
+
+
+def test_a_traceback_that_python_cannot_format_still_says_where_it_was() -> None:
+    found = describe(raised(syntax()))
+    assert found.traceback.splitlines()[0] == "Traceback (most recent call last):"
+    assert found.traceback.splitlines()[-1].startswith("SyntaxError: bad template")
+
+
+def test_of_a_long_chain_only_the_last_error_is_told() -> None:
+    assert "direct cause" not in describe(raised(chain())).traceback
+
+
+def test_a_cause_is_told_with_its_error() -> None:
+    error = ValueError("second")
+    error.__cause__ = KeyError("first")
+    found = describe(raised(error))
+    assert "KeyError: 'first'" in found.traceback
+    assert "direct cause" in found.traceback
+
+
+def test_a_long_story_is_cut_where_it_says_the_least() -> None:
+    found = describe(raised(ValueError("m" * 100_000 + "end")))
+    assert found.message == "m" * MESSAGE_LIMIT
+    assert len(found.traceback) == TRACEBACK_LIMIT
+    assert found.traceback.endswith("end\n")
+
+
+def test_an_error_that_was_never_raised_has_no_traceback() -> None:
+    assert describe(ValueError("x")) == ErrorText("ValueError", "x")
+    assert str(describe(ValueError("x"))) == "ValueError('x')"
+
+
+@given(st.text())
+def test_any_text_is_storable(text: str) -> None:
+    assert "\x00" not in storable(text)
+    assert len(storable(text)) <= MESSAGE_LIMIT
+
+
+def test_the_frame_is_the_last_own_one() -> None:
+    def own() -> None:
+        json.loads("{")
+
+    with pytest.raises(ValueError, match="Expecting") as caught:
+        own()
+    assert [file.rpartition("/")[2] for file, _ in frames(caught.value)][-1] == "decoder.py"
+    assert own_frame(frames(caught.value)) == "test_error_text.py:own"
+    assert "decoder.py" in "".join(traceback.format_exception(caught.value))
+
+
+@pytest.mark.parametrize(
+    "file",
+    ["<string>", "<frozen importlib._bootstrap>", "/x/lib/python3.11/site-packages/httpx/_client.py", json.__file__],
+)
+def test_the_code_of_others_is_passed_over(file: str) -> None:
+    assert own_frame([("/srv/shop/jobs.py", "charge"), (file, "send")]) == "jobs.py:charge"
+    assert own_frame([(file, "send")]) == ""
+    assert own_frame([("C:\\shop\\jobs.py", "charge")]) == "jobs.py:charge"
