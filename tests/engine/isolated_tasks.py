@@ -61,6 +61,19 @@ async def ordinary(ctx: Context) -> None:
         await connection.execute("insert into seen values (%s, %s)", [os.getpid(), ctx.attempt])
 
 
+@app.task
+async def remembers(ctx: Context) -> None:
+    await ctx.step("second", dict)
+    ctx.progress(0.5, "half")
+
+
+@app.task(isolate=True)
+async def remembers_and_commits(ctx: Context) -> None:
+    await ctx.step("first", dict)
+    async with ctx.transaction() as connection:
+        await connection.execute("select 1")
+
+
 def adopt(other: Sereno) -> None:
     """Register these tasks in the application of a test."""
     for definition in app.registry:

@@ -286,6 +286,45 @@ async def test_a_suspect_runs_alone_and_can_succeed(
     assert one(connection, "select pid from seen") != os.getpid()
 
 
+SIDE_ROWS = "select (select count(*) from sereno.steps) + (select count(*) from sereno.progress)"
+
+
+async def test_steps_of_a_suspect_end_with_it(app: Sereno, connection: psycopg.Connection, isolated: None) -> None:
+    """Also those of the attempt that died with its worker."""
+    (job,) = await app.aenqueue_many([isolated_tasks.remembers.job()])
+    connection.execute("update sereno.jobs set crashes = 1, attempt = 1")
+    connection.execute("insert into sereno.steps values (%s, 'first', 1, '{}')", [job.id])
+    connection.execute("insert into sereno.progress values (%s, 1, 0.1)", [job.id])
+    async with app.working():
+        await auntil(lambda: state(connection, job.id) == "succeeded")
+        assert one(connection, SIDE_ROWS) == 0
+
+
+async def test_steps_of_an_isolated_job_end_with_its_own_commit(
+    app: Sereno, connection: psycopg.Connection, isolated: None
+) -> None:
+    (job,) = await app.aenqueue_many([isolated_tasks.remembers_and_commits.job()])
+    async with app.working():
+        await auntil(lambda: state(connection, job.id) == "succeeded")
+        assert one(connection, SIDE_ROWS) == 0
+
+
+async def test_steps_of_a_task_that_has_become_plain_end_with_the_job(
+    app: Sereno, connection: psycopg.Connection
+) -> None:
+    """The attempt before ran another version of it."""
+
+    @app.task
+    async def work() -> None: ...
+
+    job = await work.aenqueue()
+    connection.execute("update sereno.jobs set failures = 1, attempt = 1")
+    connection.execute("insert into sereno.steps values (%s, 'first', 1, '{}')", [job.id])
+    async with app.working():
+        await auntil(lambda: state(connection, job.id) == "succeeded")
+        assert one(connection, SIDE_ROWS) == 0
+
+
 async def test_a_process_that_died_while_it_waited_is_no_fault_of_the_next_job(
     app: Sereno, connection: psycopg.Connection, isolated: None, tmp_path: Path
 ) -> None:

@@ -88,8 +88,10 @@ def decided(ending: Ending = None, *, failures: int = 0, crashes: int = 0, polic
     return settlement(ending, failures=failures, crashes=crashes, policy=policy or Backoff(), chance=Random(1))
 
 
-def settled(job: ClaimedJob, decision: Settlement, *, keep_history: bool = True, began: float = 0.5) -> Settled:
-    return Settled(job.id, job.attempt, began, decision, keep_history)
+def settled(
+    job: ClaimedJob, decision: Settlement, *, keep_history: bool = True, began: float = 0.5, side_rows: bool = False
+) -> Settled:
+    return Settled(job.id, job.attempt, began, decision, keep_history, side_rows=side_rows)
 
 
 def end(

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from datetime import timedelta
 from random import Random
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -10,9 +11,25 @@ import pytest
 from sereno import Backoff, Cancel, Dead, Retry, Snooze
 from sereno.domain.attempt import Crashed, Ending, Released, settlement
 from sereno.store import jobs
-from sereno.store.attempts import forget_side_rows, keep_step, report_progress, steps
-from tests.facts import one
-from tests.store.acts import Connection, add, advance, decided, do, end, line, past, row, session, take, take_one, tries
+from sereno.store.attempts import forget_side_rows, keep_step, report_progress, settle, steps
+from tests.facts import one, until
+from tests.store.acts import (
+    Connection,
+    add,
+    advance,
+    decided,
+    do,
+    end,
+    line,
+    past,
+    row,
+    session,
+    settled,
+    take,
+    take_one,
+    tries,
+    waits_for_a_lock,
+)
 
 COUNTERS = ("attempt", "failures", "crashes", "snoozes", "releases")
 
@@ -193,4 +210,53 @@ def test_steps_and_progress_outlive_a_retry_and_end_with_the_job(connection: Con
     end(connection, owner, [take_one(connection, owner)], decided())
     do(connection, forget_side_rows([id_]))
     assert do(connection, steps(id_)) == {}
+    assert one(connection, "select count(*) from sereno.progress") == 0
+
+
+@pytest.mark.parametrize("ending", [None, Dead("closed"), Released("shutdown")], ids=["success", "dead", "cancelled"])
+def test_what_is_written_while_the_job_settles_ends_with_it(
+    connection: Connection, database_url: str, ending: Ending
+) -> None:
+    (id_,) = add(connection)
+    owner = session(connection)
+    job = take_one(connection, owner)
+    if isinstance(ending, Released):
+        do(connection, jobs.cancel([id_], "operator"))
+    item = settled(job, decided(ending), side_rows=True)
+    applied: list[set[int]] = []
+
+    def end_it() -> None:
+        with line(database_url) as own, own.transaction():
+            applied.append(do(own, settle(item.way, owner, [item])))
+
+    with line(database_url) as handler:
+        with handler.transaction():
+            do(handler, keep_step(owner, id_, 1, "pay", b"1"))
+            assert do(handler, report_progress(owner, id_, 1, 0.5, "half"))
+            thread = Thread(target=end_it)
+            thread.start()
+            until(lambda: waits_for_a_lock(connection))
+        thread.join()
+    assert applied == [{id_}]
+    assert one(connection, "select (select count(*) from sereno.steps) + (select count(*) from sereno.progress)") == 0
+
+
+def test_what_comes_after_the_settlement_is_not_written(connection: Connection, database_url: str) -> None:
+    (id_,) = add(connection)
+    owner = session(connection)
+    job = take_one(connection, owner)
+    said: list[bool] = []
+
+    def say_it() -> None:
+        with line(database_url) as own:
+            said.append(do(own, report_progress(owner, id_, 1, 0.5, "half")))
+
+    with line(database_url) as settler:
+        with settler.transaction():
+            do(settler, settle("succeed", owner, [settled(job, decided(), side_rows=True)]))
+            thread = Thread(target=say_it)
+            thread.start()
+            until(lambda: waits_for_a_lock(connection))
+        thread.join()
+    assert said == [False]
     assert one(connection, "select count(*) from sereno.progress") == 0

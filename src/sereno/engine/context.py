@@ -124,6 +124,7 @@ class Context:
         if inspect.isawaitable(result):
             result = await result
         raw = _result(name, result)
+        self.used_side_rows = True
         await self._database.arun_one(keep_step(self.session, self.job_id, self.attempt, name, raw))
         return self._remember(name, raw, result)
 
@@ -135,6 +136,7 @@ class Context:
             return _restored(function, self._steps[name])  # type: ignore[no-any-return]  # stored by this very function
         result = function(*args, **kwargs)
         raw = _result(name, result)
+        self.used_side_rows = True
         self._database.run_one(keep_step(self.session, self.job_id, self.attempt, name, raw))
         return self._remember(name, raw, result)
 
@@ -158,11 +160,11 @@ class Context:
     def _remember(self, name: str, raw: bytes, result: T) -> T:
         assert self._steps is not None
         self._steps[name] = msgspec.json.decode(raw)
-        self.used_side_rows = True
         return result
 
     def _settlement(self) -> Settled:
-        return Settled(self.job_id, self.attempt, self._began(), SUCCEEDED, self._keep_history)
+        wrote = self.used_side_rows or self.attempt > 1
+        return Settled(self.job_id, self.attempt, self._began(), SUCCEEDED, self._keep_history, side_rows=wrote)
 
     def _check_settled(self, applied: set[int]) -> None:
         if self.job_id not in applied:

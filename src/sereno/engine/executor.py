@@ -280,14 +280,15 @@ class Executor:
         else:
             fingerprint = self._fingerprint(job, decision)
             report(job, decision, ran, self._session, fingerprint)
-        side_rows = context is not None and (context.used_side_rows or job.attempt > 1)
         if (context is not None and context.settled) or decision is SETTLED_ELSEWHERE:
-            self._settler.confirm(job.id, side_rows=side_rows)
+            self._settler.confirm(job.id)
             return
+        # What was written in another process, or by an earlier attempt, is not known here.
+        wrote = job.attempt > 1 or (context is not None and context.used_side_rows) or _runs_alone(definition, job)
+        began = running.started - job.seen
         self._settler.add(
-            Settled(job.id, job.attempt, running.started - job.seen, decision, definition.history, fingerprint),
+            Settled(job.id, job.attempt, began, decision, definition.history, fingerprint, side_rows=wrote),
             at_once=definition.settle_at_once,
-            side_rows=side_rows or definition.isolate,
         )
 
     def _fingerprint(self, job: ClaimedJob, decision: Settlement) -> str | None:

@@ -15,7 +15,7 @@ from sereno.domain.error_text import describe, storable
 from sereno.domain.job import ClaimedJob
 from sereno.engine.service import Service
 from sereno.errors import DatabaseUnavailable
-from sereno.store.attempts import Settled, Way, forget_side_rows, landed, settle
+from sereno.store.attempts import Settled, Way, landed, settle
 from sereno.store.connect import Line
 from sereno.store.limits import throttle
 from sereno.telemetry.logs import emit
@@ -53,21 +53,17 @@ class Settler(Service):
         self._refused_until = 0.0
         self._refused_pause = FIRST_PAUSE
         self._throttles: list[tuple[int, int, Throttle]] = []
-        self._side_rows: set[int] = set()
-        self._ended_side_rows: list[int] = []
         self._quiet = asyncio.Event()
         self._quiet.set()
         self._hurry = False
         self._in_doubt = False
 
-    def add(self, item: Settled, *, at_once: bool = False, side_rows: bool = False) -> None:
+    def add(self, item: Settled, *, at_once: bool = False) -> None:
         waiting = self._waiting
         waiting.append(item)
         if item.settlement.throttle is not None:
             at_once = True
             self._throttles.append((item.id, item.attempt, item.settlement.throttle))
-        if side_rows:
-            self._side_rows.add(item.id)
         if at_once or len(waiting) >= FLUSH_COUNT:
             self._hurry = True
             self.wake()
@@ -89,11 +85,8 @@ class Settler(Service):
     def is_behind(self) -> bool:
         return len(self._waiting) + len(self._refused) >= MOST_WAITING
 
-    def confirm(self, job_id: int, *, side_rows: bool) -> None:
+    def confirm(self, job_id: int) -> None:
         """Settled already, in the handler's own commit."""
-        if side_rows:
-            self._ended_side_rows.append(job_id)
-            self.wake()
         self._on_settled([job_id], ())
 
     async def flushed(self) -> None:
@@ -113,7 +106,6 @@ class Settler(Service):
         # Before what the same job ends with: whose buckets they are is read from the running job.
         await self._close_limits()
         await self._flush()
-        await self._forget_side_rows()
         if not self._waiting:
             self._quiet.set()
             return max(0.0, self._refused_until - monotonic()) if self._refused else 60.0
@@ -189,7 +181,7 @@ class Settler(Service):
     async def _settle(self, way: Way, items: list[Settled]) -> set[int]:
         """Answers those that were ours to settle."""
         try:
-            applied = await self._line.run(settle(way, self._session, items))
+            applied = await self._write(way, items)
         except DatabaseUnavailable:
             # Nobody knows whether it was applied.
             raise
@@ -198,19 +190,11 @@ class Settler(Service):
             return set()
         if len(applied) < len(items):
             await self._fenced(way, [item for item in items if item.id not in applied])
-        ended = self._side_rows.intersection(applied)
-        if ended:
-            self._side_rows -= ended
-            if way != "reschedule":
-                self._ended_side_rows.extend(ended)
         return applied
 
-    async def _forget_side_rows(self) -> None:
-        """Steps and progress end with their job; few jobs have any."""
-        if ended := sorted(self._ended_side_rows):
-            await self._line.run(forget_side_rows(ended))
-            # Meanwhile others may have come.
-            del self._ended_side_rows[: len(ended)]
+    async def _write(self, way: Way, items: list[Settled]) -> set[int]:
+        """One statement; two in one transaction where steps or progress end with their jobs."""
+        return await self._line.run(settle(way, self._session, items), atomic=any(item.side_rows for item in items))
 
     async def _settle_apart(self, way: Way, items: list[Settled], error: Exception) -> None:
         """One bad row must not sink the batch: halve it; what fails alone is settled as dead, with the reason."""
@@ -222,9 +206,9 @@ class Settler(Service):
         item, found = items[0], describe(error)
         emit(logging.ERROR, "job.unsettled", f"job {item.id}: its outcome could not be stored: {found}", job_id=item.id)
         dead = Settlement("dead", reason="its outcome could not be stored", error=found)
-        plain = Settled(item.id, item.attempt, 0.0, dead)
+        plain = Settled(item.id, item.attempt, 0.0, dead, side_rows=item.side_rows)
         try:
-            await self._line.run(settle("bury", self._session, [plain]))
+            await self._write("bury", [plain])
         except DatabaseUnavailable:
             raise
         except Exception as refusal:  # noqa: BLE001 - a trigger, a missing privilege: no reason to keep the others

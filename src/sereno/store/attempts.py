@@ -21,7 +21,8 @@ Way = Literal["succeed", "forget", "bury", "reschedule"]
 class Settled(NamedTuple):
     """One attempt with its ending. `began` is when it started, in seconds after its claim.
 
-    `fingerprint`: of a failure, which kind it is of.
+    `fingerprint`: of a failure, which kind it is of. `side_rows`: this attempt or an earlier one may have left steps or
+    progress, which end with the job.
     """
 
     id: int
@@ -30,6 +31,7 @@ class Settled(NamedTuple):
     settlement: Settlement
     keep_history: bool = True
     fingerprint: str | None = None
+    side_rows: bool = False
 
     @property
     def way(self) -> Way:
@@ -61,7 +63,18 @@ class Settled(NamedTuple):
 
 
 def settle(way: Way, session: int, batch: Sequence[Settled]) -> Operation[set[int]]:
-    """Write one kind of ending for many attempts; answers the ids that were ours to settle."""
+    """Write one kind of ending for many attempts; answers the ids that were ours to settle.
+
+    With `side_rows` this is two statements, to be run in one transaction. The second one is needed: it sees what an
+    attempt wrote while the first one waited for the row of the job.
+    """
+    applied = yield from _settle(way, session, batch)
+    if ended := [item.id for item in batch if item.side_rows and item.id in applied]:
+        yield from forget_side_rows(ended)
+    return applied
+
+
+def _settle(way: Way, session: int, batch: Sequence[Settled]) -> Operation[set[int]]:
     ordered = sorted(batch, key=itemgetter(0))
     if way in ("succeed", "forget"):
         ids, attempts, began, *_ = zip(*ordered, strict=True)

@@ -21,7 +21,7 @@ PROMISES = {
     "crash_limit": "no job crashes more often than the limit",
     "dead_with_reason": "every dead letter has a reason",
     "retry_never_early": "no attempt starts before the one before it ended",
-    "side_rows": "steps and progress end with their job",
+    "side_rows": "steps and progress end with their job, in the same transaction",
     "one_job_per_fire": "an instant of a schedule makes one job",
     "fires_accounted": "every fire has a job or a reason",
     "jobs_have_fires": "every job of a schedule belongs to a fire",

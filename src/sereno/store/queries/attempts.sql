@@ -178,9 +178,12 @@ select coalesce(json_object_agg(name, result), '{}')::text from sereno.steps whe
 
 -- name: keep_step
 -- Written once, by the attempt that holds the job; a second try of the same attempt finds the first one's result kept.
+-- FOR KEY SHARE, as below: a settlement of the job waits for this, and then clears it away; or it came first, and nothing
+-- is written.
 insert into sereno.steps (job_id, name, attempt, result)
 select id, %(name)s, attempt, %(result)s::text::jsonb
 from sereno.jobs where id = %(id)s and attempt = %(attempt)s and session_id = %(session)s
+for key share
 on conflict (job_id, name) do update set name = excluded.name
 returning job_id;
 
@@ -189,6 +192,7 @@ returning job_id;
 insert into sereno.progress (job_id, attempt, fraction, note)
 select id, attempt, %(fraction)s, %(note)s
 from sereno.jobs where id = %(id)s and attempt = %(attempt)s and session_id = %(session)s
+for key share
 on conflict (job_id) do update
     set attempt = excluded.attempt, fraction = excluded.fraction, note = excluded.note, updated_at = excluded.updated_at
 returning job_id;

@@ -128,17 +128,15 @@ where later.started_at < earlier.finished_at - interval '100 milliseconds'
 order by later.job_id limit 20;
 
 -- name: side_rows
--- What a job remembers ends with the job; a minute is left to the worker that clears it away.
+-- What a job remembers ends with the job, in the same transaction.
 select job_id, what || ' of a job that is not alive'
 from (
     (select job_id, 'step ' || name as what from sereno.steps
-     where done_at < sereno.now() - interval '1 minute'
-       and not exists (select from sereno.jobs where jobs.id = steps.job_id)
+     where not exists (select from sereno.jobs where jobs.id = steps.job_id)
      limit 20)
     union all
     (select job_id, 'progress' from sereno.progress
-     where updated_at < sereno.now() - interval '1 minute'
-       and not exists (select from sereno.jobs where jobs.id = progress.job_id)
+     where not exists (select from sereno.jobs where jobs.id = progress.job_id)
      limit 20)
 ) as left_behind
 order by job_id limit 20;
