@@ -348,6 +348,13 @@ begin
     return sereno.archive_found(kind, source, keys, moment, format('t.%I < %L', moment, before), most);
 end $$;
 
+CREATE FUNCTION sereno.are_tags(tags text[]) RETURNS boolean
+    LANGUAGE sql IMMUTABLE
+    AS $$
+    select cardinality(tags) <= 50
+           and not exists (select from unnest(tags) as tag where tag is null or length(tag) not between 1 and 200)
+$$;
+
 CREATE FUNCTION sereno.bring_back() RETURNS SETOF bigint
     LANGUAGE plpgsql
     AS $$
@@ -599,7 +606,8 @@ CREATE TABLE sereno.jobs (
     CONSTRAINT jobs_dates CHECK (((run_at > '1900-01-01 00:00:00+00'::timestamp with time zone) AND (run_at < '10000-01-01 00:00:00+00'::timestamp with time zone))),
     CONSTRAINT jobs_lane_keys CHECK (((lane IS NULL) = (keys IS NULL))),
     CONSTRAINT jobs_priority CHECK (((priority >= 0) AND (priority <= 9))),
-    CONSTRAINT jobs_state CHECK ((((state = 'running'::text) AND (session_id IS NOT NULL) AND (attempt > 0)) OR ((state = 'ready'::text) AND (session_id IS NULL) AND (ready_seq IS NOT NULL)) OR ((state = 'scheduled'::text) AND (session_id IS NULL))))
+    CONSTRAINT jobs_state CHECK ((((state = 'running'::text) AND (session_id IS NOT NULL) AND (attempt > 0)) OR ((state = 'ready'::text) AND (session_id IS NULL) AND (ready_seq IS NOT NULL)) OR ((state = 'scheduled'::text) AND (session_id IS NULL)))),
+    CONSTRAINT jobs_tags CHECK (((tags IS NULL) OR sereno.are_tags(tags)))
 )
 WITH (fillfactor='85', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='1000', autovacuum_vacuum_cost_delay='0');
 
@@ -960,6 +968,10 @@ declare
     keys   jsonb := sereno.keys_for(task, queue, tenant, args);
 begin
     perform sereno.check_task(task);
+    if not sereno.are_tags(tags) then
+        raise exception 'task "%": tags are at most 50 texts of 1 to 200 characters', left(task, 60)
+            using errcode = 'invalid_parameter_value', hint = 'What is longer belongs into the arguments.';
+    end if;
     if unique_key is not null then
         return (sereno.enqueue_keyed(jsonb_build_array(jsonb_build_object(
             'task', task, 'args', args, 'queue', queue, 'priority', priority, 'run_at', run_at, 'tenant', tenant,
@@ -2246,6 +2258,9 @@ begin
     elsif jsonb_typeof(data) <> 'object' then
         raise exception 'data of recipient % must be an object', left(key, 60) using errcode = 'invalid_parameter_value',
             hint = 'Such as {"name": "Ada"}; leave it out if there is none.';
+    elsif octet_length(data::text) > 98304 then
+        raise exception 'data of recipient % has % bytes', left(key, 60), octet_length(data::text)
+            using errcode = 'invalid_parameter_value', hint = 'At most 96 KiB: store it elsewhere, keep a reference.';
     end if;
     perform sereno.check_text('key', key), sereno.check_text('tenant', tenant);
     insert into sereno.recipients as r (tenant, key, locale, zone, data)
@@ -4145,7 +4160,8 @@ CREATE TABLE sereno.recipients (
     zone text,
     data jsonb,
     created_at timestamp with time zone DEFAULT sereno.now() NOT NULL,
-    changed_at timestamp with time zone DEFAULT sereno.now() NOT NULL
+    changed_at timestamp with time zone DEFAULT sereno.now() NOT NULL,
+    CONSTRAINT recipients_data CHECK ((octet_length((data)::text) <= 98304))
 );
 
 ALTER TABLE sereno.recipients ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
@@ -4255,7 +4271,8 @@ CREATE TABLE sereno.schedules (
     CONSTRAINT schedules_overlap_check CHECK ((overlap = ANY (ARRAY['skip'::text, 'allow'::text, 'queue_one'::text, 'cancel_previous'::text]))),
     CONSTRAINT schedules_priority_check CHECK (((priority >= 0) AND (priority <= 9))),
     CONSTRAINT schedules_rule_check CHECK ((jsonb_typeof(rule) = 'object'::text)),
-    CONSTRAINT schedules_state_check CHECK ((state = ANY (ARRAY['enabled'::text, 'paused'::text, 'disabled'::text, 'parked'::text, 'finished'::text])))
+    CONSTRAINT schedules_state_check CHECK ((state = ANY (ARRAY['enabled'::text, 'paused'::text, 'disabled'::text, 'parked'::text, 'finished'::text]))),
+    CONSTRAINT schedules_tags CHECK (((tags IS NULL) OR sereno.are_tags(tags)))
 )
 WITH (fillfactor='80', autovacuum_vacuum_threshold='1000', autovacuum_vacuum_cost_delay='0', autovacuum_vacuum_scale_factor='0.1');
 
