@@ -33,23 +33,27 @@ from sereno.domain.masking import masked
 from sereno.domain.preview import preview
 from sereno.domain.schedule import shift
 from sereno.domain.search import LONGEST
+from sereno.domain.stored import encoder
 from sereno.domain.when import decode, describe
 from sereno.domain.zones import moment
 from sereno.errors import InvalidArguments, JobNotFound
 from sereno.operations import jobs, schedules
 from sereno.operations.heatmap import Heatmap, heatmap
-from sereno.operations.schedule_lists import in_words, list_schedules
+from sereno.operations.schedule_lists import SchedulePage, in_words, list_schedules
 from sereno.operations.schedule_objects import exported
 from sereno.operations.sought import FIRE_FIELDS
 from sereno.reception.house import House
 from sereno.reception.searching import searched
 from sereno.store import schedules as store
+from sereno.store.filters import ScheduleFilter
 from sereno.store.schedules import ScheduleRow
 from sereno.store.statement import Operation
 from sereno.store.terms import Sought
 
 MOST_INSTANTS = 1000
 MOST_DEFINITIONS = 1000
+# Of an export: schedules that are read at once, and bytes of arguments after which a page ends.
+AT_ONCE, LARGEST_PAGE = 50, 8 * 1024 * 1024
 # As on the command line: so long is a cell for every five minutes still a picture.
 SHORTEST_SPAN, LONGEST_SPAN = 300.0, 31 * 86400.0
 
@@ -118,8 +122,22 @@ def _many(house: House, door: Door, aside: Aside) -> None:
         looks like a secret in them is hidden: what they get is to be read.
         """
         check_text("after", after or None)
-        page = await house.read(list_schedules(of_theirs(wanted, who), limit=limit, after=after))
+        page = await house.read(_exported(of_theirs(wanted, who), limit, after))
         return Definitions([_definition(row, who) for row in page.items], page.next)
+
+
+def _exported(wanted: ScheduleFilter, limit: int, after: str) -> Operation[SchedulePage]:
+    """A page that ends where it gets too large, a few schedules at a time: each may have a megabyte of arguments."""
+    items: list[ScheduleRow] = []
+    size = 0
+    while True:
+        some = min(limit - len(items), AT_ONCE)
+        page = yield from list_schedules(wanted, limit=some, after=after, whole=True)
+        items += page.items
+        size += sum(len(encoder.encode(row.args)) for row in page.items)
+        if page.next is None or len(items) >= limit or size > LARGEST_PAGE:
+            return SchedulePage(items, page.now, page.next)
+        after = page.next
 
 
 def _rule(house: House, door: Door) -> None:

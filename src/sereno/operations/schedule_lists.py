@@ -44,16 +44,20 @@ class ScheduleTally:
 
 
 def list_schedules(
-    wanted: ScheduleFilter, *, limit: int = 50, after: str = "", soonest: bool = False
+    wanted: ScheduleFilter, *, limit: int = 50, after: str = "", soonest: bool = False, whole: bool = False
 ) -> Operation[SchedulePage]:
-    """By key, or by when they are due next. What is searched for is looked for among so many; `next` goes on there."""
+    """By key, or by when they are due next. What is searched for is looked for among so many; `next` goes on there.
+
+    `whole`: with arguments that are too large for a list.
+    """
+    most = None if whole else store.LINE
     now = moment((yield from store.clock()))
     if soonest:
         return SchedulePage((yield from store.soonest(wanted, limit)), now, None)
     if wanted.sought is None:
-        found, ended = (yield from store.page(wanted, limit + 1, after)), None
+        found, ended = (yield from store.page(wanted, limit + 1, after, most=most)), None
     else:
-        found, ended = yield from store.search(wanted, limit + 1, after)
+        found, ended = yield from store.search(wanted, limit + 1, after, most=most)
     page = found[:limit]
     return SchedulePage(page, now, page[-1].key if len(found) > limit else ended)
 
@@ -63,7 +67,7 @@ def tally(wanted: ScheduleFilter, verb: Verb) -> Operation[ScheduleTally]:
     by_state: Counter[str] = Counter()
     by_task: Counter[str] = Counter()
     seen, after = 0, ""
-    while seen <= TALLY_BOUND and (page := (yield from store.page(wanted, PAGE, after))):
+    while seen <= TALLY_BOUND and (page := (yield from store.page(wanted, PAGE, after, most=store.LINE))):
         seen, after = seen + len(page), page[-1].key
         touched = [row for row in page if _touches[verb](row)]
         by_state.update("paused" if row.state == "enabled" and row.paused_until else row.state for row in touched)
@@ -76,7 +80,7 @@ def tally(wanted: ScheduleFilter, verb: Verb) -> Operation[ScheduleTally]:
 def in_batches(wanted: ScheduleFilter, change: Callable[[ScheduleFilter], Operation[int]]) -> Plan[int]:
     """A change of everything that matches, in transactions of a thousand: none keeps the scheduler waiting for long."""
     changed, after = 0, ""
-    while page := (yield store.page(wanted, PAGE, after)):
+    while page := (yield store.page(wanted, PAGE, after, most=store.LINE)):
         after = page[-1].key
         changed += yield change(replace(wanted, keys=[row.key for row in page], pattern=None))
     return changed

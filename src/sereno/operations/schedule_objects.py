@@ -22,6 +22,8 @@ from sereno.store.filters import ScheduleFilter
 from sereno.store.schedules import ScheduleRow, Upserted
 from sereno.store.statement import Operation
 
+# In place of what the database does not show: see sereno.shown.
+NOT_SHOWN = "not shown"
 # So many keys are named in the audit; the others are counted.
 NAMED = 5
 # What is to be stopped, and is not yet.
@@ -53,6 +55,8 @@ def described(value: Any, make_job: MakeJob) -> Described:
     if not isinstance(enabled, bool):
         raise InvalidSchedule("enabled is true or false")
     check_text("note", note)
+    if isinstance(args := fields.get("args"), dict) and args.keys() == {NOT_SHOWN}:
+        raise InvalidSchedule(f"its arguments were not shown where it comes from: {args[NOT_SHOWN]!s:.80}")
     try:
         return Described(from_object(fields, make_job), enabled, note)
     except InvalidSchedule as error:
@@ -95,7 +99,7 @@ def _stop(wanted: Sequence[Described], who: str) -> Operation[set[str]]:
     stopped: set[str] = set()
     for note, keys in notes.items():
         going = ScheduleFilter(keys=keys, states=NOT_STOPPED)
-        stopped |= {row.key for row in (yield from store.page(going, len(keys)))}
+        stopped |= {row.key for row in (yield from store.page(going, len(keys), most=store.LINE))}
         yield from store.disable(going, note, who)
     return stopped
 

@@ -25,6 +25,8 @@ EVERY = 2**62
 WINDOW = 100_000
 # Of one schedule, so many of the newest instants are looked at for those that are searched for.
 FIRES_WINDOW = 1000
+# Bytes of arguments that a line of a list shows.
+LINE = 16 * 1024
 
 
 class ScheduleRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -139,6 +141,7 @@ class SchedulerRow(NamedTuple):
 _upserted = msgspec.json.Decoder(list[Upserted])
 _rows = msgspec.json.Decoder(list[ScheduleRow])
 _row = msgspec.json.Decoder(ScheduleRow)
+_arguments = msgspec.json.Decoder(dict[str, Any])
 _instants = msgspec.json.Decoder(list[int])
 _objects = msgspec.json.Decoder(dict[str, dict[str, Any]])
 
@@ -208,20 +211,24 @@ def retire(service: str, keys: Collection[str]) -> Operation[list[str]]:
     return [row[0] for row in rows]
 
 
-def page(wanted: ScheduleFilter, limit: int, after: str = "") -> Operation[list[ScheduleRow]]:
-    """By key; `after` is the last key of the page before."""
-    rows = yield Statement(_sql["list"], wanted.params() | {"limit": limit, "after": after})
+def page(
+    wanted: ScheduleFilter, limit: int, after: str = "", *, most: int | None = None
+) -> Operation[list[ScheduleRow]]:
+    """By key; `after` is the last key of the page before. `most`: bytes of arguments that are shown, or all."""
+    rows = yield Statement(_sql["list"], wanted.params() | {"limit": limit, "after": after, "most": most})
     return _rows.decode(rows[0][0])
 
 
-def search(wanted: ScheduleFilter, limit: int, after: str = "") -> Operation[tuple[list[ScheduleRow], str | None]]:
+def search(
+    wanted: ScheduleFilter, limit: int, after: str = "", *, most: int | None = None
+) -> Operation[tuple[list[ScheduleRow], str | None]]:
     """The same for a search, among so many as take no long look; and where that look ended, unless at the end."""
     params = wanted.params()
     start = wanted.sought.begins.get("key", "") if wanted.sought is not None else ""
     if params["keys"] is not None:
-        return (yield from page(wanted, limit, after)), None
+        return (yield from page(wanted, limit, after, most=most)), None
     bounds = {"limit": limit, "after": after, "start": start, "window": WINDOW}
-    rows = yield Statement(_sql["search"], params | bounds)
+    rows = yield Statement(_sql["search"], params | bounds | {"most": most})
     found = _rows.decode(rows[0][0])
     if len(found) == limit:
         return found, None
@@ -230,14 +237,14 @@ def search(wanted: ScheduleFilter, limit: int, after: str = "") -> Operation[tup
 
 
 def page_to_change(wanted: ScheduleFilter, limit: int, after: str = "") -> Operation[list[ScheduleRow]]:
-    """The same, locked until the transaction ends."""
-    rows = yield Statement(_sql["list_locked"], wanted.params() | {"limit": limit, "after": after})
+    """The same, locked until the transaction ends, without arguments that are large."""
+    rows = yield Statement(_sql["list_locked"], wanted.params() | {"limit": limit, "after": after, "most": LINE})
     return _rows.decode(rows[0][0])
 
 
 def soonest(wanted: ScheduleFilter, limit: int) -> Operation[list[ScheduleRow]]:
     """Those that are due next; what is searched for, among so many as take no long look."""
-    given = wanted.params() | {"limit": limit}
+    given = wanted.params() | {"limit": limit, "most": LINE}
     if wanted.sought is None:
         rows = yield Statement(_sql["soonest"], given)
     else:
@@ -280,10 +287,14 @@ def reshift(rows: Sequence[Mapping[str, Any]]) -> Operation[int]:
 
 def lock_one(key: str) -> Operation[ScheduleRow]:
     """A schedule that is about to be fired by hand."""
-    rows = yield Statement(_sql["lock_one"], {"key": key})
+    rows = yield Statement(_sql["lock_one"], {"key": key, "most": LINE})
     if not rows:
         raise InvalidSchedule(f"there is no schedule {key!r:.80}; `sereno schedule list` shows those that there are")
-    return _row.decode(rows[0][0])
+    try:
+        args = _arguments.decode(rows[0][1])
+    except (RecursionError, msgspec.DecodeError):
+        raise InvalidSchedule(f"schedule {key!r:.80}: its arguments are nested too deeply: write it again") from None
+    return msgspec.structs.replace(_row.decode(rows[0][0]), args=args)
 
 
 def note_manual(schedule: int, job: int, *, fired: int, duplicates: int) -> Operation[None]:

@@ -9,3 +9,16 @@ insert into sereno.ten_minutes
 select date_bin('10 minutes', minute, 'epoch'), queue, task, sum(succeeded), sum(retried), sum(dead), sum(cancelled), sum(other),
        sereno.sum_of(waits), sereno.sum_of(runs), sum(run_seconds)
 from sereno.minutes group by 1, 2, 3;
+
+-- A JSON value as lists and pages show it. What is nested so deep that no reader of JSON can be relied on, or larger than
+-- `most` bytes, is named instead, so that one such row does not hide the others.
+create function sereno.shown(value jsonb, most integer default null) returns jsonb
+    language sql immutable as $$
+    select case
+        when octet_length(value::text) > most
+        then jsonb_build_object('not shown', format('%s bytes: look at it alone', octet_length(value::text)))
+        when value @? '$.**{200 to last}'
+        then jsonb_build_object('not shown', 'nested more than 200 levels deep')
+        else value
+    end
+$$;

@@ -47,7 +47,7 @@ order by page.id desc;
 -- One job that is alive, with what it says of itself and who runs it.
 select jobs.id, jobs.state, task, queue, tenant, priority::integer, attempt, failures, crashes, snoozes, releases, run_at,
        created_at, case when jobs.state = 'running' then claimed_at end, null::timestamptz, expires_at, cancel_requested,
-       unique_key, tags, trace, args, null::text, null::text, null::text, null::text, session_id,
+       unique_key, tags, trace, sereno.shown(args), null::text, null::text, null::text, null::text, session_id,
        sessions.host, sessions.pid, ready_seq,
        coalesce((select key from sereno.schedules where schedules.id = schedule_id), '#' || schedule_id), planned_at, keys
 from sereno.jobs left join sereno.sessions on sessions.id = session_id
@@ -56,7 +56,7 @@ where jobs.id = %(id)s;
 -- name: finished_job
 -- One job that has ended.
 select history.id, history.state, task, queue, tenant, priority::integer, attempt, failures, crashes, snoozes, releases,
-       run_at, created_at, history.started_at, finished_at, expires_at, false, unique_key, tags, trace, args, reason,
+       run_at, created_at, history.started_at, finished_at, expires_at, false, unique_key, tags, trace, sereno.shown(args), reason,
        error_type, error_message, traceback, session_id, sessions.host, sessions.pid, null::bigint,
        coalesce((select key from sereno.schedules where schedules.id = schedule_id), '#' || schedule_id), planned_at, keys
 from sereno.history left join sereno.sessions on sessions.id = session_id
@@ -70,9 +70,9 @@ from sereno.attempts where job_id = %(id)s order by number;
 
 -- name: steps
 -- What the job has done for good; what a procedure brought is kept for longer than steps are.
-select name, attempt, result, done_at from sereno.steps where job_id = %(id)s
+select name, attempt, sereno.shown(result), done_at from sereno.steps where job_id = %(id)s
 union all
-select 'result', attempt, result, finished_at from sereno.procedure_runs where job_id = %(id)s
+select 'result', attempt, sereno.shown(result), finished_at from sereno.procedure_runs where job_id = %(id)s
 order by done_at, name;
 
 -- name: progress

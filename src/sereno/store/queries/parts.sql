@@ -167,9 +167,10 @@
 -- part: schedule_columns
 -- A schedule as people see it, as one JSON object. SQL knows infinity; what never comes is not shown.
 json_build_object(
-    'id', id, 'key', key, 'state', state, 'rule', rule, 'shift', shift,
+    'id', id, 'key', key, 'state', state, 'rule', sereno.shown(rule), 'shift', shift,
     'next_run_at', case when isfinite(next_run_at) then next_run_at end, 'planned', planned,
-    'task', task, 'queue', queue, 'priority', priority, 'tenant', tenant, 'trace', trace, 'tags', tags, 'args', args,
+    'task', task, 'queue', queue, 'priority', priority, 'tenant', tenant, 'trace', trace, 'tags', tags,
+    'args', sereno.shown(args, %(most)s),
     'unique_key', unique_key, 'unique_for', sereno.finite(unique_for), 'unique_forever', unique_forever,
     'on_conflict', on_conflict, 'expires_after', sereno.finite(expires_after),
     'missed', missed, 'missed_limit', missed_limit, 'missed_window', coalesce(sereno.finite(missed_window), 0),

@@ -33,7 +33,7 @@ order by p.target, p.name;
 -- name: runs
 -- The newest calls of one that ended well.
 select row_to_json(r)::text
-from (select job_id, attempt, seconds, finished_at, result from sereno.procedure_runs
+from (select job_id, attempt, seconds, finished_at, sereno.shown(result) as result from sereno.procedure_runs
       where target = %(target)s and name = %(name)s
       order by finished_at desc limit %(most)s) as r;
 

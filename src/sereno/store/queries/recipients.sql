@@ -113,7 +113,7 @@ delete from sereno.preferences where id = %(id)s and wanted is null and filter i
 -- name: inbox
 -- The newest first, from one on.
 select coalesce(json_agg(json_build_object(
-    'id', id, 'event', event, 'title', title, 'body', body, 'data', data, 'created_at', created_at, 'seen_at', seen_at,
+    'id', id, 'event', event, 'title', title, 'body', body, 'data', sereno.shown(data), 'created_at', created_at, 'seen_at', seen_at,
     'read_at', read_at, 'archived_at', archived_at) order by id desc), '[]')::text
 from (select inbox.* from sereno.inbox
       where recipient_id = (select id from sereno.recipients where tenant = %(tenant)s and key = %(key)s)

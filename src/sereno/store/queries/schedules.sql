@@ -311,10 +311,10 @@ told as (select sereno.wake_scheduler(sereno.now()) where exists (select from ch
 select (select count(*) from changed), (select count(*) from told);
 
 -- name: lock_one
--- One schedule, for whoever is about to fire it by hand.
+-- One schedule, for whoever is about to fire it by hand; its arguments as they are.
 select
 -- use: schedule_columns
-    ::text
+    ::text, args::text
 from sereno.schedules where key = %(key)s
 for update;
 

@@ -55,7 +55,7 @@ order by id desc;
 -- One, with what it says. Of the recipients that it names, the first few.
 select row_to_json(found)::text
 from (select id, type, nullif(tenant, '') as tenant, subject, key, category, channels, cardinality(audience) as named,
-             critical, opt_in, due_at, expires_at, created_at, matched_at, walked, note, payload, audience[1:%(most)s] as audience
+             critical, opt_in, due_at, expires_at, created_at, matched_at, walked, note, sereno.shown(payload) as payload, audience[1:%(most)s] as audience
       from sereno.events where id = %(event)s) as found;
 
 -- name: types
@@ -67,7 +67,7 @@ group by type order by max(id) desc limit %(most)s;
 -- The newest events of a type that are for somebody: those that name them, and those for all. Or, of those, for anybody.
 select row_to_json(found)::text
 from (select id, type, nullif(tenant, '') as tenant, subject, key, category, channels, cardinality(audience) as named,
-             critical, opt_in, due_at, expires_at, created_at, matched_at, walked, note, payload
+             critical, opt_in, due_at, expires_at, created_at, matched_at, walked, note, sereno.shown(payload) as payload
       from (select * from sereno.events order by id desc limit %(window)s) as newest
       where type = %(type)s and tenant = %(tenant)s
         and (%(recipient)s::text is null or audience is null or %(recipient)s = any(audience))
@@ -138,7 +138,7 @@ from (select d.id, d.state, e.type as event, d.event_id, r.key as recipient, d.c
              d.attempts, d.due_at, d.sent_at, d.created_at, d.changed_at, d.reason, d.error_code, d.error_message,
              d.recipient_id, d.address_id, nullif(d.account, '') as account, d.expires_at, d.unknowns, d.job_id, d.provider_id,
              d.receipt_at, a.address, a.state as address_state, a.reason as address_reason, e.subject, e.key as event_key,
-             e.payload
+             sereno.shown(e.payload) as payload
       from sereno.deliveries d
       left join sereno.events e on e.id = d.event_id
       left join sereno.recipients r on r.id = d.recipient_id
@@ -202,7 +202,7 @@ order by id desc;
 -- name: recipient
 -- One, by the key that the application knows them by.
 select row_to_json(found)::text
-from (select id, key, nullif(tenant, '') as tenant, locale, zone, data, created_at, changed_at
+from (select id, key, nullif(tenant, '') as tenant, locale, zone, sereno.shown(data) as data, created_at, changed_at
       from sereno.recipients where tenant = %(tenant)s and key = %(key)s) as found;
 
 -- name: addresses
@@ -217,7 +217,7 @@ order by channel, id;
 -- What somebody wants, and the defaults that hold for them; what decides first comes first.
 select row_to_json(found)::text
 from (select id, nullif(tenant, '') as tenant, recipient_id is not null as is_own, category, event, channel, wanted,
-             filter as condition, quiet, changed_at, weight
+             sereno.shown(filter) as condition, quiet, changed_at, weight
       from ((select * from sereno.preferences where recipient_id = %(recipient)s limit %(most)s)
             union all
             (select * from sereno.preferences where recipient_id is null and tenant = %(tenant)s limit %(most)s)) as p) as found
