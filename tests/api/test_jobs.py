@@ -86,6 +86,17 @@ def test_jobs_are_made_retried_cancelled_and_deleted(ask: Ask, jobs: list[int], 
     assert one(connection, "select count(*) from sereno.audit where actor like 'admin%%'") >= 3
 
 
+def test_a_retry_names_the_live_job_that_has_the_unique_key(ask: Ask, jobs: list[int]) -> None:
+    client = ask("operator")
+    given = {"task": "work", "arguments": {"number": 7}, "unique_key": "k"}
+    first = client.post("/jobs", json=given).json()["id"]
+    client.post("/jobs/cancel", json={"ids": [first, jobs[0]]})
+    live = client.post("/jobs", json=given).json()["id"]
+    found = client.post("/jobs/retry", json={"ids": [first, jobs[0]]}).json()
+    assert (found["done"], found["left"]) == ([jobs[0]], [first])
+    assert found["conflicts"] == [{"job": first, "held_by": live}]
+
+
 def test_who_may_what(ask: Ask, jobs: list[int]) -> None:
     assert ask(None).get("/jobs").status_code == 401
     viewer = ask("viewer")

@@ -141,6 +141,14 @@ def test_job_retry_dry_run_then_for_real(sereno: Command, house: House) -> None:
     assert house.state(3) == "dead"
 
 
+def test_job_retry_names_the_job_that_has_the_unique_key(sereno: Command, house: House) -> None:
+    dead = house.dead(unique_key="k")
+    live = house.enqueue(unique_key="k")
+    found = sereno("job", "retry", dead)
+    assert "because a live job has their unique key: 1 job." in found.stdout
+    assert f"{dead}: job {live} has its key" in found.stdout
+
+
 def test_job_retry_of_one_needs_no_yes(sereno: Command, house: House) -> None:
     job_id = house.dead()
     assert "1 job." in sereno("job", "retry", job_id).stdout

@@ -27,6 +27,7 @@ from tests.acceptance.conftest import WorkerProcess, leases_run_out
 from tests.engine.duties import do_all
 from tests.facts import advance, auntil, one, state, until
 from tests.notifications.conftest import Pager, Tender
+from tests.store.acts import waits_for_a_lock
 
 
 @pytest.fixture
@@ -95,6 +96,24 @@ async def test_jobs_are_retried_cancelled_and_deleted(app: Sereno, work: Any, co
         ("job.cancel", "ann", 10, cancel.id),
         ("job.delete", "ann", 10, delete.id),
     ]
+
+
+async def test_a_key_that_another_transaction_takes_is_reported_and_the_others_are_retried(
+    app: Sereno, work: Any, connection: psycopg.Connection, database_url: str
+) -> None:
+    ids = [*_ended(app, work, 5), *_waiting(app, work, 1, unique_key="k"), *_ended(app, work, 5)]
+    carry_out(app.database, jobs.cancel(JobFilter(ids=ids[5:6]), reason="before"))
+    with psycopg.connect(database_url) as other:
+        live = work.using(other, unique_key="k").enqueue(1)
+        retry = _begin(app, "job.retry", JobFilter(task="work", states=["cancelled"]))
+        async with app.working({"default": 2}):
+            await auntil(lambda: waits_for_a_lock(connection))
+            other.commit()
+            ended = await _over(app, retry.id)
+    assert (ended.state, ended.done, ended.left_alone, ended.error) == ("done", 10, 1, None)
+    assert _states(connection, [*ids[:5], *ids[6:]]) == {"ready"}
+    noted = one(connection, "select detail->'conflicts' from sereno.audit where action = 'job.retry' and actor = 'ann'")
+    assert noted == [{"job": ids[5], "held_by": live.id}]
 
 
 async def test_a_filter_that_matches_nothing_is_done_at_once(app: Sereno, work: Any) -> None:

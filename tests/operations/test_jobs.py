@@ -12,6 +12,7 @@ from sereno.operations import jobs
 from sereno.operations.plan import acarry_out, carry_out
 from sereno.store import steering
 from sereno.store.filters import JobFilter
+from sereno.store.jobs import KeyConflict
 from tests.operations.conftest import House
 
 LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
@@ -197,14 +198,16 @@ def test_of_two_dead_jobs_with_one_unique_key_only_one_comes_back(house: House) 
     changed = carry_out(house.app.database, jobs.retry(JobFilter(states=["dead"]), yes=True))
     assert changed.done == [first]
     assert changed.left == [second]
+    assert changed.conflicts == [KeyConflict(second, first)]
     assert house.state(second) == "dead"
 
 
 def test_a_job_whose_unique_key_is_taken_stays_dead(house: House) -> None:
     dead = house.dead(unique_key="k")
-    house.enqueue(unique_key="k")
+    live = house.enqueue(unique_key="k")
     changed = carry_out(house.app.database, jobs.retry(JobFilter(ids=[dead])))
     assert (changed.done, changed.left) == ([], [dead])
+    assert changed.conflicts == [KeyConflict(dead, live)]
     assert house.audit() == []
 
 

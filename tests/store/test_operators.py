@@ -191,6 +191,39 @@ def test_a_job_whose_key_is_taken_stays_in_history(connection: Connection) -> No
     assert do(connection, jobs.requeue([second])) == [second]
 
 
+def test_a_key_that_is_taken_while_it_is_requeued_costs_that_job_alone(
+    connection: Connection, database_url: str
+) -> None:
+    """It is free when the requeue looks, and taken when it writes: the other transaction is not committed yet."""
+    dead = [bury(connection, unique_key="k" if number == 2 else None) for number in range(5)]
+    back: list[int] = []
+    with line(database_url) as other, line(database_url) as mine:
+        with other.transaction():
+            (live,) = add(other, unique_key="k")
+            thread = Thread(target=lambda: back.extend(do(mine, jobs.requeue(dead))))
+            thread.start()
+            until(lambda: waits_for_a_lock(connection))
+        thread.join()
+    assert back == [id_ for id_ in dead if id_ != dead[2]]
+    assert [state(connection, id_) for id_ in dead] == ["ready", "ready", "dead", "ready", "ready"]
+    assert do(connection, jobs.key_conflicts(dead)) == [jobs.KeyConflict(dead[2], live)]
+    assert len(tries(connection, dead[0])) == 1, "its last attempt is kept"
+
+
+def test_a_key_that_is_given_up_while_it_is_requeued_is_taken(connection: Connection, database_url: str) -> None:
+    dead = bury(connection, unique_key="k")
+    back: list[int] = []
+    with line(database_url) as other, line(database_url) as mine:
+        with other.transaction(force_rollback=True):
+            add(other, unique_key="k")
+            thread = Thread(target=lambda: back.extend(do(mine, jobs.requeue([dead]))))
+            thread.start()
+            until(lambda: waits_for_a_lock(connection))
+        thread.join()
+    assert back == [dead]
+    assert do(connection, jobs.key_conflicts([dead])) == []
+
+
 def test_only_finished_jobs_are_requeued_and_only_once(connection: Connection) -> None:
     dead = bury(connection)
     (ready,) = add(connection)

@@ -30,6 +30,7 @@ from sereno.reception.tenancy import check_theirs, their_tenant
 from sereno.store import insights
 from sereno.store.bulk import BulkOperation, JobAction
 from sereno.store.filters import JobFilter
+from sereno.store.jobs import KeyConflict
 from sereno.store.sights import Count, JobLine
 from sereno.store.statement import Operation
 
@@ -106,7 +107,7 @@ class Why:
 
 @dataclass
 class BulkAnswer:
-    """What was done; with `dry_run`, what would be."""
+    """What was done; with `dry_run`, what would be. `conflicts`: those left alone whose unique key a live job has."""
 
     dry_run: bool
     total: int
@@ -117,6 +118,7 @@ class BulkAnswer:
     done: list[int]
     asked: list[int]
     left: list[int]
+    conflicts: list[KeyConflict]
 
 
 def of_theirs(wanted: JobFilter, who: Principal) -> JobFilter:
@@ -294,9 +296,9 @@ def _theirs(job_id: int, who: Principal) -> Operation[jobs.JobDetail]:
 
 def _would(tally: jobs.Tally) -> BulkAnswer:
     total = tally.total
-    return BulkAnswer(True, total.value, total.exact, tally.by_task, tally.by_queue, tally.by_tenant, [], [], [])
+    return BulkAnswer(True, total.value, total.exact, tally.by_task, tally.by_queue, tally.by_tenant, [], [], [], [])
 
 
 def _did(changed: jobs.Changed) -> BulkAnswer:
     total = len(changed.done) + len(changed.asked)
-    return BulkAnswer(False, total, True, {}, {}, {}, changed.done, changed.asked, changed.left)
+    return BulkAnswer(False, total, True, {}, {}, {}, changed.done, changed.asked, changed.left, changed.conflicts)

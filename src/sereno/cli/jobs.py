@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from sereno.operations.jobs import Changed, Tally
     from sereno.store.filters import JobFilter
 
+# Jobs that could not go back to work and are named one by one.
+NAMED_CONFLICTS = 10
+
 
 def _what_happened(line: Any) -> str:
     error = ": ".join(part for part in (line.error_type, line.error_message) if part)
@@ -248,6 +251,10 @@ def _tell_changed(
         _say(touched, lambda: f"{done}: {counted(len(changed.done), 'job')}." if changed.done else "")
         _say(len(changed.asked), lambda: f"Asked to stop, still running: {counted(len(changed.asked), 'job')}.")
         _say(len(changed.left), lambda: f"Left as they were, because {why_left}: {counted(len(changed.left), 'job')}.")
+        for conflict in changed.conflicts[:NAMED_CONFLICTS]:
+            click.echo(f"  {conflict.job}: job {conflict.held_by} has its key")
+        if len(changed.conflicts) > NAMED_CONFLICTS:
+            click.echo(f"  and {len(changed.conflicts) - NAMED_CONFLICTS:,} more: all of them with -o json")
         if not touched and not changed.left:
             click.echo("Nothing matched: nothing was done.")
     known = {*changed.done, *changed.asked, *changed.left}

@@ -52,11 +52,15 @@ class Tally:
 
 @dataclass(slots=True)
 class Changed:
-    """What a bulk change did. `asked`: running jobs that were asked to stop. `left`: matched, and left as they were."""
+    """What a bulk change did. `asked`: running jobs that were asked to stop. `left`: matched, and left as they were.
+
+    `conflicts`: those of them whose unique key a live job has, with that job.
+    """
 
     done: list[int] = field(default_factory=list)
     asked: list[int] = field(default_factory=list)
     left: list[int] = field(default_factory=list)
+    conflicts: list[store.KeyConflict] = field(default_factory=list)
 
 
 def list_jobs(wanted: JobFilter | None = None, *, limit: int = 50, before: int | None = None) -> Operation[JobPage]:
@@ -191,6 +195,7 @@ def _one_batch(
 def _retry_batch(spacing: float, found: Sequence[int], changed: Changed) -> Operation[list[int]]:
     ids = yield from store.requeue(found, spacing, start=spacing * len(changed.done))
     changed.done += ids
+    changed.conflicts += yield from store.key_conflicts(set(found) - set(ids))
     return ids
 
 

@@ -287,7 +287,12 @@ def _look(taken: Taken, known: Mapping[str, Any]) -> dict[str, Any]:
 # Jobs
 
 
-Changed: TypeAlias = tuple[Sequence[int], Sequence[int]]
+class Changed(NamedTuple):
+    """The jobs of a batch that were changed, those that were asked to stop, and those whose unique key is taken."""
+
+    done: Sequence[int] = ()
+    asked: Sequence[int] = ()
+    conflicts: Sequence[jobs.KeyConflict] = ()
 
 
 def _jobs(change: Callable[[Sequence[int], Taken], Operation[Changed]]) -> Change:
@@ -295,11 +300,12 @@ def _jobs(change: Callable[[Sequence[int], Taken], Operation[Changed]]) -> Chang
         look, upto = _look(taken, JobFilter().params()), min(taken.cursor + STRETCH, taken.upper_id)
         given = {"after": taken.cursor, "upto": upto, "limit": taken.limit, "asked_at": taken.asked_at}
         found = [row[0] for row in (yield Statement(_sql["matching"], look | given))]
-        done, asked = (yield from change(found, taken)) if found else ([], [])
+        done, asked, conflicts = (yield from change(found, taken)) if found else Changed()
         touched = sorted([*done, *asked])
-        if touched:
+        if touched or conflicts:
             subject = f"job {touched[0]}" if len(touched) == 1 else f"{len(touched)} jobs"
-            yield from noted(taken, subject, {"ids": touched, "filter": _json.decode(taken.wanted)}, len(touched))
+            detail = {"ids": touched, "filter": _json.decode(taken.wanted)}
+            yield from noted(taken, subject, detail | ({"conflicts": conflicts} if conflicts else {}), len(touched))
         return Step(len(done), len(asked), len(found) - len(touched), _place(taken, found, upto))
 
     return step
@@ -316,15 +322,16 @@ def noted(taken: Taken, subject: str, detail: Mapping[str, Any], count: int) -> 
 
 
 def _retry(found: Sequence[int], taken: Taken) -> Operation[Changed]:  # noqa: ARG001 - as the others
-    return (yield from jobs.requeue(found)), ()
+    done = yield from jobs.requeue(found)
+    return Changed(done, conflicts=(yield from jobs.key_conflicts(set(found) - set(done))))
 
 
 def _cancel(found: Sequence[int], taken: Taken) -> Operation[Changed]:
-    return (yield from jobs.cancel(found, taken.reason or f"cancelled by {taken.actor}"))
+    return Changed(*(yield from jobs.cancel(found, taken.reason or f"cancelled by {taken.actor}")))
 
 
 def _delete(found: Sequence[int], taken: Taken) -> Operation[Changed]:  # noqa: ARG001 - as the others
-    return (yield from jobs.delete(found)), ()
+    return Changed((yield from jobs.delete(found)))
 
 
 _of_jobs: dict[str, Change] = {"job.retry": _jobs(_retry), "job.cancel": _jobs(_cancel), "job.delete": _jobs(_delete)}

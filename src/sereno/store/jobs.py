@@ -1,6 +1,7 @@
 """Jobs that are alive: made, promoted, claimed, cancelled, requeued."""
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple, cast
 
@@ -172,3 +173,19 @@ def requeue(ids: Collection[int], spacing: float = 0.0, start: float = 0.0) -> O
     """Finished jobs go back to work under their own ids, `spacing` seconds apart, the first in `start` seconds."""
     rows = yield Statement(_sql["requeue"], {"ids": sorted(ids), "spacing": spacing, "start": start})
     return _ids.decode(rows[0][0])
+
+
+@dataclass(frozen=True, slots=True)
+class KeyConflict:
+    """A finished job that could not go back to work, because the live job `held_by` has its unique key."""
+
+    job: int
+    held_by: int
+
+
+def key_conflicts(ids: Collection[int]) -> Operation[list[KeyConflict]]:
+    """Of these finished jobs, those whose unique key a live job has."""
+    if not ids:
+        return []
+    rows = yield Statement(_sql["key_holders"], {"ids": sorted(ids)})
+    return [KeyConflict(*row) for row in rows]

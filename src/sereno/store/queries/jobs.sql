@@ -195,9 +195,10 @@ select coalesce((select json_agg(id) from both_places), '[]')::text;
 -- name: requeue
 -- A finished job goes back to work under its own id, with a fresh budget; its last attempt becomes an attempt row.
 -- One whose unique key is taken, by a live job or by an earlier one of the same call, stays where it is and is not in
--- the answer.
+-- the answer. The index decides, so that a key taken meanwhile by another transaction costs that job alone. Keys are
+-- met in the order of enqueue_keyed, so that the two never wait for each other in a ring.
 with free as materialized (
-    select id, task, unique_key, tenant from sereno.history past
+    select * from sereno.history past
     where id = any(%(ids)s)
       and not exists (select from sereno.jobs live where live.id = past.id)
       and (unique_key is null or not exists (
@@ -208,18 +209,9 @@ with free as materialized (
     for update
 ),
 chosen as (
-    select id from (select id, unique_key, row_number() over (partition by task, unique_key, tenant order by id) as turn
-                    from free) as ranked
+    select *, sereno.now() + make_interval(secs => %(start)s + %(spacing)s * (row_number() over (order by id) - 1)) as due
+    from (select *, row_number() over (partition by task, unique_key, tenant order by id) as turn from free) as ranked
     where unique_key is null or turn = 1
-),
-past as (delete from sereno.history where id = any(array(select id from chosen)) returning *),
-tried as (
-    insert into sereno.attempts (job_id, number, session_id, started_at, finished_at, outcome, reason,
-                                 error_type, error_message, traceback, fingerprint)
-    select id, attempt, session_id, coalesce(started_at, finished_at), finished_at, state, reason,
-           error_type, error_message, traceback, fingerprint
-    from past where attempt > 0
-    on conflict do nothing
 ),
 made as (
     insert into sereno.jobs (id, run_at, created_at, attempt, snoozes, releases, priority, queue, task, tenant,
@@ -231,10 +223,20 @@ made as (
            case when keys is not null then sereno.order_of(queue, keys) end,
            case when due <= sereno.now() then 'ready' else 'scheduled' end,
            case when due <= sereno.now() then nextval('sereno.ready_seq') end
-    from (select past.*, sereno.now() + make_interval(secs => %(start)s + %(spacing)s * (row_number() over (order by id) - 1))
-                     as due
-          from past) as paced
+    from chosen
+    order by case when unique_key is not null then task end, unique_key,
+             case when unique_key is not null then tenant end, id
+    on conflict do nothing
     returning id, queue, state
+),
+past as (delete from sereno.history where id = any(array(select id from made)) returning *),
+tried as (
+    insert into sereno.attempts (job_id, number, session_id, started_at, finished_at, outcome, reason,
+                                 error_type, error_message, traceback, fingerprint)
+    select id, attempt, session_id, coalesce(started_at, finished_at), finished_at, state, reason,
+           error_type, error_message, traceback, fingerprint
+    from past where attempt > 0
+    on conflict do nothing
 ),
 told as (
     select pg_notify('sereno.ready', word)
@@ -246,6 +248,15 @@ select coalesce(json_agg(id order by id), '[]')::text, (select count(*) from tol
 -- name: ready_index
 -- Where the sequence stands, and how large the index of ready jobs is: dead entries count as long as they are there.
 select coalesce(pg_sequence_last_value('sereno.ready_seq'), 0), pg_relation_size('sereno.jobs_ready');
+
+-- name: key_holders
+-- Of these finished jobs, those whose unique key a live job has, with that job.
+select past.id, live.id
+from sereno.history past
+join sereno.jobs live on live.task = past.task and live.unique_key = past.unique_key
+                     and live.tenant is not distinct from past.tenant
+where past.id = any(%(ids)s)
+order by past.id;
 
 -- name: claim
 -- Take ready jobs for every queue that has room, from ranges of ready_seq in the order given: a priority, its floor, and
