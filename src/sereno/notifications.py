@@ -317,12 +317,15 @@ class Notifications:
     def run(self, operation: Operation[T], conn: Any = None) -> T:
         if conn is None:
             return self._database.run(operation)
-        return run_borrowed(conn, operation, self._database.settings.schema)
+        settings = self._database.settings
+        return run_borrowed(conn, operation, settings.schema, notify=settings.notify)
 
     async def arun(self, operation: Operation[T], conn: Any = None) -> T:
         if conn is None:
             return await self._database.arun(operation)
-        return await arun_borrowed(conn, operation, self._database.settings.schema)
+        return await arun_borrowed(
+            conn, operation, self._database.settings.schema, notify=self._database.settings.notify
+        )
 
     # Tasks
 

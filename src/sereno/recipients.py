@@ -69,12 +69,14 @@ class Rows:
     def _run(self, operation: Operation[T], conn: Any) -> T:
         if conn is None:
             return self._database.run(operation)
-        return run_borrowed(conn, operation, self._database.settings.schema)
+        settings = self._database.settings
+        return run_borrowed(conn, operation, settings.schema, notify=settings.notify)
 
     def _arun(self, operation: Operation[T], conn: Any) -> Coroutine[Any, Any, T]:
         if conn is None:
             return self._database.arun(operation)
-        return arun_borrowed(conn, operation, self._database.settings.schema)
+        settings = self._database.settings
+        return arun_borrowed(conn, operation, settings.schema, notify=settings.notify)
 
 
 class Recipients(Rows):

@@ -233,12 +233,16 @@ class Schedules:
 
     def _run(self, operation: Operation[T], connection: Any) -> T:
         if connection is not None:
-            return run_borrowed(connection, operation, self._database.settings.schema)
+            return run_borrowed(
+                connection, operation, self._database.settings.schema, notify=self._database.settings.notify
+            )
         return self._database.run(operation)
 
     def _arun(self, operation: Operation[T], connection: Any) -> Coroutine[Any, Any, T]:
         if connection is not None:
-            return arun_borrowed(connection, operation, self._database.settings.schema)
+            return arun_borrowed(
+                connection, operation, self._database.settings.schema, notify=self._database.settings.notify
+            )
         return self._database.arun(operation)
 
 

@@ -8,9 +8,13 @@ import pytest
 from sereno import Context, Sereno
 from sereno.domain.attempt import SUCCEEDED
 from sereno.engine import keeper
+from sereno.engine.child import SupervisedLease
+from sereno.engine.heartbeat import Heartbeat, boot_clock, lease_end
+from sereno.engine.worker import Worker
 from sereno.store import sessions
 from sereno.store.attempts import Settled, settle
-from sereno.store.statement import run
+from sereno.store.database import Database
+from sereno.store.statement import Operation, Statement, run
 from tests.facts import advance, auntil, one, state
 
 
@@ -257,3 +261,25 @@ async def test_beside_a_worker_that_could_not_begin_nothing_runs(app: Sereno, co
         async with app.working():
             entered = True
     assert not entered
+
+
+async def test_the_lease_counts_from_before_the_registration_was_sent(database_url: str) -> None:
+    """What else a worker does before it begins may take long: none of it prolongs the lease."""
+    app = Sereno(database_url)
+    sent: list[float] = []
+
+    @app.task
+    async def work() -> None: ...
+
+    def declare_slowly() -> Operation[None]:
+        sent.append(boot_clock())
+        yield Statement("select pg_sleep(0.05)")
+
+    for lease_keeper in (Heartbeat, SupervisedLease):
+        database = Database(app.settings, lambda: database_url)
+        worker = Worker(database, app.registry, {"default": 1}, lease_keeper=lease_keeper, declare_more=declare_slowly)
+        running = asyncio.create_task(worker.run())
+        await worker.registered.wait()
+        assert worker.lease_keeper.lease_end <= lease_end(sent[-1], app.settings.lease)
+        worker.stop()
+        await running

@@ -21,7 +21,7 @@ def enqueue_one(database: Database, job: NewJob, connection: Any = None) -> Job:
 def enqueue(database: Database, jobs: Sequence[NewJob], connection: Any = None) -> list[Job]:
     operation = enqueue_operation(jobs)
     if connection is not None:
-        return run_borrowed(connection, operation, database.settings.schema)
+        return run_borrowed(connection, operation, database.settings.schema, notify=database.settings.notify)
     if may_raise(jobs):
         return database.run(operation)
     return database.run_one(operation)
@@ -30,7 +30,7 @@ def enqueue(database: Database, jobs: Sequence[NewJob], connection: Any = None) 
 async def aenqueue(database: Database, jobs: Sequence[NewJob], connection: Any = None) -> list[Job]:
     operation = enqueue_operation(jobs)
     if connection is not None:
-        return await arun_borrowed(connection, operation, database.settings.schema)
+        return await arun_borrowed(connection, operation, database.settings.schema, notify=database.settings.notify)
     if may_raise(jobs):
         return await database.arun(operation)
     return await database.arun_one(operation)

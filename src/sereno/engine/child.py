@@ -15,7 +15,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, NoReturn
 
 from sereno.engine.channel import Figures, Hello, Leased, Lost, Stop, Wire
-from sereno.engine.heartbeat import Heartbeat, boot_clock, lease_end
+from sereno.engine.heartbeat import Heartbeat, lease_end
 from sereno.engine.pulse import PulsePage, PulseThread
 from sereno.engine.worker import Worker
 from sereno.settings import Settings
@@ -29,11 +29,11 @@ EXIT_LOST = 76
 class SupervisedLease:
     """The lease as the supervisor keeps it; ours to keep when the supervisor is gone."""
 
-    def __init__(self, url: str, settings: Settings, session: int) -> None:
-        self._own = Heartbeat(url, settings, session)
+    def __init__(self, url: str, settings: Settings, session: int, registered_at: float) -> None:
+        self._own = Heartbeat(url, settings, session, registered_at)
         self._orphaned = False
         self.told_lost = False
-        self.told_until = lease_end(boot_clock(), settings.lease)
+        self.told_until = lease_end(registered_at, settings.lease)
 
     @property
     def lost(self) -> bool:

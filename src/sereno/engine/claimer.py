@@ -50,6 +50,8 @@ class Claimer(Service):
         floors: Floors,
         tally: Tally,
         poll: float,
+        *,
+        listens: bool = True,
     ) -> None:
         super().__init__("claimer")
         self._line = line
@@ -61,6 +63,8 @@ class Claimer(Service):
         self._ranges = ClaimRanges(floors)
         self._tally = tally
         self._poll = poll
+        # A worker that does not listen is never marked idle, so no enqueue notifies because of it.
+        self._listens = listens
         self._idle = False
         self._look_back = LookBack()
         self._looked_back = False
@@ -262,7 +266,7 @@ class Claimer(Service):
             # Something may have run low while the claim was under way; otherwise whoever runs low wakes us.
             return 0.0 if any(queue.wants_more() for queue in self._queues.values()) else self._poll
         self._backlog_since = None
-        if not self._idle:
+        if not self._idle and self._listens:
             await self._line.run(set_idle(self._session, True))
             self._idle = True
             return 0.0

@@ -29,16 +29,16 @@ def boot_clock() -> float:
 
 
 class Heartbeat:
-    """The heartbeat of one session, in a thread."""
+    """The heartbeat of one session, in a thread. `registered_at`: when its registration was sent, by the boot clock."""
 
-    def __init__(self, url: str, settings: Settings, session: int) -> None:
+    def __init__(self, url: str, settings: Settings, session: int, registered_at: float) -> None:
         self._url = url
         self._settings = settings
         self._session = session
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="sereno heartbeat", daemon=True)
         self.lost = False
-        self.lease_end = lease_end(boot_clock(), settings.lease)
+        self.lease_end = lease_end(registered_at, settings.lease)
 
     def start(self) -> None:
         self._thread.start()

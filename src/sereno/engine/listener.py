@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 import psycopg
 
 from sereno.settings import Settings
-from sereno.store.connect import BROKEN, parameters
+from sereno.store.connect import BROKEN, open_async
 from sereno.telemetry.logs import emit
 
 PING_EVERY = 10.0
@@ -34,8 +34,13 @@ class Listener:
         self._task: asyncio.Task[None] | None = None
         self._failures = 0
 
+    @staticmethod
+    def is_wanted(settings: Settings) -> bool:
+        """A pooler shares connections, so nothing can be heard on one."""
+        return settings.notify and not settings.transaction_pooler
+
     def start(self) -> None:
-        if self._settings.notify and not self._settings.transaction_pooler:
+        if self.is_wanted(self._settings):
             self._task = asyncio.create_task(self._loop(), name="sereno listener")
 
     async def stop(self) -> None:
@@ -48,9 +53,7 @@ class Listener:
         while True:
             try:
                 async with asyncio.timeout(PING_TIMEOUT):
-                    connection = await psycopg.AsyncConnection.connect(
-                        self._url, **parameters(self._settings, "listener")
-                    )
+                    connection = await open_async(self._url, self._settings, "listener")
                 async with connection:
                     await self._listen(connection)
             except BROKEN as error:

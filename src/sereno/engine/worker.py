@@ -168,6 +168,8 @@ class Worker:
         self._settle_line = Line(url, settings, "settler")
         self._keep_line = Line(url, settings, "keeper")
         while True:
+            # The lease counts from before the call: its reply may come late.
+            self._registered_at = boot_clock()
             try:
                 self.session, published = await self._keep_line.run(
                     register(
@@ -217,6 +219,7 @@ class Worker:
             self.floors,
             self.tally,
             settings.poll,
+            listens=Listener.is_wanted(settings),
         )
         self._keeper = Keeper(self._keep_line, self.claimer.wake)
         # On connections of their own: what they wait for holds up no job.
@@ -235,7 +238,7 @@ class Worker:
         )
         heard = {"ready": self._on_told, "cancel": self._on_cancel, "clock": lambda _: self._keeper.clock_was_set()}
         self._listener = Listener(url, settings, heard, lambda: self._on_told(""))
-        self.lease_keeper: LeaseKeeper = self._make_lease_keeper(url, settings, self.session)
+        self.lease_keeper: LeaseKeeper = self._make_lease_keeper(url, settings, self.session, self._registered_at)
         self.registered.set()
 
     async def _work(self) -> None:

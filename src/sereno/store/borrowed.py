@@ -10,17 +10,19 @@ from typing import Any, TypeVar
 import psycopg
 
 from sereno.errors import ConfigurationError
-from sereno.store.statement import Operation, Row, Statement, arun, run
+from sereno.store.statement import Operation, Row, Statement, arun, queries, run
 
 T = TypeVar("T")
 
+_sql = queries("jobs")
 _PLACEHOLDER = re.compile(r"%\((\w+)\)s")
 _KNOWN = "psycopg, SQLAlchemy (Connection, Session) or Django's connection"
 _KNOWN_ASYNC = "psycopg's AsyncConnection, asyncpg or SQLAlchemy (AsyncConnection, AsyncSession)"
 
 
-def run_borrowed(connection: Any, operation: Operation[T], schema: str) -> T:
-    """Drive an operation on a sync connection of the caller's."""
+def run_borrowed(connection: Any, operation: Operation[T], schema: str, *, notify: bool = True) -> T:
+    """Drive an operation on a sync connection of the caller's. `notify`: as the setting says."""
+    operation = operation if notify else _silently(operation)
     if isinstance(connection, psycopg.Connection):
         return run(connection, operation, schema)
     match _kind(connection):
@@ -38,8 +40,9 @@ def run_borrowed(connection: Any, operation: Operation[T], schema: str) -> T:
         return end.value  # type: ignore[no-any-return]  # StopIteration carries the operation's own T, untyped
 
 
-async def arun_borrowed(connection: Any, operation: Operation[T], schema: str) -> T:
-    """Drive an operation on an async connection of the caller's."""
+async def arun_borrowed(connection: Any, operation: Operation[T], schema: str, *, notify: bool = True) -> T:
+    """Drive an operation on an async connection of the caller's. `notify`: as the setting says."""
+    operation = operation if notify else _silently(operation)
     if isinstance(connection, psycopg.AsyncConnection):
         return await arun(connection, operation, schema)
     match _kind(connection):
@@ -55,6 +58,12 @@ async def arun_borrowed(connection: Any, operation: Operation[T], schema: str) -
             statement = operation.send(await execute(connection, statement, schema))
     except StopIteration as end:
         return end.value  # type: ignore[no-any-return]  # StopIteration carries the operation's own T, untyped
+
+
+def _silently(operation: Operation[T]) -> Operation[T]:
+    """Without NOTIFY for the rest of the transaction: one that has notified cannot be prepared (two-phase commit)."""
+    yield Statement(_sql["silence"])
+    return (yield from operation)
 
 
 def _kind(connection: Any) -> str:

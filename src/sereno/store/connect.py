@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 import psycopg
-from psycopg import pq
+from psycopg import IsolationLevel, pq
 
 from sereno.errors import ConnectionsInUse, DatabaseUnavailable
 from sereno.settings import Settings
@@ -21,6 +21,9 @@ PLANNER = (
 )
 # A client that was stopped in the middle of a transaction holds its locks no longer than this.
 NO_STANDSTILL = "set idle_in_transaction_session_timeout = '10s'"
+# Claims and settlements count on seeing what others committed while they waited for a lock, whatever the database's
+# default is. Behind a pooler the driver says it with each BEGIN: a setting would stay with somebody else's connection.
+READ_COMMITTED = "set default_transaction_isolation = 'read committed'"
 
 # A call that takes longer has met a dead peer or a frozen server: the connection is given up, the caller goes on.
 CALL_TIMEOUT = 15.0
@@ -66,10 +69,43 @@ def parameters(settings: Settings, role: str) -> dict[str, Any]:
     return given
 
 
+def session_settings(settings: Settings) -> str:
+    """What each connection of our own sets when it is opened, unless a pooler shares it."""
+    return READ_COMMITTED if settings.notify else f"{READ_COMMITTED}; set {settings.schema}.notify = off"
+
+
+def open_sync(url: str, settings: Settings, role: str) -> psycopg.Connection[Any]:
+    """A sync connection of our own."""
+    connection = psycopg.connect(url, **parameters(settings, role))
+    try:
+        if settings.transaction_pooler:
+            connection.isolation_level = IsolationLevel.READ_COMMITTED
+        else:
+            connection.execute(session_settings(settings).encode())
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+async def open_async(url: str, settings: Settings, role: str, more: str = "") -> psycopg.AsyncConnection[Any]:
+    """An async connection of our own; `more`: settings beside the usual ones."""
+    connection = await psycopg.AsyncConnection.connect(url, **parameters(settings, role))
+    try:
+        if settings.transaction_pooler:
+            await connection.set_isolation_level(IsolationLevel.READ_COMMITTED)
+        else:
+            await connection.execute(f"{session_settings(settings)}{more}".encode())
+    except BaseException:
+        await connection.close()
+        raise
+    return connection
+
+
 def connect(url: str, settings: Settings, role: str) -> psycopg.Connection:
     """A sync connection, or DatabaseUnavailable that says where it tried."""
     try:
-        return psycopg.connect(url, **parameters(settings, role))
+        return open_sync(url, settings, role)
     except (psycopg.OperationalError, psycopg.ProgrammingError) as error:
         # A ProgrammingError before there is a connection is about the address.
         raise unavailable(url, error) from None
@@ -144,9 +180,7 @@ class Line:
                 raise
 
     async def _open(self) -> psycopg.AsyncConnection[Any]:
-        self._connection = await psycopg.AsyncConnection.connect(self._url, **parameters(self._settings, self._role))
-        if not self._settings.transaction_pooler:
-            await self._connection.execute(self._set_up.encode())
+        self._connection = await open_async(self._url, self._settings, self._role, f"; {self._set_up}")
         return self._connection
 
     def _is_busy(self) -> bool:

@@ -10,7 +10,7 @@ import psycopg
 
 from sereno.errors import ConnectionsInUse
 from sereno.settings import Settings
-from sereno.store.connect import parameters, unavailable
+from sereno.store.connect import open_async, open_sync, unavailable
 from sereno.store.quick import Held, QuickStatement
 from sereno.store.shelf import Shelf
 from sereno.store.statement import Operation, arun, run
@@ -72,7 +72,7 @@ class Database:
         if not self._free.acquire(timeout=PATIENCE):
             raise self._all_in_use()
         try:
-            return self._shelf.take() or Held(psycopg.connect(self.url, **parameters(self.settings, "client")))
+            return self._shelf.take() or Held(open_sync(self.url, self.settings, "client"))
         except BaseException as error:
             self._free.release()
             if isinstance(error, psycopg.OperationalError):
@@ -94,9 +94,7 @@ class Database:
             raise self._all_in_use() from None
         held: Held[psycopg.AsyncConnection[Any]] | None = None
         try:
-            held = mine.shelf.take() or Held(
-                await psycopg.AsyncConnection.connect(self.url, **parameters(self.settings, "client"))
-            )
+            held = mine.shelf.take() or Held(await open_async(self.url, self.settings, "client"))
             yield held.connection
         except psycopg.OperationalError as error:
             if _is_statements_fault(error, held):

@@ -2,10 +2,12 @@
 
 -- Tells the sleeping workers of a queue; nothing to do when nobody sleeps, because a busy worker looks by itself.
 -- A job due within seconds wakes the promoters (an empty payload) instead of waiting for their next look.
+-- `set sereno.notify = off` silences it: a transaction that has notified cannot be prepared (two-phase commit).
 create function sereno.tell(queue text, due_in double precision) returns void
     language plpgsql as $$
 begin
-    if due_in <= 10 and exists (select from sereno.sessions s where s.idle and s.queues ? tell.queue) then
+    if due_in <= 10 and coalesce(current_setting('sereno.notify', true), '') <> 'off'
+       and exists (select from sereno.sessions s where s.idle and s.queues ? tell.queue) then
         perform pg_notify('sereno.ready', case when due_in <= 0 then tell.queue else '' end);
     end if;
 end $$;

@@ -218,7 +218,8 @@ from generate_series(date_trunc('day', sereno.now() at time zone 'UTC'),
 create function sereno.wake_scheduler(due timestamptz) returns void
     language plpgsql as $$
 begin
-    if due < sereno.now() + interval '10 seconds' and exists (select from sereno.leases where name = 'scheduler') then
+    if due < sereno.now() + interval '10 seconds' and coalesce(current_setting('sereno.notify', true), '') <> 'off'
+       and exists (select from sereno.leases where name = 'scheduler') then
         perform pg_notify('sereno.schedule', '');
     end if;
 end $$;

@@ -1,5 +1,9 @@
 -- Jobs that are alive: made, promoted, claimed, released, cancelled.
 
+-- name: silence
+-- No NOTIFY for the rest of the transaction: the setting is read by all that is done in a caller's transaction.
+select set_config('sereno.notify', 'off', true);
+
 -- name: enqueue
 -- Plain jobs in bulk: one JSON value in, the ids in the same order out. No unique keys here, so no conflict clause,
 -- which would cost every row. A sleeping worker of the queue is told once per queue; a busy one looks by itself.
@@ -22,7 +26,8 @@ told as (
     select pg_notify('sereno.ready', word)
     from (select distinct queue, case when state = 'ready' then queue else '' end as word
           from made, clock where run_at <= clock.now + interval '10 seconds') as filled
-    where exists (select from sereno.sessions where idle and queues ? filled.queue)
+    where coalesce(current_setting('sereno.notify', true), '') <> 'off'
+      and exists (select from sereno.sessions where idle and queues ? filled.queue)
 )
 select coalesce(json_agg(id), '[]')::text, (select count(*) from told) from made;
 
@@ -49,7 +54,8 @@ told as (
     select pg_notify('sereno.ready', word)
     from (select distinct queue, case when state = 'ready' then queue else '' end as word
           from made, clock where run_at <= clock.now + interval '10 seconds') as filled
-    where exists (select from sereno.sessions where idle and queues ? filled.queue)
+    where coalesce(current_setting('sereno.notify', true), '') <> 'off'
+      and exists (select from sereno.sessions where idle and queues ? filled.queue)
 )
 select coalesce(json_agg(id), '[]')::text, (select count(*) from told) from made;
 
@@ -72,6 +78,7 @@ told as (
     select pg_notify('sereno.ready', case when due <= now then %(queue)s::text else '' end)
     from clock
     where due <= now + interval '10 seconds'
+      and coalesce(current_setting('sereno.notify', true), '') <> 'off'
       and exists (select from sereno.sessions where idle and queues ? %(queue)s::text)
 )
 select json_agg(id)::text, (select count(*) from told) from made;
@@ -82,7 +89,8 @@ insert into sereno.jobs (task, args, queue, priority, run_at, created_at, state,
 select %(task)s, %(args)s::text::jsonb, %(queue)s, %(priority)s::smallint, now, now, 'ready', nextval('sereno.ready_seq')
 from (select sereno.now() as now offset 0) as clock
 returning id, (select pg_notify('sereno.ready', %(queue)s)
-               where exists (select from sereno.sessions where idle and queues ? %(queue)s));
+               where coalesce(current_setting('sereno.notify', true), '') <> 'off'
+                 and exists (select from sereno.sessions where idle and queues ? %(queue)s));
 
 -- name: enqueue_keyed
 -- Jobs with a unique key; the index decides who is first (see the function).
