@@ -1,5 +1,6 @@
 """Tasks that another process can import."""
 
+import asyncio
 import os
 import signal
 import time
@@ -39,6 +40,31 @@ def never_ends() -> None:
 @app.task(isolate=True, retry=Backoff(0, first="1m"))
 def kills_its_process() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Panic(BaseException):
+    """As pyo3_runtime.PanicException is: what a panic in an extension written in Rust becomes."""
+
+
+WAYS_OUT: dict[str, type[BaseException]] = {
+    "panic": Panic,
+    "exit": SystemExit,
+    "interrupt": KeyboardInterrupt,
+    "generator": GeneratorExit,
+    "stop": StopIteration,
+    "async stop": StopAsyncIteration,
+    "cancelled": asyncio.CancelledError,
+}
+
+
+@app.task(isolate=True, retry=Backoff(0), timeout=None)
+async def leaves_alone(way: str) -> None:
+    raise WAYS_OUT[way](way)
+
+
+@app.task(isolate=True, retry=Backoff(0), timeout=None)
+def leaves_plainly_alone(way: str) -> None:
+    raise WAYS_OUT[way](way)
 
 
 @app.task(isolate=True)

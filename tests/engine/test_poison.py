@@ -51,7 +51,7 @@ ENDINGS: dict[str, tuple[Callable[[], BaseException], str]] = {
 }
 
 
-KINDS = {name: (make, "dead") for name, make in HOSTILE.items() if name != "exit"} | ENDINGS
+KINDS = {name: (make, "dead") for name, make in HOSTILE.items()} | ENDINGS
 
 
 async def test_what_a_handler_raises_ends_its_own_job_and_no_other(app: Sereno, connection: psycopg.Connection) -> None:

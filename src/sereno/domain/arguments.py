@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from sereno.domain.error_text import storable
 from sereno.domain.stored import stored
 from sereno.errors import ConfigurationError, InvalidArguments
 
@@ -95,7 +96,7 @@ class Arguments:
         try:
             return msgspec.structs.astuple(self._decoder.decode(raw))
         except Exception as error:  # noqa: BLE001 - a model's own validator may raise anything
-            raise self._refusal(str(error)) from None
+            raise self._refusal(storable(error)) from None
 
     def call(self, function: Callable[..., Any], values: tuple[Any, ...], context: Any) -> Any:
         if self._positional:
@@ -121,7 +122,7 @@ class Arguments:
         try:
             self._decoder.decode(raw)
         except Exception as error:  # noqa: BLE001 - a model's own validator may raise anything
-            raise self._refusal(str(error)) from None
+            raise self._refusal(storable(error)) from None
 
     def _refusal(self, why: str) -> InvalidArguments:
         return InvalidArguments(f"task {self._task}: {why}")

@@ -11,20 +11,20 @@ import logging
 import random
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from time import monotonic
 from typing import Any
 
 from sereno.domain.attempt import SUCCEEDED, Cancel, Dead, Ending, Outcome, Released, Settlement, settlement
-from sereno.domain.error_text import describe
+from sereno.domain.error_text import describe, storable
 from sereno.domain.fingerprint import failure
 from sereno.domain.job import ClaimedJob
 from sereno.domain.task import Registry, TaskDefinition
 from sereno.engine.attempt_log import logs_successes, report, report_after_success
 from sereno.engine.context import Context
 from sereno.engine.isolation import SETTLED_ELSEWHERE, Isolation
-from sereno.engine.running import Running
+from sereno.engine.running import Raised, Running
 from sereno.engine.settler import Settler
-from sereno.errors import InvalidArguments
 from sereno.store.attempts import Settled
 from sereno.store.database import Database
 from sereno.telemetry.logs import emit
@@ -77,7 +77,9 @@ class Executor:
                 endings = await self._batch(running)
             else:
                 endings = (await self._single(running),)
-        except asyncio.CancelledError as error:
+        except BaseException as error:
+            if _is_discarded(running, error):
+                raise
             endings = (running.stopped or error,) * len(running.jobs)
         if not running.given_up:
             self._end(running, endings)
@@ -101,20 +103,29 @@ class Executor:
             return Dead("expired before it could run")
         try:
             values = definition.arguments.decode(job.args)
-        except InvalidArguments as error:
-            return Dead(f"undecodable arguments: {error}")
+        except BaseException as error:  # noqa: BLE001 - a model's own validator may raise anything
+            return Dead(f"undecodable arguments: {storable(error)}")
         try:
             if _runs_alone(definition, job):
                 running.deadline = running.started + ISOLATION_START
                 return await self._isolation.run(definition, job, self._session, running.begin)
             result = await self._call(running, values, job)
-        except Outcome as outcome:
-            return self._unless_settled(running, outcome)
-        except Exception as error:  # noqa: BLE001 - whatever a handler raises is data for the policy
-            return self._unless_settled(running, running.stopped or error)
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:  # noqa: BLE001 - whatever a handler raises is data for the policy
+            return self._raised(running, error)
+        if type(result) is Raised:
+            return self._raised(running, result.error)
         if running.stopped is not None and not (running.context and running.context.settled):
             return running.stopped
         return _as_ending(result)
+
+    def _raised(self, running: Running, error: BaseException) -> Ending:
+        """What was raised is the ending, unless the call was stopped from outside, or is settled already."""
+        if _is_discarded(running, error):
+            raise error
+        asked = issubclass(type(error), Outcome)
+        return self._unless_settled(running, error if asked else running.stopped or error)
 
     def _unless_settled(self, running: Running, ending: Ending) -> Ending:
         """What comes after the handler's own commit changes nothing: the job has succeeded. It is only told."""
@@ -150,8 +161,8 @@ class Executor:
         for job in running.jobs:
             try:
                 values[job.id] = definition.arguments.decode(job.args)[0]
-            except InvalidArguments as error:
-                endings[job.id] = Dead(f"undecodable arguments: {error}")
+            except BaseException as error:  # noqa: BLE001 - a model's own validator may raise anything
+                endings[job.id] = Dead(f"undecodable arguments: {storable(error)}")
             if job.expired:
                 endings[job.id] = Dead("expired before it could run")
                 values.pop(job.id, None)
@@ -175,19 +186,15 @@ class Executor:
                 answer = await running.in_thread(
                     self._threads, definition.arguments.call, definition.function, (list(values.values()),), context
                 )
-        except Exception as error:  # noqa: BLE001 - whatever a handler raises is data for the policy
-            return dict.fromkeys(called, running.stopped or error)
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:  # noqa: BLE001 - whatever a handler raises is data for the policy
+            return dict.fromkeys(called, self._raised(running, error))
+        if type(answer) is Raised:
+            return dict.fromkeys(called, self._raised(running, answer.error))
         if running.stopped is not None:
             return dict.fromkeys(called, running.stopped)
-        if answer is None:
-            return dict.fromkeys(called)
-        answers = list(answer)
-        if len(answers) != len(called):
-            wrong = ValueError(
-                f"batch task {definition.name} got {len(called)} jobs and answered {len(answers)} outcomes"
-            )
-            return dict.fromkeys(called, wrong)
-        return dict(zip(called, map(_as_ending, answers), strict=True))
+        return _endings(definition, called, answer)
 
     def earliest_deadline(self) -> float | None:
         """Seconds until the first deadline of what runs now; None when nothing has one."""
@@ -307,4 +314,35 @@ def _runs_alone(definition: TaskDefinition, job: ClaimedJob) -> bool:
 
 def _as_ending(answer: Any) -> Ending:
     """A returned value that is no outcome means success; a returned exception in a batch means failure."""
-    return answer if isinstance(answer, BaseException) else None
+    # Not isinstance: it would ask the value itself, and a value may raise.
+    return answer if answer is not None and issubclass(type(answer), BaseException) else None
+
+
+def _endings(definition: TaskDefinition, called: Sequence[int], answer: Any) -> dict[int, Ending]:
+    """What a batch task returned: nothing, or one outcome for each of its jobs."""
+    if answer is None:
+        return dict.fromkeys(called)
+    try:
+        # No more than it takes to see that there are too many: an iterator may have no end.
+        answers = list(islice(answer, len(called) + 1))
+    except BaseException as error:  # noqa: BLE001 - what it returned is made by a handler as well
+        return dict.fromkeys(called, error)
+    if len(answers) != len(called):
+        count = len(answers) if len(answers) < len(called) else f"more than {len(called)}"
+        return dict.fromkeys(
+            called, ValueError(f"batch task {definition.name} got {len(called)} jobs and answered {count} outcomes")
+        )
+    return dict(zip(called, map(_as_ending, answers), strict=True))
+
+
+def _is_discarded(running: Running, error: BaseException) -> bool:
+    """Whether Python is throwing our coroutine away, with its loop: nobody is left to settle anything.
+
+    A handler may also raise GeneratorExit itself; then our task is the one that runs.
+    """
+    if type(error) is not GeneratorExit or running.task is None:
+        return False
+    try:
+        return asyncio.current_task() is not running.task
+    except RuntimeError:
+        return True

@@ -20,6 +20,7 @@ from sereno.domain.task import TaskDefinition
 from sereno.engine.context import Context
 from sereno.engine.isolation import LINE_LIMIT, Answer, Introduction, Order
 from sereno.engine.log_keeper import LogKeeper
+from sereno.engine.running import Raised, caught
 from sereno.settings import Settings
 from sereno.store.database import Database
 
@@ -68,7 +69,7 @@ async def _attempt(order: Order, database: Database, say_ready: Callable[[], Non
         say_ready()
         context = Context(job, order.session, database, keep_history=definition.history)
         ending = await _call(definition, context, order)
-    except Exception as error:  # noqa: BLE001 - whatever a handler raises is data for the policy
+    except BaseException as error:  # noqa: BLE001 - every way out of a handler is an outcome
         if definition is None:
             say_ready()
         ending = error
@@ -100,9 +101,11 @@ async def _call(definition: TaskDefinition, context: Context, order: Order) -> E
         if definition.is_async:
             result = await definition.arguments.call(definition.function, values, context)
         else:
-            result = await asyncio.to_thread(definition.arguments.call, definition.function, values, context)
+            result = await asyncio.to_thread(caught, definition.arguments.call, definition.function, values, context)
     finally:
         watch.cancel()
+    if type(result) is Raised:
+        return result.error
     if definition.batch and result is not None:
         (result,) = result
     return result if isinstance(result, BaseException) else None

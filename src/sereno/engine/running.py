@@ -9,12 +9,26 @@ import traceback
 from collections.abc import Callable
 from concurrent.futures import Executor
 from time import monotonic
-from typing import Any
+from typing import Any, NamedTuple
 
 from sereno.domain.attempt import Ending
 from sereno.domain.job import ClaimedJob
 from sereno.domain.task import TaskDefinition
 from sereno.engine.context import Context
+
+
+class Raised(NamedTuple):
+    """What a plain function raised, as a value: futures refuse StopIteration, the event loop ends on SystemExit."""
+
+    error: BaseException
+
+
+def caught(function: Callable[..., Any], *args: Any) -> Any:
+    """Return what the function returns, or Raised, whatever it raises."""
+    try:
+        return function(*args)
+    except BaseException as error:  # noqa: BLE001 - every way out of a handler is an outcome
+        return Raised(error)
 
 
 class Running:
@@ -53,7 +67,10 @@ class Running:
         self.deadline: float | None = None if timeout is None else self.started + timeout
 
     async def in_thread(self, threads: Executor, function: Callable[..., Any], *args: Any) -> Any:
-        """A plain function in a thread. It cannot be cancelled, so this waits for it, until it is given up as stuck."""
+        """A plain function in a thread: what it returns, or Raised.
+
+        It cannot be cancelled, so this waits for it, until it is given up as stuck.
+        """
         inherited = contextvars.copy_context()
         self.is_plain, self._turn = True, threading.Lock()
 
@@ -63,7 +80,7 @@ class Running:
                     raise self.stopped
                 self.thread = threading.get_ident()
             try:
-                return inherited.run(function, *args)
+                return inherited.run(caught, function, *args)
             finally:
                 with self._turn:
                     self.thread = None
