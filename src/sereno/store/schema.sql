@@ -2822,6 +2822,18 @@ begin
     end loop;
 end $$;
 
+CREATE FUNCTION sereno.shown(value jsonb, most integer DEFAULT NULL::integer) RETURNS jsonb
+    LANGUAGE sql IMMUTABLE
+    AS $_$
+    select case
+        when octet_length(value::text) > most
+        then jsonb_build_object('not shown', format('%s bytes: look at it alone', octet_length(value::text)))
+        when value @? '$.**{200 to last}'
+        then jsonb_build_object('not shown', 'nested more than 200 levels deep')
+        else value
+    end
+$_$;
+
 CREATE FUNCTION sereno.slots_taken(held bigint[]) RETURNS bigint
     LANGUAGE sql STABLE
     AS $$
@@ -3058,7 +3070,8 @@ CREATE FUNCTION sereno.tell(queue text, due_in double precision) RETURNS void
     LANGUAGE plpgsql
     AS $$
 begin
-    if due_in <= 10 and exists (select from sereno.sessions s where s.idle and s.queues ? tell.queue) then
+    if due_in <= 10 and coalesce(current_setting('sereno.notify', true), '') <> 'off'
+       and exists (select from sereno.sessions s where s.idle and s.queues ? tell.queue) then
         perform pg_notify('sereno.ready', case when due_in <= 0 then tell.queue else '' end);
     end if;
 end $$;
@@ -3119,7 +3132,8 @@ CREATE FUNCTION sereno.wake_scheduler(due timestamp with time zone) RETURNS void
     LANGUAGE plpgsql
     AS $$
 begin
-    if due < sereno.now() + interval '10 seconds' and exists (select from sereno.leases where name = 'scheduler') then
+    if due < sereno.now() + interval '10 seconds' and coalesce(current_setting('sereno.notify', true), '') <> 'off'
+       and exists (select from sereno.leases where name = 'scheduler') then
         perform pg_notify('sereno.schedule', '');
     end if;
 end $$;
