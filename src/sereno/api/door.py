@@ -9,7 +9,6 @@ from http import HTTPStatus
 from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Depends, Header, Request, Response
-from fastapi._compat import ModelField
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from starlette.routing import BaseRoute, Match, Route
@@ -140,8 +139,11 @@ def _answering_once(house: House, remembers: bool) -> type[APIRoute]:
     return Once
 
 
-async def _parse_aside(request: Request, field: ModelField | None) -> None:
-    """Parse and check a large body in a thread, while the server answers others. A small one is checked by FastAPI."""
+async def _parse_aside(request: Request, field: Any) -> None:
+    """Parse and check a large body in a thread, while the server answers others. A small one is checked by FastAPI.
+
+    `field`: what FastAPI knows of the body; its class is private.
+    """
     if field is None:
         return
     raw = await request.body()
@@ -149,7 +151,7 @@ async def _parse_aside(request: Request, field: ModelField | None) -> None:
         await asyncio.to_thread(_parse, request, raw, field)
 
 
-def _parse(request: Request, raw: bytes, field: ModelField) -> None:
+def _parse(request: Request, raw: bytes, field: Any) -> None:
     try:
         # Where Starlette keeps what it has parsed, so that it is not parsed twice.
         request._json = json.loads(raw)  # noqa: SLF001
