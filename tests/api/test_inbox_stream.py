@@ -5,6 +5,7 @@ import itertools
 import json
 import time
 from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
 from typing import Any
 
 import httpx
@@ -186,6 +187,39 @@ async def test_too_many_are_sent_away_and_a_place_becomes_free(
         await auntil(lambda: not served.server_state.tasks)
         async with ada.stream("GET", PATH) as again:
             assert await anext(heard(again)) == (1, 1)
+
+
+async def test_a_tenant_has_so_many_places_however_many_inboxes_it_has(
+    app: Sereno, served: Served, put: Put, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert inbox_watch.MOST_OF_TENANT * 4 <= inbox_watch.MOST_WATCHERS
+    monkeypatch.setattr(inbox_watch, "MOST_OF_TENANT", 2)
+    async with AsyncExitStack() as streams:
+
+        async def listen(key: str, tenant: str | None) -> int:
+            owner = await streams.enter_async_context(client(served, app.inbox.token(key, tenant=tenant)))
+            answer = await streams.enter_async_context(owner.stream("GET", PATH))
+            if answer.status_code == 200:
+                kept.append(heard(answer))
+                await anext(kept[-1])
+            return answer.status_code
+
+        kept: list[AsyncIterator[tuple[int, int | None]]] = []
+        assert [await listen(key, "a") for key in ("ada", "bob", "eve")] == [200, 200, 503]
+        assert await listen("ada", "b") == 200
+        assert [await listen(key, None) for key in ("ada", "bob", "eve")] == [200, 200, 200]
+
+
+async def test_nobody_watches_an_inbox_that_does_not_exist(app: Sereno, served: Served, put: Put) -> None:
+    put()
+    for tenant in (None, "a"):
+        secret = app.database.run(create(f"of {tenant}", "admin", tenant=tenant, actor="test")).secret
+        async with client(served, secret) as admin:
+            for accept in ("text/event-stream", "application/json"):
+                whose = {"recipient": "nobody", "tenant": "a"}
+                answer = await admin.get(PATH, params=whose, headers={"Accept": accept})
+                assert answer.status_code == 404, (tenant, accept)
+                assert "nobody" in answer.json()["detail"]
 
 
 async def test_however_many_listen_there_is_one_look_a_second(

@@ -44,8 +44,10 @@ async def house(app: Sereno) -> AsyncIterator[House]:
 # Looks
 
 
-def _client(app: Sereno, served: Served, name: str, accept: str = "*/*") -> httpx.AsyncClient:
-    secret = app.database.run(create(name, "viewer", actor="test")).secret
+def _client(
+    app: Sereno, served: Served, name: str, accept: str = "*/*", tenant: str | None = None
+) -> httpx.AsyncClient:
+    secret = app.database.run(create(name, "viewer", tenant=tenant, actor="test")).secret
     return httpx.AsyncClient(
         base_url=served.url,
         headers={"Authorization": f"Bearer {secret}", "Accept": accept},
@@ -81,6 +83,35 @@ async def test_who_asks_for_too_much_waits_and_others_do_not(
         answers = [each.status_code for each in await asyncio.gather(*slow)]
         assert (answers.count(200), answers.count(503)) == (MOST_WAITING, 10)
         assert (await eve.get("/api/v1/operations")).status_code == 200
+
+
+async def test_the_tokens_of_a_tenant_share_its_reads(
+    app: Sereno, serve: Serve, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app.override(pool_size=2 * MOST_OF_ONE + 2)
+    served = serve()
+    assert House.read.__kwdefaults__ is not None
+    monkeypatch.setitem(House.read.__kwdefaults__, "seconds", 60.0)
+    async with AsyncExitStack() as clients:
+        theirs = [
+            await clients.enter_async_context(_client(app, served, f"token {number}", tenant="acme"))
+            for number in range(3)
+        ]
+        other = await clients.enter_async_context(_client(app, served, "other", tenant="globex"))
+        for client in (*theirs, other):
+            assert (await client.get("/api/v1/operations")).status_code == 200
+        with locked(database_url, "schedules"):
+            slow = [
+                asyncio.create_task(theirs[number % 2].get("/api/v1/schedules", timeout=60))
+                for number in range(MOST_WAITING + 10)
+            ]
+            await auntil(lambda: sum(each.done() for each in slow) == 10)
+            refused = await theirs[2].get("/api/v1/operations")
+            assert refused.status_code == 503
+            assert "the tenant acme looks at too much at once" in refused.json()["detail"]
+            assert (await other.get("/api/v1/operations")).status_code == 200
+        answers = [each.status_code for each in await asyncio.gather(*slow)]
+        assert (answers.count(200), answers.count(503)) == (MOST_WAITING, 10)
 
 
 async def test_so_many_wait_and_no_more(house: House, database_url: str) -> None:
@@ -203,6 +234,33 @@ async def test_one_person_has_so_many_streams(app: Sereno, served: Served, monke
             ann.stream("GET", path) as theirs,
         ):
             assert theirs.status_code == 200
+
+
+async def test_one_tenant_has_so_many_streams_however_many_tokens_it_has(
+    app: Sereno, served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert pulse.MOST_OF_TENANT * 5 <= pulse.MOST_LISTENERS
+    assert pulse.MOST_OF_TENANTS < pulse.MOST_LISTENERS
+    monkeypatch.setattr(pulse, "MOST_OF_TENANT", 2)
+    monkeypatch.setattr(pulse, "MOST_OF_TENANTS", 3)
+    path = "/api/v1/stream"
+    async with AsyncExitStack() as streams:
+
+        async def listen(name: str, tenant: str | None) -> int:
+            client = await streams.enter_async_context(_client(app, served, name, "text/event-stream", tenant))
+            answer = await streams.enter_async_context(client.stream("GET", path))
+            if answer.status_code == 200:
+                heard.append(answer.aiter_lines())
+                while await anext(heard[-1]) != "event: now":
+                    """It has not come yet."""
+            return answer.status_code
+
+        heard: list[AsyncIterator[str]] = []
+        assert [await listen(f"token {number}", "acme") for number in range(4)] == [200, 200, 503, 503]
+        assert await listen("another", "globex") == 200
+        # All tenants together leave places for those who look after the house.
+        assert await listen("a third", "initech") == 503
+        assert [await listen(f"operator {number}", None) for number in range(2)] == [200, 200]
 
 
 # Searches

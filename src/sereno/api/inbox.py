@@ -19,6 +19,7 @@ from sereno.domain.job import check_text
 from sereno.errors import InvalidArguments
 from sereno.operations.post import noted
 from sereno.reception.declined import Declined
+from sereno.reception.guard import ASKING, tenant_share
 from sereno.reception.house import House
 from sereno.reception.tenancy import their_tenant
 from sereno.store import recipients as store
@@ -27,6 +28,8 @@ from sereno.store.statement import Operation
 
 F = TypeVar("F", bound=Callable[..., Any])
 _BEARER = "bearer "
+# The share of database reads of all recipients without a tenant.
+INBOXES = ("all", "inboxes")
 
 
 @dataclass(frozen=True)
@@ -130,6 +133,7 @@ def _by_token(house: House, token: str, *, is_change: bool) -> Owner:
         raise Declined(HTTPStatus.UNAUTHORIZED, words, {"WWW-Authenticate": "Bearer"})
     if is_change and house.settings.read_only:
         raise Declined(HTTPStatus.FORBIDDEN, "this server is read-only: SERENO_READ_ONLY is set")
+    ASKING.set(INBOXES if reader.tenant is None else tenant_share(reader.tenant))
     return Owner(reader.recipient, reader.tenant, until=reader.until)
 
 

@@ -14,9 +14,9 @@ from sereno.api.inbox import Owner, at, owner_of
 from sereno.api.inbox_watch import Watch
 from sereno.api.stream import EVENT_STREAM, HEADERS, LONGEST_SECONDS, SILENCE_SECONDS, TRUST_SECONDS
 from sereno.reception.busy import BUSY
-from sereno.reception.declined import Declined
+from sereno.reception.declined import Declined, not_found
 from sereno.reception.house import House
-from sereno.store.inboxes import Standing, standings
+from sereno.store.inboxes import Standing, exists, standings
 
 
 def rooms(house: House) -> Door:
@@ -38,6 +38,9 @@ def rooms(house: House) -> Door:
 
         A stream ends with its token. Where too many listen it is declined, and Retry-After says for how long.
         """
+        # Whom the application vouches for with a token may come before their first message does.
+        if owner.by is not None and not await house.read(exists(owner.key, tenant=owner.tenant)):
+            raise not_found(f"recipient {owner.key!r:.60}")
         if EVENT_STREAM not in request.headers.get("accept", ""):
             return (await house.read(standings([(owner.tenant, owner.key)])))[0]
         watch.check_place((owner.tenant, owner.key))

@@ -9,12 +9,16 @@ from http import HTTPStatus
 from sereno.reception.busy import BUSY
 from sereno.reception.declined import Declined
 from sereno.reception.glances import Reader
+from sereno.reception.guard import ASKING
+from sereno.reception.stream_places import PlaceLimits, StreamPlaces
 from sereno.store.inboxes import Standing, standings
 
 BEAT_SECONDS = 1.0
 # On one server, and of one inbox: somebody with ten windows must not take everybody's place.
 MOST_WATCHERS = 1000
 MOST_OF_ONE = 20
+# Of one tenant: three others find places beside it. Recipients without a tenant may take all.
+MOST_OF_TENANT = 250
 
 # Tenant and key.
 Name = tuple[str | None, str]
@@ -52,14 +56,14 @@ class Watch:
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
         self._boxes: dict[Name, Box] = {}
+        self._places = StreamPlaces()
         self._task: asyncio.Task[None] | None = None
         self._is_ended = False
 
     def check_place(self, name: Name) -> None:
         """503 when too many watch already."""
-        there = self._boxes.get(name)
-        is_full = sum(box.watchers for box in self._boxes.values()) >= MOST_WATCHERS
-        if self._is_ended or is_full or (there is not None and there.watchers >= MOST_OF_ONE):
+        limits = PlaceLimits(MOST_WATCHERS, MOST_OF_ONE, MOST_OF_TENANT, MOST_WATCHERS)
+        if self._is_ended or not self._places.has_room(name, name[0], limits):
             words = "too many watch inboxes here right now: come again later, and ask for /inbox/unread meanwhile"
             raise Declined(HTTPStatus.SERVICE_UNAVAILABLE, words, {"Retry-After": "30"})
 
@@ -72,7 +76,8 @@ class Watch:
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._run())
         try:
-            yield box
+            with self._places.hold(name, name[0]):
+                yield box
         finally:
             box.watchers -= 1
             if not box.watchers:
@@ -85,6 +90,8 @@ class Watch:
             await box.change(None, is_ended=True)
 
     async def _run(self) -> None:
+        # These reads are everybody's, and not counted for the first who came.
+        ASKING.set(None)
         while self._boxes and not self._is_ended:
             await self._look()
             await asyncio.sleep(BEAT_SECONDS)

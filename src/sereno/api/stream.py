@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import AsyncIterator
-from http import HTTPStatus
+from contextlib import suppress
 
 import msgspec
 from fastapi import Request, Response
@@ -46,8 +46,7 @@ def rooms(house: House) -> Door:
         Somebody of a tenant hears that something has changed, and not what.
         """
         if EVENT_STREAM in request.headers.get("accept", ""):
-            if not pulse.has_room(who.actor):
-                raise Declined(HTTPStatus.SERVICE_UNAVAILABLE, "too many listen already", {"Retry-After": "30"})
+            pulse.check_place(who)
             return StreamingResponse(_told(house, pulse, request, who), media_type=EVENT_STREAM, headers=HEADERS)
         return Beat(0, None if who.tenant is not None else await house.read(snapshot()))
 
@@ -58,7 +57,8 @@ async def _told(house: House, pulse: Pulse, request: Request, who: Principal) ->
     last, began = 0, time.monotonic()
     asked = said = began
     yield b"retry: 2000\n\n"
-    with pulse.listening(who.actor):
+    # A place that was free when the answer began may be taken by now: the client comes again.
+    with suppress(Declined), pulse.listening(who):
         while not pulse.is_ended and time.monotonic() < began + LONGEST_SECONDS:
             beat = await pulse.next(last, TRUST_SECONDS)
             now = time.monotonic()

@@ -30,8 +30,9 @@ FRESH_SECONDS = 5.0
 # Unless the database is away: then for so long, and only to look.
 AWAY_SECONDS = 600.0
 MOST_REMEMBERED = 1000
-# Whoever is being answered, so that nobody takes what is there for all.
-ASKING: ContextVar[str | None] = ContextVar("asking", default=None)
+# Whose share of the database reads a request uses: one user's, or one tenant's with all its tokens. None: the server's.
+Share = str | tuple[str, str]
+ASKING: ContextVar[Share | None] = ContextVar("asking", default=None)
 LOCAL = ("localhost", "127.0.0.1", "::1")
 SAFE = ("GET", "HEAD", "OPTIONS")
 ELSEWHERE = "this was sent by a page of another origin"
@@ -110,7 +111,7 @@ class Guard:
             raise Declined(HTTPStatus.FORBIDDEN, f"{principal.name} is {principal.role}; this needs {role}")
         if principal.tenant is not None and not of_tenants:
             raise Declined(HTTPStatus.FORBIDDEN, f"{principal.name} sees the tenant {principal.tenant} alone")
-        ASKING.set(principal.actor)
+        ASKING.set(principal.actor if principal.tenant is None else tenant_share(principal.tenant))
         return principal
 
     async def _is_still_open(self) -> bool:
@@ -156,6 +157,11 @@ class Guard:
         if not name.strip() or not _is_from_here(request):
             return None
         return Principal(name[:200], self.settings.proxy_user_role)
+
+
+def tenant_share(tenant: str) -> Share:
+    """Return the share of a tenant. It is no text, so that no name of a user can equal it."""
+    return ("the tenant", tenant)
 
 
 def _is_local(request: HTTPConnection) -> bool:

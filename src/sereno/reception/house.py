@@ -12,7 +12,7 @@ from sereno.domain.job import JobOptions, NewJob
 from sereno.domain.task import OWN_TASKS
 from sereno.operations.plan import Plan, acarry_out
 from sereno.reception.declined import Declined
-from sereno.reception.guard import ASKING, Guard
+from sereno.reception.guard import ASKING, Guard, Share
 from sereno.settings import Settings
 from sereno.store import tasks
 from sereno.store.database import Database
@@ -26,7 +26,7 @@ LOOK_SECONDS = 2.0
 CHANGE_SECONDS = 30.0
 # So many looks at once; who comes then waits, and the workers keep their connections.
 MOST_LOOKS = 8
-# Of one person, so many at once, and so many in all.
+# Of one person, or of one tenant with all its tokens, so many at once, and so many in all.
 MOST_OF_ONE, MOST_WAITING = 4, 100
 # All statements of a look together, in times of one.
 WHOLE_LOOK = 3
@@ -54,7 +54,7 @@ class House:
         pool = self.settings.pool_size
         self._looks = asyncio.Semaphore(max(1, min(MOST_LOOKS, pool - 1)))
         self._of_one = max(1, min(MOST_OF_ONE, pool // 2))
-        self._shares: dict[str | None, _Share] = {}
+        self._shares: dict[Share | None, _Share] = {}
         # What has to hear of the end of the server, so that nobody waits for a stream.
         self.endings: list[Callable[[], Awaitable[None]]] = []
 
@@ -104,7 +104,8 @@ class House:
         who = ASKING.get()
         share = self._shares.setdefault(who, _Share(self._of_one))
         if share.waiting >= MOST_WAITING:
-            words = f"{who or 'the server'} looks at too much at once: wait for some of it"
+            named = " ".join(who) if isinstance(who, tuple) else who or "the server"
+            words = f"{named} looks at too much at once: wait for some of it"
             raise Declined(HTTPStatus.SERVICE_UNAVAILABLE, words, {"Retry-After": "1"})
         share.waiting += 1
         try:

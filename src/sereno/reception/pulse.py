@@ -1,18 +1,22 @@
 """What moves, once a second for everybody who watches: one look at the database, however many there are."""
 
 import asyncio
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from http import HTTPStatus
 
+from sereno.domain.access import Principal
 from sereno.operations.snapshot import Snapshot, snapshot
 from sereno.reception.busy import BUSY
+from sereno.reception.declined import Declined
 from sereno.reception.glances import Reader
 from sereno.reception.guard import ASKING
+from sereno.reception.stream_places import PlaceLimits, StreamPlaces
 
 BEAT_SECONDS = 1.0
-MOST_LISTENERS, MOST_OF_ONE = 1000, 100
+# Streams of one server: in all, of one listener, of one tenant with all its tokens, and of all tenants together.
+MOST_LISTENERS, MOST_OF_ONE, MOST_OF_TENANT, MOST_OF_TENANTS = 1000, 100, 100, 800
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,26 +35,24 @@ class Pulse:
         self._reader = reader
         self._beat = Beat(0, None)
         self._moved = asyncio.Condition()
-        self._listeners: Counter[str] = Counter()
+        self._places = StreamPlaces()
         self._task: asyncio.Task[None] | None = None
         self.is_ended = False
 
-    def has_room(self, who: str) -> bool:
-        """For one more of theirs."""
-        return self._listeners.total() < MOST_LISTENERS and self._listeners[who] < MOST_OF_ONE
+    def check_place(self, who: Principal) -> None:
+        """503 when too many listen already."""
+        limits = PlaceLimits(MOST_LISTENERS, MOST_OF_ONE, MOST_OF_TENANT, MOST_OF_TENANTS)
+        if not self._places.has_room(who.actor, who.tenant, limits):
+            raise Declined(HTTPStatus.SERVICE_UNAVAILABLE, "too many listen already", {"Retry-After": "30"})
 
     @contextmanager
-    def listening(self, who: str) -> Iterator[None]:
+    def listening(self, who: Principal) -> Iterator[None]:
         """For as long as somebody wants to hear."""
-        self._listeners[who] += 1
-        if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._run())
-        try:
+        self.check_place(who)
+        with self._places.hold(who.actor, who.tenant):
+            if self._task is None or self._task.done():
+                self._task = asyncio.create_task(self._run())
             yield
-        finally:
-            self._listeners[who] -= 1
-            # Without those at nothing.
-            self._listeners += Counter()
 
     async def next(self, after: int, seconds: float) -> Beat | None:
         """The newest, once it is newer than that; None when there was none within the time, or there will be none."""
@@ -70,7 +72,7 @@ class Pulse:
     async def _run(self) -> None:
         # For everybody, and not for whoever came first.
         ASKING.set(None)
-        while self._listeners.total() and not self.is_ended:
+        while self._places.total and not self.is_ended:
             try:
                 seen = await self._reader.read(snapshot())
             except BUSY:

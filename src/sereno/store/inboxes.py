@@ -28,3 +28,8 @@ def standings(owners: Sequence[tuple[str | None, str]]) -> Operation[list[Standi
     }
     rows = yield Statement(_sql["standings"], values)
     return [Standing(int(unread), newest) for newest, unread in rows]
+
+
+def exists(key: str, *, tenant: str | None) -> Operation[bool]:
+    """Return whether there is a recipient of this name."""
+    return bool((yield Statement(_sql["exists"], {"tenant": tenant or "", "key": key}))[0][0])

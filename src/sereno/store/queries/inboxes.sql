@@ -21,3 +21,7 @@ left join lateral (
         limit %(most)s) as page
 ) as unread on true
 order by place;
+
+-- name: exists
+-- Whether there is a recipient of this name.
+select exists (select from sereno.recipients where tenant = %(tenant)s and key = %(key)s);

@@ -1,0 +1,58 @@
+"""Places for streams: how many are open, in all, of one listener, and of one tenant."""
+
+from collections import Counter
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceLimits:
+    """`most`: in all. `of_one`: of one listener. `of_tenant`: of one tenant, however many tokens it has.
+
+    `of_tenants`: of all tenants together, so that a place is left for operators.
+    """
+
+    most: int
+    of_one: int
+    of_tenant: int
+    of_tenants: int
+
+
+class StreamPlaces:
+    """Counts open streams."""
+
+    def __init__(self) -> None:
+        self._ones: Counter[Hashable] = Counter()
+        self._tenants: Counter[Hashable] = Counter()
+
+    @property
+    def total(self) -> int:
+        return self._ones.total()
+
+    def has_room(self, one: Hashable, tenant: str | None, limits: PlaceLimits) -> bool:
+        """Return whether one more may be opened."""
+        if self.total >= limits.most or self._ones[one] >= limits.of_one:
+            return False
+        return tenant is None or (
+            self._tenants[tenant] < limits.of_tenant and self._tenants.total() < limits.of_tenants
+        )
+
+    @contextmanager
+    def hold(self, one: Hashable, tenant: str | None) -> Iterator[None]:
+        """Take a place until the end of the block."""
+        self._ones[one] += 1
+        if tenant is not None:
+            self._tenants[tenant] += 1
+        try:
+            yield
+        finally:
+            _decrement(self._ones, one)
+            if tenant is not None:
+                _decrement(self._tenants, tenant)
+
+
+def _decrement(counter: Counter[Hashable], key: Hashable) -> None:
+    counter[key] -= 1
+    if not counter[key]:
+        del counter[key]
