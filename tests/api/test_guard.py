@@ -92,7 +92,9 @@ def test_a_cookie_stands_for_the_token_that_was_shown(
     made = _token(app, "operator", "r42")
     cookie = Guard(app.database).cookie(Principal("ada", "operator", "r42", made.token.id))
     assert cookie is not None
-    assert read_cookie(SECRET.encode(), cookie, time.time()) == made.token.id
+    sign_in = read_cookie(SECRET.encode(), cookie, time.time())
+    assert sign_in is not None
+    assert sign_in.token == made.token.id
     served = serve()
     assert _me(served, Cookie=f"{COOKIE}={cookie}").json() == {"name": "ada", "role": "operator", "tenant": "r42"}
     app.database.run(revoke("ada"))
@@ -108,15 +110,16 @@ def test_a_cookie_that_is_not_ours_opens_nothing(app: Sereno, serve: Serve) -> N
     served, number, soon = serve(), _token(app).token.id, int(time.time()) + 60
     good = make_cookie(SECRET.encode(), number, soon)
     assert _me(served, Cookie=f"{COOKIE}={good}").status_code == 200
-    version, token, until_, signature = good.split(".")
+    version, token, until_, sign_in, signature = good.split(".")
     for cookie in (
         make_cookie(b"x" * 40, number, soon),
         make_cookie(SECRET.encode(), number, int(time.time()) - 1),
         make_cookie(SECRET.encode(), 999, soon),
-        f"{version}.{token}.{int(until_) + 60}.{signature}",
-        f"{version}.{number + 1}.{until_}.{signature}",
-        f"{version}.{token}.{until_}.{signature[:-1]}",
-        f"v2.{token}.{until_}.{signature}",
+        f"{version}.{token}.{int(until_) + 60}.{sign_in}.{signature}",
+        f"{version}.{number + 1}.{until_}.{sign_in}.{signature}",
+        f"{version}.{token}.{until_}.{'A' * len(sign_in)}.{signature}",
+        f"{version}.{token}.{until_}.{sign_in}.{signature[:-1]}",
+        f"v3.{token}.{until_}.{sign_in}.{signature}",
         "",
         "x" * 5000,
     ):

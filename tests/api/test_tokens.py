@@ -121,6 +121,12 @@ async def test_a_worker_forgets_what_was_answered_a_day_ago(app: Sereno, connect
         "insert into sereno.answers (who, key, request, at)"
         " values ('1', 'old', '', now() - interval '25 hours'), ('1', 'new', '', now() - interval '23 hours')"
     )
+    connection.execute(
+        "insert into sereno.sign_outs (sign_in, ends_at)"
+        " values ('old', now() - interval '25 hours'), ('new', now() - interval '23 hours')"
+    )
     async with app.working():
         await auntil(lambda: one(connection, "select count(*) from sereno.answers") == 1)
+        await auntil(lambda: one(connection, "select count(*) from sereno.sign_outs") == 1)
     assert one(connection, "select key from sereno.answers") == "new"
+    assert one(connection, "select sign_in from sereno.sign_outs") == "new"

@@ -60,7 +60,7 @@ def shut_out(app: Sereno, served: Served, connection: psycopg.Connection) -> Ite
         "a stranger": {"Authorization": "Bearer srn_" + "x" * 32},
         "no token": {"Authorization": "Bearer 12345"},
         "another scheme": {"Authorization": f"Basic {expired}"},
-        "a made-up cookie": {"Cookie": "sereno=v1.1.9999999999." + "A" * 43},
+        "a made-up cookie": {"Cookie": "sereno=v2.1.9999999999." + "A" * 16 + "." + "A" * 43},
     }
     clients = {
         who: httpx.Client(base_url=f"{served.url}/api/v1", headers=headers, timeout=30, verify=NO_CERTIFICATES)

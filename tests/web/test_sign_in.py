@@ -243,6 +243,43 @@ def test_signing_out_ends_it(browse: Visits, secret: str, site: Served) -> None:
     expect(page).to_have_title("Sign in · sereno")
 
 
+def test_a_copy_of_the_cookie_opens_nothing_after_signing_out(
+    app: Sereno, client: httpx.Client, secret: str, serve: Callable[..., Served], connection: psycopg.Connection
+) -> None:
+    app.override(secret="s" * 40)
+    copies = []
+    for _ in range(2):
+        _sign_in(client, secret)
+        copies.append({"Cookie": f"{COOKIE}={client.cookies[COOKIE]}"})
+    servers = [str(client.base_url), serve().url]
+    client.cookies.clear()
+
+    def status(url: str, copy: dict[str, str]) -> int:
+        return httpx.get(f"{url}/api/v1/me", headers=copy, timeout=30, trust_env=False).status_code
+
+    assert status(servers[0], copies[0]) == 200
+    signed_out = client.post("/sign-out", headers=copies[0])
+    assert (signed_out.status_code, signed_out.headers["location"]) == (303, "./sign-in")
+    # Here, at a server that has not seen it, and at one that starts later.
+    assert [status(url, copies[0]) for url in (*servers, serve().url)] == [401, 401, 401]
+    # Somebody else who signed in with the same token stays so.
+    assert [status(url, copies[1]) for url in servers] == [200, 200]
+    # What is no cookie of ours leaves nothing behind.
+    client.post("/sign-out", headers={"Cookie": f"{COOKIE}=v2.1.9999999999.{'A' * 16}.{'A' * 43}"})
+    assert connection.execute("select count(*) from sereno.sign_outs").fetchone() == (1,)
+
+
+def test_a_read_only_server_signs_out_without_writing(
+    app: Sereno, client: httpx.Client, secret: str, connection: psycopg.Connection
+) -> None:
+    _sign_in(client, secret)
+    app.override(read_only=True)
+    copy = {"Cookie": f"{COOKIE}={client.cookies[COOKIE]}"}
+    assert client.post("/sign-out").status_code == 303
+    assert client.get("/api/v1/me", headers=copy).status_code == 401
+    assert connection.execute("select count(*) from sereno.sign_outs").fetchone() == (0,)
+
+
 def test_elsewhere_is_where_the_application_says(serve: Callable[..., Served]) -> None:
     """A host application has its own sign-in; then ours is not offered, and its people have their rights."""
 

@@ -23,8 +23,9 @@ ROLES: tuple[Role, ...] = get_args(Role)
 PREFIX = "srn_"
 _TOKEN_BYTES = 24
 _TOKEN = re.compile(PREFIX + r"[A-Za-z0-9_-]{32}")
-# A cookie of somebody who signed in: token id, end and signature.
-_COOKIE = re.compile(r"v1\.(\d{1,18})\.(\d{1,12})\.([A-Za-z0-9_-]{43})")
+# A cookie of somebody who signed in: token id, end, the id of this sign-in and signature.
+_COOKIE = re.compile(r"v2\.(\d{1,18})\.(\d{1,12})\.([A-Za-z0-9_-]{16})\.([A-Za-z0-9_-]{43})")
+_SIGN_IN_BYTES = 12
 _PURPOSE = b"sereno sign-in\x00"
 
 
@@ -46,6 +47,15 @@ class Principal:
         return ROLES.index(self.role) >= ROLES.index(role)
 
 
+@dataclass(frozen=True, slots=True)
+class SignIn:
+    """What a cookie says: the id of the token that was shown, when the sign-in ends, and its own random id."""
+
+    token: int
+    until: int
+    id: str
+
+
 def check_role(role: str) -> Role:
     for known in ROLES:
         if role == known:
@@ -64,19 +74,19 @@ def token_hash(token: str) -> bytes | None:
 
 
 def make_cookie(secret: bytes, token: int, until: int) -> str:
-    """For somebody who has shown a token: names it, and ends."""
-    said = f"v1.{token}.{until}"
+    """For somebody who has shown a token: names it, and ends. No two are the same, so that each can be signed out."""
+    said = f"v2.{token}.{until}.{secrets.token_urlsafe(_SIGN_IN_BYTES)}"
     return f"{said}.{_signature(secret, said)}"
 
 
-def read_cookie(secret: bytes, cookie: str, now: float) -> int | None:
-    """The id of the token; None for one that is not ours, or has ended."""
+def read_cookie(secret: bytes, cookie: str, now: float) -> SignIn | None:
+    """Return what it says; None for one that is not ours, or has ended."""
     found = _COOKIE.fullmatch(cookie)
     if found is None:
         return None
-    token, until, signature = found.groups()
-    is_ours = hmac.compare_digest(signature, _signature(secret, f"v1.{token}.{until}"))
-    return int(token) if is_ours and int(until) > now else None
+    token, until, number, signature = found.groups()
+    is_ours = hmac.compare_digest(signature, _signature(secret, f"v2.{token}.{until}.{number}"))
+    return SignIn(int(token), int(until), number) if is_ours and int(until) > now else None
 
 
 def _signature(secret: bytes, said: str) -> str:

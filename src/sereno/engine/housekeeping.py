@@ -25,6 +25,7 @@ def duties(settings: Settings) -> list[Duty]:
     steps += [
         Step("sessions and keys that ended", _pages_of(sessions.forget_ended)),
         Step("answers to old requests", _pages_of(tokens.forget_answers)),
+        Step("sign-outs of ended cookies", _pages_of(tokens.forget_sign_outs)),
         Step("old figures", _pages_of(minutes.forget)),
         Step("idle lanes", Walk(limits.FIRST, limits.sweep_lanes)),
         Step("idle gates", Walk(limits.FIRST, limits.sweep_gates)),

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from fastapi import Request
 from starlette.requests import HTTPConnection
 
-from sereno.domain.access import Principal, Role, make_cookie, read_cookie, token_hash
+from sereno.domain.access import Principal, Role, SignIn, make_cookie, read_cookie, token_hash
 from sereno.reception.busy import BUSY
 from sereno.reception.declined import Declined
 from sereno.reception.proxies import is_by_trusted_proxy, is_forwarded
@@ -30,6 +30,8 @@ FRESH_SECONDS = 5.0
 # Unless the database is away: then for so long, and only to look.
 AWAY_SECONDS = 600.0
 MOST_REMEMBERED = 1000
+# Sign-ins that were ended at this server, of a hundred bytes each.
+MOST_SIGNED_OUT = 10_000
 # Whose share of the database reads a request uses: one user's, or one tenant's with all its tokens. None: the server's.
 Share = str | tuple[str, str]
 ASKING: ContextVar[Share | None] = ContextVar("asking", default=None)
@@ -49,7 +51,9 @@ class Guard:
         self._database = database
         self._authenticate = authenticate
         self._is_open = is_open
-        self._remembered: dict[bytes | int, tuple[float, Principal]] = {}
+        self._remembered: dict[bytes | SignIn, tuple[float, Principal]] = {}
+        # Those that were ended here, oldest first: they hold at once, also where nothing can be written.
+        self._signed_out: dict[SignIn, None] = {}
         self._own_secret = secrets.token_bytes(32)
         self._looked_at = time.monotonic()
 
@@ -75,9 +79,9 @@ class Guard:
         if found is not None:
             return await self.of_token(found[1], is_safe=request.scope.get("method") in SAFE)
         if (cookie := request.cookies.get(COOKIE)) is not None:
-            number = read_cookie(self._secret, cookie, time.time())
-            if number is not None and _is_from_here(request):
-                return await self._find(number, is_safe=request.scope.get("method") in SAFE)
+            sign_in = read_cookie(self._secret, cookie, time.time())
+            if sign_in is not None and sign_in not in self._signed_out and _is_from_here(request):
+                return await self._find(sign_in, is_safe=request.scope.get("method") in SAFE)
         return self._by_proxy(request)
 
     async def of_token(self, token: str, *, is_safe: bool = False) -> Principal | None:
@@ -95,6 +99,21 @@ class Guard:
         if principal.token is None:
             return None
         return make_cookie(self._secret, principal.token, int(time.time()) + SIGNED_IN_SECONDS)
+
+    async def sign_out(self, request: HTTPConnection) -> None:
+        """End the sign-in of this request's cookie: whoever has a copy of the cookie is signed out, too.
+
+        On a read-only server this is kept in memory, so that it holds there until a restart.
+        """
+        sign_in = read_cookie(self._secret, request.cookies.get(COOKIE, ""), time.time())
+        if sign_in is None:
+            return
+        self._signed_out[sign_in] = None
+        self._remembered.pop(sign_in, None)
+        if len(self._signed_out) > MOST_SIGNED_OUT:
+            del self._signed_out[next(iter(self._signed_out))]
+        if not self.settings.read_only:
+            await self._database.arun_one(tokens.sign_out(sign_in))
 
     async def check(self, request: Request, role: Role, *, of_tenants: bool) -> Principal:
         """Whoever asks, if they may. 401 without a name, 403 without the right."""
@@ -127,16 +146,13 @@ class Guard:
         """Without a setting, everybody signs in again after a restart."""
         return self.settings.secret.encode() if self.settings.secret is not None else self._own_secret
 
-    async def _find(self, key: bytes | int, *, is_safe: bool) -> Principal | None:
+    async def _find(self, key: bytes | SignIn, *, is_safe: bool) -> Principal | None:
         """While the database is away, who was known looks on: at what was seen before, and changes nothing."""
         until, principal = self._remembered.get(key, (0.0, None))
         if principal is not None and until > time.monotonic():
             return principal
         try:
-            hashed, number = (key, None) if isinstance(key, bytes) else (None, key)
-            found = await self._database.arun_one(
-                tokens.find(hash_=hashed, id_=number, is_noted=not self.settings.read_only)
-            )
+            found = await self._database.arun_one(tokens.find(key, is_noted=not self.settings.read_only))
         except BUSY:
             if principal is None or not is_safe or until + AWAY_SECONDS < time.monotonic():
                 raise
@@ -146,6 +162,8 @@ class Guard:
             return None
         if len(self._remembered) >= MOST_REMEMBERED:
             self._remembered.clear()
+        if key in self._signed_out:
+            return None
         self._remembered[key] = (time.monotonic() + FRESH_SECONDS, found)
         return found
 

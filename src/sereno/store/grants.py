@@ -73,6 +73,7 @@ schedule_ends          siud    siud    s
 schedules              siud    siud    s
 sessions               siud    s       s
 shares                 siud    -       s
+sign_outs              sd      si      s
 steps                  siud    sd      s
 tasks                  siu     s       s
 templates              s       siud    s

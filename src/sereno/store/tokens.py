@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from sereno.domain.access import Principal, Role
+from sereno.domain.access import Principal, Role, SignIn
 from sereno.store.statement import Operation, Statement, queries
 from sereno.store.terms import Sought
 from sereno.store.upkeep import PAGE
@@ -68,13 +68,23 @@ def create(
     return _token.decode(rows[0][0]) if rows else None
 
 
-def find(*, hash_: bytes | None = None, id_: int | None = None, is_noted: bool = True) -> Operation[Principal | None]:
-    """Whoever shows it; None for one that opens nothing. `is_noted`: that it was used is written down."""
-    rows = yield Statement(_sql["find" if is_noted else "look"], {"hash": hash_, "id": id_})
+def find(shown: bytes | SignIn, *, is_noted: bool = True) -> Operation[Principal | None]:
+    """Whoever shows it: the hash of a token, or a sign-in with one; None for what opens nothing.
+
+    `is_noted`: that it was used is written down.
+    """
+    by_hash = {"hash": shown, "id": None, "sign_in": None}
+    values = {"hash": None, "id": shown.token, "sign_in": shown.id} if isinstance(shown, SignIn) else by_hash
+    rows = yield Statement(_sql["find" if is_noted else "look"], values)
     if not rows:
         return None
     number, name, role, tenant = rows[0]
     return Principal(name, role, tenant, number)
+
+
+def sign_out(sign_in: SignIn) -> Operation[None]:
+    """Its cookie opens nothing any more."""
+    yield Statement(_sql["sign_out"], {"sign_in": sign_in.id, "until": sign_in.until})
 
 
 def list_tokens(most: int = 1000) -> Operation[list[TokenRow]]:
@@ -116,6 +126,11 @@ def drop_answer(who: str, key: str) -> Operation[None]:
 def forget_answers() -> Operation[bool]:
     """A page of old answers; whether there may be more."""
     return len((yield Statement(_sql["forget_answers"], {"most": PAGE}))) >= PAGE
+
+
+def forget_sign_outs() -> Operation[bool]:
+    """A page of sign-outs whose cookies have ended by themselves; whether there may be more."""
+    return len((yield Statement(_sql["forget_sign_outs"], {"most": PAGE}))) >= PAGE
 
 
 def audit_lines(

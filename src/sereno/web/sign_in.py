@@ -73,6 +73,7 @@ def rooms(pages: Pages) -> None:
     @pages.at("/sign-out", open_to_all=True, method="POST")
     async def sign_out(look: Look) -> Response:
         look.house.guard.check_origin(look.request)
+        await look.house.guard.sign_out(look.request)
         answer = RedirectResponse(f"{look.base}sign-in", HTTPStatus.SEE_OTHER)
         answer.delete_cookie(COOKIE)
         return answer

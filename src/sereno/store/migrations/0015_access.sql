@@ -15,6 +15,12 @@ create table sereno.tokens (
 );
 create unique index tokens_name on sereno.tokens (name) where revoked_at is null;
 
+-- Sign-ins that somebody ended before their time: their cookies are refused. Kept for as long as the cookie would be valid.
+create table sereno.sign_outs (
+    sign_in     text primary key check (length(sign_in) <= 100),
+    ends_at     timestamptz not null
+);
+
 -- The answer to a request that carried an Idempotency-Key, for whoever asks again. No status yet: it is being answered.
 create table sereno.answers (
     who         text not null,

@@ -8,11 +8,13 @@ on conflict (name) where revoked_at is null do nothing
 returning row_to_json(tokens)::text;
 
 -- name: find
--- The living one with this hash, or with this id. That it was used is written down once a minute at most.
+-- The living one with this hash, or with this id and a sign-in that was not ended. That it was used is written down
+-- once a minute at most.
 with found as materialized (
     select * from sereno.tokens
     where (hash = %(hash)s::bytea or id = %(id)s::bigint) and revoked_at is null
       and (expires_at is null or expires_at > sereno.now())
+      and not exists (select from sereno.sign_outs where sign_in = %(sign_in)s::text)
 ),
 used as (
     update sereno.tokens set used_at = sereno.now()
@@ -25,7 +27,21 @@ select id, name, role, tenant from found;
 select id, name, role, tenant
 from sereno.tokens
 where (hash = %(hash)s::bytea or id = %(id)s::bigint) and revoked_at is null
-  and (expires_at is null or expires_at > sereno.now());
+  and (expires_at is null or expires_at > sereno.now())
+  and not exists (select from sereno.sign_outs where sign_in = %(sign_in)s::text);
+
+-- name: sign_out
+-- This sign-in ends now, on every server.
+insert into sereno.sign_outs (sign_in, ends_at) values (%(sign_in)s, to_timestamp(%(until)s::double precision))
+on conflict (sign_in) do nothing;
+
+-- name: forget_sign_outs
+-- Those whose cookies have ended by themselves; a day later, for servers whose clock is behind.
+delete from sereno.sign_outs
+where sign_in = any(array(select sign_in from sereno.sign_outs
+                          where ends_at < sereno.now() - interval '1 day'
+                          order by sign_in limit %(most)s))
+returning 1;
 
 -- name: list
 -- The living ones first.
@@ -68,11 +84,11 @@ update sereno.answers set status = %(status)s, body = %(body)s where who = %(who
 delete from sereno.answers where who = %(who)s and key = %(key)s;
 
 -- name: forget_answers
--- Nobody asks again after a day. A page of them.
+-- Nobody asks again after a day. A page of them. By their time alone: workers may see no other column.
 delete from sereno.answers
-where ctid = any(array(select ctid from sereno.answers
-                       where at < sereno.now() - interval '1 day'
-                       order by at limit %(most)s for update skip locked))
+where at <= (select max(at) from (select at from sereno.answers
+                                  where at < sereno.now() - interval '1 day'
+                                  order by at limit %(most)s) as page)
 returning 1;
 
 -- name: audit
