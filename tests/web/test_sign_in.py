@@ -12,7 +12,7 @@ from starlette.requests import HTTPConnection
 from sereno import Sereno
 from sereno.domain.access import Principal
 from sereno.operations.tokens import create, revoke
-from sereno.reception.guard import COOKIE, SIGNED_IN_SECONDS
+from sereno.reception.guard import COOKIE, SECURE_COOKIE, SIGNED_IN_SECONDS
 from sereno.web.sign_in import MOST_TRIES, TRIES_SECONDS, Tries
 from tests.api.conftest import Served
 from tests.web.visit import Visits
@@ -157,6 +157,52 @@ def test_over_tls_the_cookie_is_for_tls_alone(app: Sereno, client: httpx.Client,
         app.override(trusted_proxies=trusted)
         signed_in = client.post("/sign-in", data={"token": secret}, headers={"X-Forwarded-Proto": "https"})
         assert ("secure" in signed_in.headers["set-cookie"].lower()) is is_secure, trusted
+
+
+def test_over_tls_only_a_cookie_that_nobody_else_can_plant_counts(
+    app: Sereno, client: httpx.Client, secret: str
+) -> None:
+    """Another host of the same domain, or a page without TLS, can set a cookie of any name but one with __Host-."""
+    app.override(trusted_proxies=["127.0.0.1"])
+    over_tls = {"X-Forwarded-Proto": "https"}
+    cookies = {}
+    for name, headers in ((COOKIE, {}), (SECURE_COOKIE, over_tls)):
+        said = client.post("/sign-in", data={"token": secret}, headers=headers).headers["set-cookie"]
+        client.cookies.clear()
+        assert said.startswith(f"{name}=v2.")
+        cookies[name] = said.partition("=")[2].partition(";")[0]
+        parts = {part.strip().lower() for part in said.split(";")}
+        assert {"path=/", "httponly"} <= parts
+        assert not any(part.startswith("domain") for part in parts)
+    for headers, right, wrong in (({}, COOKIE, SECURE_COOKIE), (over_tls, SECURE_COOKIE, COOKIE)):
+        for value in cookies.values():
+            assert client.get("/api/v1/me", headers=headers | {"Cookie": f"{right}={value}"}).status_code == 200
+            assert client.get("/api/v1/me", headers=headers | {"Cookie": f"{wrong}={value}"}).status_code == 401
+    signed_out = client.post("/sign-out", headers=over_tls | {"Cookie": f"{SECURE_COOKIE}={cookies[SECURE_COOKIE]}"})
+    said = signed_out.headers["set-cookie"]
+    assert said.startswith(f'{SECURE_COOKIE}=""')
+    assert {"Path=/", "Secure", "Max-Age=0"} <= {part.strip() for part in said.split(";")}
+
+
+def test_the_scheme_is_part_of_the_origin(app: Sereno, client: httpx.Client, secret: str) -> None:
+    host = str(client.base_url).removeprefix("http://")
+
+    def status(scheme: str, **headers: str) -> int:
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        return client.post(
+            "/sign-in", data={"token": secret}, headers={"Origin": f"{scheme}://{host}", **named}
+        ).status_code
+
+    assert [status(scheme) for scheme in ("http", "https")] == [303, 403]
+    # Whom nobody trusts changes nothing by saying otherwise.
+    assert status("https", X_Forwarded_Proto="https") == 403
+    app.override(trusted_proxies=["127.0.0.1"])
+    assert [status(scheme, X_Forwarded_Proto="https") for scheme in ("http", "https")] == [403, 303]
+    # What people have in the address bar decides where it is known.
+    app.override(trusted_proxies=[], public_url=f"https://{host}/sereno")
+    assert [status(scheme) for scheme in ("http", "https")] == [403, 303]
+    app.override(public_url="https://elsewhere.example.org")
+    assert [status(scheme) for scheme in ("http", "https")] == [303, 403]
 
 
 def test_nobody_is_led_elsewhere(client: httpx.Client, secret: str) -> None:

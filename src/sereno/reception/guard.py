@@ -23,6 +23,9 @@ from sereno.store import tokens
 from sereno.store.database import Database
 
 COOKIE = "sereno"
+# Over TLS. Browsers take a cookie with this prefix from this very host alone, with Secure and for the path /: neither
+# another host of the same domain nor a page without TLS can plant one.
+SECURE_COOKIE = "__Host-sereno"
 # Who signed in stays so for so many seconds.
 SIGNED_IN_SECONDS = 12 * 3600
 # A token that was found is not looked up again for so many seconds: also how long a revoked one still opens.
@@ -71,17 +74,17 @@ class Guard:
         found = _BEARER.fullmatch(request.headers.get("authorization", ""))
         if self._authenticate is not None:
             # It may know people by a cookie, which their browser sends along with what another page asks.
-            if found is None and not _is_from_here(request):
+            if found is None and not self._is_from_here(request):
                 raise Declined(HTTPStatus.FORBIDDEN, ELSEWHERE)
             return await self._authenticate(request)
         if self._is_open and await self._is_still_open():
-            return Principal("local", "admin") if _is_local(request) else None
+            is_local = _is_local(request) and self._is_from_here(request)
+            return Principal("local", "admin") if is_local else None
         if found is not None:
             return await self.of_token(found[1], is_safe=request.scope.get("method") in SAFE)
-        if (cookie := request.cookies.get(COOKIE)) is not None:
-            sign_in = read_cookie(self._secret, cookie, time.time())
-            if sign_in is not None and sign_in not in self._signed_out and _is_from_here(request):
-                return await self._find(sign_in, is_safe=request.scope.get("method") in SAFE)
+        sign_in = self._sign_in(request)
+        if sign_in is not None and sign_in not in self._signed_out and self._is_from_here(request):
+            return await self._find(sign_in, is_safe=request.scope.get("method") in SAFE)
         return self._by_proxy(request)
 
     async def of_token(self, token: str, *, is_safe: bool = False) -> Principal | None:
@@ -91,8 +94,16 @@ class Guard:
 
     def check_origin(self, request: HTTPConnection) -> None:
         """403 for what a page of another origin has sent."""
-        if not _is_same_origin(request):
+        if not self._is_same_origin(request):
             raise Declined(HTTPStatus.FORBIDDEN, ELSEWHERE)
+
+    def is_encrypted(self, request: HTTPConnection) -> bool:
+        """Return whether the browser speaks TLS, also where a proxy speaks to the server in the clear."""
+        return request.scope.get("scheme") == "https" or (self.settings.public_url or "").startswith("https:")
+
+    def cookie_name(self, request: HTTPConnection) -> str:
+        """Return the one name under which a cookie counts for this request."""
+        return SECURE_COOKIE if self.is_encrypted(request) else COOKIE
 
     def cookie(self, principal: Principal) -> str | None:
         """For whoever has shown a token."""
@@ -100,12 +111,15 @@ class Guard:
             return None
         return make_cookie(self._secret, principal.token, int(time.time()) + SIGNED_IN_SECONDS)
 
+    def _sign_in(self, request: HTTPConnection) -> SignIn | None:
+        return read_cookie(self._secret, request.cookies.get(self.cookie_name(request), ""), time.time())
+
     async def sign_out(self, request: HTTPConnection) -> None:
         """End the sign-in of this request's cookie: whoever has a copy of the cookie is signed out, too.
 
         On a read-only server this is kept in memory, so that it holds there until a restart.
         """
-        sign_in = read_cookie(self._secret, request.cookies.get(COOKIE, ""), time.time())
+        sign_in = self._sign_in(request)
         if sign_in is None:
             return
         self._signed_out[sign_in] = None
@@ -172,9 +186,28 @@ class Guard:
         header = self.settings.proxy_user_header
         name = request.headers.get(header, "") if header and is_by_trusted_proxy(request) else ""
         # The proxy may know people by a cookie, which their browser sends along with what another page asks.
-        if not name.strip() or not _is_from_here(request):
+        if not name.strip() or not self._is_from_here(request):
             return None
         return Principal(name[:200], self.settings.proxy_user_role)
+
+    def _is_from_here(self, request: HTTPConnection) -> bool:
+        """It only looks, or no page of another origin has sent it."""
+        return request.scope.get("method") in SAFE or self._is_same_origin(request)
+
+    def _is_same_origin(self, request: HTTPConnection) -> bool:
+        """A page of another origin cannot make somebody's browser change things here."""
+        site = request.headers.get("sec-fetch-site")
+        if site is not None:
+            return site in ("same-origin", "none")
+        origin = request.headers.get("origin")
+        return origin is None or origin == self._own_origin(request)
+
+    def _own_origin(self, request: HTTPConnection) -> str:
+        """As a browser writes it: with the scheme, so that a page without TLS is another origin than one with it."""
+        host = request.headers.get("host", "")
+        scheme, _, rest = (self.settings.public_url or "").partition("://")
+        is_public = rest.partition("/")[0] == host
+        return f"{scheme if is_public else request.scope.get('scheme', 'http')}://{host}"
 
 
 def tenant_share(tenant: str) -> Share:
@@ -189,21 +222,7 @@ def _is_local(request: HTTPConnection) -> bool:
         comes_from_here = request.client is not None and ipaddress.ip_address(request.client.host).is_loopback
     except ValueError:
         return False
-    return comes_from_here and not is_forwarded(request) and named in LOCAL and _is_from_here(request)
-
-
-def _is_from_here(request: HTTPConnection) -> bool:
-    """It only looks, or no page of another origin has sent it."""
-    return request.scope.get("method") in SAFE or _is_same_origin(request)
-
-
-def _is_same_origin(request: HTTPConnection) -> bool:
-    """A page of another origin cannot make somebody's browser change things here."""
-    site = request.headers.get("sec-fetch-site")
-    if site is not None:
-        return site in ("same-origin", "none")
-    origin = request.headers.get("origin")
-    return origin is None or origin.partition("://")[2] == request.headers.get("host")
+    return comes_from_here and not is_forwarded(request) and named in LOCAL
 
 
 def current(request: Request) -> Principal:

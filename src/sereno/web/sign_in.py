@@ -8,7 +8,7 @@ from urllib.parse import parse_qs
 
 from starlette.responses import RedirectResponse, Response
 
-from sereno.reception.guard import COOKIE, SIGNED_IN_SECONDS
+from sereno.reception.guard import SIGNED_IN_SECONDS
 from sereno.web.look import Look
 from sereno.web.pages import Pages
 
@@ -61,21 +61,26 @@ def rooms(pages: Pages) -> None:
             return _refuse(look, tries, wanted)
         answer = _to(look, wanted)
         answer.set_cookie(
-            COOKIE,
+            guard.cookie_name(look.request),
             cookie,
             max_age=SIGNED_IN_SECONDS,
+            # Also where the server is mounted below another path: the prefix __Host- wants it.
+            path="/",
             httponly=True,
-            secure=_is_encrypted(look),
+            secure=guard.is_encrypted(look.request),
             samesite="lax",
         )
         return answer
 
     @pages.at("/sign-out", open_to_all=True, method="POST")
     async def sign_out(look: Look) -> Response:
-        look.house.guard.check_origin(look.request)
-        await look.house.guard.sign_out(look.request)
+        guard = look.house.guard
+        guard.check_origin(look.request)
+        await guard.sign_out(look.request)
         answer = RedirectResponse(f"{look.base}sign-in", HTTPStatus.SEE_OTHER)
-        answer.delete_cookie(COOKIE)
+        # A browser ignores a change of a cookie with the prefix __Host- that is not Secure.
+        is_encrypted = guard.is_encrypted(look.request)
+        answer.delete_cookie(guard.cookie_name(look.request), secure=is_encrypted, httponly=True, samesite="lax")
         return answer
 
 
@@ -91,11 +96,6 @@ def _refuse(look: Look, tries: Tries, wanted: str) -> Response:
     tries.failed(address, time.monotonic())
     wrong = look.say("This is no token, or one that has ended. sereno token create makes a new one.")
     return look.page("sign_in.html", HTTPStatus.FORBIDDEN, next=wanted, wrong=wrong)
-
-
-def _is_encrypted(look: Look) -> bool:
-    """For the viewer, also where a proxy speaks to us in the clear."""
-    return look.request.url.scheme == "https" or (look.house.settings.public_url or "").startswith("https:")
 
 
 def _to(look: Look, wanted: str) -> RedirectResponse:
