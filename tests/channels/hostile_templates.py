@@ -130,6 +130,51 @@ TOO_LONG = [
     "{% extends 'any.body' %}",
     "{% import 'body' as b with context %}",
 ]
+_TEXT, _LIST = "{% set s = 'x' * 1000000 %}", "{% set l = range(10000)|list %}{% set m = range(10000)|list %}"
+_TUPLE = "{% set t = (1,) * 40000 %}"
+
+
+def _many(start: str, operation: str, count: int = 5000) -> str:
+    """An operation on large values again and again, without a loop that would be counted."""
+    return start + "{{ [" + f"{operation}, " * count + "1]|length }}"
+
+
+# Operations whose cost depends on the sizes of their operands.
+UNPAID = [
+    _many(_TEXT, "s[1:]"),
+    _many(_TEXT, "s[::-1]"),
+    _many(_LIST, "l[1:]"),
+    _many(_LIST, "-1 in l"),
+    _many(_LIST, "-1 not in l"),
+    _many(_LIST, "l == m"),
+    _many(_LIST, "l <= m <= l"),
+    _many(_LIST, "l is eq m"),
+    _many(_LIST, "-1 is in l"),
+    _many(_LIST, "l is lower"),
+    _many(_LIST + "{% set r = range(10000) %}", "'x' in r"),
+    _many(_TUPLE, "d[t] is defined", 3000),
+    _many(_TUPLE, "{t: 1}"),
+    _TUPLE + "{{ {" + "t: 1, " * 5000 + "1: 1}|length }}",
+    _LIST + "{{ ([l] * 4)|select('eq', m)|list|length }}" * 800,
+    _many(_LIST, "l.count(-1)", 2500),
+    _many(_TEXT, "s.count('y')", 2500),
+    "{{ ('{0:999}' * 100000).format(1) }}",
+    "{{ ('{0:999}' * 10000).format(1) }}",
+    "{{ ('{0:.999f}' * 10000).format(1.5) }}",
+    "{{ ('{0!r}' * 100).format('\\x00' * 5000) }}",
+    "{{ ('%(a)999d' * 100000) % {'a': 1} }}",
+    "{{ ('%(a)999d' * 10000) % {'a': 1} }}",
+    "{{ ('%(a).999f' * 10000)|format(a=1.5) }}",
+    "{% set s = 'a' * 500000 %}{{ s.strip('b' * 499999 ~ 'a') }}",
+    "{% set s = 'a' * 500000 %}{{ s|trim('b' * 499999 ~ 'a') }}",
+    "{% set s = 'a' * 500000 %}{{ s.rpartition('b' ~ 'a' * 250000) }}",
+    "{% set s = 'a' * 500000 %}{{ s.rsplit('b' ~ 'a' * 250000) }}",
+]
+# Where values are escaped, each output is a copy.
+UNPAID_HTML = [
+    _TEXT + "{% macro a() %}" + "{{ s }}" * 2000 + "{% endmacro %}{{ a()|length }}",
+    _TEXT + "{% set t %}" + "{{ s }}" * 2000 + "{% endset %}{{ t|length }}",
+]
 NONSENSE = [
     "{{",
     "{% nonsense %}",

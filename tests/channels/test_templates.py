@@ -2,6 +2,8 @@
 
 import resource
 import time
+import tracemalloc
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,16 +16,18 @@ from sereno import Content, Recipient, Sereno
 from sereno.channels.contract import Channel
 from sereno.channels.expo import Expo
 from sereno.channels.template_lint import Declared, Finding, declared, lint, sms_parts
-from sereno.channels.templates import TemplateFailed, TemplateSet, directory_of
+from sereno.channels.templates import TemplateFailed, TemplateSet, compiled, directory_of
 from sereno.errors import ConfigurationError
 from sereno.operations.templates import change, delete, place
-from tests.channels.hostile_templates import HOSTILE, OUT_OF_THE_SANDBOX, TOO_LARGE
+from tests.channels.hostile_templates import HOSTILE, OUT_OF_THE_SANDBOX, TOO_LARGE, UNPAID, UNPAID_HTML
 from tests.facts import auntil, one
 from tests.notifications.conftest import Pager, Tender
 
 ADA = Recipient(key="user:7", locale="pt-BR")
 # What a test of a second does not need; a template that escapes takes gigabytes.
 SOON, MEMORY = 8.0, 400
+# Of a render, in seconds and bytes.
+MOST_CPU, MOST_MEMORY = 2.5, 64 * 1024 * 1024
 
 
 def rows(*sources: tuple[str, str], event: str = "e") -> TemplateSet:
@@ -163,6 +167,28 @@ def test_a_hostile_template_fails_soon_and_says_so(part: str, text: str) -> None
         said(templates, x="abc", xs=[1, 2], d={"a": 1})
     assert time.monotonic() - start < SOON
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < MEMORY * 1024
+
+
+@pytest.mark.parametrize(
+    ("part", "text"),
+    [*(("body", text) for text in UNPAID), *(("html", text) for text in UNPAID_HTML)],
+    ids=lambda text: text[:40] + text[-60:],
+)
+def test_every_operation_is_paid_for_by_the_sizes_of_its_operands(part: str, text: str) -> None:
+    """Some of these took gigabytes and twenty seconds. CPU seconds: those of a busy machine are as many."""
+    templates = rows((f"any.{part}", text))
+    with suppress(TemplateFailed):
+        # Compiling is not what is measured.
+        compiled(f"row e/any.{part}", text, is_html=part == "html")
+    tracemalloc.start()
+    try:
+        start = time.thread_time()
+        with pytest.raises(TemplateFailed, match=r"it does too much|too large|too long|at most"):
+            said(templates, x="abc", xs=[1, 2], d={"a": 1})
+        assert time.thread_time() - start < MOST_CPU
+        assert tracemalloc.get_traced_memory()[1] < MOST_MEMORY
+    finally:
+        tracemalloc.stop()
 
 
 def test_one_that_overruns_again_and_again_is_not_tried_for_a_while() -> None:

@@ -4,13 +4,12 @@ They see plain values, a few methods of these and a few filters, and nothing els
 (`sandbox_costs`). Imported only by those who have templates.
 """
 
-import re
 from collections.abc import Callable, Iterable, Iterator
-from string import Formatter
+from types import BuiltinMethodType
 from typing import Any
 
 from jinja2 import BaseLoader, Environment, StrictUndefined, Template, nodes
-from jinja2.compiler import CodeGenerator, Frame
+from jinja2.compiler import CodeGenerator, Frame, operators
 from jinja2.environment import TemplateModule
 from jinja2.exceptions import SecurityError
 from jinja2.runtime import Context, LoopContext
@@ -21,12 +20,16 @@ from sereno.channels.sandbox_costs import (
     ITEMS_A_STEP,
     LETTERS_A_STEP,
     MOST_BITS,
-    WIDEST,
+    check_format,
     check_printf,
     fits,
     is_plain,
     paid_filters,
+    paid_tests,
+    pay,
+    pay_for_method,
     sibling_of_this_render,
+    sliced,
     spend,
     taken,
     walk,
@@ -52,11 +55,10 @@ ATTRIBUTES: tuple[tuple[type, frozenset[str] | None], ...] = (
     (Namespace, None),
     (TemplateModule, None),
 )
-_WIDE_SPEC = re.compile(r"\d{4,}|[{}]")
 
 
 class _Generator(CodeGenerator):
-    """Writes a look into each place where something grows."""
+    """Writes a call into each place where something grows, or where time depends on sizes."""
 
     def visit_For(self, node: nodes.For, frame: Frame) -> None:  # noqa: N802 - Jinja's own name
         look = nodes.Call(nodes.EnvironmentAttribute("pass_by"), [], [], None, None, lineno=node.lineno)
@@ -79,7 +81,42 @@ class _Generator(CodeGenerator):
         self._weighed(super().visit_List, node, frame)
 
     def visit_Dict(self, node: nodes.Dict, frame: Frame) -> None:  # noqa: N802 - Jinja's own name
-        self._weighed(super().visit_Dict, node, frame)
+        self.write("environment.weighed({")
+        for item in node.items:
+            # Paid for before it is hashed.
+            self._paid(item.key, frame)
+            self.write(": ")
+            self.visit(item.value, frame)
+            self.write(", ")
+        self.write("})")
+
+    def visit_Compare(self, node: nodes.Compare, frame: Frame) -> None:  # noqa: N802 - Jinja's own name
+        self.write("(")
+        self._paid(node.expr, frame)
+        for operand in node.ops:
+            self.write(f" {operators[operand.op]} ")
+            self._paid(operand.expr, frame)
+        self.write(")")
+
+    def visit_Getitem(self, node: nodes.Getitem, frame: Frame) -> None:  # noqa: N802 - Jinja's own name
+        if not isinstance(node.arg, nodes.Slice):
+            super().visit_Getitem(node, frame)
+            return
+        self.write("environment.sliced(")
+        self.visit(node.node, frame)
+        self.write(", slice(")
+        for bound in (node.arg.start, node.arg.stop, node.arg.step):
+            if bound is None:
+                self.write("None, ")
+            else:
+                self.visit(bound, frame)
+                self.write(", ")
+        self.write("))")
+
+    def _paid(self, node: nodes.Node, frame: Frame) -> None:
+        self.write("environment.paid(")
+        self.visit(node, frame)
+        self.write(")")
 
     def visit_Tuple(self, node: nodes.Tuple, frame: Frame) -> None:  # noqa: N802 - Jinja's own name
         if node.ctx == "load":
@@ -105,7 +142,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
     """Jinja without everything that a message does not need."""
 
     code_generator_class = _Generator
-    intercepted_binops = frozenset({"+", "*", "**", "%"})
+    intercepted_binops = frozenset({"+", "-", "*", "**", "%"})
 
     def __init__(self, *, is_html: bool) -> None:
         super().__init__(
@@ -119,6 +156,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
             lstrip_blocks=True,
         )
         self.filters = paid_filters()
+        self.tests = paid_tests()
         self.globals = {"range": _range, "namespace": Namespace}
 
     def made(self, name: str, source: str) -> Template:
@@ -136,6 +174,12 @@ class Sandbox(ImmutableSandboxedEnvironment):
             return obj[attribute]
         return super().getattr(obj, attribute)
 
+    def getitem(self, obj: Any, argument: Any) -> Any:
+        if isinstance(argument, tuple):
+            # It is hashed each time.
+            weigh(argument)
+        return super().getitem(obj, argument)
+
     def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
         wrapped = super().wrap_str_format(value)
         if wrapped is None:
@@ -144,9 +188,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         inner = wrapped
 
         def checked(*args: Any, **named: Any) -> str:
-            if any(_WIDE_SPEC.search(spec or "") for _, _, spec, _ in Formatter().parse(text)):
-                raise SecurityError(f"a width in a format is a plain number, at most {WIDEST - 1}")
-            fits(text.count("{") * weigh([*args, named]))
+            check_format(text, [*args, named])
             return inner(*args, **named)
 
         return checked
@@ -156,6 +198,8 @@ class Sandbox(ImmutableSandboxedEnvironment):
         for value in (*args, *named.values()):
             if is_plain(value):
                 weigh(value)
+        if isinstance(obj, BuiltinMethodType):
+            pay_for_method(obj.__self__, obj.__name__, args)
         if isinstance(obj, LoopContext):
             args = tuple(map(walk, args))
         return taken(super().call(context, obj, *args, **named))
@@ -191,14 +235,22 @@ class Sandbox(ImmutableSandboxedEnvironment):
     def walk(self, items: Iterable[Any]) -> Iterator[Any]:
         return walk(items)
 
+    def paid(self, value: Any) -> Any:
+        return pay(value)
+
+    def sliced(self, value: Any, cut: slice) -> Any:
+        return sliced(value, cut)
+
     def weighed(self, value: Any) -> Any:
         weigh(value)
         return value
 
 
 def _finalized(value: Any) -> Any:
-    if not isinstance(value, str):
-        weigh(value)
+    """What is written into the text: escaping copies it."""
+    if isinstance(value, str):
+        return pay(value)
+    weigh(value)
     return value
 
 

@@ -1,4 +1,4 @@
-"""What templates cost: every loop, call, filter and copy is paid for out of a budget of steps and a moment of time.
+"""What templates cost: every loop, call, filter, comparison and copy is paid for out of a budget of steps and time.
 
 Imported only by those who have templates, with the sandbox.
 """
@@ -6,11 +6,12 @@ Imported only by those who have templates, with the sandbox.
 import functools
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
 from contextvars import ContextVar
+from string import Formatter
 from typing import Any, Literal
 
-from jinja2 import Environment, Template, filters, pass_environment, pass_eval_context
+from jinja2 import Environment, Template, filters, pass_environment, pass_eval_context, tests
 from jinja2.exceptions import SecurityError
 from jinja2.nodes import EvalContext
 from jinja2.runtime import Context, Undefined
@@ -28,6 +29,10 @@ LONGEST_SECONDS = 1.0
 WIDEST, DEEPEST, MOST_DIGITS = 1000, 100, 20
 # For filters that take long.
 LONGEST_READ = 64 * 1024
+# Searches whose time grows with both texts: characters to strip, a separator that is looked for from the end.
+MOST_STRIPPED, LONGEST_SEPARATOR = 100, 1000
+# Letters of the longest float without an exponent, and of one letter that is escaped by repr().
+LONGEST_FLOAT, LONGEST_ESCAPE = 320, 10
 
 FILTER_NAMES = (
     "abs capitalize center count d default dictsort e escape filesizeformat first float forceescape format groupby "
@@ -36,6 +41,9 @@ FILTER_NAMES = (
 )
 # A width or precision of many digits, or one that is an argument; and keys in which a bracket is hidden.
 _WIDE_PRINTF = re.compile(r"%(?:\([^()]*\))?[#0\- +]*(?:\d{0,3}\.)?(?:\*|\d{4,})|%\([^()]*\(")
+_PRINTF = re.compile(r"%(?:\([^()]*\))?[#0\- +]*(\d{0,3})(?:\.(\d{0,3}))?[hlL]?([a-zA-Z]?)")
+_WIDE_SPEC = re.compile(r"\d{4,}|[{}]")
+_NUMBER = re.compile(r"\d+")
 
 
 class Exhausted(SecurityError):  # noqa: N818 - named for what happened
@@ -134,6 +142,43 @@ def walk(items: Iterable[Any]) -> Iterator[Any]:
         yield item
 
 
+def pay(value: Any) -> Any:
+    """For an operand: comparing, searching or hashing it takes as long as it is large. Gives it back."""
+    match value:
+        case str():
+            if len(value) >= LETTERS_A_STEP:
+                spend(len(value) // LETTERS_A_STEP)
+        case list() | tuple() | dict():
+            weigh(value)
+        case range() | KeysView() | ValuesView() | ItemsView():
+            spend(1 + len(value) // ITEMS_A_STEP)
+    return value
+
+
+def sliced(value: Any, cut: slice) -> Any:
+    """A part of a text or a list, paid for before it is copied."""
+    if isinstance(value, str | list | tuple):
+        length = len(range(*cut.indices(len(value))))
+        spend(1 + length // (LETTERS_A_STEP if isinstance(value, str) else ITEMS_A_STEP))
+    return value[cut]
+
+
+def pay_for_method(owner: Any, name: str, args: tuple[Any, ...]) -> None:
+    """What a method of a text or a list reads, and what it may be asked for."""
+    if isinstance(owner, str | list | tuple):
+        pay(owner)
+    given = args[0] if args and isinstance(args[0], str) else ""
+    if name in ("strip", "lstrip", "rstrip"):
+        check_stripped(given)
+    elif name in ("rsplit", "rpartition") and len(given) > LONGEST_SEPARATOR:
+        raise SecurityError(f"a separator has at most {LONGEST_SEPARATOR:,} characters")
+
+
+def check_stripped(characters: str) -> None:
+    if len(characters) > MOST_STRIPPED:
+        raise SecurityError(f"at most {MOST_STRIPPED:,} characters are stripped")
+
+
 def fits(size: int) -> None:
     if size > LARGEST:
         raise SecurityError(f"the text gets too large: more than {LARGEST:,} characters")
@@ -152,7 +197,27 @@ def check_printf(text: str, values: Any) -> None:
     """What the old way of formatting would make of them is of a sensible size."""
     if _WIDE_PRINTF.search(text):
         raise SecurityError(f"a width in a format is a plain number, at most {WIDEST - 1}")
-    fits(text.count("%") * weigh(values))
+    spend(1 + text.count("%") + len(text) // LETTERS_A_STEP)
+    weight, size = weigh(values), len(text)
+    for width, precision, kind in _PRINTF.findall(text):
+        size += int(width or 0) + int(precision or 0) + weight * (LONGEST_ESCAPE if kind in "ra" else 1)
+        size += LONGEST_FLOAT if kind in "fF" else 0
+        fits(size)
+
+
+def check_format(text: str, values: Any) -> None:
+    """The same for the new way."""
+    spend(1 + text.count("{") + len(text) // LETTERS_A_STEP)
+    weight, size = weigh(values), len(text)
+    for _, name, spec, conversion in Formatter().parse(text):
+        if name is None:
+            continue
+        if _WIDE_SPEC.search(spec or ""):
+            raise SecurityError(f"a width in a format is a plain number, at most {WIDEST - 1}")
+        # In binary, a number has three times the letters.
+        size += weight * (LONGEST_ESCAPE if conversion in ("r", "a") else 3 if spec and spec[-1] == "b" else 1)
+        size += sum(map(int, _NUMBER.findall(spec or ""))) + (LONGEST_FLOAT if spec and spec[-1] in "fF%" else 0)
+        fits(size)
 
 
 def _center(value: Any, width: int = 80) -> str:
@@ -204,6 +269,11 @@ def _tojson(context: EvalContext, value: Any, indent: int | None = None) -> str:
     return filters.do_tojson(context, value, None if indent is None else _most("the indent", indent, DEEPEST // 10))
 
 
+def _trim(value: Any, chars: str | None = None) -> str:
+    check_stripped(str(chars or ""))
+    return filters.do_trim(value, chars)
+
+
 @pass_environment
 def _wordwrap(environment: Environment, s: Any, width: int = 79) -> str:
     _most("the length", len(str(s)), LONGEST_READ)
@@ -221,6 +291,7 @@ OF_OURS: Mapping[str, Callable[..., Any]] = {
     "striptags": _striptags,
     "sum": _sum,
     "tojson": _tojson,
+    "trim": _trim,
     "wordwrap": _wordwrap,
 }
 
@@ -228,6 +299,28 @@ OF_OURS: Mapping[str, Callable[..., Any]] = {
 def paid_filters() -> dict[str, Callable[..., Any]]:
     """Those that a message may need, by name."""
     return {name: _paid(OF_OURS.get(name) or filters.FILTERS[name]) for name in FILTER_NAMES.split()}
+
+
+# Tests that compare, or that make a text of what they are given. The others look at the type alone.
+PAID_TESTS = (
+    "!= < <= == > >= divisibleby eq equalto ge greaterthan gt in le lessthan lower lt ne upper"  # as Jinja names them
+)
+
+
+def paid_tests() -> dict[str, Any]:
+    """All of Jinja's, by name."""
+    known: Mapping[str, Any] = tests.TESTS
+
+    def paid(test: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(test)
+        def call(*args: Any) -> Any:
+            for value in args:
+                pay(value)
+            return test(*args)
+
+        return call
+
+    return {name: paid(test) if name in PAID_TESTS.split() else test for name, test in known.items()}
 
 
 def _paid(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -9,7 +9,7 @@ these the channel, then `any`.
 """
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 from traceback import walk_tb
@@ -68,7 +68,8 @@ class TemplateSet:
     """The templates of one application. Files are looked for once; rows are given by whoever reads them."""
 
     def __init__(self, directory: Path | None) -> None:
-        self._files: dict[Key, Path] = {}
+        # Where each file is; or what it says, if another process has read it.
+        self._files: dict[Key, Path | Source] = {}
         self._rows: dict[Key, str] = {}
         # Files in the directory that are no templates: somebody expects them to be.
         self.strangers: list[str] = []
@@ -98,13 +99,18 @@ class TemplateSet:
         self._overruns.clear()
         self._events = {key.event for key in (*self._files, *self._rows)}
 
+    def use_sources(self, sources: Iterable[Source]) -> None:
+        """From now on these, as another process read them."""
+        self._files = {source.key: source for source in sources if source.is_file}
+        self.use_rows({source.key: source.text for source in sources if not source.is_file})
+
     def has(self, event: str) -> bool:
         """Whether there is any template for it."""
         return event in self._events
 
-    def sources(self) -> list[Source]:
-        """All of them."""
-        keys = sorted({*self._rows, *self._files})
+    def sources(self, event: str | None = None) -> list[Source]:
+        """All of them, or those of an event."""
+        keys = sorted(key for key in {*self._rows, *self._files} if event in (None, key.event))
         return [
             self._read(key, is_file=is_file)
             for key in keys
@@ -139,6 +145,8 @@ class TemplateSet:
         if not is_file:
             return Source(key, f"row {spelled(key)}", self._rows[key], is_file)
         path = self._files[key]
+        if isinstance(path, Source):
+            return path
         name = f"{key.event}/{path.name}"
         try:
             with path.open("rb") as file:

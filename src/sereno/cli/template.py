@@ -203,18 +203,11 @@ def _templates(desk: "Desk", *, rows: bool = True) -> "TemplateSet":
 
 def _content(desk: "Desk", event: str, channel: str, values: dict[str, Any], recipient: "Recipient") -> "Content":
     """As a worker does it: a function of the code may go before the templates, or behind."""
-    import msgspec  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.operations.previews import render  # noqa: PLC0415 - slow to import; --help needs none
 
     definition = desk.app.notifications.definitions.get(event) if desk.settings.app else None
-    raw = msgspec.json.encode(values)
-    if definition is not None:
-        definition.decode(raw)
-        if channel in definition.templates:
-            return definition.content(channel, raw, recipient)
     templates = _templates(desk)
-    made = _tried(lambda: templates.render(event, channel, recipient.locale, recipient.tenant, values, recipient))
-    if made is None and definition is not None and None in definition.templates:
-        made = definition.content(channel, raw, recipient)
+    made = _tried(lambda: render(definition, templates, event, channel, values, recipient))
     if made is None:
         raise NoTemplate(_nothing(event, channel))
     return made

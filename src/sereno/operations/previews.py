@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from sereno.channels.render_process import render_apart
 from sereno.channels.templates import TemplateFailed, TemplateSet
 from sereno.domain.event import Content, EventDefinition, Recipient
 from sereno.errors import SerenoError
@@ -18,13 +19,16 @@ def render(
     payload: Mapping[str, Any],
     recipient: Recipient,
 ) -> Content | None:
-    """As a worker does it: a function of the code may go before the templates, or behind. None without words."""
+    """As a worker does it: a function of the code may go before the templates, or behind. None without words.
+
+    Templates are rendered in a process of their own, which has limits; functions of the code are trusted.
+    """
     raw = msgspec.json.encode(payload)
     if definition is not None:
         definition.decode(raw)
         if channel in definition.templates:
             return _by_function(definition, channel, raw, recipient)
-    made = words.render(event, channel, recipient.locale, recipient.tenant, payload, recipient)
+    made = render_apart(words, event, channel, payload, recipient)
     if made is None and definition is not None and None in definition.templates:
         made = _by_function(definition, channel, raw, recipient)
     return made
