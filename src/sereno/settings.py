@@ -45,6 +45,7 @@ _LISTS = ("archive_kinds", "channels", "inbox_origins", "roles", "trusted_proxie
 _AT_LEAST_ONE = (
     "concurrency",
     "processes",
+    "isolated_processes",
     "pool_size",
     "server_connections",
     "arguments_limit",
@@ -78,6 +79,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     secret: str | None = None
     concurrency: int = 20
     processes: int = 1
+    isolated_processes: int = 4
     lease: float = 30.0
     heartbeat: float = 10.0
     poll: float = 2.5

@@ -82,6 +82,22 @@ async def innocent(n: int) -> None: ...
 
 
 @app.task
+async def waits_for_a_file(path: str) -> None:
+    while not Path(path).exists():  # noqa: ASYNC110, ASYNC240 - another process makes it
+        await asyncio.sleep(0.05)
+
+
+@app.task(isolate=True)
+async def waits_alone(path: str) -> None:
+    await waits_for_a_file(path)
+
+
+@app.task(isolate=True, queue="apart")
+async def waits_apart(path: str) -> None:
+    await waits_for_a_file(path)
+
+
+@app.task
 async def ordinary(ctx: Context) -> None:
     async with ctx.transaction() as connection:
         await connection.execute("insert into seen values (%s, %s)", [os.getpid(), ctx.attempt])

@@ -107,7 +107,7 @@ def test_a_reconciliation_reads_the_rows_of_its_session(connection: Connection) 
 
 
 def test_a_report_looks_only_at_the_jobs_held(connection: Connection) -> None:
-    top = plan(connection, "sessions", "report", {"session": 1, "floors": "{}", "held": IDS})
+    top = plan(connection, "sessions", "report", {"session": 1, "floors": "{}", "held": IDS, "waiting": IDS})
     assert accesses(top) == {BY_KEY}
 
 

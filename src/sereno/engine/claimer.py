@@ -7,19 +7,22 @@ tells it, looks once more, and rests until it is told or the poll is due. NOTIFY
 import math
 import random
 from collections import Counter, deque
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from time import monotonic
 from typing import Any
 
+from sereno.domain.attempt import CRASH_LIMIT
 from sereno.domain.job import PRIORITIES, ClaimedJob
 from sereno.domain.task import Registry, TaskDefinition
 from sereno.engine.claim_ranges import ClaimRanges
 from sereno.engine.executor import Executor
 from sereno.engine.floor import FIRST_SHARE, SHARE, Floors, LookBack, exceeded_time
+from sereno.engine.isolation import runs_alone
+from sereno.engine.isolation_slots import IsolationSlots
 from sereno.engine.lanes import LaneClaims
 from sereno.engine.service import Service
 from sereno.engine.settler import Settler
-from sereno.engine.slots import PARTY_SECONDS, QueueSlots
+from sereno.engine.slots import ASIDE_SECONDS, PARTY_SECONDS, QueueSlots
 from sereno.store.connect import Line
 from sereno.store.jobs import Claim, claim, ready_index, release_unlisted
 from sereno.store.lanes import LaneClaim
@@ -46,6 +49,7 @@ class Claimer(Service):
         registry: Registry,
         queues: Mapping[str, QueueSlots],
         executor: Executor,
+        isolated: IsolationSlots,
         settler: Settler,
         floors: Floors,
         tally: Tally,
@@ -54,6 +58,13 @@ class Claimer(Service):
         listens: bool = True,
     ) -> None:
         super().__init__("claimer")
+        self.isolated = isolated
+        self._skips_isolated = False
+        self._not_isolated = [task.name for task in registry if not task.isolate]
+        for name, queue in queues.items():
+            tasks = [task.isolate for task in registry if task.queue == name]
+            if tasks and all(tasks):
+                queue.free_processes = lambda: isolated.free
         self._line = line
         self._session = session
         self._registry = registry
@@ -104,6 +115,8 @@ class Claimer(Service):
         """Ended by what limits have to do, and by those who wait behind a slow one."""
         if any(queue.waits_behind for queue in self._queues.values()):
             rest = min(rest, PARTY_SECONDS)
+        if any(queue.aside for queue in self._queues.values()):
+            rest = min(rest, ASIDE_SECONDS)
         return self.lanes.shorten(rest)
 
     async def _claim(self, asked: Mapping[str, int]) -> dict[str, int]:
@@ -117,7 +130,7 @@ class Claimer(Service):
         all_wakes = back and self._ranges.ends_pass
         wakes = 0 if all_wakes else self.lanes.wakes_from
         found = await self._ask(
-            claim(self._session, self._registry.names, self._wanted(asked), wakes, list(self._queues)), back=back
+            claim(self._session, self._tasks(), self._wanted(asked), wakes, list(self._queues)), back=back
         )
         now = self.polled_at = monotonic()
         self._tally.claims += 1
@@ -145,6 +158,11 @@ class Claimer(Service):
             and self._ranges.read_to_the_end(name, PRIORITIES, cost)
         }
         self._ranges.learn(self.polled_at, cost, found.ready, found.paused)
+
+    def _tasks(self) -> Collection[str]:
+        """The tasks to claim: isolated ones only while one more may start here; other workers can have them."""
+        self._skips_isolated = self.isolated.free <= 0
+        return self._not_isolated if self._skips_isolated else self._registry.names
 
     async def _claim_lanes(self) -> None:
         """Jobs with limits. Those with a rate only if they can start at once: a start is counted when it is claimed."""
@@ -233,6 +251,9 @@ class Claimer(Service):
                 self.lanes.slow(lane)
                 for job in jobs:
                     self._settler.release(job, "it would have waited for another job of its key")
+            for job in queue.take_long_aside():
+                delay = ASIDE_SECONDS * random.uniform(1.0, 2.0)  # noqa: S311 - jitter
+                self._settler.release(job, "it would have waited for a process of its own", delay=delay)
 
     def _learn(self, jobs: list[ClaimedJob], asked: Mapping[str, int]) -> None:
         """Where the next claim may start."""
@@ -246,15 +267,55 @@ class Claimer(Service):
 
     def fill(self, queue: QueueSlots) -> None:
         """Start what is buffered, as far as there are slots; claim again in time."""
+        if queue.aside:
+            self._start_aside(queue)
         while not self.stopping and (waiting := queue.next()):
             job = waiting.popleft()
             definition = self._registry.find(job.task)
+            if (job.crashes or definition.isolate) and not self._admit(queue, job, definition):
+                continue
             # A suspect of a batch task runs alone, like any other suspect.
             jobs = _batch(waiting, definition, job) if definition.batch and not job.crashes else [job]
             queue.started(limited=job.limited)
             self._executor.start(definition, jobs)
         if not self._awake.is_set() and queue.wants_more():
             self.wake()
+
+    def _admit(self, queue: QueueSlots, job: ClaimedJob, definition: TaskDefinition) -> bool:
+        """Whether it may start now. One that must wait for a process is set aside: others start meanwhile."""
+        if job.crashes >= CRASH_LIMIT or not runs_alone(definition, job):
+            return True
+        if not self.isolated.admits(job, queue.slots):
+            queue.aside.append(job)
+            return False
+        self.isolated.begin(job)
+        return True
+
+    def _start_aside(self, queue: QueueSlots) -> None:
+        waiting, queue.aside = queue.aside, deque()
+        while waiting:
+            job = waiting.popleft()
+            if self.stopping or queue.calls >= queue.slots:
+                queue.aside.append(job)
+                continue
+            definition = self._registry.find(job.task)
+            if self._admit(queue, job, definition):
+                queue.started(limited=job.limited)
+                self._executor.start(definition, [job])
+
+    def isolated_ended(self) -> None:
+        """A process of its own is free: the next job that needs one is here, or to be claimed."""
+        for queue in self._queues.values():
+            if queue.aside:
+                self.fill(queue)
+        if self._skips_isolated:
+            # They may lie below the floor by now.
+            self._look_back.ask()
+            self.wake()
+
+    def waiting_since(self, moment: float) -> list[int]:
+        """Jobs that were claimed before this moment, by our clock, and have not begun."""
+        return [job for queue in self._queues.values() for job in queue.waiting_since(moment)]
 
     async def _rest_after(self, more: bool) -> float:
         now = monotonic()

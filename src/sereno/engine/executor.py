@@ -15,14 +15,24 @@ from itertools import islice
 from time import monotonic
 from typing import Any
 
-from sereno.domain.attempt import SUCCEEDED, Cancel, Dead, Ending, Outcome, Released, Settlement, settlement
+from sereno.domain.attempt import (
+    CRASH_LIMIT,
+    SUCCEEDED,
+    Cancel,
+    Dead,
+    Ending,
+    Outcome,
+    Released,
+    Settlement,
+    settlement,
+)
 from sereno.domain.error_text import describe, storable
 from sereno.domain.fingerprint import failure
 from sereno.domain.job import ClaimedJob
 from sereno.domain.task import Registry, TaskDefinition
 from sereno.engine.attempt_log import logs_successes, report, report_after_success
 from sereno.engine.context import Context
-from sereno.engine.isolation import SETTLED_ELSEWHERE, Isolation
+from sereno.engine.isolation import SETTLED_ELSEWHERE, Isolation, runs_alone
 from sereno.engine.running import Raised, Running
 from sereno.engine.settler import Settler
 from sereno.store.attempts import Settled
@@ -73,7 +83,7 @@ class Executor:
     async def _attempt(self, running: Running) -> None:
         definition = running.definition
         try:
-            if definition.batch and not _runs_alone(definition, running.jobs[0]):
+            if definition.batch and not runs_alone(definition, running.jobs[0]):
                 endings = await self._batch(running)
             else:
                 endings = (await self._single(running),)
@@ -101,12 +111,14 @@ class Executor:
         definition, job = running.definition, running.jobs[0]
         if job.expired:
             return Dead("expired before it could run")
+        if job.crashes >= CRASH_LIMIT:
+            return Settlement("dead", reason=f"crash loop: its worker died while it ran alone, {job.crashes} times")
         try:
             values = definition.arguments.decode(job.args)
         except BaseException as error:  # noqa: BLE001 - a model's own validator may raise anything
             return Dead(f"undecodable arguments: {storable(error)}")
         try:
-            if _runs_alone(definition, job):
+            if runs_alone(definition, job):
                 running.deadline = running.started + ISOLATION_START
                 return await self._isolation.run(definition, job, self._session, running.begin)
             result = await self._call(running, values, job)
@@ -291,7 +303,7 @@ class Executor:
             self._settler.confirm(job.id)
             return
         # What was written in another process, or by an earlier attempt, is not known here.
-        wrote = job.attempt > 1 or (context is not None and context.used_side_rows) or _runs_alone(definition, job)
+        wrote = job.attempt > 1 or (context is not None and context.used_side_rows) or runs_alone(definition, job)
         began = running.started - job.seen
         self._settler.add(
             Settled(job.id, job.attempt, began, decision, definition.history, fingerprint, side_rows=wrote),
@@ -305,11 +317,6 @@ class Executor:
             return None
         self._tally.failed(found, job.id, job.tenant)
         return found.fingerprint
-
-
-def _runs_alone(definition: TaskDefinition, job: ClaimedJob) -> bool:
-    """Isolated tasks, and suspects: a process died while they ran in it, so next time only they can be harmed."""
-    return definition.isolate or (job.crashes > 0 and Isolation.can_find(definition))
 
 
 def _as_ending(answer: Any) -> Ending:

@@ -9,7 +9,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
@@ -17,12 +17,12 @@ from typing import Any
 
 import msgspec
 
-from sereno.domain.attempt import Crashed, Ending, Settlement, Throttle
+from sereno.domain.attempt import Crashed, Ending, Released, Settlement, Throttle
 from sereno.domain.error_text import ErrorText
 from sereno.domain.job import ClaimedJob
 from sereno.domain.task import TaskDefinition
 from sereno.engine.log_keeper import LAST_WORDS
-from sereno.errors import ConfigurationError
+from sereno.errors import ConfigurationError, DatabaseUnavailable
 from sereno.store.database import Database
 
 # The handler committed its own settlement with `ctx.transaction()`.
@@ -104,10 +104,15 @@ class _Process:
 
 
 class Isolation:
-    """The processes of one worker that run one job each."""
+    """The processes of one worker that run one job each.
 
-    def __init__(self, database: Database) -> None:
+    `announce` writes down which suspects run alone (job: attempt), before they begin; False when the session is over.
+    """
+
+    def __init__(self, database: Database, announce: Callable[[Mapping[int, int]], Awaitable[bool]]) -> None:
         self._database = database
+        self._announce = announce
+        self._suspects: dict[int, int] = {}
         self._idle: list[_Process] = []
         self._busy: set[_Process] = set()
 
@@ -124,6 +129,21 @@ class Isolation:
             raise ConfigurationError(
                 f"task {definition.name} cannot be isolated: define it at the top level of a module"
             )
+        if not job.crashes:
+            return await self._run(definition, job, session, on_ready)
+        self._suspects[job.id] = job.attempt
+        try:
+            if not await self._announce(self._suspects):
+                return Released("its session is over", started=False)
+            return await self._run(definition, job, session, on_ready)
+        except DatabaseUnavailable as error:
+            return Released(f"it could not be announced as a suspect: {error}", started=False)
+        finally:
+            del self._suspects[job.id]
+
+    async def _run(
+        self, definition: TaskDefinition, job: ClaimedJob, session: int, on_ready: Callable[[], None]
+    ) -> Ending:
         order = msgspec.json.encode(_order(definition, job, session))
         while True:
             kept = bool(self._idle)
@@ -175,6 +195,11 @@ class Isolation:
         )
         writer.write(msgspec.json.encode(introduction) + b"\n")
         return _Process(process, reader, writer)
+
+
+def runs_alone(definition: TaskDefinition, job: ClaimedJob) -> bool:
+    """Isolated tasks, and suspects: a process died while they ran in it, so next time only they can be harmed."""
+    return definition.isolate or (job.crashes > 0 and Isolation.can_find(definition))
 
 
 def _order(definition: TaskDefinition, job: ClaimedJob, session: int) -> Order:

@@ -26,6 +26,9 @@ PROGRESS_EVERY = 1.0
 COMPARE_EVERY = 60.0
 # The comparison passes over claims of the last five seconds, whose reply may still be under way.
 SETTLED_DOWN = 6.0
+# Jobs that were claimed this long ago and have not begun are told of within a second: should this session die, they go
+# back without charge. Those of a steady stream begin sooner.
+WAITS = 1.0
 
 
 class Reporter(Service):
@@ -54,6 +57,7 @@ class Reporter(Service):
         self._next_comparison = monotonic() + COMPARE_EVERY
         self.reported_at = -math.inf
         self.lost = False
+        self._waiting: set[int] = set()
 
     async def run_once(self) -> float:
         await self._executor.flush_progress()
@@ -63,6 +67,8 @@ class Reporter(Service):
             self._next_beat = now + self._beat
             await self._report()
             await self.write_figures()
+        elif not self._waiting.issuperset(self._claimer.waiting_since(now - WAITS)):
+            await self._report()
         if now >= self._next_comparison or self._a_reply_was_lost(now):
             self._next_comparison = now + COMPARE_EVERY
             await self._claimer.reconcile()
@@ -97,7 +103,11 @@ class Reporter(Service):
             raise
 
     async def _report(self) -> None:
-        state, cancelled = await self._line.run(report(self._session, self._floors.published(), self._claimer.held))
+        waiting = set(self._claimer.waiting_since(monotonic() - WAITS))
+        state, cancelled = await self._line.run(
+            report(self._session, self._floors.published(), self._claimer.held, waiting)
+        )
+        self._waiting = waiting
         self.reported_at = monotonic()
         if state != "alive":
             self.lost = True

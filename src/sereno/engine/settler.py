@@ -7,7 +7,7 @@ An outcome that cannot be stored is found by halving its batch, and its job is d
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from time import monotonic
 
 from sereno.domain.attempt import Settlement, Throttle
@@ -18,6 +18,7 @@ from sereno.errors import DatabaseUnavailable
 from sereno.store.attempts import Settled, Way, landed, settle
 from sereno.store.connect import Line
 from sereno.store.limits import throttle
+from sereno.store.sessions import announce
 from sereno.telemetry.logs import emit
 from sereno.telemetry.metrics import Tally
 
@@ -71,9 +72,13 @@ class Settler(Service):
             self._quiet.clear()
             self.wake()
 
-    def release(self, job: ClaimedJob, reason: str, *, started: bool = False) -> None:
-        """It goes back, for anybody to take."""
-        self.add(Settled(job.id, job.attempt, 0.0, Settlement("release", reason=reason, started=started)))
+    def release(self, job: ClaimedJob, reason: str, *, started: bool = False, delay: float = 0.0) -> None:
+        """It goes back, for anybody to take, at once or after `delay` seconds."""
+        self.add(Settled(job.id, job.attempt, 0.0, Settlement("release", delay=delay, reason=reason, started=started)))
+
+    async def announce(self, suspects: Mapping[int, int]) -> bool:
+        """Write down the suspects that run alone here; False when the session is no longer alive."""
+        return await self._line.run(announce(self._session, suspects))
 
     def throttle(self, job_id: int, attempt: int, wanted: Throttle) -> None:
         """Close a limit for everyone, at once."""

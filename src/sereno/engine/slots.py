@@ -6,7 +6,7 @@ run.
 """
 
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from time import monotonic
 
 from sereno.domain.job import ClaimedJob
@@ -21,6 +21,8 @@ FAIR_AHEAD = 2.0
 MOST_LIMITED_AHEAD = 2000
 # Who shares a slot and has not begun after this many seconds is given back: the one in front of it is no quick job.
 PARTY_SECONDS = 0.5
+# A job that waits for a process of its own for this many seconds is put off: another worker may have one.
+ASIDE_SECONDS = 30.0
 # Less time than this says nothing about the pace.
 SHORTEST_MEASURE = 0.01
 # One claim takes at most this many of a queue; the claim statement has the same number.
@@ -46,6 +48,10 @@ class QueueSlots:
         self.limited_calls = 0
         self.buffer: deque[ClaimedJob] = deque()
         self.limited: deque[ClaimedJob] = deque()
+        # Claimed, and waiting for a process of their own; they hold no slot.
+        self.aside: deque[ClaimedJob] = deque()
+        # Of a queue of isolated tasks alone: how many more processes there may be.
+        self.free_processes: Callable[[], int] | None = None
         self.more = True
         # Jobs with limits may have something to start: their half of the slots is kept for them.
         self.more_limited = False
@@ -73,7 +79,9 @@ class QueueSlots:
         wanted = self.slots - self.calls + self._ahead - len(self.buffer)
         if self.more_limited:
             wanted -= self._kept_for_limited()
-        return max(0, min(LARGEST_CLAIM, wanted))
+        if self.free_processes is not None:
+            wanted = min(wanted, self.free_processes())
+        return max(0, min(LARGEST_CLAIM - len(self.aside), wanted))
 
     def limited_room(self) -> int:
         """How many jobs with limits could start at once."""
@@ -144,12 +152,27 @@ class QueueSlots:
         end = monotonic() - PARTY_SECONDS
         return {party.lane: self._empty(party) for party in self._waited_for() if party.since < end}
 
+    def take_long_aside(self) -> list[ClaimedJob]:
+        """Those that have waited too long for a process of their own; they are no longer here."""
+        end = monotonic() - ASIDE_SECONDS
+        long = [job for job in self.aside if job.seen < end]
+        if long:
+            self.aside = deque(job for job in self.aside if job.seen >= end)
+        return long
+
+    def waiting_since(self, moment: float) -> Iterator[int]:
+        """Jobs that were claimed before this moment, by our clock, and have not begun."""
+        behind = [job for party in self._waited_for() for job in party.behind] if self._behind else []
+        for jobs in (self.buffer, self.limited, self.aside, behind):
+            yield from [job.id for job in jobs if job.seen < moment]
+
     def take_all(self) -> list[ClaimedJob]:
         """Everything that has not begun; it is no longer here."""
         behind = [job for party in self._waited_for() for job in self._empty(party)]
-        jobs = [*self.buffer, *self.limited, *behind]
+        jobs = [*self.buffer, *self.limited, *self.aside, *behind]
         self.buffer.clear()
         self.limited.clear()
+        self.aside.clear()
         self._parties.clear()
         return jobs
 

@@ -23,6 +23,7 @@ from sereno.engine.executor import Executor
 from sereno.engine.floor import Floors
 from sereno.engine.heartbeat import Heartbeat, boot_clock
 from sereno.engine.isolation import Isolation
+from sereno.engine.isolation_slots import IsolationSlots
 from sereno.engine.keeper import RESCUE_EVERYWHERE, Keeper
 from sereno.engine.listener import Listener
 from sereno.engine.log_keeper import LogKeeper
@@ -194,8 +195,8 @@ class Worker:
 
     def _assemble(self, published: Mapping[str, int]) -> None:
         settings, url = self.settings, self.database.url
-        self._isolation = Isolation(self.database)
         self._settler = Settler(self._settle_line, self.session, self.tally, self._on_settled, self._on_rescheduled)
+        self._isolation = Isolation(self.database, self._settler.announce)
         self.executor = Executor(
             self.registry,
             self.database,
@@ -215,6 +216,7 @@ class Worker:
             self.registry,
             self.queues,
             self.executor,
+            IsolationSlots(settings.isolated_processes),
             self._settler,
             self.floors,
             self.tally,
@@ -351,8 +353,11 @@ class Worker:
         if slots.has_parties and not self.executor.stuck:
             for job in jobs:
                 slots.step_up(job)
+        was_isolated = self.claimer.isolated.end(jobs[0].id)
         if not self._stopping.is_set():
             self.claimer.fill(slots)
+            if was_isolated:
+                self.claimer.isolated_ended()
 
     def _on_cancel(self, word: str) -> None:
         if word.isdecimal():

@@ -53,13 +53,29 @@ def keep(ids: Sequence[int], lease: float) -> Operation[set[int]]:
     return {row[0] for row in rows}
 
 
-def report(session: int, floors: Mapping[str, int], held: Collection[int]) -> Operation[tuple[str, list[int]]]:
-    """Publish the floors; answers the session's state and the held jobs that should be cancelled."""
+def report(
+    session: int, floors: Mapping[str, int], held: Collection[int], waiting: Collection[int] = ()
+) -> Operation[tuple[str, list[int]]]:
+    """Publish the floors and the jobs that have not begun; answers the session's state and the jobs to be cancelled."""
     rows = yield Statement(
         _sql["report"],
-        {"session": session, "floors": encoder.encode(floors).decode(), "held": list(held)},
+        {
+            "session": session,
+            "floors": encoder.encode(floors).decode(),
+            "held": list(held),
+            "waiting": list(waiting),
+        },
     )
     return rows[0][0], _ids.decode(rows[0][1])
+
+
+def announce(session: int, suspects: Mapping[int, int]) -> Operation[bool]:
+    """Write down the suspects (job: attempt) that run alone in this session; False when it is no longer alive."""
+    rows = yield Statement(
+        _sql["announce"],
+        {"session": session, "suspects": encoder.encode({str(job): tried for job, tried in suspects.items()}).decode()},
+    )
+    return bool(rows)
 
 
 def set_idle(session: int, idle: bool) -> Operation[None]:

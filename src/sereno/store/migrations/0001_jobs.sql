@@ -36,7 +36,11 @@ create table sereno.sessions (
     started_at   timestamptz not null default sereno.now(),
     seen_at      timestamptz not null default sereno.now(),
     lease_until  timestamptz not null,
-    ended_at     timestamptz
+    ended_at     timestamptz,
+    -- What the session last said of its jobs, for those who find it dead: ids that it had not begun, and the suspects that ran
+    -- alone, with their attempts.
+    waiting      bigint[] not null default '{}',
+    suspects     jsonb not null default '{}'
 ) with (fillfactor = 50);
 
 create index sessions_alive on sereno.sessions (id) where state = 'alive';

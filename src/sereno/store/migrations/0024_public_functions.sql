@@ -169,26 +169,28 @@ begin
         limit 1000
     ),
     orphan as materialized (
-        select id, attempt, session_id, claimed_at, queue, keys,
-               session_id <> all(array(select id from sereno.sessions where state = 'closed')) as crashed
+        select id, attempt, session_id, claimed_at, queue, keys, crashes
         from sereno.jobs
         where id = any(array(select id from suspect)) and session_id = any(array(select session_id from suspect))
           and state = 'running'
         order by id for update skip locked
     ),
+    judged as materialized (
+        select *, sereno.part_in_death(id, attempt, crashes, session_id) as part from orphan
+    ),
     moved as (
         update sereno.jobs
         set state = 'ready', ready_seq = nextval('sereno.ready_seq'), session_id = null,
-            crashes = case when crashed then greatest(crashes, 1) else crashes end,
-            releases = releases + (not crashed)::integer
-        from orphan
-        where jobs.id = any(array(select id from suspect)) and jobs.id = orphan.id
+            crashes = case part when 'alone' then jobs.crashes + 1 when 'began' then greatest(jobs.crashes, 1) else jobs.crashes end,
+            releases = releases + (part in ('left', 'waited'))::integer
+        from judged
+        where jobs.id = any(array(select id from suspect)) and jobs.id = judged.id
     ),
     tried as (
         insert into sereno.attempts (job_id, number, session_id, started_at, finished_at, outcome, reason)
-        select id, attempt, session_id, claimed_at, sereno.now(), case when crashed then 'crash' else 'release' end,
-               case when crashed then 'its worker session ' || session_id || ' died' else 'left behind at shutdown' end
-        from orphan
+        select id, attempt, session_id, claimed_at, sereno.now(),
+               case when part in ('alone', 'began') then 'crash' else 'release' end, sereno.words_for_death(part, session_id)
+        from judged
     )
     select array_agg(session_id), array_agg(queue),
            (select array_agg(gate) from orphan cross join lateral sereno.gates_of(orphan.queue, orphan.keys) as gate)
@@ -333,8 +335,8 @@ create type sereno.claimed_job as (
     crashes integer, trace text, run_at timestamptz, claimed_at timestamptz, planned_at timestamptz);
 
 -- Ready jobs of the session's tasks become the session's: at most so many, of these queues, or of all of the session's. Those
--- with limits and those without take turns in who is first; now and then the least urgent are. One that has expired is dead, and
--- not handed out.
+-- with limits and those without take turns in who is first; now and then the least urgent are. One that has expired, or has
+-- killed its workers as often as it may, is dead, and not handed out.
 create function sereno.claim_jobs(session bigint, queues text[] default null, most integer default 1)
     returns setof sereno.claimed_job
     language plpgsql security definer set search_path = pg_catalog, pg_temp
@@ -383,11 +385,13 @@ begin
                                     clock_timestamp() - began);
     end if;
     perform sereno.settle_jobs(session, jsonb_agg(jsonb_build_object(
-        'id', id, 'attempt', attempt, 'outcome', 'dead', 'reason', 'expired before it could run')))
-    from unnest(got) where expires_at <= claimed_at having count(*) > 0;
+        'id', id, 'attempt', attempt, 'outcome', 'dead', 'reason', case
+            when crashes >= 3 then 'crash loop: its worker died while it ran alone, ' || crashes || ' times'
+            else 'expired before it could run' end)))
+    from unnest(got) where expires_at <= claimed_at or crashes >= 3 having count(*) > 0;
     return query
     select id, attempt, task, args, queue, tenant, priority, failures, crashes, trace, run_at, claimed_at, planned_at
-    from unnest(got) where expires_at is null or expires_at > claimed_at order by priority, ready_seq;
+    from unnest(got) where (expires_at is null or expires_at > claimed_at) and crashes < 3 order by priority, ready_seq;
 end $$;
 
 revoke execute on function sereno.open_session(text[], text[], text, integer, integer, text, interval, boolean),

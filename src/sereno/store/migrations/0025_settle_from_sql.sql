@@ -1,5 +1,34 @@
 -- How attempts end, said by SQL (see 0024_public_functions.sql), and the figures of them.
 
+-- What a job was to a session that is no longer alive; it decides what the death means for the job.
+--   'left'    the session closed itself: no crash.
+--   'alone'   a suspect that ran alone, as the session had announced before it began: one crash more, and the limit is the end.
+--             A worker in another language announces nothing; there it is a suspect that was the session's only job.
+--   'waited'  claimed ahead, and not begun when the session last said so: it goes back without charge, once. One that goes
+--             through this twice may have begun since, both times, and is treated as if it had.
+--   'began'   or may have: it is a suspect from now on, and runs alone. Deaths as one of many charge it no further.
+create function sereno.part_in_death(job_id bigint, tried integer, crashes integer, owner bigint) returns text
+    language sql stable as $$
+    select case
+        when state = 'closed' then 'left'
+        when (suspects ->> job_id::text)::integer = tried then 'alone'
+        when opened_by is not null and crashes > 0
+             and 1 = (select count(*) from sereno.jobs other where other.state = 'running' and other.session_id = owner) then 'alone'
+        when job_id = any(waiting)
+             and not exists (select from sereno.attempts before
+                             where before.job_id = part_in_death.job_id and before.outcome = 'release'
+                               and before.session_id = any(array(select id from sereno.sessions where state = 'dead'))) then 'waited'
+        else 'began' end
+    from (values (owner)) as wanted(id) left join sereno.sessions using (id)
+    $$;
+
+-- The words for it in the attempts of a job.
+create function sereno.words_for_death(part text, owner bigint) returns text
+    language sql immutable as $$
+    select case part when 'left' then 'left behind at shutdown' else 'its worker session ' || owner || ' died' || case part
+        when 'alone' then ' while it ran alone' when 'waited' then ' before it began' else '' end end
+    $$;
+
 -- Attempts that ended by SQL, until a heartbeat has added them to the figures. Only ever added to, so that nobody waits here.
 create table sereno.ended_attempts (
     id           bigint generated always as identity primary key,

@@ -97,8 +97,9 @@ held as materialized (
 mine as materialized (
     select id, attempt, session_id, claimed_at + began * interval '1 second' as started_at, started, outcome, reason,
            error_type, error_message, traceback, cancel_requested, fingerprint,
-           case when outcome = 'release' then run_at
-                else greatest(until, (select now from clock) + make_interval(secs => coalesce(delay, 0))) end as due
+           case when outcome = 'release' and coalesce(delay, 0) <= 0 then run_at
+                else greatest(until, (select now from clock) + make_interval(secs => coalesce(delay, 0)),
+                              case when outcome = 'release' then run_at end) end as due
     from held join item using (id, attempt)
 ),
 moved as (

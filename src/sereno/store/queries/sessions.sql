@@ -25,11 +25,16 @@ returning id;
 -- name: report
 -- What a session knows of itself, and what it should know: is it still alive, which of its jobs are to be cancelled.
 with me as (
-    update sereno.sessions set floors = %(floors)s::text::jsonb where id = %(session)s returning state
+    update sereno.sessions set floors = %(floors)s::text::jsonb, waiting = %(waiting)s where id = %(session)s returning state
 )
 select coalesce((select state from me), 'dead'),
        coalesce((select json_agg(id) from sereno.jobs
                  where id = any(%(held)s) and session_id = %(session)s and cancel_requested), '[]')::text;
+
+-- name: announce
+-- The suspects that run alone in a session, before the newest of them begins: should all of the session's processes die at once,
+-- nothing else is left to say whose fault it may have been.
+update sereno.sessions set suspects = %(suspects)s::text::jsonb where id = %(session)s and state = 'alive' returning id;
 
 -- name: set_idle
 -- Idle: enqueues should wake it.
@@ -66,8 +71,7 @@ returning id, host, pid;
 
 -- name: rescue
 -- Jobs whose session is not alive go back to ready. By anti-join on every pass, because a claim that was in flight
--- while its session was declared dead commits afterwards. The first crash makes a job a suspect, which then runs in a
--- process of its own; only what dies there is charged further. A closed session's leftovers are a release, no crash.
+-- while its session was declared dead commits afterwards. What the death means for a job: see part_in_death.
 -- Found by the index of running rows, then locked by the primary key: asked for in one go and in order, the planner
 -- walks the whole table. The lock looks at the job alone and at ids of sessions that are dead for good: if another
 -- rescue was faster and a live session has the job now, it must not pass for an orphan. Slots that come free this way are
@@ -81,8 +85,7 @@ with suspect as materialized (
     limit 1000
 ),
 orphan as materialized (
-    select id, attempt, session_id, claimed_at, queue, keys,
-           session_id <> all(array(select id from sereno.sessions where state = 'closed')) as crashed
+    select id, attempt, session_id, claimed_at, queue, keys, crashes
     from sereno.jobs
     where id = any(array(select id from suspect))
       and session_id = any(array(select session_id from suspect))
@@ -90,20 +93,23 @@ orphan as materialized (
     order by id
     for update skip locked
 ),
+judged as materialized (
+    select *, sereno.part_in_death(id, attempt, crashes, session_id) as part from orphan
+),
 moved as (
     update sereno.jobs
     set state = 'ready', ready_seq = nextval('sereno.ready_seq'), session_id = null,
-        crashes = case when crashed then greatest(crashes, 1) else crashes end,
-        releases = releases + (not crashed)::integer
-    from orphan
-    where jobs.id = any(array(select id from suspect)) and jobs.id = orphan.id
+        crashes = case part when 'alone' then jobs.crashes + 1 when 'began' then greatest(jobs.crashes, 1) else jobs.crashes end,
+        releases = releases + (part in ('left', 'waited'))::integer
+    from judged
+    where jobs.id = any(array(select id from suspect)) and jobs.id = judged.id
     returning jobs.id, jobs.queue
 ),
 tried as (
     insert into sereno.attempts (job_id, number, session_id, started_at, finished_at, outcome, reason)
-    select id, attempt, session_id, claimed_at, sereno.now(), case when crashed then 'crash' else 'release' end,
-           case when crashed then 'its worker session ' || session_id || ' died' else 'left behind at shutdown' end
-    from orphan
+    select id, attempt, session_id, claimed_at, sereno.now(),
+           case when part in ('alone', 'began') then 'crash' else 'release' end, sereno.words_for_death(part, session_id)
+    from judged
 ),
 told as (
     select pg_notify('sereno.ready', queue)

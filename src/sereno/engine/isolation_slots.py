@@ -1,0 +1,42 @@
+"""Which jobs may run in processes of their own now: a few at once, suspects in at most half of a queue's slots."""
+
+from sereno.domain.attempt import CRASH_LIMIT
+from sereno.domain.job import ClaimedJob
+
+
+class IsolationSlots:
+    """The isolated calls of one worker process, at most `most`.
+
+    A suspect whose next crash is its last runs with no other suspect beside it: should the whole worker die with it,
+    no other suspect is charged for what may have been its fault.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._running: dict[int, ClaimedJob] = {}
+
+    @property
+    def free(self) -> int:
+        return self._most - len(self._running)
+
+    def admits(self, job: ClaimedJob, slots: int) -> bool:
+        """Whether it may start now, in a queue of so many slots."""
+        if self.free <= 0:
+            return False
+        if not job.crashes:
+            return True
+        suspects = [other for other in self._running.values() if other.crashes]
+        if suspects and (_is_on_last_life(job) or any(map(_is_on_last_life, suspects))):
+            return False
+        return sum(other.queue == job.queue for other in suspects) < max(1, slots // 2)
+
+    def begin(self, job: ClaimedJob) -> None:
+        self._running[job.id] = job
+
+    def end(self, job_id: int) -> bool:
+        """Whether it was isolated; another one may start then."""
+        return self._running.pop(job_id, None) is not None
+
+
+def _is_on_last_life(job: ClaimedJob) -> bool:
+    return job.crashes + 1 >= CRASH_LIMIT

@@ -1,0 +1,29 @@
+"""A job that kills its whole worker at once, as the kernel does to a container that runs out of memory."""
+
+import os
+import signal
+from pathlib import Path
+
+from sereno import Context, Sereno
+
+app = Sereno()
+
+
+@app.task
+async def kills_its_family(ctx: Context) -> None:
+    """Every process between the test and this one, the supervisor first."""
+    with Path(os.environ["LEDGER"]).open("a") as ledger:  # noqa: ASYNC230 - nothing else runs here
+        ledger.write(f"{ctx.attempt}\n")
+    family = [os.getpid()]
+    while (parent := parent_of(family[-1])) != int(os.environ["SPARED"]):
+        family.append(parent)
+    for pid in reversed(family):
+        os.kill(pid, signal.SIGKILL)
+
+
+@app.task
+async def innocent() -> None: ...
+
+
+def parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
