@@ -126,6 +126,16 @@ def test_an_attempt_number_used_again(house: House, number: int) -> None:
     assert _broken(house) == {"attempts_of_finished_jobs": [job_id]}
 
 
+def test_an_attempt_that_is_recorded_on_two_days(house: House) -> None:
+    job_id = house.finish(Settlement("retry", delay=60.0, error=OSError("x")))
+    assert _broken(house) == {}
+    house.connection.execute(
+        "insert into sereno.attempts (job_id, number, started_at, finished_at, outcome, kept_from) "
+        "select job_id, number, started_at, finished_at, outcome, kept_from + interval '1 day' from sereno.attempts"
+    )
+    assert _broken(house) == {"attempts_once": [job_id]}
+
+
 @pytest.mark.parametrize("state", ["'ready', session_id = 1", "'running', session_id = null"])
 def test_a_session_where_none_belongs(house: House, state: str) -> None:
     job_id = house.enqueue()

@@ -10,7 +10,7 @@ import psycopg
 from sereno.domain.attempt import Ending, Settlement, settlement
 from sereno.domain.job import PRIORITIES, ClaimedJob, Job, JobOptions, NewJob
 from sereno.domain.retry import Backoff
-from sereno.store import attempts, jobs, sessions
+from sereno.store import attempts, days, jobs, sessions
 from sereno.store.attempts import Settled
 from sereno.store.connect import PLANNER
 from sereno.store.statement import Operation, run
@@ -142,3 +142,13 @@ def waits_for_a_lock(connection: Connection) -> bool:
         "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
     ).fetchone()
     return found is not None and found[0] > 0
+
+
+def drop_attempts(connection: Connection, retention: int) -> list[str]:
+    """Drop the days of attempts that are past their retention, as a worker does; their names."""
+    names = do(connection, days.old_partitions("attempt_days", retention))
+    for name in names:
+        while do(connection, days.carry_attempts(name)):
+            pass
+        do(connection, days.drop_partition("attempt_days", name))
+    return names

@@ -9,7 +9,20 @@ import pytest
 from sereno import Dead, Retry
 from sereno.store import days, history
 from tests.facts import one, until
-from tests.store.acts import Connection, add, advance, decided, do, end, line, session, take, take_one, waits_for_a_lock
+from tests.store.acts import (
+    Connection,
+    add,
+    advance,
+    decided,
+    do,
+    drop_attempts,
+    end,
+    line,
+    session,
+    take,
+    take_one,
+    waits_for_a_lock,
+)
 
 DAY = 86400
 
@@ -79,6 +92,7 @@ def test_old_days_are_dropped_with_their_attempts_and_dead_letters_stay(connecti
     assert [f"sereno.{name}" for name in names] == [home(connection, old)]
     for name in names:
         do(connection, days.drop_partition("history", name))
+    drop_attempts(connection, 30)
     assert one(connection, "select array_agg(id order by id) from sereno.history") == [dead, young]
     assert one(connection, "select array_agg(job_id order by job_id) from sereno.attempts") == [dead, young]
 

@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 import psycopg
 from psycopg.conninfo import make_conninfo
@@ -64,7 +65,7 @@ class Ours:
 
     name: Part
     age: float
-    by_days: archive.ByDays | None = None
+    by_days: Literal["jobs", "fires"] | None = None
 
 
 @dataclass(slots=True)
@@ -123,9 +124,26 @@ class Archivist:
                 await self._move_rows(step.name, step.age, moved)
         for batch in await self._database.arun(archive.without_children()):
             moved.rows += await self._database.arun(archive.move_children(batch))
+        if self._settings.archives("jobs"):
+            await self._move_attempt_days(moved)
         return moved
 
-    async def _move_days(self, kind: archive.ByDays, age: float, moved: Moved) -> None:
+    async def _move_attempt_days(self, moved: Moved) -> None:
+        """Empty the days of attempts that are past their retention. What is left then has no job: it is a batch."""
+        retention = self._settings.keep_history_days
+        for name in await self._database.arun(days.old_partitions("attempt_days", retention)):
+            while await self._database.arun(days.carry_attempts(name)):
+                pass
+            try:
+                batch = await self._database.arun(archive.move_day("attempts", name))
+            except psycopg.errors.LockNotAvailable:
+                moved.waiting.append(name)
+                return
+            moved.days += batch is not None
+        while await self._database.arun(days.carry_strays(retention, archived=True)):
+            pass
+
+    async def _move_days(self, kind: Literal["jobs", "fires"], age: float, moved: Moved) -> None:
         kept: days.Kept = "history" if kind == "jobs" else "fires"
         waited = len(moved.waiting)
         for name in await self._database.arun(days.old_partitions(kept, round(age / A_DAY))):

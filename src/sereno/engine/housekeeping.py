@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from sereno.engine.maintenance import Duty, Page, Step, run_page
-from sereno.engine.retention import HOUSEKEEPING_EVERY, drop_days
+from sereno.engine.retention import HOUSEKEEPING_EVERY, drop_attempt_day, drop_days
 from sereno.settings import Settings
 from sereno.store import days, history, limits, minutes, sessions, tokens
 from sereno.store.connect import Line
@@ -19,7 +19,10 @@ UNKNOWN_TASKS_EVERY = 60.0
 
 def duties(settings: Settings) -> list[Duty]:
     """What one worker of many does beside its jobs."""
-    steps = [Step("partitions of history", _all_of(lambda: days.make_partitions("history")))]
+    steps = [
+        Step("partitions of history", _all_of(lambda: days.make_partitions("history"))),
+        Step("partitions of attempts", _all_of(lambda: days.make_partitions("attempt_days"))),
+    ]
     if not settings.archives("jobs"):
         steps += _retention_of_jobs(settings)
     steps += [
@@ -40,7 +43,17 @@ def _retention_of_jobs(settings: Settings) -> list[Step]:
         await drop_days(line, "history", settings.keep_history_days)
         return False
 
-    steps = [Step("retention of history", drop_old)]
+    async def drop_old_attempts(line: Line) -> bool:
+        return await drop_attempt_day(line, settings.keep_history_days)
+
+    def carry_strays() -> Operation[bool]:
+        return days.carry_strays(settings.keep_history_days, archived=False)
+
+    steps = [
+        Step("retention of history", drop_old),
+        Step("retention of attempts", drop_old_attempts),
+        Step("attempts outside of their days", _pages_of(carry_strays)),
+    ]
     if (dead := settings.keep_dead_days) is not None:
         steps.append(Step("retention of dead letters", _pages_of(lambda: history.forget_dead(dead))))
     return steps

@@ -20,13 +20,31 @@ KEEP_OPERATIONS_DAYS = 90
 async def drop_days(line: Line, kept: days.Kept, retention: int) -> None:
     """Drop partitions older than so many days; those that somebody reads, later."""
     for name in await run_page(line, days.old_partitions(kept, retention)):
-        try:
-            await run_page(line, days.drop_partition(kept, name))
-        except DatabaseUnavailable as error:
-            # Somebody reads it: it must not make others queue behind its lock. The next hour is early enough.
-            emit(logging.WARNING, "history.kept", f"partition {name} could not be dropped now: {error}")
-        else:
-            emit(logging.INFO, "history.dropped", f"partition {name} is past its retention: dropped")
+        await _drop_day(line, kept, name)
+
+
+async def drop_attempt_day(line: Line, retention: int) -> bool:
+    """Do a page of the oldest day of attempts that is past its retention; return whether there is more.
+
+    One after the other: what is carried over from a day may land in the next one.
+    """
+    names = await run_page(line, days.old_partitions("attempt_days", retention))
+    if not names:
+        return False
+    if await run_page(line, days.carry_attempts(names[0])):
+        return True
+    return await _drop_day(line, "attempt_days", names[0]) and len(names) > 1
+
+
+async def _drop_day(line: Line, kept: days.Kept, name: str) -> bool:
+    try:
+        await run_page(line, days.drop_partition(kept, name))
+    except DatabaseUnavailable as error:
+        # Somebody reads it: it must not make others queue behind its lock. The next hour is early enough.
+        emit(logging.WARNING, "history.kept", f"partition {name} could not be dropped now: {error}")
+        return False
+    emit(logging.INFO, "history.dropped", f"partition {name} is past its retention: dropped")
+    return True
 
 
 def fires_duty(settings: Settings) -> Duty:

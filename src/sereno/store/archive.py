@@ -12,7 +12,7 @@ from sereno.store.statement import Operation, Statement, queries
 
 _sql = queries("archive")
 
-ByDays: TypeAlias = Literal["jobs", "fires"]
+ByDays: TypeAlias = Literal["jobs", "fires", "attempts"]
 # What leaves by rows: `jobs` and `fires` are what stood outside of their days.
 Part: TypeAlias = Literal["dead", "jobs", "deliveries", "events", "fires", "logs"]
 

@@ -80,7 +80,10 @@ def _settle(way: Way, session: int, batch: Sequence[Settled]) -> Operation[set[i
         ids, attempts, began, *_ = zip(*ordered, strict=True)
         numbers = {"ids": array(ids), "attempts": array(attempts), "began": array(began)}
         rows = yield Statement(_sql[way], {"session": session, **numbers})
-        return set(_ids.decode(rows[0][0]))
+        done = set(_ids.decode(rows[0][0]))
+        if way == "forget" and (tried := [item.id for item in ordered if item.attempt > 1 and item.id in done]):
+            yield Statement(_sql["forget_attempts"], {"ids": tried})
+        return done
     rows = yield Statement(
         _sql[way],
         {

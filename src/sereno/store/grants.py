@@ -24,6 +24,7 @@ archive_batches        su(rows,columns,as_texts,children_moved,verified_at,drop_
 archive_files          siu     s       s
 archived_again         si      s       s
 attempts               sid     sid     s
+attempts_default       sd      s       s
 audit                  i(actor,action,subject,detail)  si(actor,action,subject,detail)  s
 batches                siud    si      s
 bulk_operations        sud     siu     s
@@ -95,6 +96,7 @@ SEQUENCES = {
 # other way, checks what it is given, and calls nothing that a user has written.
 AS_OWNER: dict[str, tuple[str, ...]] = {
     "archive_day": ("worker",),
+    "drop_attempts_partition": ("worker",),
     "drop_batch": ("worker",),
     "drop_fires_partition": ("worker",),
     "drop_history_partition": ("worker",),

@@ -12,6 +12,7 @@ PROMISES = {
     "finished_twice": "a job finishes once",
     "attempts_of_live_jobs": "attempts of live jobs are numbered below the current one",
     "attempts_of_finished_jobs": "attempt numbers are never used again",
+    "attempts_once": "an attempt is recorded once",
     "sessions_of_jobs": "running jobs have a session, waiting ones have none",
     "ready_order": "ready jobs have their place in the order",
     "known_states": "every state is one that there is",

@@ -65,7 +65,7 @@ def reset() -> Operation[None]:
     for row in (yield Statement(_sql["archived"])):
         yield Statement(f"drop table {row[0]}")
     # Days that left are missing; the others are there.
-    for kept in ("history", "fires"):
+    for kept in ("history", "attempt_days", "fires"):
         yield from make_partitions(kept)
 
 

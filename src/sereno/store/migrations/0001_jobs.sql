@@ -112,7 +112,10 @@ create table sereno.unique_keys (
 
 create index unique_keys_until on sereno.unique_keys (until) where until < 'infinity';
 
--- Every try but the last; the last one is the history row itself.
+-- Every try but the last; the last one is the history row itself. Kept by the day, as the history is. `kept_from`: the moment
+-- whose day the row belongs to. That is when it was written, and once its job has outlived that day, when the job ended
+-- (see store/queries/attempt_days.sql). The fence uses a number once for a job; a key cannot say so over all days,
+-- and `sereno verify` checks it.
 create table sereno.attempts (
     job_id         bigint not null,
     number         integer not null,
@@ -125,8 +128,11 @@ create table sereno.attempts (
     error_type     text,
     error_message  text,
     traceback      text,
-    primary key (job_id, number)
-);
+    kept_from      timestamptz not null default sereno.now(),
+    primary key (job_id, number, kept_from)
+) partition by range (kept_from);
+
+create table sereno.attempts_default partition of sereno.attempts default;
 
 -- What a job remembers between attempts, and what it says of itself while it runs.
 create table sereno.steps (
@@ -205,8 +211,9 @@ create table sereno.audit (
     login    text not null default session_user
 );
 
--- When a maintenance duty was last done, so that one worker of many does it.
+-- When a maintenance duty was last done, so that one worker of many does it; and how far one got that takes many steps.
 create table sereno.duties (
     name     text primary key,
-    done_at  timestamptz not null
+    done_at  timestamptz not null,
+    place    text[]
 );

@@ -28,7 +28,6 @@ begin
     if name !~ '^history_done_[0-9]{8}$' then
         raise exception '% is not a partition of the history', name;
     end if;
-    execute format('delete from sereno.attempts where job_id in (select id from sereno.%I)', name);
     execute format('drop table sereno.%I', name);
 end $$;
 

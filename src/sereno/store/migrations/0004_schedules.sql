@@ -209,6 +209,23 @@ begin
     execute format('drop table sereno.%I', name);
 end $$;
 
+-- A day of attempts goes after the day of history: until then its jobs are there.
+create function sereno.drop_attempts_partition(name text) returns void
+    language plpgsql set lock_timeout = '1s' as $$
+begin
+    if name !~ '^attempts_[0-9]{8}$' then
+        raise exception '% is not a partition of the attempts', name;
+    end if;
+    if to_regclass(format('sereno.%I', 'history_done_' || right(name, 8))) is not null then
+        raise exception 'the history of % is still there', name using errcode = 'object_in_use';
+    end if;
+    execute format('drop table sereno.%I', name);
+end $$;
+
+select sereno.make_day_partition('attempts', 'kept_from', day::date)
+from generate_series(date_trunc('day', sereno.now() at time zone 'UTC'),
+                     date_trunc('day', sereno.now() at time zone 'UTC') + interval '7 days', interval '1 day') as day;
+
 select sereno.make_day_partition('fires', 'planned_at', day::date)
 from generate_series(date_trunc('day', sereno.now() at time zone 'UTC'),
                      date_trunc('day', sereno.now() at time zone 'UTC') + interval '7 days', interval '1 day') as day;

@@ -126,7 +126,7 @@ end $$;
 create function sereno.archive_day(of_kind text, name text) returns bigint
     language plpgsql set lock_timeout = '1s' as $$
 declare
-    parent text := case of_kind when 'jobs' then 'history_done' when 'fires' then 'fires' end;
+    parent text := case of_kind when 'jobs' then 'history_done' when 'fires' then 'fires' when 'attempts' then 'attempts' end;
     batch bigint;
     held text;
     is_empty boolean;
@@ -152,8 +152,8 @@ begin
     insert into sereno.archive_batches (id, kind, source, held_in, key_columns, time_column, schema_version, children_moved)
     overriding system value
     values (batch, of_kind, format('sereno.%I', parent), held,
-            case of_kind when 'jobs' then array['id'] else array['planned_at', 'schedule_id'] end,
-            case of_kind when 'jobs' then 'finished_at' else 'planned_at' end,
+            case of_kind when 'jobs' then array['id'] when 'attempts' then array['job_id', 'number'] else array['planned_at', 'schedule_id'] end,
+            case of_kind when 'fires' then 'planned_at' else 'finished_at' end,
             (select max(number) from sereno.migrations), of_kind <> 'jobs');
     return batch;
 end $$;
@@ -180,8 +180,10 @@ begin
         return 0;
     end if;
     made := sereno.new_batch(child.kind, child.source, child.keys, child.moment);
-    execute format('with gone as (delete from %s where %I in (select id from sereno_archive.%I) returning *) '
-                   'insert into sereno_archive.%I select * from gone', child.source, child.refers, parent.held_in, made.held);
+    -- By index, for those that can have any: joined, all days of attempts are read. A success at the first try has none.
+    execute format('with gone as (delete from %s where %I = any(array(select id from sereno_archive.%I%s)) returning *) '
+                   'insert into sereno_archive.%I select * from gone', child.source, child.refers, parent.held_in,
+                   case parent.kind when 'jobs' then ' where state <> ''succeeded'' or attempt > 1' else '' end, made.held);
     get diagnostics moved = row_count;
     if moved = 0 then
         perform sereno.forget_batch(made.batch, made.held);

@@ -278,10 +278,6 @@ begin
     ),
     steps as (delete from sereno.steps where job_id = any(array(select id from ending))),
     progress as (delete from sereno.progress where job_id = any(array(select id from ending))),
-    tries as (
-        delete from sereno.attempts
-        where job_id = any(array(select id from ending where final = 'succeeded' and history is false and attempt > 1))
-    ),
     counted as (
         insert into sereno.ended_attempts (at, queue, task, tenant, outcome, waited, ran, failures, job_id, fingerprint, error_type,
                                            message, frame)
@@ -296,6 +292,12 @@ begin
            (select array_agg(gate) from mine cross join lateral sereno.gates_of(mine.queue, mine.keys) as gate)
     into done, gates
     from mine left join (select id as ended_id, final from ending) as e on ended_id = id;
+    -- In a statement of its own, where there is any: it opens every day of attempts.
+    if exists (select from unnest(items) where history is false and attempt > 1) then
+        delete from sereno.attempts
+        where job_id = any(array(select d.id from unnest(done) as d join unnest(items) as said on said.id = d.id
+                                 where d.state = 'succeeded' and said.history is false and said.attempt > 1));
+    end if;
     perform sereno.hand_over(gates);
     perform sereno.tell(queue, min(extract(epoch from run_at - moment))::double precision)
     from sereno.jobs where id = any(ids) and id in (select d.id from unnest(done) as d where d.run_at is not null) group by queue;

@@ -31,7 +31,7 @@ ended as (
 select coalesce(json_agg(id), '[]')::text from gone;
 
 -- name: forget
--- A success whose task keeps no history; nor of its earlier tries.
+-- A success whose task keeps no history; nor of its earlier tries (see `forget_attempts`).
 with gone as (
     delete from sereno.jobs
     using unnest(%(ids)s::text::bigint[], %(attempts)s::text::integer[]) as item(item_id, tried)
@@ -41,9 +41,12 @@ with gone as (
 ended as (
     insert into sereno.schedule_ends (schedule_id, job_id, state, finished_at)
     select schedule_id, id, 'succeeded', sereno.now() from gone where schedule_id is not null
-),
-tries as (delete from sereno.attempts where job_id = any(array(select id from gone where attempt > 1)))
+)
 select coalesce(json_agg(id), '[]')::text from gone;
+
+-- name: forget_attempts
+-- A statement of its own, for the few jobs that had earlier tries: it opens every day of attempts.
+delete from sereno.attempts where job_id = any(%(ids)s);
 
 -- name: bury
 -- Dead or cancelled: kept whole, with the reason and the error of the last attempt.

@@ -17,7 +17,7 @@ where inhparent = 'sereno.history_done'::regclass
 order by child.relname;
 
 -- name: drop_partition
--- With the attempts of its jobs, which live exactly as long as they do.
+-- The attempts of its jobs leave with their own days: see attempt_days.sql.
 select sereno.drop_history_partition(%(name)s);
 
 -- name: forget_dead

@@ -243,8 +243,9 @@ tried as (
                                  error_type, error_message, traceback, fingerprint)
     select id, attempt, session_id, coalesce(started_at, finished_at), finished_at, state, reason,
            error_type, error_message, traceback, fingerprint
-    from past where attempt > 0
-    on conflict do nothing
+    from past
+    where attempt > 0
+      and (select true from sereno.attempts tried where tried.job_id = past.id and tried.number = past.attempt limit 1) is null
 ),
 told as (
     select pg_notify('sereno.ready', word)

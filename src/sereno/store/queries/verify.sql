@@ -49,6 +49,13 @@ join sereno.attempts on attempts.job_id = past.id
 where number > attempt or (number = attempt and past.session_id is not null and past.started_at is not null)
 order by past.id limit 20;
 
+-- name: attempts_once
+-- A number is used once for a job. No key says so over all days of attempts.
+select job_id, 'attempt ' || number || ' is recorded ' || count(*) || ' times'
+from (select job_id, number from sereno.attempts order by job_id desc limit %(window)s) as tried
+group by job_id, number having count(*) > 1
+order by job_id limit 20;
+
 -- name: sessions_of_jobs
 -- A running job has a session, a waiting one has none.
 select id, 'it is ' || state || case when session_id is null then ' without a session' else ' and has a session' end

@@ -1,0 +1,101 @@
+-- Attempts are kept by the day, and dropped whole, after the day of history. What is in an old day and belongs to a job that
+-- is still there (live, a dead letter, or finished on a later day) is carried over before: it is kept with the day on which
+-- its job ended, or with today.
+
+-- name: make_partitions
+-- One partition a day, today and a week ahead.
+select sereno.make_day_partition('attempts', 'kept_from', day::date)
+from generate_series(date_trunc('day', sereno.now() at time zone 'UTC'),
+                     date_trunc('day', sereno.now() at time zone 'UTC') + interval '7 days', interval '1 day') as day;
+
+-- name: old_partitions
+-- Whole days that ended before the retention began, up to the first one whose history is still there.
+select name from (
+    select child.relname as name,
+           bool_and(to_regclass('sereno.history_done_' || right(child.relname, 8)) is null) over (order by child.relname) as may_go
+    from pg_inherits
+    join pg_class child on child.oid = inhrelid
+    where inhparent = 'sereno.attempts'::regclass
+      and child.relname ~ '^attempts_[0-9]{8}$'
+      and to_date(right(child.relname, 8), 'YYYYMMDD') + 1 <= ((sereno.now() at time zone 'UTC')::date - %(days)s::integer)
+) as old
+where may_go
+order by name;
+
+-- name: drop_partition
+-- A day of which everything that belongs to somebody was carried over.
+select sereno.drop_attempts_partition(%(name)s);
+
+-- name: carry
+-- A page of a day along its key: what belongs to a job that is still there moves to a later day. Answers how many rows were
+-- looked at. The place is written down, so that any worker goes on from there. Deleted and inserted, and not updated: whoever
+-- deletes the same row at the same time would be told that it moved.
+with clock as materialized (select sereno.now() as now),
+begin as materialized (
+    select coalesce(max(place[2]::bigint), -1) as job_id, coalesce(max(place[3]::integer), -1) as number
+    from sereno.duties where name = 'attempts' and place[1] = %(name)s
+),
+page as materialized (
+    select job_id, number from sereno.attempts
+    where kept_from >= %(begins)s and kept_from < %(ends)s
+      and (job_id, number) > ((select job_id from begin), (select number from begin))
+    order by job_id, number limit %(most)s
+),
+found as materialized (
+    select job_id, number,
+           (select finished_at from sereno.history_done where history_done.id = job_id limit 1) as finished_at,
+           coalesce((select true from sereno.jobs where jobs.id = job_id),
+                    (select true from sereno.history_dead where history_dead.id = job_id limit 1)) as stays
+    from page
+),
+owned as materialized (
+    select job_id, number, case when finished_at >= %(ends)s then finished_at else (select now from clock) end as kept_from
+    from found where stays or finished_at is not null
+),
+gone as (
+    delete from sereno.attempts
+    where attempts.kept_from >= %(begins)s and attempts.kept_from < %(ends)s
+      and job_id = any(array(select job_id from owned)) and (job_id, number) in (select job_id, number from owned)
+    returning *
+),
+carried as (
+    insert into sereno.attempts (job_id, number, session_id, started_at, finished_at, outcome, reason, error_type,
+                                 error_message, traceback, fingerprint, kept_from)
+    select job_id, number, session_id, started_at, finished_at, outcome, reason, error_type, error_message, traceback,
+           fingerprint, owned.kept_from
+    from gone join owned using (job_id, number)
+),
+noted as (
+    insert into sereno.duties (name, done_at, place)
+    select 'attempts', (select now from clock), array[%(name)s, job_id::text, number::text]
+    from page order by job_id desc, number desc limit 1
+    on conflict (name) do update set done_at = excluded.done_at, place = excluded.place
+)
+select count(*) from page;
+
+-- name: carry_strays
+-- A page of what has no day, because nobody had made one; what came back from the archive is left alone. What belongs to a job that is still there is kept with today, the rest
+-- goes; into a day as well, where an archive takes it. Answers how many rows were met.
+with clock as materialized (select sereno.now() as now),
+page as materialized (
+    select job_id, number, kept_from from sereno.attempts_default
+    where kept_from < (select now from clock) - make_interval(days => %(days)s)
+      and not exists (select from sereno.restored
+                      where kind = 'attempts' and key = job_id::text || chr(9) || number::text)
+    limit %(most)s
+),
+gone as (
+    delete from sereno.attempts_default
+    where job_id = any(array(select job_id from page)) and (job_id, number, kept_from) in (select * from page)
+    returning *
+),
+carried as (
+    insert into sereno.attempts (job_id, number, session_id, started_at, finished_at, outcome, reason, error_type,
+                                 error_message, traceback, fingerprint, kept_from)
+    select job_id, number, session_id, started_at, finished_at, outcome, reason, error_type, error_message, traceback,
+           fingerprint, (select now from clock)
+    from gone
+    where %(all)s or (select true from sereno.jobs where jobs.id = job_id)
+       or (select true from sereno.history where history.id = job_id limit 1)
+)
+select count(*) from page;
