@@ -31,6 +31,7 @@ from sereno.engine.maintenance import Maintenance, maintenance_line
 from sereno.engine.reporter import Reporter
 from sereno.engine.settler import Settler
 from sereno.engine.slots import QueueSlots
+from sereno.engine.vacuum import Vacuum
 from sereno.errors import ConfigurationError, DatabaseUnavailable
 from sereno.store.bulk import adopt
 from sereno.store.connect import Line
@@ -225,7 +226,9 @@ class Worker:
         )
         self._keeper = Keeper(self._keep_line, self.claimer.wake)
         # On connections of their own: what they wait for holds up no job.
+        self._vacuum = Vacuum(Line(url, settings, "vacuum"), settings)
         self._maintenance = (
+            self._vacuum,
             Maintenance("rescuer", maintenance_line(url, settings, "rescuer"), [RESCUE_EVERYWHERE]),
             Maintenance("housekeeping", maintenance_line(url, settings, "housekeeping"), housekeeping.duties(settings)),
         )
@@ -341,6 +344,7 @@ class Worker:
 
     def _on_settled(self, ids: Sequence[int], gone: Collection[int]) -> None:
         self.claimer.held.difference_update(ids)
+        self._vacuum.settled(len(ids))
         if self.claimer.lanes.settled(ids, gone) and not self._stopping.is_set():
             self.claimer.wake()
 

@@ -115,6 +115,11 @@ def take_duty(name: str, every: float) -> Operation[bool]:
     return bool(rows)
 
 
+def put_off_duty(name: str, seconds: float) -> Operation[None]:
+    """Let nobody take this duty for so many seconds more than its ordinary pause."""
+    yield Statement(_sql["put_off_duty"], {"name": name, "seconds": seconds})
+
+
 def forget_ended() -> Operation[bool]:
     """A page of sessions that ended long ago, and of unique keys whose period is over; whether there may be more."""
     ended = yield Statement(_sql["forget_ended"], {"most": PAGE})

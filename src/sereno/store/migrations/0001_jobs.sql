@@ -142,7 +142,7 @@ create table sereno.steps (
     result   jsonb,
     done_at  timestamptz not null default sereno.now(),
     primary key (job_id, name)
-);
+) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
 
 create table sereno.progress (
     job_id      bigint primary key,
@@ -150,7 +150,7 @@ create table sereno.progress (
     fraction    double precision not null check (fraction between 0 and 1),
     note        text,
     updated_at  timestamptz not null default sereno.now()
-);
+) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
 
 create table sereno.history (
     id             bigint not null,

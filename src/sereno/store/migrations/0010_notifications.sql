@@ -117,7 +117,7 @@ create table sereno.deliveries (
     created_at     timestamptz not null default sereno.now(),
     changed_at     timestamptz not null default sereno.now(),
     constraint deliveries_once unique nulls not distinct (event_id, recipient_id, channel, address_id)
-) with (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.05);
+) with (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
 
 create index deliveries_due on sereno.deliveries (channel, account, due_at, id) where state = 'pending';
 create index deliveries_of_recipient on sereno.deliveries (recipient_id, id);

@@ -17,7 +17,7 @@ create table sereno.batches (
     -- Some of them belong into one message with others.
     gathers     boolean not null default false,
     deliveries  bigint[] not null
-) with (autovacuum_vacuum_scale_factor = 0.05);
+) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
 
 create index batches_due on sereno.batches (purpose, channel, account, due_at, id) where job_id is null;
 create index batches_gathering on sereno.batches (channel, account, due_at) where gathers and job_id is null;

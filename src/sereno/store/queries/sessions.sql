@@ -145,6 +145,10 @@ on conflict (name) do update set done_at = excluded.done_at
     where duty.done_at <= sereno.now() - make_interval(secs => %(every)s)
 returning true;
 
+-- name: put_off_duty
+-- It was dear: the next one is as much later.
+update sereno.duties set done_at = sereno.now() + make_interval(secs => %(seconds)s) where name = %(name)s;
+
 -- name: forget_ended
 -- A page of sessions that ended long ago; history keeps their numbers.
 delete from sereno.sessions

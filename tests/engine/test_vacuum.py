@@ -1,0 +1,123 @@
+"""Workers vacuum the tables that jobs pass through before autovacuum comes, and for a small share of the time."""
+
+from collections.abc import AsyncIterator
+
+import psycopg
+import pytest
+
+from sereno import Sereno
+from sereno.engine import vacuum
+from sereno.engine.vacuum import Vacuum
+from sereno.store import upkeep
+from sereno.store.connect import Line
+from sereno.store.statement import run
+from tests.facts import auntil, one
+
+VACUUMS = "select vacuum_count from pg_stat_user_tables where relid = 'sereno.jobs'::regclass"
+OPEN = "select count(*) from pg_stat_activity where application_name = 'sereno vacuum' and datname = current_database()"
+
+
+@pytest.fixture
+async def service(app: Sereno) -> AsyncIterator[Vacuum]:
+    made = Vacuum(Line(app.database.url, app.settings, "vacuum"), app.settings)
+    yield made
+    await made.stop()
+
+
+def litter(connection: psycopg.Connection, rows: int = upkeep.DEAD_ROWS + 1) -> None:
+    """So many dead rows, which autovacuum does not find first; the server knows of them."""
+    connection.execute("alter table sereno.jobs set (autovacuum_enabled = off)")
+    connection.execute(
+        "insert into sereno.jobs (task, state, ready_seq) "
+        "select 'work', 'ready', nextval('sereno.ready_seq') from generate_series(1, %s)",
+        [rows],
+    )
+    connection.execute("delete from sereno.jobs")
+    connection.execute("select pg_stat_force_next_flush()")
+
+
+async def test_many_dead_rows_are_vacuumed(connection: psycopg.Connection, service: Vacuum) -> None:
+    litter(connection)
+    assert run(connection, upkeep.littered()) == ["jobs"]
+    service.settled(vacuum.ENOUGH)
+    await service.run_once()
+    await auntil(lambda: one(connection, VACUUMS) == 1)
+    assert run(connection, upkeep.littered()) == []
+
+
+async def test_few_dead_rows_are_left_to_autovacuum(connection: psycopg.Connection, service: Vacuum) -> None:
+    litter(connection, 100)
+    service.settled(vacuum.ENOUGH)
+    await service.run_once()
+    assert one(connection, VACUUMS) == 0
+
+
+async def test_a_worker_that_settles_little_has_no_connection_for_it(
+    connection: psycopg.Connection, service: Vacuum
+) -> None:
+    litter(connection)
+    service.settled(vacuum.ENOUGH - 1)
+    await service.run_once()
+    assert one(connection, OPEN) == 0
+    service.settled(1)
+    await service.run_once()
+    assert one(connection, OPEN) == 1
+    await service.run_once()
+    await auntil(lambda: one(connection, OPEN) == 0)
+
+
+async def test_vacuums_take_a_share_of_the_time(
+    app: Sereno, connection: psycopg.Connection, service: Vacuum, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pinned snapshot: nothing is cleaned, and the next look finds as much."""
+    monkeypatch.setattr(vacuum, "LOOK_EVERY", 0.0)
+    monkeypatch.setattr(vacuum, "SHARE", 1e-9)
+    with psycopg.connect(app.url) as pinning:
+        pinning.execute("set transaction isolation level repeatable read")
+        pinning.execute("select 1")
+        litter(connection)
+        for _ in range(3):
+            service.settled(vacuum.ENOUGH)
+            await service.run_once()
+        await auntil(lambda: one(connection, VACUUMS) == 1)
+        assert run(connection, upkeep.littered()) == ["jobs"]
+    assert one(connection, "select done_at > sereno.now() from sereno.duties where name = 'vacuum jobs'")
+
+
+def test_who_may_not_vacuum_does_not_try(connection: psycopg.Connection) -> None:
+    litter(connection)
+    role = f"reader_of_{connection.info.dbname}"
+    connection.execute(f"create role {role}; grant usage on schema sereno to {role}; set role {role}".encode())
+    try:
+        assert run(connection, upkeep.littered()) == []
+    finally:
+        connection.execute(f"reset role; drop owned by {role}; drop role {role}".encode())
+
+
+def test_only_hot_tables_are_vacuumed(connection: psycopg.Connection) -> None:
+    for table in upkeep.HOT:
+        run(connection, upkeep.vacuum(table))
+    with pytest.raises(ValueError, match="not one of the tables"):
+        run(connection, upkeep.vacuum("jobs; drop table sereno.jobs"))
+
+
+async def test_a_worker_vacuums_after_its_jobs(
+    app: Sereno, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vacuum, "LOOK_EVERY", 0.05)
+    monkeypatch.setattr(vacuum, "ENOUGH", 1)
+    monkeypatch.setattr(upkeep, "DEAD_ROWS", 50)
+    connection.execute("alter table sereno.jobs set (autovacuum_enabled = off)")
+
+    @app.task
+    async def work() -> None: ...
+
+    def is_vacuumed() -> bool:
+        """What the others have written is reported by and by, and a look comes after jobs only: so there are more."""
+        work.enqueue()
+        return bool(one(connection, VACUUMS))
+
+    async with app.working():
+        for _ in range(100):
+            await work.aenqueue()
+        await auntil(is_vacuumed)
