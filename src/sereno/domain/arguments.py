@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from sereno.domain.error_text import storable
-from sereno.domain.stored import stored
+from sereno.domain.stored import TOO_DEEP, stored
 from sereno.errors import ConfigurationError, InvalidArguments
 
 
@@ -89,6 +89,8 @@ class Arguments:
             values = msgspec.json.decode(raw, type=dict[str, Any])
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise self._refusal(f"the arguments must be one JSON object: {error}") from None
+        except RecursionError:
+            raise self._refusal(TOO_DEEP) from None
         return self.encode((), values, limit)
 
     def decode(self, raw: msgspec.Raw | bytes) -> tuple[Any, ...]:

@@ -162,6 +162,8 @@ class ClaimedJob(msgspec.Struct, array_like=True, gc=False):
     limited: bool = False
     fair: str | None = None
     place: int = 0
+    # Why its row could not be read, set by the store: such a job is not run.
+    unreadable: str | None = None
 
 
 def check_date(name: str, value: datetime | None) -> None:

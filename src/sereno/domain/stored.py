@@ -1,11 +1,14 @@
 """Values as PostgreSQL keeps them: JSON, never pickles, and nothing that would come back as something else."""
 
 import math
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
+
+from sereno.domain.error_text import storable
 
 
 def plain_datetime(value: datetime) -> datetime:
@@ -28,23 +31,45 @@ def _encode_other(value: Any) -> Any:
 
 
 _BACKSLASH = ord("\\")
+# Lists and objects inside each other, as the type sereno.bounded_json allows: no reader of them runs out of stack.
+DEEPEST = 100
+TOO_DEEP = f"nested more than {DEEPEST} deep"
+_TEXTS = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
+_BRACKETS = bytes.maketrans(b"{}", b"[]")
+_OTHERS = bytes(set(range(256)) - set(b"[]{}"))
 
 encoder = msgspec.json.Encoder(enc_hook=_encode_other)
 
 
 def stored(value: Any, refusal: Callable[[str], Exception]) -> bytes:
-    """Its JSON, or the refusal: no NaN, no NUL byte, no lone surrogate."""
+    """Its JSON, or the refusal: no NaN, no NUL byte, no lone surrogate, not nested too deep."""
     try:
         raw = encoder.encode(value)
     except UnicodeEncodeError:
         raise refusal("text with a lone surrogate cannot be stored") from None
     except Exception as error:  # noqa: BLE001 - a model's own serializer may raise anything
-        raise refusal(f"not storable as JSON: {error}") from None
+        raise refusal(f"not storable as JSON: {storable(error)}") from None
+    # Two brackets for each level: what is shorter need not be looked at.
+    if len(raw) > 2 * DEEPEST and is_too_deep(raw):
+        raise refusal(TOO_DEEP)
     try:
         _check(value, raw, refusal)
     except RecursionError:
-        raise refusal("it is nested too deeply") from None
+        raise refusal(TOO_DEEP) from None
     return raw
+
+
+def is_too_deep(raw: bytes) -> bool:
+    """Whether so many lists and objects are inside each other, of JSON that is well-formed."""
+    if raw.count(b"[") + raw.count(b"{") <= DEEPEST:
+        return False
+    brackets = _TEXTS.sub(b"", raw).translate(_BRACKETS, _OTHERS)
+    for _ in range(DEEPEST):
+        # Each round takes away the innermost of all.
+        brackets = brackets.replace(b"[]", b"")
+        if not brackets:
+            return False
+    return True
 
 
 def _check(value: Any, raw: bytes, refusal: Callable[[str], Exception]) -> None:

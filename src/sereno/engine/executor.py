@@ -109,6 +109,8 @@ class Executor:
 
     async def _single(self, running: Running) -> Ending:
         definition, job = running.definition, running.jobs[0]
+        if job.unreadable is not None:
+            return Dead(f"unreadable job: {job.unreadable}")
         if job.expired:
             return Dead("expired before it could run")
         if job.crashes >= CRASH_LIMIT:
@@ -175,8 +177,9 @@ class Executor:
                 values[job.id] = definition.arguments.decode(job.args)[0]
             except BaseException as error:  # noqa: BLE001 - a model's own validator may raise anything
                 endings[job.id] = Dead(f"undecodable arguments: {storable(error)}")
-            if job.expired:
-                endings[job.id] = Dead("expired before it could run")
+            if job.expired or job.unreadable is not None:
+                why = "expired before it could run" if job.expired else f"unreadable job: {job.unreadable}"
+                endings[job.id] = Dead(why)
                 values.pop(job.id, None)
         if values:
             endings.update(await self._batch_call(running, values))

@@ -11,12 +11,12 @@ from sereno.domain.duration import seconds
 from sereno.domain.job import ClaimedJob, Job, NewJob
 from sereno.domain.stored import encoder
 from sereno.errors import DuplicateJob
+from sereno.store.claimed import decode_claimed
 from sereno.store.quick import QuickStatement
 from sereno.store.statement import Operation, Statement, queries
 
 _sql = queries("jobs")
 _ids = msgspec.json.Decoder(list[int])
-_claimed = msgspec.json.Decoder(list[ClaimedJob])
 _answers = msgspec.json.Decoder(list[dict[str, Any]])
 
 # Wide enough for anything that became due while nobody looked.
@@ -128,7 +128,7 @@ def claim(
     )
     jobs, laned, gated, has_wakes, has_due, changed_at, head, index_bytes, paused = rows[0]
     return Claim(
-        _claimed.decode(jobs),
+        decode_claimed(jobs),
         frozenset(laned or ()),
         frozenset(gated or ()),
         bool(has_wakes),

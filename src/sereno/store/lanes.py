@@ -12,11 +12,11 @@ from sereno.domain.job import ClaimedJob
 from sereno.domain.lanes import Decision, Gate, Lane, Room, Taken, decide, doubtful
 from sereno.domain.parties import Party, joined, without
 from sereno.domain.stored import encoder
+from sereno.store.claimed import decode_claimed
 from sereno.store.statement import Operation, Statement, array, nested, queries
 
 _sql = queries("lanes")
 _taken = msgspec.json.Decoder(Taken)
-_claimed = msgspec.json.Decoder(list[ClaimedJob])
 _numbers = msgspec.json.Decoder(list[int] | None)
 _passing = msgspec.json.Decoder(list[tuple[int, list[int | None]]])
 _opened = msgspec.json.Decoder(tuple[int, int | None, int])
@@ -200,7 +200,7 @@ def _pick(
         },
     )
     ids, numbers, claimed = rows[0]
-    jobs = {job.id: job for job in _claimed.decode(claimed)}
+    jobs = {job.id: job for job in decode_claimed(claimed)}
     served: dict[int, list[ClaimedJob]] = {}
     if jobs:
         for job_id, number in zip(_numbers.decode(ids) or (), _numbers.decode(numbers) or (), strict=True):

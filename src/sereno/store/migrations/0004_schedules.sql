@@ -39,7 +39,7 @@ create table sereno.schedules (
     tenant           text,
     trace            text,
     tags             text[] constraint schedules_tags check (tags is null or sereno.are_tags(tags)),
-    args             jsonb not null default '{}' check (jsonb_typeof(args) = 'object'),
+    args             sereno.bounded_json not null default '{}' check (jsonb_typeof(args) = 'object'),
     -- The arguments or the unique key name the fire.
     templated        boolean not null default false,
     unique_key       text,

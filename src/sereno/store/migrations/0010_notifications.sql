@@ -64,7 +64,7 @@ create table sereno.events (
     subject     text,
     key         text,
     category    text,
-    payload     jsonb not null,
+    payload     sereno.bounded_json not null,
     channels    text[] not null,
     audience    text[],
     critical    boolean not null default false,

@@ -1,0 +1,152 @@
+"""Arguments are nested at most a hundred deep; a job that cannot be read is parked, and those claimed with it run."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+import pytest
+
+from sereno import InvalidArguments, Limit, Sereno, in_app
+from sereno.domain.stored import DEEPEST, is_too_deep
+from sereno.store.statement import run
+from tests.facts import auntil, one, state
+
+OTHERS = 20
+# Deeper than Python's own readers go.
+ABYSS = 3000
+
+
+@dataclass
+class Fact:
+    value: Any
+
+
+def nested(depth: int) -> Any:
+    """So many lists inside each other."""
+    value: list[Any] = []
+    for _ in range(depth - 1):
+        value = [value]
+    return value
+
+
+def as_json(depth: int) -> str:
+    """Arguments of which the object is the first level."""
+    return '{"value": ' + "[" * (depth - 1) + "]" * (depth - 1) + "}"
+
+
+def allow_any_depth(connection: psycopg.Connection) -> None:
+    """As a table that was written before the bound was."""
+    connection.execute("alter domain sereno.bounded_json drop constraint nested_at_most_100_deep")
+
+
+def test_the_library_refuses_what_is_nested_too_deep(app: Sereno, connection: psycopg.Connection) -> None:
+    @app.task
+    def work(value: Any) -> None: ...
+
+    accepted = work.enqueue(nested(DEEPEST - 1))
+    assert state(connection, accepted.id) == "ready"
+    for depth in (DEEPEST, 900, 100_000):
+        with pytest.raises(InvalidArguments, match=r"nested more than 100 deep|not storable as JSON"):
+            work.enqueue(nested(depth))
+    assert one(connection, "select count(*) from sereno.jobs") == 1
+
+
+WRITES = {
+    "enqueue": "select sereno.enqueue('work', %s::jsonb)",
+    "unique": "select sereno.enqueue('work', %s::jsonb, unique_key => 'x')",
+    "table": "insert into sereno.jobs (task, state, ready_seq, args) values ('work', 'ready', 1, %s::jsonb)",
+    "schedule": "select sereno.schedule('s', 'work', every => '1 minute', args => %s::jsonb)",
+    "event": "select sereno.notify('bare', %s::jsonb)",
+}
+
+
+@pytest.mark.parametrize("name", WRITES)
+def test_sql_refuses_what_is_nested_too_deep(app: Sereno, connection: psycopg.Connection, name: str) -> None:
+    app.event("bare", Fact, channels=[in_app])
+    run(connection, app.notifications.declare())
+    for depth in (DEEPEST + 1, ABYSS):
+        with pytest.raises(psycopg.errors.CheckViolation, match="nested_at_most_100_deep"):
+            connection.execute(WRITES[name].encode(), [as_json(depth)])
+    connection.execute(WRITES[name].encode(), [as_json(DEEPEST)])
+
+
+def test_a_compressed_value_is_looked_through(connection: psycopg.Connection) -> None:
+    connection.execute("create temp table stored (args jsonb)")
+    connection.execute("insert into stored values (%s::jsonb)", [as_json(ABYSS)])
+    assert one(connection, "select pg_column_compression(args) is not null from stored")
+    with pytest.raises(psycopg.errors.CheckViolation, match="nested_at_most_100_deep"):
+        connection.execute("select sereno.enqueue('work', args) from stored")
+
+
+def test_python_and_postgresql_mean_the_same_depth(connection: psycopg.Connection) -> None:
+    def refuses(text: str) -> bool:
+        try:
+            connection.execute("select %s::jsonb::sereno.bounded_json", [text])
+        except psycopg.errors.CheckViolation:
+            return True
+        return False
+
+    wide = "[" + ",".join(["{}"] * 500) + "]"
+    brackets = '{"a": "' + "[" * 300 + '"}'
+    escaped = '{"a": "\\"' + "[" * 300 + '\\\\", "b": ' + wide + "}"
+    both = '{"a": [' * 50 + "1" + "]}" * 50
+    texts = [as_json(depth) for depth in range(DEEPEST - 2, DEEPEST + 3)] + [wide, brackets, escaped, both]
+    texts += ['{"a": [' * 50 + "{}" + "]}" * 50, "[" * 100 + "1" + "]" * 100]
+    found = [(is_too_deep(text.encode()), refuses(text)) for text in texts]
+    assert found == [(deep, deep) for deep, _ in found]
+    assert [deep for deep, _ in found] == [False] * 3 + [True] * 2 + [False] * 4 + [True, False]
+
+
+async def test_a_job_nested_too_deep_harms_no_other_of_its_claim(app: Sereno, connection: psycopg.Connection) -> None:
+    @app.task
+    async def work(value: Any) -> None: ...
+
+    allow_any_depth(connection)
+    deep = one(connection, "select sereno.enqueue('work', %s::jsonb)", as_json(ABYSS))
+    others = await app.aenqueue_many([work.job(n) for n in range(OTHERS)])
+    async with app.working():
+        await auntil(lambda: state(connection, deep) == "dead")
+        await auntil(lambda: {state(connection, job.id) for job in others} == {"succeeded"})
+    assert one(connection, "select max(attempt) from sereno.history") == 1
+    assert str(one(connection, "select reason from sereno.history where id = %s", deep)).startswith("undecodable")
+
+
+async def test_nor_under_limits_and_in_batches(app: Sereno, connection: psycopg.Connection) -> None:
+    @app.task(concurrency=Limit(3))
+    async def limited(value: Any) -> None: ...
+
+    @app.task(batch=10)
+    async def together(values: list[Any]) -> None: ...
+
+    allow_any_depth(connection)
+    # As a worker does: what comes by SQL knows the limits then.
+    await app.adeclare()
+    text = as_json(ABYSS)
+    others = await app.aenqueue_many([limited.job(n) for n in range(OTHERS)])
+    others += await app.aenqueue_many([together.job(n) for n in range(OTHERS)])
+    deep = [
+        one(connection, "select sereno.enqueue('limited', %s::jsonb)", text),
+        one(connection, "select sereno.enqueue('together', %s::jsonb)", text.replace("value", "item")),
+    ]
+    async with app.working():
+        await auntil(lambda: {state(connection, job) for job in deep} == {"dead"})
+        await auntil(lambda: {state(connection, job.id) for job in others} == {"succeeded"})
+    assert one(connection, "select max(attempt) from sereno.history") == 1
+
+
+async def test_what_else_cannot_be_read_is_parked_with_the_column(app: Sereno, connection: psycopg.Connection) -> None:
+    @app.task
+    async def work(value: Any) -> None: ...
+
+    bad = await work.aenqueue('quotes " and \\ and [brackets, {')
+    others = await app.aenqueue_many([work.job(n) for n in range(OTHERS)])
+    connection.execute(
+        "update sereno.jobs set schedule_id = 7, planned_at = 'infinity', stands_for = 1 where id = %s", [bad.id]
+    )
+    async with app.working():
+        await auntil(lambda: state(connection, bad.id) == "dead")
+        await auntil(lambda: {state(connection, job.id) for job in others} == {"succeeded"})
+    found = connection.execute("select reason, args from sereno.history where id = %s", [bad.id]).fetchone()
+    assert found is not None
+    assert found[0].startswith("unreadable job: fire: ")
+    assert found[1] == {"value": 'quotes " and \\ and [brackets, {'}
