@@ -127,7 +127,7 @@ def test_an_attempt_number_used_again(house: House, number: int) -> None:
 
 
 def test_an_attempt_that_is_recorded_on_two_days(house: House) -> None:
-    job_id = house.finish(Settlement("retry", delay=60.0, error=OSError("x")))
+    job_id = house.finish(Settlement("retry", delay=60.0, error=describe(OSError("x"))))
     assert _broken(house) == {}
     house.connection.execute(
         "insert into sereno.attempts (job_id, number, started_at, finished_at, outcome, kept_from) "

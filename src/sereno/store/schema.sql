@@ -4,6 +4,9 @@ CREATE SCHEMA sereno;
 
 CREATE SCHEMA sereno_archive;
 
+CREATE DOMAIN sereno.bounded_json AS jsonb
+	CONSTRAINT nested_at_most_100_deep CHECK ((((pg_column_size(VALUE) < 800) AND (pg_column_compression(VALUE) IS NULL)) OR (NOT jsonb_path_exists(VALUE, 'strict $.**{100}?(@.type() == "array" || @.type() == "object")'::jsonpath))));
+
 CREATE TYPE sereno.claimed_job AS (
 	id bigint,
 	attempt integer,
@@ -173,8 +176,10 @@ begin
         return 0;
     end if;
     made := sereno.new_batch(child.kind, child.source, child.keys, child.moment);
-    execute format('with gone as (delete from %s where %I in (select id from sereno_archive.%I) returning *) '
-                   'insert into sereno_archive.%I select * from gone', child.source, child.refers, parent.held_in, made.held);
+    -- By index, for those that can have any: joined, all days of attempts are read. A success at the first try has none.
+    execute format('with gone as (delete from %s where %I = any(array(select id from sereno_archive.%I%s)) returning *) '
+                   'insert into sereno_archive.%I select * from gone', child.source, child.refers, parent.held_in,
+                   case parent.kind when 'jobs' then ' where state <> ''succeeded'' or attempt > 1' else '' end, made.held);
     get diagnostics moved = row_count;
     if moved = 0 then
         perform sereno.forget_batch(made.batch, made.held);
@@ -187,7 +192,7 @@ CREATE FUNCTION sereno.archive_day(of_kind text, name text) RETURNS bigint
     SET lock_timeout TO '1s'
     AS $_$
 declare
-    parent text := case of_kind when 'jobs' then 'history_done' when 'fires' then 'fires' end;
+    parent text := case of_kind when 'jobs' then 'history_done' when 'fires' then 'fires' when 'attempts' then 'attempts' end;
     batch bigint;
     held text;
     is_empty boolean;
@@ -213,8 +218,8 @@ begin
     insert into sereno.archive_batches (id, kind, source, held_in, key_columns, time_column, schema_version, children_moved)
     overriding system value
     values (batch, of_kind, format('sereno.%I', parent), held,
-            case of_kind when 'jobs' then array['id'] else array['planned_at', 'schedule_id'] end,
-            case of_kind when 'jobs' then 'finished_at' else 'planned_at' end,
+            case of_kind when 'jobs' then array['id'] when 'attempts' then array['job_id', 'number'] else array['planned_at', 'schedule_id'] end,
+            case of_kind when 'fires' then 'planned_at' else 'finished_at' end,
             (select max(number) from sereno.migrations), of_kind <> 'jobs');
     return batch;
 end $_$;
@@ -374,26 +379,28 @@ begin
         limit 1000
     ),
     orphan as materialized (
-        select id, attempt, session_id, claimed_at, queue, keys,
-               session_id <> all(array(select id from sereno.sessions where state = 'closed')) as crashed
+        select id, attempt, session_id, claimed_at, queue, keys, crashes
         from sereno.jobs
         where id = any(array(select id from suspect)) and session_id = any(array(select session_id from suspect))
           and state = 'running'
         order by id for update skip locked
     ),
+    judged as materialized (
+        select *, sereno.part_in_death(id, attempt, crashes, session_id) as part from orphan
+    ),
     moved as (
         update sereno.jobs
         set state = 'ready', ready_seq = nextval('sereno.ready_seq'), session_id = null,
-            crashes = case when crashed then greatest(crashes, 1) else crashes end,
-            releases = releases + (not crashed)::integer
-        from orphan
-        where jobs.id = any(array(select id from suspect)) and jobs.id = orphan.id
+            crashes = case part when 'alone' then jobs.crashes + 1 when 'began' then greatest(jobs.crashes, 1) else jobs.crashes end,
+            releases = releases + (part in ('left', 'waited'))::integer
+        from judged
+        where jobs.id = any(array(select id from suspect)) and jobs.id = judged.id
     ),
     tried as (
         insert into sereno.attempts (job_id, number, session_id, started_at, finished_at, outcome, reason)
-        select id, attempt, session_id, claimed_at, sereno.now(), case when crashed then 'crash' else 'release' end,
-               case when crashed then 'its worker session ' || session_id || ' died' else 'left behind at shutdown' end
-        from orphan
+        select id, attempt, session_id, claimed_at, sereno.now(),
+               case when part in ('alone', 'began') then 'crash' else 'release' end, sereno.words_for_death(part, session_id)
+        from judged
     )
     select array_agg(session_id), array_agg(queue),
            (select array_agg(gate) from orphan cross join lateral sereno.gates_of(orphan.queue, orphan.keys) as gate)
@@ -553,11 +560,13 @@ begin
                                     clock_timestamp() - began);
     end if;
     perform sereno.settle_jobs(session, jsonb_agg(jsonb_build_object(
-        'id', id, 'attempt', attempt, 'outcome', 'dead', 'reason', 'expired before it could run')))
-    from unnest(got) where expires_at <= claimed_at having count(*) > 0;
+        'id', id, 'attempt', attempt, 'outcome', 'dead', 'reason', case
+            when crashes >= 3 then 'crash loop: its worker died while it ran alone, ' || crashes || ' times'
+            else 'expired before it could run' end)))
+    from unnest(got) where expires_at <= claimed_at or crashes >= 3 having count(*) > 0;
     return query
     select id, attempt, task, args, queue, tenant, priority, failures, crashes, trace, run_at, claimed_at, planned_at
-    from unnest(got) where expires_at is null or expires_at > claimed_at order by priority, ready_seq;
+    from unnest(got) where (expires_at is null or expires_at > claimed_at) and crashes < 3 order by priority, ready_seq;
 end $$;
 
 CREATE TABLE sereno.clock (
@@ -595,14 +604,14 @@ CREATE TABLE sereno.jobs (
     unique_key text,
     trace text,
     tags text[],
-    args jsonb DEFAULT '{}'::jsonb NOT NULL,
+    args sereno.bounded_json DEFAULT '{}'::jsonb NOT NULL,
     schedule_id bigint,
     planned_at timestamp with time zone,
     stands_for integer,
     lane bigint,
     order_id bigint,
     keys jsonb,
-    CONSTRAINT jobs_args CHECK ((jsonb_typeof(args) = 'object'::text)),
+    CONSTRAINT jobs_args CHECK ((jsonb_typeof((args)::jsonb) = 'object'::text)),
     CONSTRAINT jobs_dates CHECK (((run_at > '1900-01-01 00:00:00+00'::timestamp with time zone) AND (run_at < '10000-01-01 00:00:00+00'::timestamp with time zone))),
     CONSTRAINT jobs_lane_keys CHECK (((lane IS NULL) = (keys IS NULL))),
     CONSTRAINT jobs_priority CHECK (((priority >= 0) AND (priority <= 9))),
@@ -888,6 +897,20 @@ begin
     return parts[1] || rpad(left(digits, point), point, '0') || '.' || coalesce(nullif(substr(digits, point + 1), ''), '0');
 end $_$;
 
+CREATE FUNCTION sereno.drop_attempts_partition(name text) RETURNS void
+    LANGUAGE plpgsql
+    SET lock_timeout TO '1s'
+    AS $_$
+begin
+    if name !~ '^attempts_[0-9]{8}$' then
+        raise exception '% is not a partition of the attempts', name;
+    end if;
+    if to_regclass(format('sereno.%I', 'history_done_' || right(name, 8))) is not null then
+        raise exception 'the history of % is still there', name using errcode = 'object_in_use';
+    end if;
+    execute format('drop table sereno.%I', name);
+end $_$;
+
 CREATE FUNCTION sereno.drop_batch(of_batch bigint) RETURNS boolean
     LANGUAGE plpgsql
     SET lock_timeout TO '1s'
@@ -942,7 +965,6 @@ begin
     if name !~ '^history_done_[0-9]{8}$' then
         raise exception '% is not a partition of the history', name;
     end if;
-    execute format('delete from sereno.attempts where job_id in (select id from sereno.%I)', name);
     execute format('drop table sereno.%I', name);
 end $_$;
 
@@ -2039,6 +2061,8 @@ CREATE TABLE sereno.sessions (
     seen_at timestamp with time zone DEFAULT sereno.now() NOT NULL,
     lease_until timestamp with time zone NOT NULL,
     ended_at timestamp with time zone,
+    waiting bigint[] DEFAULT '{}'::bigint[] NOT NULL,
+    suspects jsonb DEFAULT '{}'::jsonb NOT NULL,
     opened_by text,
     lease double precision,
     look_back_at timestamp with time zone,
@@ -2063,6 +2087,22 @@ begin
     end if;
     return own;
 end $$;
+
+CREATE FUNCTION sereno.part_in_death(job_id bigint, tried integer, crashes integer, owner bigint) RETURNS text
+    LANGUAGE sql STABLE
+    AS $$
+    select case
+        when state = 'closed' then 'left'
+        when (suspects ->> job_id::text)::integer = tried then 'alone'
+        when opened_by is not null and crashes > 0
+             and 1 = (select count(*) from sereno.jobs other where other.state = 'running' and other.session_id = owner) then 'alone'
+        when job_id = any(waiting)
+             and not exists (select from sereno.attempts before
+                             where before.job_id = part_in_death.job_id and before.outcome = 'release'
+                               and before.session_id = any(array(select id from sereno.sessions where state = 'dead'))) then 'waited'
+        else 'began' end
+    from (values (owner)) as wanted(id) left join sereno.sessions using (id)
+    $$;
 
 CREATE FUNCTION sereno.part_of_table(first_block bigint, last_block bigint) RETURNS text
     LANGUAGE sql IMMUTABLE
@@ -2761,10 +2801,6 @@ begin
     ),
     steps as (delete from sereno.steps where job_id = any(array(select id from ending))),
     progress as (delete from sereno.progress where job_id = any(array(select id from ending))),
-    tries as (
-        delete from sereno.attempts
-        where job_id = any(array(select id from ending where final = 'succeeded' and history is false and attempt > 1))
-    ),
     counted as (
         insert into sereno.ended_attempts (at, queue, task, tenant, outcome, waited, ran, failures, job_id, fingerprint, error_type,
                                            message, frame)
@@ -2779,6 +2815,12 @@ begin
            (select array_agg(gate) from mine cross join lateral sereno.gates_of(mine.queue, mine.keys) as gate)
     into done, gates
     from mine left join (select id as ended_id, final from ending) as e on ended_id = id;
+    -- In a statement of its own, where there is any: it opens every day of attempts.
+    if exists (select from unnest(items) where history is false and attempt > 1) then
+        delete from sereno.attempts
+        where job_id = any(array(select d.id from unnest(done) as d join unnest(items) as said on said.id = d.id
+                                 where d.state = 'succeeded' and said.history is false and said.attempt > 1));
+    end if;
     perform sereno.hand_over(gates);
     perform sereno.tell(queue, min(extract(epoch from run_at - moment))::double precision)
     from sereno.jobs where id = any(ids) and id in (select d.id from unnest(done) as d where d.run_at is not null) group by queue;
@@ -3138,6 +3180,13 @@ begin
     end if;
 end $$;
 
+CREATE FUNCTION sereno.words_for_death(part text, owner bigint) RETURNS text
+    LANGUAGE sql IMMUTABLE
+    AS $$
+    select case part when 'left' then 'left behind at shutdown' else 'its worker session ' || owner || ' died' || case part
+        when 'alone' then ' while it ran alone' when 'waited' then ' before it began' else '' end end
+    $$;
+
 CREATE FUNCTION sereno.write_lanes(moment timestamp with time zone, served bigint[], served_queues integer[], served_priorities smallint[], served_seqs bigint[], queues text[], changed bigint[], waits bigint[], bands smallint[], turns double precision[], priorities smallint[], seqs bigint[], seen_priorities smallint[], seen_seqs bigint[], gate_ids bigint[], held text[], tokens double precision[], look_in double precision[], exact boolean[], looks integer[], share_queues text[], share_keys text[], clocks double precision[]) RETURNS text
     LANGUAGE plpgsql
     AS $$
@@ -3449,6 +3498,152 @@ CREATE TABLE sereno.attempts (
     error_type text,
     error_message text,
     traceback text,
+    kept_from timestamp with time zone DEFAULT sereno.now() NOT NULL,
+    fingerprint text,
+    CONSTRAINT attempts_outcome_check CHECK ((outcome = ANY (ARRAY['retry'::text, 'snooze'::text, 'release'::text, 'crash'::text, 'dead'::text, 'cancelled'::text, 'succeeded'::text])))
+)
+PARTITION BY RANGE (kept_from);
+
+CREATE TABLE sereno.attempts_20261116 (
+    job_id bigint CONSTRAINT attempts_job_id_not_null NOT NULL,
+    number integer CONSTRAINT attempts_number_not_null NOT NULL,
+    session_id bigint,
+    started_at timestamp with time zone CONSTRAINT attempts_started_at_not_null NOT NULL,
+    finished_at timestamp with time zone CONSTRAINT attempts_finished_at_not_null NOT NULL,
+    outcome text CONSTRAINT attempts_outcome_not_null NOT NULL,
+    reason text,
+    error_type text,
+    error_message text,
+    traceback text,
+    kept_from timestamp with time zone DEFAULT sereno.now() CONSTRAINT attempts_kept_from_not_null NOT NULL,
+    fingerprint text,
+    CONSTRAINT attempts_outcome_check CHECK ((outcome = ANY (ARRAY['retry'::text, 'snooze'::text, 'release'::text, 'crash'::text, 'dead'::text, 'cancelled'::text, 'succeeded'::text])))
+);
+
+CREATE TABLE sereno.attempts_20261117 (
+    job_id bigint CONSTRAINT attempts_job_id_not_null NOT NULL,
+    number integer CONSTRAINT attempts_number_not_null NOT NULL,
+    session_id bigint,
+    started_at timestamp with time zone CONSTRAINT attempts_started_at_not_null NOT NULL,
+    finished_at timestamp with time zone CONSTRAINT attempts_finished_at_not_null NOT NULL,
+    outcome text CONSTRAINT attempts_outcome_not_null NOT NULL,
+    reason text,
+    error_type text,
+    error_message text,
+    traceback text,
+    kept_from timestamp with time zone DEFAULT sereno.now() CONSTRAINT attempts_kept_from_not_null NOT NULL,
+    fingerprint text,
+    CONSTRAINT attempts_outcome_check CHECK ((outcome = ANY (ARRAY['retry'::text, 'snooze'::text, 'release'::text, 'crash'::text, 'dead'::text, 'cancelled'::text, 'succeeded'::text])))
+);
+
+CREATE TABLE sereno.attempts_20261118 (
+    job_id bigint CONSTRAINT attempts_job_id_not_null NOT NULL,
+    number integer CONSTRAINT attempts_number_not_null NOT NULL,
+    session_id bigint,
+    started_at timestamp with time zone CONSTRAINT attempts_started_at_not_null NOT NULL,
+    finished_at timestamp with time zone CONSTRAINT attempts_finished_at_not_null NOT NULL,
+    outcome text CONSTRAINT attempts_outcome_not_null NOT NULL,
+    reason text,
+    error_type text,
+    error_message text,
+    traceback text,
+    kept_from timestamp with time zone DEFAULT sereno.now() CONSTRAINT attempts_kept_from_not_null NOT NULL,
+    fingerprint text,
+    CONSTRAINT attempts_outcome_check CHECK ((outcome = ANY (ARRAY['retry'::text, 'snooze'::text, 'release'::text, 'crash'::text, 'dead'::text, 'cancelled'::text, 'succeeded'::text])))
+);
+
+CREATE TABLE sereno.attempts_20261119 (
+    job_id bigint CONSTRAINT attempts_job_id_not_null NOT NULL,
+    number integer CONSTRAINT attempts_number_not_null NOT NULL,
+    session_id bigint,
+    started_at timestamp with time zone CONSTRAINT attempts_started_at_not_null NOT NULL,
+    finished_at timestamp with time zone CONSTRAINT attempts_finished_at_not_null NOT NULL,
+    outcome text CONSTRAINT attempts_outcome_not_null NOT NULL,
+    reason text,
+    error_type text,
+    error_message text,
+    traceback text,
+    kept_from timestamp with time zone DEFAULT sereno.now() CONSTRAINT attempts_kept_from_not_null NOT NULL,
+    fingerprint text,
+    CONSTRAINT attempts_outcome_check CHECK ((outcome = ANY (ARRAY['retry'::text, 'snooze'::text, 'release'::text, 'crash'::text, 'dead'::text, 'cancelled'::text, 'succeeded'::text])))
+);
+
+CREATE TABLE sereno.attempts_20261120 (
+    job_id bigint CONSTRAINT attempts_job_id_not_null NOT NULL,
+    number integer CONSTRAINT attempts_number_not_null NOT NULL,
+    session_id bigint,
+    started_at timestamp with time zone CONSTRAINT attempts_started_at_not_null NOT NULL,
+    finished_at timestamp with time zone CONSTRAINT attempts_finished_at_not_null NOT NULL,
+    outcome text CONSTRAINT attempts_outcome_not_null NOT NULL,
+    reason text,
+    error_type text,
+    error_message text,
+    traceback text,
+    kept_from timestamp with time zone DEFAULT sereno.now() CONSTRAINT attempts_kept_from_not_null NOT NULL,
+    fingerprint text,
+    CONSTRAINT attempts_outcome_check CHECK ((outcome = ANY (ARRAY['retry'::text, 'snooze'::text, 'release'::text, 'crash'::text, 'dead'::text, 'cancelled'::text, 'succeeded'::text])))
+);
+
+CREATE TABLE sereno.attempts_20261121 (
+    job_id bigint CONSTRAINT attempts_job_id_not_null NOT NULL,
+    number integer CONSTRAINT attempts_number_not_null NOT NULL,
+    session_id bigint,
+    started_at timestamp with time zone CONSTRAINT attempts_started_at_not_null NOT NULL,
+    finished_at timestamp with time zone CONSTRAINT attempts_finished_at_not_null NOT NULL,
+    outcome text CONSTRAINT attempts_outcome_not_null NOT NULL,
+    reason text,
+    error_type text,
+    error_message text,
+    traceback text,
+    kept_from timestamp with time zone DEFAULT sereno.now() CONSTRAINT attempts_kept_from_not_null NOT NULL,
+    fingerprint text,
+    CONSTRAINT attempts_outcome_check CHECK ((outcome = ANY (ARRAY['retry'::text, 'snooze'::text, 'release'::text, 'crash'::text, 'dead'::text, 'cancelled'::text, 'succeeded'::text])))
+);
+
+CREATE TABLE sereno.attempts_20261122 (
+    job_id bigint CONSTRAINT attempts_job_id_not_null NOT NULL,
+    number integer CONSTRAINT attempts_number_not_null NOT NULL,
+    session_id bigint,
+    started_at timestamp with time zone CONSTRAINT attempts_started_at_not_null NOT NULL,
+    finished_at timestamp with time zone CONSTRAINT attempts_finished_at_not_null NOT NULL,
+    outcome text CONSTRAINT attempts_outcome_not_null NOT NULL,
+    reason text,
+    error_type text,
+    error_message text,
+    traceback text,
+    kept_from timestamp with time zone DEFAULT sereno.now() CONSTRAINT attempts_kept_from_not_null NOT NULL,
+    fingerprint text,
+    CONSTRAINT attempts_outcome_check CHECK ((outcome = ANY (ARRAY['retry'::text, 'snooze'::text, 'release'::text, 'crash'::text, 'dead'::text, 'cancelled'::text, 'succeeded'::text])))
+);
+
+CREATE TABLE sereno.attempts_20261123 (
+    job_id bigint CONSTRAINT attempts_job_id_not_null NOT NULL,
+    number integer CONSTRAINT attempts_number_not_null NOT NULL,
+    session_id bigint,
+    started_at timestamp with time zone CONSTRAINT attempts_started_at_not_null NOT NULL,
+    finished_at timestamp with time zone CONSTRAINT attempts_finished_at_not_null NOT NULL,
+    outcome text CONSTRAINT attempts_outcome_not_null NOT NULL,
+    reason text,
+    error_type text,
+    error_message text,
+    traceback text,
+    kept_from timestamp with time zone DEFAULT sereno.now() CONSTRAINT attempts_kept_from_not_null NOT NULL,
+    fingerprint text,
+    CONSTRAINT attempts_outcome_check CHECK ((outcome = ANY (ARRAY['retry'::text, 'snooze'::text, 'release'::text, 'crash'::text, 'dead'::text, 'cancelled'::text, 'succeeded'::text])))
+);
+
+CREATE TABLE sereno.attempts_default (
+    job_id bigint CONSTRAINT attempts_job_id_not_null NOT NULL,
+    number integer CONSTRAINT attempts_number_not_null NOT NULL,
+    session_id bigint,
+    started_at timestamp with time zone CONSTRAINT attempts_started_at_not_null NOT NULL,
+    finished_at timestamp with time zone CONSTRAINT attempts_finished_at_not_null NOT NULL,
+    outcome text CONSTRAINT attempts_outcome_not_null NOT NULL,
+    reason text,
+    error_type text,
+    error_message text,
+    traceback text,
+    kept_from timestamp with time zone DEFAULT sereno.now() CONSTRAINT attempts_kept_from_not_null NOT NULL,
     fingerprint text,
     CONSTRAINT attempts_outcome_check CHECK ((outcome = ANY (ARRAY['retry'::text, 'snooze'::text, 'release'::text, 'crash'::text, 'dead'::text, 'cancelled'::text, 'succeeded'::text])))
 );
@@ -3485,7 +3680,7 @@ CREATE TABLE sereno.batches (
     deliveries bigint[] NOT NULL,
     CONSTRAINT batches_purpose_check CHECK ((purpose = ANY (ARRAY['send'::text, 'ask'::text])))
 )
-WITH (autovacuum_vacuum_scale_factor='0.05');
+WITH (autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='1000', autovacuum_vacuum_cost_delay='0');
 
 ALTER TABLE sereno.batches ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     SEQUENCE NAME sereno.batches_id_seq
@@ -3594,7 +3789,7 @@ CREATE TABLE sereno.deliveries (
     changed_at timestamp with time zone DEFAULT sereno.now() NOT NULL,
     CONSTRAINT deliveries_state_check CHECK ((state = ANY (ARRAY['pending'::text, 'sending'::text, 'sent'::text, 'delivered'::text, 'read'::text, 'bounced'::text, 'skipped'::text, 'failed'::text, 'invalid'::text, 'expired'::text, 'dead'::text, 'unknown'::text])))
 )
-WITH (autovacuum_vacuum_scale_factor='0.05', fillfactor='50');
+WITH (autovacuum_vacuum_scale_factor='0.05', autovacuum_vacuum_cost_delay='0', fillfactor='50');
 
 ALTER TABLE sereno.deliveries ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     SEQUENCE NAME sereno.deliveries_id_seq
@@ -3632,7 +3827,8 @@ WITH (fillfactor='70');
 
 CREATE TABLE sereno.duties (
     name text NOT NULL,
-    done_at timestamp with time zone NOT NULL
+    done_at timestamp with time zone NOT NULL,
+    place text[]
 );
 
 CREATE TABLE sereno.early_receipts (
@@ -3698,7 +3894,7 @@ CREATE TABLE sereno.events (
     subject text,
     key text,
     category text,
-    payload jsonb NOT NULL,
+    payload sereno.bounded_json NOT NULL,
     channels text[] NOT NULL,
     audience text[],
     critical boolean DEFAULT false NOT NULL,
@@ -4138,7 +4334,8 @@ CREATE TABLE sereno.progress (
     note text,
     updated_at timestamp with time zone DEFAULT sereno.now() NOT NULL,
     CONSTRAINT progress_fraction_check CHECK (((fraction >= (0)::double precision) AND (fraction <= (1)::double precision)))
-);
+)
+WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='1000', autovacuum_vacuum_cost_delay='0');
 
 CREATE SEQUENCE sereno.ready_seq
     START WITH 1
@@ -4236,7 +4433,7 @@ CREATE TABLE sereno.schedules (
     tenant text,
     trace text,
     tags text[],
-    args jsonb DEFAULT '{}'::jsonb NOT NULL,
+    args sereno.bounded_json DEFAULT '{}'::jsonb NOT NULL,
     templated boolean DEFAULT false NOT NULL,
     unique_key text,
     unique_for double precision,
@@ -4275,7 +4472,7 @@ CREATE TABLE sereno.schedules (
     skipped jsonb DEFAULT '{}'::jsonb NOT NULL,
     lateness integer[] DEFAULT '{0}'::integer[] NOT NULL,
     last_base_at timestamp with time zone,
-    CONSTRAINT schedules_args_check CHECK ((jsonb_typeof(args) = 'object'::text)),
+    CONSTRAINT schedules_args_check CHECK ((jsonb_typeof((args)::jsonb) = 'object'::text)),
     CONSTRAINT schedules_disable_after_check CHECK ((disable_after > 0)),
     CONSTRAINT schedules_max_fires_check CHECK ((max_fires > 0)),
     CONSTRAINT schedules_missed_check CHECK ((missed = ANY (ARRAY['skip'::text, 'latest'::text, 'all'::text]))),
@@ -4315,13 +4512,20 @@ CREATE TABLE sereno.shares (
 )
 WITH (fillfactor='50');
 
+CREATE TABLE sereno.sign_outs (
+    sign_in text NOT NULL,
+    ends_at timestamp with time zone NOT NULL,
+    CONSTRAINT sign_outs_sign_in_check CHECK ((length(sign_in) <= 100))
+);
+
 CREATE TABLE sereno.steps (
     job_id bigint NOT NULL,
     name text NOT NULL,
     attempt integer NOT NULL,
     result jsonb,
     done_at timestamp with time zone DEFAULT sereno.now() NOT NULL
-);
+)
+WITH (autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='1000', autovacuum_vacuum_cost_delay='0');
 
 CREATE TABLE sereno.tasks (
     name text NOT NULL,
@@ -4412,6 +4616,24 @@ CREATE TABLE sereno.weights (
     CONSTRAINT weights_weight_check CHECK (((weight >= (0.001)::double precision) AND (weight <= (1000000)::double precision)))
 );
 
+ALTER TABLE ONLY sereno.attempts ATTACH PARTITION sereno.attempts_20261116 FOR VALUES FROM ('2026-11-16 00:00:00+00') TO ('2026-11-17 00:00:00+00');
+
+ALTER TABLE ONLY sereno.attempts ATTACH PARTITION sereno.attempts_20261117 FOR VALUES FROM ('2026-11-17 00:00:00+00') TO ('2026-11-18 00:00:00+00');
+
+ALTER TABLE ONLY sereno.attempts ATTACH PARTITION sereno.attempts_20261118 FOR VALUES FROM ('2026-11-18 00:00:00+00') TO ('2026-11-19 00:00:00+00');
+
+ALTER TABLE ONLY sereno.attempts ATTACH PARTITION sereno.attempts_20261119 FOR VALUES FROM ('2026-11-19 00:00:00+00') TO ('2026-11-20 00:00:00+00');
+
+ALTER TABLE ONLY sereno.attempts ATTACH PARTITION sereno.attempts_20261120 FOR VALUES FROM ('2026-11-20 00:00:00+00') TO ('2026-11-21 00:00:00+00');
+
+ALTER TABLE ONLY sereno.attempts ATTACH PARTITION sereno.attempts_20261121 FOR VALUES FROM ('2026-11-21 00:00:00+00') TO ('2026-11-22 00:00:00+00');
+
+ALTER TABLE ONLY sereno.attempts ATTACH PARTITION sereno.attempts_20261122 FOR VALUES FROM ('2026-11-22 00:00:00+00') TO ('2026-11-23 00:00:00+00');
+
+ALTER TABLE ONLY sereno.attempts ATTACH PARTITION sereno.attempts_20261123 FOR VALUES FROM ('2026-11-23 00:00:00+00') TO ('2026-11-24 00:00:00+00');
+
+ALTER TABLE ONLY sereno.attempts ATTACH PARTITION sereno.attempts_default DEFAULT;
+
 ALTER TABLE ONLY sereno.fires ATTACH PARTITION sereno.fires_default DEFAULT;
 
 ALTER TABLE ONLY sereno.history ATTACH PARTITION sereno.history_dead FOR VALUES IN ('dead');
@@ -4451,7 +4673,34 @@ ALTER TABLE ONLY sereno.archived_again
     ADD CONSTRAINT archived_again_pkey PRIMARY KEY (kind, key);
 
 ALTER TABLE ONLY sereno.attempts
-    ADD CONSTRAINT attempts_pkey PRIMARY KEY (job_id, number);
+    ADD CONSTRAINT attempts_pkey PRIMARY KEY (job_id, number, kept_from);
+
+ALTER TABLE ONLY sereno.attempts_20261116
+    ADD CONSTRAINT attempts_20261116_pkey PRIMARY KEY (job_id, number, kept_from);
+
+ALTER TABLE ONLY sereno.attempts_20261117
+    ADD CONSTRAINT attempts_20261117_pkey PRIMARY KEY (job_id, number, kept_from);
+
+ALTER TABLE ONLY sereno.attempts_20261118
+    ADD CONSTRAINT attempts_20261118_pkey PRIMARY KEY (job_id, number, kept_from);
+
+ALTER TABLE ONLY sereno.attempts_20261119
+    ADD CONSTRAINT attempts_20261119_pkey PRIMARY KEY (job_id, number, kept_from);
+
+ALTER TABLE ONLY sereno.attempts_20261120
+    ADD CONSTRAINT attempts_20261120_pkey PRIMARY KEY (job_id, number, kept_from);
+
+ALTER TABLE ONLY sereno.attempts_20261121
+    ADD CONSTRAINT attempts_20261121_pkey PRIMARY KEY (job_id, number, kept_from);
+
+ALTER TABLE ONLY sereno.attempts_20261122
+    ADD CONSTRAINT attempts_20261122_pkey PRIMARY KEY (job_id, number, kept_from);
+
+ALTER TABLE ONLY sereno.attempts_20261123
+    ADD CONSTRAINT attempts_20261123_pkey PRIMARY KEY (job_id, number, kept_from);
+
+ALTER TABLE ONLY sereno.attempts_default
+    ADD CONSTRAINT attempts_default_pkey PRIMARY KEY (job_id, number, kept_from);
 
 ALTER TABLE ONLY sereno.audit
     ADD CONSTRAINT audit_pkey PRIMARY KEY (id);
@@ -4609,6 +4858,9 @@ ALTER TABLE ONLY sereno.sessions
 ALTER TABLE ONLY sereno.shares
     ADD CONSTRAINT shares_pkey PRIMARY KEY (queue, key);
 
+ALTER TABLE ONLY sereno.sign_outs
+    ADD CONSTRAINT sign_outs_pkey PRIMARY KEY (sign_in);
+
 ALTER TABLE ONLY sereno.steps
     ADD CONSTRAINT steps_pkey PRIMARY KEY (job_id, name);
 
@@ -4657,7 +4909,25 @@ CREATE INDEX archive_files_ids ON sereno.archive_files USING btree (kind, first_
 
 CREATE INDEX archive_files_times ON sereno.archive_files USING btree (kind, from_at);
 
-CREATE INDEX attempts_fingerprint ON sereno.attempts USING btree (fingerprint, job_id) WHERE (fingerprint IS NOT NULL);
+CREATE INDEX attempts_fingerprint ON ONLY sereno.attempts USING btree (fingerprint, job_id) WHERE (fingerprint IS NOT NULL);
+
+CREATE INDEX attempts_20261116_fingerprint_job_id_idx ON sereno.attempts_20261116 USING btree (fingerprint, job_id) WHERE (fingerprint IS NOT NULL);
+
+CREATE INDEX attempts_20261117_fingerprint_job_id_idx ON sereno.attempts_20261117 USING btree (fingerprint, job_id) WHERE (fingerprint IS NOT NULL);
+
+CREATE INDEX attempts_20261118_fingerprint_job_id_idx ON sereno.attempts_20261118 USING btree (fingerprint, job_id) WHERE (fingerprint IS NOT NULL);
+
+CREATE INDEX attempts_20261119_fingerprint_job_id_idx ON sereno.attempts_20261119 USING btree (fingerprint, job_id) WHERE (fingerprint IS NOT NULL);
+
+CREATE INDEX attempts_20261120_fingerprint_job_id_idx ON sereno.attempts_20261120 USING btree (fingerprint, job_id) WHERE (fingerprint IS NOT NULL);
+
+CREATE INDEX attempts_20261121_fingerprint_job_id_idx ON sereno.attempts_20261121 USING btree (fingerprint, job_id) WHERE (fingerprint IS NOT NULL);
+
+CREATE INDEX attempts_20261122_fingerprint_job_id_idx ON sereno.attempts_20261122 USING btree (fingerprint, job_id) WHERE (fingerprint IS NOT NULL);
+
+CREATE INDEX attempts_20261123_fingerprint_job_id_idx ON sereno.attempts_20261123 USING btree (fingerprint, job_id) WHERE (fingerprint IS NOT NULL);
+
+CREATE INDEX attempts_default_fingerprint_job_id_idx ON sereno.attempts_default USING btree (fingerprint, job_id) WHERE (fingerprint IS NOT NULL);
 
 CREATE INDEX audit_subject ON sereno.audit USING btree (subject, id DESC);
 
@@ -4800,6 +5070,42 @@ CREATE INDEX shares_clock ON sereno.shares USING btree (queue, clock);
 CREATE UNIQUE INDEX tokens_name ON sereno.tokens USING btree (name) WHERE (revoked_at IS NULL);
 
 CREATE INDEX unique_keys_until ON sereno.unique_keys USING btree (until) WHERE (until < 'infinity'::timestamp with time zone);
+
+ALTER INDEX sereno.attempts_fingerprint ATTACH PARTITION sereno.attempts_20261116_fingerprint_job_id_idx;
+
+ALTER INDEX sereno.attempts_pkey ATTACH PARTITION sereno.attempts_20261116_pkey;
+
+ALTER INDEX sereno.attempts_fingerprint ATTACH PARTITION sereno.attempts_20261117_fingerprint_job_id_idx;
+
+ALTER INDEX sereno.attempts_pkey ATTACH PARTITION sereno.attempts_20261117_pkey;
+
+ALTER INDEX sereno.attempts_fingerprint ATTACH PARTITION sereno.attempts_20261118_fingerprint_job_id_idx;
+
+ALTER INDEX sereno.attempts_pkey ATTACH PARTITION sereno.attempts_20261118_pkey;
+
+ALTER INDEX sereno.attempts_fingerprint ATTACH PARTITION sereno.attempts_20261119_fingerprint_job_id_idx;
+
+ALTER INDEX sereno.attempts_pkey ATTACH PARTITION sereno.attempts_20261119_pkey;
+
+ALTER INDEX sereno.attempts_fingerprint ATTACH PARTITION sereno.attempts_20261120_fingerprint_job_id_idx;
+
+ALTER INDEX sereno.attempts_pkey ATTACH PARTITION sereno.attempts_20261120_pkey;
+
+ALTER INDEX sereno.attempts_fingerprint ATTACH PARTITION sereno.attempts_20261121_fingerprint_job_id_idx;
+
+ALTER INDEX sereno.attempts_pkey ATTACH PARTITION sereno.attempts_20261121_pkey;
+
+ALTER INDEX sereno.attempts_fingerprint ATTACH PARTITION sereno.attempts_20261122_fingerprint_job_id_idx;
+
+ALTER INDEX sereno.attempts_pkey ATTACH PARTITION sereno.attempts_20261122_pkey;
+
+ALTER INDEX sereno.attempts_fingerprint ATTACH PARTITION sereno.attempts_20261123_fingerprint_job_id_idx;
+
+ALTER INDEX sereno.attempts_pkey ATTACH PARTITION sereno.attempts_20261123_pkey;
+
+ALTER INDEX sereno.attempts_fingerprint ATTACH PARTITION sereno.attempts_default_fingerprint_job_id_idx;
+
+ALTER INDEX sereno.attempts_pkey ATTACH PARTITION sereno.attempts_default_pkey;
 
 ALTER INDEX sereno.fires_pkey ATTACH PARTITION sereno.fires_default_pkey;
 
