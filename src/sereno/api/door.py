@@ -18,6 +18,7 @@ from sereno.api.problems import responses
 from sereno.domain.access import Principal, Role
 from sereno.reception.declined import Declined
 from sereno.reception.guard import SAFE, current
+from sereno.reception.hiding import hidden, sees_all
 from sereno.reception.house import House
 from sereno.store import tokens
 
@@ -131,12 +132,27 @@ def _answering_once(house: House, remembers: bool) -> type[APIRoute]:
                 # Who only looks changes nothing, also not by what is kept of it.
                 is_kept = remembers and said.get("x-role") != "viewer"
                 if request.method in SAFE or not is_kept or not key or len(key) > LONGEST_KEY:
-                    return await original(request)
+                    return _as_seen(request, await original(request))
                 return await _once(house, request, key, original)
 
             return handler
 
     return Once
+
+
+def _as_seen(request: Request, response: Response) -> Response:
+    """The same answer, with errors as whoever asks may see them."""
+    who = getattr(request.state, "principal", None)
+    raw = bytes(getattr(response, "body", b""))
+    if not raw or not isinstance(who, Principal) or sees_all(who) or response.media_type != "application/json":
+        return response
+    said = json.loads(raw)
+    shown = hidden(said)
+    if shown == said:
+        return response
+    response.body = json.dumps(shown, ensure_ascii=False, separators=(",", ":")).encode()
+    response.headers["content-length"] = str(len(response.body))
+    return response
 
 
 async def _parse_aside(request: Request, field: Any) -> None:

@@ -24,6 +24,7 @@ from sereno.operations.reveal import hidden
 from sereno.operations.search import JOB_FIELDS, jobs_wanted
 from sereno.operations.why import why
 from sereno.reception.archived import gone
+from sereno.reception.hiding import sees_all
 from sereno.reception.house import House, check_task
 from sereno.reception.searching import check_search
 from sereno.reception.tenancy import check_theirs, their_tenant
@@ -122,8 +123,8 @@ class BulkAnswer:
 
 
 def of_theirs(wanted: JobFilter, who: Principal) -> JobFilter:
-    """What somebody of a tenant asks for is that tenant's; another's is nothing."""
-    return replace(wanted, tenant=their_tenant(who, wanted.tenant))
+    """What somebody of a tenant asks for is that tenant's; another's is nothing. Errors are found as they see them."""
+    return replace(wanted, tenant=their_tenant(who, wanted.tenant), masked=not sees_all(who))
 
 
 def searched(text: str | None) -> JobFilter:

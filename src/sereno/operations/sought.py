@@ -125,9 +125,10 @@ AUDIT_FIELDS = (
 )
 
 
-def sought(text: str | None, fields: Sequence[Field], now: datetime) -> Sought | None:
+def sought(text: str | None, fields: Sequence[Field], now: datetime, *, hides: bool = False) -> Sought | None:
     """What a search asks, or InvalidArguments; None for one that asks nothing.
 
+    `hides`: for somebody who sees errors masked. They are found by what is seen then.
     Dates are days of the zone of `now`, which is aware. A number without a field is an id, where the list has ids.
     """
     search = parse(text or "", fields)
@@ -136,6 +137,8 @@ def sought(text: str | None, fields: Sequence[Field], now: datetime) -> Sought |
     kinds = {each.name: each.kind for each in fields}
     terms = [_as_id(term) if "id" in kinds else term for term in search.terms]
     tests = [_tests[kinds.get(term.name, "part")](term, now) for term in terms]
+    if hides:
+        tests = [{**test, "hides": True} for test in tests]
     whole, begins = _hints(terms, kinds)
     return Sought(str(search), parameter(tests), whole, begins, {term.name for term in terms})
 

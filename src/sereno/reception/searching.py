@@ -9,6 +9,7 @@ from sereno.domain.masking import is_secret, masked
 from sereno.domain.search import Field, Term, Word, parse
 from sereno.operations.sought import sought
 from sereno.reception.declined import Declined
+from sereno.reception.hiding import sees_all
 from sereno.reception.tenancy import their_tenant
 from sereno.store.terms import Sought
 
@@ -29,7 +30,7 @@ def searched(text: str | None, fields: Sequence[Field], who: Principal) -> Sough
     404 for another's tenant, as where a list is asked for one by name.
     """
     check_search(text, fields, who)
-    found = sought(text, fields, datetime.now(UTC))
+    found = sought(text, fields, datetime.now(UTC), hides=not sees_all(who))
     if found is not None:
         their_tenant(who, found.one("tenant"))
     return found

@@ -20,6 +20,7 @@ class JobFilter:
 
     `tasks`: of one of these. `fingerprint`: dead letters that ended by such a failure, and live jobs that had one.
     `schedules`: made by one with such a key. `terms`: of a search, for what the other fields cannot say.
+    `masked`: for somebody who sees errors masked, who finds them by what is seen.
     `window`: a list looks at no more than so many of the newest jobs; counts and changes look at all.
     """
 
@@ -42,6 +43,7 @@ class JobFilter:
     attempts_to: int | None = None
     terms: tuple[Term, ...] | None = None
     window: int | None = None
+    masked: bool | None = None
 
     @property
     def is_empty(self) -> bool:
@@ -68,6 +70,7 @@ class JobFilter:
             "states": None if self.states is None else sorted(self.states),
             "schedules": None if self.schedules is None else sorted(self.schedules),
             "tasks": None if self.tasks is None else sorted(self.tasks),
+            "masked": bool(self.masked),
             "terms": parameter([piece_test(term) if term.path else word_test(term) for term in self.terms or ()]),
             "live": not ends and _any_of(self.states, LIVE),
             "finished": _any_of(self.states, FINAL),
@@ -82,8 +85,8 @@ class JobFilter:
         }
 
     def _given(self) -> dict[str, Any]:
-        # Neither the window nor what tenants may have run was said by whoever asks.
-        names = [field.name for field in fields(self) if field.name not in ("window", "tasks")]
+        # Neither the window, the mask, nor what tenants may have run was said by whoever asks.
+        names = [field.name for field in fields(self) if field.name not in ("window", "masked", "tasks")]
         values = {name: getattr(self, name) for name in names}
         return {name: value for name, value in values.items() if value is not None}
 

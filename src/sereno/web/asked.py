@@ -10,6 +10,7 @@ from sereno.errors import InvalidArguments
 from sereno.operations.sought import sought
 from sereno.reception.declined import Declined
 from sereno.reception.glances import FRESH_SECONDS, Seen
+from sereno.reception.hiding import sees_all
 from sereno.reception.searching import check_search
 from sereno.store.statement import Operation
 from sereno.store.terms import Sought
@@ -58,7 +59,8 @@ def asked_for(look: Look, fields: Sequence[Field], meaning: Callable[[str, datet
 
 def sought_for(look: Look, fields: Sequence[Field]) -> Asked[Sought | None]:
     """The same for a list whose search is nothing but tests of its rows. Another's tenant is nobody's there."""
-    return asked_for(look, fields, lambda text, now: sought(text, fields, now))
+    hides = not sees_all(look.who)
+    return asked_for(look, fields, lambda text, now: sought(text, fields, now, hides=hides))
 
 
 async def listed(

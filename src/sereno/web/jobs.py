@@ -15,6 +15,7 @@ from sereno.operations.jobs import JobPage, list_jobs
 from sereno.operations.queues import QueueLine, list_queues
 from sereno.operations.search import JOB_FIELDS, WINDOW, jobs_wanted
 from sereno.operations.snapshot import Snapshot, snapshot
+from sereno.reception.hiding import sees_all
 from sereno.reception.tenancy import their_tenant
 from sereno.store import insights, minutes
 from sereno.store.filters import JobFilter
@@ -87,7 +88,8 @@ def _asked(look: Look) -> Asked[JobFilter]:
     asked = asked_for(look, JOB_FIELDS, lambda text, now: jobs_wanted(text, now).both(named))
     if asked.wanted is None:
         return asked
-    wanted = replace(asked.wanted, tenant=their_tenant(look.who, asked.wanted.tenant))
+    theirs = their_tenant(look.who, asked.wanted.tenant)
+    wanted = replace(asked.wanted, tenant=theirs, masked=not sees_all(look.who))
     is_found_by_index = any(each is not None for each in (wanted.ids, wanted.schedules, wanted.fingerprint))
     if wanted.tenant is not None and not is_found_by_index:
         # A tenant with few jobs among many: the list looks no further than any search does.

@@ -4,7 +4,7 @@ import gzip
 import json
 from collections.abc import Callable, Hashable, Mapping
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, partial
 from typing import Any, TypeVar
 from urllib.parse import unquote, urlencode
 
@@ -15,6 +15,7 @@ from starlette.responses import HTMLResponse
 from sereno.domain.access import Principal, Role
 from sereno.domain.zones import names
 from sereno.reception.glances import FRESH_SECONDS, Glances, Seen
+from sereno.reception.hiding import hidden_in, sees_all
 from sereno.reception.house import LOOK_SECONDS, House
 from sereno.store.statement import Operation
 from sereno.version import __version__
@@ -95,6 +96,10 @@ def environment() -> Environment:
     return made
 
 
+def _hidden(operation: Callable[[], Operation[T]]) -> Operation[T]:
+    return hidden_in(operation())
+
+
 class Look:
     """What a page is made from, and the way to make it."""
 
@@ -166,6 +171,9 @@ class Look:
         """
         if self.request.headers.get("x-sereno-live") == "changed" and patience is None:
             fresh = 0.0
+        if not sees_all(self.who):
+            # What they see is another thing than what others see of the same.
+            key, operation = ("hidden", key), partial(_hidden, operation)
         return await self._glances.see(key, operation, fresh=fresh, patience=patience, seconds=seconds, keep=keep)
 
     def page(self, template: str, /, status: int = 200, **values: Any) -> HTMLResponse:

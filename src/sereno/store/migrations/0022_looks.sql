@@ -22,3 +22,18 @@ create function sereno.shown(value jsonb, most integer default null) returns jso
         else value
     end
 $$;
+
+-- What an error said, as those may search it who see it masked: without all that the server hides from them, and rather
+-- more. Here only so much is left as can be found; the server itself writes what is seen.
+create function sereno.masked(said text) returns text
+    language sql immutable as $$
+    select regexp_replace(regexp_replace(regexp_replace(regexp_replace(regexp_replace(regexp_replace(regexp_replace(said,
+        '://[^\s/:@]*:[^\s@]+@', '://********@', 'g'),
+        '(bearer|basic)\s+\S+', '\1 ********', 'gi'),
+        '(srn_|[srp]k_(live|test)_|eyJ)[^\s"'',;]+', '********', 'gi'),
+        '(passw(or)?d|passphrase|contrase.a|senha|secret|token|api[_-]?key)["'']?\s*[=:]\s*'
+            '(''[^''\n]+''|"[^"\n]+"|["'']?[^\s&"'',;]+)', '\1=********', 'gi'),
+        '([0-9]{4}[ -]){3}[0-9]{1,7}', '********', 'g'),
+        '[^\s@<>"''(),;:=]+@[^\s@<>"''(),;:]+', '********', 'g'),
+        '\+[1-9]([ ().-]{0,2}[0-9]){6,14}', '********', 'g')
+$$;

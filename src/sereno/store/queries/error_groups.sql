@@ -125,6 +125,7 @@ page as materialized (
                when 'task' then g.task like any(patterns)
                when 'type' then g.error_type like any(patterns)
                when 'message' then g.message ilike any(patterns)
+                                   and (hides is not true or sereno.masked(g.message) ilike any(patterns))
                when 'where' then g.frame ilike any(patterns)
                when 'fingerprint' then g.fingerprint like any(patterns)
                when 'note' then g.note ilike any(patterns)
@@ -134,7 +135,8 @@ page as materialized (
                when 'total' then g.count >= low and g.count < high
                when 'first' then date_part('epoch', g.first_at) >= low and date_part('epoch', g.first_at) < high
                when 'last' then date_part('epoch', g.last_at) >= low and date_part('epoch', g.last_at) < high
-               else g.error_type ilike any(patterns) or g.message ilike any(patterns) or g.task ilike any(patterns)
+               else g.error_type ilike any(patterns) or g.task ilike any(patterns)
+                    or (g.message ilike any(patterns) and (hides is not true or sereno.masked(g.message) ilike any(patterns)))
                     or g.frame ilike any(patterns) or g.fingerprint ilike any(patterns)
 -- use: terms_end
     order by case when %(by_count)s then spans.count end desc nulls last, g.last_at desc, g.fingerprint

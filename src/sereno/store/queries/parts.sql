@@ -40,7 +40,10 @@
        or exists (select from sereno.attempts tried
                   where tried.job_id = jobs.id
                     and strpos(lower(concat_ws(' ', tried.reason, tried.error_type, tried.error_message)),
-                               lower(%(error)s)) > 0))
+                               lower(%(error)s)) > 0
+                    and (not %(masked)s
+                         or strpos(lower(sereno.masked(concat_ws(' ', tried.reason, tried.error_type, tried.error_message))),
+                                   lower(%(error)s)) > 0)))
   and (%(fingerprint)s::text is null
        or id = any(array(select failed.job_id from sereno.attempts failed where failed.fingerprint = %(fingerprint)s)))
 
@@ -82,18 +85,20 @@
                    where has like any(patterns))
            end))
   and (%(error)s::text is null
-       or strpos(lower(concat_ws(' ', reason, error_type, error_message)), lower(%(error)s)) > 0)
+       or (strpos(lower(concat_ws(' ', reason, error_type, error_message)), lower(%(error)s)) > 0
+           and (not %(masked)s
+                or strpos(lower(sereno.masked(concat_ws(' ', reason, error_type, error_message))), lower(%(error)s)) > 0)))
   and (%(fingerprint)s::text is null or (state = 'dead' and fingerprint = %(fingerprint)s))
 
 -- part: terms_begin
 -- The terms of a search are tests of a row, of which none may fail. A list uses this, has a `when` for each of its fields,
 -- and uses terms_end. A test has patterns, or pieces of JSON, or numbers from `low` on and below `high`; of a moment, these
--- are seconds. What is null is not so.
+-- are seconds. What is null is not so. `hides`: for somebody who sees errors masked; then they are found by what is seen.
   and (%(terms)s::text is null
        or not exists (
            select from jsonb_to_recordset(%(terms)s::text::jsonb)
                        as term (field text, negated boolean, patterns text[], pieces jsonb,
-                                low double precision, high double precision)
+                                low double precision, high double precision, hides boolean)
            where negated = coalesce(case field
 
 -- part: terms_end
@@ -108,7 +113,10 @@
                when 'account' then nullif(account, '') like any(patterns)
                when 'tenant' then nullif(tenant, '') like any(patterns)
                when 'reason' then reason ilike any(patterns)
+                                  and (hides is not true or sereno.masked(reason) ilike any(patterns))
                when 'error' then nullif(concat_ws(': ', error_code, error_message), '') ilike any(patterns)
+                                 and (hides is not true
+                                      or sereno.masked(concat_ws(': ', error_code, error_message)) ilike any(patterns))
                when 'provider' then provider_id like any(patterns)
                when 'id' then id::text like any(patterns)
                when 'event_id' then event_id::text like any(patterns)
@@ -154,6 +162,7 @@
                when 'note' then note ilike any(patterns)
                when 'last' then last_state like any(patterns)
                when 'error' then last_error ilike any(patterns)
+                                 and (hides is not true or sereno.masked(last_error) ilike any(patterns))
                when 'failed' then failed_in_row >= low and failed_in_row < high
                when 'next' then state = 'enabled' and planned and date_part('epoch', next_run_at) >= low
                                 and date_part('epoch', next_run_at) < high
