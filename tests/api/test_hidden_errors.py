@@ -159,6 +159,7 @@ def test_two_who_see_different_things_do_not_share_a_look(failed: int, ask: Ask,
 CASES = [
     SAID,
     "postgresql://app:s3cr3t@db/x refused",
+    "postgresql://app:s3/cr3t@more@db/x refused",
     "Authorization: Bearer abcdefghijkl.mnop",
     "basic dXNlcjpwYXNzd29yZA==",
     "srn_" + "A1b2" * 8,

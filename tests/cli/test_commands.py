@@ -244,6 +244,13 @@ def test_config_show_says_where_and_masks_secrets(sereno: Command) -> None:
     assert "hunter2" not in result.stdout
 
 
+@pytest.mark.parametrize("password", ["hun/ter2", "hun@ter2", "h:un/te?r2@x"])
+def test_config_show_masks_a_password_of_any_characters(sereno: Command, password: str) -> None:
+    result = sereno("config", "show", "-o", "json", SERENO_DATABASE_URL=f"postgresql://eve:{password}@db/x")
+    lines = {line["setting"]: line["value"] for line in json.loads(result.stdout)["items"]}
+    assert lines["database_url"] == "postgresql://eve:********@db/x"
+
+
 def test_top_in_a_pipe_prints_lines(process: Process, house: House) -> None:
     house.enqueue()
     done = process("top", "--every", "0.2", "--seconds", "0.5")

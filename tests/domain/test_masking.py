@@ -46,6 +46,8 @@ def test_other_names_hide_nothing(name: str) -> None:
         ("+49 170 1234567", "1234567"),
         ("call +371-2000-1234 now", "2000"),
         ("postgresql://app:hunter2@db/shop", "hunter2"),
+        ("postgresql://app:hun/ter2@db/shop", "ter2"),
+        ("postgresql://app:hun@ter2@db/shop", "ter2"),
         ("Authorization: Bearer abcdefgh12345678", "abcdefgh"),
         ("https://x.example/?token=abc&user=7", "abc"),
         ("4111 1111 1111 1111", "4111"),

@@ -12,8 +12,7 @@ from sereno.api.bounds import Name
 from sereno.api.bulk import ACCEPTED, InBackground, PerSecond, begun, check_rate
 from sereno.api.door import Door, Who
 from sereno.api.pages import Page, Paging, page_of, paging
-from sereno.api.post import delivery_shown, line_shown, may_reveal, page_shape, shape, there, together, told
-from sereno.api.post_reveal import whole_delivery, written_down
+from sereno.api.post import delivery_shown, line_shown, page_shape, shape, there, together, told
 from sereno.domain.access import Principal
 from sereno.domain.delivery import State
 from sereno.domain.search import LONGEST
@@ -146,13 +145,11 @@ def rooms(house: House) -> Door:
         also=[HTTPStatus.NOT_FOUND],
         response_model=shape(post.DeliveryDetail),
     )
-    async def show_delivery(delivery_id: DeliveryId, who: Who, reveal: bool = False) -> Response:
+    async def show_delivery(delivery_id: DeliveryId, who: Who) -> Response:
         """One delivery: its event, its address, what became of it, and what its provider said later.
 
-        `reveal`: the whole address, for operators; the audit says who has seen it.
+        The whole address is revealed by `POST /deliveries/{delivery_id}/reveal`.
         """
-        if may_reveal(who, reveal):
-            return told(await written_down(house, whole_delivery(delivery_id, who)))
         return told(delivery_shown(await house.read(_theirs(delivery_id, who)), who))
 
     _again(house, door)

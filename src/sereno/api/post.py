@@ -18,7 +18,7 @@ from sereno.domain.masking import masked as hidden
 from sereno.domain.stored import encoder, stored
 from sereno.errors import ConfigurationError, InvalidArguments
 from sereno.operations.post import DeliveryDetail, RecipientDetail, masked
-from sereno.reception.declined import Declined, not_found
+from sereno.reception.declined import not_found
 from sereno.reception.house import CHANGE_SECONDS, House
 from sereno.store.insights import patience
 from sereno.store.post_rows import DeliveryLine
@@ -114,13 +114,6 @@ def there(operation: Operation[T], what: str) -> Operation[T]:
         return (yield from operation)
     except ConfigurationError:
         raise not_found(what) from None
-
-
-def may_reveal(who: Principal, reveal: bool) -> bool:
-    """Whole addresses are for those who work with them."""
-    if reveal and not who.may("operator"):
-        raise Declined(HTTPStatus.FORBIDDEN, f"{who.name} is {who.role}; whole addresses need operator")
-    return reveal
 
 
 def recipient_shown(detail: RecipientDetail, who: Principal) -> RecipientDetail:

@@ -34,7 +34,7 @@ def rooms(house: House) -> Door:
     )
     async def reveal_one(key: str, who: Who, tenant: Tenant = None) -> Response:
         """Somebody with whole addresses. Elsewhere they are masked; the audit says who looked here."""
-        return told(await written_down(house, whole_recipient(key, who, tenant)))
+        return told(await _written_down(house, _whole_recipient(key, who, tenant)))
 
     @door.at(
         "POST",
@@ -45,25 +45,25 @@ def rooms(house: House) -> Door:
     )
     async def reveal_its_address(delivery_id: DeliveryId, who: Who) -> Response:
         """A delivery with its whole address; the audit says who looked here."""
-        return told(await written_down(house, whole_delivery(delivery_id, who)))
+        return told(await _written_down(house, _whole_delivery(delivery_id, who)))
 
     return door
 
 
-async def written_down(house: House, operation: Operation[T]) -> T:
+async def _written_down(house: House, operation: Operation[T]) -> T:
     """Nothing is revealed where nothing can be written down."""
     if house.settings.read_only:
         raise Declined(HTTPStatus.FORBIDDEN, "this server is read-only, and whole addresses are shown to nobody unseen")
     return await house.change(operation)
 
 
-def whole_recipient(key: str, who: Principal, tenant: str | None) -> Operation[post.RecipientDetail]:
+def _whole_recipient(key: str, who: Principal, tenant: str | None) -> Operation[post.RecipientDetail]:
     theirs = their_tenant(who, tenant)
     found = yield from there(post.show_recipient(key, tenant=theirs), f"recipient {key!r:.80}")
     return (yield from reveal_recipient(found, actor=who.actor))
 
 
-def whole_delivery(number: int, who: Principal) -> Operation[post.DeliveryDetail]:
+def _whole_delivery(number: int, who: Principal) -> Operation[post.DeliveryDetail]:
     found = yield from there(post.show_delivery(number), f"delivery {number}")
     check_theirs(who, found.delivery.tenant, f"delivery {number}")
     return (yield from reveal_delivery(found, actor=who.actor))

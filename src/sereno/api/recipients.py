@@ -13,7 +13,6 @@ from sereno.api.door import Door, Who
 from sereno.api.pages import Paging, page_of, paging
 from sereno.api.post import (
     check_storable,
-    may_reveal,
     page_shape,
     recipient_shown,
     shape,
@@ -21,7 +20,6 @@ from sereno.api.post import (
     together,
     told,
 )
-from sereno.api.post_reveal import whole_recipient, written_down
 from sereno.domain.access import Principal
 from sereno.domain.job import check_text
 from sereno.domain.quiet import Quiet
@@ -154,14 +152,12 @@ def _one(house: House, door: Door) -> None:
     """After those whose path goes on behind the key."""
 
     @door.at("GET", ONE, role="viewer", of_tenants=True, also=NOT_FOUND, response_model=DETAIL)
-    async def show_recipient(key: str, who: Who, tenant: Tenant = None, reveal: bool = False) -> Response:
+    async def show_recipient(key: str, who: Who, tenant: Tenant = None) -> Response:
         """Somebody: the ways to reach them, what they want, and the defaults that hold for them.
 
-        `reveal`: whole addresses, for operators; the audit says who has seen them. What looks like a secret in `data`
-        is hidden from those who only look.
+        Whole addresses are revealed by `POST /recipients/{key}/reveal`. What looks like a secret in `data` is hidden
+        from those who only look.
         """
-        if may_reveal(who, reveal):
-            return told(await written_down(house, whole_recipient(key, who, tenant)))
         return told(recipient_shown(await house.read(_theirs(key, their_tenant(who, tenant))), who))
 
     @door.at("PUT", ONE, role="admin", of_tenants=True, also=NOT_FOUND, response_model=DETAIL)

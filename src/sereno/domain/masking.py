@@ -34,7 +34,7 @@ _ADDRESS = re.compile(r"@|[0-9]{5}|(?:[0-9][ ().-]{0,2}){7}")
 _SAID = r"passw(?:or)?d|passphrase|contrase(?:ñ|n)a|\bsenha|secret|token|api[_-]?key"
 # The first of each is what to look for before the slow search.
 _IN_TEXT = (
-    ("://", re.compile(r"(://[^\s/:@]{0,200}:)[^\s/@]{1,500}@"), rf"\1{MASK}@"),
+    ("://", re.compile(r"(://[^\s/:@]{0,200}:)[^\s\"'<>]{1,500}@"), rf"\1{MASK}@"),
     ("b", re.compile(r"\b((?:bearer|basic)\s{1,5})[\w+/.~=-]{8,2000}", re.IGNORECASE), rf"\1{MASK}"),
     ("srn_", re.compile(r"\bsrn_[\w-]{32}"), MASK),
     ("k_", re.compile(r"\b[srp]k_(?:live|test)_\w{8,200}"), MASK),

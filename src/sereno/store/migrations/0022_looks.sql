@@ -28,7 +28,7 @@ $$;
 create function sereno.masked(said text) returns text
     language sql immutable as $$
     select regexp_replace(regexp_replace(regexp_replace(regexp_replace(regexp_replace(regexp_replace(regexp_replace(said,
-        '://[^\s/:@]*:[^\s@]+@', '://********@', 'g'),
+        '://[^\s/:@]*:\S+@', '://********@', 'g'),
         '(bearer|basic)\s+\S+', '\1 ********', 'gi'),
         '(srn_|[srp]k_(live|test)_|eyJ)[^\s"'',;]+', '********', 'gi'),
         '(passw(or)?d|passphrase|contrase.a|senha|secret|token|api[_-]?key)["'']?\s*[=:]\s*'
