@@ -18,6 +18,9 @@ import msgspec
 from sereno.errors import ConfigurationError
 
 A_DAY = 86400
+# Names that are made of the schema's have 63 bytes at most in PostgreSQL: the roles "…_procedure" (10), the channels
+# of NOTIFY such as "….schedule" (9), the schema "…_archive" (8).
+SCHEMA_LENGTH = 53
 SHORTEST_RETENTION, LONGEST_RETENTION = 60, 3660 * A_DAY
 # As many as `openssl rand -base64 24` gives.
 SHORTEST_SECRET = 32
@@ -125,9 +128,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     log_format: Literal["auto", "console", "json"] = "auto"
 
     def __post_init__(self) -> None:
-        if not re.fullmatch(r"[a-z_][a-z0-9_]{0,62}", self.schema):
+        if not re.fullmatch(rf"[a-z_][a-z0-9_]{{0,{SCHEMA_LENGTH - 1}}}", self.schema):
             raise ConfigurationError(
-                f"schema {self.schema!r}: small letters, digits and '_', not starting with a digit"
+                f"schema {self.schema!r:.80}: small letters, digits and '_', not starting with a digit, "
+                f"at most {SCHEMA_LENGTH} characters"
             )
         for name in ("lease", "heartbeat", "poll", "stall_limit", "server_request_timeout"):
             if not 0 < getattr(self, name) < A_DAY:

@@ -3,7 +3,7 @@
 import pytest
 
 from sereno.errors import ConfigurationError
-from sereno.settings import LONGEST_PUBLIC_URL, Settings, load
+from sereno.settings import LONGEST_PUBLIC_URL, SCHEMA_LENGTH, Settings, load
 
 SECRET = "hunter2" * 5
 
@@ -56,3 +56,11 @@ def test_where_people_reach_us(given: str, kept: str) -> None:
 def test_what_is_no_address_of_ours(given: str) -> None:
     with pytest.raises(ConfigurationError, match="public_url"):
         Settings(public_url=given)
+
+
+def test_a_schema_has_room_for_the_names_that_are_made_of_it() -> None:
+    """PostgreSQL refuses a channel of NOTIFY of more than 63 bytes, and cuts other names."""
+    assert Settings(schema="s" * SCHEMA_LENGTH).schema == "s" * SCHEMA_LENGTH
+    for name in ("s" * (SCHEMA_LENGTH + 1), "s" * 63, "s" * 64):
+        with pytest.raises(ConfigurationError, match=f"at most {SCHEMA_LENGTH} characters"):
+            Settings(schema=name)

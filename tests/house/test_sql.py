@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from sereno.settings import SCHEMA_LENGTH
+from sereno.store.grants import LOGINS
 from sereno.store.statement import queries
 
 SOURCES = Path(__file__).parents[2] / "src" / "sereno"
@@ -85,3 +87,13 @@ def _unsafe() -> Iterator[str]:
                 case _:
                     continue
             yield from (f"{path.relative_to(SOURCES)}:{node.lineno} {name}" for name in found)
+
+
+def test_channels_and_roles_fit_beside_the_longest_schema() -> None:
+    """A channel that is added here makes the schema's name shorter, or its own."""
+    texts = [path.read_text() for path in (SOURCES / "store").rglob("*.sql")]
+    texts += [path.read_text() for path in SOURCES.rglob("*.py")]
+    channels = {found for text in texts for found in re.findall(r"pg_notify\('sereno(\.\w+)'", text)}
+    assert {".ready", ".schedule", ".cancel", ".clock"} <= channels
+    suffixes = {*channels, "_archive", "_owner", *(f"_{login}" for login in LOGINS)}
+    assert {name for name in suffixes if SCHEMA_LENGTH + len(name) > 63} == set()

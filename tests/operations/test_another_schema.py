@@ -1,19 +1,24 @@
 """Every operation also works in a schema of another name, beside one of the usual name."""
 
+import asyncio
 from collections.abc import Iterator
 
 import psycopg
 import pytest
 
-from sereno import Sereno
+from sereno import Every, Sereno
 from sereno.operations import jobs, queues, workers
 from sereno.operations.doctor import doctor
 from sereno.operations.plan import carry_out
 from sereno.operations.status import status
 from sereno.operations.verify import verify
 from sereno.operations.why import why
-from sereno.store import insights
+from sereno.settings import SCHEMA_LENGTH
+from sereno.store import insights, rehearsal
 from sereno.store.filters import JobFilter
+from sereno.store.roles import script
+from tests.archive.acts import DAY, archivist, cold_place
+from tests.facts import auntil, one, until
 from tests.operations.conftest import House
 
 
@@ -51,3 +56,52 @@ def test_what_is_done_elsewhere_stays_there(elsewhere: Sereno, connection: psyco
     assert carry_out(elsewhere.database, jobs.delete(JobFilter(ids=[job_id]))).done == [job_id]
     assert connection.execute("select count(*) from sereno.audit").fetchone() == (0,)
     assert connection.execute("select count(*) from elsewhere.audit").fetchone() == (5,)
+
+
+async def test_the_longest_name_of_a_schema_serves_for_everything(
+    database_url: str, connection: psycopg.Connection
+) -> None:
+    """Made, told, worked in, scheduled, cancelled, archived: every name that is made of it fits."""
+    schema = "s" * SCHEMA_LENGTH
+    app = Sereno(database_url, schema=schema)
+    app.migrate()
+
+    @app.task(name="work")
+    async def work() -> None: ...
+
+    @app.cycle(Every("200ms"), key="cycle")
+    async def cycle() -> None: ...
+
+    @app.task(name="endless")
+    async def endless() -> None:
+        await asyncio.Event().wait()
+
+    def count(query: str) -> int:
+        return int(one(connection, query.replace("sereno.", f"{schema}.")))
+
+    channels = {f"{schema}.{name}" for name in ("ready", "schedule", "cancel", "clock")}
+    heard: set[str] = set()
+    connection.add_notify_handler(lambda told: heard.add(told.channel))
+    for channel in channels:
+        connection.execute(f'listen "{channel}"')
+    async with app.working({"default": 3}):
+        await auntil(lambda: app.schedules.get("cycle").succeeded >= 1)
+        await auntil(lambda: count("select count(*) from sereno.sessions where idle"))
+        await work.aenqueue()
+        connection.execute(f"select {schema}.enqueue('work'), {schema}.schedule('k', 'work', every => '1 hour')")
+        await auntil(lambda: count("select count(*) from sereno.history where task = 'work'") == 2)
+        stuck = await endless.aenqueue()
+        await auntil(lambda: count("select count(*) from sereno.jobs where state = 'running' and task = 'endless'"))
+        carry_out(app.database, jobs.cancel(JobFilter(ids=[stuck.id])))
+        await auntil(lambda: count(f"select count(*) from sereno.history where id = {stuck.id}"))
+    app.database.run(rehearsal.travel(40 * DAY))
+    until(lambda: connection.execute("select 1") and heard == channels)
+    with cold_place() as place:
+        working = archivist(app, place)
+        moved, exported = await working.move(), await working.export()
+        assert (moved.problems, exported.problems) == ([], [])
+        assert exported.dropped > 0
+    assert count("select sereno.make_history_partition((sereno.now() + interval '20 days')::date)::integer") == 1
+    assert all(proof.holds for proof in app.database.run(verify(lease=30.0)))
+    assert script(schema, schema)
+    app.close()
