@@ -1,7 +1,7 @@
 """`sereno.settle_jobs` writes what the worker in Python writes, and refuses what makes no sense."""
 
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import psycopg
@@ -71,14 +71,15 @@ TABLES = {"jobs": "id", "history": "id", "attempts": "job_id", "schedule_ends": 
 
 
 def everything(connection: Connection, job_id: int) -> dict[str, list[dict[str, Any]]]:
-    """All rows about a job. Of moments, how long after the claim: that much is alike."""
+    """All rows about a job. Of moments, how long after the settlement: that much is alike."""
     found = {}
+    settled = one(connection, "select max(finished_at) from sereno.attempts where job_id = %s", job_id)
     for table, column in TABLES.items():
         cursor = connection.execute(f"select * from sereno.{table} where {column} = %s".encode(), [job_id])
         names = [each.name for each in cursor.description or ()]
         rows = [dict(zip(names, values, strict=True)) for values in cursor.fetchall()]
         found[table] = [
-            {name: _alike(name, value, each) for name, value in each.items() if name not in OWN} | _waits(each)
+            {name: _alike(name, value, each) for name, value in each.items() if name not in OWN} | _waits(each, settled)
             for each in rows
         ]
     return found
@@ -88,11 +89,11 @@ def _alike(name: str, value: Any, _: dict[str, Any]) -> Any:
     return value is not None if name == "fingerprint" else value
 
 
-def _waits(of: dict[str, Any]) -> dict[str, Any]:
-    """How far in the future it is due."""
-    if of.get("state") != "scheduled":
+def _waits(of: dict[str, Any], settled: datetime | None) -> dict[str, Any]:
+    """How long after its attempt ended it is due."""
+    if of.get("state") != "scheduled" or settled is None:
         return {}
-    return {"wait": of["run_at"] - of["claimed_at"]}
+    return {"wait": of["run_at"] - settled}
 
 
 def prepared(connection: Connection, *, crashes: int = 0, stopping: bool = False) -> Callable[[], None]:
@@ -121,7 +122,6 @@ def test_every_ending_is_written_as_the_worker_in_python_writes_it(
     claimed = prepared(connection, crashes=crashes, stopping=stopping)
     decision = decided(ending, crashes=crashes, policy=policy)
 
-    # In one transaction, where the clock stands still.
     with connection.transaction():
         owner = session(connection)
         ours = take_one(connection, owner)
@@ -158,13 +158,11 @@ def test_without_a_delay_a_retry_waits_longer_each_time_and_dies_in_the_end(conn
     worker = SqlWorker(connection, lease="1 hour")
     waits = []
     while True:
-        # In one transaction, where the clock stands still.
-        with connection.transaction():
-            (job,) = worker.claim()
-            (settled,) = worker.settle(outcome(job, "retry", error_type="Error"))
+        (settled,) = worker.settle(outcome(worker.claim()[0], "retry", error_type="Error"))
         if settled.state == "dead":
             break
-        waits.append((settled.run_at - job.claimed_at).total_seconds())
+        failed = one(connection, "select max(finished_at) from sereno.attempts")
+        waits.append((settled.run_at - failed).total_seconds())
         advance(connection, waits[-1] + 1)
     for wait, planned in zip(waits, [60, 120, 240, 480, 960, 1920, *[3600] * 4], strict=True):
         assert planned <= wait <= planned * 1.1

@@ -213,7 +213,7 @@ def run_now(key: str, *, actor: str | None = None) -> Operation[Job]:
     """A run that a person asks for, whatever the rule says; its overlap policy does not hold it back."""
     row = yield from store.lock_one(key)
     now = yield from store.clock()
-    # Within a transaction the clock stands still, and an instant is run once: another one that nobody has run.
+    # An instant is run once: where somebody runs it at the same moment, another one that nobody has run.
     at = now
     while not (fired := (yield from _fire(row, [at], now, [0.0], shift=0))):
         at += 1

@@ -16,10 +16,20 @@ create table sereno.clock (
     ahead    interval not null
 );
 
+-- When the statement began, not the transaction: a delay that is asked for late in a long transaction is not shorter.
+-- Stable, so that it serves as a bound of an index scan.
 create function sereno.now() returns timestamptz
     language sql stable parallel safe
     begin atomic
-        select pg_catalog.now() + coalesce((select ahead from sereno.clock), interval '0');
+        select pg_catalog.statement_timestamp() + coalesce((select ahead from sereno.clock), interval '0');
+    end;
+
+-- The same clock at the moment of the call, for functions that may be called late in a long statement, such as a block
+-- or a procedure of the caller's. Volatile: read once into a variable, never inside a condition.
+create function sereno.clock_now() returns timestamptz
+    language sql volatile parallel safe
+    begin atomic
+        select pg_catalog.clock_timestamp() + coalesce((select ahead from sereno.clock), interval '0');
     end;
 
 -- One life of one worker process. Death is one-way: alive -> closed | dead.

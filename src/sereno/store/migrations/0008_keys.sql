@@ -77,7 +77,7 @@ end $$;
 create or replace function sereno.enqueue_keyed(jobs jsonb) returns jsonb
     language plpgsql as $$
 declare
-    moment   timestamptz := sereno.now();
+    moment   timestamptz := sereno.clock_now();
     wanted   record;
     due      timestamptz;
     new_id   bigint;

@@ -202,7 +202,7 @@ create function sereno.settle_jobs(session bigint, outcomes jsonb, strict boolea
     set enable_mergejoin = off set plan_cache_mode = force_generic_plan as $$
 declare
     own       sereno.sessions := sereno.own_session(session);
-    moment    timestamptz := sereno.now();
+    moment    timestamptz := sereno.clock_now();
     items     sereno.outcome[] := array(select said from sereno.read_outcomes(outcomes) as said);
     ids       bigint[] := array(select id from unnest(items));
     is_alive  boolean := coalesce(own.state = 'alive' and own.lease_until > moment, false);

@@ -44,7 +44,7 @@ create or replace function sereno.enqueue(
 ) returns bigint
     language plpgsql as $$
 declare
-    moment timestamptz := sereno.now();
+    moment timestamptz := sereno.clock_now();
     due    timestamptz := coalesce(run_at, moment);
     made   bigint;
     keys   jsonb := sereno.keys_for(task, queue, tenant, args);
@@ -92,7 +92,7 @@ create or replace function sereno.schedule(
 ) returns bigint
     language plpgsql as $$
 declare
-    moment timestamptz := sereno.now();
+    moment timestamptz := sereno.clock_now();
     rule jsonb;
     found_id bigint;
 begin
@@ -166,7 +166,7 @@ create or replace function sereno.notify(
     language plpgsql as $$
 declare
     said      jsonb := (select definition from sereno.event_types where name = notify.type);
-    due       timestamptz := coalesce(at, sereno.now());
+    due       timestamptz := coalesce(at, sereno.clock_now());
     seconds   double precision := coalesce(extract(epoch from ttl), (said ->> 'ttl')::double precision);
     -- Without a name of its own it is told apart from every other.
     own_key   text := case when subject is null and key is null then replace(gen_random_uuid()::text, '-', '') else key end;

@@ -167,7 +167,7 @@ select exists (select from sereno.batches
 
 -- name: stranded
 -- Somebody began to send these and was not heard of again: an earlier try of the same job, or a job that is gone. Locked, so
--- that one settles them; one that was taken after this transaction began is somebody's whose job it cannot see yet.
+-- that one settles them; one that was taken after this statement began is somebody's whose job it cannot see yet.
 select coalesce(json_agg(json_build_array(lost.id, coalesce(theirs.each, '[]'), coalesce(theirs.kinds, '[]'))), '[]')::text
 from (select id, deliveries, job_id from sereno.batches
       where channel = %(channel)s and account = %(account)s and job_id is not null and taken_at < sereno.now()
