@@ -2,7 +2,7 @@
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
@@ -20,7 +20,7 @@ from sereno.errors import ConfigurationError, InvalidArguments, LeaseLost
 from sereno.store.attempts import Settled, keep_step, report_progress, settle, steps
 from sereno.store.database import Database
 from sereno.store.limits import throttle
-from sereno.store.statement import arun, run
+from sereno.store.statement import Operation, arun, run
 from sereno.telemetry.logs import JobLogger
 
 P = ParamSpec("P")
@@ -39,7 +39,9 @@ class Context:
         keep_history: bool = True,
         began: Callable[[], float] = lambda: 0.0,
         throttler: Callable[[int, int, Throttle], None] | None = None,
+        batch: Sequence[ClaimedJob] = (),
     ) -> None:
+        """`batch`: all jobs of the call, of which `job` is the first; `began`: seconds from its claim to the call."""
         self.job_id = job.id
         self.task = job.task
         self.queue = job.queue
@@ -52,14 +54,22 @@ class Context:
         self.session = session
         self.claimed_at = datetime.fromtimestamp(job.claimed_at, UTC)
         self.cancel_requested = False
-        self.settled = False
+        # Of the jobs that `transaction` has settled.
+        self.settled_ids: frozenset[int] = frozenset()
         self.used_side_rows = False
         self.told: tuple[float, str | None] | None = None
         self._database = database
         self._keep_history = keep_history
         self._began = began
+        self._job = job
+        self._jobs = batch or (job,)
         self._throttler = throttler
         self._steps: dict[str, Any] | None = None
+
+    @property
+    def settled(self) -> bool:
+        """Whether `transaction` has committed."""
+        return bool(self.settled_ids)
 
     @property
     def fence(self) -> tuple[int, int, int]:
@@ -102,7 +112,8 @@ class Context:
     def transaction(self) -> "Transaction":
         """A transaction of yours whose commit also settles this job as succeeded: effects exactly once.
 
-        `async with ctx.transaction() as connection:` in async handlers, `with` in plain ones. Once a job.
+        `async with ctx.transaction() as connection:` in async handlers, `with` in plain ones. Once a call. In a batch
+        task it settles all jobs of the batch; if one of them is no longer ours, it is rolled back for all.
         """
         if self.settled:
             raise ConfigurationError(
@@ -162,35 +173,43 @@ class Context:
         self._steps[name] = msgspec.json.decode(raw)
         return result
 
-    def _settlement(self) -> Settled:
-        wrote = self.used_side_rows or self.attempt > 1
-        return Settled(self.job_id, self.attempt, self._began(), SUCCEEDED, self._keep_history, side_rows=wrote)
-
-    def _check_settled(self, applied: set[int]) -> None:
-        if self.job_id not in applied:
-            raise LeaseLost(
-                f"job {self.job_id}: attempt {self.attempt} is no longer ours; the transaction is rolled back"
+    def _settle_all(self) -> Operation[frozenset[int]]:
+        """Settle every job of the call as succeeded, or raise LeaseLost."""
+        started = self._began() + self._job.seen
+        items = [
+            Settled(
+                job.id,
+                job.attempt,
+                started - job.seen,
+                SUCCEEDED,
+                self._keep_history,
+                side_rows=self.used_side_rows or job.attempt > 1,
             )
+            for job in self._jobs
+        ]
+        applied = yield from settle(items[0].way, self.session, items)
+        for item in items:
+            if item.id not in applied:
+                raise LeaseLost(
+                    f"job {item.id}: attempt {item.attempt} is no longer ours; the transaction is rolled back"
+                )
+        return frozenset(applied)
 
     @asynccontextmanager
     async def _in_async(self) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
         async with self._database.aconnection() as connection:
             async with connection.transaction():
                 yield connection
-                item = self._settlement()
-                operation = settle(item.way, self.session, [item])
-                self._check_settled(await arun(connection, operation, self._database.settings.schema))
-            self.settled = True
+                applied = await arun(connection, self._settle_all(), self._database.settings.schema)
+            self.settled_ids = applied
 
     @contextmanager
     def _in_sync(self) -> Iterator[psycopg.Connection[Any]]:
         with self._database.connection() as connection:
             with connection.transaction():
                 yield connection
-                item = self._settlement()
-                operation = settle(item.way, self.session, [item])
-                self._check_settled(run(connection, operation, self._database.settings.schema))
-            self.settled = True
+                applied = run(connection, self._settle_all(), self._database.settings.schema)
+            self.settled_ids = applied
 
     async def flush_progress(self) -> None:
         """Write the newest word, if there is one. Called by the worker."""

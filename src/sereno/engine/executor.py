@@ -130,23 +130,15 @@ class Executor:
             return self._raised(running, error)
         if type(result) is Raised:
             return self._raised(running, result.error)
-        if running.stopped is not None and not (running.context and running.context.settled):
+        if running.stopped is not None and not running.is_settled:
             return running.stopped
         return _as_ending(result)
 
     def _raised(self, running: Running, error: BaseException) -> Ending:
-        """What was raised is the ending, unless the call was stopped from outside, or is settled already."""
+        """What was raised is the ending, unless the call was stopped from outside."""
         if _is_discarded(running, error):
             raise error
-        asked = issubclass(type(error), Outcome)
-        return self._unless_settled(running, error if asked else running.stopped or error)
-
-    def _unless_settled(self, running: Running, ending: Ending) -> Ending:
-        """What comes after the handler's own commit changes nothing: the job has succeeded. It is only told."""
-        if running.context is None or not running.context.settled:
-            return ending
-        report_after_success(running.jobs[0], ending)
-        return None
+        return error if issubclass(type(error), Outcome) else running.stopped or error
 
     async def _call(self, running: Running, values: tuple[Any, ...], job: ClaimedJob) -> Any:
         definition = running.definition
@@ -157,7 +149,7 @@ class Executor:
             return await definition.arguments.call(definition.function, values, context)
         return await running.in_thread(self._threads, definition.arguments.call, definition.function, values, context)
 
-    def _context(self, running: Running, job: ClaimedJob) -> Context:
+    def _context(self, running: Running, job: ClaimedJob, batch: Sequence[ClaimedJob] = ()) -> Context:
         return Context(
             job,
             self._session,
@@ -165,6 +157,7 @@ class Executor:
             keep_history=running.definition.history,
             began=lambda: running.started - job.seen,
             throttler=self._settler.throttle,
+            batch=batch,
         )
 
     async def _batch(self, running: Running) -> Sequence[Ending]:
@@ -190,8 +183,9 @@ class Executor:
         called = list(values)
         context = None
         if definition.arguments.context_name is not None:
-            context = running.context = self._context(running, running.jobs[0])
-            if len({job.tenant for job in running.jobs}) > 1:
+            jobs = [job for job in running.jobs if job.id in values]
+            context = running.context = self._context(running, jobs[0], jobs)
+            if len({job.tenant for job in jobs}) > 1:
                 # Its log lines are nobody's alone.
                 context.tenant = None
         try:
@@ -207,7 +201,7 @@ class Executor:
             return dict.fromkeys(called, self._raised(running, error))
         if type(answer) is Raised:
             return dict.fromkeys(called, self._raised(running, answer.error))
-        if running.stopped is not None:
+        if running.stopped is not None and not running.is_settled:
             return dict.fromkeys(called, running.stopped)
         return _endings(definition, called, answer)
 
@@ -290,6 +284,10 @@ class Executor:
     def _settle(self, running: Running, job: ClaimedJob, ending: Ending, ended: float) -> None:
         definition = running.definition
         context = running.context
+        is_settled = context is not None and job.id in context.settled_ids
+        if is_settled and ending is not None:
+            report_after_success(job, ending)
+            ending = None
         decision = self._decide(definition, job, ending)
         ran = ended - running.started
         self._tally.job(job.queue, job.task, decision.outcome, job.waited, ran, job.tenant)
@@ -302,7 +300,7 @@ class Executor:
         else:
             fingerprint = self._fingerprint(job, decision)
             report(job, decision, ran, self._session, fingerprint)
-        if (context is not None and context.settled) or decision is SETTLED_ELSEWHERE:
+        if is_settled or decision is SETTLED_ELSEWHERE:
             self._settler.confirm(job.id)
             return
         # What was written in another process, or by an earlier attempt, is not known here.

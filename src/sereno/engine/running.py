@@ -66,6 +66,11 @@ class Running:
         timeout = self.definition.timeout
         self.deadline: float | None = None if timeout is None else self.started + timeout
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether the handler's own transaction has settled its jobs."""
+        return self.context is not None and self.context.settled
+
     async def in_thread(self, threads: Executor, function: Callable[..., Any], *args: Any) -> Any:
         """A plain function in a thread: what it returns, or Raised.
 
