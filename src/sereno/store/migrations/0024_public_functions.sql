@@ -390,7 +390,7 @@ begin
             else 'expired before it could run' end)))
     from unnest(got) where expires_at <= claimed_at or crashes >= 3 having count(*) > 0;
     return query
-    select id, attempt, task, args, queue, tenant, priority, failures, crashes, trace, run_at, claimed_at, planned_at
+    select id, attempt, task, args::jsonb, queue, tenant, priority, failures, crashes, trace, run_at, claimed_at, planned_at
     from unnest(got) where (expires_at is null or expires_at > claimed_at) and crashes < 3 order by priority, ready_seq;
 end $$;
 
