@@ -58,7 +58,7 @@ def main() -> int:
     report = Report(options.json)
     with server(options.database_url) as running:
         report.note(running.description())
-        site = Site(running, report, options.quick)
+        site = Site(running, report, options.quick, options.clients)
         try:
             if measure := PEERS.get(options.name):
                 measure(running.url, quick=options.quick, only=options.only, report=report.figure, note=report.note)
@@ -77,6 +77,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="fewer jobs, one round: under 40 s, and less exact")
     parser.add_argument("--json", action="store_true", help="one JSON object per figure")
     parser.add_argument("--database-url", help="a server of your own, where databases bench_… may be made and dropped")
+    parser.add_argument("--clients", type=int, default=0, help="for enqueue: so many processes at once")
     parser.add_argument("--only", nargs="+", metavar="PEER", help="for peers and schedule_peers: these, not all")
     options = parser.parse_args()
     if (options.name == "table") != (options.file is not None):

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 import msgspec
 import psycopg
 
+from bench import enqueue_clients
 from bench.site import Site
 from bench.tasks import MONTH, QUEUE, Tasks, account, register
 from sereno import Sereno
@@ -32,7 +33,10 @@ Write = Callable[[range], None]
 
 
 def run(site: Site) -> None:
-    """`enqueue_one` against `insert`, `enqueue_bulk` against `copy`."""
+    """`enqueue_one` against `insert`, `enqueue_bulk` against `copy`; with many clients, see `enqueue_clients`."""
+    if site.clients:
+        enqueue_clients.run(site)
+        return
     with site.server.fresh("enqueue") as url, psycopg.connect(url, autocommit=True) as connection:
         connection.execute(BARE_TABLE)
         app = Sereno(url)

@@ -16,6 +16,8 @@ class Site:
     server: Server
     report: Report
     quick: bool
+    # For `enqueue`: so many processes at once; 0: one, against bare statements.
+    clients: int = 0
 
     def size(self, full: int, quick: int) -> int:
         return quick if self.quick else full

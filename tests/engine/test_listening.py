@@ -1,8 +1,10 @@
 """NOTIFY is a hint that is used well: heard at once, rebuilt when lost, and never needed."""
 
 import psycopg
+import pytest
 
 from sereno import Sereno
+from sereno.engine import wakeups
 from tests.facts import auntil, one, state
 
 # So long that only what is told, or a rebuilt listener, can explain a start.
@@ -56,3 +58,35 @@ async def test_a_soon_due_job_does_not_wait_for_the_next_look(
         job = await work.using(delay="300ms").aenqueue()
         await auntil(lambda: state(connection, job.id) == "succeeded")
     assert one(connection, "select started_at >= run_at from sereno.history")
+
+
+async def test_while_it_is_told_often_a_worker_polls_and_no_enqueue_notifies(
+    app: Sereno, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # However slowly this machine tells it.
+    monkeypatch.setattr(wakeups, "WITHIN", 3600.0)
+    monkeypatch.setattr(wakeups, "PERIOD", 3600.0)
+    ran: list[int] = []
+
+    @app.task
+    async def work(n: int) -> None:
+        ran.append(n)
+
+    idle = "select idle from sereno.sessions where state = 'alive'"
+    async with app.working() as worker:
+        await auntil(lambda: one(connection, idle))
+        for n in range(wakeups.OFTEN):
+            await work.aenqueue(n)
+            await auntil(lambda n=n: n in ran)  # type: ignore[misc]
+        await auntil(lambda: one(connection, idle) is False)
+        with psycopg.connect(app.url, autocommit=True) as listener:
+            listener.execute('listen "sereno.ready"')
+            for n in range(100, 120):
+                await work.aenqueue(n)
+            await auntil(lambda: {*range(100, 120)} <= {*ran})
+            assert list(listener.notifies(timeout=0.1)) == []
+        # Few come: it wants to be told again.
+        worker.claimer._wakeups._period_end = 0.0
+        await auntil(lambda: one(connection, idle))
+        await work.aenqueue(1000)
+        await auntil(lambda: 1000 in ran)

@@ -23,6 +23,7 @@ from sereno.engine.lanes import LaneClaims
 from sereno.engine.service import Service
 from sereno.engine.settler import Settler
 from sereno.engine.slots import ASIDE_SECONDS, PARTY_SECONDS, QueueSlots
+from sereno.engine.wakeups import Wakeups
 from sereno.store.connect import Line
 from sereno.store.jobs import Claim, claim, ready_index, release_unlisted
 from sereno.store.lanes import LaneClaim
@@ -77,6 +78,7 @@ class Claimer(Service):
         # A worker that does not listen is never marked idle, so no enqueue notifies because of it.
         self._listens = listens
         self._idle = False
+        self._wakeups = Wakeups()
         self._look_back = LookBack()
         self._looked_back = False
         # Queues whose index of ready jobs the last claim did not read to the end.
@@ -92,6 +94,11 @@ class Claimer(Service):
     async def stop(self) -> None:
         await super().stop()
         await self.lanes.close()
+
+    def told(self) -> None:
+        """A notification came."""
+        self._wakeups.told(monotonic())
+        self.wake()
 
     async def run_once(self) -> float:
         if self._settler.is_behind:
@@ -215,6 +222,7 @@ class Claimer(Service):
     def _take(self, jobs: list[ClaimedJob]) -> dict[str, int]:
         jobs.sort(key=_claim_order)
         now = monotonic()
+        self._wakeups.found(len(jobs))
         got: dict[str, int] = {}
         for job in jobs:
             job.seen = now
@@ -229,6 +237,7 @@ class Claimer(Service):
         """Those with a rate in front: they are to start now."""
         claimed.jobs.sort(key=_claim_order)
         now = monotonic()
+        self._wakeups.found(len(claimed.jobs))
         of_queue: dict[str, list[ClaimedJob]] = {}
         for job in claimed.jobs:
             job.seen = now
@@ -327,6 +336,11 @@ class Claimer(Service):
             # Something may have run low while the claim was under way; otherwise whoever runs low wakes us.
             return 0.0 if any(queue.wants_more() for queue in self._queues.values()) else self._poll
         self._backlog_since = None
+        if self._idle and self._wakeups.begins_polling(now):
+            await self._line.run(set_idle(self._session, False))
+            self._idle = False
+        if self._wakeups.is_polling and (pause := self._wakeups.rest(now)) is not None:
+            return pause
         if not self._idle and self._listens:
             await self._line.run(set_idle(self._session, True))
             self._idle = True

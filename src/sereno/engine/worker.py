@@ -369,7 +369,7 @@ class Worker:
 
     def _on_told(self, queue: str) -> None:
         if queue in self.queues:
-            self.claimer.wake()
+            self.claimer.told()
         elif not queue:
             self._keeper.clock_was_set()
             self.claimer.wake()
