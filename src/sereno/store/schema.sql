@@ -357,7 +357,7 @@ CREATE FUNCTION sereno.are_tags(tags text[]) RETURNS boolean
     LANGUAGE sql IMMUTABLE
     AS $$
     select cardinality(tags) <= 50
-           and not exists (select from unnest(tags) as tag where tag is null or length(tag) not between 1 and 200)
+           and not exists (select from unnest(tags) as tag where tag is null or length(tag) > 200)
 $$;
 
 CREATE FUNCTION sereno.bring_back() RETURNS SETOF bigint
@@ -565,7 +565,7 @@ begin
             else 'expired before it could run' end)))
     from unnest(got) where expires_at <= claimed_at or crashes >= 3 having count(*) > 0;
     return query
-    select id, attempt, task, args, queue, tenant, priority, failures, crashes, trace, run_at, claimed_at, planned_at
+    select id, attempt, task, args::jsonb, queue, tenant, priority, failures, crashes, trace, run_at, claimed_at, planned_at
     from unnest(got) where (expires_at is null or expires_at > claimed_at) and crashes < 3 order by priority, ready_seq;
 end $$;
 
@@ -578,7 +578,7 @@ CREATE TABLE sereno.clock (
 CREATE FUNCTION sereno.now() RETURNS timestamp with time zone
     LANGUAGE sql STABLE PARALLEL SAFE
     BEGIN ATOMIC
- SELECT (now() + COALESCE(( SELECT clock.ahead
+ SELECT (statement_timestamp() + COALESCE(( SELECT clock.ahead
             FROM sereno.clock), '00:00:00'::interval));
 END;
 
@@ -695,6 +695,13 @@ begin
           limit most) as picked;
     return query select * from sereno.mark_claimed(for_session, found_ids);
 end $$;
+
+CREATE FUNCTION sereno.clock_now() RETURNS timestamp with time zone
+    LANGUAGE sql PARALLEL SAFE
+    BEGIN ATOMIC
+ SELECT (clock_timestamp() + COALESCE(( SELECT clock.ahead
+            FROM sereno.clock), '00:00:00'::interval));
+END;
 
 CREATE FUNCTION sereno.close_session(session bigint) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
@@ -984,7 +991,7 @@ CREATE FUNCTION sereno.enqueue(task text, args jsonb DEFAULT '{}'::jsonb, queue 
     LANGUAGE plpgsql
     AS $$
 declare
-    moment timestamptz := sereno.now();
+    moment timestamptz := sereno.clock_now();
     due    timestamptz := coalesce(run_at, moment);
     made   bigint;
     keys   jsonb := sereno.keys_for(task, queue, tenant, args);
@@ -1017,7 +1024,7 @@ CREATE FUNCTION sereno.enqueue_keyed(jobs jsonb) RETURNS jsonb
     LANGUAGE plpgsql
     AS $$
 declare
-    moment   timestamptz := sereno.now();
+    moment   timestamptz := sereno.clock_now();
     wanted   record;
     due      timestamptz;
     new_id   bigint;
@@ -1761,6 +1768,20 @@ CREATE FUNCTION sereno.mark_finds(target regclass, keys text[]) RETURNS text
     having count(*) = cardinality(keys)
 $$;
 
+CREATE FUNCTION sereno.masked(said text) RETURNS text
+    LANGUAGE sql IMMUTABLE
+    AS $$
+    select regexp_replace(regexp_replace(regexp_replace(regexp_replace(regexp_replace(regexp_replace(regexp_replace(said,
+        '://[^\s/:@]*:\S+@', '://********@', 'g'),
+        '(bearer|basic)\s+\S+', '\1 ********', 'gi'),
+        '(srn_|[srp]k_(live|test)_|eyJ)[^\s"'',;]+', '********', 'gi'),
+        '(passw(or)?d|passphrase|contrase.a|senha|secret|token|api[_-]?key)["'']?\s*[=:]\s*'
+            '(''[^''\n]+''|"[^"\n]+"|["'']?[^\s&"'',;]+)', '\1=********', 'gi'),
+        '([0-9]{4}[ -]){3}[0-9]{1,7}', '********', 'g'),
+        '[^\s@<>"''(),;:=]+@[^\s@<>"''(),;:]+', '********', 'g'),
+        '\+[1-9]([ ().-]{0,2}[0-9]){6,14}', '********', 'g')
+$$;
+
 CREATE FUNCTION sereno.measure_file(of_batch bigint, of_number integer, OUT rows bigint, OUT keys_hash text, OUT keys_sum numeric, OUT first_id bigint, OUT last_id bigint, OUT from_at timestamp with time zone, OUT to_at timestamp with time zone) RETURNS record
     LANGUAGE plpgsql STABLE
     SET "TimeZone" TO 'UTC'
@@ -1823,7 +1844,7 @@ CREATE FUNCTION sereno.notify(type text, payload jsonb, "to" text[] DEFAULT NULL
     AS $$
 declare
     said      jsonb := (select definition from sereno.event_types where name = notify.type);
-    due       timestamptz := coalesce(at, sereno.now());
+    due       timestamptz := coalesce(at, sereno.clock_now());
     seconds   double precision := coalesce(extract(epoch from ttl), (said ->> 'ttl')::double precision);
     -- Without a name of its own it is told apart from every other.
     own_key   text := case when subject is null and key is null then replace(gen_random_uuid()::text, '-', '') else key end;
@@ -2660,7 +2681,7 @@ CREATE FUNCTION sereno.schedule(key text, task text, args jsonb DEFAULT '{}'::js
     LANGUAGE plpgsql
     AS $$
 declare
-    moment timestamptz := sereno.now();
+    moment timestamptz := sereno.clock_now();
     rule jsonb;
     found_id bigint;
 begin
@@ -2725,7 +2746,7 @@ CREATE FUNCTION sereno.settle_jobs(session bigint, outcomes jsonb, strict boolea
     AS $$
 declare
     own       sereno.sessions := sereno.own_session(session);
-    moment    timestamptz := sereno.now();
+    moment    timestamptz := sereno.clock_now();
     items     sereno.outcome[] := array(select said from sereno.read_outcomes(outcomes) as said);
     ids       bigint[] := array(select id from unnest(items));
     is_alive  boolean := coalesce(own.state = 'alive' and own.lease_until > moment, false);
