@@ -84,7 +84,7 @@ def test_a_lease_counts_from_when_the_heartbeat_was_sent(app: Sereno, connection
     """A reply that comes late says nothing of the time since then."""
     owner = session(connection)
     settings = msgspec.structs.replace(app.settings, heartbeat=0.01, lease=30.0)
-    heartbeat = Heartbeat(app.database.url, settings, owner)
+    heartbeat = Heartbeat(app.database.url, settings, owner, boot_clock())
     at_first = heartbeat.lease_end
     waits = (
         "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock' "
