@@ -1,5 +1,6 @@
 """One job must never harm another: outcomes that cannot be described, encoded or stored end their own job only."""
 
+import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import suppress
@@ -9,7 +10,7 @@ from typing import Any, NoReturn
 import psycopg
 import pytest
 
-from sereno import Backoff, Cancel, Dead, RetryAfter, Sereno, Snooze
+from sereno import Backoff, Cancel, Context, Dead, RetryAfter, Sereno, Snooze
 from sereno.domain.attempt import SUCCEEDED, Settlement
 from sereno.engine.settler import Settler
 from sereno.store.attempts import Settled
@@ -97,6 +98,25 @@ async def test_a_log_filter_that_raises_keeps_no_job_from_settling(
     finally:
         logger.removeFilter(refusing)
     assert "a log line (job.dead) was not written: RuntimeError" in capsys.readouterr().err
+
+
+async def test_a_progress_note_that_cannot_be_stored_keeps_no_other_from_being_written(
+    app: Sereno, connection: psycopg.Connection
+) -> None:
+    done = asyncio.Event()
+    notes: list[Any] = ["a\x00b", "\ud800", object(), "fine"]
+
+    @app.task
+    async def tells(ctx: Context, number: int) -> None:
+        while not done.is_set():
+            ctx.progress(0.5, notes[number])
+            await asyncio.sleep(0.01)
+
+    jobs = await app.aenqueue_many([tells.job(number) for number in range(len(notes))])
+    async with app.working():
+        await auntil(lambda: one(connection, "select count(*) from sereno.progress") == len(jobs))
+        assert one(connection, "select note from sereno.progress where job_id = %s", jobs[-1].id) == "fine"
+        done.set()
 
 
 async def settled(app: Sereno, own_session: int, items: list[Settled], rounds: int = 1) -> Settler:

@@ -14,6 +14,7 @@ import psycopg
 from sereno.domain.attempt import LONGEST_CLOSE, SUCCEEDED, Snooze, Throttle
 from sereno.domain.duration import Duration
 from sereno.domain.duration import seconds as length
+from sereno.domain.error_text import storable
 from sereno.domain.job import ClaimedJob, check_text
 from sereno.domain.stored import stored
 from sereno.errors import ConfigurationError, InvalidArguments, LeaseLost
@@ -214,7 +215,9 @@ class Context:
     async def flush_progress(self) -> None:
         """Write the newest word, if there is one. Called by the worker."""
         if self.told is not None:
-            (fraction, note), self.told = self.told, None
+            (fraction, said), self.told = self.told, None
+            # What cannot be stored as it is must not keep the progress of other jobs from being written.
+            note = None if said is None else storable(said)
             await self._database.arun_one(report_progress(self.session, self.job_id, self.attempt, fraction, note))
 
 

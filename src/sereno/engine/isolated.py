@@ -108,7 +108,8 @@ async def _call(definition: TaskDefinition, context: Context, order: Order) -> E
         return result.error
     if definition.batch and result is not None:
         (result,) = result
-    return result if isinstance(result, BaseException) else None
+    # Not isinstance: it would ask the value itself, and a value may raise.
+    return result if issubclass(type(result), BaseException) else None
 
 
 async def _report_progress(context: Context) -> None:

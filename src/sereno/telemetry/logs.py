@@ -24,6 +24,9 @@ def emit(level: int, event: str, message: str, *, error: BaseException | None = 
         return
     try:
         logger.log(level, message, exc_info=error, extra={"event": event, FIELDS: fields})
+    except TimeoutError:
+        # The deadline of a job, which is raised in its thread from outside: not ours to keep.
+        raise
     except Exception as raised:  # noqa: BLE001 - as logging itself does with the errors of a handler
         if logging.raiseExceptions and sys.stderr is not None:
             sys.stderr.write(f"sereno: a log line ({event}) was not written: {class_name(raised)}\n")
