@@ -120,3 +120,12 @@ def test_a_pause_that_ends_brings_the_floors_back() -> None:
     steps(large)
     large.learn(0.0, 0.0, ReadyIndex(5000, LARGE), NOTHING_PAUSED)
     assert floors.of("default", 5) == 0
+
+
+def test_a_look_back_that_found_more_than_there_was_room_for_reads_the_same_range_again() -> None:
+    large = ranges(10**7, floors=Floors({"default:5": 10**7}))
+    before = steps(large, back=True)[0]
+    assert large.has_old([before[0] + 1])
+    assert not large.has_old([before[1]])
+    large.learn(0.0, 0.1, ReadyIndex(10**7, LARGE), NOTHING_PAUSED, again=True)
+    assert steps(large, back=True)[0] == before

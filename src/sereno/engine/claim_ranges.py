@@ -127,10 +127,19 @@ class ClaimRanges:
         """Whether the look-back under way is the last of its pass."""
         return self._back is not None and self._back[1] >= self._floors.highest()
 
-    def learn(self, now: float, cost: float, index: ReadyIndex, paused: frozenset[tuple[str, str]]) -> None:
-        """What a claim cost and saw. The sequence's head is a settled one after some time."""
+    def has_old(self, values: Iterable[int]) -> bool:
+        """Whether any of these lies in the range of the look-back under way."""
+        return self._back is not None and any(self._back[0] <= value < self._back[1] for value in values)
+
+    def learn(
+        self, now: float, cost: float, index: ReadyIndex, paused: frozenset[tuple[str, str]], *, again: bool = False
+    ) -> None:
+        """What a claim cost and saw. The sequence's head is a settled one after some time.
+
+        `again`: the range of the look-back had more than there was room for.
+        """
         (self._width if self._back is None else self._back_width).learn(cost)
-        if self._back is not None:
+        if self._back is not None and not again:
             self._back_from = 0 if self.ends_pass else self._back[1]
             self.is_first_pass = self.is_first_pass and self._back_from > 0
         if not self._heads or now - self._heads[-1][0] >= SETTLED_AFTER / 10:

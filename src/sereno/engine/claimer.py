@@ -164,7 +164,9 @@ class Claimer(Service):
             and ("queue", name) not in found.paused
             and self._ranges.read_to_the_end(name, PRIORITIES, cost)
         }
-        self._ranges.learn(self.polled_at, cost, found.ready, found.paused)
+        filled = [job.ready_seq for job in found.jobs if counts[job.queue] >= asked[job.queue]]
+        again = self._ranges.has_old(filled)
+        self._ranges.learn(self.polled_at, cost, found.ready, found.paused, again=again)
 
     def _tasks(self) -> Collection[str]:
         """The tasks to claim: isolated ones only while one more may start here; other workers can have them."""
