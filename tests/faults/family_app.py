@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 from pathlib import Path
 
 from sereno import Context, Sereno
@@ -27,3 +28,10 @@ async def innocent() -> None: ...
 
 def parent_of(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
+
+
+@app.task(isolate=True, timeout=None)
+def never_ends() -> None:
+    Path(os.environ["LEDGER"]).write_text(str(os.getpid()))
+    while True:
+        time.sleep(1)

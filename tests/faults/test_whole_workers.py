@@ -1,6 +1,7 @@
 """Workers that die as a whole: supervisor, children and isolated processes at once."""
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -9,9 +10,10 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from sereno import Sereno
 from tests.facts import one, state, until
 from tests.faults import family_app
-from tests.faults.family_app import innocent, kills_its_family
+from tests.faults.family_app import innocent, kills_its_family, never_ends, parent_of
 
 ROOT = Path(__file__).parents[2]
 MOST_LIVES = 6
@@ -20,12 +22,19 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="who is whose pa
 
 
 @pytest.fixture
-def started(database_url: str, tmp_path: Path) -> Iterator[list["subprocess.Popen[bytes]"]]:
+def app(database_url: str) -> Iterator[Sereno]:
+    app = Sereno(database_url)
+    for definition in family_app.app.registry:
+        app.registry.add(definition)
+    yield app
+    app.close()
+
+
+@pytest.fixture
+def started() -> Iterator[list["subprocess.Popen[bytes]"]]:
     """A worker is added by `start`; whatever is left of it is ended afterwards."""
-    family_app.app.override(database_url=database_url)
     workers: list[subprocess.Popen[bytes]] = []
     yield workers
-    family_app.app.close()
     for process in workers:
         if process.poll() is None:
             process.terminate()
@@ -48,12 +57,11 @@ def start(workers: list["subprocess.Popen[bytes]"], database_url: str, tmp_path:
 @pytest.mark.acceptance
 @pytest.mark.timeout(600)
 def test_a_job_that_kills_whole_workers_is_dead_after_three_of_them(
-    database_url: str, connection: psycopg.Connection, started: list["subprocess.Popen[bytes]"], tmp_path: Path
+    app: Sereno, connection: psycopg.Connection, started: list["subprocess.Popen[bytes]"], tmp_path: Path
 ) -> None:
-    poison = kills_its_family.enqueue()
-    others = [innocent.enqueue() for _ in range(5)]
+    poison, *others = app.enqueue_many([kills_its_family.job(), *[innocent.job() for _ in range(5)]])
     for _ in range(MOST_LIVES):
-        worker = start(started, database_url, tmp_path)
+        worker = start(started, app.url, tmp_path)
         until(lambda: worker.poll() is not None or state(connection, poison.id) == "dead", patience=120)  # noqa: B023
         if worker.poll() is None:
             break
@@ -65,3 +73,28 @@ def test_a_job_that_kills_whole_workers_is_dead_after_three_of_them(
     assert found == [(3, "crash loop: its worker died while it ran alone, 3 times")]
     # Began beside it, and once more as suspects beside it; on their last life they run with no other suspect.
     assert one(connection, "select max(crashes) from sereno.history_done") <= 2
+
+
+@pytest.mark.acceptance
+def test_isolated_processes_end_when_their_worker_is_killed(
+    app: Sereno, connection: psycopg.Connection, started: list["subprocess.Popen[bytes]"], tmp_path: Path
+) -> None:
+    """Also one whose handler never looks up: nothing goes on with a job that is another worker's by then."""
+    app.enqueue_many([never_ends.job()])
+    worker = start(started, app.url, tmp_path)
+    ledger = tmp_path / "ledger"
+    until(lambda: ledger.exists() and ledger.read_text())
+    family = [int(ledger.read_text())]
+    while family[-1] != worker.pid:
+        family.append(parent_of(family[-1]))
+    for pid in family[-2:]:
+        os.kill(pid, signal.SIGKILL)
+    assert len(family) >= 3
+    until(lambda: all(is_gone(pid) for pid in family[:-2]))
+
+
+def is_gone(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
+    except FileNotFoundError:
+        return True

@@ -1,9 +1,10 @@
-"""The other side of isolation: `python -m sereno.engine.isolated FD PARENT` runs jobs one by one, each alone here."""
+"""The other side of isolation: `python -m sereno.engine.isolated FD PARENT` runs jobs one by one, each alone here.
+
+With the word `server` behind it, it runs none, and forks processes that do.
+"""
 
 import asyncio
 import ctypes
-import importlib
-import importlib.util
 import os
 import random
 import signal
@@ -18,7 +19,8 @@ from sereno.domain.attempt import Ending, settlement
 from sereno.domain.retry import Backoff
 from sereno.domain.task import TaskDefinition
 from sereno.engine.context import Context
-from sereno.engine.isolation import LINE_LIMIT, Answer, Introduction, Order
+from sereno.engine.fork_server import import_task_module, serve_forks
+from sereno.engine.isolation import LINE_LIMIT, Answer, Introduction, Order, environment
 from sereno.engine.log_keeper import LogKeeper
 from sereno.engine.running import Raised, caught
 from sereno.settings import Settings
@@ -28,7 +30,7 @@ PROGRESS_EVERY = 1.0
 _PR_SET_PDEATHSIG = 1
 
 
-def main(descriptor: int, parent: int) -> None:
+def main(descriptor: int, parent: int, *, is_server: bool = False) -> None:
     # The worker decides when this ends: Ctrl-C in a terminal reaches the whole group, and is the worker's to handle.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -38,16 +40,22 @@ def main(descriptor: int, parent: int) -> None:
     # It may have gone before we could ask to go with it; what it has sent is still to be read, and not ours to do.
     if os.getppid() != parent:
         os._exit(0)
-    asyncio.run(_serve(socket.socket(fileno=descriptor)))
+    if is_server:
+        serve_forks(socket.socket(fileno=descriptor), main)
+    else:
+        asyncio.run(_serve(socket.socket(fileno=descriptor)))
 
 
 async def _serve(connection: socket.socket) -> None:
     reader, writer = await asyncio.open_connection(sock=connection, limit=LINE_LIMIT)
-    introduction = msgspec.json.decode(await reader.readline(), type=Introduction)
+    first = await reader.readline()
+    if not first:
+        # The worker has changed its mind.
+        return
+    introduction = msgspec.json.decode(first, type=Introduction)
     sys.path[:] = introduction.path
     settings = msgspec.convert(introduction.settings, Settings)
-    # The application is imported here once more, and must not look for another database than its worker has.
-    os.environ |= {"SERENO_DATABASE_URL": introduction.url, "SERENO_SCHEMA": settings.schema}
+    os.environ |= environment(introduction.url, settings)
     database = Database(settings, lambda: introduction.url)
     async with LogKeeper(introduction.url, settings):
         while line := await reader.readline():
@@ -119,19 +127,7 @@ async def _report_progress(context: Context) -> None:
 
 
 def _find(order: Order) -> TaskDefinition:
-    if order.main_file is not None:
-        name = "__sereno_main__"
-        if name not in sys.modules:
-            spec = importlib.util.spec_from_file_location(name, order.main_file)
-            assert spec is not None
-            assert spec.loader is not None
-            module = importlib.util.module_from_spec(spec)
-            sys.modules[name] = module
-            spec.loader.exec_module(module)
-    else:
-        name = order.module
-        importlib.import_module(name)
-    found: Any = sys.modules[name]
+    found: Any = import_task_module(order.module, order.main_file)
     for part in order.qualname.split("."):
         found = getattr(found, part)
     definition: TaskDefinition = found.definition
@@ -139,4 +135,4 @@ def _find(order: Order) -> TaskDefinition:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]))
+    main(int(sys.argv[1]), int(sys.argv[2]), is_server="server" in sys.argv[3:])

@@ -1,18 +1,22 @@
 """Jobs in a process of their own, which can be killed without harming anybody else.
 
-A process is kept for the next isolated job as long as it ends its jobs cleanly. It speaks JSON lines over a socket of
-its own, so a handler may print what it likes. The task is found again by module and name, as an import would.
+A process is kept for the next isolated job as long as it ends its jobs cleanly, and for a minute. On Linux it is forked
+from a server that has imported the application already (see fork_server); elsewhere, or where that is not possible, it
+is a fresh one. It speaks JSON lines over a socket of its own, so a handler may print what it likes. The task is found
+again by module and name, as an import would.
 """
 
 import asyncio
+import logging
 import os
 import signal
 import socket
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import msgspec
@@ -20,14 +24,21 @@ import msgspec
 from sereno.domain.attempt import Crashed, Ending, Released, Settlement, Throttle
 from sereno.domain.error_text import ErrorText
 from sereno.domain.job import ClaimedJob
-from sereno.domain.task import TaskDefinition
+from sereno.domain.task import Registry, TaskDefinition
+from sereno.engine.fork_server import ForkFailed, ForkServer, Preload
 from sereno.engine.log_keeper import LAST_WORDS
 from sereno.errors import ConfigurationError, DatabaseUnavailable
+from sereno.settings import Settings
 from sereno.store.database import Database
+from sereno.telemetry.logs import emit
 
 # The handler committed its own settlement with `ctx.transaction()`.
 SETTLED_ELSEWHERE = Settlement("succeeded")
 LINE_LIMIT = 64 * 1024 * 1024
+COMMAND = (sys.executable, "-m", "sereno.engine.isolated")
+# A process that waits this long for its next job ends; so does, later, the server that forks them.
+IDLE_SECONDS = 60.0
+SERVER_IDLE_SECONDS = 600.0
 
 
 class Order(msgspec.Struct):
@@ -62,12 +73,20 @@ class Introduction(msgspec.Struct):
 
 
 class _Process:
+    """A process of its own. `ended` is its exit code when it has ended."""
+
     def __init__(
-        self, process: asyncio.subprocess.Process, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        self,
+        pid: int,
+        ended: "asyncio.Future[int]",
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
     ) -> None:
-        self.process = process
+        self.pid = pid
+        self.ended = ended
         self.reader = reader
         self.writer = writer
+        self.idle_since = 0.0
 
     async def ask(self, line: bytes, on_ready: Callable[[], None]) -> bytes | None:
         """Its answer; an empty one if it died at work, None if it died before that."""
@@ -90,17 +109,17 @@ class _Process:
         self.writer.close()
         try:
             async with asyncio.timeout(LAST_WORDS + 1):
-                await self.process.wait()
+                await asyncio.shield(self.ended)
         except TimeoutError:
             await self.kill()
 
     async def kill(self) -> int:
-        # Not process.kill(): it polls first, and would take the exit status away from whoever waits for it.
+        # By its number: Process.kill() polls first, and would take the exit status away from whoever waits for it.
         with suppress(ProcessLookupError):
-            if self.process.returncode is None:
-                os.kill(self.process.pid, signal.SIGKILL)
+            if not self.ended.done():
+                os.kill(self.pid, signal.SIGKILL)
         self.writer.close()
-        return await self.process.wait()
+        return await asyncio.shield(self.ended)
 
 
 class Isolation:
@@ -109,10 +128,17 @@ class Isolation:
     `announce` writes down which suspects run alone (job: attempt), before they begin; False when the session is over.
     """
 
-    def __init__(self, database: Database, announce: Callable[[Mapping[int, int]], Awaitable[bool]]) -> None:
+    def __init__(
+        self, database: Database, registry: Registry, announce: Callable[[Mapping[int, int]], Awaitable[bool]]
+    ) -> None:
         self._database = database
+        self._registry = registry
         self._announce = announce
         self._suspects: dict[int, int] = {}
+        self._server: ForkServer | None = None
+        self._forks = sys.platform == "linux"
+        self._leaving: set[asyncio.Task[None]] = set()
+        self._used_at = 0.0
         self._idle: list[_Process] = []
         self._busy: set[_Process] = set()
 
@@ -150,6 +176,7 @@ class Isolation:
             process = self._idle.pop() if kept else await self._spawn()
             reply = await self._ask(process, order, on_ready)
             if reply:
+                self._used_at = process.idle_since = monotonic()
                 self._idle.append(process)
                 return _ending(msgspec.json.decode(reply, type=Answer))
             code = await process.kill()
@@ -157,11 +184,28 @@ class Isolation:
             if reply is not None or not kept:
                 return Crashed(f"its process died ({_spoken(code)})")
 
+    def trim(self) -> None:
+        """Let processes go that nobody has needed for a while; called every moment by the worker."""
+        now = monotonic()
+        while self._idle and now > self._idle[0].idle_since + IDLE_SECONDS:
+            self._let_go(self._idle.pop(0).leave())
+        if self._server is not None and not self._busy and not self._idle and now > self._used_at + SERVER_IDLE_SECONDS:
+            server, self._server = self._server, None
+            self._let_go(server.close())
+
+    def _let_go(self, leaving: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(leaving)
+        self._leaving.add(task)
+        task.add_done_callback(self._leaving.discard)
+
     async def close(self) -> None:
-        for process in self._busy:
+        for process in list(self._busy):
             await process.kill()
-        await asyncio.gather(*(process.leave() for process in self._idle))
+        await asyncio.gather(*(process.leave() for process in self._idle), *self._leaving)
         self._idle.clear()
+        # Its processes end with it.
+        if self._server is not None:
+            await self._server.close()
 
     async def _ask(self, process: _Process, order: bytes, on_ready: Callable[[], None]) -> bytes | None:
         self._busy.add(process)
@@ -177,24 +221,36 @@ class Isolation:
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         try:
-            process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-m",
-                "sereno.engine.isolated",
-                str(theirs.fileno()),
-                str(os.getpid()),
-                pass_fds=[theirs.fileno()],
-            )
-        finally:
-            theirs.close()
+            with theirs:
+                pid, ended = await self._start(theirs.fileno())
+        except BaseException:
+            ours.close()
+            raise
         reader, writer = await asyncio.open_connection(sock=ours, limit=LINE_LIMIT)
-        introduction = Introduction(
-            self._database.url,
-            msgspec.to_builtins(self._database.settings),
-            [path or str(Path.cwd()) for path in sys.path],
-        )
+        introduction = Introduction(self._database.url, msgspec.to_builtins(self._database.settings), _path())
         writer.write(msgspec.json.encode(introduction) + b"\n")
-        return _Process(process, reader, writer)
+        return _Process(pid, ended, reader, writer)
+
+    async def _start(self, descriptor: int) -> tuple[int, "asyncio.Future[int]"]:
+        """A process with this descriptor: forked where that is possible, else fresh."""
+        self._used_at = monotonic()
+        if self._forks:
+            if self._server is None:
+                self._server = ForkServer(self._preload(), COMMAND)
+            server = self._server
+            try:
+                return await server.fork(descriptor)
+            except ForkFailed as error:
+                self._forks = self._server is not server
+                emit(logging.INFO, "isolation.fresh", f"isolated processes are started afresh, not forked: {error}")
+        process = await asyncio.create_subprocess_exec(
+            *COMMAND, str(descriptor), str(os.getpid()), pass_fds=[descriptor]
+        )
+        return process.pid, asyncio.ensure_future(process.wait())
+
+    def _preload(self) -> Preload:
+        found = {_module(definition) for definition in self._registry if self.can_find(definition)}
+        return Preload(_path(), environment(self._database.url, self._database.settings), list(found))
 
 
 def runs_alone(definition: TaskDefinition, job: ClaimedJob) -> bool:
@@ -202,10 +258,24 @@ def runs_alone(definition: TaskDefinition, job: ClaimedJob) -> bool:
     return definition.isolate or (job.crashes > 0 and Isolation.can_find(definition))
 
 
+def environment(url: str, settings: Settings) -> dict[str, str]:
+    """The application is imported once more, and must not look for another database than its worker has."""
+    return {"SERENO_DATABASE_URL": url, "SERENO_SCHEMA": settings.schema}
+
+
+def _path() -> list[str]:
+    return [path or str(Path.cwd()) for path in sys.path]
+
+
+def _module(definition: TaskDefinition) -> tuple[str, str | None]:
+    """Where the task is: its module, and the file of it if that is the main one."""
+    name = definition.function.__module__
+    return name, getattr(sys.modules.get("__main__"), "__file__", None) if name == "__main__" else None
+
+
 def _order(definition: TaskDefinition, job: ClaimedJob, session: int) -> Order:
-    function = definition.function
-    main_file = getattr(sys.modules.get("__main__"), "__file__", None) if function.__module__ == "__main__" else None
-    return Order(function.__module__, function.__qualname__, main_file, job, session)
+    module, main_file = _module(definition)
+    return Order(module, definition.function.__qualname__, main_file, job, session)
 
 
 def _ending(answer: Answer) -> Settlement:

@@ -197,7 +197,7 @@ class Worker:
     def _assemble(self, published: Mapping[str, int]) -> None:
         settings, url = self.settings, self.database.url
         self._settler = Settler(self._settle_line, self.session, self.tally, self._on_settled, self._on_rescheduled)
-        self._isolation = Isolation(self.database, self._settler.announce)
+        self._isolation = Isolation(self.database, self.registry, self._settler.announce)
         self.executor = Executor(
             self.registry,
             self.database,
@@ -259,6 +259,7 @@ class Worker:
         self.claimer.start()
         while not self._stopping.is_set() and not self.executor.stuck:
             self.executor.watch()
+            self._isolation.trim()
             if self._lease_is_lost():
                 self._lose()
                 return

@@ -1,0 +1,15 @@
+"""A module that starts a thread when it is imported: a process that has done so cannot be forked safely."""
+
+import threading
+from pathlib import Path
+
+from sereno import Sereno
+
+app = Sereno("postgresql://unused")
+
+threading.Thread(target=threading.Event().wait, daemon=True).start()
+
+
+@app.task(isolate=True)
+def leaves_its_parent(where: str) -> None:
+    Path(where).write_text(Path("/proc/self/stat").read_text().rsplit(")", 1)[1].split()[1])
