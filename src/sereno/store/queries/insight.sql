@@ -39,7 +39,10 @@ select page.id, page.state, page.task, page.queue, page.tenant, page.priority, p
 from page
 left join lateral (
     select reason, error_type, error_message from sereno.attempts
-    where attempts.job_id = page.id order by number desc limit 1
+    where attempts.job_id = page.id
+      -- No attempt is older than its job: days before that are not looked into. A day is left to a clock that was set back.
+      and attempts.kept_from >= page.created_at - interval '1 day'
+    order by number desc limit 1
 ) as last on page.finished_at is null
 order by page.id desc;
 

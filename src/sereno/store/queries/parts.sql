@@ -38,7 +38,7 @@
            end))
   and (%(error)s::text is null
        or exists (select from sereno.attempts tried
-                  where tried.job_id = jobs.id
+                  where tried.job_id = jobs.id and tried.kept_from >= jobs.created_at - interval '1 day'
                     and strpos(lower(concat_ws(' ', tried.reason, tried.error_type, tried.error_message)),
                                lower(%(error)s)) > 0
                     and (not %(masked)s
