@@ -103,6 +103,9 @@ def test_admins_open_any(ask: Ask, connection: psycopg.Connection) -> None:
     assert marked.json() == {"count": 3}
     assert one(connection, "select actor from sereno.audit where action = 'inbox.mark'").startswith("admin")
     of_a = ask("admin", tenant="a")
+    assert of_a.post("/inbox/mark", params={"recipient": "ada"}, json={"what": "seen"}).status_code == 200
+    actor = one(connection, "select actor from sereno.audit where action = 'inbox.mark' order by id desc limit 1")
+    assert actor.endswith(" of a"), "a name that a tenant has chosen is never mistaken for one of the house"
     assert of_a.get("/inbox/unread", params={"recipient": "ada"}).json() == {"count": 3}
     assert of_a.get("/inbox/unread", params={"recipient": "ada", "tenant": "b"}).status_code == 404
     for path in ("/inbox", "/inbox/unread"):

@@ -1,11 +1,14 @@
 """Queues over HTTP: seen, stopped and started again; tasks and tenants the same way."""
 
+import httpx
 import psycopg
 import pytest
 
 from sereno import Sereno
-from tests.api.conftest import Ask
+from sereno.operations.tokens import create
+from tests.api.conftest import Ask, Served
 from tests.facts import one
+from tests.plain_http import NO_CERTIFICATES
 
 
 @pytest.fixture
@@ -55,6 +58,25 @@ def test_an_operator_of_a_tenant_stops_that_tenant_alone(ask: Ask, connection: p
     assert client.get("/queues").status_code == 403
     assert one(connection, "select count(*) from sereno.pauses") == 3
     assert client.post("/tenants/a/resume").json()["changed"] is True
+
+
+def test_a_name_that_ends_like_a_tenants_makes_nobody_of_that_tenant(
+    app: Sereno, ask: Ask, served: Served, connection: psycopg.Connection
+) -> None:
+    """Anybody may choose a name: what the house paused is lifted by the house alone."""
+    made = app.database.run(create("ann of acme", "operator", actor="test"))
+    bearer = {"Authorization": f"Bearer {made.secret}"}
+    theirs = ask("operator", tenant="acme")
+    theirs.post("/tenants/acme/pause")
+    assert theirs.post("/tenants/acme/resume").json()["changed"] is True
+    theirs.post("/tenants/acme/pause")
+    url = f"{served.url}/api/v1/tenants/acme/pause"
+    assert httpx.post(url, headers=bearer, timeout=30, verify=NO_CERTIFICATES).json()["changed"] is True
+    assert one(connection, "select paused_by from sereno.pauses") == "ann of acme"
+    assert theirs.post("/tenants/acme/resume").status_code == 403
+    assert theirs.post("/tenants/acme/pause").json()["changed"] is False, "and it does not become theirs"
+    assert theirs.post("/tenants/acme/resume").status_code == 403
+    assert ask("operator").post("/tenants/acme/resume").json()["changed"] is True
 
 
 def test_who_may_stop(ask: Ask) -> None:

@@ -7,6 +7,8 @@ import psycopg
 import pytest
 
 from sereno import Sereno
+from sereno.errors import Refused
+from sereno.operations.tokens import revoke
 from sereno.reception import guard
 from tests.api.conftest import Ask, Served
 from tests.facts import auntil, one, until
@@ -69,6 +71,25 @@ def test_an_admin_of_a_tenant_makes_tokens_of_that_tenant(ask: Ask) -> None:
         assert client.delete(f"/tokens/{number}").status_code == 404
     assert client.delete(f"/tokens/{mine['id']}").status_code == 204
     assert sum(line["revoked_at"] is None for line in owner.get("/tokens").json()["items"]) == 4
+
+
+def test_a_name_is_taken_within_a_tenant_alone(ask: Ask, app: Sereno, connection: psycopg.Connection) -> None:
+    """Otherwise a 409 would tell one tenant the names of another's tokens, or of the house's."""
+    house, acme, globex = ask("admin"), ask("admin", tenant="acme"), ask("admin", tenant="globex")
+    made = [client.post("/tokens", json={"name": "payroll"}) for client in (house, acme, globex)]
+    assert [answer.status_code for answer in made] == [201, 201, 201]
+    assert [client.post("/tokens", json={"name": "payroll"}).status_code for client in (house, acme)] == [409, 409]
+    with pytest.raises(Refused, match="3 tokens are called 'payroll'"):
+        app.database.run(revoke("payroll", actor="test"))
+    living = "select count(*) from sereno.tokens where name = 'payroll' and revoked_at is null"
+    assert one(connection, living) == 3
+    number = made[1].json()["token"]["id"]
+    assert globex.delete(f"/tokens/{number}").status_code == 404
+    assert acme.delete(f"/tokens/{number}").status_code == 204
+    assert one(connection, "select detail ->> 'tenant' from sereno.audit where action = 'token.revoke'") == "acme"
+    app.database.run(revoke(str(made[2].json()["token"]["id"]), actor="test"))
+    assert app.database.run(revoke("payroll", actor="test")) == "payroll"
+    assert one(connection, living) == 0
 
 
 def test_a_name_that_is_a_number_revokes_nobody_else(ask: Ask, app: Sereno, connection: psycopg.Connection) -> None:

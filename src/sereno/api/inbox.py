@@ -119,7 +119,7 @@ def owner_of(house: House, *, is_change: bool) -> Callable[..., Any]:
         theirs = their_tenant(who, tenant)
         check_text("recipient", recipient)
         check_text("tenant", theirs)
-        return Owner(recipient, theirs, who.name)
+        return Owner(recipient, theirs, who.actor)
 
     return owner
 

@@ -103,7 +103,8 @@ def _stop_tenants(house: House, door: Door) -> None:
 async def _pause(house: House, kind: PauseKind, name: str, who: Principal, body: Stop | None) -> Stopped:
     check_text(kind, name)
     note = None if body is None else body.note
-    return Stopped(kind, name, True, await house.change(queues.pause(kind, name, note=note, actor=who.actor)))
+    pausing = queues.pause(kind, name, note=note, actor=who.actor, by_tenant=who.tenant is not None)
+    return Stopped(kind, name, True, await house.change(pausing))
 
 
 async def _resume(house: House, kind: PauseKind, name: str, who: Principal) -> Stopped:
@@ -113,14 +114,14 @@ async def _resume(house: House, kind: PauseKind, name: str, who: Principal) -> S
         for pause in (yield from queues.list_pauses()) if who.tenant is not None else ():
             if (pause.kind, pause.name) == (kind, name):
                 _check_resumable(pause, who)
-        return (yield from queues.resume(kind, name, actor=who.actor))
+        return (yield from queues.resume(kind, name, actor=who.actor, by_tenant=who.tenant is not None))
 
     return Stopped(kind, name, False, await house.change(operation()))
 
 
 def _check_resumable(pause: PauseRow, who: Principal) -> None:
-    """403 for what the house has stopped. Nobody else's people can stop a tenant: the end of the name is enough."""
-    if not pause.paused_by.endswith(f" of {who.tenant}"):
+    """403 for what the house has stopped. Nobody else's people can stop a tenant."""
+    if not pause.by_tenant:
         reason = f"it was not somebody of {who.tenant} who paused it: ask those who run this server"
         raise Declined(HTTPStatus.FORBIDDEN, reason)
 

@@ -42,18 +42,23 @@ def list_pauses() -> Operation[list[PauseRow]]:
     return insights.pauses()
 
 
-def pause(kind: PauseKind, name: str, *, note: str | None = None, actor: str | None = None) -> Operation[bool]:
-    """Nothing of it is started any more; what runs goes on. False when it was paused already."""
+def pause(
+    kind: PauseKind, name: str, *, note: str | None = None, actor: str | None = None, by_tenant: bool = False
+) -> Operation[bool]:
+    """Nothing of it is started any more; what runs goes on. False when it was paused already.
+
+    `by_tenant`: somebody of the tenant that is paused does it, and may lift it.
+    """
     who = actor or default_actor()
-    changed = yield from steering.pause(kind, name, who, note)
+    changed = yield from steering.pause(kind, name, who, note, by_tenant=by_tenant)
     if changed:
         yield from steering.audit(who, f"{kind}.pause", f"{kind} {name}", {"note": note})
     return changed
 
 
-def resume(kind: PauseKind, name: str, *, actor: str | None = None) -> Operation[bool]:
-    """It is started again. False when it was not paused."""
-    changed = yield from steering.resume(kind, name)
+def resume(kind: PauseKind, name: str, *, actor: str | None = None, by_tenant: bool = False) -> Operation[bool]:
+    """It is started again. False when it was not paused. `by_tenant`: only what that tenant's own people paused."""
+    changed = yield from steering.resume(kind, name, by_tenant=by_tenant)
     if changed:
         yield from steering.audit(actor or default_actor(), f"{kind}.resume", f"{kind} {name}", {})
     return changed

@@ -32,7 +32,7 @@ def create(
     expires_in: Duration | None = None,
     actor: str | None = None,
 ) -> Operation[NewToken]:
-    """One more who may ask. Refused where a living one has this name."""
+    """One more who may ask. Refused where a living one of the same tenant has this name."""
     for what, value in (("name", name), ("tenant", tenant)):
         check_text(what, value)
     secret, who = new_token(), actor or default_actor()
@@ -56,7 +56,10 @@ def list_tokens() -> Operation[list[TokenRow]]:
 def revoke(name: str, *, actor: str | None = None) -> Operation[str]:
     """By name or number. Who signed in with it is signed out."""
     found = yield from store.revoke(name)
-    if found is None:
+    if found.name is None and found.named > 1:
+        raise Refused(f"{found.named} tokens are called {name!r:.60}: name one by its number, sereno token list")
+    if found.name is None:
         raise Refused(f"no living token is called {name!r:.60}: sereno token list")
-    yield from steering.audit(actor or default_actor(), "token.revoke", f"token {found}", {})
-    return found
+    detail = {"id": found.id, "tenant": found.tenant}
+    yield from steering.audit(actor or default_actor(), "token.revoke", f"token {found.name}", detail)
+    return found.name

@@ -126,13 +126,14 @@ class ProgressRow:
 
 @dataclass(frozen=True, slots=True)
 class PauseRow:
-    """A queue, a task or a tenant that an operator has stopped."""
+    """A queue, a task or a tenant that an operator has stopped. `by_tenant`: one of that tenant's own people."""
 
     kind: str
     name: str
     paused_at: datetime
     paused_by: str
     note: str | None
+    by_tenant: bool
 
 
 @dataclass(frozen=True, slots=True)

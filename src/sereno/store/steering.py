@@ -25,15 +25,16 @@ def audit(actor: str, action: str, subject: str, detail: Mapping[str, Any]) -> O
     )
 
 
-def pause(kind: PauseKind, name: str, actor: str, note: str | None) -> Operation[bool]:
-    """False when it was paused already."""
-    rows = yield Statement(_sql["pause"], {"kind": kind, "name": name, "actor": actor, "note": note})
+def pause(kind: PauseKind, name: str, actor: str, note: str | None, *, by_tenant: bool = False) -> Operation[bool]:
+    """False when it was paused already. `by_tenant`: by somebody of the tenant that is paused."""
+    given = {"kind": kind, "name": name, "actor": actor, "note": note, "by_tenant": by_tenant}
+    rows = yield Statement(_sql["pause"], given)
     return bool(rows)
 
 
-def resume(kind: PauseKind, name: str) -> Operation[bool]:
-    """False when it was not paused."""
-    rows = yield Statement(_sql["resume"], {"kind": kind, "name": name})
+def resume(kind: PauseKind, name: str, *, by_tenant: bool = False) -> Operation[bool]:
+    """False when it was not paused. `by_tenant`: only what that tenant's own people paused."""
+    rows = yield Statement(_sql["resume"], {"kind": kind, "name": name, "by_tenant": by_tenant})
     return bool(rows)
 
 

@@ -62,7 +62,7 @@ _audit = msgspec.json.Decoder(AuditRow)
 def create(
     name: str, hash_: bytes, role: Role, *, tenant: str | None, expires_in: float | None, actor: str
 ) -> Operation[TokenRow | None]:
-    """None if a living one has this name."""
+    """None if a living one of the same tenant has this name."""
     values = {"name": name, "hash": hash_, "role": role, "tenant": tenant, "expires_in": expires_in, "actor": actor}
     rows = yield Statement(_sql["create"], values)
     return _token.decode(rows[0][0]) if rows else None
@@ -91,10 +91,19 @@ def list_tokens(most: int = 1000) -> Operation[list[TokenRow]]:
     return [_token.decode(row[0]) for row in (yield Statement(_sql["list"], {"most": most}))]
 
 
-def revoke(name: str) -> Operation[str | None]:
-    """By name or number; answers its name, or None where there is none."""
+class Revoked(NamedTuple):
+    """A token that opens nothing any more; none where no living one, or several, have the name. `named`: how many."""
+
+    named: int
+    id: int | None
+    name: str | None
+    tenant: str | None
+
+
+def revoke(name: str) -> Operation[Revoked]:
+    """By name or number. A name that several tenants use is not enough."""
     rows = yield Statement(_sql["revoke"], {"name": name})
-    return rows[0][1] if rows else None
+    return Revoked(*rows[0])
 
 
 class TokenStatus(NamedTuple):

@@ -214,6 +214,8 @@ create table sereno.pauses (
     paused_at  timestamptz not null default sereno.now(),
     paused_by  text not null,
     note       text,
+    -- Paused with a token of that tenant, who may lift it. Not told by the name in paused_by, which anybody may choose.
+    by_tenant  boolean not null default false check (not by_tenant or kind = 'tenant'),
     primary key (kind, name)
 );
 

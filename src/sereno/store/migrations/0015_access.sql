@@ -13,7 +13,8 @@ create table sereno.tokens (
     revoked_at  timestamptz,
     used_at     timestamptz
 );
-create unique index tokens_name on sereno.tokens (name) where revoked_at is null;
+-- Unique within a tenant: whether a name is taken elsewhere is nobody's business.
+create unique index tokens_name on sereno.tokens (tenant, name) nulls not distinct where revoked_at is null;
 
 -- Sign-ins that somebody ended before their time: their cookies are refused. Kept for as long as the cookie would be valid.
 create table sereno.sign_outs (

@@ -141,7 +141,7 @@ order by known.queue;
 
 -- name: pauses
 -- What an operator has stopped.
-select kind, name, paused_at, paused_by, note from sereno.pauses order by kind, name;
+select kind, name, paused_at, paused_by, note, by_tenant from sereno.pauses order by kind, name;
 
 -- name: sessions
 -- Workers that live, then those that ended lately.

@@ -1,10 +1,10 @@
 -- Tokens of those who ask the server, and the answers that they got.
 
 -- name: create
--- A new one; nothing if a living one has this name.
+-- A new one; nothing if a living one of the same tenant has this name.
 insert into sereno.tokens (name, hash, role, tenant, created_by, expires_at)
 values (%(name)s, %(hash)s, %(role)s, %(tenant)s, %(actor)s, sereno.now() + make_interval(secs => %(expires_in)s::double precision))
-on conflict (name) where revoked_at is null do nothing
+on conflict (tenant, name) where revoked_at is null do nothing
 returning row_to_json(tokens)::text;
 
 -- name: find
@@ -50,12 +50,17 @@ from (select id, name, role, tenant, created_at, created_by, expires_at, revoked
       order by revoked_at is not null, id desc limit %(most)s) as line;
 
 -- name: revoke
--- It opens nothing any more.
-update sereno.tokens set revoked_at = sereno.now()
-where id = (select id from sereno.tokens
-            where (name = %(name)s or id::text = %(name)s) and revoked_at is null
-            order by name = %(name)s desc limit 1)
-returning id, name;
+-- It opens nothing any more. Nothing is revoked where several tenants have tokens of this name; answers how many there are.
+with found as materialized (
+    select id, name = %(name)s as is_named from sereno.tokens
+    where (name = %(name)s or id::text = %(name)s) and revoked_at is null
+),
+gone as (
+    update sereno.tokens set revoked_at = sereno.now()
+    where id = (select id from found where (select count(*) from found where is_named) <= 1 order by is_named desc limit 1)
+    returning id, name, tenant
+)
+select (select count(*) from found where is_named), id, name, tenant from (select 1) as one left join gone on true;
 
 -- name: status
 -- Whether a token was ever created, and whether one is valid now. Rows of revoked and expired tokens are kept, so a
