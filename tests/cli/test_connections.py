@@ -103,13 +103,23 @@ def test_half_sent_requests_do_not_keep_others_out(start: Start) -> None:
     with ExitStack() as sockets:
         for number in range(SOCKETS):
             wire = sockets.enter_context(server.connect())
-            if number % 2:
-                wire.sendall(HALF_HEAD)
+            wire.sendall((b"", HALF_HEAD, HALF_BODY)[number % 3])
         for _ in range(5):
             assert server.is_alive()
     assert server.is_alive()
     assert "Traceback" not in server.said
     assert len(server.said.splitlines()) < 20, server.said[-2000:]
+
+
+@pytest.mark.parametrize("request_", [b"", HALF_HEAD, HALF_BODY, HALF_CHUNKS])
+def test_every_kind_of_half_sent_request_gives_way(start: Start, request_: bytes) -> None:
+    server = start(SERENO_SERVER_CONNECTIONS="5")
+    with ExitStack() as sockets:
+        for _ in range(10):
+            sockets.enter_context(server.connect()).sendall(request_)
+        for _ in range(3):
+            assert server.is_alive()
+    assert "Traceback" not in server.said
 
 
 def test_a_request_has_to_arrive_within_its_time(start: Start) -> None:

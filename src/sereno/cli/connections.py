@@ -28,6 +28,8 @@ BACKLOG = 100
 RESERVED_FILES = 400
 # Seconds between two looks at the deadlines of all connections.
 SWEEP_SECONDS = 1.0
+# Seconds after which a client that takes nothing of what is written to it may be dropped for another one.
+STALLED_SECONDS = 5.0
 # Seconds between two log lines of one kind; those in between are counted.
 LOG_SECONDS = 10.0
 
@@ -128,15 +130,19 @@ class Connection(H11Protocol):
     def resume_writing(self) -> None:
         self._writing_since = None
         super().resume_writing()
+        self._note_state()
 
     def _note_state(self) -> None:
-        """Keep the clock of a request running until all of it has come; one that is answered waits for nothing."""
-        is_answering = self.cycle is not None and not self.cycle.response_complete
-        self._limits.note(self, is_waiting=not is_answering)
+        """Keep the clock of a request running until all of it has come; one that is answered gives way to nobody."""
         if self.conn.their_state is h11.SEND_BODY or (self.conn.their_state is h11.IDLE and self._has_unread()):
             self._receiving_since = self._receiving_since or self.loop.time()
         else:
             self._receiving_since = None
+        is_received = self._receiving_since is None or (self.cycle is not None and self.cycle.response_started)
+        self._limits.note(self, is_waiting=not (self._is_answering() and is_received))
+
+    def _is_answering(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete
 
     def _has_unread(self) -> bool:
         return bool(self.conn.trailing_data[0])
@@ -148,12 +154,20 @@ class Connection(H11Protocol):
             self._receiving_since = now
         elif self._receiving_since is not None and now - self._receiving_since >= timeout:
             self._give_up()
+        self._check_writing(now)
+
+    def _check_writing(self, now: float) -> None:
+        """A client that takes nothing soon gives way to others, and is dropped in the end."""
         if not self.transport.get_write_buffer_size():
-            self._writing_since = None
+            if self._writing_since is not None:
+                self._writing_since = None
+                self._note_state()
         elif self._writing_since is None:
             self._writing_since = now
-        elif now - self._writing_since >= timeout:
+        elif now - self._writing_since >= self._limits.request_timeout:
             self.transport.abort()
+        elif now - self._writing_since >= STALLED_SECONDS:
+            self._limits.note(self, is_waiting=True)
 
     def _is_held_up_by_us(self) -> bool:
         """The application has not asked for the body yet, so the client cannot send it."""
@@ -162,7 +176,7 @@ class Connection(H11Protocol):
 
     def _give_up(self) -> None:
         self._receiving_since = None
-        is_answering = self.cycle is not None and not self.cycle.response_complete
+        is_answering = self._is_answering()
         is_silent = not is_answering and not self._has_unread()
         if not self.transport.is_closing() and not is_silent and not (is_answering and self.cycle.response_started):
             self.transport.write(TIMED_OUT)
