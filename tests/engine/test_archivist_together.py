@@ -288,12 +288,12 @@ def test_whatever_is_no_file_is_told_as_such(tmp_path: Path) -> None:
     table = pa.table({"a": list(range(1000)), "b": [str(number) for number in range(1000)]})
     pq.write_table(table, tmp_path / "good")
     good, bad = (tmp_path / "good").read_bytes(), tmp_path / "bad"
-    assert parquet.keys_of(tmp_path / "good", ["a"])[0] == 1000
+    assert parquet.checksums(tmp_path / "good", ["a"])[0] == 1000
     with pytest.raises(parquet.BadFile):
-        parquet.keys_of(tmp_path / "good", ["no such column"])
+        parquet.checksums(tmp_path / "good", ["no such column"])
     for content in (b"", b"PAR1", b"PAR1PAR1", good[:-1], good[: len(good) // 2], bytes(len(good)), good[4:]):
         bad.write_bytes(content)
         with pytest.raises(parquet.BadFile):
-            parquet.keys_of(bad, ["a"])
+            parquet.checksums(bad, ["a"])
     with pytest.raises(parquet.BadFile):
-        parquet.keys_of(tmp_path / "missing", ["a"])
+        parquet.checksums(tmp_path / "missing", ["a"])

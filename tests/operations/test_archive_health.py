@@ -146,7 +146,12 @@ async def test_a_rule_may_name_it(app: Sereno, connection: psycopg.Connection) -
         ("archive_tables", "is not there", "drop table sereno_archive.{held}"),
         ("archive_tables", "stray of the archive belongs to no batch", "create table sereno_archive.stray (id int)"),
         ("archive_held", "holds 29 rows, and 30 were counted", "delete from sereno_archive.{held} where id = 7"),
-        ("archive_held", "holds other keys than its files", "update sereno_archive.{held} set id = 700 where id = 7"),
+        ("archive_held", "holds other rows than its files", "update sereno_archive.{held} set id = 700 where id = 7"),
+        (
+            "archive_held",
+            "holds other rows than its files",
+            "update sereno_archive.{held} set queue = 'x' where id = 7",
+        ),
         ("archive_verified", "one of its files is not verified", "update sereno.archive_files set verified_at = null"),
         ("archive_verified", "its files hold 29 rows, and it has 30", "update sereno.archive_files set rows = 29"),
         ("archive_verified", "has no file", "delete from sereno.archive_files"),

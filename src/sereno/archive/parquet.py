@@ -5,6 +5,7 @@ PostgreSQL's own COPY becomes Arrow in ADBC and Parquet in arro3, without one Py
 
 import hashlib
 import json
+import struct
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -34,6 +35,10 @@ ALIKE = {
     "work_mem": "128MB",
     "max_parallel_workers_per_gather": "0",
 }
+# Between the columns of a row, and for a value that is null, where a checksum is made of them.
+BETWEEN, NULL = "\x1f", "\x1e"
+# PostgreSQL's first instant, in microseconds of ours; a number of eight bytes without its sign.
+EPOCH_2000, WORD = 946_684_800_000_000, 2**64 - 1
 # One entry of the file's own: of several, each file would have them in another order, and another checksum.
 ABOUT = "sereno"
 
@@ -102,15 +107,48 @@ def _trouble(words: str) -> Iterator[None]:
         raise BadFile(f"{words}: {said}") from error
 
 
-def keys_of(file: Path, key_columns: Sequence[str]) -> tuple[int, str]:
-    """How many rows there are, and the hash of their keys as SQL's `measure_file` makes it."""
-    digest, rows = hashlib.sha256(), 0
+def checksums(file: Path, key_columns: Sequence[str]) -> tuple[int, str, str]:
+    """Rows, the hash of their keys, and the sum of their contents, as SQL's `measure_file` says them."""
+    digest, rows, contents = hashlib.sha256(), 0, 0
     for batch in batches(file):
-        with _trouble("its keys cannot be read"):
+        with _trouble("its rows cannot be read"):
             keys = "\n".join(keys_in(batch, key_columns))
+            contents += content_sum(batch)
         digest.update(f"{chr(10) if rows else ''}{keys}".encode())
         rows += batch.num_rows
-    return rows, digest.hexdigest()
+    return rows, digest.hexdigest(), str(contents)
+
+
+def content_sum(batch: Any) -> int:
+    """Of all columns of all rows, in any order; each row as SQL's `row_text` writes it."""
+    columns = [_contents(batch.column(name)) for name in batch.column_names]
+    hashed = hashlib.sha256
+    digests = b"".join([hashed(BETWEEN.join(row).encode()).digest()[:8] for row in zip(*columns, strict=True)])
+    return sum(struct.unpack(f">{len(digests) // 8}q", digests))
+
+
+def _contents(column: Any) -> list[str]:
+    """Each value as a text; instants and floats by their bytes."""
+    from arro3.core import DataType  # noqa: PLC0415 - as above
+
+    kind = column.type
+    if DataType.is_timestamp(kind):
+        return [
+            NULL if n is None else f"{n - EPOCH_2000 & WORD:016x}" for n in column.cast(DataType.int64()).to_pylist()
+        ]
+    if DataType.is_date32(kind):
+        column = column.cast(DataType.int32())
+    values = column.to_pylist()
+    if DataType.is_floating(kind):
+        form = ">f" if DataType.is_float32(kind) else ">d"
+        return [NULL if value is None else struct.pack(form, value).hex() for value in values]
+    if DataType.is_boolean(kind):
+        return [NULL if value is None else "true" if value else "false" for value in values]
+    if DataType.is_binary(kind) or DataType.is_large_binary(kind):
+        return [NULL if value is None else value.hex() for value in values]
+    if DataType.is_integer(kind) or DataType.is_date32(kind):
+        return [NULL if value is None else str(value) for value in values]
+    return [NULL if value is None else value for value in values]
 
 
 def keys_in(batch: Any, key_columns: Sequence[str]) -> list[str]:

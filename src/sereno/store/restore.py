@@ -110,6 +110,7 @@ class Checkable:
     sha256: str
     rows: int
     keys_hash: str
+    content_sum: str
     first_id: int | None
     last_id: int | None
     from_at: datetime | None

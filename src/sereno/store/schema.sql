@@ -847,6 +847,12 @@ begin
     return value::text;
 end $$;
 
+CREATE FUNCTION sereno.content_sum(of_row text) RETURNS bigint
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+    select ('x' || encode(substr(sha256(convert_to(of_row, 'UTF8')), 1, 8), 'hex'))::bit(64)::bigint
+$$;
+
 CREATE FUNCTION sereno.count_held(of_batch bigint, first_block bigint, last_block bigint, numbers text[], from_at timestamp with time zone, to_at timestamp with time zone, OUT matched bigint) RETURNS bigint
     LANGUAGE plpgsql STABLE
     SET "TimeZone" TO 'UTC'
@@ -932,19 +938,22 @@ declare
     filed record;
     counted bigint;
     summed numeric;
+    contents numeric;
 begin
     select * into held from sereno.archive_batches where id = of_batch for update;
     if held.id is null or held.dropped_at is not null or not held.children_moved
        or held.drop_eligible_at is null or held.drop_eligible_at > sereno.now() then
         return false;
     end if;
-    select sum(rows) as rows, sum(keys_sum) as keys_sum, bool_and(verified_at is not null and failed_at is null) as sound into filed
+    select sum(rows) as rows, sum(keys_sum) as keys_sum, sum(content_sum) as content_sum, bool_and(verified_at is not null and failed_at is null) as sound into filed
     from sereno.archive_files where batch_id = of_batch;
     execute format('lock table sereno_archive.%I in access exclusive mode', held.held_in);
-    execute format('select count(*), coalesce(sum(hashtextextended(%s, 0)), 0) from sereno_archive.%I',
-                   sereno.archive_key(format('sereno_archive.%I', held.held_in)::regclass, held.key_columns, '', held.as_texts), held.held_in)
-    into counted, summed;
-    if filed.sound is not true or filed.rows is distinct from counted or filed.keys_sum is distinct from summed then
+    execute format('select count(*), coalesce(sum(hashtextextended(%s, 0)), 0), coalesce(sum(sereno.content_sum(%s)), 0) from sereno_archive.%I',
+                   sereno.archive_key(format('sereno_archive.%I', held.held_in)::regclass, held.key_columns, '', held.as_texts),
+                   sereno.row_text(of_batch), held.held_in)
+    into counted, summed, contents;
+    if filed.sound is not true or filed.rows is distinct from counted or filed.keys_sum is distinct from summed
+       or filed.content_sum is distinct from contents then
         raise exception 'the files of batch % do not hold the rows of %: nothing is dropped', of_batch, held.held_in
             using errcode = 'data_exception', hint = format('Files: %s rows; table: %s rows. Run: sereno archive verify', coalesce(filed.rows, 0), counted);
     end if;
@@ -1175,9 +1184,7 @@ CREATE FUNCTION sereno.file_query(of_batch bigint, of_number integer, OUT query 
     from sereno.archive_batches
     join sereno.archive_files on batch_id = id and number = of_number
     join pg_attribute on attrelid = format('sereno_archive.%I', held_in)::regclass and attnum > 0 and not attisdropped
-    cross join lateral (select attname <> all(as_texts) and (
-        atttypid = any('{int2, int4, int8, text, varchar, timestamptz, timestamp, date}'::regtype[])
-        or (attname <> all(key_columns) and atttypid = any('{bool, float4, float8, bpchar, bytea}'::regtype[])))) as known (is_native)
+    cross join lateral (select sereno.is_native(pg_attribute, key_columns, as_texts)) as known (is_native)
     where id = of_batch
     group by held_in, first_block, last_block, key_columns
 $_$;
@@ -1502,6 +1509,14 @@ begin
     return is_there;
 end $_$;
 
+CREATE FUNCTION sereno.is_native(of_column pg_attribute, key_columns text[], as_texts text[]) RETURNS boolean
+    LANGUAGE sql IMMUTABLE
+    AS $$
+    select (of_column).attname <> all(as_texts) and (
+        (of_column).atttypid = any('{int2, int4, int8, text, varchar, timestamptz, timestamp, date}'::regtype[])
+        or ((of_column).attname <> all(key_columns) and (of_column).atttypid = any('{bool, float4, float8, bpchar, bytea}'::regtype[])))
+$$;
+
 CREATE FUNCTION sereno.is_zone(zone text) RETURNS boolean
     LANGUAGE plpgsql STABLE STRICT
     SET "TimeZone" TO 'UTC'
@@ -1782,7 +1797,7 @@ CREATE FUNCTION sereno.masked(said text) RETURNS text
         '\+[1-9]([ ().-]{0,2}[0-9]){6,14}', '********', 'g')
 $$;
 
-CREATE FUNCTION sereno.measure_file(of_batch bigint, of_number integer, OUT rows bigint, OUT keys_hash text, OUT keys_sum numeric, OUT first_id bigint, OUT last_id bigint, OUT from_at timestamp with time zone, OUT to_at timestamp with time zone) RETURNS record
+CREATE FUNCTION sereno.measure_file(of_batch bigint, of_number integer, OUT rows bigint, OUT keys_hash text, OUT keys_sum numeric, OUT content_sum numeric, OUT first_id bigint, OUT last_id bigint, OUT from_at timestamp with time zone, OUT to_at timestamp with time zone) RETURNS record
     LANGUAGE plpgsql STABLE
     SET "TimeZone" TO 'UTC'
     SET "DateStyle" TO 'ISO, YMD'
@@ -1803,16 +1818,16 @@ begin
                            and atttypid in ('int8'::regtype, 'int4'::regtype, 'int2'::regtype));
     execute format(
         $measure$select count(*), encode(sha256(convert_to(coalesce(string_agg(key, chr(10) order by %1$s), ''), 'UTF8')), 'hex'),
-            coalesce(sum(hashtextextended(key, 0)), 0), %2$s,
+            coalesce(sum(hashtextextended(key, 0)), 0), coalesce(sum(sereno.content_sum(content)), 0), %2$s,
             case when count(*) > 0 then least(greatest(min(moment), '0001-01-02'), '9999-12-30')::timestamptz end,
             case when count(*) > 0 then least(greatest(max(moment), '0001-01-02'), '9999-12-30')::timestamptz end
-        from (select %3$s, %4$I, %5$s from %6$s%7$s) as found (key, moment, %1$s)$measure$,
+        from (select %3$s, %4$I, %8$s, %5$s from %6$s%7$s) as found (key, moment, content, %1$s)$measure$,
         (select string_agg(format('part_%s', place), ', ' order by place) from generate_subscripts(held.key_columns, 1) as place),
         case when number_type then 'min(part_1)::bigint, max(part_1)::bigint' else 'null, null' end,
         sereno.archive_key(table_name::regclass, held.key_columns, '', held.as_texts), held.time_column,
         (select string_agg(quote_ident(name), ', ' order by place) from unnest(held.key_columns) with ordinality as named (name, place)),
-        table_name, sereno.part_of_table(file.first_block, file.last_block))
-    into rows, keys_hash, keys_sum, first_id, last_id, from_at, to_at;
+        table_name, sereno.part_of_table(file.first_block, file.last_block), sereno.row_text(of_batch))
+    into rows, keys_hash, keys_sum, content_sum, first_id, last_id, from_at, to_at;
 end $_$;
 
 CREATE FUNCTION sereno.micros(at timestamp with time zone) RETURNS bigint
@@ -2677,6 +2692,25 @@ CREATE FUNCTION sereno.returns_to_work(state text, note text, wanted text) RETUR
  SELECT ((state = 'disabled'::text) AND (NOT (note IS DISTINCT FROM 'left the code'::text)) AND (wanted = 'enabled'::text));
 END;
 
+CREATE FUNCTION sereno.row_text(of_batch bigint) RETURNS text
+    LANGUAGE sql STABLE
+    AS $$
+    select string_agg(format('coalesce(%s, E''\x1e'')', case
+            when not sereno.is_native(pg_attribute, key_columns, as_texts) then format('%I::text', attname)
+            when atttypid = 'timestamptz'::regtype then format('encode(timestamptz_send(%I), ''hex'')', attname)
+            when atttypid = 'timestamp'::regtype then format('encode(timestamp_send(%I), ''hex'')', attname)
+            when atttypid = 'date'::regtype then format('(%I - date ''1970-01-01'')::text', attname)
+            when atttypid = 'float8'::regtype then format('encode(float8send(%I), ''hex'')', attname)
+            when atttypid = 'float4'::regtype then format('encode(float4send(%I), ''hex'')', attname)
+            when atttypid = 'bytea'::regtype then format('encode(%I, ''hex'')', attname)
+            -- With its blanks.
+            when atttypid = 'bpchar'::regtype then format('textin(bpcharout(%I))', attname)
+            else format('%I::text', attname) end), ' || E''\x1f'' || ' order by attnum)
+    from sereno.archive_batches
+    join pg_attribute on attrelid = format('sereno_archive.%I', held_in)::regclass and attnum > 0 and not attisdropped
+    where id = of_batch
+$$;
+
 CREATE FUNCTION sereno.schedule(key text, task text, args jsonb DEFAULT '{}'::jsonb, cron text DEFAULT NULL::text, every interval DEFAULT NULL::interval, at timestamp with time zone DEFAULT NULL::timestamp with time zone, daily text DEFAULT NULL::text, tz text DEFAULT 'UTC'::text, queue text DEFAULT 'default'::text, priority integer DEFAULT 5, tenant text DEFAULT NULL::text, unique_key text DEFAULT NULL::text, missed text DEFAULT 'latest'::text, overlap text DEFAULT 'skip'::text) RETURNS bigint
     LANGUAGE plpgsql
     AS $$
@@ -3488,6 +3522,7 @@ CREATE TABLE sereno.archive_files (
     rows bigint,
     keys_hash text,
     keys_sum numeric,
+    content_sum numeric,
     first_id bigint,
     last_id bigint,
     from_at timestamp with time zone,
@@ -3500,7 +3535,7 @@ CREATE TABLE sereno.archive_files (
     tries integer DEFAULT 0 NOT NULL,
     failed_at timestamp with time zone,
     error text,
-    CONSTRAINT archive_files_verified CHECK (((verified_at IS NULL) OR ((rows IS NOT NULL) AND (keys_hash IS NOT NULL) AND (sha256 IS NOT NULL) AND (bytes IS NOT NULL) AND (uploaded_at IS NOT NULL))))
+    CONSTRAINT archive_files_verified CHECK (((verified_at IS NULL) OR ((rows IS NOT NULL) AND (keys_hash IS NOT NULL) AND (content_sum IS NOT NULL) AND (sha256 IS NOT NULL) AND (bytes IS NOT NULL) AND (uploaded_at IS NOT NULL))))
 );
 
 CREATE TABLE sereno.archived_again (
@@ -4280,6 +4315,8 @@ CREATE TABLE sereno.pauses (
     paused_at timestamp with time zone DEFAULT sereno.now() NOT NULL,
     paused_by text NOT NULL,
     note text,
+    by_tenant boolean DEFAULT false NOT NULL,
+    CONSTRAINT pauses_check CHECK (((NOT by_tenant) OR (kind = 'tenant'::text))),
     CONSTRAINT pauses_kind_check CHECK ((kind = ANY (ARRAY['queue'::text, 'task'::text, 'tenant'::text])))
 );
 
@@ -5088,7 +5125,7 @@ CREATE INDEX sessions_idle ON sereno.sessions USING btree (id) WHERE idle;
 
 CREATE INDEX shares_clock ON sereno.shares USING btree (queue, clock);
 
-CREATE UNIQUE INDEX tokens_name ON sereno.tokens USING btree (name) WHERE (revoked_at IS NULL);
+CREATE UNIQUE INDEX tokens_name ON sereno.tokens USING btree (tenant, name) NULLS NOT DISTINCT WHERE (revoked_at IS NULL);
 
 CREATE INDEX unique_keys_until ON sereno.unique_keys USING btree (until) WHERE (until < 'infinity'::timestamp with time zone);
 

@@ -40,6 +40,8 @@ create table sereno.archive_files (
     rows         bigint,
     keys_hash    text,
     keys_sum     numeric,
+    -- Of all columns of all rows, in any order; see `row_text`.
+    content_sum  numeric,
     first_id     bigint,
     last_id      bigint,
     from_at      timestamptz,
@@ -53,7 +55,7 @@ create table sereno.archive_files (
     failed_at    timestamptz,
     error        text,
     primary key (batch_id, number),
-    constraint archive_files_verified check (verified_at is null or (rows is not null and keys_hash is not null and sha256 is not null
+    constraint archive_files_verified check (verified_at is null or (rows is not null and keys_hash is not null and content_sum is not null and sha256 is not null
         and bytes is not null and uploaded_at is not null))
 );
 

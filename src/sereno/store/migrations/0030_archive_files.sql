@@ -49,9 +49,44 @@ create function sereno.part_of_table(first_block bigint, last_block bigint) retu
                 else format(' where ctid >= ''(%s,0)''::tid and ctid < ''(%s,0)''::tid', first_block, last_block) end
 $$;
 
+-- Whether a column of a batch is written to files as it is, because Parquet knows its type; all others are written as texts. So
+-- are the parts of a key, where a reader of the file might write them otherwise than `archive_key` does.
+create function sereno.is_native(of_column pg_attribute, key_columns text[], as_texts text[]) returns boolean
+    language sql immutable as $$
+    select (of_column).attname <> all(as_texts) and (
+        (of_column).atttypid = any('{int2, int4, int8, text, varchar, timestamptz, timestamp, date}'::regtype[])
+        or ((of_column).attname <> all(key_columns) and (of_column).atttypid = any('{bool, float4, float8, bpchar, bytea}'::regtype[])))
+$$;
+
+-- An expression: a row of a batch as one text with all of its columns, as a reader of its file makes it from what the file holds.
+-- Instants and floats by their bytes, so that no rounding and no way of writing them comes in between.
+create function sereno.row_text(of_batch bigint) returns text
+    language sql stable as $$
+    select string_agg(format('coalesce(%s, E''\x1e'')', case
+            when not sereno.is_native(pg_attribute, key_columns, as_texts) then format('%I::text', attname)
+            when atttypid = 'timestamptz'::regtype then format('encode(timestamptz_send(%I), ''hex'')', attname)
+            when atttypid = 'timestamp'::regtype then format('encode(timestamp_send(%I), ''hex'')', attname)
+            when atttypid = 'date'::regtype then format('(%I - date ''1970-01-01'')::text', attname)
+            when atttypid = 'float8'::regtype then format('encode(float8send(%I), ''hex'')', attname)
+            when atttypid = 'float4'::regtype then format('encode(float4send(%I), ''hex'')', attname)
+            when atttypid = 'bytea'::regtype then format('encode(%I, ''hex'')', attname)
+            -- With its blanks.
+            when atttypid = 'bpchar'::regtype then format('textin(bpcharout(%I))', attname)
+            else format('%I::text', attname) end), ' || E''\x1f'' || ' order by attnum)
+    from sereno.archive_batches
+    join pg_attribute on attrelid = format('sereno_archive.%I', held_in)::regclass and attnum > 0 and not attisdropped
+    where id = of_batch
+$$;
+
+-- The checksum of one such text: eight bytes of its SHA-256 as a number. Added up, the order of rows does not matter.
+create function sereno.content_sum(of_row text) returns bigint
+    language sql immutable parallel safe as $$
+    select ('x' || encode(substr(sha256(convert_to(of_row, 'UTF8')), 1, 8), 'hex'))::bit(64)::bigint
+$$;
+
 -- What a file must hold, counted from the table itself.
 create function sereno.measure_file(of_batch bigint, of_number integer, out rows bigint, out keys_hash text, out keys_sum numeric,
-    out first_id bigint, out last_id bigint, out from_at timestamptz, out to_at timestamptz)
+    out content_sum numeric, out first_id bigint, out last_id bigint, out from_at timestamptz, out to_at timestamptz)
     language plpgsql stable set timezone = 'UTC' set datestyle = 'ISO, YMD' set intervalstyle = 'postgres' set extra_float_digits = 1
     set bytea_output = 'hex' as $$
 declare
@@ -67,20 +102,19 @@ begin
                            and atttypid in ('int8'::regtype, 'int4'::regtype, 'int2'::regtype));
     execute format(
         $measure$select count(*), encode(sha256(convert_to(coalesce(string_agg(key, chr(10) order by %1$s), ''), 'UTF8')), 'hex'),
-            coalesce(sum(hashtextextended(key, 0)), 0), %2$s,
+            coalesce(sum(hashtextextended(key, 0)), 0), coalesce(sum(sereno.content_sum(content)), 0), %2$s,
             case when count(*) > 0 then least(greatest(min(moment), '0001-01-02'), '9999-12-30')::timestamptz end,
             case when count(*) > 0 then least(greatest(max(moment), '0001-01-02'), '9999-12-30')::timestamptz end
-        from (select %3$s, %4$I, %5$s from %6$s%7$s) as found (key, moment, %1$s)$measure$,
+        from (select %3$s, %4$I, %8$s, %5$s from %6$s%7$s) as found (key, moment, content, %1$s)$measure$,
         (select string_agg(format('part_%s', place), ', ' order by place) from generate_subscripts(held.key_columns, 1) as place),
         case when number_type then 'min(part_1)::bigint, max(part_1)::bigint' else 'null, null' end,
         sereno.archive_key(table_name::regclass, held.key_columns, '', held.as_texts), held.time_column,
         (select string_agg(quote_ident(name), ', ' order by place) from unnest(held.key_columns) with ordinality as named (name, place)),
-        table_name, sereno.part_of_table(file.first_block, file.last_block))
-    into rows, keys_hash, keys_sum, first_id, last_id, from_at, to_at;
+        table_name, sereno.part_of_table(file.first_block, file.last_block), sereno.row_text(of_batch))
+    into rows, keys_hash, keys_sum, content_sum, first_id, last_id, from_at, to_at;
 end $$;
 
--- The query whose answer is a file: sorted by the key, types that Parquet knows as they are, all others as texts. The parts
--- of a key are texts as well, where a reader of the file might write them otherwise than `archive_key` does.
+-- The query whose answer is a file: sorted by the key, types that Parquet knows as they are, all others as texts.
 create function sereno.file_query(of_batch bigint, of_number integer, out query text, out rising text[])
     language sql stable as $$
     select format('select %s from sereno_archive.%I as held%s order by %s',
@@ -92,9 +126,7 @@ create function sereno.file_query(of_batch bigint, of_number integer, out query 
     from sereno.archive_batches
     join sereno.archive_files on batch_id = id and number = of_number
     join pg_attribute on attrelid = format('sereno_archive.%I', held_in)::regclass and attnum > 0 and not attisdropped
-    cross join lateral (select attname <> all(as_texts) and (
-        atttypid = any('{int2, int4, int8, text, varchar, timestamptz, timestamp, date}'::regtype[])
-        or (attname <> all(key_columns) and atttypid = any('{bool, float4, float8, bpchar, bytea}'::regtype[])))) as known (is_native)
+    cross join lateral (select sereno.is_native(pg_attribute, key_columns, as_texts)) as known (is_native)
     where id = of_batch
     group by held_in, first_block, last_block, key_columns
 $$;
@@ -108,19 +140,22 @@ declare
     filed record;
     counted bigint;
     summed numeric;
+    contents numeric;
 begin
     select * into held from sereno.archive_batches where id = of_batch for update;
     if held.id is null or held.dropped_at is not null or not held.children_moved
        or held.drop_eligible_at is null or held.drop_eligible_at > sereno.now() then
         return false;
     end if;
-    select sum(rows) as rows, sum(keys_sum) as keys_sum, bool_and(verified_at is not null and failed_at is null) as sound into filed
+    select sum(rows) as rows, sum(keys_sum) as keys_sum, sum(content_sum) as content_sum, bool_and(verified_at is not null and failed_at is null) as sound into filed
     from sereno.archive_files where batch_id = of_batch;
     execute format('lock table sereno_archive.%I in access exclusive mode', held.held_in);
-    execute format('select count(*), coalesce(sum(hashtextextended(%s, 0)), 0) from sereno_archive.%I',
-                   sereno.archive_key(format('sereno_archive.%I', held.held_in)::regclass, held.key_columns, '', held.as_texts), held.held_in)
-    into counted, summed;
-    if filed.sound is not true or filed.rows is distinct from counted or filed.keys_sum is distinct from summed then
+    execute format('select count(*), coalesce(sum(hashtextextended(%s, 0)), 0), coalesce(sum(sereno.content_sum(%s)), 0) from sereno_archive.%I',
+                   sereno.archive_key(format('sereno_archive.%I', held.held_in)::regclass, held.key_columns, '', held.as_texts),
+                   sereno.row_text(of_batch), held.held_in)
+    into counted, summed, contents;
+    if filed.sound is not true or filed.rows is distinct from counted or filed.keys_sum is distinct from summed
+       or filed.content_sum is distinct from contents then
         raise exception 'the files of batch % do not hold the rows of %: nothing is dropped', of_batch, held.held_in
             using errcode = 'data_exception', hint = format('Files: %s rows; table: %s rows. Run: sereno archive verify', coalesce(filed.rows, 0), counted);
     end if;

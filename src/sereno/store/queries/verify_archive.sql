@@ -16,8 +16,8 @@ from held where not exists (select from batches where batches.held_in = held.nam
 order by 1, 2 limit 20;
 
 -- name: archive_held
--- A table of the archive holds as many rows as were counted when its files were planned, and the keys that its verified
--- files do. Tables up to the window are looked at, the newest twenty of them; without a window, all. One that is dropped
+-- A table of the archive holds as many rows as were counted when its files were planned, and the keys and values that its
+-- verified files do. Tables up to the window are looked at, the newest twenty of them; without a window, all. One that is dropped
 -- meanwhile, or that this login may not read, because it comes from a table of somebody's, is left out.
 with held as materialized (
     select id, held_in, rows from sereno.archive_batches
@@ -27,12 +27,13 @@ with held as materialized (
 ),
 measured as materialized (
     select held.id, held_in, held.rows, sum(found.rows) as found,
-           bool_and(file.verified_at is null or file.keys_hash = found.keys_hash) as is_same
+           bool_and(file.verified_at is null
+                    or (file.keys_hash = found.keys_hash and file.content_sum = found.content_sum)) as is_same
     from held join sereno.archive_files file on file.batch_id = held.id
     cross join lateral sereno.measure_file(held.id, file.number) as found
     group by held.id, held_in, held.rows
 )
-select id, 'its table ' || held_in || case when found = rows then ' holds other keys than its files'
+select id, 'its table ' || held_in || case when found = rows then ' holds other rows than its files'
                                            else ' holds ' || found || ' rows, and ' || rows || ' were counted' end
 from measured
 where found <> rows or not is_same
