@@ -30,6 +30,19 @@ def until(fact: Callable[[], T], patience: float = PATIENCE) -> T:
     return answer
 
 
+def until_at_rest(fact: Callable[[], T], measure: Callable[[], object], standstill: float = 2 * PATIENCE) -> T:
+    """The first true answer, however long it takes: only a measure that does not change for this long is a failure."""
+    seen, since = measure(), time.monotonic()
+    while not (answer := fact()):
+        began = time.monotonic()
+        if (now_seen := measure()) != seen:
+            seen, since = now_seen, began
+        elif began - since > standstill:
+            raise AssertionError(f"not true, and nothing has changed for {standstill} s: {seen!r}")
+        time.sleep(_pause(time.monotonic() - began))
+    return answer
+
+
 async def auntil(fact: Callable[[], T], patience: float = PATIENCE) -> T:
     """`until` beside a running loop."""
     began = time.monotonic()

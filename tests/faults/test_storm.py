@@ -18,7 +18,7 @@ from sereno.operations.verify import verify
 from sereno.store.embedded import EmbeddedPostgres
 from sereno.store.statement import run
 from tests.acceptance.conftest import WorkerProcess, lines
-from tests.facts import one, until
+from tests.facts import one, until, until_at_rest
 from tests.faults.proxy import Proxy
 from tests.faults.server import restart
 
@@ -43,7 +43,17 @@ def done(connection: psycopg.Connection) -> int:
     return int(one(connection, "select count(*) from sereno.history where state = 'succeeded'"))
 
 
+def started(connection: psycopg.Connection) -> object:
+    """What changes as long as any worker gets on: attempts begun, jobs ended, heartbeats of sessions."""
+    return (
+        done(connection),
+        one(connection, "select sum(attempt) from sereno.jobs"),
+        one(connection, "select max(lease_until) from sereno.sessions"),
+    )
+
+
 @pytest.mark.parametrize(("jobs", "kills"), [(2_000, 6), pytest.param(50_000, 60, marks=pytest.mark.storm)])
+@pytest.mark.timeout(3600)
 def test_killed_workers_lose_nothing_and_every_effect_happens_once(
     worker: Start, connection: psycopg.Connection, jobs: int, kills: int
 ) -> None:
@@ -65,8 +75,8 @@ def test_killed_workers_lose_nothing_and_every_effect_happens_once(
             workers.append(worker("--processes", "2", "--queue", "work=10"))
         if before == jobs:
             break
-        until(lambda: done(connection) > min(before, jobs - 1), patience=90)  # noqa: B023
-    until(lambda: done(connection) == jobs, patience=600)
+        until_at_rest(lambda: done(connection) > min(before, jobs - 1), lambda: started(connection))  # noqa: B023
+    until_at_rest(lambda: done(connection) == jobs, lambda: started(connection))
     assert one(connection, "select count(*) from effects") == jobs
     assert one(connection, "select count(distinct n) from effects") == jobs
     for left in workers:
@@ -105,6 +115,7 @@ class Producer(threading.Thread):
 
 
 @pytest.mark.parametrize("restarts", [3, pytest.param(40, marks=pytest.mark.storm)])
+@pytest.mark.timeout(3600)
 def test_a_restarted_database_loses_nothing(
     worker: Start, own_server: tuple[EmbeddedPostgres, Path], restarts: int
 ) -> None:
@@ -115,12 +126,12 @@ def test_a_restarted_database_loses_nothing(
     try:
         for _ in range(restarts):
             wanted = len(producer.accepted) + 200
-            until(lambda: len(producer.accepted) >= wanted, patience=90)  # noqa: B023
+            until_at_rest(lambda: len(producer.accepted) >= wanted, lambda: len(producer.accepted))  # noqa: B023
             restart(server, directory)
     finally:
         producer.stop()
     with psycopg.connect(server.url, autocommit=True) as connection:
-        until(lambda: one(connection, "select count(*) from sereno.jobs") == 0, patience=90)
+        until_at_rest(lambda: one(connection, "select count(*) from sereno.jobs") == 0, lambda: started(connection))
         effects = [row[0] for row in connection.execute("select n from effects")]
         assert set(producer.accepted) <= set(effects)
         assert len(effects) == len(set(effects))
