@@ -1,9 +1,11 @@
-"""Large files are written by a process of their own: what it is told, what it says, and what goes on meanwhile."""
+"""Large files are written and checked by a process of their own: what it is told, and what goes on meanwhile."""
 
 import asyncio
+import json
 import os
 import signal
 import subprocess
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -62,10 +64,11 @@ def rows_of_files(place: Path, kind: str) -> int:
 async def test_a_large_batch_leaves_through_a_process_of_its_own(
     app: Sereno, connection: psycopg.Connection, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run, started = subprocess.run, list[str]()
+    run, started = subprocess.run, Counter[str]()
 
     def noted(command: Sequence[str], **options: Any) -> Any:
-        started.append(command[-1])
+        if command[-1] == "sereno.archive.writer" and "input" in options:
+            started[json.loads(options["input"])[0]] += 1
         return run(command, **options)
 
     monkeypatch.setattr(subprocess, "run", noted)
@@ -75,7 +78,7 @@ async def test_a_large_batch_leaves_through_a_process_of_its_own(
     await working.move()
     exported = await working.export()
     assert (exported.problems, exported.rows) == ([], 3 * SMALL_ROWS)
-    assert started == ["sereno.archive.writer"] * files(place), "one for each"
+    assert started == {"write": files(place), "check": files(place)}, "one for each"
     assert writers() == []
     assert one(connection, "select count(*) from sereno.archive_batches where dropped_at is null") == 0
     assert rows_of_files(place, "jobs") == SMALL_ROWS
@@ -88,7 +91,7 @@ async def test_meanwhile_the_loop_goes_on(database_url: str, connection: psycopg
     await auntil(lambda: writing(connection) and bool(writers()))
     for pid in writers():
         os.kill(pid, signal.SIGKILL)
-    with pytest.raises(BadFile, match="the process that wrote the file ended with -9"):
+    with pytest.raises(BadFile, match="the process that had the file ended with -9"):
         await slow
     until(lambda: not writing(connection))
 

@@ -10,7 +10,6 @@ import pytest
 
 from sereno import Sereno
 from sereno.archive import writer
-from sereno.engine import archivist as module
 from tests.archive.acts import DAY, TENDERS, add_tenders, archivist, cold_place
 from tests.facts import advance, one
 
@@ -48,18 +47,20 @@ async def test_a_file_with_one_other_value_is_refused_and_nothing_is_dropped(
     working = archivist(app, place, TENDERS)
     await working.move()
 
+    write_well = writer.write
+
     def faulty(name: str) -> Callable[..., None]:
         def write(
             rows: int, url: str, select: str, file: Path, rising: Sequence[str], facts: Mapping[str, str]
         ) -> None:
-            writer.write(rows, url, select, file, rising, facts)
+            write_well(rows, url, select, file, rising, facts)
             change_one_value(file, name)
 
         return write
 
     for name in ("published_at", "price", "data", "tags", "unit", "span", "open", "raw", "ratio"):
         with monkeypatch.context() as patch:
-            patch.setattr(module, "writer", type("Writer", (), {"write": staticmethod(faulty(name))}))
+            patch.setattr(writer, "write", faulty(name))
             done = await working.export()
         assert [problem for problem in done.problems if "its values are not those of the table" in problem] != [], name
         assert done.dropped == 0

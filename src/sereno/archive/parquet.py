@@ -6,7 +6,7 @@ PostgreSQL's own COPY becomes Arrow in ADBC and Parquet in arro3, without one Py
 import hashlib
 import json
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -37,8 +37,8 @@ ALIKE = {
 }
 # Between the columns of a row, and for a value that is null, where a checksum is made of them.
 BETWEEN, NULL = "\x1f", "\x1e"
-# PostgreSQL's first instant, in microseconds of ours; a number of eight bytes without its sign.
-EPOCH_2000, WORD = 946_684_800_000_000, 2**64 - 1
+# PostgreSQL's first instant, in microseconds of ours.
+EPOCH_2000 = 946_684_800_000_000
 # One entry of the file's own: of several, each file would have them in another order, and another checksum.
 ABOUT = "sereno"
 
@@ -120,11 +120,26 @@ def checksums(file: Path, key_columns: Sequence[str]) -> tuple[int, str, str]:
 
 
 def content_sum(batch: Any) -> int:
-    """Of all columns of all rows, in any order; each row as SQL's `row_text` writes it."""
-    columns = [_contents(batch.column(name)) for name in batch.column_names]
-    hashed = hashlib.sha256
+    """Of all columns of all rows, in any order; each row as SQL's `row_checksum` writes it."""
+    hashed, columns = hashlib.sha256, _together(batch)
     digests = b"".join([hashed(BETWEEN.join(row).encode()).digest()[:8] for row in zip(*columns, strict=True)])
     return sum(struct.unpack(f">{len(digests) // 8}q", digests))
+
+
+def _together(batch: Any) -> list[list[str]]:
+    """The columns as texts. Neighbours that hold nothing but nulls are one: in most tables they are many."""
+    found: list[list[str]] = []
+    empty = 0
+    for column in [*map(batch.column, batch.column_names), None]:
+        if column is not None and column.null_count == batch.num_rows:
+            empty += 1
+            continue
+        if empty:
+            found.append([BETWEEN.join([NULL] * empty)] * batch.num_rows)
+            empty = 0
+        if column is not None:
+            found.append(_contents(column))
+    return found
 
 
 def _contents(column: Any) -> list[str]:
@@ -133,22 +148,34 @@ def _contents(column: Any) -> list[str]:
 
     kind = column.type
     if DataType.is_timestamp(kind):
-        return [
-            NULL if n is None else f"{n - EPOCH_2000 & WORD:016x}" for n in column.cast(DataType.int64()).to_pylist()
-        ]
+        return _instants(column.cast(DataType.int64()).to_pylist())
     if DataType.is_date32(kind):
         column = column.cast(DataType.int32())
     values = column.to_pylist()
-    if DataType.is_floating(kind):
-        form = ">f" if DataType.is_float32(kind) else ">d"
-        return [NULL if value is None else struct.pack(form, value).hex() for value in values]
-    if DataType.is_boolean(kind):
-        return [NULL if value is None else "true" if value else "false" for value in values]
-    if DataType.is_binary(kind) or DataType.is_large_binary(kind):
-        return [NULL if value is None else value.hex() for value in values]
-    if DataType.is_integer(kind) or DataType.is_date32(kind):
-        return [NULL if value is None else str(value) for value in values]
-    return [NULL if value is None else value for value in values]
+    write: Callable[[Any], str] | None = None
+    if DataType.is_integer(column.type):
+        write = str
+    elif DataType.is_floating(kind):
+        pack = struct.Struct(">f" if DataType.is_float32(kind) else ">d").pack
+        write = lambda value: pack(value).hex()  # noqa: E731 - one of several
+    elif DataType.is_boolean(kind):
+        write = {True: "true", False: "false"}.__getitem__
+    elif DataType.is_binary(kind) or DataType.is_large_binary(kind):
+        write = bytes.hex
+    if not column.null_count:
+        return values if write is None else list(map(write, values))
+    return [NULL if value is None else value if write is None else write(value) for value in values]
+
+
+def _instants(moments: list[int | None]) -> list[str]:
+    """Eight bytes each, from PostgreSQL's first instant on."""
+    known = [moment - EPOCH_2000 for moment in moments if moment is not None]
+    digits = struct.pack(f">{len(known)}q", *known).hex()
+    texts = [digits[place : place + 16] for place in range(0, len(digits), 16)]
+    if len(known) == len(moments):
+        return texts
+    following = iter(texts)
+    return [NULL if moment is None else next(following) for moment in moments]
 
 
 def keys_in(batch: Any, key_columns: Sequence[str]) -> list[str]:

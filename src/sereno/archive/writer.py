@@ -1,4 +1,4 @@
-"""Large files are written by a process of their own: `python -m sereno.archive.writer`, with its order on stdin.
+"""Large files are written and checked by a process of their own: `python -m sereno.archive.writer`, its order on stdin.
 
 The libraries hold Python's lock from the first row to the last: in the worker, leases would run out meanwhile, and two
 files at once would be no faster than one after the other.
@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from sereno.archive import parquet
 from sereno.archive.parquet import BadFile
@@ -24,25 +25,43 @@ def write(rows: int, url: str, select: str, file: Path, rising: Sequence[str], f
     if rows < SMALL_ROWS:
         parquet.write(url, select, file, rising, facts)
         return
+    _elsewhere(["write", url, select, str(file), list(rising), dict(facts)])
+
+
+def checksums(rows: int, file: Path, key_columns: Sequence[str]) -> tuple[int, str, str]:
+    """As `parquet.checksums`, here or elsewhere. Blocks."""
+    if rows < SMALL_ROWS:
+        return parquet.checksums(file, key_columns)
+    found, keys_hash, content_sum = json.loads(_elsewhere(["check", str(file), list(key_columns)]))
+    return found, keys_hash, content_sum
+
+
+def _elsewhere(order: list[Any]) -> str:
+    """What the process says that carries out this order."""
     done = subprocess.run(
         [sys.executable, "-P", "-m", "sereno.archive.writer"],
         # Not as arguments: those can be read by everybody on the machine, and there is a password in the URL.
-        input=json.dumps([url, select, str(file), list(rising), dict(facts)]).encode(),
+        input=json.dumps(order).encode(),
         stdout=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path)},
         # Ctrl-C in a terminal reaches the whole group, and is the worker's to handle.
         start_new_session=True,
         check=False,
     )
+    words = done.stdout.decode(errors="replace").strip()
     if done.returncode:
-        words = done.stdout.decode(errors="replace").strip()
-        raise BadFile(words or f"the process that wrote the file ended with {done.returncode}")
+        raise BadFile(words or f"the process that had the file ended with {done.returncode}")
+    return words
 
 
 def main() -> int:
-    url, select, file, rising, facts = json.load(sys.stdin)
+    what, *order = json.load(sys.stdin)
     try:
-        parquet.write(url, select, Path(file), rising, facts)
+        if what == "check":
+            sys.stdout.write(json.dumps(parquet.checksums(Path(order[0]), order[1])))
+        else:
+            url, select, file, rising, facts = order
+            parquet.write(url, select, Path(file), rising, facts)
     except ArchiveUnavailable as error:
         sys.stdout.write(str(error))
         return 1

@@ -265,7 +265,7 @@ class Archivist:
             raise Unverified(f"{manifest.object}: {length:,} bytes were read back, {manifest.bytes:,} were written")
         if sha256 != manifest.sha256:
             raise Unverified(f"{manifest.object}: its checksum is {sha256[:12]}…, and not {manifest.sha256[:12]}…")
-        rows, keys_hash, content_sum = parquet.checksums(file, manifest.key_columns)
+        rows, keys_hash, content_sum = writer.checksums(manifest.rows, file, manifest.key_columns)
         if rows != manifest.rows:
             raise Unverified(f"{manifest.object}: it holds {rows:,} rows, the table {manifest.rows:,}")
         if keys_hash != manifest.keys_hash:

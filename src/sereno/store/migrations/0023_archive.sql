@@ -40,7 +40,7 @@ create table sereno.archive_files (
     rows         bigint,
     keys_hash    text,
     keys_sum     numeric,
-    -- Of all columns of all rows, in any order; see `row_text`.
+    -- Of all columns of all rows, in any order; see `row_checksum`.
     content_sum  numeric,
     first_id     bigint,
     last_id      bigint,
