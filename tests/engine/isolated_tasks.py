@@ -73,7 +73,10 @@ def leaves_its_number(where: str) -> None:
 
 
 @app.task(isolate=True)
-def speaks(ctx: Context) -> None:
+def speaks(ctx: Context, where: str | None = None) -> None:
+    """Log a line, and leave the number of the process in a file, if one is named."""
+    if where is not None:
+        Path(where).write_text(str(os.getpid()))
     ctx.log.warning("last words")
 
 
