@@ -4388,7 +4388,7 @@ CREATE TABLE sereno.progress (
     updated_at timestamp with time zone DEFAULT sereno.now() NOT NULL,
     CONSTRAINT progress_fraction_check CHECK (((fraction >= (0)::double precision) AND (fraction <= (1)::double precision)))
 )
-WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='1000', autovacuum_vacuum_cost_delay='0');
+WITH (autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='1000', autovacuum_vacuum_cost_delay='0');
 
 CREATE SEQUENCE sereno.ready_seq
     START WITH 1

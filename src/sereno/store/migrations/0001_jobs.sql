@@ -168,7 +168,7 @@ create table sereno.progress (
     fraction    double precision not null check (fraction between 0 and 1),
     note        text,
     updated_at  timestamptz not null default sereno.now()
-) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
+) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
 
 create table sereno.history (
     id             bigint not null,
