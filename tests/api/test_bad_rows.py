@@ -35,6 +35,7 @@ def bad(app: Sereno, connection: psycopg.Connection) -> list[int]:
             )
             for (name,) in found.fetchall():
                 connection.execute(f'alter table sereno.{table} drop constraint "{name}"'.encode())
+        connection.execute("alter domain sereno.bounded_json drop constraint nested_at_most_100_deep")
     ids = [work.enqueue(a=1).id]
     rule = json.dumps(DAILY)
     for depth in DEPTHS:

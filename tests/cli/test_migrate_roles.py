@@ -9,16 +9,16 @@ def test_what_is_printed_needs_no_database(sereno: Command) -> None:
     answer = sereno("migrate", "--roles", "print", SERENO_DATABASE_URL="postgresql://nowhere.invalid/none")
     assert answer.exit_code == 0
     assert "create role sereno_owner nologin;" in answer.stdout
-    assert "grant insert on sereno.audit to sereno_worker;" in answer.stdout
+    assert "grant insert (actor,action,subject,detail) on sereno.audit to sereno_worker;" in answer.stdout
     assert "password '" not in answer.stdout
 
 
 def test_names_follow_the_schema_or_what_is_said(sereno: Command) -> None:
     by_schema = sereno("migrate", "--roles", "print", "--schema", "acme").stdout
-    assert "grant insert on acme.audit to acme_worker;" in by_schema
+    assert "grant insert (actor,action,subject,detail) on acme.audit to acme_worker;" in by_schema
     assert "in schema acme_archive" in by_schema
     named = sereno("migrate", "--roles", "print", "--prefix", "shop").stdout
-    assert "grant insert on sereno.audit to shop_worker;" in named
+    assert "grant insert (actor,action,subject,detail) on sereno.audit to shop_worker;" in named
     assert "sereno_worker" not in named
 
 

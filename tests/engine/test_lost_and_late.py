@@ -93,7 +93,9 @@ def test_a_lease_counts_from_when_the_heartbeat_was_sent(app: Sereno, connection
     with connection.transaction():
         connection.execute("select from sereno.sessions where id = %s for update", [owner])
         heartbeat.start()
-        until(lambda: one(connection, waits))
+        # On another connection: a transaction sees the activity of the moment in which it first asked.
+        with psycopg.connect(app.database.url, autocommit=True) as other:
+            until(lambda: one(other, waits))
         # It was sent before this moment, and is answered after it. The thread ends with this beat.
         sent_before = boot_clock()
         ending = Thread(target=heartbeat.stop)

@@ -63,6 +63,8 @@ OWN = {
     "args",
     "started_at",
     "finished_at",
+    # The day by which an attempt is kept is that of finished_at.
+    "kept_from",
     "run_at",
     "created_at",
     "claimed_at",

@@ -272,8 +272,10 @@ def _fire(
         return []
     details = {name: getattr(row, name) for name in JOB_FIELDS}
     rule = encode(decode(row.rule)).decode()
-    # One that waits for its turn does not expire before it.
-    jobs = [fire_job(details, rule, at - shift, now + round(delay * SECOND)) | {"delay": delay} for at, delay in wanted]
+    # One that waits for its turn does not expire before it. Instants, no delays: those would count from the statement
+    # that makes the jobs, which comes after the one that read the clock.
+    turns = [(at, now + round(delay * SECOND)) for at, delay in wanted]
+    jobs = [fire_job(details, rule, at - shift, turn) | {"run_at": moment(turn)} for at, turn in turns]
     made = yield from ticks.make_jobs(jobs)
     yield from ticks.link(
         [

@@ -1168,9 +1168,9 @@ CREATE FUNCTION sereno.figures_of(lines sereno.ended_attempts[], step interval) 
 
 CREATE FUNCTION sereno.file_query(of_batch bigint, of_number integer, OUT query text, OUT rising text[]) RETURNS record
     LANGUAGE sql STABLE
-    AS $_$
+    AS $$
     select format('select %s from sereno_archive.%I as held%s order by %s',
-                  string_agg(case when is_native then quote_ident(attname) else format('%1$I::text as %1$I', attname) end, ', ' order by attnum),
+                  string_agg(case when is_native then quote_ident(attname) else format('%s as %I', sereno.text_of(attname, atttypid), attname) end, ', ' order by attnum),
                   held_in, sereno.part_of_table(first_block, last_block),
                   (select string_agg(format('held.%I', name), ', ' order by place) from unnest(key_columns) with ordinality as named (name, place))),
            coalesce(array_agg(attname::text order by attnum) filter (where is_native and (atttypid in ('timestamptz'::regtype, 'timestamp'::regtype)
@@ -1181,7 +1181,7 @@ CREATE FUNCTION sereno.file_query(of_batch bigint, of_number integer, OUT query 
     cross join lateral (select sereno.is_native(pg_attribute, key_columns, as_texts)) as known (is_native)
     where id = of_batch
     group by held_in, first_block, last_block, key_columns
-$_$;
+$$;
 
 CREATE FUNCTION sereno.fill(template text, task text, queue text, tenant text, args jsonb) RETURNS text
     LANGUAGE sql IMMUTABLE
@@ -2691,7 +2691,7 @@ CREATE FUNCTION sereno.row_checksum(of_batch bigint) RETURNS text
     AS $$
     select format('(''x'' || encode(substr(sha256(convert_to(array_to_string(array[%s], E''\x1f'', E''\x1e''), ''UTF8'')), 1, 8), ''hex''))::bit(64)::bigint',
         string_agg(case
-            when not sereno.is_native(pg_attribute, key_columns, as_texts) then format('%I::text', attname)
+            when not sereno.is_native(pg_attribute, key_columns, as_texts) then sereno.text_of(attname, atttypid)
             when atttypid = 'timestamptz'::regtype then format('encode(timestamptz_send(%I), ''hex'')', attname)
             when atttypid = 'timestamp'::regtype then format('encode(timestamp_send(%I), ''hex'')', attname)
             when atttypid = 'date'::regtype then format('(%I - date ''1970-01-01'')::text', attname)
@@ -3175,6 +3175,13 @@ begin
     perform pg_notify('sereno.clock', '');
     return null;
 end $$;
+
+CREATE FUNCTION sereno.text_of(name text, of_type oid) RETURNS text
+    LANGUAGE sql STABLE
+    AS $_$
+    select case when sereno.has_own_cast(of_type) then format('case when %1$I is not null then format(''%%s'', %1$I) end', name)
+                else format('%I::text', name) end
+$_$;
 
 CREATE FUNCTION sereno.try_enqueue_keyed(jobs jsonb, patience double precision) RETURNS jsonb
     LANGUAGE plpgsql

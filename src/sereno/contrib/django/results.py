@@ -96,10 +96,18 @@ def _class_path(attempt: AttemptRow) -> str:
     """Of a class that is loaded here: a traceback holds foreign text, and must not choose what is imported."""
     if attempt.error_type is None:
         return "sereno.errors.SerenoError"
-    known = {f"{kind.__module__}.{kind.__qualname__}" for kind in _kinds(BaseException)}
+    known = {path for kind in _kinds(BaseException) if (path := _path_of(kind)) is not None}
     found = sorted(path for path in known if path.endswith(f".{attempt.error_type}"))
     named = [path for path in found if f"\n{path.removeprefix('builtins.')}" in (attempt.traceback or "")]
     return (named or found or ["builtins.Exception"])[0]
+
+
+def _path_of(kind: type[BaseException]) -> str | None:
+    """Where a class is; None for one whose metaclass does not tell."""
+    try:
+        return f"{kind.__module__}.{kind.__qualname__}"
+    except BaseException:  # noqa: BLE001 - any class that was ever loaded is looked at
+        return None
 
 
 def _kinds(of: type[BaseException]) -> Iterator[type[BaseException]]:

@@ -58,6 +58,14 @@ create function sereno.is_native(of_column pg_attribute, key_columns text[], as_
         or ((of_column).attname <> all(key_columns) and (of_column).atttypid = any('{bool, float4, float8, bpchar, bytea}'::regtype[])))
 $$;
 
+-- An expression: a column as a text. A type with a cast of its own is what its output function writes: a batch is dropped by its
+-- owner, who must not run what somebody else has written.
+create function sereno.text_of(name text, of_type oid) returns text
+    language sql stable as $$
+    select case when sereno.has_own_cast(of_type) then format('case when %1$I is not null then format(''%%s'', %1$I) end', name)
+                else format('%I::text', name) end
+$$;
+
 -- An expression: the checksum of a row of a batch with all of its columns, as a reader of its file makes it from what the file
 -- holds. Eight bytes of the SHA-256 of one text, as a number; added up, the order of rows does not matter. Instants and floats
 -- go in by their bytes, so that no rounding and no way of writing them comes in between. An expression and no function of a row:
@@ -66,7 +74,7 @@ create function sereno.row_checksum(of_batch bigint) returns text
     language sql stable as $$
     select format('(''x'' || encode(substr(sha256(convert_to(array_to_string(array[%s], E''\x1f'', E''\x1e''), ''UTF8'')), 1, 8), ''hex''))::bit(64)::bigint',
         string_agg(case
-            when not sereno.is_native(pg_attribute, key_columns, as_texts) then format('%I::text', attname)
+            when not sereno.is_native(pg_attribute, key_columns, as_texts) then sereno.text_of(attname, atttypid)
             when atttypid = 'timestamptz'::regtype then format('encode(timestamptz_send(%I), ''hex'')', attname)
             when atttypid = 'timestamp'::regtype then format('encode(timestamp_send(%I), ''hex'')', attname)
             when atttypid = 'date'::regtype then format('(%I - date ''1970-01-01'')::text', attname)
@@ -115,7 +123,7 @@ end $$;
 create function sereno.file_query(of_batch bigint, of_number integer, out query text, out rising text[])
     language sql stable as $$
     select format('select %s from sereno_archive.%I as held%s order by %s',
-                  string_agg(case when is_native then quote_ident(attname) else format('%1$I::text as %1$I', attname) end, ', ' order by attnum),
+                  string_agg(case when is_native then quote_ident(attname) else format('%s as %I', sereno.text_of(attname, atttypid), attname) end, ', ' order by attnum),
                   held_in, sereno.part_of_table(first_block, last_block),
                   (select string_agg(format('held.%I', name), ', ' order by place) from unnest(key_columns) with ordinality as named (name, place))),
            coalesce(array_agg(attname::text order by attnum) filter (where is_native and (atttypid in ('timestamptz'::regtype, 'timestamp'::regtype)
