@@ -111,8 +111,13 @@ class House:
             with _said(f"{victim} killed at the step: {step.name}"):
                 await self._die(step, victim, None if following is None else following[0])
                 check()
+                self._forgive()
         self._end()
         self._kit.lose_leases()
+
+    def _forgive(self) -> None:
+        """A job whose worker dies three times is a dead letter. Here it is not to blame: it keeps one crash at most."""
+        self._looking.execute(self._sql("update {sereno}.jobs set crashes = 1 where crashes > 1"))
 
     def unlisted(self) -> list[str]:
         """What happened to our own tables, or was asked of a partner, and is no step of the list."""
