@@ -29,13 +29,14 @@ from tests.faults.proxy import Proxy
 from tests.faults.server import restart
 from tests.faults.watch import Watch
 
-# A claim takes tokens as of the moment at which its transaction began, and may find what a claim left that began a
-# little later. So starts are too early by at most that little, which every claim of a rate notes here.
+# A claim takes tokens as of the moment of its first statement, may find what a claim left that began a little later,
+# and marks its jobs with a later statement. So starts are too early by at most the time between a claim's tokens and
+# its mark, which every claim of a rate notes here.
 NOTES = """
 create table claims (seconds double precision);
 create function note_claim() returns trigger language plpgsql as $$ begin
     insert into public.claims
-    select extract(epoch from used_at - new.claimed_at) from sereno.gates where limit_name = 'provider';
+    select abs(extract(epoch from used_at - new.claimed_at)) from sereno.gates where limit_name = 'provider';
     return null;
 end $$;
 create trigger note_claim after update on sereno.jobs for each row
