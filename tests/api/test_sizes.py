@@ -98,7 +98,7 @@ def test_tags_are_few_and_short_in_the_library(app: Sereno) -> None:
     work.using(tags=["t" * 200] * 50).enqueue()
 
 
-@pytest.mark.parametrize("tags", [TOO_MANY, TOO_LONG])
+@pytest.mark.parametrize("tags", [TOO_MANY, TOO_LONG, [""]])
 def test_tags_are_few_and_short_in_sql(connection: psycopg.Connection, tags: list[str]) -> None:
     """In the function, with and without a unique key, and in the tables themselves."""
     for key in (None, "k"):

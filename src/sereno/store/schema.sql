@@ -357,7 +357,7 @@ CREATE FUNCTION sereno.are_tags(tags text[]) RETURNS boolean
     LANGUAGE sql IMMUTABLE
     AS $$
     select cardinality(tags) <= 50
-           and not exists (select from unnest(tags) as tag where tag is null or length(tag) > 200)
+           and not exists (select from unnest(tags) as tag where tag is null or length(tag) not between 1 and 200)
 $$;
 
 CREATE FUNCTION sereno.bring_back() RETURNS SETOF bigint

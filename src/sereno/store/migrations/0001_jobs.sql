@@ -64,7 +64,7 @@ create sequence sereno.ready_seq;
 create function sereno.are_tags(tags text[]) returns boolean
     language sql immutable as $$
     select cardinality(tags) <= 50
-           and not exists (select from unnest(tags) as tag where tag is null or length(tag) > 200)
+           and not exists (select from unnest(tags) as tag where tag is null or length(tag) not between 1 and 200)
 $$;
 
 -- JSON that every reader can take in: lists and objects inside each other, at most a hundred. A type of its own and not a
