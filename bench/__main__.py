@@ -77,7 +77,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="fewer jobs, one round: under 40 s, and less exact")
     parser.add_argument("--json", action="store_true", help="one JSON object per figure")
     parser.add_argument("--database-url", help="a server of your own, where databases bench_… may be made and dropped")
-    parser.add_argument("--clients", type=int, default=0, help="for enqueue: so many processes at once")
+    parser.add_argument("--clients", type=int, default=0, help="for enqueue: number of client processes")
     parser.add_argument("--only", nargs="+", metavar="PEER", help="for peers and schedule_peers: these, not all")
     options = parser.parse_args()
     if (options.name == "table") != (options.file is not None):

@@ -16,7 +16,7 @@ class Site:
     server: Server
     report: Report
     quick: bool
-    # For `enqueue`: so many processes at once; 0: one, against bare statements.
+    # For `enqueue`: number of client processes; 0: one, compared with bare statements.
     clients: int = 0
 
     def size(self, full: int, quick: int) -> int:
