@@ -29,20 +29,6 @@ from tests.faults.proxy import Proxy
 from tests.faults.server import restart
 from tests.faults.watch import Watch
 
-# A claim takes tokens as of the moment of its first statement, may find what a claim left that began a little later,
-# and marks its jobs with a later statement. So starts are too early by at most the time between a claim's tokens and
-# its mark, which every claim of a rate notes here.
-NOTES = """
-create table claims (seconds double precision);
-create function note_claim() returns trigger language plpgsql as $$ begin
-    insert into public.claims
-    select abs(extract(epoch from used_at - new.claimed_at)) from sereno.gates where limit_name = 'provider';
-    return null;
-end $$;
-create trigger note_claim after update on sereno.jobs for each row
-    when (new.state = 'running' and old.state <> 'running' and new.task in ('calls_the_provider', 'calls_it_too'))
-    execute function note_claim();
-"""
 # Moments are numbers of seconds, and rounded.
 ROUNDED = 0.001
 
@@ -179,8 +165,6 @@ def test_limits_and_orders_hold_in_a_storm(
     kills: int,
 ) -> None:
     server, directory = own_server
-    with psycopg.connect(server.url, autocommit=True) as connection:
-        connection.execute(NOTES)
     storm = Storm(start, server.url, count)
     for _ in range(rounds):
         for _ in range(kills // 2):
@@ -199,11 +183,10 @@ def test_limits_and_orders_hold_in_a_storm(
             assert worker.end() == 0
         assert_sound(connection)
         runs = read(log, connection)
-        overlap = one(connection, "select greatest(0, max(seconds)) from claims")
     # The storm hit handlers at their work, and every job ran.
     assert len([each for each in runs if each.was_killed]) >= rounds * kills // 2
     assert {each.job for each in runs} == set(storm.made)
-    assert_limits_held(runs, overlap)
+    assert_limits_held(runs)
     assert_orders_held(runs)
 
 
@@ -230,18 +213,17 @@ def by_key(runs: list[Run], task: str) -> dict[str, list[Run]]:
     return found
 
 
-def assert_limits_held(runs: list[Run], overlap: float) -> None:
-    """`overlap`: seconds by which claims may start jobs too early."""
+def assert_limits_held(runs: list[Run]) -> None:
     peaks = {key: peak(found) for key, found in by_key(runs, "two_at_once").items()}
     assert max(peaks.values()) == limited_app.SLOTS_OF_AN_ACCOUNT, peaks
     assert peak(each for each in runs if each.queue == "narrow") <= limited_app.SLOTS_OF_THE_QUEUE
     rated = [each for each in runs if each.task in {"calls_the_provider", "calls_it_too"}]
     rate = (limited_app.STARTS_A_SECOND, limited_app.BURST)
-    assert excess([each.claimed for each in rated], *rate) <= overlap + ROUNDED
+    assert excess([each.claimed for each in rated], *rate) <= ROUNDED
     # A handler begins when its process gets to it, so two may begin closer together than they were let in: by the
     # longest time from a claim to a beginning. A process of its own starts slowly; its claims were counted above.
     here = [each for each in rated if not each.alone]
-    assert excess([each.begin / 1e9 for each in here], *rate) <= longest_delay(here) + overlap + ROUNDED
+    assert excess([each.begin / 1e9 for each in here], *rate) <= longest_delay(here) + ROUNDED
 
 
 def assert_orders_held(runs: list[Run]) -> None:

@@ -112,6 +112,11 @@ class Gate(msgspec.Struct, array_like=True, gc=False):
         if self.need is None:
             self.need = min(float(units), self.burst or 1.0)
 
+    def refill(self, seconds: float) -> None:
+        """So much later."""
+        if self.tokens is not None:
+            self.tokens = min(self.burst or 1.0, self.tokens + seconds * (self.per_second or 0.0))
+
     def look_in(self, ids: int, spent: float) -> float | None:
         """Seconds until those who wait for it should be looked at, when so many went in; None when nobody must."""
         if self.need is None:

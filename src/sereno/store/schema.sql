@@ -650,7 +650,7 @@ begin
         select picked.ids, picked.numbers into ids, numbers
         from sereno.pick_limited(lanes, known_tasks, floors, turned) as picked;
         perform sereno.write_limited((answer ->> 0)::timestamptz, lanes, gates, ids, numbers);
-        return query select * from sereno.mark_claimed(for_session, ids);
+        return query select * from sereno.mark_claimed(for_session, ids, (answer ->> 0)::timestamptz);
         if (answer ->> 8)::boolean and not made then
             -- Of new limits, or swept away while nobody used them.
             perform sereno.make_gates(array(select (each ->> 0)::bigint from json_array_elements(answer -> 2) as each), wanted);
@@ -1758,10 +1758,10 @@ CREATE FUNCTION sereno.make_history_partition(day date) RETURNS boolean
     LANGUAGE sql
     AS $$ select sereno.make_day_partition('history_done', 'finished_at', day) $$;
 
-CREATE FUNCTION sereno.mark_claimed(for_session bigint, ids bigint[]) RETURNS SETOF sereno.jobs
+CREATE FUNCTION sereno.mark_claimed(for_session bigint, ids bigint[], moment timestamp with time zone DEFAULT sereno.now()) RETURNS SETOF sereno.jobs
     LANGUAGE sql
     AS $$
-    update sereno.jobs set state = 'running', attempt = attempt + 1, session_id = for_session, claimed_at = sereno.now()
+    update sereno.jobs set state = 'running', attempt = attempt + 1, session_id = for_session, claimed_at = moment
     where id = any(ids)
     returning *
     $$;
@@ -3019,6 +3019,7 @@ CREATE FUNCTION sereno.take_lanes(asked jsonb, freed jsonb) RETURNS json
     AS $$
 declare
     moment       timestamptz := sereno.now();
+    locked_at    timestamptz;
     open_to      text[];
     own          json;
     free         bigint[];
@@ -3137,21 +3138,23 @@ begin
         select id from sereno.gates where id = any(gate_ids) order by id for update skip locked
     )
     select array_agg(id) into locked_ids from locked;
+    -- Tokens are counted up to a moment at which no other claim can take any: later than any claim before it.
+    locked_at := sereno.clock_now();
 
     select json_agg(json_build_array(
                gates.id, case when limit_name is null then 'order' else coalesce(kind, 'unknown') end,
                case when limit_name is null then 1 else slots end, units / period, burst,
                case when kind = 'rate' then
                    least(burst, coalesce(tokens, burst)
-                         + greatest(0, extract(epoch from moment - used_at)) * units / period) end,
-               greatest(extract(epoch from closed_until - moment),
-                        case when kind = 'rate' then extract(epoch from look_at - moment) end, 0),
+                         + greatest(0, extract(epoch from locked_at - used_at)) * units / period) end,
+               greatest(extract(epoch from closed_until - locked_at),
+                        case when kind = 'rate' then extract(epoch from look_at - locked_at) end, 0),
                to_json(held), looks, gates.xmin::text::bigint))
     into gate_list
     from sereno.gates left join sereno.limits on limits.name = limit_name
     where gates.id = any(free || locked_ids);
 
-    return json_build_array(moment, sereno.micros(moment), coalesce(lane_list, '[]'), coalesce(gate_list, '[]'),
+    return json_build_array(locked_at, sereno.micros(locked_at), coalesce(lane_list, '[]'), coalesce(gate_list, '[]'),
         coalesce(free_list, '[]'), coalesce(own, '{}'), coalesce(missed, '[]'), coalesce(elsewhere, '[]'),
         coalesce(cardinality(locked_ids), 0) < cardinality(gate_ids)
             and exists (select unnest(gate_ids) except select id from sereno.gates where id = any(gate_ids)),

@@ -25,6 +25,7 @@ create or replace function sereno.take_lanes(asked jsonb, freed jsonb) returns j
     language plpgsql as $$
 declare
     moment       timestamptz := sereno.now();
+    locked_at    timestamptz;
     open_to      text[];
     own          json;
     free         bigint[];
@@ -143,21 +144,23 @@ begin
         select id from sereno.gates where id = any(gate_ids) order by id for update skip locked
     )
     select array_agg(id) into locked_ids from locked;
+    -- Tokens are counted up to a moment at which no other claim can take any: later than any claim before it.
+    locked_at := sereno.clock_now();
 
     select json_agg(json_build_array(
                gates.id, case when limit_name is null then 'order' else coalesce(kind, 'unknown') end,
                case when limit_name is null then 1 else slots end, units / period, burst,
                case when kind = 'rate' then
                    least(burst, coalesce(tokens, burst)
-                         + greatest(0, extract(epoch from moment - used_at)) * units / period) end,
-               greatest(extract(epoch from closed_until - moment),
-                        case when kind = 'rate' then extract(epoch from look_at - moment) end, 0),
+                         + greatest(0, extract(epoch from locked_at - used_at)) * units / period) end,
+               greatest(extract(epoch from closed_until - locked_at),
+                        case when kind = 'rate' then extract(epoch from look_at - locked_at) end, 0),
                to_json(held), looks, gates.xmin::text::bigint))
     into gate_list
     from sereno.gates left join sereno.limits on limits.name = limit_name
     where gates.id = any(free || locked_ids);
 
-    return json_build_array(moment, sereno.micros(moment), coalesce(lane_list, '[]'), coalesce(gate_list, '[]'),
+    return json_build_array(locked_at, sereno.micros(locked_at), coalesce(lane_list, '[]'), coalesce(gate_list, '[]'),
         coalesce(free_list, '[]'), coalesce(own, '{}'), coalesce(missed, '[]'), coalesce(elsewhere, '[]'),
         coalesce(cardinality(locked_ids), 0) < cardinality(gate_ids)
             and exists (select unnest(gate_ids) except select id from sereno.gates where id = any(gate_ids)),

@@ -14,9 +14,9 @@ alter table sereno.sessions
     add column look_back_at timestamptz;
 
 -- The jobs that these ids mean become the session's, and an attempt more. They are locked already.
-create function sereno.mark_claimed(for_session bigint, ids bigint[]) returns setof sereno.jobs
+create function sereno.mark_claimed(for_session bigint, ids bigint[], moment timestamptz default sereno.now()) returns setof sereno.jobs
     language sql as $$
-    update sereno.jobs set state = 'running', attempt = attempt + 1, session_id = for_session, claimed_at = sereno.now()
+    update sereno.jobs set state = 'running', attempt = attempt + 1, session_id = for_session, claimed_at = moment
     where id = any(ids)
     returning *
     $$;

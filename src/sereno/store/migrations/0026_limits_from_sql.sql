@@ -281,7 +281,7 @@ begin
         select picked.ids, picked.numbers into ids, numbers
         from sereno.pick_limited(lanes, known_tasks, floors, turned) as picked;
         perform sereno.write_limited((answer ->> 0)::timestamptz, lanes, gates, ids, numbers);
-        return query select * from sereno.mark_claimed(for_session, ids);
+        return query select * from sereno.mark_claimed(for_session, ids, (answer ->> 0)::timestamptz);
         if (answer ->> 8)::boolean and not made then
             -- Of new limits, or swept away while nobody used them.
             perform sereno.make_gates(array(select (each ->> 0)::bigint from json_array_elements(answer -> 2) as each), wanted);
