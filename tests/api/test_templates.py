@@ -1,12 +1,16 @@
 """Templates over HTTP: seen, tried, and changed by admins."""
 
+import sys
 from pathlib import Path
 
 import psycopg
 import pytest
 
 from sereno import Content, Recipient, Sereno
+from sereno.channels import templates as compiled_templates
+from sereno.operations.templates import place, write
 from tests.api.conftest import Ask
+from tests.channels.hostile_templates import LARGE_TO_COMPILE
 from tests.facts import one
 from tests.notifications.conftest import Tender
 
@@ -104,6 +108,24 @@ def test_what_makes_no_sense_is_refused(ask: Ask) -> None:
         json={"source": "{% for a in range(90000) %}{% for b in range(90000) %}x{% endfor %}{% endfor %}"},
     )
     assert client.post("/templates/preview", json=trial).status_code == 422
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not keep these limits")
+@pytest.mark.usefixtures("words")
+def test_no_template_is_compiled_or_rendered_in_the_server(ask: Ask, app: Sereno) -> None:
+    """Compiling this one took 270 MB of the server's memory, and seconds in which it answered nobody."""
+    client, path = ask("admin"), "/templates/tender.published/email/body"
+    before = compiled_templates._made.cache_info().misses
+    assert client.put(path, json={"source": "{{ code }}"}).status_code == 200
+    refused = client.put(path, json={"source": LARGE_TO_COMPILE})
+    assert refused.status_code == 422
+    assert "too much memory" in refused.json()["detail"]
+    assert client.get("/templates/tender.published/email").json()["body"]["source"] == "{{ code }}"
+    app.database.run(write(place("tender.published", "email", "body"), LARGE_TO_COMPILE))
+    found = client.post("/templates/lint").json()
+    assert found["ok"] is False
+    assert any("too much memory" in each["message"] for each in found["findings"])
+    assert compiled_templates._made.cache_info().misses == before
 
 
 @pytest.mark.usefixtures("words")

@@ -134,7 +134,7 @@ _TEXT, _LIST = "{% set s = 'x' * 1000000 %}", "{% set l = range(10000)|list %}{%
 _TUPLE = "{% set t = (1,) * 40000 %}"
 
 
-def _many(start: str, operation: str, count: int = 5000) -> str:
+def _many(start: str, operation: str, count: int = 400) -> str:
     """An operation on large values again and again, without a loop that would be counted."""
     return start + "{{ [" + f"{operation}, " * count + "1]|length }}"
 
@@ -152,12 +152,12 @@ UNPAID = [
     _many(_LIST, "-1 is in l"),
     _many(_LIST, "l is lower"),
     _many(_LIST + "{% set r = range(10000) %}", "'x' in r"),
-    _many(_TUPLE, "d[t] is defined", 3000),
+    _many(_TUPLE, "d[t] is defined"),
     _many(_TUPLE, "{t: 1}"),
-    _TUPLE + "{{ {" + "t: 1, " * 5000 + "1: 1}|length }}",
-    _LIST + "{{ ([l] * 4)|select('eq', m)|list|length }}" * 800,
-    _many(_LIST, "l.count(-1)", 2500),
-    _many(_TEXT, "s.count('y')", 2500),
+    _TUPLE + "{{ {" + "t: 1, " * 400 + "1: 1}|length }}",
+    _LIST + "{{ ([l] * 4)|select('eq', m)|list|length }}" * 100,
+    _many(_LIST, "l.count(-1)"),
+    _many(_TEXT, "s.count('y')"),
     "{{ ('{0:999}' * 100000).format(1) }}",
     "{{ ('{0:999}' * 10000).format(1) }}",
     "{{ ('{0:.999f}' * 10000).format(1.5) }}",
@@ -170,11 +170,19 @@ UNPAID = [
     "{% set s = 'a' * 500000 %}{{ s.rpartition('b' ~ 'a' * 250000) }}",
     "{% set s = 'a' * 500000 %}{{ s.rsplit('b' ~ 'a' * 250000) }}",
 ]
+# Those of them that copy, or make, large values.
+UNPAID_COPIES = [text for text in UNPAID if "s[" in text or "l[" in text or "{0" in text or "%(a)" in text]
 # Where values are escaped, each output is a copy.
 UNPAID_HTML = [
     _TEXT + "{% macro a() %}" + "{{ s }}" * 2000 + "{% endmacro %}{{ a()|length }}",
     _TEXT + "{% set t %}" + "{{ s }}" * 2000 + "{% endset %}{{ t|length }}",
 ]
+# Short enough to be stored. The first takes hundreds of megabytes to compile, the second seconds.
+LARGE_TO_COMPILE = "{{ x" + "<x" * 30000 + " }}"
+SLOW_TO_COMPILE = "{%macro a()%}" * 15 + "".join(
+    f"{{%if a%}}{{%set b{number}=1%}}{{%endif%}}" for number in range(1750)
+)
+SLOW_TO_COMPILE += "{%endmacro%}" * 15
 NONSENSE = [
     "{{",
     "{% nonsense %}",

@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 
 from sereno import Content, Recipient
-from sereno.channels import render_process, templates
+from sereno.channels import render_process, template_lint, templates
+from sereno.channels.lint_process import compile_apart, lint_apart
 from sereno.channels.render_process import render_apart
+from sereno.channels.template_lint import declared, lint
 from sereno.channels.templates import TemplateFailed, TemplateSet
-from tests.channels.hostile_templates import UNPAID
+from tests.channels.hostile_templates import LARGE_TO_COMPILE, SLOW_TO_COMPILE, UNPAID
 
 ADA = Recipient(key="user:7", locale="pt-BR", unsubscribe_url="https://u")
 
@@ -98,3 +100,84 @@ def test_the_limits_of_the_process(tmp_path: Path, deed: str, said: str) -> None
     assert ended.returncode != 0
     assert said in ended.stderr
     assert "survived" not in ended.stdout
+
+
+# Lint and compile
+
+
+def test_lint_finds_the_same_in_a_process_and_nothing_is_compiled_here(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "email.body.j2").write_text("{{ colour }}")
+    (tmp_path / "a" / "notes.txt").write_text("")
+    words = TemplateSet(tmp_path)
+    words.use_rows(
+        {
+            ("a", "sms", "pt", "acme", "body"): "{{ code }}" + "b" * 200,
+            ("b", "email", "", "", "html"): "{{ code",
+            ("c", "any", "", "", "body"): "{{ nme }}",
+        }
+    )
+    events = {"a": declared(["email", "sms"], dict[str, str]), "c": declared(["expo"], None)}
+    wanted = (words, events, {"sms": 100, "expo": 4096}, {"a": {"code": "7"}, "c": {}})
+    before = templates._made.cache_info().misses
+    found = lint_apart(*wanted)
+    assert templates._made.cache_info().misses == before
+    assert found == lint(*wanted)
+    assert {finding.level for finding in found} == {"error", "warning"}
+    assert len(found) > 5
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not keep these limits")
+@pytest.mark.parametrize(
+    ("text", "cpu_seconds", "template", "said"),
+    [
+        (LARGE_TO_COMPILE, 60, "row b/any.body", "it takes too much memory"),
+        (SLOW_TO_COMPILE, 1, "b", render_process.ENDED),
+    ],
+    ids=["memory", "cpu"],
+)
+def test_a_template_that_takes_too_much_is_a_finding_and_the_others_are_checked(
+    text: str, cpu_seconds: int, template: str, said: str
+) -> None:
+    words = TemplateSet(None)
+    texts = {"a": "{{ x }}", "b": text, "c": "{{ nme }}"}
+    words.use_rows({(event, "any", "", "", "body"): words for event, words in texts.items()})
+    found = lint_apart(words, None, None, {"a": {"x": 1}, "c": {}}, cpu_seconds=cpu_seconds)
+    assert [(finding.level, finding.template, finding.message) for finding in found] == [
+        ("error", template, said),
+        ("error", "c by any", "row c/any.body, line 1: 'nme' is undefined"),
+    ]
+
+
+def test_a_lint_that_is_late_says_what_it_did_not_check() -> None:
+    words = TemplateSet(None)
+    words.use_rows({(event, "any", "", "", "body"): "x" for event in ("a", "b", "c")})
+    (found,) = lint_apart(words, seconds=0.0)
+    assert (found.level, found.template) == ("error", "a and 2 more")
+    assert found.message.startswith("not checked")
+
+
+def test_a_text_is_compiled_in_a_process() -> None:
+    before = templates._made.cache_info().misses
+    compile_apart("name", "{{ code }}", is_html=True)
+    with pytest.raises(TemplateFailed, match="name, line 1: unexpected end of template"):
+        compile_apart("name", "{{ code", is_html=False)
+    with pytest.raises(TemplateFailed, match="half of a character"):
+        compile_apart("name", "\ud800", is_html=False)
+    with pytest.raises(TemplateFailed, match="was ended"):
+        compile_apart("name", "x", is_html=False, seconds=0.0)
+    assert templates._made.cache_info().misses == before
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not keep these limits")
+def test_a_text_that_takes_too_much_to_compile_is_refused() -> None:
+    """In the server it took 270 MB and kept them."""
+    with pytest.raises(TemplateFailed, match="too much memory"):
+        compile_apart("name", LARGE_TO_COMPILE, is_html=False)
+
+
+def test_findings_of_one_event_are_bounded() -> None:
+    names = "".join(f"{{{{ n{number} }}}}" for number in range(2000))
+    found = lint(rows(body=names), {"e": declared(["email"], Recipient)})
+    assert len(found) == template_lint.MOST_FINDINGS + 1
+    assert found[-1].message.startswith("there is more")

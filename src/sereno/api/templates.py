@@ -15,8 +15,8 @@ from sereno.api.bounds import Name
 from sereno.api.door import Door, Who
 from sereno.api.pages import Page
 from sereno.api.post import check_storable, shape, told
+from sereno.channels.lint_process import compile_apart, lint_apart
 from sereno.channels.template_lint import Finding, declared
-from sereno.channels.template_lint import lint as find_mistakes
 from sereno.channels.templates import LARGEST_SOURCE, Key, TemplateSet, directory_of, spelled
 from sereno.domain.event import Recipient
 from sereno.domain.job import check_text
@@ -148,8 +148,11 @@ def _change(house: House, door: Door) -> None:
         """Write a row. It goes before the files."""
         check_storable("source", body.source)
         where = templates.place(event, channel, part, locale, tenant)
-        is_new = await house.change(templates.change(where, body.source, actor=who.actor))
-        return TemplateWritten(spelled(Key(*where)), is_new)
+        templates.check_length(body.source)
+        name = spelled(Key(*where))
+        await house.start_process(partial(compile_apart, name, body.source, is_html=part == "html"))
+        is_new = await house.change(templates.write(where, body.source, actor=who.actor))
+        return TemplateWritten(name, is_new)
 
     @door.at("DELETE", ROW, role="admin", also=NOT_FOUND, status_code=204)
     async def delete_template(
@@ -178,7 +181,7 @@ def _try(house: House, door: Door) -> None:
         check_storable("payload", payload)
         recipient = Recipient(key=body.recipient, tenant=body.tenant, locale=body.locale)
         definition = house.parts["notifications"].definitions.get(body.event)
-        made = await _aside(
+        made = await house.start_process(
             partial(render, definition, await _all(house), body.event, body.channel, payload, recipient)
         )
         if made is None:
@@ -190,12 +193,12 @@ def _try(house: House, door: Door) -> None:
     async def lint() -> Response:
         """Look for mistakes: names that no payload has, mails without a subject, messages too large."""
         post, words = house.parts["notifications"], await _all(house)
-        sources = await _aside(words.sources)
-        payloads = {name: await house.read(store.last_payload(name)) for name in {one.key.event for one in sources}}
+        payloads = {name: await house.read(store.last_payload(name)) for name in words.events()}
         known = {name: payload for name, payload in payloads.items() if payload is not None}
         events = {name: declared(one.channels, post.payloads.get(name)) for name, one in post.definitions.items()}
-        found = await _aside(lambda: find_mistakes(words, events, house.parts["channels"].known, known))
-        return told(Lint(not any(each.level == "error" for each in found), len(sources), found))
+        largest = {name: one.largest for name, one in house.parts["channels"].known.items() if one.largest is not None}
+        found = await house.start_process(partial(lint_apart, words, events, largest, known))
+        return told(Lint(not any(each.level == "error" for each in found), len(words), found))
 
 
 async def _all(house: House) -> TemplateSet:

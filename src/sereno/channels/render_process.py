@@ -1,15 +1,18 @@
 """Renders a template in a process of its own, with limits on memory and CPU time.
 
 For previews: anybody who may look at templates can ask for one, with a payload of their choice. A template spends from
-the same budget there as in a worker; whatever the budget does not see ends that process and not the server.
+the same budget there as in a worker; whatever the budget does not see ends that process and not the server. The checks
+of `lint_process` run in such a process too.
 
     parent ──request (JSON)──▶ stdin │ python -m sereno.channels.render_process │ stdout ──answer (JSON)──▶ parent
 """
 
+import math
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from threading import BoundedSemaphore
 from typing import Any
@@ -25,6 +28,7 @@ MEMORY_BYTES = 256 * 1024 * 1024
 CPU_SECONDS = 5
 # For a machine that is busy; a render that is stuck has used its CPU time long before.
 LONGEST_SECONDS = 60.0
+ENDED = "it takes too much memory or time, and was ended"
 # Processes at once, and how long one more waits for its turn.
 MOST_AT_ONCE, TURN_SECONDS = 2, 10.0
 # A child gets no other variable: those of the server hold its secrets.
@@ -33,8 +37,12 @@ _ENVIRONMENT = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "PYTHONHOME", "SYST
 _turns = BoundedSemaphore(MOST_AT_ONCE)
 
 
+# A source as it travels: key, name, text, whether it is a file.
+SentSource = tuple[tuple[str, str, str, str, str], str, str, bool]
+
+
 class _Request(msgspec.Struct):
-    sources: Sequence[tuple[tuple[str, str, str, str, str], str, str, bool]]
+    sources: Sequence[SentSource]
     event: str
     channel: str
     payload: dict[str, Any]
@@ -65,12 +73,8 @@ def render_apart(
         request = msgspec.json.encode(wanted)
     except UnicodeEncodeError:
         raise TemplateFailed(f"{event}, {channel}: half of a character, which no text may hold") from None
-    if not _turns.acquire(timeout=TURN_SECONDS):
-        raise TemplateFailed(f"{event}, {channel}: too many previews at once, try again in a moment")
-    try:
+    with turn(f"{event}, {channel}"):
         answer = _answered(request, f"{event}, {channel}", seconds)
-    finally:
-        _turns.release()
     if answer.failed is not None:
         raise TemplateFailed(answer.failed)
     return answer.content
@@ -84,20 +88,34 @@ def _readable(words: TemplateSet, event: str, found: Mapping[str, Source]) -> Se
         return list(found.values())
 
 
-def _answered(request: bytes, name: str, seconds: float) -> _Answer:
-    environment = {key: os.environ[key] for key in _ENVIRONMENT if key in os.environ}
-    # As this process finds its modules, whatever directory it was started in.
-    environment["PYTHONPATH"] = os.pathsep.join(str(Path(place).resolve()) for place in sys.path)
-    command = [sys.executable, "-P", "-m", "sereno.channels.render_process"]
+@contextmanager
+def turn(name: str) -> Iterator[None]:
+    """Wait until fewer than MOST_AT_ONCE of these processes run; TemplateFailed if that takes too long."""
+    if not _turns.acquire(timeout=TURN_SECONDS):
+        raise TemplateFailed(f"{name}: too many previews at once, try again in a moment")
     try:
-        ended = subprocess.run(
-            command, input=request, capture_output=True, timeout=seconds, env=environment, check=False
-        )
+        yield
+    finally:
+        _turns.release()
+
+
+def _answered(request: bytes, name: str, seconds: float) -> _Answer:
+    try:
+        ended = run_module("sereno.channels.render_process", request, seconds)
     except subprocess.TimeoutExpired:
         raise TemplateFailed(f"{name}: it takes too long: more than {seconds:g} s") from None
     if ended.returncode:
-        raise TemplateFailed(f"{name}: it takes too much memory or time, and was ended")
+        raise TemplateFailed(f"{name}: {ENDED}")
     return msgspec.json.decode(ended.stdout, type=_Answer)
+
+
+def run_module(module: str, request: bytes, seconds: float) -> "subprocess.CompletedProcess[bytes]":
+    """Run the module as a program that reads the request. subprocess.TimeoutExpired when it takes longer."""
+    environment = {key: os.environ[key] for key in _ENVIRONMENT if key in os.environ}
+    # As this process finds its modules, whatever directory it was started in.
+    environment["PYTHONPATH"] = os.pathsep.join(str(Path(place).resolve()) for place in sys.path)
+    command = [sys.executable, "-P", "-m", module]
+    return subprocess.run(command, input=request, capture_output=True, timeout=seconds, env=environment, check=False)
 
 
 def limit(memory: int = MEMORY_BYTES, cpu: int = CPU_SECONDS) -> None:
@@ -117,6 +135,18 @@ def limit(memory: int = MEMORY_BYTES, cpu: int = CPU_SECONDS) -> None:
         resource.setrlimit(kind, (lowest, lowest))
 
 
+def allow_cpu(seconds: int) -> None:
+    """From now on, so many seconds of CPU time beside those that this process has used; the hard limit stays."""
+    try:
+        import resource  # noqa: PLC0415 - not on every platform
+    except ImportError:
+        return
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    _, hard = resource.getrlimit(resource.RLIMIT_CPU)
+    soft = math.ceil(used.ru_utime + used.ru_stime) + seconds
+    resource.setrlimit(resource.RLIMIT_CPU, (soft if hard == resource.RLIM_INFINITY else min(soft, hard), hard))
+
+
 def _address_space() -> int:
     """Of this process, in bytes; where it cannot be read, more than any interpreter takes."""
     try:
@@ -126,14 +156,20 @@ def _address_space() -> int:
     return pages * os.sysconf("SC_PAGESIZE")
 
 
+def received(sources: Sequence[SentSource]) -> TemplateSet:
+    """The templates of a request."""
+    words = TemplateSet(None)
+    words.use_sources([Source(Key(*key), name, text, is_file) for key, name, text, is_file in sources])
+    return words
+
+
 def main() -> None:
     """Read a request, write the answer."""
     from sereno.channels import sandbox  # noqa: F401, PLC0415 - imported before there are limits
 
     request = msgspec.json.decode(sys.stdin.buffer.read(), type=_Request)
     limit()
-    words = TemplateSet(None)
-    words.use_sources([Source(Key(*key), name, text, is_file) for key, name, text, is_file in request.sources])
+    words = received(request.sources)
     to = request.recipient
     try:
         made = words.render(request.event, request.channel, to.locale, to.tenant, request.payload, to)

@@ -1,11 +1,10 @@
 """What is wrong with templates, before anybody gets them: names that no payload has, messages that are too large."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
 
-from sereno.channels.contract import Channel
 from sereno.channels.templates import (
     ANY,
     LARGEST_SOURCE,
@@ -32,6 +31,8 @@ _GSM = frozenset(
     "abcdefghijklmnopqrstuvwxyzäöñüà"
 )
 _GSM_TWICE = frozenset("^{}\\[~]|€\f")
+# Of one event. A template can name tens of thousands of fields that no payload has.
+MOST_FINDINGS = 100
 # Names of Jinja's own.
 _OF_JINJA = frozenset({"range", "namespace", "self", "super", "caller", "varargs", "kwargs", "loop"})
 
@@ -66,36 +67,79 @@ def declared(channels: Sequence[str], payload: Any) -> Declared:
 def lint(
     templates: TemplateSet,
     events: Mapping[str, Declared] | None = None,
-    channels: Mapping[str, Channel] | None = None,
+    largest: Mapping[str, int] | None = None,
     payloads: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> list[Finding]:
-    """`events`, None: nobody knows which there are. `payloads`: real ones, to measure messages with."""
-    found = [Finding("warning", name, "this is no name of a template") for name in templates.strangers]
+    """Return what is wrong with all templates, in this process; those of a stranger are for `lint_apart`.
+
+    `events`, None: nobody knows which there are. `largest`: bytes that a channel takes. `payloads`: real ones, to
+    measure messages with.
+    """
+    found = of_strangers(templates)
+    for event in templates.events():
+        found += lint_event(templates, event, events, largest or {}, (payloads or {}).get(event))
+    return found
+
+
+def of_strangers(templates: TemplateSet) -> list[Finding]:
+    """Return a warning for each file that is no template."""
+    return [Finding("warning", name, "this is no name of a template") for name in templates.strangers]
+
+
+def lint_event(
+    templates: TemplateSet,
+    event: str,
+    events: Mapping[str, Declared] | None,
+    largest: Mapping[str, int],
+    payload: Mapping[str, Any] | None,
+    begin: Callable[[], None] = lambda: None,
+) -> list[Finding]:
+    """Return what is wrong with the templates of one event, at most MOST_FINDINGS and a word about the others.
+
+    `begin` is called before each template and each message.
+    """
+    found: dict[Finding, None] = {}
+    for finding in _of_event(templates, event, events, largest, payload, begin):
+        if finding not in found and len(found) >= MOST_FINDINGS:
+            return [*found, Finding("error", event, f"there is more: the first {MOST_FINDINGS} findings are shown")]
+        found[finding] = None
+    return list(found)
+
+
+def _of_event(
+    templates: TemplateSet,
+    event: str,
+    events: Mapping[str, Declared] | None,
+    largest: Mapping[str, int],
+    payload: Mapping[str, Any] | None,
+    begin: Callable[[], None],
+) -> Iterator[Finding]:
     try:
-        sources = templates.sources()
+        sources = templates.sources(event)
     except TemplateFailed as error:
-        return [*found, Finding("error", "files", str(error))]
+        yield Finding("error", "files", str(error))
+        return
     broken = set()
     for source in sources:
+        begin()
         for finding in _of_source(source, events):
-            found.append(finding)
+            yield finding
             if finding.level == "error":
                 broken.add(source.name)
-    for event, channel, locale, tenant in _messages(sources, events or {}):
+    for channel, locale, tenant in _messages(sources, (events or {}).get(event)):
+        begin()
         parts = templates.find(event, channel, locale, tenant)
         if broken & {source.name for source in parts.values()}:
             continue
         where = f"{event} by {channel}{f' in {locale}' if locale else ''}{f' for {tenant}' if tenant else ''}"
-        found += _of_parts(where, channel, parts)
-        payload = (payloads or {}).get(event)
+        yield from _of_parts(where, channel, parts)
         try:
             content = _literal(parts) if payload is None else _real(templates, event, channel, locale, tenant, payload)
         except TemplateFailed as error:
-            found.append(Finding("error", where, str(error)))
+            yield Finding("error", where, str(error))
             continue
         if content is not None:
-            found += _of_size(where, channel, content, payload, (channels or {}).get(channel))
-    return list(dict.fromkeys(found))
+            yield from _of_size(where, channel, content, payload, largest.get(channel))
 
 
 def _of_source(source: Source, events: Mapping[str, Declared] | None) -> Iterator[Finding]:
@@ -119,7 +163,7 @@ def _of_source(source: Source, events: Mapping[str, Declared] | None) -> Iterato
     if known.fields is not None:
         for name in sorted(names - known.fields - NAMES - _OF_JINJA):
             there_are = ", ".join(sorted(known.fields | NAMES))
-            yield Finding("error", source.name, f"{name!r} is no field of the payload; there are {there_are}")
+            yield Finding("error", source.name, f"{name!r:.80} is no field of the payload; there are {there_are}")
         for name in sorted(names & known.fields & NAMES):
             yield Finding("warning", source.name, f"{name!r} is not the field of the payload: it has another meaning")
 
@@ -133,15 +177,14 @@ def _names(source: Source) -> set[str]:
         raise failure(source.name, error) from None
 
 
-def _messages(sources: Sequence[Source], events: Mapping[str, Declared]) -> list[tuple[str, str, str, str]]:
-    """Every kind of message that there are words for."""
-    found: dict[tuple[str, str, str, str], None] = {}
+def _messages(sources: Sequence[Source], declaration: Declared | None) -> list[tuple[str, str, str]]:
+    """Every kind of message of an event that there are words for."""
+    found: dict[tuple[str, str, str], None] = {}
     for source in sources:
-        event, channel, locale, tenant, _ = source.key
-        declaration = events.get(event)
+        _, channel, locale, tenant, _ = source.key
         wanted = declaration.channels if channel == ANY and declaration is not None else [channel]
         for each in wanted:
-            found[event, each, locale, tenant] = None
+            found[each, locale, tenant] = None
     return list(found)
 
 
@@ -175,11 +218,11 @@ def _literal(parts: Mapping[str, Source]) -> Content:
 
 
 def _of_size(
-    where: str, channel: str, content: Content, payload: Mapping[str, Any] | None, known: Channel | None
+    where: str, channel: str, content: Content, payload: Mapping[str, Any] | None, largest: int | None
 ) -> Iterator[Finding]:
     size = size_of(channel, content, payload)
-    if known is not None and known.largest is not None and size > known.largest:
-        yield Finding("error", where, f"{size:,} bytes, and {channel} takes at most {known.largest:,}")
+    if largest is not None and size > largest:
+        yield Finding("error", where, f"{size:,} bytes, and {channel} takes at most {largest:,}")
     if channel in PUSH:
         for what, text, most in (("title", content.title, PUSH_TITLE), ("body", content.body, PUSH_BODY)):
             if len(text) > most:

@@ -108,6 +108,14 @@ class TemplateSet:
         """Whether there is any template for it."""
         return event in self._events
 
+    def events(self) -> list[str]:
+        """Return the names of all events that have a template."""
+        return sorted(self._events)
+
+    def __len__(self) -> int:
+        """Return how many templates there are, files and rows."""
+        return len(self._files) + len(self._rows)
+
     def sources(self, event: str | None = None) -> list[Source]:
         """All of them, or those of an event."""
         keys = sorted(key for key in {*self._rows, *self._files} if event in (None, key.event))
@@ -238,6 +246,11 @@ def _made(name: str, text: str, *, is_html: bool) -> "Template":
         raise failure(name, error) from None
 
 
+def forget_compiled() -> None:
+    """Free the memory of all compiled templates."""
+    _made.cache_clear()
+
+
 @lru_cache(maxsize=2)
 def sandbox(*, is_html: bool) -> "Sandbox":
     """One for texts, one for HTML, where values are escaped."""
@@ -257,7 +270,13 @@ def failure(name: str, error: Exception) -> TemplateFailed:
         if frame.f_code.co_filename == name:
             line = number
     where = f"{name}, line {line}" if line else name
-    said = "it calls itself without end" if isinstance(error, RecursionError) else str(error) or type(error).__name__
+    match error:
+        case RecursionError():
+            said = "it calls itself without end"
+        case MemoryError():
+            said = "it takes too much memory"
+        case _:
+            said = str(error) or type(error).__name__
     return TemplateFailed(f"{where}: {said}"[:LONGEST_ERROR])
 
 

@@ -175,17 +175,17 @@ def lint(desk: "Desk", form: str) -> int:
 
     With -a it knows events and channels. It measures with the last event of each type, or the bare words without one.
     """
-    from sereno.channels.template_lint import lint as operation  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.channels.lint_process import lint_apart  # noqa: PLC0415 - slow to import; --help needs none
     from sereno.store.templates import last_payload  # noqa: PLC0415 - see above
 
     templates = _templates(desk)
-    sources = _tried(templates.sources)
-    payloads = {name: desk.run(last_payload(name)) for name in {source.key.event for source in sources}}
+    payloads = {name: desk.run(last_payload(name)) for name in templates.events()}
     known = {name: payload for name, payload in payloads.items() if payload is not None}
     channels = desk.app.channels.known if desk.settings.app else {}
-    found = operation(templates, _events(desk), channels, known)
+    largest = {name: one.largest for name, one in channels.items() if one.largest is not None}
+    found = _tried(lambda: lint_apart(templates, _events(desk), largest, known))
     columns = [Column(name, attrgetter(name)) for name in ("level", "template", "message")]
-    show_list(form, found, columns, empty=f"{counted(len(sources), 'template')}, nothing wrong.")
+    show_list(form, found, columns, empty=f"{counted(len(templates), 'template')}, nothing wrong.")
     if not desk.settings.app:
         click.echo("Names and sizes were not checked: name your application with -a.", err=True)
     return 1 if any(finding.level == "error" for finding in found) else 0

@@ -47,10 +47,23 @@ def place(event: str, channel: str, part: str, locale: str | None = None, tenant
 
 
 def change(where: Place, source: str, *, actor: str | None = None) -> Operation[bool]:
-    """Other words from now on; workers see them within a minute. Whether it is new. TemplateFailed if it is none."""
+    """Other words from now on; workers see them within a minute. Whether it is new. TemplateFailed if it is none.
+
+    Compiles them in this process: a server calls `compile_apart` and `write`.
+    """
+    check_length(source)
+    compiled(spelled(Key(*where)), source, is_html=where.part == "html")
+    return (yield from write(where, source, actor=actor))
+
+
+def check_length(source: str) -> None:
+    """InvalidArguments if it is too long to be compiled, or cannot be stored."""
     if "\x00" in source or len(source) > LARGEST_SOURCE:
         raise InvalidArguments(f"a template has no NUL bytes, and at most {LARGEST_SOURCE:,} characters")
-    compiled(spelled(Key(*where)), source, is_html=where.part == "html")
+
+
+def write(where: Place, source: str, *, actor: str | None = None) -> Operation[bool]:
+    """Write words that were compiled before. Return whether the row is new."""
     who = actor or default_actor()
     is_new = yield from store.write(where, source, who)
     # With the words themselves, so that the audit is their history.

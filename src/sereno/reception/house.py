@@ -28,6 +28,8 @@ CHANGE_SECONDS = 30.0
 MOST_LOOKS = 8
 # Of one person, or of one tenant with all its tokens, so many at once, and so many in all.
 MOST_OF_ONE, MOST_WAITING = 4, 100
+# Processes that render templates of a stranger, at once. Others wait for their turn without holding a thread.
+MOST_PROCESSES = 2
 # All statements of a look together, in times of one.
 WHOLE_LOOK = 3
 
@@ -52,6 +54,7 @@ class House:
     def __post_init__(self) -> None:
         # A connection is left for the doorkeeper and for changes, and half of the others for somebody else.
         pool = self.settings.pool_size
+        self._processes = asyncio.Semaphore(MOST_PROCESSES)
         self._looks = asyncio.Semaphore(max(1, min(MOST_LOOKS, pool - 1)))
         self._of_one = max(1, min(MOST_OF_ONE, pool // 2))
         self._shares: dict[Share | None, _Share] = {}
@@ -97,6 +100,11 @@ class House:
         """In a transaction that can change nothing, and not for long; no statement of it, nor all of them together."""
         async with self._share(), self._looks, asyncio.timeout(WHOLE_LOOK * seconds):
             return await self.database.arun(_reading(operation, seconds))
+
+    async def start_process(self, work: Callable[[], T]) -> T:
+        """Do work that waits for a process of its own, in a thread. Counts among the looks of whoever asks."""
+        async with self._share(), self._processes:
+            return await asyncio.to_thread(work)
 
     @asynccontextmanager
     async def _share(self) -> AsyncIterator[None]:
