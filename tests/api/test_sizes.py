@@ -11,6 +11,7 @@ from psycopg.types.json import Jsonb
 from pydantic import BaseModel, model_validator
 
 from sereno import InvalidArguments, Sereno
+from sereno.api.pages import LARGEST_PAGE
 from tests.api.conftest import Ask, Served
 from tests.plain_http import NO_CERTIFICATES
 
@@ -143,3 +144,80 @@ def test_a_job_made_again_keeps_within_the_tags(app: Sereno, ask: Ask, connectio
     made = admin.post(f"/jobs/{job.id}/retry", json={"arguments": {}}).json()["id"]
     (tags,) = connection.execute("select tags from sereno.jobs where id = %s", [made]).fetchone() or ([],)
     assert (len(tags), tags[-1]) == (50, f"retry-of:{job.id}")
+
+
+# Answers
+
+
+def pages(client: httpx.Client, path: str, **params: Any) -> list[httpx.Response]:
+    """All pages of a list, as many rows at once as it gives."""
+    found, before = [], None
+    while True:
+        asked = {**params, "limit": 200} | ({} if before is None else {"before": before})
+        answer = client.get(path, params=asked)
+        assert answer.status_code == 200, (path, answer.text[:300])
+        found.append(answer)
+        before = answer.json()["next"]
+        if before is None:
+            return found
+
+
+def all_are_small(answers: list[httpx.Response], ids: list[int]) -> None:
+    """Each row is on one page, in order, and no page is much larger than its bound."""
+    assert [row["id"] for answer in answers for row in answer.json()["items"]] == ids
+    assert max(len(answer.content) for answer in answers) < LARGEST_PAGE + LARGEST_ROW
+    assert len(answers) > 1
+
+
+LARGEST_ROW = 1_100_000
+
+
+def test_a_page_of_an_inbox_is_bounded_in_bytes(app: Sereno, ask: Ask, connection: psycopg.Connection) -> None:
+    """A hundred messages of 200 KB made a page of 20 MB."""
+    app.recipients.upsert("user:7")
+    connection.execute(
+        "insert into sereno.inbox (recipient_id, delivery_id, event, title, body, data) "
+        "select r.id, n, 'e', 't', case when n = 50 then repeat('x', 1000000) else repeat('é', 50000) end, "
+        "       jsonb_build_object('text', repeat('y', 100000)) "
+        "from sereno.recipients r, generate_series(1, 100) n"
+    )
+    ids = [row[0] for row in connection.execute("select id from sereno.inbox order by id desc").fetchall()]
+    admin = ask("admin")
+    all_are_small(pages(admin, "/inbox", recipient="user:7"), ids)
+    second = admin.get("/inbox", params={"recipient": "user:7", "page": 2, "page_size": 10}).json()
+    assert [row["id"] for row in second["items"]] == ids[10:20]
+    assert second["next"] == ids[19]
+    # The library is asked by code that knows how much it wants.
+    assert [row.id for row in app.inbox.list("user:7", most=100)] == ids
+
+
+def test_a_page_of_the_audit_is_bounded_in_bytes(ask: Ask, connection: psycopg.Connection) -> None:
+    """It holds the words of templates, and arguments."""
+    admin = ask("admin")
+    connection.execute(
+        "insert into sereno.audit (actor, action, subject, detail) "
+        "select 'a', 'template.set', 's', jsonb_build_object('source', repeat('y', 65000)) from generate_series(1, 150)"
+    )
+    ids = [row[0] for row in connection.execute("select id from sereno.audit order by id desc").fetchall()]
+    all_are_small(pages(admin, "/audit"), ids)
+    mine = [row[0] for row in connection.execute("select id from sereno.audit where actor = 'a' order by id desc")]
+    all_are_small(pages(admin, "/audit", actor="a"), mine)
+    second = admin.get("/audit", params={"actor": "a", "page": 2, "page_size": 10}).json()
+    assert [row["id"] for row in second["items"]] == mine[10:20]
+
+
+def test_a_list_of_templates_reads_no_sources(ask: Ask, connection: psycopg.Connection) -> None:
+    ask("admin").put("/templates/e/email/body", json={"source": "é" * 1000})
+    (line,) = ask("viewer").get("/templates").json()["items"]
+    assert line["length"] == 1000
+
+
+def test_a_list_of_operations_shows_few_of_their_ids(app: Sereno, ask: Ask, connection: psycopg.Connection) -> None:
+    """Two hundred that named ten thousand each made a page of 20 MB."""
+    client = ask("operator", tenant="acme")
+    ids = list(range(10**9, 10**9 + 10_000))
+    made = client.post("/jobs/retry", json={"ids": ids, "in_background": True})
+    assert made.is_success, made.text
+    (line,) = client.get("/operations").json()["items"]
+    assert "bytes: look at it alone" in line["wanted"]["not shown"]
+    assert client.get(f"/operations/{line['id']}").json()["wanted"]["ids"] == ids

@@ -10,7 +10,7 @@ from fastapi import Depends, Query, Request, Response
 from pydantic import BaseModel, Field
 
 from sereno.api.door import ALWAYS, Door
-from sereno.api.pages import Page, Paging, page_of, paging
+from sereno.api.pages import LARGEST_PAGE, Page, Paging, paging
 from sereno.api.post import page_shape, told
 from sereno.api.problems import responses
 from sereno.domain.access import Role
@@ -138,10 +138,16 @@ def _by_token(house: House, token: str, *, is_change: bool) -> Owner:
 
 
 def _page(owner: Owner, page: Paging, *, archived: bool) -> Operation[Page[InboxRow]]:
-    def look(most: int, before: int | None) -> Operation[list[InboxRow]]:
-        return store.inbox(owner.key, tenant=owner.tenant, before=before, most=most, archived=archived)
-
-    return page_of(page, look, lambda row: row.id)
+    found, has_more = yield from store.inbox_page(
+        owner.key,
+        tenant=owner.tenant,
+        before=page.before,
+        most=page.limit,
+        archived=archived,
+        skip=page.skip,
+        most_bytes=LARGEST_PAGE,
+    )
+    return Page(found, found[-1].id if has_more else None)
 
 
 def _mark(owner: Owner, body: Mark) -> Operation[int]:

@@ -13,6 +13,8 @@ from sereno.store.statement import Operation
 T = TypeVar("T")
 
 MOST = 200
+# Bytes of texts and JSON after which a page ends, whatever number of rows was asked for.
+LARGEST_PAGE = 4 * 1024 * 1024
 # By number, no further than this: who wants more uses the cursor.
 DEEPEST = 10_000
 

@@ -12,7 +12,7 @@ from psycopg.errors import QueryCanceled
 from pydantic import BaseModel, Field
 
 from sereno.api.door import Door, Who
-from sereno.api.pages import Page, Paging, page_of, paging
+from sereno.api.pages import LARGEST_PAGE, Page, Paging, paging
 from sereno.domain.access import Role
 from sereno.domain.job import NAME_LIMIT
 from sereno.domain.search import LONGEST
@@ -229,12 +229,19 @@ def _record(house: House, door: Door) -> None:
         """Who did what, newest first. By whom and what are looked for among the newest lines."""
         sought = searched(q, AUDIT_FIELDS, who)
 
-        def look(most: int, before: int | None) -> Operation[list[AuditRow]]:
-            return tokens.audit_lines(
-                before=before, subject=subject, actor=actor, action=action, sought=sought, most=most
+        found, has_more = await house.read(
+            tokens.audit_page(
+                before=page.before,
+                subject=subject,
+                actor=actor,
+                action=action,
+                sought=sought,
+                most=page.limit,
+                skip=page.skip,
+                most_bytes=LARGEST_PAGE,
             )
-
-        return await house.read(page_of(page, look, lambda line: line.id))
+        )
+        return Page(found, found[-1].id if has_more else None)
 
 
 async def _bounded(house: House, operation: Operation[list[Proof]]) -> list[Proof]:

@@ -115,8 +115,8 @@ def rooms(house: House) -> Door:
         check_text("event", event)
         rows = await house.read(store.list_rows(event))
         files = await _aside(lambda: TemplateSet(directory_of(house.settings.templates)).sources())
-        lines = [_line(row, "row", row.source, row.changed_at, row.changed_by) for row in rows]
-        lines += [_line(one.key, one.name, one.text) for one in files if event in (None, one.key.event)]
+        lines = [_line(row, "row", row.length, row.changed_at, row.changed_by) for row in rows]
+        lines += [_line(one.key, one.name, len(one.text)) for one in files if event in (None, one.key.event)]
         return Page(sorted(lines, key=lambda line: (line.event, line.channel, line.locale, line.tenant, line.part)))
 
     @door.at("GET", "/templates/{event}/{channel}", role="viewer", also=NOT_FOUND)
@@ -214,5 +214,5 @@ async def _aside(work: Callable[[], T]) -> T:
     return await asyncio.to_thread(work)
 
 
-def _line(key: Any, origin: str, text: str, at: datetime | None = None, by: str | None = None) -> TemplateLine:
-    return TemplateLine(key.event, key.channel, key.locale, key.tenant, key.part, origin, len(text), at, by)
+def _line(key: Any, origin: str, length: int, at: datetime | None = None, by: str | None = None) -> TemplateLine:
+    return TemplateLine(key.event, key.channel, key.locale, key.tenant, key.part, origin, length, at, by)

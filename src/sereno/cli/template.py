@@ -59,9 +59,9 @@ def list_templates(desk: "Desk", event: str | None, form: str) -> None:
     """All templates, files and rows, with who changed a row last."""
     from sereno.store.templates import list_rows  # noqa: PLC0415 - slow to import; --help needs none
 
-    rows = [_line(row, "row", row.source, row.changed_at, row.changed_by) for row in desk.run(list_rows(event))]
+    rows = [_line(row, "row", row.length, row.changed_at, row.changed_by) for row in desk.run(list_rows(event))]
     sources = _templates(desk, rows=False).sources()
-    files = [_line(one.key, one.name, one.text) for one in sources if event in (None, one.key.event)]
+    files = [_line(one.key, one.name, len(one.text)) for one in sources if event in (None, one.key.event)]
     found = sorted([*rows, *files], key=lambda line: [line[name] for name in ("event", "channel", "locale", "tenant")])
     columns = [Column(name, itemgetter(name)) for name in COLUMNS]
     show_list(form, found, columns, empty="There are no templates.")
@@ -249,9 +249,9 @@ def _decoded(payload: str) -> dict[str, Any]:
         raise InvalidArguments(f"--payload must be a JSON object: {error}") from None
 
 
-def _line(key: Any, place: str, text: str, changed_at: Any = None, changed_by: str = "") -> dict[str, Any]:
+def _line(key: Any, place: str, length: int, changed_at: Any = None, changed_by: str = "") -> dict[str, Any]:
     words = {name: getattr(key, name) for name in COLUMNS[:5]}
-    return {**words, "from": place, "length": len(text), "changed_at": changed_at, "changed_by": changed_by}
+    return {**words, "from": place, "length": length, "changed_at": changed_at, "changed_by": changed_by}
 
 
 def _spelled(where: Any) -> str:

@@ -16,6 +16,9 @@ from sereno.store.post_rows import DeliveryFilter
 from sereno.store.sights import Count
 from sereno.store.statement import Operation, Statement, queries
 
+# Of what one asked for, in a list: it may name ten thousand ids.
+MOST_WANTED_BYTES = 16 * 1024
+
 _sql = queries("bulk")
 _json = msgspec.json.Decoder(dict[str, Any])
 
@@ -147,12 +150,12 @@ def adopt(queues: Sequence[str]) -> Operation[None]:
         yield Statement(_sql["adopt"], {"task": TASK, "queues": list(queues), "queue": queues[0]})
 
 
-def listed(limit: int, before: int | None = None, tenant: str | None = None) -> Operation[list[BulkOperation]]:
-    """Newest first; `before` is the last id of the page before."""
-    rows = yield Statement(
-        _sql["listed"],
-        {"task": TASK, "limit": limit, "before": LAST_ID if before is None else before, "tenant": tenant},
-    )
+def listed(
+    limit: int, before: int | None = None, tenant: str | None = None, *, most_bytes: int | None = MOST_WANTED_BYTES
+) -> Operation[list[BulkOperation]]:
+    """Newest first; `before` is the last id of the page before. What was asked for is shown up to `most_bytes`."""
+    given = {"task": TASK, "limit": limit, "before": LAST_ID if before is None else before, "tenant": tenant}
+    rows = yield Statement(_sql["listed"], {**given, "bytes": most_bytes})
     return [_shown(*row) for row in rows]
 
 
@@ -164,7 +167,7 @@ def one(number: int) -> Operation[BulkOperation | None]:
     """By its id."""
     if not 0 < number < LAST_ID:
         return None
-    found = yield from listed(1, number + 1)
+    found = yield from listed(1, number + 1, most_bytes=None)
     return found[0] if found and found[0].id == number else None
 
 

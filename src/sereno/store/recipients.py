@@ -123,10 +123,24 @@ def prefer(
 
 
 def inbox(key: str, *, tenant: str | None, before: int | None, most: int, archived: bool) -> Operation[list[InboxRow]]:
-    rows = yield Statement(
-        _sql["inbox"], {"tenant": tenant or "", "key": key, "before": before, "most": most, "archived": archived}
-    )
-    return _inbox.decode(rows[0][0])
+    found, _ = yield from inbox_page(key, tenant=tenant, before=before, most=most, archived=archived)
+    return found
+
+
+def inbox_page(
+    key: str,
+    *,
+    tenant: str | None,
+    before: int | None,
+    most: int,
+    archived: bool,
+    skip: int = 0,
+    most_bytes: int | None = None,
+) -> Operation[tuple[list[InboxRow], bool]]:
+    """Return a page, and whether there are more. It ends with the message that passes `most_bytes`."""
+    given = {"tenant": tenant or "", "key": key, "before": before, "most": most, "archived": archived}
+    ((raw, has_more),) = yield Statement(_sql["inbox"], {**given, "skip": skip, "bytes": most_bytes})
+    return _inbox.decode(raw), has_more
 
 
 def unread(key: str, *, tenant: str | None) -> Operation[int]:

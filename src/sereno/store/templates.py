@@ -29,7 +29,7 @@ class TemplateRow(msgspec.Struct, kw_only=True):
     locale: str
     tenant: str
     part: str
-    source: str
+    length: int
     changed_at: datetime
     changed_by: str
 

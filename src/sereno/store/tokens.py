@@ -155,9 +155,29 @@ def audit_lines(
 
     `sought`: what a search asks, among as many; a whole subject is found by its index.
     """
-    window = most if actor is None and action is None and sought is None else AUDIT_WINDOW
+    found, _ = yield from audit_page(
+        before=before, subject=subject, actor=actor, action=action, sought=sought, most=most
+    )
+    return found
+
+
+def audit_page(
+    *,
+    before: int | None = None,
+    subject: str | None = None,
+    actor: str | None = None,
+    action: str | None = None,
+    sought: Sought | None = None,
+    most: int = 50,
+    skip: int = 0,
+    most_bytes: int | None = None,
+) -> Operation[tuple[list[AuditRow], bool]]:
+    """Return a page of `audit_lines`, and whether there are more. It ends with the line that passes `most_bytes`."""
+    window = skip + most + 1 if actor is None and action is None and sought is None else AUDIT_WINDOW
     given = {"before": before, "subject": subject, "actor": actor, "action": action, "most": most, "window": window}
-    given["terms"] = None if sought is None else sought.terms
+    given |= {"skip": skip, "bytes": most_bytes, "terms": None if sought is None else sought.terms}
     if sought is not None and subject is None:
         given["subject"] = sought.one("subject")
-    return [_audit.decode(row[0]) for row in (yield Statement(_sql["audit"], given))]
+    rows = yield Statement(_sql["audit"], given)
+    found = [_audit.decode(row[0]) for row in rows if row[0] is not None]
+    return found, len(found) < len(rows)

@@ -145,8 +145,9 @@ where operation.id = found_id and state in ('waiting', 'running')
 returning state;
 
 -- name: listed
--- Newest first. An operation whose job ended without having ended it has failed; sent back to work, the job goes on.
-select operation.id, action, shown, wanted::text, options::text, operation.tenant, rate, operation.reason, asked_by, total, total_exact,
+-- Newest first. An operation whose job ended without having ended it has failed; sent back to work, the job goes on. What
+-- was asked for may be ten thousand ids: a list shows it up to some bytes.
+select operation.id, action, shown, sereno.shown(wanted, %(bytes)s)::text, sereno.shown(options, %(bytes)s)::text, operation.tenant, rate, operation.reason, asked_by, total, total_exact,
        done, asked_to_stop, left_alone, operation.created_at, started_at, seen_at, stop_asked_at, stop_asked_by,
        operation.finished_at, operation.job_id,
        coalesce(error, case when shown = 'failed' then coalesce(

@@ -111,15 +111,21 @@ returning id;
 delete from sereno.preferences where id = %(id)s and wanted is null and filter is null and quiet is null;
 
 -- name: inbox
--- The newest first, from one on.
+-- The newest first, from one on, and whether there are more. With `bytes`, a page ends with the message that passes them.
+-- `octet_length` of a text does not read it.
 select coalesce(json_agg(json_build_object(
     'id', id, 'event', event, 'title', title, 'body', body, 'data', sereno.shown(data), 'created_at', created_at, 'seen_at', seen_at,
-    'read_at', read_at, 'archived_at', archived_at) order by id desc), '[]')::text
-from (select inbox.* from sereno.inbox
-      where recipient_id = (select id from sereno.recipients where tenant = %(tenant)s and key = %(key)s)
-        and (%(before)s::bigint is null or id < %(before)s)
-        and (%(archived)s and archived_at is not null or not %(archived)s and archived_at is null)
-      order by id desc limit %(most)s) as page;
+    'read_at', read_at, 'archived_at', archived_at) order by id desc) filter (where fits), '[]')::text, coalesce(bool_or(not fits), false)
+from (select page.*, row_number() over along <= %(most)s
+             and (%(bytes)s::bigint is null
+                  or coalesce(sum(octet_length(title) + octet_length(body) + octet_length(data::text))
+                              over (order by id desc rows between unbounded preceding and 1 preceding), 0) < %(bytes)s) as fits
+      from (select inbox.* from sereno.inbox
+            where recipient_id = (select id from sereno.recipients where tenant = %(tenant)s and key = %(key)s)
+              and (%(before)s::bigint is null or id < %(before)s)
+              and (%(archived)s and archived_at is not null or not %(archived)s and archived_at is null)
+            order by id desc offset %(skip)s limit %(most)s + 1) as page
+      window along as (order by id desc)) as sized;
 
 -- name: unread
 -- Counted up to a bound.

@@ -11,7 +11,7 @@ select coalesce(json_agg(json_build_array(event, channel, locale, tenant, part, 
 -- name: list
 -- By name, with who changed them.
 select coalesce(json_agg(json_build_object(
-    'event', event, 'channel', channel, 'locale', locale, 'tenant', tenant, 'part', part, 'source', source,
+    'event', event, 'channel', channel, 'locale', locale, 'tenant', tenant, 'part', part, 'length', length(source),
     'changed_at', changed_at, 'changed_by', changed_by) order by event, channel, locale, tenant, part), '[]')::text
 from sereno.templates
 where %(event)s::text is null or event = %(event)s;

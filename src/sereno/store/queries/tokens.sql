@@ -97,9 +97,15 @@ where at <= (select max(at) from (select at from sereno.answers
 returning 1;
 
 -- name: audit
--- Who did what, newest first. Whose and what is looked for among so many of the newest.
-select row_to_json(line)::text
-from (select * from (select id, at, actor, action, subject, detail, login from sereno.audit
+-- Who did what, newest first. Whose and what is looked for among so many of the newest. With `bytes`, a page ends with the
+-- line that passes them. Of a line that does not fit, nothing is read but that it is there.
+select case when fits then row_to_json(line)::text end
+from (select page.*, row_number() over (order by id desc) <= %(most)s
+             and (%(bytes)s::bigint is null
+                  or coalesce(sum(octet_length(detail::text))
+                              over (order by id desc rows between unbounded preceding and 1 preceding), 0) < %(bytes)s) as fits
+      from (
+      select * from (select id, at, actor, action, subject, detail, login from sereno.audit
                      where (%(before)s::bigint is null or id < %(before)s)
                        and (%(subject)s::text is null or subject = %(subject)s)
                      order by id desc limit %(window)s) as newest
@@ -112,5 +118,5 @@ from (select * from (select id, at, actor, action, subject, detail, login from s
                when 'at' then date_part('epoch', at) >= low and date_part('epoch', at) < high
                else actor ilike any(patterns) or action ilike any(patterns) or subject ilike any(patterns)
 -- use: terms_end
-      order by id desc limit %(most)s) as line
+      order by id desc offset %(skip)s limit %(most)s + 1) as page) as line
 order by id desc;
