@@ -5,7 +5,6 @@ A question reads the listed files and nothing else: no other path, no network, n
 query; its memory is bounded, and what does not fit goes to a directory of its own.
 """
 
-import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -29,10 +28,13 @@ SPILL = "20GB"
 # Rows that are fetched at once.
 FETCHED = 2000
 
+_NO_UTF8 = "Invalid string encoding found in Parquet file"
 # What DuckDB takes for a pattern.
 _PATTERN = re.compile(r"[*?\[\]{}]")
 _DECIMAL = re.compile(r"numeric\((\d+),(\d+)\)")
 _WIDEST_DECIMAL = 38
+# Texts, so that what stands in them is left alone; and what DuckDB writes for floats that are no numbers.
+_NO_NUMBER = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|-?(?:NaN|Infinity)')
 _TYPES = {"jsonb": "json", "json": "json", "uuid": "uuid", "numeric": "double"}
 
 
@@ -182,9 +184,12 @@ class Answers:
             return column
         if decimal and int(decimal[1]) <= _WIDEST_DECIMAL:
             # No decimal is no number; PostgreSQL has one.
-            return f"cast(nullif({column}, 'NaN') as decimal({decimal[1]}, {decimal[2]})) as {column}"
+            return f"try_cast(nullif({column}, 'NaN') as decimal({decimal[1]}, {decimal[2]})) as {column}"
         wanted = "double" if decimal else _TYPES.get(made)
-        return column if wanted is None else f"cast({column} as {wanted}) as {column}"
+        if wanted == "json":
+            # A text that is no JSON is shown as a text: a cast would end the whole question.
+            return f"case when json_valid({column}) then {column}::json else to_json({column}) end as {column}"
+        return column if wanted is None else f"try_cast({column} as {wanted}) as {column}"
 
     def _path(self, name: str) -> str:
         """A file of this machine is read by DuckDB itself; others through the place."""
@@ -231,6 +236,11 @@ class _Trouble:
         if self._files.trouble is not None:
             raise self._files.trouble from None
         words = str(error).strip().partition("\n\nLINE ")[0].replace("\n", " ")
+        if _NO_UTF8 in words:
+            raise ArchiveUnavailable(
+                "a text in a file of the archive is not UTF-8, so its column cannot be read: leave it out, or ask for "
+                "other days; see sereno archive verify"
+            ) from None
         if isinstance(error, self._duckdb.IOException):
             raise ArchiveUnavailable(f"the archive could not be read: {words:.500}") from None
         raise InvalidArguments(f"{words:.1000}") from None
@@ -247,10 +257,10 @@ def _imported() -> Any:
 
 
 def _strict(line: str) -> str:
-    """What JSON has no words for is null."""
+    """What JSON has no words for is null. Without a parser: a value may be nested deeper than one goes."""
     if "NaN" not in line and "Infinity" not in line:
         return line
-    return json.dumps(json.loads(line, parse_constant=lambda _: None), ensure_ascii=False)
+    return _NO_NUMBER.sub(lambda found: found[0] if found[0].startswith('"') else "null", line)
 
 
 def _span(view: View, columns: Mapping[str, str]) -> str:

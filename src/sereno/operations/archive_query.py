@@ -6,8 +6,9 @@ move, and whatever becomes of it, the server goes on. What it may read is said i
 
 import asyncio
 import os
+import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,7 +27,11 @@ MOST_ROWS = 10_000
 MOST_SECONDS = 60.0
 # Of all rows together.
 MOST_BYTES = 8 * 1024 * 1024
+# Of one value, and how deeply it is nested; one beyond is marked as not shown, as other pages do it.
+MOST_BYTES_OF_VALUE, DEEPEST = 4 * 1024 * 1024, 200
 LONGEST_QUESTION = 20_000
+# Texts, of which nothing counts; and all that opens, closes or divides.
+_TOKENS = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{},:]')
 # A process that outlives the server works no longer than this many times its seconds, on as many cores.
 CORES = 4
 
@@ -136,15 +141,52 @@ def _answered(question: Question) -> _Reply:
     reply, size = _Reply(rows=[]), 0
     with Answers(place, question.views, memory=MEMORY, spill=SPILL) as answers:
         for line in answers.lines(question.sql):
-            row = line.encode()
+            row = shown(line).encode()
             size += len(row)
             reply.more = len(reply.rows) == question.rows or size > MOST_BYTES
             if reply.more:
                 break
             reply.rows.append(msgspec.Raw(row))
-    if reply.more and not reply.rows:
-        raise InvalidArguments(f"a row of the answer has more than {MOST_BYTES:,} bytes: ask for less")
     return reply
+
+
+def shown(line: str) -> str:
+    """Return a row with a mark in place of each value that is too large, or nested too deeply, to be shown."""
+    if len(line) <= MOST_BYTES_OF_VALUE // 4 and line.count("[") + line.count("{") <= DEEPEST:
+        return line
+    marked = "{" + ",".join(f"{name}:{_mark(value, depth) or value}" for name, value, depth in _members(line)) + "}"
+    return marked if len(marked.encode()) <= MOST_BYTES else _not_shown(f"more than {MOST_BYTES:,} bytes")
+
+
+def _mark(value: str, depth: int) -> str | None:
+    if depth > DEEPEST:
+        return _not_shown(f"nested more than {DEEPEST} levels deep")
+    size = len(value.encode())
+    return _not_shown(f"{size:,} bytes") if size > MOST_BYTES_OF_VALUE else None
+
+
+def _not_shown(why: str) -> str:
+    return msgspec.json.encode({"not shown": why}).decode()
+
+
+def _members(line: str) -> Iterator[tuple[str, str, int]]:
+    """Name, value and depth of each member of an object. Without a parser: they may be nested deeper than one goes."""
+    depth = deepest = start = 0
+    name = ""
+    for found in _TOKENS.finditer(line):
+        match found[0]:
+            case "{" | "[":
+                depth += 1
+                deepest = max(deepest, depth - 1)
+                start = start or found.end()
+            case "}" | "]":
+                depth -= 1
+            case ":" if depth == 1:
+                name, start, deepest = line[start : found.start()].strip(), found.end(), 0
+        if (found[0] == "," and depth == 1) or (found[0] == "}" and depth == 0):
+            if name:
+                yield name, line[start : found.start()].strip(), deepest
+            start = found.end()
 
 
 if __name__ == "__main__":
