@@ -124,6 +124,22 @@ def found(client: httpx.Client, path: str, **params: Any) -> int:
     return len(answer.json()["items"])
 
 
+def test_a_second_pattern_does_not_tell_whether_a_guess_is_right(failed: int, ask: Ask) -> None:
+    """The guess was like what was said, the stars like what is seen of it: the row was found when the guess was right."""
+    viewer, operator = ask("viewer"), ask("operator")
+    searches = {
+        "/schedules": 'error:*{}*,*"********"*',
+        "/schedules/k/fires": 'error:*{}*,*"********"*',
+        "/deliveries": 'error:*{}*,*"********"*',
+        "/errors": 'message:*{}*,*"********"*',
+    }
+    for path, search in searches.items():
+        for guess in (SECRET, SECRET[:3], "wrong-guess"):
+            assert found(viewer, path, q=search.format(guess)) == 0, (path, guess)
+            assert found(operator, path, q=search.format(guess)) == (guess in SAID), (path, guess)
+    assert found(viewer, "/deliveries", q='reason:*hunter2x*,*"********"*') == 0
+
+
 def test_what_is_masked_is_not_found(failed: int, ask: Ask, served: Served) -> None:
     """By no part of it, in no list; what is seen is found, and operators find all."""
     viewer, operator = ask("viewer"), ask("operator")

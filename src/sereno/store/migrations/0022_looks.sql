@@ -37,3 +37,11 @@ create function sereno.masked(said text) returns text
         '[^\s@<>"''(),;:=]+@[^\s@<>"''(),;:]+', '********', 'g'),
         '\+[1-9]([ ().-]{0,2}[0-9]){6,14}', '********', 'g')
 $$;
+
+-- Whether what an error said is like one of the patterns; with `hides`, what is seen of it must be like the same one. Two
+-- that are like one each would tell what is hidden: "*guess*" of what was said, "********" of what is seen.
+create function sereno.said_like(said text, patterns text[], hides boolean) returns boolean
+    language sql immutable as $$
+    select exists (select from unnest(patterns) as pattern
+                   where said ilike pattern and (hides is not true or sereno.masked(said) ilike pattern))
+$$;

@@ -124,8 +124,7 @@ page as materialized (
 -- use: terms_begin
                when 'task' then g.task like any(patterns)
                when 'type' then g.error_type like any(patterns)
-               when 'message' then g.message ilike any(patterns)
-                                   and (hides is not true or sereno.masked(g.message) ilike any(patterns))
+               when 'message' then sereno.said_like(g.message, patterns, hides)
                when 'where' then g.frame ilike any(patterns)
                when 'fingerprint' then g.fingerprint like any(patterns)
                when 'note' then g.note ilike any(patterns)
@@ -136,7 +135,7 @@ page as materialized (
                when 'first' then date_part('epoch', g.first_at) >= low and date_part('epoch', g.first_at) < high
                when 'last' then date_part('epoch', g.last_at) >= low and date_part('epoch', g.last_at) < high
                else g.error_type ilike any(patterns) or g.task ilike any(patterns)
-                    or (g.message ilike any(patterns) and (hides is not true or sereno.masked(g.message) ilike any(patterns)))
+                    or sereno.said_like(g.message, patterns, hides)
                     or g.frame ilike any(patterns) or g.fingerprint ilike any(patterns)
 -- use: terms_end
     order by case when %(by_count)s then spans.count end desc nulls last, g.last_at desc, g.fingerprint

@@ -112,11 +112,8 @@
                when 'channel' then channel like any(patterns)
                when 'account' then nullif(account, '') like any(patterns)
                when 'tenant' then nullif(tenant, '') like any(patterns)
-               when 'reason' then reason ilike any(patterns)
-                                  and (hides is not true or sereno.masked(reason) ilike any(patterns))
-               when 'error' then nullif(concat_ws(': ', error_code, error_message), '') ilike any(patterns)
-                                 and (hides is not true
-                                      or sereno.masked(concat_ws(': ', error_code, error_message)) ilike any(patterns))
+               when 'reason' then sereno.said_like(reason, patterns, hides)
+               when 'error' then sereno.said_like(nullif(concat_ws(': ', error_code, error_message), ''), patterns, hides)
                when 'provider' then provider_id like any(patterns)
                when 'id' then id::text like any(patterns)
                when 'event_id' then event_id::text like any(patterns)
@@ -161,8 +158,7 @@
                when 'by' then changed_by like any(patterns)
                when 'note' then note ilike any(patterns)
                when 'last' then last_state like any(patterns)
-               when 'error' then last_error ilike any(patterns)
-                                 and (hides is not true or sereno.masked(last_error) ilike any(patterns))
+               when 'error' then sereno.said_like(last_error, patterns, hides)
                when 'failed' then failed_in_row >= low and failed_in_row < high
                when 'next' then state = 'enabled' and planned and date_part('epoch', next_run_at) >= low
                                 and date_part('epoch', next_run_at) < high

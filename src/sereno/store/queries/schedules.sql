@@ -355,15 +355,14 @@ where true
 -- use: terms_begin
                when 'state' then state like any(patterns)
                when 'reason' then reason like any(patterns)
-               when 'error' then error ilike any(patterns)
-                                 and (hides is not true or sereno.masked(error) ilike any(patterns))
+               when 'error' then sereno.said_like(error, patterns, hides)
                when 'job' then job_id::text like any(patterns)
                when 'attempts' then attempt >= low and attempt < high
                when 'planned' then date_part('epoch', planned_at) >= low and date_part('epoch', planned_at) < high
                when 'fired' then date_part('epoch', fired_at) >= low and date_part('epoch', fired_at) < high
                when 'finished' then date_part('epoch', finished_at) >= low and date_part('epoch', finished_at) < high
                else state ilike any(patterns) or reason ilike any(patterns)
-                    or (error ilike any(patterns) and (hides is not true or sereno.masked(error) ilike any(patterns)))
+                    or sereno.said_like(error, patterns, hides)
 -- use: terms_end
 order by planned_at desc nulls last
 limit %(limit)s;
