@@ -125,7 +125,7 @@ def found(client: httpx.Client, path: str, **params: Any) -> int:
 
 
 def test_a_second_pattern_does_not_tell_whether_a_guess_is_right(failed: int, ask: Ask) -> None:
-    """The guess was like what was said, the stars like what is seen of it: the row was found when the guess was right."""
+    """The guess was like what was said, the stars like what is seen of it: a right guess found the row."""
     viewer, operator = ask("viewer"), ask("operator")
     searches = {
         "/schedules": 'error:*{}*,*"********"*',

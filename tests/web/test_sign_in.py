@@ -260,6 +260,16 @@ def test_behind_a_trusted_proxy_each_client_has_its_own_count(app: Sereno, clien
         assert _guess(client, another) == 403, another
 
 
+def test_the_addresses_of_one_network_of_ipv6_are_one_client(app: Sereno, client: httpx.Client) -> None:
+    """One client has 2^64 of them."""
+    app.override(trusted_proxies=["127.0.0.1"])
+    written = [f"2001:db8:0:7::{last:x}" for last in range(MOST_TRIES + 1)]
+    assert [_guess(client, each) for each in written] == [403] * MOST_TRIES + [429]
+    assert _guess(client, "2001:db8:0:8::1") == 403
+    assert [_guess(client, "::ffff:203.0.113.7") for _ in range(MOST_TRIES)] == [403] * MOST_TRIES
+    assert [_guess(client, address) for address in ("203.0.113.7", "::ffff:203.0.113.8")] == [429, 403]
+
+
 def test_tries_are_forgotten_after_a_minute() -> None:
     tries = Tries()
     for second in range(MOST_TRIES):

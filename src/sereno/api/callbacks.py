@@ -11,11 +11,14 @@ from sereno.api.problems import responses
 from sereno.channels.contract import Callback
 from sereno.domain.job import check_text
 from sereno.errors import ConfigurationError, InvalidArguments, RejectedCallback
+from sereno.reception.bodies import read_body
 from sereno.reception.declined import Declined, not_found
 from sereno.reception.house import House
 
 # Where the API is, below the public address of the installation.
 API = "/api/v1"
+# Of what a provider says at once; those that gather events send some hundred kilobytes.
+LARGEST_CALLBACK = 1024 * 1024
 ALSO = (
     HTTPStatus.FORBIDDEN,
     HTTPStatus.NOT_FOUND,
@@ -53,7 +56,7 @@ async def _received(house: House, request: Request, channel: str, account: str) 
     try:
         check_text("account", account or None)
         said = Callback(
-            body=await request.body(),
+            body=await read_body(request, LARGEST_CALLBACK),
             headers={name.lower(): value for name, value in request.headers.items()},
             query=dict(request.query_params),
             url=_signed_url(request, house.settings.public_url),

@@ -3,7 +3,7 @@
 import asyncio
 import hashlib
 import json
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from functools import cached_property
 from http import HTTPStatus
 from typing import Annotated, Any, TypeVar
@@ -67,7 +67,9 @@ class Door(APIRouter):
 
     def __init__(self, house: House, name: str, *, remembers: bool = True) -> None:
         """`remembers`: False where an answer that is kept for whoever asks again would hold a secret."""
-        super().__init__(tags=[name], route_class=_answering_once(house, remembers))
+        # For paths that find out themselves who asks: what to call before anything of a body is read.
+        self.checks: dict[str, Callable[[Request], Awaitable[object]]] = {}
+        super().__init__(tags=[name], route_class=_answering_once(house, remembers, self.checks))
         self._house = house
 
     def at(
@@ -115,7 +117,9 @@ def _idempotency_key(
     """Says in the document that there is such a header."""
 
 
-def _answering_once(house: House, remembers: bool) -> type[APIRoute]:
+def _answering_once(
+    house: House, remembers: bool, checks: Mapping[str, Callable[[Request], Awaitable[object]]]
+) -> type[APIRoute]:
     """Routes that answer a POST with an Idempotency-Key once, and the second time say what they said before."""
 
     class Once(APIRoute):
@@ -127,6 +131,8 @@ def _answering_once(house: House, remembers: bool) -> type[APIRoute]:
                 if request.method not in SAFE and said.get("x-role") is not None and "x-own-door" not in said:
                     # Before anything of the body is read, which a stranger may have made as strange as they like.
                     await house.guard.check(request, said["x-role"], of_tenants=said["x-of-tenants"])
+                elif self.path in checks:
+                    await checks[self.path](request)
                 await _parse_aside(request, self.body_field)
                 key = request.headers.get("idempotency-key")
                 # Who only looks changes nothing, also not by what is kept of it.

@@ -1,7 +1,7 @@
 """Inboxes: for their owners, who show a token that the application made for them, and for admins."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Annotated, Any, Literal, TypeVar
@@ -67,6 +67,7 @@ def rooms(house: House) -> Door:
     """`/inbox`."""
     door = Door(house, "inbox")
     reader, writer = (Depends(owner_of(house, is_change=is_change)) for is_change in (False, True))
+    door.checks["/inbox/mark"] = _writer(house)
 
     @at(door, "GET", "/inbox", response_model=page_shape(InboxRow))
     async def list_inbox(
@@ -122,6 +123,18 @@ def owner_of(house: House, *, is_change: bool) -> Callable[..., Any]:
         return Owner(recipient, theirs, who.actor)
 
     return owner
+
+
+def _writer(house: House) -> Callable[[Request], Awaitable[Owner]]:
+    """The same before the parameters of a request are read."""
+    owner = owner_of(house, is_change=True)
+
+    async def check(request: Request) -> Owner:
+        named = request.query_params
+        found: Owner = await owner(request, named.get("recipient"), named.get("tenant"))
+        return found
+
+    return check
 
 
 def _by_token(house: House, token: str, *, is_change: bool) -> Owner:

@@ -1,5 +1,6 @@
 """Sign in with a token, once: after that a cookie says who it is, until it ends or the token is revoked."""
 
+import ipaddress
 import re
 import time
 from collections import OrderedDict
@@ -8,6 +9,7 @@ from urllib.parse import parse_qs
 
 from starlette.responses import RedirectResponse, Response
 
+from sereno.reception.bodies import read_body
 from sereno.reception.guard import SIGNED_IN_SECONDS
 from sereno.web.look import Look
 from sereno.web.pages import Pages
@@ -53,7 +55,7 @@ def rooms(pages: Pages) -> None:
     async def sign_in(look: Look) -> Response:
         guard = look.house.guard
         guard.check_origin(look.request)
-        said = parse_qs((await look.request.body())[:LARGEST_FORM].decode("utf-8", "replace"))
+        said = parse_qs((await read_body(look.request, LARGEST_FORM)).decode("utf-8", "replace"))
         wanted = said.get("next", [""])[0]
         principal = await guard.of_token(said.get("token", [""])[0].strip())
         cookie = None if principal is None else guard.cookie(principal)
@@ -86,7 +88,7 @@ def rooms(pages: Pages) -> None:
 
 def _refuse(look: Look, tries: Tries, wanted: str) -> Response:
     """Only a wrong token is refused: otherwise one who guesses would lock out all who share the address."""
-    address = look.request.client.host if look.request.client else ""
+    address = counted_address(look.request.client.host if look.request.client else "")
     wait = tries.wait(address, time.monotonic())
     if wait is not None:
         wrong = look.say("too many wrong tokens: try again in %(seconds)s s", seconds=wait)
@@ -96,6 +98,19 @@ def _refuse(look: Look, tries: Tries, wanted: str) -> Response:
     tries.failed(address, time.monotonic())
     wrong = look.say("This is no token, or one that has ended. sereno token create makes a new one.")
     return look.page("sign_in.html", HTTPStatus.FORBIDDEN, next=wanted, wrong=wrong)
+
+
+def counted_address(host: str) -> str:
+    """Return what stands for a client: of IPv6 the network, in which one client has 2^64 addresses to try from."""
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return host
+    if isinstance(address, ipaddress.IPv4Address):
+        return host
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    return str(ipaddress.ip_network((address, 64), strict=False))
 
 
 def _to(look: Look, wanted: str) -> RedirectResponse:
