@@ -124,6 +124,24 @@ def found(client: httpx.Client, path: str, **params: Any) -> int:
     return len(answer.json()["items"])
 
 
+def test_the_audit_is_masked_for_those_who_only_look(ask: Ask, served: Served, connection: psycopg.Connection) -> None:
+    detail = {"sql": f"select * from deliveries where address = '{PERSON}'", "filter": {"password": SECRET}, "count": 7}
+    connection.execute(
+        "insert into sereno.audit (actor, action, subject, detail) values ('a', 'archive.query', 'archive', %s)",
+        [json.dumps(detail)],
+    )
+    viewer, operator = ask("viewer"), ask("operator")
+    for answer in (viewer.get("/audit"), viewer.get(f"{served.url}/system?show=audit")):
+        assert answer.status_code == 200
+        assert "archive.query" in answer.text
+        assert PERSON not in answer.text
+        assert SECRET not in answer.text
+    (shown,) = viewer.get("/audit", params={"actor": "a"}).json()["items"]
+    assert (shown["detail"]["count"], shown["detail"]["filter"]) == (7, {"password": "********"})
+    (whole,) = operator.get("/audit", params={"actor": "a"}).json()["items"]
+    assert whole["detail"] == detail
+
+
 def test_a_second_pattern_does_not_tell_whether_a_guess_is_right(failed: int, ask: Ask) -> None:
     """The guess was like what was said, the stars like what is seen of it: a right guess found the row."""
     viewer, operator = ask("viewer"), ask("operator")

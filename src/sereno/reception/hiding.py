@@ -20,6 +20,7 @@ SAID = frozenset({"error", "error_message", "last_error", "traceback", "reason",
 # A kind of failure also has what its newest one said; a line of the log, whose message was masked before, has no type.
 TYPED = "error_type"
 SAID_OF_TYPED = SAID | {"message"}
+ACTION, DETAIL = "action", "detail"
 
 
 def sees_all(who: Principal) -> bool:
@@ -57,8 +58,10 @@ def _hidden(value: Any) -> Any:
 def _changes(given: Mapping[Any, Any]) -> dict[Any, Any]:
     """Those values that are shown otherwise than they are."""
     said = SAID_OF_TYPED if TYPED in given else SAID
+    # A line of the audit has what somebody asked for: a question to the archive may name a person.
+    whole = DETAIL if ACTION in given else None
     shown = {
-        name: masked(value) if name in said and isinstance(value, str | list) else _hidden(value)
+        name: masked(value) if name == whole or (name in said and isinstance(value, str | list)) else _hidden(value)
         for name, value in given.items()
     }
     return {name: new for name, new in shown.items() if new is not given[name] and new != given[name]}
