@@ -1,13 +1,17 @@
 """Templates over HTTP: seen, tried, and changed by admins."""
 
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
 
 from sereno import Content, Recipient, Sereno
 from sereno.channels import templates as compiled_templates
+from sereno.operations.previews import render
 from sereno.operations.templates import place, write
 from tests.api.conftest import Ask
 from tests.channels.hostile_templates import LARGE_TO_COMPILE
@@ -126,6 +130,32 @@ def test_no_template_is_compiled_or_rendered_in_the_server(ask: Ask, app: Sereno
     assert found["ok"] is False
     assert any("too much memory" in each["message"] for each in found["findings"])
     assert compiled_templates._made.cache_info().misses == before
+
+
+@pytest.mark.usefixtures("words")
+def test_somebody_who_asks_for_many_previews_waits_for_their_own(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of theirs is rendered at a time: others get theirs meanwhile, and so do the lists of whoever asks."""
+    held, release = threading.Semaphore(0), threading.Event()
+
+    def slow(*args: Any) -> Content | None:
+        if args[5].key == "many":
+            held.release()
+            assert release.wait(60)
+        return render(*args)
+
+    monkeypatch.setattr("sereno.api.templates.render", slow)
+    many, other = ask("viewer"), ask("viewer")
+    trial = {"event": "tender.published", "channel": "email", "payload": {"code": "T1", "amount": 3}}
+    with ThreadPoolExecutor(5) as pool:
+        waiting = [pool.submit(many.post, "/templates/preview", json=trial | {"recipient": "many"}) for _ in range(5)]
+        try:
+            assert held.acquire(timeout=60)
+            assert other.post("/templates/preview", json=trial).status_code == 200
+            assert many.get("/templates").status_code == 200
+            assert not held.acquire(blocking=False)
+        finally:
+            release.set()
+        assert [each.result().status_code for each in waiting] == [200] * 5
 
 
 @pytest.mark.usefixtures("words")

@@ -58,6 +58,7 @@ class House:
         self._looks = asyncio.Semaphore(max(1, min(MOST_LOOKS, pool - 1)))
         self._of_one = max(1, min(MOST_OF_ONE, pool // 2))
         self._shares: dict[Share | None, _Share] = {}
+        self._process_shares: dict[Share | None, _Share] = {}
         # What has to hear of the end of the server, so that nobody waits for a stream.
         self.endings: list[Callable[[], Awaitable[None]]] = []
 
@@ -98,19 +99,19 @@ class House:
 
     async def read(self, operation: Operation[T], *, seconds: float = LOOK_SECONDS) -> T:
         """In a transaction that can change nothing, and not for long; no statement of it, nor all of them together."""
-        async with self._share(), self._looks, asyncio.timeout(WHOLE_LOOK * seconds):
+        async with self._share(self._shares, self._of_one), self._looks, asyncio.timeout(WHOLE_LOOK * seconds):
             return await self.database.arun(_reading(operation, seconds))
 
     async def start_process(self, work: Callable[[], T]) -> T:
-        """Do work that waits for a process of its own, in a thread. Counts among the looks of whoever asks."""
-        async with self._share(), self._processes:
+        """Do work that waits for a process of its own, in a thread. One at a time of one person, or of one tenant."""
+        async with self._share(self._process_shares, 1), self._processes:
             return await asyncio.to_thread(work)
 
     @asynccontextmanager
-    async def _share(self) -> AsyncIterator[None]:
+    async def _share(self, shares: dict[Share | None, _Share], at_once: int) -> AsyncIterator[None]:
         """Nobody takes all looks: who asks for more at once waits for their own, and not for others'."""
         who = ASKING.get()
-        share = self._shares.setdefault(who, _Share(self._of_one))
+        share = shares.setdefault(who, _Share(at_once))
         if share.waiting >= MOST_WAITING:
             named = " ".join(who) if isinstance(who, tuple) else who or "the server"
             words = f"{named} looks at too much at once: wait for some of it"
@@ -122,7 +123,7 @@ class House:
         finally:
             share.waiting -= 1
             if not share.waiting:
-                self._shares.pop(who, None)
+                shares.pop(who, None)
 
     async def change(self, operation: Operation[T]) -> T:
         """All of it or nothing."""
