@@ -8,7 +8,7 @@ from time import monotonic
 import psycopg
 import pytest
 
-from sereno import Sereno
+from sereno import Limit, Sereno
 from sereno.engine import claim_ranges
 from sereno.engine.worker import Worker
 from tests.facts import auntil, one, state
@@ -66,6 +66,25 @@ async def test_jobs_behind_many_that_cannot_run_are_claimed(
             job = await other.aenqueue()
             await auntil(lambda job=job: state(connection, job.id) == "succeeded")  # type: ignore[misc]
     assert one(connection, "select count(*) from sereno.jobs where state = 'ready'") == MANY
+
+
+async def test_jobs_of_one_key_behind_many_of_a_paused_tenant_run(
+    app: Sereno, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More of them than a worker walks over before it rests."""
+    monkeypatch.setattr("sereno.store.lanes.MOST_ROWS", 200)
+
+    @app.task(concurrency=Limit(2))
+    async def work() -> None: ...
+
+    await app.aenqueue_many([work.using(tenant="big").job() for _ in range(8000)])
+    connection.execute("insert into sereno.pauses (kind, name, paused_by) values ('tenant', 'big', 'me')")
+    behind = await work.aenqueue()
+    async with working(app):
+        await auntil(lambda: state(connection, behind.id) == "succeeded")
+        assert one(connection, "select count(*) from sereno.jobs where state = 'ready'") == 8000
+        connection.execute("delete from sereno.pauses")
+        await auntil(lambda: one(connection, "select count(*) from sereno.jobs") == 0, patience=120)
 
 
 @pytest.mark.usefixtures("large")

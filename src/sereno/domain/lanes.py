@@ -53,6 +53,8 @@ class Lane(msgspec.Struct, array_like=True, gc=False):
     at_once: int = 0
     waits: int | None = None
     is_rated: bool = False
+    # Where the next claim goes on: this one has read as much of it as it may, and could not take as many as wanted.
+    stop: tuple[int, int] | None = None
 
 
 class Gate(msgspec.Struct, array_like=True, gc=False):

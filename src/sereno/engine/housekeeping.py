@@ -7,7 +7,7 @@ from typing import TypeVar
 from sereno.engine.maintenance import Duty, Page, Step, run_page
 from sereno.engine.retention import HOUSEKEEPING_EVERY, drop_attempt_day, drop_days
 from sereno.settings import Settings
-from sereno.store import days, history, limits, minutes, sessions, tokens
+from sereno.store import days, history, lanes, limits, minutes, sessions, tokens
 from sereno.store.connect import Line
 from sereno.store.statement import Operation
 from sereno.telemetry.logs import emit
@@ -15,6 +15,9 @@ from sereno.telemetry.logs import emit
 _T = TypeVar("_T")
 
 UNKNOWN_TASKS_EVERY = 60.0
+# Seconds after which lanes that have passed over jobs are read from the beginning: a worker that knows their tasks may
+# have come.
+REREAD_LANES_EVERY = 60.0
 
 
 def duties(settings: Settings) -> list[Duty]:
@@ -35,7 +38,11 @@ def duties(settings: Settings) -> list[Duty]:
         Step("shares without lanes", _pages_of(limits.sweep_shares)),
     ]
     unknown = Step("unknown tasks", _report_unknown_tasks)
-    return [Duty("unknown_tasks", UNKNOWN_TASKS_EVERY, [unknown]), Duty("housekeeping", HOUSEKEEPING_EVERY, steps)]
+    return [
+        Duty("unknown_tasks", UNKNOWN_TASKS_EVERY, [unknown]),
+        Duty("reread_lanes", REREAD_LANES_EVERY, [Step("lanes that have passed over jobs", _all_of(lanes.reread))]),
+        Duty("housekeeping", HOUSEKEEPING_EVERY, steps),
+    ]
 
 
 def _retention_of_jobs(settings: Settings) -> list[Step]:

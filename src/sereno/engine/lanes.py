@@ -31,6 +31,9 @@ PATIENCE = 0.1
 # Lanes that give nothing (what they hold is paused, or unknown here) are passed over so often before we rest.
 MOST_EMPTY = 20
 
+# Then a walk over jobs that are passed over may take this share of the time: behind them there may be others.
+WALK_SHARE = 0.05
+
 # Lanes of slow jobs that are remembered.
 MOST_SLOW = 1000
 SLOW_SECONDS = 60.0
@@ -182,6 +185,7 @@ class LaneClaims:
         ]
         bands = [FAIR_BAND, *order] if turned else [*order, FAIR_BAND]
         known = self._memory.known()
+        began = monotonic()
         try:
             got = await self._line.run(
                 claim_lanes(self._session, self._tasks, asked, freed, bands, self._slow_now(), known), atomic=True
@@ -200,7 +204,7 @@ class LaneClaims:
             await self._line.run(hand_over(got.elsewhere))
         if got.lacks_gates is not None:
             await self._line.run(make_gates(got.lacks_gates, [item["queue"] for item in wanted]))
-        self._judge(got)
+        self._judge(got, monotonic() - began)
         return got
 
     def _slow_now(self) -> Collection[int]:
@@ -225,14 +229,16 @@ class LaneClaims:
             if got.walked[queue] >= item["lanes"]:
                 self._depth(queue).learn(item["room"], item["lanes"], jobs[queue])
 
-    def _judge(self, got: LaneClaim) -> None:
-        """How long to rest."""
+    def _judge(self, got: LaneClaim, cost: float) -> None:
+        """How long to rest, after a claim that took so many seconds."""
         self.busy = {job.queue for job in got.jobs} | got.more
         self._empty = 0 if got.jobs else self._empty + 1
         if got.is_contended:
             self.rest = CONTENDED
-        elif (got.more and self._empty < MOST_EMPTY) or got.blocking:
+        elif ((got.more or got.passed_over) and self._empty < MOST_EMPTY) or got.blocking:
             self.rest = 0.0
+        elif got.passed_over:
+            self.rest = cost / WALK_SHARE
         self._look_at = None if got.next_look is None else monotonic() + got.next_look + 0.001
 
     def shorten(self, rest: float) -> float:

@@ -20,9 +20,13 @@ _taken = msgspec.json.Decoder(Taken)
 _numbers = msgspec.json.Decoder(list[int] | None)
 _passing = msgspec.json.Decoder(list[tuple[int, list[int | None]]])
 _opened = msgspec.json.Decoder(tuple[int, int | None, int])
+_stops = msgspec.json.Decoder(list[tuple[int, int, int]])
 
 # A lane that gave so many at once has a backlog: where its next job is to be looked for is worth a write.
 DEEP = 8
+# Rows that a claim reads of all its lanes together, and of each lane at least: jobs that are paused or of unknown tasks
+# are passed over, and the next claim goes on behind them.
+MOST_ROWS, FEWEST_ROWS = 10_000, 100
 
 
 class Known(NamedTuple):
@@ -45,7 +49,8 @@ class LaneClaim(msgspec.Struct, kw_only=True):
     that was looked at. `walked`: how many lanes of a queue that was. `elsewhere`: gates that lanes of other queues wait
     for.
     `lacks_gates`: lanes that may pass gates that are not there. `next_look`: seconds until a gate is due. `versions`:
-    of the gates that were written. `foreign`: gates that somebody else has written.
+    of the gates that were written. `foreign`: gates that somebody else has written. `passed_over`: a lane has more jobs
+    than a claim looks at, and none of those that it looked at could be taken.
     """
 
     jobs: list[ClaimedJob] = []
@@ -65,6 +70,7 @@ class LaneClaim(msgspec.Struct, kw_only=True):
     next_look: float | None
     versions: dict[int, int] = {}
     foreign: set[int] = set()
+    passed_over: bool = False
 
 
 def open_lanes(floor: int) -> Operation[tuple[int, int | None, int]]:
@@ -139,7 +145,15 @@ def claim_lanes(
         by_lane = {id(giving[number]): jobs for number, jobs in served.items()}
         rows = yield _write(decision, by_lane, moment, taken.now)
         answer.versions = dict.fromkeys([gate.id for gate in decision.gates], int(rows[0][0]))
+    if stopped := [lane.id for lane in giving if lane.stop is not None]:
+        answer.passed_over = True
+        yield Statement(_sql["mark_passed_over"], {"lanes": array(stopped)})
     return answer
+
+
+def reread() -> Operation[int]:
+    """Lanes whose floors are behind jobs that were passed over are read from the beginning; how many they are."""
+    return int((yield Statement(_sql["reread"]))[0][0])
 
 
 def _recall(gates: Sequence[Gate], known: Mapping[int, Known]) -> set[int]:
@@ -209,9 +223,12 @@ def _pick(
             "priorities": array([lane.floor_priority for lane in lanes]),
             "seqs": array([lane.floor_seq for lane in lanes]),
             "floors": encoder.encode({item["queue"]: item["floors"] for item in asked}).decode(),
+            "most": max(FEWEST_ROWS, MOST_ROWS // len(lanes)),
         },
     )
-    ids, numbers, claimed = rows[0]
+    ids, numbers, claimed, stops = rows[0]
+    for number, priority, ready_seq in _stops.decode(stops) if stops else ():
+        lanes[number - 1].stop = (priority, ready_seq)
     jobs = {job.id: job for job in decode_claimed(claimed)}
     served: dict[int, list[ClaimedJob]] = {}
     if jobs:
@@ -302,7 +319,10 @@ def _floor(lane: Lane, served: Mapping[int, Sequence[ClaimedJob]]) -> tuple[int,
 
 def _is_changed(lane: Lane, jobs: Sequence[ClaimedJob]) -> bool:
     """Whether its row must say something new. A lane that gave a little and goes on is left as it is."""
-    if lane.fair is not None or lane.order_id is not None or lane.waits != lane.behind:
+    if lane.fair is not None or lane.order_id is not None or lane.waits != lane.behind or lane.stop is not None:
+        return True
+    if len(jobs) < lane.count and (lane.floor_priority, lane.floor_seq) > (0, 0):
+        # It was read to its end: from the beginning again, where jobs may have been passed over.
         return True
     return len(jobs) >= DEEP or (bool(jobs) and jobs[-1].priority != lane.band)
 
@@ -327,7 +347,7 @@ def _moved(
         band = jobs[-1].priority if jobs else lane.band
         turn = lane.turn if waits is None and lane.behind is None else now
     # What was passed over, because somebody held it, is found again from the beginning.
-    floors = (0, 0) if short else (jobs[-1].priority, jobs[-1].ready_seq)
+    floors = (lane.stop or (0, 0)) if short else (jobs[-1].priority, jobs[-1].ready_seq)
     return waits, band, turn, *floors
 
 

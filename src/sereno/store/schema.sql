@@ -39,6 +39,15 @@ CREATE TYPE sereno.outcome AS (
 	history boolean
 );
 
+CREATE TYPE sereno.ready_range AS (
+	queue text,
+	priority smallint,
+	low bigint,
+	high bigint,
+	most integer,
+	is_back boolean
+);
+
 CREATE TYPE sereno.settled_job AS (
 	id bigint,
 	attempt integer,
@@ -536,12 +545,16 @@ begin
         raise exception 'session % cannot claim % jobs of %', session, most, left(wanted::text, 200)
             using errcode = 'invalid_parameter_value', hint = '1 to 1000, of queues that were named when the session was opened.';
     end if;
+    if sereno.has_resumed(own.passed_over) then
+        perform sereno.start_over(session);
+        floors := '{}';
+    end if;
     for round in 1..2 loop
         for step in 1..2 loop
             exit when cardinality(got) = most;
             if (step = 1) = plain_first then
                 got := got || array(select job from sereno.claim_plain(
-                    session, wanted, own.tasks, most - cardinality(got), floors, turned) as job);
+                    session, wanted, own.tasks, most - cardinality(got), floors, turned, looks_back) as job);
             elsif exists (select from sereno.lane_wakes where id >= coalesce((floors ->> 'wakes')::bigint, 0))
                or exists (select from sereno.lane_queues where queue = any(wanted)
                             and (select true from sereno.lanes where has_work and waits_for is null
@@ -549,7 +562,7 @@ begin
                or exists (select from sereno.limits where queue = any(wanted))
                or exists (select from sereno.due_gates(wanted, moment)) then
                 got := got || array(select job from sereno.claim_limited(
-                    session, wanted, own.tasks, most - cardinality(got), floors, turned) as job);
+                    session, wanted, own.tasks, most - cardinality(got), floors, turned, looks_back) as job);
             end if;
         end loop;
         -- What has just become due is not left to the next heartbeat of whoever.
@@ -620,7 +633,7 @@ CREATE TABLE sereno.jobs (
 )
 WITH (fillfactor='85', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='1000', autovacuum_vacuum_cost_delay='0');
 
-CREATE FUNCTION sereno.claim_limited(for_session bigint, wanted text[], known_tasks text[], most integer, floors jsonb, turned boolean) RETURNS SETOF sereno.jobs
+CREATE FUNCTION sereno.claim_limited(for_session bigint, wanted text[], known_tasks text[], most integer, floors jsonb, turned boolean, looks_back boolean DEFAULT false) RETURNS SETOF sereno.jobs
     LANGUAGE plpgsql
     AS $$
 declare
@@ -631,6 +644,10 @@ declare
     lanes    sereno.taken_lane[];
     ids      bigint[];
     numbers  bigint[];
+    stops    jsonb;
+    walks    integer := 0;
+    plain    bigint[];
+    which    integer;
 begin
     perform sereno.keep_moving();
     while most > 0 loop
@@ -647,53 +664,45 @@ begin
         gates := sereno.read_gates(answer);
         lanes := sereno.read_lanes(answer, coalesce((select array_agg(id) from unnest(gates)), '{}'));
         select given.lanes, given.gates into lanes, gates from sereno.give_turns(lanes, gates, most, turned) as given;
-        select picked.ids, picked.numbers into ids, numbers
-        from sereno.pick_limited(lanes, known_tasks, floors, turned) as picked;
-        perform sereno.write_limited((answer ->> 0)::timestamptz, lanes, gates, ids, numbers);
+        select picked.ids, picked.numbers, picked.stops into ids, numbers, stops
+        from sereno.pick_limited(lanes, known_tasks) as picked;
+        -- The jobs without keys of a queue with a limit of its own.
+        for which in select ordinality from unnest(lanes) with ordinality where id is null and gives > 0 loop
+            plain := sereno.pick_plain(
+                for_session, array[lanes[which].queue], known_tasks, lanes[which].gives, floors, looks_back, turned);
+            ids := ids || plain;
+            numbers := numbers || array_fill(which::bigint, array[cardinality(plain)]);
+        end loop;
+        perform sereno.write_limited((answer ->> 0)::timestamptz, lanes, gates, ids, numbers, stops);
+        if stops is not null then
+            perform sereno.mark_passed_over(
+                array(select lane.id from unnest(lanes) with ordinality as lane where stops ? ordinality::text));
+        end if;
         return query select * from sereno.mark_claimed(for_session, ids, (answer ->> 0)::timestamptz);
         if (answer ->> 8)::boolean and not made then
             -- Of new limits, or swept away while nobody used them.
             perform sereno.make_gates(array(select (each ->> 0)::bigint from json_array_elements(answer -> 2) as each), wanted);
             made := true;
-        elsif ids is null then
-            exit;
+        elsif coalesce(cardinality(ids), 0) = 0 then
+            -- Behind what was passed over there may be more.
+            walks := walks + 1;
+            exit when stops is null or walks = 5;
         end if;
         most := most - coalesce(cardinality(ids), 0);
     end loop;
 end $$;
 
-CREATE FUNCTION sereno.claim_plain(for_session bigint, wanted text[], known_tasks text[], most integer, floors jsonb, turned boolean) RETURNS SETOF sereno.jobs
+CREATE FUNCTION sereno.claim_plain(for_session bigint, wanted text[], known_tasks text[], most integer, floors jsonb, turned boolean, looks_back boolean DEFAULT false) RETURNS SETOF sereno.jobs
     LANGUAGE plpgsql
     AS $$
 declare
-    pair_queues      text[];
-    pair_priorities  smallint[];
-    pair_floors      bigint[];
-    found_ids        bigint[];
+    open_queues  text[] := array(
+        select served.name from unnest(wanted) as served(name)
+        where served.name <> all(array(select pauses.name from sereno.pauses where kind = 'queue'))
+          and served.name <> all(array(select queue from sereno.limits where queue is not null)));
 begin
-    select array_agg(name order by place, chance), array_agg(level order by place, chance),
-           array_agg(coalesce((floors ->> (name || ':' || level))::bigint, 0) order by place, chance)
-    into pair_queues, pair_priorities, pair_floors
-    from (select name, random() as chance from unnest(wanted) as served(name)
-          where name <> all(array(select pauses.name from sereno.pauses where kind = 'queue'))
-            and name <> all(array(select queue from sereno.limits where queue is not null)) offset 0) as open_queue
-    cross join (select level::smallint, case when turned then -level else level end as place
-                from generate_series(0, 9) as level) as step;
-
-    with paused as materialized (select kind, name from sereno.pauses where kind <> 'queue')
-    select array_agg(picked.id) into found_ids
-    from (select candidate.id
-          from unnest(pair_queues, pair_priorities, pair_floors) as pair(queue, priority, floor)
-          cross join lateral (
-              select jobs.id from sereno.jobs
-              where jobs.state = 'ready' and jobs.lane is null and jobs.queue = pair.queue
-                and jobs.priority = pair.priority and jobs.ready_seq >= pair.floor
-                and jobs.task = any(known_tasks)
-                and jobs.task <> all(array(select name from paused where kind = 'task'))
-                and (jobs.tenant is null or jobs.tenant <> all(array(select name from paused where kind = 'tenant')))
-              order by jobs.ready_seq limit 1000 for update skip locked) as candidate
-          limit most) as picked;
-    return query select * from sereno.mark_claimed(for_session, found_ids);
+    return query select * from sereno.mark_claimed(
+        for_session, sereno.pick_plain(for_session, open_queues, known_tasks, most, floors, looks_back, turned));
 end $$;
 
 CREATE FUNCTION sereno.clock_now() RETURNS timestamp with time zone
@@ -1345,6 +1354,10 @@ CREATE FUNCTION sereno.has_own_cast(of_type oid) RETURNS boolean
                    where casttarget = 'text'::regtype and castmethod = 'f' and castsource >= 16384)
     $$;
 
+CREATE FUNCTION sereno.has_resumed(passed_over jsonb) RETURNS boolean
+    LANGUAGE sql STABLE
+    AS $$ select not (passed_over -> 'paused') <@ sereno.paused_now() $$;
+
 CREATE FUNCTION sereno.heartbeat(session bigint, held bigint[] DEFAULT NULL::bigint[], OUT alive boolean, OUT lease_until timestamp with time zone, OUT cancel bigint[], OUT lost bigint[]) RETURNS record
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -1622,7 +1635,7 @@ CREATE FUNCTION sereno.learn_floors(for_session bigint, claimed bigint[], looked
                    (select min(id) from sereno.lane_wakes),
                    pg_sequence_last_value(pg_get_serial_sequence('sereno.lane_wakes', 'id')), 0)) else '{}' end
             || coalesce((
-                select jsonb_object_agg(pair, coalesce(above, case when is_full then lowest else known end))
+                select jsonb_object_agg(pair, coalesce(above, case when is_full and sessions.passed_over is null then lowest else known end))
                 from (select pair, known, min(ready_seq) as lowest, min(ready_seq) filter (where ready_seq >= known) as above
                       from sereno.jobs cross join lateral (select jobs.queue || ':' || priority) as p(pair)
                       cross join lateral (select coalesce((sessions.floors ->> pair)::bigint, 0)) as k(known)
@@ -1777,6 +1790,13 @@ CREATE FUNCTION sereno.mark_finds(target regclass, keys text[]) RETURNS text
     having count(*) = cardinality(keys)
 $$;
 
+CREATE FUNCTION sereno.mark_passed_over(ids bigint[]) RETURNS void
+    LANGUAGE sql
+    AS $$
+    update sereno.lanes set passed_over = true
+    where id = any(array(select id from sereno.lanes where id = any(ids) and not passed_over order by id for update skip locked))
+    $$;
+
 CREATE FUNCTION sereno.masked(said text) RETURNS text
     LANGUAGE sql IMMUTABLE
     AS $$
@@ -1829,6 +1849,10 @@ CREATE FUNCTION sereno.micros(at timestamp with time zone) RETURNS bigint
     BEGIN ATOMIC
  SELECT ((EXTRACT(epoch FROM at) * (1000000)::numeric))::bigint AS int8;
 END;
+
+CREATE FUNCTION sereno.most_read(part text) RETURNS integer
+    LANGUAGE sql IMMUTABLE
+    AS $$ select case part when 'back' then 50000 else 10000 end $$;
 
 CREATE FUNCTION sereno.new_batch(of_kind text, source regclass, keys text[], moment text, OUT batch bigint, OUT held text) RETURNS record
     LANGUAGE plpgsql
@@ -2096,6 +2120,7 @@ CREATE TABLE sereno.sessions (
     opened_by text,
     lease double precision,
     look_back_at timestamp with time zone,
+    passed_over jsonb,
     CONSTRAINT sessions_state_check CHECK ((state = ANY (ARRAY['alive'::text, 'closed'::text, 'dead'::text])))
 )
 WITH (fillfactor='50');
@@ -2141,21 +2166,69 @@ CREATE FUNCTION sereno.part_of_table(first_block bigint, last_block bigint) RETU
                 else format(' where ctid >= ''(%s,0)''::tid and ctid < ''(%s,0)''::tid', first_block, last_block) end
 $$;
 
-CREATE FUNCTION sereno.pick_limited(lanes sereno.taken_lane[], known_tasks text[], floors jsonb, turned boolean, OUT ids bigint[], OUT numbers bigint[]) RETURNS record
+CREATE FUNCTION sereno.pass_over(for_session bigint, ranges sereno.ready_range[], INOUT floors jsonb, INOUT passed_over jsonb, OUT is_short boolean) RETURNS record
+    LANGUAGE plpgsql
+    AS $$
+declare
+    moment     timestamptz := sereno.now();
+    head       bigint := coalesce(pg_sequence_last_value('sereno.ready_seq'), 0);
+    is_stale   boolean := coalesce((passed_over ->> 'head_at')::timestamptz <= moment - interval '2 seconds', true);
+    rise_to    bigint := case when passed_over is null then head when is_stale then (passed_over ->> 'head')::bigint else 0 end;
+    risen      jsonb;
+    begun      jsonb;
+    walked     jsonb;
+begin
+    select jsonb_object_agg(pair, greatest(stop, rise_to)) filter (where not is_back and stop is not null),
+           jsonb_object_agg(pair, stop) filter (where not is_back and stop is not null),
+           jsonb_object_agg(pair, coalesce(stop, 0)) filter (where is_back)
+    into risen, begun, walked
+    from (select range.queue || ':' || range.priority as pair, is_back,
+                 (select ready_seq from sereno.jobs
+                  where jobs.state = 'ready' and jobs.lane is null and jobs.queue = range.queue
+                    and jobs.priority = range.priority and jobs.ready_seq >= range.low and jobs.ready_seq < range.high
+                  order by ready_seq offset range.most limit 1) as stop
+          from unnest(ranges) as range offset 0) as read;
+    is_short := risen is not null;
+    if risen is null and walked is null then
+        return;
+    end if;
+    floors := floors || coalesce(risen, '{}');
+    passed_over := jsonb_build_object(
+        'from', coalesce(begun, '{}') || coalesce(passed_over -> 'from', '{}') || coalesce(walked, '{}'),
+        'head', case when is_stale then to_jsonb(head) else passed_over -> 'head' end,
+        'head_at', case when is_stale then to_jsonb(moment) else passed_over -> 'head_at' end,
+        'paused', sereno.paused_now());
+    update sereno.sessions as own set floors = own.floors || coalesce(risen, '{}'), passed_over = pass_over.passed_over
+    where own.id = any(array(select id from sereno.sessions where id = for_session for update skip locked));
+end $$;
+
+CREATE FUNCTION sereno.paused_now() RETURNS jsonb
+    LANGUAGE sql STABLE
+    AS $$ select coalesce(jsonb_agg(kind || ':' || name), '[]') from sereno.pauses where kind <> 'queue' $$;
+
+CREATE FUNCTION sereno.pick_limited(lanes sereno.taken_lane[], known_tasks text[], OUT ids bigint[], OUT numbers bigint[], OUT stops jsonb) RETURNS record
     LANGUAGE sql
     AS $$
     with paused as materialized (select kind, name from sereno.pauses where kind <> 'queue'),
-    wanted as materialized (select * from unnest(lanes) with ordinality where gives > 0),
+    wanted as materialized (
+        select *, greatest(100, 2 * gives, sereno.most_read('lanes') / count(*) over ()) as most
+        from unnest(lanes) with ordinality where gives > 0 and id is not null),
     picked as materialized (
         select job.id, wanted.ordinality
         from wanted cross join lateral (
-            select jobs.id from sereno.jobs
-            where state = 'ready' and jobs.lane is not null and jobs.queue = wanted.queue and jobs.lane = wanted.id
-              and (priority, ready_seq) >= (wanted.floor_priority, wanted.floor_seq)
-              and task = any(known_tasks) and task <> all(array(select name from paused where kind = 'task'))
+            select locked.id
+            from (select jobs.ctid as place, task, tenant from sereno.jobs
+                  where state = 'ready' and jobs.lane is not null and jobs.queue = wanted.queue and jobs.lane = wanted.id
+                    and (priority, ready_seq) >= (wanted.floor_priority, wanted.floor_seq)
+                  order by priority, ready_seq limit wanted.most) as near
+            cross join lateral (
+                select jobs.id from sereno.jobs
+                where jobs.ctid = near.place and state = 'ready' and jobs.queue = wanted.queue and jobs.lane = wanted.id
+                for update skip locked) as locked
+            where task = any(known_tasks) and task <> all(array(select name from paused where kind = 'task'))
               and (tenant is null or tenant <> all(array(select name from paused where kind = 'tenant')))
-            order by priority, ready_seq limit wanted.gives for update skip locked) as job
-        where wanted.order_id is null and wanted.id is not null
+            limit wanted.gives) as job
+        where wanted.order_id is null
         union all
         select job.id, wanted.ordinality
         from wanted cross join lateral (
@@ -2170,23 +2243,73 @@ CREATE FUNCTION sereno.pick_limited(lanes sereno.taken_lane[], known_tasks text[
           and (select true from sereno.history_dead dead
                where dead.keys ? 'blocks' and dead.queue = wanted.queue and dead.keys ->> 'order' = head.keys ->> 'order'
                limit 1) is null
-        union all
-        select job.id, wanted.ordinality
-        from wanted cross join lateral (
-            select candidate.id
-            from (select level from generate_series(0, 9) as level order by case when turned then -level else level end) as step
-            cross join lateral (
-                select jobs.id from sereno.jobs
-                where state = 'ready' and jobs.lane is null and jobs.queue = wanted.queue and jobs.priority = level
-                  and ready_seq >= coalesce((floors ->> (wanted.queue || ':' || level))::bigint, 0)
-                  and task = any(known_tasks) and task <> all(array(select name from paused where kind = 'task'))
-                  and (tenant is null or tenant <> all(array(select name from paused where kind = 'tenant')))
-                order by ready_seq limit 1000 for update skip locked) as candidate
-            limit wanted.gives) as job
-        where wanted.id is null
+    ),
+    short as materialized (
+        select wanted.* from wanted
+        where order_id is null and gives > (select count(*) from picked where picked.ordinality = wanted.ordinality)
     )
-    select array_agg(id), array_agg(ordinality) from picked
+    select array_agg(id), array_agg(ordinality),
+           (select jsonb_object_agg(short.ordinality, jsonb_build_array(next.priority, next.ready_seq))
+            from short cross join lateral (
+                select priority, ready_seq from sereno.jobs
+                where state = 'ready' and jobs.lane is not null and jobs.queue = short.queue and jobs.lane = short.id
+                  and (priority, ready_seq) >= (short.floor_priority, short.floor_seq)
+                order by priority, ready_seq offset short.most limit 1) as next)
+    from picked
     $$;
+
+CREATE FUNCTION sereno.pick_plain(for_session bigint, queues text[], known_tasks text[], room integer, floors jsonb, looks_back boolean, turned boolean) RETURNS bigint[]
+    LANGUAGE plpgsql
+    AS $$
+declare
+    ids          bigint[] := '{}';
+    passed_over  jsonb;
+    known        jsonb := floors;
+    ranges       sereno.ready_range[];
+    picked       record;
+    noted        record;
+begin
+    select own.passed_over, case when own.passed_over is null then pick_plain.floors else own.floors end into passed_over, known
+    from sereno.sessions own where id = for_session;
+    for round in 1..2 loop
+        ranges := sereno.ready_ranges(queues, coalesce(known, floors), passed_over, looks_back or round = 2, turned);
+        exit when ranges is null;
+        picked := sereno.pick_ranges(ranges, known_tasks, room - cardinality(ids), ids);
+        ids := ids || coalesce(picked.ids, '{}');
+        noted := sereno.pass_over(for_session, ranges[:picked.reached], coalesce(known, floors), passed_over);
+        exit when not noted.is_short or cardinality(ids) >= room;
+        known := noted.floors;
+        passed_over := noted.passed_over;
+    end loop;
+    return ids;
+end $$;
+
+CREATE FUNCTION sereno.pick_ranges(ranges sereno.ready_range[], known_tasks text[], room integer, but bigint[], OUT ids bigint[], OUT reached integer) RETURNS record
+    LANGUAGE plpgsql
+    AS $$
+begin
+    with paused as materialized (select kind, name from sereno.pauses where kind <> 'queue')
+    select array_agg(picked.id), case when count(*) < room then cardinality(ranges) else max(picked.number)::integer - 1 end
+    into ids, reached
+    from (select candidate.id, range.number
+          from unnest(ranges) with ordinality as range(queue, priority, low, high, most, is_back, number)
+          cross join lateral (
+              select locked.id
+              from (select jobs.ctid as place, jobs.task, jobs.tenant from sereno.jobs
+                    where jobs.state = 'ready' and jobs.lane is null and jobs.queue = range.queue
+                      and jobs.priority = range.priority and jobs.ready_seq >= range.low and jobs.ready_seq < range.high
+                    order by jobs.ready_seq limit range.most) as near
+              cross join lateral (
+                  select jobs.id from sereno.jobs
+                  where jobs.ctid = near.place and jobs.state = 'ready' and jobs.lane is null and jobs.queue = range.queue
+                    and jobs.id <> all(but)
+                  for update skip locked) as locked
+              where near.task = any(known_tasks)
+                and near.task <> all(array(select name from paused where kind = 'task'))
+                and (near.tenant is null or near.tenant <> all(array(select name from paused where kind = 'tenant')))
+          ) as candidate
+          limit room) as picked;
+end $$;
 
 CREATE FUNCTION sereno.plan_files(of_batch bigint, most integer) RETURNS integer
     LANGUAGE plpgsql
@@ -2548,6 +2671,22 @@ CREATE FUNCTION sereno.ready_queues() RETURNS SETOF text
     select queue from plain where queue is not null union select queue from limited where queue is not null
     $$;
 
+CREATE FUNCTION sereno.ready_ranges(queues text[], floors jsonb, passed_over jsonb, looks_back boolean, turned boolean) RETURNS sereno.ready_range[]
+    LANGUAGE sql
+    AS $$
+    select array_agg(row(name, level, low, high, most, is_back)::sereno.ready_range order by place, chance, is_back desc)
+    from (select name, random() as chance from unnest(queues) as served(name) offset 0) as open_queue
+    cross join (select level::smallint, case when turned then -level else level end as place
+                from generate_series(0, 9) as level) as step
+    cross join lateral (
+        select coalesce((floors ->> (name || ':' || level))::bigint, 0) as floor,
+               coalesce((passed_over -> 'from' ->> (name || ':' || level))::bigint, 0) as walked) as known
+    cross join lateral (
+        select floor as low, 9223372036854775807 as high, sereno.most_read('floor') as most, false as is_back
+        union all
+        select walked, floor, sereno.most_read('back'), true where looks_back and passed_over is not null and walked < floor) as part
+    $$;
+
 CREATE FUNCTION sereno.recipient_id(key text, tenant text) RETURNS bigint
     LANGUAGE plpgsql STABLE
     AS $$
@@ -2570,6 +2709,31 @@ begin
             select left(part, 60) from unnest(parts) with ordinality as p(part, n) order by n))
         using errcode = 'invalid_parameter_value',
         hint = 'A filter is an object such as {"region": ["RM", "V"], "amount": {"min": 1000}}; {} says: always.';
+end $$;
+
+CREATE FUNCTION sereno.reread_lanes() RETURNS bigint
+    LANGUAGE sql
+    AS $$
+    with woken as (
+        insert into sereno.lane_wakes (lane, queue, priority, ready_seq)
+        select lanes.id, lanes.queue, first.priority, first.ready_seq
+        from sereno.lanes cross join lateral (
+            select priority, ready_seq from sereno.jobs
+            where state = 'ready' and jobs.lane is not null and jobs.queue = lanes.queue and jobs.lane = lanes.id
+            order by priority, ready_seq limit 1) as first
+        where lanes.passed_over and lanes.has_work
+          and (first.priority, first.ready_seq) < (lanes.floor_priority, lanes.floor_seq)
+        returning lane)
+    select count(*) from woken
+    $$;
+
+CREATE FUNCTION sereno.reread_lanes_of_resumed() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+    perform sereno.reread_lanes();
+    return null;
 end $$;
 
 CREATE FUNCTION sereno.restore_held(of_batch bigint, first_block bigint, last_block bigint, numbers text[], from_at timestamp with time zone, to_at timestamp with time zone, until timestamp with time zone, without text[], OUT matched bigint, OUT restored bigint, OUT present bigint) RETURNS record
@@ -2704,6 +2868,13 @@ CREATE FUNCTION sereno.row_checksum(of_batch bigint) RETURNS text
     from sereno.archive_batches
     join pg_attribute on attrelid = format('sereno_archive.%I', held_in)::regclass and attnum > 0 and not attisdropped
     where id = of_batch
+$$;
+
+CREATE FUNCTION sereno.said_like(said text, patterns text[], hides boolean) RETURNS boolean
+    LANGUAGE sql IMMUTABLE
+    AS $$
+    select exists (select from unnest(patterns) as pattern
+                   where said ilike pattern and (hides is not true or sereno.masked(said) ilike pattern))
 $$;
 
 CREATE FUNCTION sereno.schedule(key text, task text, args jsonb DEFAULT '{}'::jsonb, cron text DEFAULT NULL::text, every interval DEFAULT NULL::interval, at timestamp with time zone DEFAULT NULL::timestamp with time zone, daily text DEFAULT NULL::text, tz text DEFAULT 'UTC'::text, queue text DEFAULT 'default'::text, priority integer DEFAULT 5, tenant text DEFAULT NULL::text, unique_key text DEFAULT NULL::text, missed text DEFAULT 'latest'::text, overlap text DEFAULT 'skip'::text) RETURNS bigint
@@ -2942,6 +3113,13 @@ CREATE FUNCTION sereno.span(micros bigint) RETURNS interval
     BEGIN ATOMIC
  SELECT ((micros)::double precision * '00:00:00.000001'::interval);
 END;
+
+CREATE FUNCTION sereno.start_over(for_session bigint) RETURNS void
+    LANGUAGE sql
+    AS $$
+    update sereno.sessions set passed_over = null, floors = '{}', look_back_at = null
+    where id = any(array(select id from sereno.sessions where id = for_session for update skip locked))
+    $$;
 
 CREATE FUNCTION sereno.take_batches(of_purpose text, by_channel text, of_account text, by_job bigint, most integer, again interval DEFAULT NULL::interval) RETURNS TABLE(batch bigint, ids bigint[])
     LANGUAGE plpgsql
@@ -3290,7 +3468,8 @@ begin
                         limit 1) is not null,
             waits_for = case when next.is_moved then next.waits else lanes.waits_for end,
             band = coalesce(next.band, lanes.band), turn = coalesce(next.turn, lanes.turn),
-            floor_priority = next.priority, floor_seq = next.seq, served_at = sereno.now()
+            floor_priority = next.priority, floor_seq = next.seq, served_at = sereno.now(),
+            passed_over = lanes.passed_over and (next.priority, next.seq) > (0, 0)
         from (
             select own.id, move.id is not null as is_moved, move.waits, move.band, move.turn,
                    case when keeps then own.floor_priority else move.priority end as priority,
@@ -3317,7 +3496,7 @@ begin
     return pg_current_xact_id()::xid::text;
 end $$;
 
-CREATE FUNCTION sereno.write_limited(moment timestamp with time zone, lanes sereno.taken_lane[], gates sereno.taken_gate[], ids bigint[], numbers bigint[]) RETURNS void
+CREATE FUNCTION sereno.write_limited(moment timestamp with time zone, lanes sereno.taken_lane[], gates sereno.taken_gate[], ids bigint[], numbers bigint[], stops jsonb) RETURNS void
     LANGUAGE sql
     AS $$
     with given as materialized (
@@ -3342,8 +3521,10 @@ CREATE FUNCTION sereno.write_limited(moment timestamp with time zone, lanes sere
                case when given.fair is null then sereno.micros(moment) + given.ordinality
                     when gives > 0 and is_short then greatest(coalesce(share.clock, turn), turn + gives / coalesce(weight, 1))
                     else coalesce(share.clock, turn) end as turn,
-               case when gives = 0 then floor_priority when is_short then 0 else given.priority end as priority,
-               case when gives = 0 then floor_seq when is_short then 0 else given.ready_seq end as seq,
+               case when gives = 0 then floor_priority
+                    when is_short then coalesce((stops -> given.ordinality::text ->> 0)::integer, 0) else given.priority end as priority,
+               case when gives = 0 then floor_seq
+                    when is_short then coalesce((stops -> given.ordinality::text ->> 1)::bigint, 0) else given.ready_seq end as seq,
                floor_priority, floor_seq
         from given left join share on share.queue = given.queue and share.fair = given.fair
         where given.id is not null
@@ -4228,6 +4409,7 @@ CREATE TABLE sereno.lanes (
     waits_for bigint,
     floor_priority smallint DEFAULT 0 NOT NULL,
     floor_seq bigint DEFAULT 0 NOT NULL,
+    passed_over boolean DEFAULT false NOT NULL,
     served_at timestamp with time zone DEFAULT sereno.now() NOT NULL
 )
 WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0.05', autovacuum_vacuum_cost_delay='0');
@@ -5082,6 +5264,8 @@ CREATE INDEX lanes_idle ON sereno.lanes USING btree (served_at) WHERE (NOT has_w
 
 CREATE INDEX lanes_open ON sereno.lanes USING btree (queue, band, turn) WHERE (has_work AND (waits_for IS NULL));
 
+CREATE INDEX lanes_passed_over ON sereno.lanes USING btree (id) WHERE passed_over;
+
 CREATE INDEX lanes_waiting ON sereno.lanes USING btree (waits_for, turn) WHERE (has_work AND (waits_for IS NOT NULL));
 
 CREATE INDEX limits_changed ON sereno.limits USING btree (changed_at);
@@ -5193,6 +5377,8 @@ ALTER INDEX sereno.history_id ATTACH PARTITION sereno.history_done_id_idx;
 ALTER INDEX sereno.history_schedule ATTACH PARTITION sereno.history_done_schedule_id_finished_at_idx;
 
 CREATE TRIGGER clock_moved AFTER INSERT OR DELETE OR UPDATE ON sereno.clock FOR EACH STATEMENT EXECUTE FUNCTION sereno.tell_of_clock();
+
+CREATE TRIGGER reread_lanes AFTER DELETE ON sereno.pauses FOR EACH STATEMENT EXECUTE FUNCTION sereno.reread_lanes_of_resumed();
 
 CREATE TRIGGER wake_lane_of_new AFTER INSERT ON sereno.jobs FOR EACH ROW WHEN (((new.lane IS NOT NULL) AND (new.state = 'ready'::text))) EXECUTE FUNCTION sereno.wake_lane();
 

@@ -108,12 +108,15 @@ create table sereno.lanes (
     waits_for       bigint,
     floor_priority  smallint not null default 0,
     floor_seq       bigint not null default 0,
+    -- Jobs below the floor were passed over: paused, or unknown to the worker that claimed.
+    passed_over     boolean not null default false,
     served_at       timestamptz not null default sereno.now()
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
 
 create index lanes_open on sereno.lanes (queue, band, turn) where has_work and waits_for is null;
 create index lanes_waiting on sereno.lanes (waits_for, turn) where has_work and waits_for is not null;
 create index lanes_idle on sereno.lanes (served_at) where not has_work;
+create index lanes_passed_over on sereno.lanes (id) where passed_over;
 
 -- Queues that have lanes: a claim of plain jobs asks whether there is more than that.
 create table sereno.lane_queues (queue text primary key);

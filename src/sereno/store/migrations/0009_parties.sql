@@ -225,7 +225,8 @@ begin
                         limit 1) is not null,
             waits_for = case when next.is_moved then next.waits else lanes.waits_for end,
             band = coalesce(next.band, lanes.band), turn = coalesce(next.turn, lanes.turn),
-            floor_priority = next.priority, floor_seq = next.seq, served_at = sereno.now()
+            floor_priority = next.priority, floor_seq = next.seq, served_at = sereno.now(),
+            passed_over = lanes.passed_over and (next.priority, next.seq) > (0, 0)
         from (
             select own.id, move.id is not null as is_moved, move.waits, move.band, move.turn,
                    case when keeps then own.floor_priority else move.priority end as priority,

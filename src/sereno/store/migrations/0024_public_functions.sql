@@ -7,11 +7,17 @@
 create function sereno.functions_version() returns integer language sql immutable as 'select 1';
 
 -- `opened_by`: the role that opened it by SQL; null: a worker in Python. `lease`: its seconds. `look_back_at`: until then, claims
--- start at the floors (see learn_floors).
+-- start at the floors (see learn_floors). `passed_over`: where claims go on behind jobs that they cannot take (see pass_over);
+-- null: nothing was passed over.
 alter table sereno.sessions
     add column opened_by text,
     add column lease double precision,
-    add column look_back_at timestamptz;
+    add column look_back_at timestamptz,
+    add column passed_over jsonb;
+
+-- How many rows of ready jobs a claim by SQL reads at most: of a queue and priority, above its floor and below, and of lanes.
+create function sereno.most_read(part text) returns integer
+    language sql immutable as $$ select case part when 'back' then 50000 else 10000 end $$;
 
 -- The jobs that these ids mean become the session's, and an attempt more. They are locked already.
 create function sereno.mark_claimed(for_session bigint, ids bigint[], moment timestamptz default sereno.now()) returns setof sereno.jobs
@@ -35,7 +41,7 @@ create function sereno.learn_floors(
                    (select min(id) from sereno.lane_wakes),
                    pg_sequence_last_value(pg_get_serial_sequence('sereno.lane_wakes', 'id')), 0)) else '{}' end
             || coalesce((
-                select jsonb_object_agg(pair, coalesce(above, case when is_full then lowest else known end))
+                select jsonb_object_agg(pair, coalesce(above, case when is_full and sessions.passed_over is null then lowest else known end))
                 from (select pair, known, min(ready_seq) as lowest, min(ready_seq) filter (where ready_seq >= known) as above
                       from sereno.jobs cross join lateral (select jobs.queue || ':' || priority) as p(pair)
                       cross join lateral (select coalesce((sessions.floors ->> pair)::bigint, 0)) as k(known)
@@ -44,41 +50,20 @@ create function sereno.learn_floors(
     where id = any(array(select own.id from sereno.sessions own where own.id = for_session for update skip locked))
     $$;
 
--- Jobs without limits, of queues without limits: the most urgent first, queues of one urgency in any order. `floors`: where to
--- start. `turned`: from the other end. SKIP LOCKED: a row that another claim holds is that claim's.
+-- Jobs without limits, of queues without limits (see pick_plain). `floors`: where to start. `turned`: from the other end.
 create function sereno.claim_plain(
-    for_session bigint, wanted text[], known_tasks text[], most integer, floors jsonb, turned boolean
+    for_session bigint, wanted text[], known_tasks text[], most integer, floors jsonb, turned boolean,
+    looks_back boolean default false
 ) returns setof sereno.jobs
     language plpgsql as $$
 declare
-    pair_queues      text[];
-    pair_priorities  smallint[];
-    pair_floors      bigint[];
-    found_ids        bigint[];
+    open_queues  text[] := array(
+        select served.name from unnest(wanted) as served(name)
+        where served.name <> all(array(select pauses.name from sereno.pauses where kind = 'queue'))
+          and served.name <> all(array(select queue from sereno.limits where queue is not null)));
 begin
-    select array_agg(name order by place, chance), array_agg(level order by place, chance),
-           array_agg(coalesce((floors ->> (name || ':' || level))::bigint, 0) order by place, chance)
-    into pair_queues, pair_priorities, pair_floors
-    from (select name, random() as chance from unnest(wanted) as served(name)
-          where name <> all(array(select pauses.name from sereno.pauses where kind = 'queue'))
-            and name <> all(array(select queue from sereno.limits where queue is not null)) offset 0) as open_queue
-    cross join (select level::smallint, case when turned then -level else level end as place
-                from generate_series(0, 9) as level) as step;
-
-    with paused as materialized (select kind, name from sereno.pauses where kind <> 'queue')
-    select array_agg(picked.id) into found_ids
-    from (select candidate.id
-          from unnest(pair_queues, pair_priorities, pair_floors) as pair(queue, priority, floor)
-          cross join lateral (
-              select jobs.id from sereno.jobs
-              where jobs.state = 'ready' and jobs.lane is null and jobs.queue = pair.queue
-                and jobs.priority = pair.priority and jobs.ready_seq >= pair.floor
-                and jobs.task = any(known_tasks)
-                and jobs.task <> all(array(select name from paused where kind = 'task'))
-                and (jobs.tenant is null or jobs.tenant <> all(array(select name from paused where kind = 'tenant')))
-              order by jobs.ready_seq limit 1000 for update skip locked) as candidate
-          limit most) as picked;
-    return query select * from sereno.mark_claimed(for_session, found_ids);
+    return query select * from sereno.mark_claimed(
+        for_session, sereno.pick_plain(for_session, open_queues, known_tasks, most, floors, looks_back, turned));
 end $$;
 
 -- The gates that jobs of a queue with these keys pass, but for rates: where a slot is free when such a job ends.
@@ -361,12 +346,16 @@ begin
         raise exception 'session % cannot claim % jobs of %', session, most, left(wanted::text, 200)
             using errcode = 'invalid_parameter_value', hint = '1 to 1000, of queues that were named when the session was opened.';
     end if;
+    if sereno.has_resumed(own.passed_over) then
+        perform sereno.start_over(session);
+        floors := '{}';
+    end if;
     for round in 1..2 loop
         for step in 1..2 loop
             exit when cardinality(got) = most;
             if (step = 1) = plain_first then
                 got := got || array(select job from sereno.claim_plain(
-                    session, wanted, own.tasks, most - cardinality(got), floors, turned) as job);
+                    session, wanted, own.tasks, most - cardinality(got), floors, turned, looks_back) as job);
             elsif exists (select from sereno.lane_wakes where id >= coalesce((floors ->> 'wakes')::bigint, 0))
                or exists (select from sereno.lane_queues where queue = any(wanted)
                             and (select true from sereno.lanes where has_work and waits_for is null
@@ -374,7 +363,7 @@ begin
                or exists (select from sereno.limits where queue = any(wanted))
                or exists (select from sereno.due_gates(wanted, moment)) then
                 got := got || array(select job from sereno.claim_limited(
-                    session, wanted, own.tasks, most - cardinality(got), floors, turned) as job);
+                    session, wanted, own.tasks, most - cardinality(got), floors, turned, looks_back) as job);
             end if;
         end loop;
         -- What has just become due is not left to the next heartbeat of whoever.

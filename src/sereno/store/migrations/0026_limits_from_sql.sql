@@ -132,22 +132,31 @@ begin
 end $$;
 
 -- So many of each lane, by index, as the statement `pick` of the worker takes them: their ids, and the number of the lane of each.
+-- `stops`: lanes of which no more may be read in one claim, by number, and where the next one goes on.
 create function sereno.pick_limited(
-    lanes sereno.taken_lane[], known_tasks text[], floors jsonb, turned boolean, out ids bigint[], out numbers bigint[]
+    lanes sereno.taken_lane[], known_tasks text[], out ids bigint[], out numbers bigint[], out stops jsonb
 )
     language sql as $$
     with paused as materialized (select kind, name from sereno.pauses where kind <> 'queue'),
-    wanted as materialized (select * from unnest(lanes) with ordinality where gives > 0),
+    wanted as materialized (
+        select *, greatest(100, 2 * gives, sereno.most_read('lanes') / count(*) over ()) as most
+        from unnest(lanes) with ordinality where gives > 0 and id is not null),
     picked as materialized (
         select job.id, wanted.ordinality
         from wanted cross join lateral (
-            select jobs.id from sereno.jobs
-            where state = 'ready' and jobs.lane is not null and jobs.queue = wanted.queue and jobs.lane = wanted.id
-              and (priority, ready_seq) >= (wanted.floor_priority, wanted.floor_seq)
-              and task = any(known_tasks) and task <> all(array(select name from paused where kind = 'task'))
+            select locked.id
+            from (select jobs.ctid as place, task, tenant from sereno.jobs
+                  where state = 'ready' and jobs.lane is not null and jobs.queue = wanted.queue and jobs.lane = wanted.id
+                    and (priority, ready_seq) >= (wanted.floor_priority, wanted.floor_seq)
+                  order by priority, ready_seq limit wanted.most) as near
+            cross join lateral (
+                select jobs.id from sereno.jobs
+                where jobs.ctid = near.place and state = 'ready' and jobs.queue = wanted.queue and jobs.lane = wanted.id
+                for update skip locked) as locked
+            where task = any(known_tasks) and task <> all(array(select name from paused where kind = 'task'))
               and (tenant is null or tenant <> all(array(select name from paused where kind = 'tenant')))
-            order by priority, ready_seq limit wanted.gives for update skip locked) as job
-        where wanted.order_id is null and wanted.id is not null
+            limit wanted.gives) as job
+        where wanted.order_id is null
         union all
         select job.id, wanted.ordinality
         from wanted cross join lateral (
@@ -162,29 +171,26 @@ create function sereno.pick_limited(
           and (select true from sereno.history_dead dead
                where dead.keys ? 'blocks' and dead.queue = wanted.queue and dead.keys ->> 'order' = head.keys ->> 'order'
                limit 1) is null
-        union all
-        select job.id, wanted.ordinality
-        from wanted cross join lateral (
-            select candidate.id
-            from (select level from generate_series(0, 9) as level order by case when turned then -level else level end) as step
-            cross join lateral (
-                select jobs.id from sereno.jobs
-                where state = 'ready' and jobs.lane is null and jobs.queue = wanted.queue and jobs.priority = level
-                  and ready_seq >= coalesce((floors ->> (wanted.queue || ':' || level))::bigint, 0)
-                  and task = any(known_tasks) and task <> all(array(select name from paused where kind = 'task'))
-                  and (tenant is null or tenant <> all(array(select name from paused where kind = 'tenant')))
-                order by ready_seq limit 1000 for update skip locked) as candidate
-            limit wanted.gives) as job
-        where wanted.id is null
+    ),
+    short as materialized (
+        select wanted.* from wanted
+        where order_id is null and gives > (select count(*) from picked where picked.ordinality = wanted.ordinality)
     )
-    select array_agg(id), array_agg(ordinality) from picked
+    select array_agg(id), array_agg(ordinality),
+           (select jsonb_object_agg(short.ordinality, jsonb_build_array(next.priority, next.ready_seq))
+            from short cross join lateral (
+                select priority, ready_seq from sereno.jobs
+                where state = 'ready' and jobs.lane is not null and jobs.queue = short.queue and jobs.lane = short.id
+                  and (priority, ready_seq) >= (short.floor_priority, short.floor_seq)
+                order by priority, ready_seq offset short.most limit 1) as next)
+    from picked
     $$;
 
 -- What the decision, and what was picked, means for lanes and gates (see store/lanes.py). A lane that gave something goes to the
 -- end of its line, for whoever claims by SQL remembers nothing. A gate that somebody waits for from now on is looked at once more
 -- by whoever comes next: it may come free while this is being written.
 create function sereno.write_limited(
-    moment timestamptz, lanes sereno.taken_lane[], gates sereno.taken_gate[], ids bigint[], numbers bigint[]
+    moment timestamptz, lanes sereno.taken_lane[], gates sereno.taken_gate[], ids bigint[], numbers bigint[], stops jsonb
 ) returns void
     language sql as $$
     with given as materialized (
@@ -209,8 +215,10 @@ create function sereno.write_limited(
                case when given.fair is null then sereno.micros(moment) + given.ordinality
                     when gives > 0 and is_short then greatest(coalesce(share.clock, turn), turn + gives / coalesce(weight, 1))
                     else coalesce(share.clock, turn) end as turn,
-               case when gives = 0 then floor_priority when is_short then 0 else given.priority end as priority,
-               case when gives = 0 then floor_seq when is_short then 0 else given.ready_seq end as seq,
+               case when gives = 0 then floor_priority
+                    when is_short then coalesce((stops -> given.ordinality::text ->> 0)::integer, 0) else given.priority end as priority,
+               case when gives = 0 then floor_seq
+                    when is_short then coalesce((stops -> given.ordinality::text ->> 1)::bigint, 0) else given.ready_seq end as seq,
                floor_priority, floor_seq
         from given left join share on share.queue = given.queue and share.fair = given.fair
         where given.id is not null
@@ -251,7 +259,8 @@ create function sereno.write_limited(
 -- Jobs with limits, and those of queues with limits: wake lanes, take them with their gates, decide, pick, write. Again while it
 -- gives something, because a lane is given no more than its part. `floors`: where to start.
 create function sereno.claim_limited(
-    for_session bigint, wanted text[], known_tasks text[], most integer, floors jsonb, turned boolean
+    for_session bigint, wanted text[], known_tasks text[], most integer, floors jsonb, turned boolean,
+    looks_back boolean default false
 ) returns setof sereno.jobs
     language plpgsql as $$
 declare
@@ -262,6 +271,10 @@ declare
     lanes    sereno.taken_lane[];
     ids      bigint[];
     numbers  bigint[];
+    stops    jsonb;
+    walks    integer := 0;
+    plain    bigint[];
+    which    integer;
 begin
     perform sereno.keep_moving();
     while most > 0 loop
@@ -278,16 +291,29 @@ begin
         gates := sereno.read_gates(answer);
         lanes := sereno.read_lanes(answer, coalesce((select array_agg(id) from unnest(gates)), '{}'));
         select given.lanes, given.gates into lanes, gates from sereno.give_turns(lanes, gates, most, turned) as given;
-        select picked.ids, picked.numbers into ids, numbers
-        from sereno.pick_limited(lanes, known_tasks, floors, turned) as picked;
-        perform sereno.write_limited((answer ->> 0)::timestamptz, lanes, gates, ids, numbers);
+        select picked.ids, picked.numbers, picked.stops into ids, numbers, stops
+        from sereno.pick_limited(lanes, known_tasks) as picked;
+        -- The jobs without keys of a queue with a limit of its own.
+        for which in select ordinality from unnest(lanes) with ordinality where id is null and gives > 0 loop
+            plain := sereno.pick_plain(
+                for_session, array[lanes[which].queue], known_tasks, lanes[which].gives, floors, looks_back, turned);
+            ids := ids || plain;
+            numbers := numbers || array_fill(which::bigint, array[cardinality(plain)]);
+        end loop;
+        perform sereno.write_limited((answer ->> 0)::timestamptz, lanes, gates, ids, numbers, stops);
+        if stops is not null then
+            perform sereno.mark_passed_over(
+                array(select lane.id from unnest(lanes) with ordinality as lane where stops ? ordinality::text));
+        end if;
         return query select * from sereno.mark_claimed(for_session, ids, (answer ->> 0)::timestamptz);
         if (answer ->> 8)::boolean and not made then
             -- Of new limits, or swept away while nobody used them.
             perform sereno.make_gates(array(select (each ->> 0)::bigint from json_array_elements(answer -> 2) as each), wanted);
             made := true;
-        elsif ids is null then
-            exit;
+        elsif coalesce(cardinality(ids), 0) = 0 then
+            -- Behind what was passed over there may be more.
+            walks := walks + 1;
+            exit when stops is null or walks = 5;
         end if;
         most := most - coalesce(cardinality(ids), 0);
     end loop;

@@ -35,11 +35,14 @@ select (select to_json(array_agg(id))::text from found where state = 'running' a
 
 -- name: pick
 -- So many of each lane, by index. A lane of an order gives its head and nothing else, and not while a dead letter blocks
--- it. A lane without a number stands for the jobs of its queue that carry no key.
+-- it. A lane without a number stands for the jobs of its queue that carry no key. At most `most` rows of a lane are read,
+-- before they are locked: what is paused or unknown here is passed over. Answers also the lanes of which there is more to
+-- be read, and where.
 with clock as materialized (select sereno.now() as now),
 paused as materialized (select kind, name from sereno.pauses where kind <> 'queue'),
 wanted as materialized (
-    select number, lane, (%(queues)s::text[])[place] as queue, count, order_id, floor_priority, floor_seq
+    select number, lane, (%(queues)s::text[])[place] as queue, count, order_id, floor_priority, floor_seq,
+           greatest(%(most)s, 2 * count) as most
     from unnest(%(lanes)s::text::bigint[], %(places)s::text::integer[], %(counts)s::text::integer[],
                 %(orders)s::text::bigint[], %(priorities)s::text::smallint[], %(seqs)s::text::bigint[])
         with ordinality as w(lane, place, count, order_id, floor_priority, floor_seq, number)
@@ -47,15 +50,19 @@ wanted as materialized (
 picked as materialized (
     select job.id, wanted.number
     from wanted cross join lateral (
-        select id from sereno.jobs
-        where state = 'ready' and jobs.lane is not null and jobs.queue = wanted.queue and jobs.lane = wanted.lane
-          and (priority, ready_seq) >= (wanted.floor_priority, wanted.floor_seq)
-          and task = any(%(tasks)s)
+        select locked.id
+        from (select jobs.ctid as place, task, tenant from sereno.jobs
+              where state = 'ready' and jobs.lane is not null and jobs.queue = wanted.queue and jobs.lane = wanted.lane
+                and (priority, ready_seq) >= (wanted.floor_priority, wanted.floor_seq)
+              order by priority, ready_seq limit wanted.most) as near
+        cross join lateral (
+            select jobs.id from sereno.jobs
+            where jobs.ctid = near.place and state = 'ready' and jobs.queue = wanted.queue and jobs.lane = wanted.lane
+            for update skip locked) as locked
+        where task = any(%(tasks)s)
           and task <> all(array(select name from paused where kind = 'task'))
           and (tenant is null or tenant <> all(array(select name from paused where kind = 'tenant')))
-        order by priority, ready_seq
         limit wanted.count
-        for update skip locked
     ) as job
     where wanted.order_id is null and wanted.lane is not null
     union all
@@ -100,13 +107,36 @@ picked as materialized (
     ) as job
     where wanted.lane is null
 ),
+short as materialized (
+    select * from wanted
+    where order_id is null and lane is not null
+      and count > (select count(*) from picked where picked.number = wanted.number)
+),
+stops as materialized (
+    select short.number, next.priority, next.ready_seq
+    from short cross join lateral (
+        select priority, ready_seq from sereno.jobs
+        where state = 'ready' and jobs.lane is not null and jobs.queue = short.queue and jobs.lane = short.lane
+          and (priority, ready_seq) >= (short.floor_priority, short.floor_seq)
+        order by priority, ready_seq offset short.most limit 1
+    ) as next
+),
 -- use: claimed_jobs
 select (select to_json(array_agg(id))::text from picked), (select to_json(array_agg(number))::text from picked),
        coalesce(json_agg(json_build_array(
            id, attempt, task, queue, priority, ready_seq, tenant, failures, crashes, trace, args, claimed_at, waited,
            coalesce(expired, false),
-           case when schedule_id is not null then json_build_array(schedule_id, planned_at, stands_for) end)), '[]')::text
+           case when schedule_id is not null then json_build_array(schedule_id, planned_at, stands_for) end)), '[]')::text,
+       (select json_agg(json_build_array(number, priority, ready_seq))::text from stops)
 from claimed;
+
+-- name: mark_passed_over
+-- Lanes whose floor is behind jobs that were passed over: they are read from the beginning now and then.
+select sereno.mark_passed_over(%(lanes)s::text::bigint[]);
+
+-- name: reread
+-- The moment has come; answers how many lanes that concerns.
+select sereno.reread_lanes();
 
 -- name: write
 -- What the decision, and what was picked, means for lanes and gates.
