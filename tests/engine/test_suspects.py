@@ -7,7 +7,7 @@ import msgspec
 import psycopg
 import pytest
 
-from sereno import Sereno
+from sereno import Limit, Sereno
 from sereno.domain.job import ClaimedJob
 from sereno.engine import slots
 from sereno.engine.isolation_slots import IsolationSlots
@@ -181,4 +181,36 @@ async def test_a_suspect_that_waits_long_is_not_claimed_again_before_its_time(
         await auntil(lambda: one(connection, "select count(*) from sereno.history") == 1)
         advance(connection, 7300)
         await auntil(lambda: one(connection, "select count(*) from sereno.history") == 2)
+    await few.aclose()
+
+
+def test_what_may_be_claimed_is_what_could_start() -> None:
+    isolated = IsolationSlots(3)
+    assert isolated.free_for(["alone"], {"a": 20, "b": 1}) == (["alone"], 3, {"a": 10, "b": 1}, 2)
+    isolated.begin(job(1, crashes=1, queue="b"))
+    assert isolated.free_for([], {"a": 20, "b": 1}) == ([], 2, {"a": 10, "b": 0}, 1)
+    isolated.end(1)
+    isolated.begin(job(2, crashes=2, queue="b"))
+    assert isolated.free_for([], {"a": 20, "b": 1}) == ([], 2, {"a": 0, "b": 0}, 2)
+
+
+async def test_a_limited_suspect_is_not_claimed_before_it_can_start(
+    few: Sereno, connection: psycopg.Connection, tmp_path: Path
+) -> None:
+    """It would keep a slot of its key from jobs that could run."""
+    gate = tmp_path / "gate"
+    (first,) = await few.aenqueue_many([isolated_tasks.waits_for_a_file.job(str(gate))])
+    connection.execute("update sereno.jobs set crashes = 1")
+    limited = isolated_tasks.innocent.using(concurrency=Limit(2, name="pair"))
+    async with few.working({"default": 8}):
+        await auntil(lambda: one(connection, "select suspects <> '{}' from sereno.sessions"))
+        with connection.transaction():
+            suspects = few.enqueue_many([limited.job(n) for n in range(6)], connection=connection)
+            connection.execute("update sereno.jobs set crashes = 1 where state = 'ready'")
+        others = await few.aenqueue_many([limited.job(n) for n in range(6)])
+        await auntil(lambda: all(state(connection, job.id) == "succeeded" for job in others))
+        assert {state(connection, job.id) for job in suspects} == {"ready"}
+        gate.touch()
+        await auntil(lambda: all(state(connection, job.id) == "succeeded" for job in [first, *suspects]))
+    assert one(connection, "select max(attempt) from sereno.history") == 1
     await few.aclose()

@@ -7,7 +7,7 @@ tells it, looks once more, and rests until it is told or the poll is due. NOTIFY
 import math
 import random
 from collections import Counter, deque
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from time import monotonic
 from typing import Any
 
@@ -26,7 +26,7 @@ from sereno.engine.slots import ASIDE_SECONDS, PARTY_SECONDS, QueueSlots
 from sereno.engine.wakeups import Wakeups
 from sereno.store.connect import Line
 from sereno.store.jobs import Claim, claim, ready_index, release_unlisted
-from sereno.store.lanes import LaneClaim
+from sereno.store.lanes import FreeProcesses, LaneClaim
 from sereno.store.sessions import set_idle
 from sereno.store.statement import Operation
 from sereno.telemetry.metrics import Tally
@@ -61,6 +61,7 @@ class Claimer(Service):
         super().__init__("claimer")
         self.isolated = isolated
         self._skips_isolated = False
+        self._isolated = [task.name for task in registry if task.isolate]
         self._not_isolated = [task.name for task in registry if not task.isolate]
         for name, queue in queues.items():
             tasks = [task.isolate for task in registry if task.queue == name]
@@ -173,6 +174,14 @@ class Claimer(Service):
         self._skips_isolated = self.isolated.free <= 0
         return self._not_isolated if self._skips_isolated else self._registry.names
 
+    def _free_processes(self, queues: Iterable[str]) -> FreeProcesses:
+        """For jobs with limits. Where others wait here for a process, one of these now and then waits among them."""
+        free = self.isolated.free_for(self._isolated, {name: self._queues[name].slots for name in queues})
+        aside = [job for queue in self._queues.values() for job in queue.aside]
+        if aside and not free.processes and self._is_turned and not any(job.limited for job in aside):
+            return free._replace(processes=1)
+        return free
+
     async def _claim_lanes(self) -> None:
         """Jobs with limits. Those with a rate only if they can start at once: a start is counted when it is claimed."""
         rooms = {name: room for name, queue in self._queues.items() if (room := queue.limited_room_ahead()) > 0}
@@ -186,7 +195,7 @@ class Claimer(Service):
             item["now"] = self._queues[item["queue"]].limited_room()
         began = monotonic()
         try:
-            got = await self.lanes.claim(wanted, turned=self._is_turned)
+            got = await self.lanes.claim(wanted, self._free_processes(rooms), turned=self._is_turned)
         except BaseException:
             self.reply_lost_at = monotonic()
             raise
@@ -322,6 +331,8 @@ class Claimer(Service):
         if self._skips_isolated:
             # They may lie below the floor by now.
             self._look_back.ask()
+            self.wake()
+        elif self.lanes.concerns(self._queues):
             self.wake()
 
     def waiting_since(self, moment: float) -> list[int]:

@@ -1,7 +1,11 @@
 """Which jobs may run in processes of their own now: a few at once, suspects in at most half of a queue's slots."""
 
+from collections import Counter
+from collections.abc import Collection, Mapping
+
 from sereno.domain.attempt import CRASH_LIMIT
 from sereno.domain.job import ClaimedJob
+from sereno.store.lanes import FreeProcesses
 
 
 class IsolationSlots:
@@ -29,6 +33,15 @@ class IsolationSlots:
         if suspects and (_is_on_last_life(job) or any(map(_is_on_last_life, suspects))):
             return False
         return sum(other.queue == job.queue for other in suspects) < max(1, slots // 2)
+
+    def free_for(self, isolated: Collection[str], queues: Mapping[str, int]) -> FreeProcesses:
+        """What may be claimed to start now; `queues`: their slots."""
+        suspects = [other for other in self._running.values() if other.crashes]
+        if any(map(_is_on_last_life, suspects)):
+            return FreeProcesses(isolated, max(0, self.free), dict.fromkeys(queues, 0))
+        running = Counter(other.queue for other in suspects)
+        most = {queue: max(1, slots // 2) - running[queue] for queue, slots in queues.items()}
+        return FreeProcesses(isolated, max(0, self.free), most, CRASH_LIMIT - (2 if suspects else 1))
 
     def begin(self, job: ClaimedJob) -> None:
         self._running[job.id] = job

@@ -20,7 +20,7 @@ from sereno.engine.gates import GateMemory
 from sereno.errors import DatabaseUnavailable
 from sereno.store.connect import Line
 from sereno.store.jobs import Claim
-from sereno.store.lanes import LaneClaim, claim_lanes, hand_over, look_again, make_gates, open_lanes
+from sereno.store.lanes import FreeProcesses, LaneClaim, claim_lanes, hand_over, look_again, make_gates, open_lanes
 
 # As many wake-ups as one statement reads.
 WAKES = 5000
@@ -171,7 +171,7 @@ class LaneClaims:
     def has_work(self, queue: str) -> bool:
         return queue in self._known.laned or queue in self._known.gated
 
-    async def claim(self, wanted: Sequence[Mapping[str, Any]], *, turned: bool) -> LaneClaim:
+    async def claim(self, wanted: Sequence[Mapping[str, Any]], free: FreeProcesses, *, turned: bool) -> LaneClaim:
         """Jobs of lanes; `wanted` as for plain jobs. `turned`: bands are walked from the other end."""
         order = list(reversed(PRIORITIES)) if turned else list(PRIORITIES)
         freed, self._freed = self._freed, {}
@@ -188,7 +188,7 @@ class LaneClaims:
         began = monotonic()
         try:
             got = await self._line.run(
-                claim_lanes(self._session, self._tasks, asked, freed, bands, self._slow_now(), known), atomic=True
+                claim_lanes(self._session, self._tasks, asked, freed, bands, self._slow_now(), known, free), atomic=True
             )
         except BaseException:
             self._give_back(freed)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from sereno.domain.attempt import CRASH_LIMIT
 from sereno.domain.job import ClaimedJob
 from sereno.domain.lanes import Decision, Gate, Lane, Room, Taken, decide, doubtful
 from sereno.domain.parties import Party, joined, without
@@ -37,6 +38,18 @@ class Known(NamedTuple):
 
 
 NOTHING: Mapping[int, Known] = MappingProxyType({})
+
+
+class FreeProcesses(NamedTuple):
+    """How many more jobs may start in processes of their own: isolated tasks, and suspects (jobs with crashes).
+
+    `suspects`: how many of them, by queue. `most_crashes`: suspects with more crashes have to wait.
+    """
+
+    isolated: Collection[str]
+    processes: int
+    suspects: Mapping[str, int]
+    most_crashes: int = CRASH_LIMIT - 1
 
 
 class LaneClaim(msgspec.Struct, kw_only=True):
@@ -103,12 +116,14 @@ def claim_lanes(
     bands: Sequence[int],
     no_parties: Collection[int] = (),
     known: Mapping[int, Known] = NOTHING,
+    free: FreeProcesses | None = None,
 ) -> Operation[LaneClaim]:
     """Jobs of lanes, as far as their gates let them in.
 
     `asked`: objects with queue, now, room, lanes, floors, and bands, each with the turn after which to look. `freed`:
     gates, and how many left them. `bands`: in the order to be walked. `no_parties`: lanes of slow jobs.
-    `known`: by gate, of whom it need not be asked whether they run.
+    `known`: by gate, of whom it need not be asked whether they run. `free`: what may run in processes of its own; if it
+    is not given, there is no bound.
     """
     rows = yield Statement(
         _sql["take"],
@@ -138,7 +153,7 @@ def claim_lanes(
     served: dict[int, list[ClaimedJob]] = {}
     moment = taken.moment
     if giving:
-        answer.jobs, served = yield from _pick(session, tasks, giving, asked)
+        answer.jobs, served = yield from _pick(session, tasks, giving, asked, free or _unbounded(asked))
         moment = _at_the_mark(taken, answer.jobs)
         _note(answer, giving, served, taken.gates)
     if decision.lanes or decision.gates:
@@ -204,8 +219,16 @@ def _after(lanes: Sequence[Lane]) -> dict[tuple[str, int], float]:
     return {(lane.queue, lane.band): lane.turn for lane in lanes if lane.behind is None and lane.fair is None}
 
 
+def _unbounded(asked: Sequence[Mapping[str, Any]]) -> FreeProcesses:
+    return FreeProcesses((), MOST_ROWS, {item["queue"]: MOST_ROWS for item in asked})
+
+
 def _pick(
-    session: int, tasks: Collection[str], lanes: Sequence[Lane], asked: Sequence[Mapping[str, Any]]
+    session: int,
+    tasks: Collection[str],
+    lanes: Sequence[Lane],
+    asked: Sequence[Mapping[str, Any]],
+    free: FreeProcesses,
 ) -> Operation[tuple[list[ClaimedJob], dict[int, list[ClaimedJob]]]]:
     """The jobs, and those of each lane in the order in which it gave them."""
     queues = [item["queue"] for item in asked]
@@ -224,6 +247,11 @@ def _pick(
             "seqs": array([lane.floor_seq for lane in lanes]),
             "floors": encoder.encode({item["queue"]: item["floors"] for item in asked}).decode(),
             "most": max(FEWEST_ROWS, MOST_ROWS // len(lanes)),
+            "isolated": list(free.isolated),
+            "processes": free.processes,
+            "suspects": [free.suspects[queue] for queue in queues],
+            "most_crashes": free.most_crashes,
+            "last_crash": CRASH_LIMIT - 1,
         },
     )
     ids, numbers, claimed, stops = rows[0]

@@ -36,22 +36,24 @@ select (select to_json(array_agg(id))::text from found where state = 'running' a
 -- name: pick
 -- So many of each lane, by index. A lane of an order gives its head and nothing else, and not while a dead letter blocks
 -- it. A lane without a number stands for the jobs of its queue that carry no key. At most `most` rows of a lane are read,
--- before they are locked: what is paused or unknown here is passed over. Answers also the lanes of which there is more to
--- be read, and where.
+-- before they are locked: what is paused or unknown here is passed over. Isolated tasks and suspects only as far as they
+-- can start at once: a job that waits here for a process would keep a slot of its key from others. Answers also the lanes
+-- of which there is more to be read, and where.
 with clock as materialized (select sereno.now() as now),
 paused as materialized (select kind, name from sereno.pauses where kind <> 'queue'),
 wanted as materialized (
     select number, lane, (%(queues)s::text[])[place] as queue, count, order_id, floor_priority, floor_seq,
-           greatest(%(most)s, 2 * count) as most
+           greatest(%(most)s, 2 * count) as most,
+           case when %(processes)s > 0 then (%(suspects)s::integer[])[place] else 0 end as suspects
     from unnest(%(lanes)s::text::bigint[], %(places)s::text::integer[], %(counts)s::text::integer[],
                 %(orders)s::text::bigint[], %(priorities)s::text::smallint[], %(seqs)s::text::bigint[])
         with ordinality as w(lane, place, count, order_id, floor_priority, floor_seq, number)
 ),
-picked as materialized (
-    select job.id, wanted.number
+candidates as materialized (
+    select job.id, wanted.number, wanted.queue, job.crashes, job.task
     from wanted cross join lateral (
-        select locked.id
-        from (select jobs.ctid as place, task, tenant from sereno.jobs
+        select locked.id, crashes, task
+        from (select jobs.ctid as place, task, tenant, crashes from sereno.jobs
               where state = 'ready' and jobs.lane is not null and jobs.queue = wanted.queue and jobs.lane = wanted.lane
                 and (priority, ready_seq) >= (wanted.floor_priority, wanted.floor_seq)
               order by priority, ready_seq limit wanted.most) as near
@@ -62,20 +64,24 @@ picked as materialized (
         where task = any(%(tasks)s)
           and task <> all(array(select name from paused where kind = 'task'))
           and (tenant is null or tenant <> all(array(select name from paused where kind = 'tenant')))
+          and (crashes = 0 or crashes > %(last_crash)s or (wanted.suspects > 0 and crashes <= %(most_crashes)s))
+          and (%(processes)s > 0 or task <> all(%(isolated)s))
         limit wanted.count
     ) as job
     where wanted.order_id is null and wanted.lane is not null
     union all
-    select job.id, wanted.number
+    select job.id, wanted.number, wanted.queue, job.crashes, job.task
     from wanted cross join lateral (
         select id, keys from sereno.jobs where order_id = wanted.order_id order by id limit 1
     ) as head
     cross join lateral (
-        select id from sereno.jobs
+        select id, crashes, task from sereno.jobs
         where jobs.id = head.id and state = 'ready' and jobs.lane = wanted.lane
           and task = any(%(tasks)s)
           and task <> all(array(select name from paused where kind = 'task'))
           and (tenant is null or tenant <> all(array(select name from paused where kind = 'tenant')))
+          and (crashes = 0 or crashes > %(last_crash)s or (wanted.suspects > 0 and crashes <= %(most_crashes)s))
+          and (%(processes)s > 0 or task <> all(%(isolated)s))
         for update skip locked
     ) as job
     where wanted.order_id is not null
@@ -83,13 +89,13 @@ picked as materialized (
            where dead.keys ? 'blocks' and dead.queue = wanted.queue and dead.keys ->> 'order' = head.keys ->> 'order'
            limit 1) is null
     union all
-    select job.id, wanted.number
+    select job.id, wanted.number, wanted.queue, job.crashes, job.task
     from wanted cross join lateral (
-        select candidate.id
+        select candidate.id, candidate.crashes, candidate.task
         from jsonb_to_recordset(%(floors)s::text::jsonb -> wanted.queue)
             as step(priority smallint, floor bigint, ceiling bigint)
         cross join lateral (
-            select jobs.id
+            select jobs.id, jobs.crashes, jobs.task
             from sereno.jobs
             where jobs.state = 'ready' and jobs.lane is null
               and jobs.queue = wanted.queue
@@ -99,6 +105,8 @@ picked as materialized (
               and jobs.task = any(%(tasks)s)
               and jobs.task <> all(array(select name from paused where kind = 'task'))
               and (jobs.tenant is null or jobs.tenant <> all(array(select name from paused where kind = 'tenant')))
+              and (jobs.crashes = 0 or jobs.crashes > %(last_crash)s or (wanted.suspects > 0 and jobs.crashes <= %(most_crashes)s))
+              and (%(processes)s > 0 or jobs.task <> all(%(isolated)s))
             order by jobs.ready_seq
             limit wanted.count
             for update skip locked
@@ -106,6 +114,21 @@ picked as materialized (
         limit wanted.count
     ) as job
     where wanted.lane is null
+),
+picked as materialized (
+    select id, number from candidates where not (crashes between 1 and %(last_crash)s or task = any(%(isolated)s))
+    union all
+    select id, number
+    from (select id, number, crashes, allowed,
+                 count(*) over (order by place) as processes,
+                 count(*) filter (where crashes > 0) over (order by place) as suspects,
+                 count(*) filter (where crashes > 0) over (partition by queue order by place) as of_queue,
+                 count(*) filter (where crashes = %(last_crash)s) over (order by place) as on_last_life
+          from (select *, row_number() over () as place from candidates
+                where crashes between 1 and %(last_crash)s or task = any(%(isolated)s)) as alone
+          join unnest(%(queues)s::text[], %(suspects)s::integer[]) as of_queue(queue, allowed) using (queue)) as counted
+    where processes <= %(processes)s
+      and (crashes = 0 or (crashes <= %(most_crashes)s and of_queue <= allowed and (on_last_life = 0 or suspects = 1)))
 ),
 short as materialized (
     select * from wanted
