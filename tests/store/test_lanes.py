@@ -12,7 +12,7 @@ from sereno.domain.attempt import Released
 from sereno.domain.job import ClaimedJob
 from sereno.domain.limits import Limit, Rate
 from sereno.store import jobs, lanes, sessions
-from tests.facts import PATIENCE, advance, one, until
+from tests.facts import PATIENCE, advance, one, until, until_at_rest
 from tests.store.acts import Connection, add, do, line
 from tests.store.lane_acts import LONGEST_LOOK, Claimer, keys, limited_job, put, running, set_limit
 
@@ -288,7 +288,11 @@ def test_what_is_exhausted_and_in_front_costs_a_claim_nothing(database_url: str,
         connection.execute("analyze sereno.jobs, sereno.lanes, sereno.gates")
         assert len(claimer.take_all()) == 1
         # Whoever is in front learns that there is nothing to be had.
-        until(lambda: claimer.take() or one(connection, "select bool_and(waits_for is not null) from sereno.lanes"))
+        waiting = "select count(*) from sereno.lanes where waits_for is not null"
+        until_at_rest(
+            lambda: claimer.take() or one(connection, "select bool_and(waits_for is not null) from sereno.lanes"),
+            lambda: one(connection, waiting),
+        )
         claimer.freed.clear()
         made = put(connection, keys(("each", "new")), 3, priority=9)
         claimer.wake()
