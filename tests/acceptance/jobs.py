@@ -35,6 +35,17 @@ async def slow(ctx: Context, n: int) -> None:
     note("end", n, ctx.attempt, os.getpid())
 
 
+@app.task(retry=Backoff(0))
+async def child_leaves(ways: list[str], awaits: bool) -> None:
+    async def leave(way: str) -> None:
+        raise {"exit": SystemExit, "interrupt": KeyboardInterrupt}[way](way)
+
+    children = [asyncio.create_task(leave(way)) for way in ways]
+    await asyncio.wait(children)
+    if awaits:
+        await children[0]
+
+
 @app.task(retry=QUICK, timeout="1s")
 async def blocks_the_loop(ctx: Context) -> None:
     note("blocking", ctx.attempt, os.getpid())

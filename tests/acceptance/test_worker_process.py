@@ -55,6 +55,25 @@ def test_a_handler_that_ignores_its_cancellation_does_not_keep_the_worker(
     assert state(connection, job) == "ready"
 
 
+def test_a_task_that_a_handler_starts_cannot_end_the_worker(
+    worker: Start, connection: psycopg.Connection, log: Path
+) -> None:
+    process = worker()
+    neighbour = enqueue(connection, "slow", n=1)
+    until(lambda: lines(log, "start"))
+    forgets = enqueue(connection, "child_leaves", ways=["exit", "interrupt"], awaits=False)
+    awaits = [enqueue(connection, "child_leaves", ways=[way], awaits=True) for way in ("exit", "interrupt")]
+    until(lambda: [state(connection, job) for job in (forgets, *awaits)] == ["succeeded", "dead", "dead"])
+    Path(f"{log}.go").touch()
+    until(lambda: state(connection, neighbour) == "succeeded")
+    kinds = connection.execute("select error_type from sereno.history_dead order by id").fetchall()
+    assert kinds == [("SystemExit",), ("KeyboardInterrupt",)]
+    assert one(connection, "select max(attempt) + max(crashes) + max(releases) from sereno.history") == 1
+    assert one(connection, "select count(*) from sereno.sessions") == 1
+    assert "handler.exit" in process.said()
+    assert process.end() == 0
+
+
 def test_a_killed_childs_jobs_are_back_at_once_and_it_is_replaced(
     worker: Start, connection: psycopg.Connection, log: Path
 ) -> None:

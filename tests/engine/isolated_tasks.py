@@ -67,6 +67,14 @@ def leaves_plainly_alone(way: str) -> None:
     raise WAYS_OUT[way](way)
 
 
+@app.task(isolate=True, retry=Backoff(0), timeout=None)
+async def child_leaves(way: str) -> None:
+    async def leave() -> None:
+        raise WAYS_OUT[way](way)
+
+    await asyncio.create_task(leave())
+
+
 @app.task(isolate=True)
 def leaves_its_number(where: str) -> None:
     Path(where).write_text(str(os.getpid()))

@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 
 from sereno.engine.channel import Figures, Hello, Leased, Lost, Stop, Wire
 from sereno.engine.heartbeat import Heartbeat, lease_end
+from sereno.engine.loop import run_loop
 from sereno.engine.pulse import PulsePage, PulseThread
 from sereno.engine.worker import Worker
 from sereno.settings import Settings
@@ -72,9 +73,9 @@ def _run(main: Coroutine[Any, Any, None]) -> None:
     try:
         import uvloop  # noqa: PLC0415 - an extra; the standard loop does as well, more slowly
     except ImportError:
-        asyncio.run(main)
+        run_loop(main)
     else:
-        uvloop.run(main)
+        run_loop(main, uvloop.new_event_loop)
 
 
 async def _child(end: socket.socket, page: PulsePage, make_worker: Callable[..., Worker]) -> None:

@@ -22,6 +22,7 @@ from sereno.engine.context import Context
 from sereno.engine.fork_server import import_task_module, serve_forks
 from sereno.engine.isolation import LINE_LIMIT, Answer, Introduction, Order, environment
 from sereno.engine.log_keeper import LogKeeper
+from sereno.engine.loop import run_loop
 from sereno.engine.running import Raised, caught
 from sereno.settings import Settings
 from sereno.store.database import Database
@@ -43,7 +44,7 @@ def main(descriptor: int, parent: int, *, is_server: bool = False) -> None:
     if is_server:
         serve_forks(socket.socket(fileno=descriptor), main)
     else:
-        asyncio.run(_serve(socket.socket(fileno=descriptor)))
+        run_loop(_serve(socket.socket(fileno=descriptor)))
 
 
 async def _serve(connection: socket.socket) -> None:

@@ -1,0 +1,34 @@
+"""The event loop of a process that runs handlers: no task that a handler starts can end it.
+
+Python's tasks raise SystemExit and KeyboardInterrupt twice: where the task is awaited, and out of the loop, which stops
+with whatever else it was running. The first is enough here: the handler that awaits the task fails with it.
+"""
+
+import asyncio
+import logging
+import signal
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from sereno.telemetry.logs import emit
+
+
+def run_loop(main: Coroutine[Any, Any, None], make: Callable[[], asyncio.AbstractEventLoop] | None = None) -> None:
+    """Run `main` to its end, as `asyncio.run` does, and go on when another task raises SystemExit."""
+    with asyncio.Runner(loop_factory=make) as runner:
+        loop = runner.get_loop()
+        task = loop.create_task(main)
+        while True:
+            try:
+                return loop.run_until_complete(task)
+            except (SystemExit, KeyboardInterrupt) as error:
+                if task.done() or _may_be_a_signal(error):
+                    raise
+                # Stopped, not closed: what was ready is ready still.
+                words = f"a task that a handler started raised {type(error).__name__}; the worker goes on"
+                emit(logging.ERROR, "handler.exit", words)
+
+
+def _may_be_a_signal(error: BaseException) -> bool:
+    """Whether Ctrl-C may be behind it, because nobody has taken that signal over yet."""
+    return isinstance(error, KeyboardInterrupt) and signal.getsignal(signal.SIGINT) is signal.default_int_handler
