@@ -178,3 +178,20 @@ def test_a_lane_that_was_read_to_its_end_is_read_from_the_beginning_again(connec
     connection.execute("delete from sereno.pauses")
     connection.execute("delete from sereno.lane_wakes")
     assert claimer.take_all() == [paused]
+
+
+@pytest.mark.parametrize("by_sql", [False, True])
+def test_few_jobs_that_were_passed_over_run_after_their_pause_beside_others_without_end(
+    connection: Connection, by_sql: bool
+) -> None:
+    of = keys(("each", "a"))
+    set_limit(connection, "each", Limit(1000))
+    (paused,) = put(connection, of, tenant="big")
+    put(connection, of, 200)
+    do(connection, steering.pause("tenant", "big", "me", None))
+    claim = lane_claims(connection, "tenant", by_sql)
+    while not one(connection, "select coalesce(max(floor_seq), 0) > 20 from sereno.lanes"):
+        assert paused not in claim()
+    do(connection, steering.resume("tenant", "big"))
+    assert paused in claim()
+    assert one(connection, "select count(*) from sereno.jobs where state = 'ready'") > 0, "there were others"

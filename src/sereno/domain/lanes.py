@@ -55,6 +55,8 @@ class Lane(msgspec.Struct, array_like=True, gc=False):
     is_rated: bool = False
     # Where the next claim goes on: this one has read as much of it as it may, and could not take as many as wanted.
     stop: tuple[int, int] | None = None
+    # It gave jobs that stand behind others, which could not be taken.
+    passes_over: bool = False
 
 
 class Gate(msgspec.Struct, array_like=True, gc=False):

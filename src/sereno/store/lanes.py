@@ -160,9 +160,9 @@ def claim_lanes(
         by_lane = {id(giving[number]): jobs for number, jobs in served.items()}
         rows = yield _write(decision, by_lane, moment, taken.now)
         answer.versions = dict.fromkeys([gate.id for gate in decision.gates], int(rows[0][0]))
-    if stopped := [lane.id for lane in giving if lane.stop is not None]:
-        answer.passed_over = True
-        yield Statement(_sql["mark_passed_over"], {"lanes": array(stopped)})
+    answer.passed_over = any(lane.stop is not None for lane in giving)
+    if passed := [lane.id for number, lane in enumerate(giving) if _leaves_behind(lane, served.get(number, ()))]:
+        yield Statement(_sql["mark_passed_over"], {"lanes": array(passed)})
     return answer
 
 
@@ -254,9 +254,11 @@ def _pick(
             "last_crash": CRASH_LIMIT - 1,
         },
     )
-    ids, numbers, claimed, stops = rows[0]
+    ids, numbers, claimed, stops, passing = rows[0]
     for number, priority, ready_seq in _stops.decode(stops) if stops else ():
         lanes[number - 1].stop = (priority, ready_seq)
+    for number in (_numbers.decode(passing) or ()) if passing else ():
+        lanes[number - 1].passes_over = True
     jobs = {job.id: job for job in decode_claimed(claimed)}
     served: dict[int, list[ClaimedJob]] = {}
     if jobs:
@@ -353,6 +355,11 @@ def _is_changed(lane: Lane, jobs: Sequence[ClaimedJob]) -> bool:
         # It was read to its end: from the beginning again, where jobs may have been passed over.
         return True
     return len(jobs) >= DEEP or (bool(jobs) and jobs[-1].priority != lane.band)
+
+
+def _leaves_behind(lane: Lane, jobs: Sequence[ClaimedJob]) -> bool:
+    """Whether its floor is written behind jobs that are ready."""
+    return lane.stop is not None or (lane.passes_over and len(jobs) >= lane.count and _is_changed(lane, jobs))
 
 
 def _moved(

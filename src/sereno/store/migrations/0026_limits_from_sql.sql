@@ -132,9 +132,11 @@ begin
 end $$;
 
 -- So many of each lane, by index, as the statement `pick` of the worker takes them: their ids, and the number of the lane of each.
--- `stops`: lanes of which no more may be read in one claim, by number, and where the next one goes on.
+-- `stops`: lanes of which no more may be read in one claim, by number, and where the next one goes on. `passing`: numbers of
+-- lanes that gave jobs from behind others.
 create function sereno.pick_limited(
-    lanes sereno.taken_lane[], known_tasks text[], out ids bigint[], out numbers bigint[], out stops jsonb
+    lanes sereno.taken_lane[], known_tasks text[], out ids bigint[], out numbers bigint[], out stops jsonb,
+    out passing bigint[]
 )
     language sql as $$
     with paused as materialized (select kind, name from sereno.pauses where kind <> 'queue'),
@@ -142,13 +144,14 @@ create function sereno.pick_limited(
         select *, greatest(100, 2 * gives, sereno.most_read('lanes') / count(*) over ()) as most
         from unnest(lanes) with ordinality where gives > 0 and id is not null),
     picked as materialized (
-        select job.id, wanted.ordinality
+        select job.id, wanted.ordinality, job.seen
         from wanted cross join lateral (
-            select locked.id
-            from (select jobs.ctid as place, task, tenant from sereno.jobs
+            select locked.id, seen
+            from (select *, row_number() over () as seen from (
+                  select jobs.ctid as place, task, tenant from sereno.jobs
                   where state = 'ready' and jobs.lane is not null and jobs.queue = wanted.queue and jobs.lane = wanted.id
                     and (priority, ready_seq) >= (wanted.floor_priority, wanted.floor_seq)
-                  order by priority, ready_seq limit wanted.most) as near
+                  order by priority, ready_seq limit wanted.most) as rows_read) as near
             cross join lateral (
                 select jobs.id from sereno.jobs
                 where jobs.ctid = near.place and state = 'ready' and jobs.queue = wanted.queue and jobs.lane = wanted.id
@@ -158,7 +161,7 @@ create function sereno.pick_limited(
             limit wanted.gives) as job
         where wanted.order_id is null
         union all
-        select job.id, wanted.ordinality
+        select job.id, wanted.ordinality, null
         from wanted cross join lateral (
             select jobs.id, jobs.keys from sereno.jobs where jobs.order_id = wanted.order_id order by jobs.id limit 1) as head
         cross join lateral (
@@ -182,7 +185,9 @@ create function sereno.pick_limited(
                 select priority, ready_seq from sereno.jobs
                 where state = 'ready' and jobs.lane is not null and jobs.queue = short.queue and jobs.lane = short.id
                   and (priority, ready_seq) >= (short.floor_priority, short.floor_seq)
-                order by priority, ready_seq offset short.most limit 1) as next)
+                order by priority, ready_seq offset short.most limit 1) as next),
+           (select array_agg(ordinality) from (
+                select ordinality from picked group by ordinality having max(seen) > count(*)) as behind_others)
     from picked
     $$;
 
@@ -272,6 +277,7 @@ declare
     ids      bigint[];
     numbers  bigint[];
     stops    jsonb;
+    passing  bigint[];
     walks    integer := 0;
     plain    bigint[];
     which    integer;
@@ -291,7 +297,7 @@ begin
         gates := sereno.read_gates(answer);
         lanes := sereno.read_lanes(answer, coalesce((select array_agg(id) from unnest(gates)), '{}'));
         select given.lanes, given.gates into lanes, gates from sereno.give_turns(lanes, gates, most, turned) as given;
-        select picked.ids, picked.numbers, picked.stops into ids, numbers, stops
+        select picked.ids, picked.numbers, picked.stops, picked.passing into ids, numbers, stops, passing
         from sereno.pick_limited(lanes, known_tasks) as picked;
         -- The jobs without keys of a queue with a limit of its own.
         for which in select ordinality from unnest(lanes) with ordinality where id is null and gives > 0 loop
@@ -301,9 +307,10 @@ begin
             numbers := numbers || array_fill(which::bigint, array[cardinality(plain)]);
         end loop;
         perform sereno.write_limited((answer ->> 0)::timestamptz, lanes, gates, ids, numbers, stops);
-        if stops is not null then
+        if stops is not null or passing is not null then
             perform sereno.mark_passed_over(
-                array(select lane.id from unnest(lanes) with ordinality as lane where stops ? ordinality::text));
+                array(select lane.id from unnest(lanes) with ordinality as lane
+                      where stops ? ordinality::text or ordinality = any(passing)));
         end if;
         return query select * from sereno.mark_claimed(for_session, ids, (answer ->> 0)::timestamptz);
         if (answer ->> 8)::boolean and not made then

@@ -38,7 +38,7 @@ select (select to_json(array_agg(id))::text from found where state = 'running' a
 -- it. A lane without a number stands for the jobs of its queue that carry no key. At most `most` rows of a lane are read,
 -- before they are locked: what is paused or unknown here is passed over. Isolated tasks and suspects only as far as they
 -- can start at once: a job that waits here for a process would keep a slot of its key from others. Answers also the lanes
--- of which there is more to be read, and where.
+-- of which there is more to be read, and where, and those that gave jobs from behind others.
 with clock as materialized (select sereno.now() as now),
 paused as materialized (select kind, name from sereno.pauses where kind <> 'queue'),
 wanted as materialized (
@@ -50,13 +50,14 @@ wanted as materialized (
         with ordinality as w(lane, place, count, order_id, floor_priority, floor_seq, number)
 ),
 candidates as materialized (
-    select job.id, wanted.number, wanted.queue, job.crashes, job.task
+    select job.id, wanted.number, wanted.queue, job.crashes, job.task, job.seen
     from wanted cross join lateral (
-        select locked.id, crashes, task
-        from (select jobs.ctid as place, task, tenant, crashes from sereno.jobs
+        select locked.id, crashes, task, seen
+        from (select *, row_number() over () as seen from (
+              select jobs.ctid as place, task, tenant, crashes from sereno.jobs
               where state = 'ready' and jobs.lane is not null and jobs.queue = wanted.queue and jobs.lane = wanted.lane
                 and (priority, ready_seq) >= (wanted.floor_priority, wanted.floor_seq)
-              order by priority, ready_seq limit wanted.most) as near
+              order by priority, ready_seq limit wanted.most) as rows_read) as near
         cross join lateral (
             select jobs.id from sereno.jobs
             where jobs.ctid = near.place and state = 'ready' and jobs.queue = wanted.queue and jobs.lane = wanted.lane
@@ -70,12 +71,12 @@ candidates as materialized (
     ) as job
     where wanted.order_id is null and wanted.lane is not null
     union all
-    select job.id, wanted.number, wanted.queue, job.crashes, job.task
+    select job.id, wanted.number, wanted.queue, job.crashes, job.task, job.seen
     from wanted cross join lateral (
         select id, keys from sereno.jobs where order_id = wanted.order_id order by id limit 1
     ) as head
     cross join lateral (
-        select id, crashes, task from sereno.jobs
+        select id, crashes, task, null::bigint as seen from sereno.jobs
         where jobs.id = head.id and state = 'ready' and jobs.lane = wanted.lane
           and task = any(%(tasks)s)
           and task <> all(array(select name from paused where kind = 'task'))
@@ -89,9 +90,9 @@ candidates as materialized (
            where dead.keys ? 'blocks' and dead.queue = wanted.queue and dead.keys ->> 'order' = head.keys ->> 'order'
            limit 1) is null
     union all
-    select job.id, wanted.number, wanted.queue, job.crashes, job.task
+    select job.id, wanted.number, wanted.queue, job.crashes, job.task, job.seen
     from wanted cross join lateral (
-        select candidate.id, candidate.crashes, candidate.task
+        select candidate.id, candidate.crashes, candidate.task, null::bigint as seen
         from jsonb_to_recordset(%(floors)s::text::jsonb -> wanted.queue)
             as step(priority smallint, floor bigint, ceiling bigint)
         cross join lateral (
@@ -150,7 +151,9 @@ select (select to_json(array_agg(id))::text from picked), (select to_json(array_
            id, attempt, task, queue, priority, ready_seq, tenant, failures, crashes, trace, args, claimed_at, waited,
            coalesce(expired, false),
            case when schedule_id is not null then json_build_array(schedule_id, planned_at, stands_for) end)), '[]')::text,
-       (select json_agg(json_build_array(number, priority, ready_seq))::text from stops)
+       (select json_agg(json_build_array(number, priority, ready_seq))::text from stops),
+       (select json_agg(number)::text
+        from (select number from candidates group by number having max(seen) > count(*)) as behind_others)
 from claimed;
 
 -- name: mark_passed_over
