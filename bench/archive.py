@@ -1,8 +1,8 @@
 """Old history to verified files: how fast, how small, and in how much memory.
 
 Days of finished jobs, as they come, are moved out and become Parquet files on the disk, each of which is read back:
-checksum, rows and keys. The clock runs from the first batch that is looked at to the last one that is verified, in a
-process that does nothing else; PostgreSQL's own work is in it.
+checksum, rows, keys and all columns. The clock runs from the first batch that is looked at to the last one that is
+verified, in a process that does nothing else; PostgreSQL's own work is in it.
 """
 
 import json

@@ -1,6 +1,7 @@
 """A file is verified by all that it holds: one value that differs from the table, and nothing is dropped."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import product
 from pathlib import Path
 
 import psycopg
@@ -9,7 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from sereno import Sereno
-from sereno.archive import writer
+from sereno.archive import parquet, writer
+from sereno.archive.checksum import LONG, PAGE_ROWS
 from tests.archive.acts import DAY, TENDERS, add_tenders, archivist, cold_place
 from tests.facts import advance, one
 
@@ -22,13 +24,13 @@ def place() -> Iterator[Path]:
         yield path
 
 
-def change_one_value(file: Path, name: str) -> None:
-    """Of one row, and the file stays what it was otherwise: its keys, its columns and their types."""
+def change_value(file: Path, name: str, *, swap: bool = False) -> None:
+    """Of one row, or swapped between two; the file keeps its keys, its columns and their types."""
     table = pq.read_table(file)
     column = table.column(name)
     values = column.to_pylist()
     place = next(number for number, value in enumerate(values) if value != values[0])
-    values[0] = values[place]
+    values[0], values[place] = values[place], values[0] if swap else values[place]
     changed = table.set_column(table.column_names.index(name), name, pa.array(values, type=column.type))
     pq.write_table(changed.replace_schema_metadata(table.schema.metadata), file)
 
@@ -49,18 +51,19 @@ async def test_a_file_with_one_other_value_is_refused_and_nothing_is_dropped(
 
     write_well = writer.write
 
-    def faulty(name: str) -> Callable[..., None]:
+    def faulty(name: str, swap: bool) -> Callable[..., None]:
         def write(
             rows: int, url: str, select: str, file: Path, rising: Sequence[str], facts: Mapping[str, str]
         ) -> None:
             write_well(rows, url, select, file, rising, facts)
-            change_one_value(file, name)
+            change_value(file, name, swap=swap)
 
         return write
 
-    for name in ("published_at", "price", "data", "tags", "unit", "span", "open", "raw", "ratio"):
+    names = ("published_at", "price", "data", "tags", "unit", "span", "open", "raw", "ratio")
+    for name, swap in product(names, (False, True)):
         with monkeypatch.context() as patch:
-            patch.setattr(writer, "write", faulty(name))
+            patch.setattr(writer, "write", faulty(name, swap))
             done = await working.export()
         assert [problem for problem in done.problems if "its values are not those of the table" in problem] != [], name
         assert done.dropped == 0
@@ -84,3 +87,35 @@ async def test_a_table_that_was_changed_after_its_files_is_not_dropped(
     assert done.dropped == 0
     assert "do not hold the rows" in done.problems[0]
     assert one(connection, f"select count(*) from sereno_archive.{held}") == 20
+
+
+async def test_every_type_has_the_same_checksum_in_the_table_and_in_the_file(
+    app: Sereno, connection: psycopg.Connection, place: Path
+) -> None:
+    """Over more than a page of rows: with nulls, long and non-ASCII values, and instants before any epoch."""
+    connection.execute(
+        "create table public.tenders (code text primary key, published_at timestamptz not null, small smallint, "
+        "whole integer, large bigint, single real, double double precision, flag boolean, day date, "
+        "local timestamp, padded char(5), words text, raw bytea, nothing integer, no_words text, no_day date)"
+    )
+    connection.execute(
+        "insert into public.tenders select 'ä' || n, sereno.now() + n * interval '1 us', nullif(n %% 7, 0) - 3, -n, "
+        "nullif(n %% 5, 0) * 9e17, n / 3.0, "
+        "case n %% 4 when 0 then 'NaN' when 1 then '-0' when 2 then null else 1e300 / n end, "
+        "nullif(n %% 3, 0) = 1, date '1900-01-01' + 10 * nullif(n %% 9, 0), "
+        "timestamp '1900-01-01' + n * interval '1 week', left('ö' || n, 5), "
+        "case n %% 6 when 0 then repeat('é', n %% 2 * %(long)s + 10) when 1 then '' when 2 then null "
+        "else 'word ' || n end, "
+        "case n %% 5 when 0 then decode(repeat('1e1f', %(long)s * (n %% 2)), 'hex') when 1 then null "
+        "else int4send(n) end "
+        "from generate_series(1, %(rows)s) as n",
+        {"rows": PAGE_ROWS + 10, "long": LONG},
+    )
+    advance(connection, 40 * DAY)
+    working = archivist(app, place, TENDERS, archive_grace_days=1)
+    await working.move()
+    done = await working.export()
+    assert (done.problems, done.files, done.rows) == ([], 1, PAGE_ROWS + 10)
+    name = one(connection, "select object from sereno.archive_files")
+    expected = connection.execute("select rows, keys_hash, content_hash from sereno.archive_files").fetchone()
+    assert parquet.checksums(place / name, ["code"]) == expected

@@ -208,7 +208,7 @@ async def test_a_manifest_tells_enough_to_trust_its_file(
     assert (told.object, told.kind, told.source) == (name, "public.tenders", "public.tenders")
     assert (told.rows, told.bytes) == (20, (place / name).stat().st_size)
     assert told.sha256 == parquet.sha256(place / name)
-    assert parquet.checksums(place / name, told.key_columns) == (20, told.keys_hash, told.content_sum)
+    assert parquet.checksums(place / name, told.key_columns) == (20, told.keys_hash, told.content_hash)
     assert (told.key_columns, told.time_column) == (["code", "part"], "published_at")
     assert {column.name: column.type for column in told.columns}["price"] == "numeric(12,2)"
     assert told.from_at is not None

@@ -15,7 +15,7 @@ class Described(msgspec.Struct, frozen=True):
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """One file. `keys_hash`: SHA-256 of the keys in the file's order, one a line.
 
-    `content_sum`: of all columns; the sum over its rows of the first eight bytes of the SHA-256 of each.
+    `content_hash`: of all columns, 8,192 rows at a time; `checksum.py` says how.
     """
 
     object: str
@@ -29,7 +29,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     columns: list[Described]
     rows: int
     keys_hash: str
-    content_sum: str
+    content_hash: str
     from_at: datetime | None
     to_at: datetime | None
     first_id: int | None

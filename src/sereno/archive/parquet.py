@@ -5,19 +5,19 @@ PostgreSQL's own COPY becomes Arrow in ADBC and Parquet in arro3, without one Py
 
 import hashlib
 import json
-import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+from sereno.archive import checksum
+from sereno.archive.checksum import PAGE_ROWS
 from sereno.archive.place import missing
 from sereno.errors import ArchiveUnavailable, first_line
 
 # Small pieces from the server, middling groups in the file: some tens of megabytes at any time.
 PIECE = 4 * 1024 * 1024
 GROUP_ROWS = 200_000
-READ_ROWS = 8192
 COMPRESSION = "zstd(3)"
 # Written after one another in each file, and dense: they are nearly sorted.
 RISING: Final = "delta_binary_packed"
@@ -35,10 +35,6 @@ ALIKE = {
     "work_mem": "128MB",
     "max_parallel_workers_per_gather": "0",
 }
-# Between the columns of a row, and for a value that is null, where a checksum is made of them.
-BETWEEN, NULL = "\x1f", "\x1e"
-# PostgreSQL's first instant, in microseconds of ours.
-EPOCH_2000 = 946_684_800_000_000
 # One entry of the file's own: of several, each file would have them in another order, and another checksum.
 ABOUT = "sereno"
 
@@ -75,7 +71,7 @@ def write(url: str, select: str, file: Path, rising: Sequence[str], facts: Mappi
             file,
             compression=COMPRESSION,
             max_row_group_size=GROUP_ROWS,
-            write_batch_size=READ_ROWS,
+            write_batch_size=PAGE_ROWS,
             column_dictionary_enabled=dict.fromkeys(rising, False),
             column_encoding=dict.fromkeys(rising, RISING),
             key_value_metadata={ABOUT: json.dumps(dict(facts), sort_keys=True)},
@@ -92,7 +88,7 @@ def batches(file: Path) -> Iterator[Any]:
     except ImportError as error:
         raise missing(error) from None
     with _trouble("it cannot be read as Parquet"):
-        yield from read_parquet(file, batch_size=READ_ROWS)
+        yield from read_parquet(file, batch_size=PAGE_ROWS)
 
 
 @contextmanager
@@ -108,74 +104,15 @@ def _trouble(words: str) -> Iterator[None]:
 
 
 def checksums(file: Path, key_columns: Sequence[str]) -> tuple[int, str, str]:
-    """Rows, the hash of their keys, and the sum of their contents, as SQL's `measure_file` says them."""
-    digest, rows, contents = hashlib.sha256(), 0, 0
+    """Return the number of rows, the hash of their keys, and that of all columns, as SQL's `measure_file` does."""
+    keys_hash, content_hash, rows = hashlib.sha256(), hashlib.sha256(), 0
     for batch in batches(file):
         with _trouble("its rows cannot be read"):
             keys = "\n".join(keys_in(batch, key_columns))
-            contents += content_sum(batch)
-        digest.update(f"{chr(10) if rows else ''}{keys}".encode())
+            content_hash.update(checksum.page_digest(batch))
+        keys_hash.update(f"{chr(10) if rows else ''}{keys}".encode())
         rows += batch.num_rows
-    return rows, digest.hexdigest(), str(contents)
-
-
-def content_sum(batch: Any) -> int:
-    """Of all columns of all rows, in any order; each row as SQL's `row_checksum` writes it."""
-    hashed, columns = hashlib.sha256, _together(batch)
-    digests = b"".join([hashed(BETWEEN.join(row).encode()).digest()[:8] for row in zip(*columns, strict=True)])
-    return sum(struct.unpack(f">{len(digests) // 8}q", digests))
-
-
-def _together(batch: Any) -> list[list[str]]:
-    """The columns as texts. Neighbours that hold nothing but nulls are one: in most tables they are many."""
-    found: list[list[str]] = []
-    empty = 0
-    for column in [*map(batch.column, batch.column_names), None]:
-        if column is not None and column.null_count == batch.num_rows:
-            empty += 1
-            continue
-        if empty:
-            found.append([BETWEEN.join([NULL] * empty)] * batch.num_rows)
-            empty = 0
-        if column is not None:
-            found.append(_contents(column))
-    return found
-
-
-def _contents(column: Any) -> list[str]:
-    """Each value as a text; instants and floats by their bytes."""
-    from arro3.core import DataType  # noqa: PLC0415 - as above
-
-    kind = column.type
-    if DataType.is_timestamp(kind):
-        return _instants(column.cast(DataType.int64()).to_pylist())
-    if DataType.is_date32(kind):
-        column = column.cast(DataType.int32())
-    values = column.to_pylist()
-    write: Callable[[Any], str] | None = None
-    if DataType.is_integer(column.type):
-        write = str
-    elif DataType.is_floating(kind):
-        pack = struct.Struct(">f" if DataType.is_float32(kind) else ">d").pack
-        write = lambda value: pack(value).hex()  # noqa: E731 - one of several
-    elif DataType.is_boolean(kind):
-        write = {True: "true", False: "false"}.__getitem__
-    elif DataType.is_binary(kind) or DataType.is_large_binary(kind):
-        write = bytes.hex
-    if not column.null_count:
-        return values if write is None else list(map(write, values))
-    return [NULL if value is None else value if write is None else write(value) for value in values]
-
-
-def _instants(moments: list[int | None]) -> list[str]:
-    """Eight bytes each, from PostgreSQL's first instant on."""
-    known = [moment - EPOCH_2000 for moment in moments if moment is not None]
-    digits = struct.pack(f">{len(known)}q", *known).hex()
-    texts = [digits[place : place + 16] for place in range(0, len(digits), 16)]
-    if len(known) == len(moments):
-        return texts
-    following = iter(texts)
-    return [NULL if moment is None else next(following) for moment in moments]
+    return rows, keys_hash.hexdigest(), content_hash.hexdigest()
 
 
 def keys_in(batch: Any, key_columns: Sequence[str]) -> list[str]:
@@ -187,10 +124,9 @@ def keys_in(batch: Any, key_columns: Sequence[str]) -> list[str]:
 def _texts(column: Any) -> list[str]:
     from arro3.core import DataType  # noqa: PLC0415 - as above
 
-    if DataType.is_timestamp(column.type):
-        column = column.cast(DataType.int64())
-    elif DataType.is_date32(column.type):
-        column = column.cast(DataType.int32())
+    kind = column.type
+    if DataType.is_timestamp(kind) or DataType.is_date32(kind) or DataType.is_integer(kind):
+        return list(map(str, checksum.integers(column)))
     return list(map(str, column.to_pylist()))
 
 

@@ -32,8 +32,8 @@ def checksums(rows: int, file: Path, key_columns: Sequence[str]) -> tuple[int, s
     """As `parquet.checksums`, here or elsewhere. Blocks."""
     if rows < SMALL_ROWS:
         return parquet.checksums(file, key_columns)
-    found, keys_hash, content_sum = json.loads(_elsewhere(["check", str(file), list(key_columns)]))
-    return found, keys_hash, content_sum
+    found, keys_hash, content_hash = json.loads(_elsewhere(["check", str(file), list(key_columns)]))
+    return found, keys_hash, content_hash
 
 
 def _elsewhere(order: list[Any]) -> str:

@@ -265,12 +265,12 @@ class Archivist:
             raise Unverified(f"{manifest.object}: {length:,} bytes were read back, {manifest.bytes:,} were written")
         if sha256 != manifest.sha256:
             raise Unverified(f"{manifest.object}: its checksum is {sha256[:12]}…, and not {manifest.sha256[:12]}…")
-        rows, keys_hash, content_sum = writer.checksums(manifest.rows, file, manifest.key_columns)
+        rows, keys_hash, content_hash = writer.checksums(manifest.rows, file, manifest.key_columns)
         if rows != manifest.rows:
             raise Unverified(f"{manifest.object}: it holds {rows:,} rows, the table {manifest.rows:,}")
         if keys_hash != manifest.keys_hash:
             raise Unverified(f"{manifest.object}: its keys are not those of the table")
-        if content_sum != manifest.content_sum:
+        if content_hash != manifest.content_hash:
             raise Unverified(f"{manifest.object}: its values are not those of the table")
 
     def _describe(self, manifest: Manifest) -> None:
@@ -351,7 +351,7 @@ def _manifest(batch: int, number: int, recipe: Recipe, measured: Measured, file:
         columns=[Described(each.name, each.type) for each in recipe.columns],
         rows=measured.rows,
         keys_hash=measured.keys_hash,
-        content_sum=measured.content_sum,
+        content_hash=measured.content_hash,
         from_at=measured.from_at,
         to_at=measured.to_at,
         first_id=measured.first_id,

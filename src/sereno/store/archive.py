@@ -40,12 +40,11 @@ class Recipe:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What a file must hold, counted from the table. `keys_sum`, `content_sum`: numbers too large for JSON."""
+    """What a file must hold, computed from the table."""
 
     rows: int
     keys_hash: str
-    keys_sum: str
-    content_sum: str
+    content_hash: str
     first_id: int | None
     last_id: int | None
     from_at: datetime | None

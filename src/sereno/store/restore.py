@@ -110,7 +110,7 @@ class Checkable:
     sha256: str
     rows: int
     keys_hash: str
-    content_sum: str
+    content_hash: str
     first_id: int | None
     last_id: int | None
     from_at: datetime | None

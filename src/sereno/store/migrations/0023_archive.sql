@@ -39,9 +39,8 @@ create table sereno.archive_files (
     object       text not null unique,
     rows         bigint,
     keys_hash    text,
-    keys_sum     numeric,
-    -- Of all columns of all rows, in any order; see `row_checksum`.
-    content_sum  numeric,
+    -- Of all columns of all rows; see `content_digest`.
+    content_hash text,
     first_id     bigint,
     last_id      bigint,
     from_at      timestamptz,
@@ -55,7 +54,7 @@ create table sereno.archive_files (
     failed_at    timestamptz,
     error        text,
     primary key (batch_id, number),
-    constraint archive_files_verified check (verified_at is null or (rows is not null and keys_hash is not null and content_sum is not null and sha256 is not null
+    constraint archive_files_verified check (verified_at is null or (rows is not null and keys_hash is not null and content_hash is not null and sha256 is not null
         and bytes is not null and uploaded_at is not null))
 );
 
@@ -117,6 +116,9 @@ begin
                           || case when attcollation <> 0 then format(' collate %s', attcollation::regcollation) else '' end
                           || case when attnotnull then ' not null' else '' end, ', ' order by attnum)
         from pg_attribute where attrelid = source and attnum > 0 and not attisdropped));
+    -- Files are written and measured in the order of the key.
+    execute format('create index on sereno_archive.%I (%s)', held,
+                   (select string_agg(quote_ident(name), ', ' order by place) from unnest(keys) with ordinality as named (name, place)));
     perform sereno.share_reading(source, format('sereno_archive.%I', held)::regclass);
     insert into sereno.archive_batches (id, kind, source, held_in, key_columns, time_column, schema_version)
     overriding system value

@@ -66,57 +66,84 @@ create function sereno.text_of(name text, of_type oid) returns text
                 else format('%I::text', name) end
 $$;
 
--- An expression: the checksum of a row of a batch with all of its columns, as a reader of its file makes it from what the file
--- holds. Eight bytes of the SHA-256 of one text, as a number; added up, the order of rows does not matter. Instants and floats
--- go in by their bytes, so that no rounding and no way of writing them comes in between. An expression and no function of a row:
--- PostgreSQL would not inline it, and a call costs half as much as all the rest.
-create function sereno.row_checksum(of_batch bigint) returns text
+-- Expressions for the checksum of all columns of a batch, as a reader of its file computes it (`archive/checksum.py`). `columns`
+-- are read in the order of the key; `digest` aggregates them, for 8,192 rows at a time: the SHA-256 of the SHA-256 of each column.
+-- A column's values are joined once per page, because SHA-256 costs PostgreSQL 2 us a call, whatever the length. Numbers and
+-- instants go in as the bytes that PostgreSQL sends, so no rounding and no text format comes in between. A long value is replaced
+-- by its own SHA-256: a page of them might not fit into memory.
+create function sereno.content_digest(of_batch bigint, out columns text, out digest text)
     language sql stable as $$
-    select format('(''x'' || encode(substr(sha256(convert_to(array_to_string(array[%s], E''\x1f'', E''\x1e''), ''UTF8'')), 1, 8), ''hex''))::bit(64)::bigint',
-        string_agg(case
-            when not sereno.is_native(pg_attribute, key_columns, as_texts) then sereno.text_of(attname, atttypid)
-            when atttypid = 'timestamptz'::regtype then format('encode(timestamptz_send(%I), ''hex'')', attname)
-            when atttypid = 'timestamp'::regtype then format('encode(timestamp_send(%I), ''hex'')', attname)
-            when atttypid = 'date'::regtype then format('(%I - date ''1970-01-01'')::text', attname)
-            when atttypid = 'float8'::regtype then format('encode(float8send(%I), ''hex'')', attname)
-            when atttypid = 'float4'::regtype then format('encode(float4send(%I), ''hex'')', attname)
-            when atttypid = 'bytea'::regtype then format('encode(%I, ''hex'')', attname)
-            -- With its blanks.
-            when atttypid = 'bpchar'::regtype then format('textin(bpcharout(%I))', attname)
-            else format('%I::text', attname) end, ', ' order by attnum))
+    select string_agg(format('%s as value_%s', expression, attnum), ', ' order by attnum),
+           format('sha256(%s)', string_agg(case
+               when send is not null then
+                   format(case when attnotnull then 'sha256(string_agg(%s(value_%s), ''''))'
+                               else 'sha256(string_agg(coalesce(%s(value_%s), ''\x1e''), ''''))' end, send, attnum)
+               when atttypid = 'bytea'::regtype and is_native then
+                   format('sha256(string_agg(case when octet_length(value_%1$s) > 2000 then convert_to(encode(sha256(value_%1$s), ''hex''), ''UTF8'') '
+                          'else coalesce(value_%1$s, ''\x1e'') end, ''\x1f''))', attnum)
+               else
+                   format('sha256(convert_to(string_agg(case when octet_length(value_%1$s) > 2000 then encode(sha256(convert_to(value_%1$s, ''UTF8'')), ''hex'') '
+                          'else coalesce(value_%1$s, E''\x1e'') end, E''\x1f''), ''UTF8''))', attnum)
+               end, ' || ' order by attnum))
     from sereno.archive_batches
     join pg_attribute on attrelid = format('sereno_archive.%I', held_in)::regclass and attnum > 0 and not attisdropped
+    cross join lateral (select sereno.is_native(pg_attribute, key_columns, as_texts)) as known (is_native)
+    cross join lateral (select case
+        when not is_native then sereno.text_of(attname, atttypid)
+        -- With its blanks.
+        when atttypid = 'bpchar'::regtype then format('textin(bpcharout(%I))', attname)
+        else quote_ident(attname) end) as written (expression)
+    left join (values ('int2', 'int2send'), ('int4', 'int4send'), ('int8', 'int8send'), ('float4', 'float4send'), ('float8', 'float8send'),
+                      ('bool', 'boolsend'), ('date', 'date_send'), ('timestamp', 'timestamp_send'), ('timestamptz', 'timestamptz_send')
+              ) as fixed (type_name, send) on is_native and atttypid = type_name::regtype
     where id = of_batch
 $$;
 
--- What a file must hold, counted from the table itself.
-create function sereno.measure_file(of_batch bigint, of_number integer, out rows bigint, out keys_hash text, out keys_sum numeric,
-    out content_sum numeric, out first_id bigint, out last_id bigint, out from_at timestamptz, out to_at timestamptz)
+-- What a file must hold, computed from the table itself: page by page through the index of its key, so memory does not grow with it.
+create function sereno.measure_file(of_batch bigint, of_number integer, out rows bigint, out keys_hash text, out content_hash text,
+    out first_id bigint, out last_id bigint, out from_at timestamptz, out to_at timestamptz)
     language plpgsql stable set timezone = 'UTC' set datestyle = 'ISO, YMD' set intervalstyle = 'postgres' set extra_float_digits = 1
-    set bytea_output = 'hex' as $$
+    set bytea_output = 'hex' set enable_sort = off set jit = off as $$
 declare
     held sereno.archive_batches;
     file sereno.archive_files;
     table_name text;
     number_type boolean;
+    content record;
+    part text;
 begin
     select * into strict held from sereno.archive_batches where id = of_batch;
     select * into strict file from sereno.archive_files where batch_id = of_batch and number = of_number;
     table_name := format('sereno_archive.%I', held.held_in);
     number_type := exists (select from pg_attribute where attrelid = table_name::regclass and attname = held.key_columns[1]
                            and atttypid in ('int8'::regtype, 'int4'::regtype, 'int2'::regtype));
+    content := sereno.content_digest(of_batch);
+    part := sereno.part_of_table(file.first_block, file.last_block);
     execute format(
-        $measure$select count(*), encode(sha256(convert_to(coalesce(string_agg(key, chr(10) order by %1$s), ''), 'UTF8')), 'hex'),
-            coalesce(sum(hashtextextended(key, 0)), 0), coalesce(sum(content), 0), %2$s,
-            case when count(*) > 0 then least(greatest(min(moment), '0001-01-02'), '9999-12-30')::timestamptz end,
-            case when count(*) > 0 then least(greatest(max(moment), '0001-01-02'), '9999-12-30')::timestamptz end
-        from (select %3$s, %4$I, %8$s, %5$s from %6$s%7$s) as found (key, moment, content, %1$s)$measure$,
-        (select string_agg(format('part_%s', place), ', ' order by place) from generate_subscripts(held.key_columns, 1) as place),
-        case when number_type then 'min(part_1)::bigint, max(part_1)::bigint' else 'null, null' end,
-        sereno.archive_key(table_name::regclass, held.key_columns, '', held.as_texts), held.time_column,
+        $measure$select coalesce(sum(counted), 0), encode(sha256(convert_to(coalesce(string_agg(keys, chr(10) order by page), ''), 'UTF8')), 'hex'),
+            encode(sha256(coalesce(string_agg(digest, '' order by page), '')), 'hex'), min(low), max(high),
+            case when count(*) > 0 then least(greatest(min(began), '0001-01-02'), '9999-12-30')::timestamptz end,
+            case when count(*) > 0 then least(greatest(max(ended), '0001-01-02'), '9999-12-30')::timestamptz end
+        from (
+            select page, measured.* from (
+                select (row_number() over (order by %9$s) - 1) / 8192.0 as page, %9$s from %7$s%8$s
+            ) as first (page, %10$s)
+            cross join lateral (
+                select count(*) as counted, string_agg(key, chr(10)) as keys, min(moment) as began, max(moment) as ended, %1$s, %2$s as digest
+                from (
+                    select %3$s as key, %4$I as moment, %5$I as first_key, %6$s from %7$s
+                    where (%9$s) >= (%10$s)%11$s order by %9$s limit 8192
+                ) as found
+            ) as measured
+            where page = trunc(page)
+        ) as pages$measure$,
+        case when number_type then 'min(first_key)::bigint as low, max(first_key)::bigint as high' else 'null::bigint as low, null::bigint as high' end,
+        content.digest, sereno.archive_key(table_name::regclass, held.key_columns, '', held.as_texts), held.time_column, held.key_columns[1],
+        content.columns, table_name, part,
         (select string_agg(quote_ident(name), ', ' order by place) from unnest(held.key_columns) with ordinality as named (name, place)),
-        table_name, sereno.part_of_table(file.first_block, file.last_block), sereno.row_checksum(of_batch))
-    into rows, keys_hash, keys_sum, content_sum, first_id, last_id, from_at, to_at;
+        (select string_agg(format('from_%s', place), ', ' order by place) from generate_subscripts(held.key_columns, 1) as place),
+        replace(part, ' where ', ' and '))
+    into rows, keys_hash, content_hash, first_id, last_id, from_at, to_at;
 end $$;
 
 -- The query whose answer is a file: sorted by the key, types that Parquet knows as they are, all others as texts.
@@ -137,32 +164,29 @@ create function sereno.file_query(of_batch bigint, of_number integer, out query 
 $$;
 
 -- The end of a batch: its grace is over, every file was read back and verified, and together they hold every row of the table.
+-- The pages of its files are all pages of the table, so each row is compared with the file that it is in.
 create function sereno.drop_batch(of_batch bigint) returns boolean
-    language plpgsql set lock_timeout = '1s' set timezone = 'UTC' set datestyle = 'ISO, YMD' set intervalstyle = 'postgres'
-    set extra_float_digits = 1 set bytea_output = 'hex' as $$
+    language plpgsql set lock_timeout = '1s' as $$
 declare
     held sereno.archive_batches;
     filed record;
-    counted bigint;
-    summed numeric;
-    contents numeric;
 begin
     select * into held from sereno.archive_batches where id = of_batch for update;
     if held.id is null or held.dropped_at is not null or not held.children_moved
        or held.drop_eligible_at is null or held.drop_eligible_at > sereno.now() then
         return false;
     end if;
-    select sum(rows) as rows, sum(keys_sum) as keys_sum, sum(content_sum) as content_sum, bool_and(verified_at is not null and failed_at is null) as sound into filed
-    from sereno.archive_files where batch_id = of_batch;
     execute format('lock table sereno_archive.%I in access exclusive mode', held.held_in);
-    execute format('select count(*), coalesce(sum(hashtextextended(%s, 0)), 0), coalesce(sum(%s), 0) from sereno_archive.%I',
-                   sereno.archive_key(format('sereno_archive.%I', held.held_in)::regclass, held.key_columns, '', held.as_texts),
-                   sereno.row_checksum(of_batch), held.held_in)
-    into counted, summed, contents;
-    if filed.sound is not true or filed.rows is distinct from counted or filed.keys_sum is distinct from summed
-       or filed.content_sum is distinct from contents then
+    select sum(file.rows) as rows, sum(found.rows) as counted,
+           bool_and(file.verified_at is not null and file.failed_at is null and file.rows = found.rows
+                    and file.keys_hash = found.keys_hash and file.content_hash = found.content_hash) as is_same
+    into filed
+    from sereno.archive_files as file cross join lateral sereno.measure_file(of_batch, file.number) as found
+    where batch_id = of_batch;
+    if filed.is_same is not true then
         raise exception 'the files of batch % do not hold the rows of %: nothing is dropped', of_batch, held.held_in
-            using errcode = 'data_exception', hint = format('Files: %s rows; table: %s rows. Run: sereno archive verify', coalesce(filed.rows, 0), counted);
+            using errcode = 'data_exception',
+                  hint = format('Files: %s rows; table: %s rows. Run: sereno archive verify', coalesce(filed.rows, 0), coalesce(filed.counted, 0));
     end if;
     execute format('drop table sereno_archive.%I', held.held_in);
     update sereno.archive_batches set dropped_at = sereno.now(), held_in = null, error = null where id = of_batch;

@@ -45,13 +45,13 @@ where b.id = %(batch)s and b.dropped_at is null;
 
 -- name: measure
 -- What a file must hold, from the table itself.
-select rows, keys_hash, keys_sum::text, content_sum::text, first_id, last_id, from_at, to_at from sereno.measure_file(%(batch)s, %(number)s);
+select rows, keys_hash, content_hash, first_id, last_id, from_at, to_at from sereno.measure_file(%(batch)s, %(number)s);
 
 -- name: uploaded
 -- A file lies in its place; whether that is what it should be is not known yet. One that is verified stays so.
 update sereno.archive_files
-set object = %(object)s, rows = %(rows)s, keys_hash = %(keys_hash)s, keys_sum = %(keys_sum)s::text::numeric,
-    content_sum = %(content_sum)s::text::numeric, first_id = %(first_id)s, last_id = %(last_id)s,
+set object = %(object)s, rows = %(rows)s, keys_hash = %(keys_hash)s, content_hash = %(content_hash)s,
+    first_id = %(first_id)s, last_id = %(last_id)s,
     from_at = %(from_at)s, to_at = %(to_at)s, bytes = %(bytes)s, sha256 = %(sha256)s, uploaded_at = sereno.now(), tries = tries + 1
 where batch_id = %(batch)s and number = %(number)s and verified_at is null
 returning 1;

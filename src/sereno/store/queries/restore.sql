@@ -78,7 +78,7 @@ order by b.id, f.number;
 
 -- name: checkable
 -- Files that were written once, after one of them: what the database knows of each.
-select f.batch_id, f.number, f.object, f.bytes, f.sha256, f.rows, f.keys_hash, f.content_sum::text, f.first_id, f.last_id, f.from_at, f.to_at,
+select f.batch_id, f.number, f.object, f.bytes, f.sha256, f.rows, f.keys_hash, f.content_hash, f.first_id, f.last_id, f.from_at, f.to_at,
        b.kind, b.source, b.schema_version, b.key_columns, b.time_column, b.columns::text
 from sereno.archive_files f
 join sereno.archive_batches b on b.id = f.batch_id
@@ -90,7 +90,7 @@ limit %(limit)s;
 
 -- name: sampled
 -- Some of them, by chance.
-select f.batch_id, f.number, f.object, f.bytes, f.sha256, f.rows, f.keys_hash, f.content_sum::text, f.first_id, f.last_id, f.from_at, f.to_at,
+select f.batch_id, f.number, f.object, f.bytes, f.sha256, f.rows, f.keys_hash, f.content_hash, f.first_id, f.last_id, f.from_at, f.to_at,
        b.kind, b.source, b.schema_version, b.key_columns, b.time_column, b.columns::text
 from sereno.archive_files f
 join sereno.archive_batches b on b.id = f.batch_id

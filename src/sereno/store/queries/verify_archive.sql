@@ -28,7 +28,7 @@ with held as materialized (
 measured as materialized (
     select held.id, held_in, held.rows, sum(found.rows) as found,
            bool_and(file.verified_at is null
-                    or (file.keys_hash = found.keys_hash and file.content_sum = found.content_sum)) as is_same
+                    or (file.keys_hash = found.keys_hash and file.content_hash = found.content_hash)) as is_same
     from held join sereno.archive_files file on file.batch_id = held.id
     cross join lateral sereno.measure_file(held.id, file.number) as found
     group by held.id, held_in, held.rows
