@@ -57,12 +57,31 @@ def test_a_day_leaves_whole_and_its_attempts_follow(connection: Connection) -> N
     assert batches(connection) == [("jobs", 10)]
     assert everything(connection, NOWHERE) == before
     assert do(connection, archive.without_children()) == [batch]
-    assert do(connection, archive.move_children(batch)) == 20
+    assert do(connection, archive.move_children(batch, MOST)) == (20, True)
     assert do(connection, archive.without_children()) == []
     assert batches(connection) == [("jobs", 10), ("attempts", 20)]
     assert everything(connection, NOWHERE) == before
-    assert do(connection, archive.move_children(batch)) == 0
+    assert do(connection, archive.move_children(batch, MOST)) == (0, True)
     assert batches(connection) == [("jobs", 10), ("attempts", 20)]
+
+
+def test_attempts_follow_their_day_by_pages_that_go_on_where_the_last_one_ended(connection: Connection) -> None:
+    """Ten jobs of two attempts each, and one that alone has more than a page."""
+    add_jobs(connection, 1, 10)
+    connection.execute(
+        "insert into sereno.attempts (job_id, number, session_id, started_at, finished_at, outcome) "
+        "select 4, 100 + n, 1, sereno.now(), sereno.now(), 'retry' from generate_series(1, 5) as n"
+    )
+    before, day = everything(connection, NOWHERE), today(connection)
+    advance(connection, 40 * DAY)
+    batch = do(connection, archive.move_day("jobs", day))
+    assert batch is not None
+    pages = []
+    while batch in do(connection, archive.without_children()):
+        pages.append(do(connection, archive.move_children(batch, 5)))
+        assert everything(connection, NOWHERE) == before
+    assert pages == [(4, False), (2, False), (7, False), (4, False), (4, False), (4, True)]
+    assert one(connection, "select count(*) from sereno.attempts") == 0
 
 
 def test_a_day_that_is_gone_or_empty_is_no_batch(connection: Connection) -> None:

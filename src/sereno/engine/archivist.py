@@ -123,7 +123,7 @@ class Archivist:
                     await self._move_days(step.by_days, step.age, moved)
                 await self._move_rows(step.name, step.age, moved)
         for batch in await self._database.arun(archive.without_children()):
-            moved.rows += await self._database.arun(archive.move_children(batch))
+            await self._move_children(batch, moved)
         if self._settings.archives("jobs"):
             await self._move_attempt_days(moved)
         return moved
@@ -157,7 +157,13 @@ class Archivist:
                 continue
             if batch is not None:
                 moved.days += 1
-                moved.rows += await self._database.arun(archive.move_children(batch))
+                await self._move_children(batch, moved)
+
+    async def _move_children(self, batch: int, moved: Moved) -> None:
+        is_done = False
+        while not is_done:
+            rows, is_done = await self._database.arun(archive.move_children(batch, MOVE_ROWS))
+            moved.rows += rows
 
     async def _move_rows(self, part: Part, age: float, moved: Moved) -> None:
         while left := await self._database.arun(archive.move_rows(part, age, MOVE_ROWS)):

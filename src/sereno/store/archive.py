@@ -88,8 +88,10 @@ def without_children() -> Operation[list[int]]:
     return [row[0] for row in (yield Statement(_sql["without_children"]))]
 
 
-def move_children(batch: int) -> Operation[int]:
-    return int((yield Statement(_sql["move_children"], {"batch": batch}))[0][0])
+def move_children(batch: int, most: int) -> Operation[tuple[int, bool]]:
+    """Move a page of children, of about so many rows; return how many moved, and whether that was the last page."""
+    rows = yield Statement(_sql["move_children"], {"batch": batch, "most": most})
+    return int(rows[0][0]), bool(rows[0][1])
 
 
 def open_batches() -> Operation[list[tuple[int, str]]]:

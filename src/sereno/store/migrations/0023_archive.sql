@@ -16,6 +16,8 @@ create table sereno.archive_batches (
     nonce             text not null default substr(md5(gen_random_uuid()::text), 1, 8),
     rows              bigint,
     children_moved    boolean not null default true,
+    -- The children of rows up to this id have been moved.
+    children_after    bigint not null default 0,
     moved_at          timestamptz not null default sereno.now(),
     verified_at       timestamptz,
     drop_eligible_at  timestamptz,
@@ -162,37 +164,52 @@ begin
     return batch;
 end $$;
 
--- What hangs on the rows of a batch follows into a batch of its own: attempts of jobs, receipts of deliveries.
-create function sereno.archive_children(of_batch bigint) returns bigint
+-- What hangs on the rows of a batch follows into batches of their own: attempts of jobs, receipts of deliveries. A page at a time, in
+-- the order of the parents' ids: of at most so many parents, and of no more than have so many children together (of one at least).
+-- `children_after` says how far it got.
+create function sereno.archive_children(of_batch bigint, most integer, out moved bigint, out is_done boolean)
     language plpgsql as $$
 declare
     parent sereno.archive_batches;
     child record;
     made record;
-    moved bigint;
+    parents bigint[];
+    chosen bigint[];
+    all_fit boolean;
+    reached bigint;
 begin
+    moved := 0;
+    is_done := true;
     select * into parent from sereno.archive_batches where id = of_batch and not children_moved for update;
     if not found then
-        return 0;
+        return;
     end if;
     select * into child from (values
         ('jobs', 'attempts', 'sereno.attempts'::regclass, 'job_id', array['job_id', 'number'], 'finished_at'),
         ('deliveries', 'receipts', 'sereno.receipts'::regclass, 'delivery_id', array['id'], 'at')
     ) as known (of_kind, kind, source, refers, keys, moment) where of_kind = parent.kind;
-    update sereno.archive_batches set children_moved = true where id = of_batch;
-    if child.kind is null then
-        return 0;
+    if child.kind is not null then
+        -- Those that can have any: a success at the first try has none.
+        execute format('select array(select id from sereno_archive.%I where id > %L%s order by id limit %s)', parent.held_in, parent.children_after,
+                       case parent.kind when 'jobs' then ' and (state <> ''succeeded'' or attempt > 1)' else '' end, most) into parents;
+        -- By index: joined, all days of attempts are read.
+        execute format('select array_agg(id) filter (where fits), coalesce(bool_and(fits), true) from ('
+                       'select id, sum(count) over (order by id) <= %3$s or row_number() over (order by id) = 1 as fits '
+                       'from (select %2$I as id, count(*) from %1$s where %2$I = any($1) group by 1) as counted) as summed',
+                       child.source, child.refers, most) into chosen, all_fit using parents;
+        if chosen is not null then
+            made := sereno.new_batch(child.kind, child.source, child.keys, child.moment);
+            execute format('with gone as (delete from %s where %I = any($1) returning *) insert into sereno_archive.%I select * from gone',
+                           child.source, child.refers, made.held) using chosen;
+            get diagnostics moved = row_count;
+            if moved = 0 then
+                perform sereno.forget_batch(made.batch, made.held);
+            end if;
+        end if;
+        is_done := all_fit and cardinality(parents) < most;
+        reached := case when all_fit then parents[cardinality(parents)] else (select max(id) from unnest(chosen) as id) end;
     end if;
-    made := sereno.new_batch(child.kind, child.source, child.keys, child.moment);
-    -- By index, for those that can have any: joined, all days of attempts are read. A success at the first try has none.
-    execute format('with gone as (delete from %s where %I = any(array(select id from sereno_archive.%I%s)) returning *) '
-                   'insert into sereno_archive.%I select * from gone', child.source, child.refers, parent.held_in,
-                   case parent.kind when 'jobs' then ' where state <> ''succeeded'' or attempt > 1' else '' end, made.held);
-    get diagnostics moved = row_count;
-    if moved = 0 then
-        perform sereno.forget_batch(made.batch, made.held);
-    end if;
-    return moved;
+    update sereno.archive_batches set children_moved = is_done, children_after = coalesce(reached, children_after) where id = of_batch;
 end $$;
 
 -- A batch that turned out to be empty never was. One that holds anything stays, whoever asks.
@@ -238,7 +255,8 @@ begin
         return 0;
     end if;
     update sereno.archive_batches set children_moved = false where id = made.batch;
-    perform sereno.archive_children(made.batch);
+    -- Those beyond the first page follow in transactions of their own.
+    perform sereno.archive_children(made.batch, most);
     if of_kind = 'deliveries' then
         execute format('delete from sereno.message_ids where delivery_id in (select id from sereno_archive.%I)', made.held);
     end if;

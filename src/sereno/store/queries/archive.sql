@@ -17,8 +17,8 @@ select sereno.archive_table(%(name)s, %(moment)s, sereno.now() - make_interval(s
 select id from sereno.archive_batches where not children_moved and dropped_at is null order by id;
 
 -- name: move_children
--- What hangs on the rows of a batch.
-select sereno.archive_children(%(batch)s);
+-- A page of what hangs on the rows of a batch; answers how many rows moved, and whether that was the last page.
+select moved, is_done from sereno.archive_children(%(batch)s, %(most)s);
 
 -- name: open_batches
 -- Batches that are not verified yet, the oldest first.
