@@ -28,14 +28,14 @@ OLD: dict[str, tuple[str, Forget]] = {
     "tenant_hours": (f"(hour, tenant) select {LONG_AGO}, 't'", minutes.forget),
     "tries": (f"(hour, task, tries) select {LONG_AGO}, 't', '{{}}'", minutes.forget),
     "error_hours": (f"(fingerprint, hour, tenant, count) select 'f', {LONG_AGO}, 't', 1", minutes.forget),
-    "shares": ("(queue, key, clock) select 'q', n::text, 0", limits.sweep_shares),
 }
 
 
 @pytest.fixture
 def connection(database_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Connection]:
-    for module in (delivery_figures, error_groups, limits, minutes, sessions, tokens):
+    for module in (delivery_figures, error_groups, minutes, sessions, tokens):
         monkeypatch.setattr(module, "PAGE", 10)
+    monkeypatch.setattr(limits, "SWEEP", 10)
     with line(database_url) as opened:
         yield opened
 
@@ -47,3 +47,31 @@ def test_a_page_is_bounded_and_the_next_one_goes_on(connection: Connection, tabl
     left = f"select count(*) from sereno.{table}"
     found = [(do(connection, forget()), one(connection, left)) for _ in range(3)]
     assert found == [(True, 15), (True, 5), (False, 0)]
+
+
+def test_a_page_of_shares_reads_the_lanes_of_its_own_keys(connection: Connection) -> None:
+    """Every third key has no lane any more; pages of ten keys, of which none reads more lanes than it has keys."""
+    connection.execute(
+        b"insert into sereno.shares (queue, key, clock) select 'q', n::text, 0 from generate_series(1, 3000) as n"
+    )
+    connection.execute(
+        b"insert into sereno.lanes (id, queue, keys, gates, units, fair, band, turn) "
+        b"select n, 'q', '{}', '{}', '{}', n::text, 0, 0 from generate_series(1, 3000) as n where n % 3 > 0"
+    )
+    connection.execute(b"analyze sereno.shares, sereno.lanes")
+    read = (
+        "select coalesce(sum(coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0)), 0) "
+        "from pg_stat_xact_user_tables where relname in ('shares', 'lanes')"
+    )
+    place: tuple[str, str] | None = limits.FIRST_SHARE
+    pages = 0
+    while place is not None:
+        with connection.transaction():
+            before = one(connection, read)
+            place = do(connection, limits.sweep_shares(place))
+            # The keys themselves, their lanes, and twice those that are deleted.
+            assert one(connection, read) - before <= 4 * 10
+        pages += 1
+    assert pages == 301
+    assert one(connection, "select count(*) from sereno.shares") == 2000
+    assert one(connection, "select count(*) from sereno.shares where mod(key::integer, 3) = 0") == 0

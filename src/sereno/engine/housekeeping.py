@@ -35,7 +35,7 @@ def duties(settings: Settings) -> list[Duty]:
         Step("old figures", _pages_of(minutes.forget)),
         Step("idle lanes", Walk(limits.FIRST, limits.sweep_lanes)),
         Step("idle gates", Walk(limits.FIRST, limits.sweep_gates)),
-        Step("shares without lanes", _pages_of(limits.sweep_shares)),
+        Step("shares without lanes", Walk(limits.FIRST_SHARE, limits.sweep_shares)),
     ]
     unknown = Step("unknown tasks", _report_unknown_tasks)
     return [

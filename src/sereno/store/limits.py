@@ -10,7 +10,6 @@ from sereno.domain.limits import AnyLimit, Limit
 from sereno.domain.stored import encoder
 from sereno.domain.task import Registry
 from sereno.store.statement import Operation, Row, Statement, queries
-from sereno.store.upkeep import PAGE
 
 _sql = queries("limits")
 _names = msgspec.json.Decoder(list[str])
@@ -24,6 +23,8 @@ _EXACTLY = str.maketrans({special: f"\\{special}" for special in "\\%_"})
 SWEEP = 5000
 # Lanes and gates have any number that the database can hold.
 FIRST, LAST = -(2**63), 2**63 - 1
+# Queue and key before those of all shares.
+FIRST_SHARE = ("", "")
 
 
 class LimitRow(msgspec.Struct, kw_only=True):
@@ -203,9 +204,10 @@ def sweep_gates(first: int = FIRST) -> Operation[int | None]:
     return _next_page((yield Statement(_sql["sweep_gates"], {"first": first, "most": SWEEP})))
 
 
-def sweep_shares() -> Operation[bool]:
-    """A page of shares whose lanes are gone; whether there may be more."""
-    return len((yield Statement(_sql["sweep_shares"], {"most": PAGE}))) >= PAGE
+def sweep_shares(after: tuple[str, str] = FIRST_SHARE) -> Operation[tuple[str, str] | None]:
+    """Delete a page of shares whose lanes are gone; return where it ended, None after the last page."""
+    rows = yield Statement(_sql["sweep_shares"], {"queue": after[0], "key": after[1], "most": SWEEP})
+    return (rows[0][1], rows[0][2]) if rows and rows[0][0] == SWEEP else None
 
 
 def _next_page(rows: list[Row]) -> int | None:

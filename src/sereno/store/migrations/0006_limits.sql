@@ -115,6 +115,8 @@ create table sereno.lanes (
 
 create index lanes_open on sereno.lanes (queue, band, turn) where has_work and waits_for is null;
 create index lanes_waiting on sereno.lanes (waits_for, turn) where has_work and waits_for is not null;
+-- Which fair keys have lanes. Lanes without one are not in it; neither column changes, so updates stay heap-only.
+create index lanes_fair on sereno.lanes (queue, fair) where fair is not null;
 create index lanes_idle on sereno.lanes (served_at) where not has_work;
 create index lanes_passed_over on sereno.lanes (id) where passed_over;
 

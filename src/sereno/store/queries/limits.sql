@@ -260,10 +260,19 @@ gone as (
 select count(*), max(id) from page;
 
 -- name: sweep_shares
--- Fair keys whose lanes are gone: they come back at the turn of whoever is next. A page of them; all lanes are looked at.
-delete from sereno.shares
-where ctid = any(array(
-    select ctid from sereno.shares
-    where not exists (select from sereno.lanes where lanes.queue = shares.queue and lanes.fair = shares.key)
-    limit %(most)s for update skip locked))
-returning key;
+-- Fair keys whose lanes are gone: they come back at the turn of whoever is next. By pages, as lanes, along the primary key.
+with page as materialized (
+    select queue, key from sereno.shares where (queue, key) > (%(queue)s, %(key)s) order by queue, key limit %(most)s
+),
+unused as materialized (
+    select queue, key from page
+    -- One by one, by index: joined, all lanes would be read for each page.
+    where (select true from sereno.lanes where lanes.queue = page.queue and lanes.fair = page.key limit 1) is null
+),
+gone as (
+    delete from sereno.shares
+    where ctid = any(array(select place from unused cross join lateral (
+              select ctid as place from sereno.shares
+              where shares.queue = unused.queue and shares.key = unused.key for update skip locked) as share))
+)
+select count(*) over (), queue, key from page order by queue desc, key desc limit 1;
