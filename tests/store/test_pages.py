@@ -49,6 +49,26 @@ def test_a_page_is_bounded_and_the_next_one_goes_on(connection: Connection, tabl
     assert found == [(True, 15), (True, 5), (False, 0)]
 
 
+def test_the_hours_of_a_kind_that_ends_go_by_pages_and_the_kind_with_the_last_of_them(connection: Connection) -> None:
+    connection.execute(
+        b"insert into sereno.error_groups (fingerprint, task, error_type, message, frame, first_at, last_at, count, "
+        b"last_job_id) select kind, 't', 'e', 'm', 'f', sereno.now(), sereno.now() - interval '200 days', 1, 1 "
+        b"from unnest(array['a', 'b', 'c']) as kind"
+    )
+    connection.execute(
+        b"insert into sereno.error_hours (fingerprint, hour, tenant, count) "
+        b"select kind, sereno.now() - n * interval '1 hour', 't', 1 "
+        b"from unnest(array['a', 'b', 'c']) as kind, generate_series(1, 8) as n"
+    )
+    left = (
+        "select (select count(*) from sereno.error_hours) || ' ' || string_agg(fingerprint, '' order by fingerprint) "
+        "from sereno.error_groups"
+    )
+    found = [(do(connection, minutes.forget()), one(connection, left)) for _ in range(3)]
+    assert found == [(True, "14 bc"), (True, "4 c"), (False, None)]
+    assert one(connection, "select count(*) from sereno.error_hours") == 0
+
+
 def test_a_page_of_shares_reads_the_lanes_of_its_own_keys(connection: Connection) -> None:
     """Every third key has no lane any more; pages of ten keys, of which none reads more lanes than it has keys."""
     connection.execute(

@@ -67,8 +67,8 @@ on conflict (hour, task) do update set tries = sereno.added(t.tries, excluded.tr
 
 -- name: forget
 -- Kinds that were not seen for so many days, but for those that are muted still; and the ones that were not seen for
--- longest, so that there is room for new ones. Their hours go with them, and all that are too old. A page of each; answers
--- whether there may be more.
+-- longest, so that there is room for new ones. Their hours go first, in the order of their kinds, and a kind with the last of its
+-- own; so do all hours that are too old. A page of each; answers whether there may be more.
 with old as materialized (
     select fingerprint from sereno.error_groups
     where last_at < sereno.now() - make_interval(days => %(days)s)
@@ -79,13 +79,20 @@ surplus as materialized (
     select fingerprint from sereno.error_groups order by last_at desc, fingerprint
     offset %(left)s limit %(kinds)s for update skip locked
 ),
-gone as (
-    delete from sereno.error_groups
-    where fingerprint = any(array(select fingerprint from old union select fingerprint from surplus))
-    returning fingerprint
+ending as materialized (select fingerprint from old union select fingerprint from surplus),
+picked as materialized (
+    select fingerprint, hour, tenant from sereno.error_hours where fingerprint = any(array(select fingerprint from ending))
+    order by fingerprint, hour, tenant limit %(most)s
 ),
 theirs as (
-    delete from sereno.error_hours where fingerprint = any(array(select fingerprint from gone)) returning hour
+    delete from sereno.error_hours as h using picked
+    where h.fingerprint = picked.fingerprint and h.hour = picked.hour and h.tenant = picked.tenant
+),
+gone as (
+    delete from sereno.error_groups
+    where fingerprint = any(array(select fingerprint from ending))
+      and ((select count(*) from picked) < %(most)s or fingerprint < (select max(fingerprint) from picked))
+    returning fingerprint
 ),
 hours as (
     delete from sereno.error_hours
@@ -99,7 +106,7 @@ tries as (
                            order by hour limit %(most)s for update skip locked))
     returning hour
 )
-select (select count(*) from gone) >= %(kinds)s or (select count(*) from hours) >= %(most)s
+select (select count(*) from gone) >= %(kinds)s or (select count(*) from picked) >= %(most)s or (select count(*) from hours) >= %(most)s
        or (select count(*) from tries) >= %(most)s;
 
 -- name: list
