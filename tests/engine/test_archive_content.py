@@ -119,3 +119,31 @@ async def test_every_type_has_the_same_checksum_in_the_table_and_in_the_file(
     name = one(connection, "select object from sereno.archive_files")
     expected = connection.execute("select rows, keys_hash, content_hash from sereno.archive_files").fetchone()
     assert parquet.checksums(place / name, ["code"]) == expected
+
+
+async def test_keys_of_a_users_own_types_are_compared_in_the_order_of_their_index(
+    app: Sereno, connection: psycopg.Connection, place: Path
+) -> None:
+    """Whatever operator a user has given the same name: here one that finds nothing equal or greater."""
+    connection.execute("create type public.size as enum ('small', 'medium', 'large')")
+    connection.execute(
+        "create function public.never(public.size, public.size) returns boolean language sql as 'select false'"
+    )
+    connection.execute(
+        "create operator public.>= (leftarg = public.size, rightarg = public.size, function = public.never)"
+    )
+    connection.execute(
+        "create table public.tenders (size public.size, code varchar(20), published_at timestamptz not null, "
+        "primary key (size, code))"
+    )
+    connection.execute(
+        "insert into public.tenders "
+        "select (array['large', 'small', 'medium'])[1 + n %% 3]::public.size, n, sereno.now() "
+        "from generate_series(1, %s) as n",
+        [2 * PAGE_ROWS],
+    )
+    advance(connection, 40 * DAY)
+    working = archivist(app, place, TENDERS)
+    await working.move()
+    done = await working.export()
+    assert (done.problems, done.rows, done.dropped) == ([], 2 * PAGE_ROWS, 1)

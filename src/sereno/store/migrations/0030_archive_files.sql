@@ -111,6 +111,9 @@ declare
     number_type boolean;
     content record;
     part text;
+    from_page text;
+    key_list text;
+    from_list text;
 begin
     select * into strict held from sereno.archive_batches where id = of_batch;
     select * into strict file from sereno.archive_files where batch_id = of_batch and number = of_number;
@@ -119,30 +122,34 @@ begin
                            and atttypid in ('int8'::regtype, 'int4'::regtype, 'int2'::regtype));
     content := sereno.content_digest(of_batch);
     part := sereno.part_of_table(file.first_block, file.last_block);
+    select string_agg(quote_ident(name), ', ' order by place), string_agg(format('from_%s', place), ', ' order by place) into key_list, from_list
+    from unnest(held.key_columns) with ordinality as named (name, place);
+    -- From the first key of a page on, in the order of the index. Operators are found by name, which a user may have given, too:
+    -- those of other types than PostgreSQL's own are not asked, at the price of an index scan from the first row.
+    from_page := case when exists (select from pg_attribute where attrelid = table_name::regclass and attname = any(held.key_columns) and atttypid >= 16384)
+                      then 'record_ge(row(%1$s), row(%2$s))' else '(%1$s) operator(pg_catalog.>=) (%2$s)' end;
     execute format(
-        $measure$select coalesce(sum(counted), 0), encode(sha256(convert_to(coalesce(string_agg(keys, chr(10) order by page), ''), 'UTF8')), 'hex'),
-            encode(sha256(coalesce(string_agg(digest, '' order by page), '')), 'hex'), min(low), max(high),
+        $measure$select coalesce(sum(counted), 0), encode(sha256(convert_to(coalesce(string_agg(keys, chr(10) order by place), ''), 'UTF8')), 'hex'),
+            encode(sha256(coalesce(string_agg(digest, '' order by place), '')), 'hex'), min(low), max(high),
             case when count(*) > 0 then least(greatest(min(began), '0001-01-02'), '9999-12-30')::timestamptz end,
             case when count(*) > 0 then least(greatest(max(ended), '0001-01-02'), '9999-12-30')::timestamptz end
         from (
-            select page, measured.* from (
-                select (row_number() over (order by %9$s) - 1) / 8192.0 as page, %9$s from %7$s%8$s
-            ) as first (page, %10$s)
+            select place, measured.* from (
+                select row_number() over (order by %9$s) - 1, %9$s from %7$s%8$s
+            ) as first (place, %10$s)
             cross join lateral (
                 select count(*) as counted, string_agg(key, chr(10)) as keys, min(moment) as began, max(moment) as ended, %1$s, %2$s as digest
                 from (
                     select %3$s as key, %4$I as moment, %5$I as first_key, %6$s from %7$s
-                    where (%9$s) >= (%10$s)%11$s order by %9$s limit 8192
+                    where %11$s order by %9$s limit 8192
                 ) as found
             ) as measured
-            where page = trunc(page)
+            where place %% 8192 = 0
         ) as pages$measure$,
         case when number_type then 'min(first_key)::bigint as low, max(first_key)::bigint as high' else 'null::bigint as low, null::bigint as high' end,
         content.digest, sereno.archive_key(table_name::regclass, held.key_columns, '', held.as_texts), held.time_column, held.key_columns[1],
-        content.columns, table_name, part,
-        (select string_agg(quote_ident(name), ', ' order by place) from unnest(held.key_columns) with ordinality as named (name, place)),
-        (select string_agg(format('from_%s', place), ', ' order by place) from generate_subscripts(held.key_columns, 1) as place),
-        replace(part, ' where ', ' and '))
+        content.columns, table_name, part, key_list, from_list,
+        format(from_page, key_list, from_list) || replace(part, ' where ', ' and '))
     into rows, keys_hash, content_hash, first_id, last_id, from_at, to_at;
 end $$;
 
