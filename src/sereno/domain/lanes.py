@@ -6,6 +6,7 @@ second. Lanes take turns: whoever is furthest behind, measured by what it got di
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from heapq import heapify, heappop, heapreplace
 from typing import Literal
 
@@ -183,6 +184,14 @@ class Taken(msgspec.Struct, array_like=True, gc=False):
     elsewhere: list[int]
     lacks_gates: bool
     next_look: float | None
+
+    def spent_at(self, marked: float) -> str:
+        """The moment (in seconds since 1970) of the jobs' marks: tokens are spent then, so no rate is exceeded."""
+        if (later := marked - self.now / 1e6) <= 0:
+            return self.moment
+        for gate in self.gates:
+            gate.refill(later)
+        return datetime.fromtimestamp(marked, UTC).isoformat()
 
 
 class Decision:

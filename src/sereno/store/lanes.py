@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -154,7 +154,7 @@ def claim_lanes(
     moment = taken.moment
     if giving:
         answer.jobs, served = yield from _pick(session, tasks, giving, asked, free or _unbounded(asked))
-        moment = _at_the_mark(taken, answer.jobs)
+        moment = taken.spent_at(max((job.claimed_at for job in answer.jobs), default=0.0))
         _note(answer, giving, served, taken.gates)
     if decision.lanes or decision.gates:
         by_lane = {id(giving[number]): jobs for number, jobs in served.items()}
@@ -182,16 +182,6 @@ def _recall(gates: Sequence[Gate], known: Mapping[int, Known]) -> set[int]:
         else:
             foreign.add(gate.id)
     return foreign
-
-
-def _at_the_mark(taken: Taken, jobs: Sequence[ClaimedJob]) -> str:
-    """Tokens are spent at the moment with which the jobs are marked, so that marks never exceed a rate; answers it."""
-    marked = max((job.claimed_at for job in jobs), default=0.0)
-    if (later := marked - taken.now / 1e6) <= 0:
-        return taken.moment
-    for gate in taken.gates:
-        gate.refill(later)
-    return datetime.fromtimestamp(marked, UTC).isoformat()
 
 
 def _newly_waited(lanes: Sequence[Lane]) -> set[int]:

@@ -163,38 +163,51 @@ CREATE FUNCTION sereno.added(integer[], integer[]) RETURNS integer[]
     from unnest($1, $2) with ordinality as both_of(mine, theirs, place)
     $_$;
 
-CREATE FUNCTION sereno.archive_children(of_batch bigint) RETURNS bigint
+CREATE FUNCTION sereno.archive_children(of_batch bigint, most integer, OUT moved bigint, OUT is_done boolean) RETURNS record
     LANGUAGE plpgsql
-    AS $$
+    AS $_$
 declare
     parent sereno.archive_batches;
     child record;
     made record;
-    moved bigint;
+    parents bigint[];
+    chosen bigint[];
+    all_fit boolean;
+    reached bigint;
 begin
+    moved := 0;
+    is_done := true;
     select * into parent from sereno.archive_batches where id = of_batch and not children_moved for update;
     if not found then
-        return 0;
+        return;
     end if;
     select * into child from (values
         ('jobs', 'attempts', 'sereno.attempts'::regclass, 'job_id', array['job_id', 'number'], 'finished_at'),
         ('deliveries', 'receipts', 'sereno.receipts'::regclass, 'delivery_id', array['id'], 'at')
     ) as known (of_kind, kind, source, refers, keys, moment) where of_kind = parent.kind;
-    update sereno.archive_batches set children_moved = true where id = of_batch;
-    if child.kind is null then
-        return 0;
+    if child.kind is not null then
+        -- Those that can have any: a success at the first try has none.
+        execute format('select array(select id from sereno_archive.%I where id > %L%s order by id limit %s)', parent.held_in, parent.children_after,
+                       case parent.kind when 'jobs' then ' and (state <> ''succeeded'' or attempt > 1)' else '' end, most) into parents;
+        -- By index: joined, all days of attempts are read.
+        execute format('select array_agg(id) filter (where fits), coalesce(bool_and(fits), true) from ('
+                       'select id, sum(count) over (order by id) <= %3$s or row_number() over (order by id) = 1 as fits '
+                       'from (select %2$I as id, count(*) from %1$s where %2$I = any($1) group by 1) as counted) as summed',
+                       child.source, child.refers, most) into chosen, all_fit using parents;
+        if chosen is not null then
+            made := sereno.new_batch(child.kind, child.source, child.keys, child.moment);
+            execute format('with gone as (delete from %s where %I = any($1) returning *) insert into sereno_archive.%I select * from gone',
+                           child.source, child.refers, made.held) using chosen;
+            get diagnostics moved = row_count;
+            if moved = 0 then
+                perform sereno.forget_batch(made.batch, made.held);
+            end if;
+        end if;
+        is_done := all_fit and cardinality(parents) < most;
+        reached := case when all_fit then parents[cardinality(parents)] else (select max(id) from unnest(chosen) as id) end;
     end if;
-    made := sereno.new_batch(child.kind, child.source, child.keys, child.moment);
-    -- By index, for those that can have any: joined, all days of attempts are read. A success at the first try has none.
-    execute format('with gone as (delete from %s where %I = any(array(select id from sereno_archive.%I%s)) returning *) '
-                   'insert into sereno_archive.%I select * from gone', child.source, child.refers, parent.held_in,
-                   case parent.kind when 'jobs' then ' where state <> ''succeeded'' or attempt > 1' else '' end, made.held);
-    get diagnostics moved = row_count;
-    if moved = 0 then
-        perform sereno.forget_batch(made.batch, made.held);
-    end if;
-    return moved;
-end $$;
+    update sereno.archive_batches set children_moved = is_done, children_after = coalesce(reached, children_after) where id = of_batch;
+end $_$;
 
 CREATE FUNCTION sereno.archive_day(of_kind text, name text) RETURNS bigint
     LANGUAGE plpgsql
@@ -264,7 +277,8 @@ begin
         return 0;
     end if;
     update sereno.archive_batches set children_moved = false where id = made.batch;
-    perform sereno.archive_children(made.batch);
+    -- Those beyond the first page follow in transactions of their own.
+    perform sereno.archive_children(made.batch, most);
     if of_kind = 'deliveries' then
         execute format('delete from sereno.message_ids where delivery_id in (select id from sereno_archive.%I)', made.held);
     end if;
@@ -645,6 +659,7 @@ declare
     ids      bigint[];
     numbers  bigint[];
     stops    jsonb;
+    passing  bigint[];
     walks    integer := 0;
     plain    bigint[];
     which    integer;
@@ -664,7 +679,7 @@ begin
         gates := sereno.read_gates(answer);
         lanes := sereno.read_lanes(answer, coalesce((select array_agg(id) from unnest(gates)), '{}'));
         select given.lanes, given.gates into lanes, gates from sereno.give_turns(lanes, gates, most, turned) as given;
-        select picked.ids, picked.numbers, picked.stops into ids, numbers, stops
+        select picked.ids, picked.numbers, picked.stops, picked.passing into ids, numbers, stops, passing
         from sereno.pick_limited(lanes, known_tasks) as picked;
         -- The jobs without keys of a queue with a limit of its own.
         for which in select ordinality from unnest(lanes) with ordinality where id is null and gives > 0 loop
@@ -674,9 +689,10 @@ begin
             numbers := numbers || array_fill(which::bigint, array[cardinality(plain)]);
         end loop;
         perform sereno.write_limited((answer ->> 0)::timestamptz, lanes, gates, ids, numbers, stops);
-        if stops is not null then
+        if stops is not null or passing is not null then
             perform sereno.mark_passed_over(
-                array(select lane.id from unnest(lanes) with ordinality as lane where stops ? ordinality::text));
+                array(select lane.id from unnest(lanes) with ordinality as lane
+                      where stops ? ordinality::text or ordinality = any(passing)));
         end if;
         return query select * from sereno.mark_claimed(for_session, ids, (answer ->> 0)::timestamptz);
         if (answer ->> 8)::boolean and not made then
@@ -856,6 +872,35 @@ begin
     return value::text;
 end $$;
 
+CREATE FUNCTION sereno.content_digest(of_batch bigint, OUT columns text, OUT digest text) RETURNS record
+    LANGUAGE sql STABLE
+    AS $_$
+    select string_agg(format('%s as value_%s', expression, attnum), ', ' order by attnum),
+           format('sha256(%s)', string_agg(case
+               when send is not null then
+                   format(case when attnotnull then 'sha256(string_agg(%s(value_%s), ''''))'
+                               else 'sha256(string_agg(coalesce(%s(value_%s), ''\x1e''), ''''))' end, send, attnum)
+               when atttypid = 'bytea'::regtype and is_native then
+                   format('sha256(string_agg(case when octet_length(value_%1$s) > 2000 then convert_to(encode(sha256(value_%1$s), ''hex''), ''UTF8'') '
+                          'else coalesce(value_%1$s, ''\x1e'') end, ''\x1f''))', attnum)
+               else
+                   format('sha256(convert_to(string_agg(case when octet_length(value_%1$s) > 2000 then encode(sha256(convert_to(value_%1$s, ''UTF8'')), ''hex'') '
+                          'else coalesce(value_%1$s, E''\x1e'') end, E''\x1f''), ''UTF8''))', attnum)
+               end, ' || ' order by attnum))
+    from sereno.archive_batches
+    join pg_attribute on attrelid = format('sereno_archive.%I', held_in)::regclass and attnum > 0 and not attisdropped
+    cross join lateral (select sereno.is_native(pg_attribute, key_columns, as_texts)) as known (is_native)
+    cross join lateral (select case
+        when not is_native then sereno.text_of(attname, atttypid)
+        -- With its blanks.
+        when atttypid = 'bpchar'::regtype then format('textin(bpcharout(%I))', attname)
+        else quote_ident(attname) end) as written (expression)
+    left join (values ('int2', 'int2send'), ('int4', 'int4send'), ('int8', 'int8send'), ('float4', 'float4send'), ('float8', 'float8send'),
+                      ('bool', 'boolsend'), ('date', 'date_send'), ('timestamp', 'timestamp_send'), ('timestamptz', 'timestamptz_send')
+              ) as fixed (type_name, send) on is_native and atttypid = type_name::regtype
+    where id = of_batch
+$_$;
+
 CREATE FUNCTION sereno.count_held(of_batch bigint, first_block bigint, last_block bigint, numbers text[], from_at timestamp with time zone, to_at timestamp with time zone, OUT matched bigint) RETURNS bigint
     LANGUAGE plpgsql STABLE
     SET "TimeZone" TO 'UTC'
@@ -930,35 +975,27 @@ end $_$;
 CREATE FUNCTION sereno.drop_batch(of_batch bigint) RETURNS boolean
     LANGUAGE plpgsql
     SET lock_timeout TO '1s'
-    SET "TimeZone" TO 'UTC'
-    SET "DateStyle" TO 'ISO, YMD'
-    SET "IntervalStyle" TO 'postgres'
-    SET extra_float_digits TO '1'
-    SET bytea_output TO 'hex'
     AS $$
 declare
     held sereno.archive_batches;
     filed record;
-    counted bigint;
-    summed numeric;
-    contents numeric;
 begin
     select * into held from sereno.archive_batches where id = of_batch for update;
     if held.id is null or held.dropped_at is not null or not held.children_moved
        or held.drop_eligible_at is null or held.drop_eligible_at > sereno.now() then
         return false;
     end if;
-    select sum(rows) as rows, sum(keys_sum) as keys_sum, sum(content_sum) as content_sum, bool_and(verified_at is not null and failed_at is null) as sound into filed
-    from sereno.archive_files where batch_id = of_batch;
     execute format('lock table sereno_archive.%I in access exclusive mode', held.held_in);
-    execute format('select count(*), coalesce(sum(hashtextextended(%s, 0)), 0), coalesce(sum(%s), 0) from sereno_archive.%I',
-                   sereno.archive_key(format('sereno_archive.%I', held.held_in)::regclass, held.key_columns, '', held.as_texts),
-                   sereno.row_checksum(of_batch), held.held_in)
-    into counted, summed, contents;
-    if filed.sound is not true or filed.rows is distinct from counted or filed.keys_sum is distinct from summed
-       or filed.content_sum is distinct from contents then
+    select sum(file.rows) as rows, sum(found.rows) as counted,
+           bool_and(file.verified_at is not null and file.failed_at is null and file.rows = found.rows
+                    and file.keys_hash = found.keys_hash and file.content_hash = found.content_hash) as is_same
+    into filed
+    from sereno.archive_files as file cross join lateral sereno.measure_file(of_batch, file.number) as found
+    where batch_id = of_batch;
+    if filed.is_same is not true then
         raise exception 'the files of batch % do not hold the rows of %: nothing is dropped', of_batch, held.held_in
-            using errcode = 'data_exception', hint = format('Files: %s rows; table: %s rows. Run: sereno archive verify', coalesce(filed.rows, 0), counted);
+            using errcode = 'data_exception',
+                  hint = format('Files: %s rows; table: %s rows. Run: sereno archive verify', coalesce(filed.rows, 0), coalesce(filed.counted, 0));
     end if;
     execute format('drop table sereno_archive.%I', held.held_in);
     update sereno.archive_batches set dropped_at = sereno.now(), held_in = null, error = null where id = of_batch;
@@ -1811,37 +1848,63 @@ CREATE FUNCTION sereno.masked(said text) RETURNS text
         '\+[1-9]([ ().-]{0,2}[0-9]){6,14}', '********', 'g')
 $$;
 
-CREATE FUNCTION sereno.measure_file(of_batch bigint, of_number integer, OUT rows bigint, OUT keys_hash text, OUT keys_sum numeric, OUT content_sum numeric, OUT first_id bigint, OUT last_id bigint, OUT from_at timestamp with time zone, OUT to_at timestamp with time zone) RETURNS record
+CREATE FUNCTION sereno.measure_file(of_batch bigint, of_number integer, OUT rows bigint, OUT keys_hash text, OUT content_hash text, OUT first_id bigint, OUT last_id bigint, OUT from_at timestamp with time zone, OUT to_at timestamp with time zone) RETURNS record
     LANGUAGE plpgsql STABLE
     SET "TimeZone" TO 'UTC'
     SET "DateStyle" TO 'ISO, YMD'
     SET "IntervalStyle" TO 'postgres'
     SET extra_float_digits TO '1'
     SET bytea_output TO 'hex'
+    SET enable_sort TO 'off'
+    SET jit TO 'off'
     AS $_$
 declare
     held sereno.archive_batches;
     file sereno.archive_files;
     table_name text;
     number_type boolean;
+    content record;
+    part text;
+    from_page text;
+    key_list text;
+    from_list text;
 begin
     select * into strict held from sereno.archive_batches where id = of_batch;
     select * into strict file from sereno.archive_files where batch_id = of_batch and number = of_number;
     table_name := format('sereno_archive.%I', held.held_in);
     number_type := exists (select from pg_attribute where attrelid = table_name::regclass and attname = held.key_columns[1]
                            and atttypid in ('int8'::regtype, 'int4'::regtype, 'int2'::regtype));
+    content := sereno.content_digest(of_batch);
+    part := sereno.part_of_table(file.first_block, file.last_block);
+    select string_agg(quote_ident(name), ', ' order by place), string_agg(format('from_%s', place), ', ' order by place) into key_list, from_list
+    from unnest(held.key_columns) with ordinality as named (name, place);
+    -- From the first key of a page on, in the order of the index. Operators are found by name, which a user may have given, too:
+    -- those of other types than PostgreSQL's own are not asked, at the price of an index scan from the first row.
+    from_page := case when exists (select from pg_attribute where attrelid = table_name::regclass and attname = any(held.key_columns) and atttypid >= 16384)
+                      then 'record_ge(row(%1$s), row(%2$s))' else '(%1$s) operator(pg_catalog.>=) (%2$s)' end;
     execute format(
-        $measure$select count(*), encode(sha256(convert_to(coalesce(string_agg(key, chr(10) order by %1$s), ''), 'UTF8')), 'hex'),
-            coalesce(sum(hashtextextended(key, 0)), 0), coalesce(sum(content), 0), %2$s,
-            case when count(*) > 0 then least(greatest(min(moment), '0001-01-02'), '9999-12-30')::timestamptz end,
-            case when count(*) > 0 then least(greatest(max(moment), '0001-01-02'), '9999-12-30')::timestamptz end
-        from (select %3$s, %4$I, %8$s, %5$s from %6$s%7$s) as found (key, moment, content, %1$s)$measure$,
-        (select string_agg(format('part_%s', place), ', ' order by place) from generate_subscripts(held.key_columns, 1) as place),
-        case when number_type then 'min(part_1)::bigint, max(part_1)::bigint' else 'null, null' end,
-        sereno.archive_key(table_name::regclass, held.key_columns, '', held.as_texts), held.time_column,
-        (select string_agg(quote_ident(name), ', ' order by place) from unnest(held.key_columns) with ordinality as named (name, place)),
-        table_name, sereno.part_of_table(file.first_block, file.last_block), sereno.row_checksum(of_batch))
-    into rows, keys_hash, keys_sum, content_sum, first_id, last_id, from_at, to_at;
+        $measure$select coalesce(sum(counted), 0), encode(sha256(convert_to(coalesce(string_agg(keys, chr(10) order by place), ''), 'UTF8')), 'hex'),
+            encode(sha256(coalesce(string_agg(digest, '' order by place), '')), 'hex'), min(low), max(high),
+            case when count(*) > 0 then least(greatest(min(began), '0001-01-02'), '9999-12-30')::timestamptz end,
+            case when count(*) > 0 then least(greatest(max(ended), '0001-01-02'), '9999-12-30')::timestamptz end
+        from (
+            select place, measured.* from (
+                select row_number() over (order by %9$s) - 1, %9$s from %7$s%8$s
+            ) as first (place, %10$s)
+            cross join lateral (
+                select count(*) as counted, string_agg(key, chr(10)) as keys, min(moment) as began, max(moment) as ended, %1$s, %2$s as digest
+                from (
+                    select %3$s as key, %4$I as moment, %5$I as first_key, %6$s from %7$s
+                    where %11$s order by %9$s limit 8192
+                ) as found
+            ) as measured
+            where place %% 8192 = 0
+        ) as pages$measure$,
+        case when number_type then 'min(first_key)::bigint as low, max(first_key)::bigint as high' else 'null::bigint as low, null::bigint as high' end,
+        content.digest, sereno.archive_key(table_name::regclass, held.key_columns, '', held.as_texts), held.time_column, held.key_columns[1],
+        content.columns, table_name, part, key_list, from_list,
+        format(from_page, key_list, from_list) || replace(part, ' where ', ' and '))
+    into rows, keys_hash, content_hash, first_id, last_id, from_at, to_at;
 end $_$;
 
 CREATE FUNCTION sereno.micros(at timestamp with time zone) RETURNS bigint
@@ -1865,6 +1928,9 @@ begin
                           || case when attcollation <> 0 then format(' collate %s', attcollation::regcollation) else '' end
                           || case when attnotnull then ' not null' else '' end, ', ' order by attnum)
         from pg_attribute where attrelid = source and attnum > 0 and not attisdropped));
+    -- Files are written and measured in the order of the key.
+    execute format('create index on sereno_archive.%I (%s)', held,
+                   (select string_agg(quote_ident(name), ', ' order by place) from unnest(keys) with ordinality as named (name, place)));
     perform sereno.share_reading(source, format('sereno_archive.%I', held)::regclass);
     insert into sereno.archive_batches (id, kind, source, held_in, key_columns, time_column, schema_version)
     overriding system value
@@ -2206,7 +2272,7 @@ CREATE FUNCTION sereno.paused_now() RETURNS jsonb
     LANGUAGE sql STABLE
     AS $$ select coalesce(jsonb_agg(kind || ':' || name), '[]') from sereno.pauses where kind <> 'queue' $$;
 
-CREATE FUNCTION sereno.pick_limited(lanes sereno.taken_lane[], known_tasks text[], OUT ids bigint[], OUT numbers bigint[], OUT stops jsonb) RETURNS record
+CREATE FUNCTION sereno.pick_limited(lanes sereno.taken_lane[], known_tasks text[], OUT ids bigint[], OUT numbers bigint[], OUT stops jsonb, OUT passing bigint[]) RETURNS record
     LANGUAGE sql
     AS $$
     with paused as materialized (select kind, name from sereno.pauses where kind <> 'queue'),
@@ -2214,13 +2280,14 @@ CREATE FUNCTION sereno.pick_limited(lanes sereno.taken_lane[], known_tasks text[
         select *, greatest(100, 2 * gives, sereno.most_read('lanes') / count(*) over ()) as most
         from unnest(lanes) with ordinality where gives > 0 and id is not null),
     picked as materialized (
-        select job.id, wanted.ordinality
+        select job.id, wanted.ordinality, job.seen
         from wanted cross join lateral (
-            select locked.id
-            from (select jobs.ctid as place, task, tenant from sereno.jobs
+            select locked.id, seen
+            from (select *, row_number() over () as seen from (
+                  select jobs.ctid as place, task, tenant from sereno.jobs
                   where state = 'ready' and jobs.lane is not null and jobs.queue = wanted.queue and jobs.lane = wanted.id
                     and (priority, ready_seq) >= (wanted.floor_priority, wanted.floor_seq)
-                  order by priority, ready_seq limit wanted.most) as near
+                  order by priority, ready_seq limit wanted.most) as rows_read) as near
             cross join lateral (
                 select jobs.id from sereno.jobs
                 where jobs.ctid = near.place and state = 'ready' and jobs.queue = wanted.queue and jobs.lane = wanted.id
@@ -2230,7 +2297,7 @@ CREATE FUNCTION sereno.pick_limited(lanes sereno.taken_lane[], known_tasks text[
             limit wanted.gives) as job
         where wanted.order_id is null
         union all
-        select job.id, wanted.ordinality
+        select job.id, wanted.ordinality, null
         from wanted cross join lateral (
             select jobs.id, jobs.keys from sereno.jobs where jobs.order_id = wanted.order_id order by jobs.id limit 1) as head
         cross join lateral (
@@ -2254,7 +2321,9 @@ CREATE FUNCTION sereno.pick_limited(lanes sereno.taken_lane[], known_tasks text[
                 select priority, ready_seq from sereno.jobs
                 where state = 'ready' and jobs.lane is not null and jobs.queue = short.queue and jobs.lane = short.id
                   and (priority, ready_seq) >= (short.floor_priority, short.floor_seq)
-                order by priority, ready_seq offset short.most limit 1) as next)
+                order by priority, ready_seq offset short.most limit 1) as next),
+           (select array_agg(ordinality) from (
+                select ordinality from picked group by ordinality having max(seen) > count(*)) as behind_others)
     from picked
     $$;
 
@@ -2849,26 +2918,6 @@ CREATE FUNCTION sereno.returns_to_work(state text, note text, wanted text) RETUR
     BEGIN ATOMIC
  SELECT ((state = 'disabled'::text) AND (NOT (note IS DISTINCT FROM 'left the code'::text)) AND (wanted = 'enabled'::text));
 END;
-
-CREATE FUNCTION sereno.row_checksum(of_batch bigint) RETURNS text
-    LANGUAGE sql STABLE
-    AS $$
-    select format('(''x'' || encode(substr(sha256(convert_to(array_to_string(array[%s], E''\x1f'', E''\x1e''), ''UTF8'')), 1, 8), ''hex''))::bit(64)::bigint',
-        string_agg(case
-            when not sereno.is_native(pg_attribute, key_columns, as_texts) then sereno.text_of(attname, atttypid)
-            when atttypid = 'timestamptz'::regtype then format('encode(timestamptz_send(%I), ''hex'')', attname)
-            when atttypid = 'timestamp'::regtype then format('encode(timestamp_send(%I), ''hex'')', attname)
-            when atttypid = 'date'::regtype then format('(%I - date ''1970-01-01'')::text', attname)
-            when atttypid = 'float8'::regtype then format('encode(float8send(%I), ''hex'')', attname)
-            when atttypid = 'float4'::regtype then format('encode(float4send(%I), ''hex'')', attname)
-            when atttypid = 'bytea'::regtype then format('encode(%I, ''hex'')', attname)
-            -- With its blanks.
-            when atttypid = 'bpchar'::regtype then format('textin(bpcharout(%I))', attname)
-            else format('%I::text', attname) end, ', ' order by attnum))
-    from sereno.archive_batches
-    join pg_attribute on attrelid = format('sereno_archive.%I', held_in)::regclass and attnum > 0 and not attisdropped
-    where id = of_batch
-$$;
 
 CREATE FUNCTION sereno.said_like(said text, patterns text[], hides boolean) RETURNS boolean
     LANGUAGE sql IMMUTABLE
@@ -3679,6 +3728,7 @@ CREATE TABLE sereno.archive_batches (
     nonce text DEFAULT substr(md5((gen_random_uuid())::text), 1, 8) NOT NULL,
     rows bigint,
     children_moved boolean DEFAULT true NOT NULL,
+    children_after bigint DEFAULT 0 NOT NULL,
     moved_at timestamp with time zone DEFAULT sereno.now() NOT NULL,
     verified_at timestamp with time zone,
     drop_eligible_at timestamp with time zone,
@@ -3707,8 +3757,7 @@ CREATE TABLE sereno.archive_files (
     object text NOT NULL,
     rows bigint,
     keys_hash text,
-    keys_sum numeric,
-    content_sum numeric,
+    content_hash text,
     first_id bigint,
     last_id bigint,
     from_at timestamp with time zone,
@@ -3721,7 +3770,7 @@ CREATE TABLE sereno.archive_files (
     tries integer DEFAULT 0 NOT NULL,
     failed_at timestamp with time zone,
     error text,
-    CONSTRAINT archive_files_verified CHECK (((verified_at IS NULL) OR ((rows IS NOT NULL) AND (keys_hash IS NOT NULL) AND (content_sum IS NOT NULL) AND (sha256 IS NOT NULL) AND (bytes IS NOT NULL) AND (uploaded_at IS NOT NULL))))
+    CONSTRAINT archive_files_verified CHECK (((verified_at IS NULL) OR ((rows IS NOT NULL) AND (keys_hash IS NOT NULL) AND (content_hash IS NOT NULL) AND (sha256 IS NOT NULL) AND (bytes IS NOT NULL) AND (uploaded_at IS NOT NULL))))
 );
 
 CREATE TABLE sereno.archived_again (
@@ -3745,22 +3794,6 @@ CREATE TABLE sereno.attempts (
     CONSTRAINT attempts_outcome_check CHECK ((outcome = ANY (ARRAY['retry'::text, 'snooze'::text, 'release'::text, 'crash'::text, 'dead'::text, 'cancelled'::text, 'succeeded'::text])))
 )
 PARTITION BY RANGE (kept_from);
-
-CREATE TABLE sereno.attempts_20261116 (
-    job_id bigint CONSTRAINT attempts_job_id_not_null NOT NULL,
-    number integer CONSTRAINT attempts_number_not_null NOT NULL,
-    session_id bigint,
-    started_at timestamp with time zone CONSTRAINT attempts_started_at_not_null NOT NULL,
-    finished_at timestamp with time zone CONSTRAINT attempts_finished_at_not_null NOT NULL,
-    outcome text CONSTRAINT attempts_outcome_not_null NOT NULL,
-    reason text,
-    error_type text,
-    error_message text,
-    traceback text,
-    kept_from timestamp with time zone DEFAULT sereno.now() CONSTRAINT attempts_kept_from_not_null NOT NULL,
-    fingerprint text,
-    CONSTRAINT attempts_outcome_check CHECK ((outcome = ANY (ARRAY['retry'::text, 'snooze'::text, 'release'::text, 'crash'::text, 'dead'::text, 'cancelled'::text, 'succeeded'::text])))
-);
 
 CREATE TABLE sereno.attempts_20261117 (
     job_id bigint CONSTRAINT attempts_job_id_not_null NOT NULL,
@@ -3859,6 +3892,22 @@ CREATE TABLE sereno.attempts_20261122 (
 );
 
 CREATE TABLE sereno.attempts_20261123 (
+    job_id bigint CONSTRAINT attempts_job_id_not_null NOT NULL,
+    number integer CONSTRAINT attempts_number_not_null NOT NULL,
+    session_id bigint,
+    started_at timestamp with time zone CONSTRAINT attempts_started_at_not_null NOT NULL,
+    finished_at timestamp with time zone CONSTRAINT attempts_finished_at_not_null NOT NULL,
+    outcome text CONSTRAINT attempts_outcome_not_null NOT NULL,
+    reason text,
+    error_type text,
+    error_message text,
+    traceback text,
+    kept_from timestamp with time zone DEFAULT sereno.now() CONSTRAINT attempts_kept_from_not_null NOT NULL,
+    fingerprint text,
+    CONSTRAINT attempts_outcome_check CHECK ((outcome = ANY (ARRAY['retry'::text, 'snooze'::text, 'release'::text, 'crash'::text, 'dead'::text, 'cancelled'::text, 'succeeded'::text])))
+);
+
+CREATE TABLE sereno.attempts_20261124 (
     job_id bigint CONSTRAINT attempts_job_id_not_null NOT NULL,
     number integer CONSTRAINT attempts_number_not_null NOT NULL,
     session_id bigint,
@@ -4861,8 +4910,6 @@ CREATE TABLE sereno.weights (
     CONSTRAINT weights_weight_check CHECK (((weight >= (0.001)::double precision) AND (weight <= (1000000)::double precision)))
 );
 
-ALTER TABLE ONLY sereno.attempts ATTACH PARTITION sereno.attempts_20261116 FOR VALUES FROM ('2026-11-16 00:00:00+00') TO ('2026-11-17 00:00:00+00');
-
 ALTER TABLE ONLY sereno.attempts ATTACH PARTITION sereno.attempts_20261117 FOR VALUES FROM ('2026-11-17 00:00:00+00') TO ('2026-11-18 00:00:00+00');
 
 ALTER TABLE ONLY sereno.attempts ATTACH PARTITION sereno.attempts_20261118 FOR VALUES FROM ('2026-11-18 00:00:00+00') TO ('2026-11-19 00:00:00+00');
@@ -4876,6 +4923,8 @@ ALTER TABLE ONLY sereno.attempts ATTACH PARTITION sereno.attempts_20261121 FOR V
 ALTER TABLE ONLY sereno.attempts ATTACH PARTITION sereno.attempts_20261122 FOR VALUES FROM ('2026-11-22 00:00:00+00') TO ('2026-11-23 00:00:00+00');
 
 ALTER TABLE ONLY sereno.attempts ATTACH PARTITION sereno.attempts_20261123 FOR VALUES FROM ('2026-11-23 00:00:00+00') TO ('2026-11-24 00:00:00+00');
+
+ALTER TABLE ONLY sereno.attempts ATTACH PARTITION sereno.attempts_20261124 FOR VALUES FROM ('2026-11-24 00:00:00+00') TO ('2026-11-25 00:00:00+00');
 
 ALTER TABLE ONLY sereno.attempts ATTACH PARTITION sereno.attempts_default DEFAULT;
 
@@ -4920,9 +4969,6 @@ ALTER TABLE ONLY sereno.archived_again
 ALTER TABLE ONLY sereno.attempts
     ADD CONSTRAINT attempts_pkey PRIMARY KEY (job_id, number, kept_from);
 
-ALTER TABLE ONLY sereno.attempts_20261116
-    ADD CONSTRAINT attempts_20261116_pkey PRIMARY KEY (job_id, number, kept_from);
-
 ALTER TABLE ONLY sereno.attempts_20261117
     ADD CONSTRAINT attempts_20261117_pkey PRIMARY KEY (job_id, number, kept_from);
 
@@ -4943,6 +4989,9 @@ ALTER TABLE ONLY sereno.attempts_20261122
 
 ALTER TABLE ONLY sereno.attempts_20261123
     ADD CONSTRAINT attempts_20261123_pkey PRIMARY KEY (job_id, number, kept_from);
+
+ALTER TABLE ONLY sereno.attempts_20261124
+    ADD CONSTRAINT attempts_20261124_pkey PRIMARY KEY (job_id, number, kept_from);
 
 ALTER TABLE ONLY sereno.attempts_default
     ADD CONSTRAINT attempts_default_pkey PRIMARY KEY (job_id, number, kept_from);
@@ -5156,8 +5205,6 @@ CREATE INDEX archive_files_times ON sereno.archive_files USING btree (kind, from
 
 CREATE INDEX attempts_fingerprint ON ONLY sereno.attempts USING btree (fingerprint, job_id) WHERE (fingerprint IS NOT NULL);
 
-CREATE INDEX attempts_20261116_fingerprint_job_id_idx ON sereno.attempts_20261116 USING btree (fingerprint, job_id) WHERE (fingerprint IS NOT NULL);
-
 CREATE INDEX attempts_20261117_fingerprint_job_id_idx ON sereno.attempts_20261117 USING btree (fingerprint, job_id) WHERE (fingerprint IS NOT NULL);
 
 CREATE INDEX attempts_20261118_fingerprint_job_id_idx ON sereno.attempts_20261118 USING btree (fingerprint, job_id) WHERE (fingerprint IS NOT NULL);
@@ -5171,6 +5218,8 @@ CREATE INDEX attempts_20261121_fingerprint_job_id_idx ON sereno.attempts_2026112
 CREATE INDEX attempts_20261122_fingerprint_job_id_idx ON sereno.attempts_20261122 USING btree (fingerprint, job_id) WHERE (fingerprint IS NOT NULL);
 
 CREATE INDEX attempts_20261123_fingerprint_job_id_idx ON sereno.attempts_20261123 USING btree (fingerprint, job_id) WHERE (fingerprint IS NOT NULL);
+
+CREATE INDEX attempts_20261124_fingerprint_job_id_idx ON sereno.attempts_20261124 USING btree (fingerprint, job_id) WHERE (fingerprint IS NOT NULL);
 
 CREATE INDEX attempts_default_fingerprint_job_id_idx ON sereno.attempts_default USING btree (fingerprint, job_id) WHERE (fingerprint IS NOT NULL);
 
@@ -5260,6 +5309,8 @@ CREATE INDEX jobs_trace ON sereno.jobs USING btree (hashtext(trace), id) WHERE (
 
 CREATE UNIQUE INDEX jobs_unique ON sereno.jobs USING btree (task, unique_key, tenant) NULLS NOT DISTINCT WHERE (unique_key IS NOT NULL);
 
+CREATE INDEX lanes_fair ON sereno.lanes USING btree (queue, fair) WHERE (fair IS NOT NULL);
+
 CREATE INDEX lanes_idle ON sereno.lanes USING btree (served_at) WHERE (NOT has_work);
 
 CREATE INDEX lanes_open ON sereno.lanes USING btree (queue, band, turn) WHERE (has_work AND (waits_for IS NULL));
@@ -5318,10 +5369,6 @@ CREATE UNIQUE INDEX tokens_name ON sereno.tokens USING btree (tenant, name) NULL
 
 CREATE INDEX unique_keys_until ON sereno.unique_keys USING btree (until) WHERE (until < 'infinity'::timestamp with time zone);
 
-ALTER INDEX sereno.attempts_fingerprint ATTACH PARTITION sereno.attempts_20261116_fingerprint_job_id_idx;
-
-ALTER INDEX sereno.attempts_pkey ATTACH PARTITION sereno.attempts_20261116_pkey;
-
 ALTER INDEX sereno.attempts_fingerprint ATTACH PARTITION sereno.attempts_20261117_fingerprint_job_id_idx;
 
 ALTER INDEX sereno.attempts_pkey ATTACH PARTITION sereno.attempts_20261117_pkey;
@@ -5349,6 +5396,10 @@ ALTER INDEX sereno.attempts_pkey ATTACH PARTITION sereno.attempts_20261122_pkey;
 ALTER INDEX sereno.attempts_fingerprint ATTACH PARTITION sereno.attempts_20261123_fingerprint_job_id_idx;
 
 ALTER INDEX sereno.attempts_pkey ATTACH PARTITION sereno.attempts_20261123_pkey;
+
+ALTER INDEX sereno.attempts_fingerprint ATTACH PARTITION sereno.attempts_20261124_fingerprint_job_id_idx;
+
+ALTER INDEX sereno.attempts_pkey ATTACH PARTITION sereno.attempts_20261124_pkey;
 
 ALTER INDEX sereno.attempts_fingerprint ATTACH PARTITION sereno.attempts_default_fingerprint_job_id_idx;
 
