@@ -48,6 +48,7 @@ async def test_duties_are_taken_in_a_round_that_has_something_to_do(
     assert state(connection, job.id) == "ready"
     assert one(connection, "select array_agg(name order by name) from sereno.duties") == [
         "housekeeping",
+        "reread_lanes",
         "rescue",
         "unknown_tasks",
     ]
