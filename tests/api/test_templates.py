@@ -117,7 +117,7 @@ def test_what_makes_no_sense_is_refused(ask: Ask) -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems do not keep these limits")
 @pytest.mark.usefixtures("words")
 def test_no_template_is_compiled_or_rendered_in_the_server(ask: Ask, app: Sereno) -> None:
-    """Compiling this one took 270 MB of the server's memory, and seconds in which it answered nobody."""
+    """Compiling this one took 270 MB of the server's memory, and it answered no request for seconds."""
     client, path = ask("admin"), "/templates/tender.published/email/body"
     before = compiled_templates._made.cache_info().misses
     assert client.put(path, json={"source": "{{ code }}"}).status_code == 200
@@ -134,7 +134,7 @@ def test_no_template_is_compiled_or_rendered_in_the_server(ask: Ask, app: Sereno
 
 @pytest.mark.usefixtures("words")
 def test_somebody_who_asks_for_many_previews_waits_for_their_own(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One of theirs is rendered at a time: others get theirs meanwhile, and so do the lists of whoever asks."""
+    """One of theirs is rendered at a time: others get theirs meanwhile, and lists are still answered."""
     held, release = threading.Semaphore(0), threading.Event()
 
     def slow(*args: Any) -> Content | None:

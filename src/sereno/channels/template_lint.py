@@ -72,7 +72,7 @@ def lint(
 ) -> list[Finding]:
     """Return what is wrong with all templates, in this process; those of a stranger are for `lint_apart`.
 
-    `events`, None: nobody knows which there are. `largest`: bytes that a channel takes. `payloads`: real ones, to
+    `events`, None: unknown. `largest`: bytes that a channel takes. `payloads`: real ones, to
     measure messages with.
     """
     found = of_strangers(templates)

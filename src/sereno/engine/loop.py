@@ -30,5 +30,5 @@ def run_loop(main: Coroutine[Any, Any, None], make: Callable[[], asyncio.Abstrac
 
 
 def _may_be_a_signal(error: BaseException) -> bool:
-    """Whether Ctrl-C may be behind it, because nobody has taken that signal over yet."""
+    """Whether Ctrl-C may be behind it, because no handler of that signal is installed yet."""
     return isinstance(error, KeyboardInterrupt) and signal.getsignal(signal.SIGINT) is signal.default_int_handler

@@ -1,4 +1,4 @@
-"""Bodies of requests that anybody may send: read up to a size that fits what they are for."""
+"""Bodies of requests without authentication: read up to a limit for each route."""
 
 from http import HTTPStatus
 

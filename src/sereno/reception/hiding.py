@@ -58,7 +58,7 @@ def _hidden(value: Any) -> Any:
 def _changes(given: Mapping[Any, Any]) -> dict[Any, Any]:
     """Those values that are shown otherwise than they are."""
     said = SAID_OF_TYPED if TYPED in given else SAID
-    # A line of the audit has what somebody asked for: a question to the archive may name a person.
+    # An audit row holds the text of the request: an archive query may name a person.
     whole = DETAIL if ACTION in given else None
     shown = {
         name: masked(value) if name == whole or (name in said and isinstance(value, str | list)) else _hidden(value)

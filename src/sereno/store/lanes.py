@@ -62,7 +62,7 @@ class LaneClaim(msgspec.Struct, kw_only=True):
     that was looked at. `walked`: how many lanes of a queue that was. `elsewhere`: gates that lanes of other queues wait
     for.
     `lacks_gates`: lanes that may pass gates that are not there. `next_look`: seconds until a gate is due. `versions`:
-    of the gates that were written. `foreign`: gates that somebody else has written. `passed_over`: a lane has more jobs
+    of the gates that were written. `foreign`: gates that another claim has written. `passed_over`: a lane has more jobs
     than a claim looks at, and none of those that it looked at could be taken.
     """
 

@@ -76,7 +76,7 @@ create function sereno.has_own_cast(of_type oid) returns boolean
 
 -- The key of a row as an expression of a text, the same for whoever reads the file: instants are microseconds, dates are days.
 -- Those that no calendar says, and columns that are texts in the file, are what PostgreSQL writes. So is a type with a cast of
--- its own: a batch may be dropped by its owner, who must not run what somebody else has written.
+-- its own: a batch may be dropped by its owner, which must not run another role's code.
 create function sereno.archive_key(held regclass, names text[], prefix text default '', texts text[] default '{}') returns text
     language sql stable as $$
     select string_agg(

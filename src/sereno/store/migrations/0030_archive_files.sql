@@ -59,7 +59,7 @@ create function sereno.is_native(of_column pg_attribute, key_columns text[], as_
 $$;
 
 -- An expression: a column as a text. A type with a cast of its own is what its output function writes: a batch is dropped by its
--- owner, who must not run what somebody else has written.
+-- owner, which must not run another role's code.
 create function sereno.text_of(name text, of_type oid) returns text
     language sql stable as $$
     select case when sereno.has_own_cast(of_type) then format('case when %1$I is not null then format(''%%s'', %1$I) end', name)

@@ -156,7 +156,7 @@ create function sereno.reread_lanes() returns bigint
     select count(*) from woken
     $$;
 
--- With the rights of the owner: whoever may end a pause need not be able to write to lanes.
+-- With the rights of the owner: a role that may end a pause need not be able to write to lanes.
 create function sereno.reread_lanes_of_resumed() returns trigger
     language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
@@ -164,7 +164,7 @@ begin
     return null;
 end $$;
 
--- Whoever ends a pause, by whatever statement.
+-- Runs for every statement that ends a pause.
 create trigger reread_lanes after delete on sereno.pauses
     for each statement execute function sereno.reread_lanes_of_resumed();
 

@@ -260,7 +260,7 @@ gone as (
 select count(*), max(id) from page;
 
 -- name: sweep_shares
--- Fair keys whose lanes are gone: they come back at the turn of whoever is next. By pages, as lanes, along the primary key.
+-- Fair keys whose lanes are gone: they come back at the turn that is next. By pages, as lanes, along the primary key.
 with page as materialized (
     select queue, key from sereno.shares where (queue, key) > (%(queue)s, %(key)s) order by queue, key limit %(most)s
 ),
