@@ -132,9 +132,9 @@ picked as materialized (
       and (crashes = 0 or (crashes <= %(most_crashes)s and of_queue <= allowed and (on_last_life = 0 or suspects = 1)))
 ),
 short as materialized (
-    select * from wanted
-    where order_id is null and lane is not null
-      and count > (select count(*) from picked where picked.number = wanted.number)
+    select wanted.* from wanted
+    left join (select number, count(*) as count from picked group by number) as got using (number)
+    where order_id is null and lane is not null and wanted.count > coalesce(got.count, 0)
 ),
 stops as materialized (
     select short.number, next.priority, next.ready_seq
