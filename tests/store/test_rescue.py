@@ -184,14 +184,14 @@ def test_a_report_says_which_of_the_held_jobs_are_to_be_cancelled(connection: Co
 
 
 def test_a_duty_is_done_by_one_worker_of_many_and_again_when_it_is_time(connection: Connection) -> None:
-    def taken() -> bool:
-        return do(connection, sessions.take_duty("sweep", 60))
+    def taken() -> set[str]:
+        return do(connection, sessions.take_duties({"sweep": 60, "daily": 86_400}))
 
-    assert [taken(), taken()] == [True, False]
+    assert [taken(), taken()] == [{"sweep", "daily"}, set()]
     advance(connection, 59)
     assert not taken()
     advance(connection, 1)
-    assert [taken(), taken()] == [True, False]
+    assert [taken(), taken()] == [{"sweep"}, set()]
 
 
 def test_ended_sessions_and_expired_keys_are_forgotten_after_a_while(connection: Connection) -> None:

@@ -222,7 +222,7 @@ class LogKeeper(Service):
             if now < self._ask_at:
                 return False
             self._ask_at, self._used_at = now + ASK_EVERY, now
-            self._forgets = await self._line.run(sessions.take_duty("logs", FORGET_EVERY))
+            self._forgets = bool(await self._line.run(sessions.take_duties({"logs": FORGET_EVERY})))
         if self._forgets:
             self._forgets = await forget_lines(self._line, self._settings)
         return self._forgets

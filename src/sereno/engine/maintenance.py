@@ -23,8 +23,9 @@ from sereno.telemetry.logs import emit
 
 _T = TypeVar("_T")
 
-# Seconds between two questions whether a duty is ours.
-ASK_EVERY = 30.0
+# Seconds between two questions whether a duty is due, each of them a connection and a statement: as often as the most
+# frequent duty, and no more, because an idle worker asks one query a second in all.
+ASK_EVERY = 60.0
 # Seconds that a page may take: the server gives up first, so that it does not go on with what nobody waits for.
 MAINTENANCE_TIMEOUT = 60.0
 STATEMENT_TIMEOUT = 50.0
@@ -50,12 +51,13 @@ class Duty:
 
 
 class Maintenance(Service):
-    """Does the duties that it gets, a page at a time, the steps in turn. The connection is open only while it works."""
+    """Does the duties that are due, a page at a time, the steps in turn. The connection is open only while it works."""
 
     def __init__(self, name: str, line: Line, duties: Sequence[Duty]) -> None:
         super().__init__(name)
         self._line = line
-        self._duties = duties
+        self._duties = {duty.name: duty for duty in duties}
+        self._every = {duty.name: duty.every for duty in duties}
         self._left: deque[Step] = deque()
         self._asked_at = float("-inf")
 
@@ -64,7 +66,7 @@ class Maintenance(Service):
             await self._ask()
         if not self._left:
             await self._line.close()
-            return ASK_EVERY * random.uniform(0.8, 1.0)  # noqa: S311 - jitter
+            return ASK_EVERY * random.uniform(1.0, 1.1)  # noqa: S311 - jitter
         await self._next_page()
         return 0.0
 
@@ -74,9 +76,8 @@ class Maintenance(Service):
 
     async def _ask(self) -> None:
         self._asked_at = monotonic()
-        for duty in self._duties:
-            if await self._line.run(sessions.take_duty(duty.name, duty.every)):
-                self._left.extend(step for step in duty.steps if step not in self._left)
+        for name in sorted(await self._line.run(sessions.take_duties(self._every))):
+            self._left.extend(step for step in self._duties[name].steps if step not in self._left)
 
     async def _next_page(self) -> None:
         step = self._left.popleft()

@@ -53,7 +53,7 @@ class Vacuum(Service):
 
     async def _vacuum(self, table: str) -> None:
         duty = f"vacuum {table}"
-        if not await self._line.run(sessions.take_duty(duty, LOOK_EVERY)):
+        if not await self._line.run(sessions.take_duties({duty: LOOK_EVERY})):
             return
         began = monotonic()
         try:

@@ -27,7 +27,7 @@ from sereno.engine.isolation_slots import IsolationSlots
 from sereno.engine.keeper import RESCUE_EVERYWHERE, Keeper
 from sereno.engine.listener import Listener
 from sereno.engine.log_keeper import LogKeeper
-from sereno.engine.maintenance import Maintenance, maintenance_line
+from sereno.engine.maintenance import Duty, Maintenance, maintenance_line
 from sereno.engine.reporter import Reporter
 from sereno.engine.settler import Settler
 from sereno.engine.slots import QueueSlots
@@ -229,8 +229,8 @@ class Worker:
         self._vacuum = Vacuum(Line(url, settings, "vacuum"), settings)
         self._maintenance = (
             self._vacuum,
-            Maintenance("rescuer", maintenance_line(url, settings, "rescuer"), [RESCUE_EVERYWHERE]),
-            Maintenance("housekeeping", maintenance_line(url, settings, "housekeeping"), housekeeping.duties(settings)),
+            self._maintain("rescuer", [RESCUE_EVERYWHERE]),
+            self._maintain("housekeeping", housekeeping.duties(settings)),
         )
         self._reporter = Reporter(
             self._keep_line,
@@ -245,6 +245,9 @@ class Worker:
         self._listener = Listener(url, settings, heard, lambda: self._on_told(""))
         self.lease_keeper: LeaseKeeper = self._make_lease_keeper(url, settings, self.session, self._registered_at)
         self.registered.set()
+
+    def _maintain(self, name: str, duties: Sequence[Duty]) -> Maintenance:
+        return Maintenance(name, maintenance_line(self.database.url, self.settings, name), duties)
 
     async def _work(self) -> None:
         words = ", ".join(f"{name}={queue.slots}" for name, queue in self.queues.items())

@@ -109,10 +109,10 @@ def unknown_tasks() -> Operation[list[tuple[str, str, int]]]:
     return rows
 
 
-def take_duty(name: str, every: float) -> Operation[bool]:
-    """True for the one worker that gets to do this duty now."""
-    rows = yield Statement(_sql["take_duty"], {"name": name, "every": every})
-    return bool(rows)
+def take_duties(every: Mapping[str, float]) -> Operation[set[str]]:
+    """Return the names of the duties that are due, each to one worker only. `every`: by name, their seconds."""
+    rows = yield Statement(_sql["take_duties"], {"names": list(every), "every": list(every.values())})
+    return {name for (name,) in rows}
 
 
 def put_off_duty(name: str, seconds: float) -> Operation[None]:

@@ -138,12 +138,20 @@ where front.task <> all(array(select unnest(tasks) from sereno.sessions where st
 group by front.queue, front.task
 order by front.queue, front.task;
 
--- name: take_duty
--- Maintenance that one worker of many does: true for whoever gets here first when it is time again.
-insert into sereno.duties as duty (name, done_at) values (%(name)s, sereno.now())
+-- name: take_duties
+-- Maintenance that one worker of many does: the names of those duties that are due, for the worker that asks first. A
+-- duty that is not due is only read.
+with wanted as materialized (
+    select * from unnest(%(names)s::text[], %(every)s::float8[]) as duty (name, every)
+)
+insert into sereno.duties as duty (name, done_at)
+select name, sereno.now() from wanted
+where not exists (select from sereno.duties as known
+                  where known.name = wanted.name and known.done_at > sereno.now() - make_interval(secs => wanted.every))
+order by name
 on conflict (name) do update set done_at = excluded.done_at
-    where duty.done_at <= sereno.now() - make_interval(secs => %(every)s)
-returning true;
+    where duty.done_at <= sereno.now() - make_interval(secs => (select every from wanted where wanted.name = excluded.name))
+returning name;
 
 -- name: put_off_duty
 -- It was dear: the next one is as much later.
