@@ -23,9 +23,10 @@ FIRST_SHARE = 0.5
 
 
 class LookBack:
-    """When to look at everything again. Time comes in through the door."""
+    """When to look at everything again. `shortest`: seconds between two looks, however little they cost."""
 
-    def __init__(self) -> None:
+    def __init__(self, shortest: float = SHORTEST) -> None:
+        self._shortest = shortest
         self._next = self._extra = 0.0
         self._asked = False
 
@@ -50,7 +51,7 @@ class LookBack:
         One that was slow by chance counts for nothing: what makes looks dear makes two of them dear.
         """
         before, self._extra = self._extra, max(0.0, cost - ordinary_cost)
-        self._next = now + min(LONGEST, max(SHORTEST, min(before, self._extra) / share))
+        self._next = now + min(LONGEST, max(self._shortest, min(before, self._extra) / share))
 
     def failed(self, now: float) -> None:
         """It exceeded its time limit. Tried again at once, it would fail again, and nothing else would be done."""

@@ -24,6 +24,8 @@ LOOK_EVERY = 5.0
 RECENT = 60.0
 # What a look costs on a healthy table, in seconds, and the time limit of one.
 ORDINARY_LOOK, LOOK_BACK_TIMEOUT = 0.005, 10.0
+# Seconds between two looks for jobs that are overdue by more than RECENT: those of transactions that took so long.
+OVERDUE_EVERY = 20.0
 FULL_RESCUE_EVERY = 60.0
 
 
@@ -34,7 +36,7 @@ class Keeper(Service):
         super().__init__("keeper")
         self._line = line
         self._on_promoted = on_promoted
-        self._look_back = LookBack()
+        self._look_back = LookBack(OVERDUE_EVERY)
         self._ages = Ages(RECENT, EVERYTHING)
 
     async def run_once(self) -> float:
