@@ -1,7 +1,9 @@
 """A claim reads a bounded part of a large index, all of a small one, and everything in the end."""
 
+import msgspec
 import pytest
 
+from sereno.domain.job import ClaimedJob
 from sereno.engine import claim_ranges
 from sereno.engine.claim_ranges import NARROWEST, SETTLED_AFTER, SMALL_INDEX, UNBOUNDED, WIDEST, ClaimRanges
 from sereno.engine.floor import Floors
@@ -21,6 +23,10 @@ def ranges(head: int, size: int = LARGE, floors: Floors | None = None) -> ClaimR
 def steps(of: ClaimRanges, now: float = 0.0, *, back: bool = False) -> list[tuple[int, int]]:
     of.begin(now, back=back)
     return [(step["floor"], step["ceiling"]) for step in of.steps("default", [5])]
+
+
+def job(ready_seq: int) -> ClaimedJob:
+    return ClaimedJob(1, 1, "work", "default", 5, ready_seq, None, 0, 0, None, msgspec.Raw(b"{}"), 0.0, 0.0, False)
 
 
 def width(read: list[tuple[int, int]], head: int) -> int:
@@ -125,7 +131,16 @@ def test_a_pause_that_ends_brings_the_floors_back() -> None:
 def test_a_look_back_that_found_more_than_there_was_room_for_reads_the_same_range_again() -> None:
     large = ranges(10**7, floors=Floors({"default:5": 10**7}))
     before = steps(large, back=True)[0]
-    assert large.has_old([before[0] + 1])
-    assert not large.has_old([before[1]])
+    assert large.has_old([job(before[0] + 1)])
+    assert not large.has_old([job(before[1])])
     large.learn(0.0, 0.1, ReadyIndex(10**7, LARGE), NOTHING_PAUSED, again=True)
     assert steps(large, back=True)[0] == before
+
+
+def test_the_first_pass_ends_while_a_backlog_is_drained() -> None:
+    """Jobs at the floor and above it are no finds of the look-back, so it has read all of its range."""
+    small = ranges(10**9, SMALL_INDEX, Floors({"default:5": 500}))
+    steps(small, back=True)
+    again = small.has_old([job(500), job(501)])
+    small.learn(0.0, 0.1, ReadyIndex(10**9, SMALL_INDEX), NOTHING_PAUSED, again=again)
+    assert not small.is_first_pass

@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Collection, Iterable
 from typing import Any
 
+from sereno.domain.job import ClaimedJob
 from sereno.engine.floor import Floors
 from sereno.store.jobs import ReadyIndex
 
@@ -60,8 +61,9 @@ class ClaimRanges:
         # Where the look-back goes on, and the range of the one under way.
         self._back_from = 0
         self._back: tuple[int, int] | None = None
-        # Where the claim under way stops reading, by queue and priority.
+        # Where the claim under way stops reading, and where the part of its look-back ends, by queue and priority.
         self._ceilings: dict[tuple[str, int], int] = {}
+        self._back_ends: dict[tuple[str, int], int] = {}
         self._has_raised = False
         self._paused: frozenset[tuple[str, str]] = frozenset()
         self.is_first_pass = True
@@ -79,6 +81,7 @@ class ClaimRanges:
         if self._heads and self._heads[0][0] <= now - SETTLED_AFTER:
             self._settled = self._heads[0][1]
         self._back = None
+        self._back_ends.clear()
         if back:
             start = self._back_from if self._is_large else 0
             self._back = (start, start + self._back_width.value if self._is_large else UNBOUNDED)
@@ -88,8 +91,9 @@ class ClaimRanges:
         found: list[dict[str, Any]] = []
         for priority in priorities:
             floor = self._floors.of(queue, priority)
-            if self._back is not None and self._back[0] < min(floor, self._back[1]):
-                found.append(_step(priority, self._back[0], min(floor, self._back[1])))
+            if self._back is not None and self._back[0] < (end := min(floor, self._back[1])):
+                found.append(_step(priority, self._back[0], end))
+                self._back_ends[queue, priority] = end
             ceiling = self._ceilings[queue, priority] = self._ceiling(floor)
             found.append(_step(priority, floor, ceiling))
             if ceiling < UNBOUNDED:
@@ -127,9 +131,9 @@ class ClaimRanges:
         """Whether the look-back under way is the last of its pass."""
         return self._back is not None and self._back[1] >= self._floors.highest()
 
-    def has_old(self, values: Iterable[int]) -> bool:
-        """Whether any of these lies in the range of the look-back under way."""
-        return self._back is not None and any(self._back[0] <= value < self._back[1] for value in values)
+    def has_old(self, jobs: Iterable[ClaimedJob]) -> bool:
+        """Whether any of these was found by the look-back under way, below the floor."""
+        return any(job.ready_seq < self._back_ends.get((job.queue, job.priority), 0) for job in jobs)
 
     def learn(
         self, now: float, cost: float, index: ReadyIndex, paused: frozenset[tuple[str, str]], *, again: bool = False

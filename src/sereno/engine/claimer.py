@@ -165,7 +165,7 @@ class Claimer(Service):
             and ("queue", name) not in found.paused
             and self._ranges.read_to_the_end(name, PRIORITIES, cost)
         }
-        filled = [job.ready_seq for job in found.jobs if counts[job.queue] >= asked[job.queue]]
+        filled = [job for job in found.jobs if counts[job.queue] >= asked[job.queue]]
         again = self._ranges.has_old(filled)
         self._ranges.learn(self.polled_at, cost, found.ready, found.paused, again=again)
 
