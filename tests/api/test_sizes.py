@@ -12,6 +12,7 @@ from pydantic import BaseModel, model_validator
 
 from sereno import InvalidArguments, Sereno
 from sereno.api.pages import LARGEST_PAGE
+from sereno.store import templates
 from tests.api.conftest import Ask, Served
 from tests.plain_http import NO_CERTIFICATES
 
@@ -221,3 +222,92 @@ def test_a_list_of_operations_shows_few_of_their_ids(app: Sereno, ask: Ask, conn
     (line,) = client.get("/operations").json()["items"]
     assert "bytes: look at it alone" in line["wanted"]["not shown"]
     assert client.get(f"/operations/{line['id']}").json()["wanted"]["ids"] == ids
+
+
+def test_a_job_with_very_many_attempts_and_steps_shows_the_newest(ask: Ask, connection: psycopg.Connection) -> None:
+    """A job that was tried again for weeks made an answer of a gigabyte."""
+    (job,) = connection.execute("select sereno.enqueue('work')").fetchone() or (0,)
+    connection.execute(
+        "insert into sereno.attempts (job_id, number, started_at, finished_at, outcome, traceback) "
+        "select %s, n, sereno.now(), sereno.now(), 'retry', repeat('x', 10000) from generate_series(1, 1500) as n",
+        [job],
+    )
+    connection.execute(
+        "insert into sereno.steps (job_id, name, attempt, result, done_at) "
+        "select %s, n::text, 1, to_jsonb(repeat('y', 10000)), sereno.now() + n * interval '1 ms' "
+        "from generate_series(1, 1500) as n",
+        [job],
+    )
+    answer = ask("admin").get(f"/jobs/{job}")
+    assert answer.status_code == 200
+    assert len(answer.content) < 3 * LARGEST_PAGE
+    assert answer.json()["attempts"][-1]["number"] == 1500
+    assert answer.json()["steps"][-1]["name"] == "1500"
+
+
+# Lists that come whole, because they are short in every installation: what fills each, and how many it may hold.
+WHOLE_LISTS = {
+    "/alerts/rules": "insert into sereno.alert_rules (name, targets, changed_by) select n::text, '[]', 'me'",
+    "/channels": "insert into sereno.channel_pauses (channel, account, reason) select 'email', n::text, 'slow'",
+    "/pauses": "insert into sereno.pauses (kind, name, paused_by) select 'tenant', n::text, 'me'",
+    "/preferences": "insert into sereno.preferences (event, wanted) select 'e' || n, false",
+    "/templates": "insert into sereno.templates (event, channel, part, source, changed_by) "
+    "select 'e' || n, 'email', 'body', 'x', 'me'",
+    "/tokens": "insert into sereno.tokens (name, hash, role, created_by) "
+    "select n::text, decode(md5(n::text), 'hex'), 'viewer', 'me'",
+    "/weights": "insert into sereno.weights (key, weight) select n::text, 2",
+    "/workers": "insert into sereno.sessions (host, pid, version, queues, tasks, lease_until) "
+    "select 'h', n, '1', '{}', '{}', sereno.now() + interval '1 hour'",
+}
+# Lists that no user of the API can make longer: settings, tasks and procedures of the code, queues of the workers.
+FIXED_LISTS = {
+    "/archive/days",
+    "/archive/whereabouts",
+    "/attention",
+    "/figures/channels",
+    "/procedures",
+    "/queues",
+    "/settings",
+    "/tasks",
+    "/traces",
+}
+MOST_ROWS = 1000
+
+
+@pytest.mark.parametrize("path", WHOLE_LISTS)
+def test_a_list_without_pages_is_bounded_in_rows(connection: psycopg.Connection, ask: Ask, path: str) -> None:
+    client = ask("admin")
+    connection.execute(f"{WHOLE_LISTS[path]} from generate_series(1, 12000) as n".encode())
+    answer = client.get(path)
+    assert answer.status_code == 200, answer.text[:300]
+    found = answer.json()
+    rows = found if isinstance(found, list) else found["items"]
+    most = templates.MOST_ROWS if path == "/templates" else MOST_ROWS
+    assert sum(1 + len(row.get("pauses") or ()) for row in rows) <= most + 20
+    assert len(answer.content) < LARGEST_PAGE
+
+
+def test_every_list_has_pages_or_a_bound(served: Served) -> None:
+    document = httpx.get(f"{served.url}/api/v1/openapi.json", timeout=30, verify=NO_CERTIFICATES).json()
+
+    def resolved(schema: dict[str, Any]) -> dict[str, Any]:
+        while "$ref" in schema:
+            schema = document["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
+        return schema
+
+    unbounded = []
+    for path, operations in document["paths"].items():
+        if (operation := operations.get("get")) is None:
+            continue
+        answer = operation["responses"].get("200", {}).get("content", {}).get("application/json")
+        schema = resolved(answer["schema"]) if answer else {}
+        if schema.get("type") != "array" and "items" not in schema.get("properties", {}):
+            continue
+        limits = [
+            parameter["schema"].get("maximum")
+            for parameter in operation.get("parameters", ())
+            if parameter["name"] == "limit"
+        ]
+        if not any(limits) and path not in WHOLE_LISTS | dict.fromkeys(FIXED_LISTS):
+            unbounded.append(path)
+    assert not unbounded

@@ -22,6 +22,9 @@ from sereno.store.statement import Operation, Row, Statement, queries
 
 _sql = queries("insight")
 
+# Rows of one answer, and bytes of texts and JSON in it.
+MOST_ROWS, MOST_BYTES = 1000, 4 * 1024 * 1024
+
 
 def list_jobs(wanted: JobFilter, limit: int, before: int | None = None) -> Operation[list[JobLine]]:
     """Newest first; `before` is the last id of the page before."""
@@ -38,12 +41,14 @@ def job_row(job_id: int) -> Operation[JobRow | None]:
 
 
 def attempts(job_id: int) -> Operation[list[AttemptRow]]:
-    rows = yield Statement(_sql["attempts"], {"id": job_id})
+    """Return the attempts of a job in order; of very many, the newest."""
+    rows = yield Statement(_sql["attempts"], {"id": job_id, "most": MOST_ROWS, "bytes": MOST_BYTES})
     return [AttemptRow(*row) for row in rows]
 
 
 def steps(job_id: int) -> Operation[list[StepRow]]:
-    rows = yield Statement(_sql["steps"], {"id": job_id})
+    """Return the finished steps of a job in order; of very many, the newest."""
+    rows = yield Statement(_sql["steps"], {"id": job_id, "most": MOST_ROWS, "bytes": MOST_BYTES})
     return [StepRow(*row) for row in rows]
 
 
@@ -59,7 +64,8 @@ def queue_rows() -> Operation[list[Row]]:
 
 
 def pauses() -> Operation[list[PauseRow]]:
-    rows = yield Statement(_sql["pauses"])
+    """Return what is paused, queues and tasks before tenants, up to a bound."""
+    rows = yield Statement(_sql["pauses"], {"most": MOST_ROWS})
     return [PauseRow(*row) for row in rows]
 
 

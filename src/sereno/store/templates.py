@@ -36,6 +36,9 @@ class TemplateRow(msgspec.Struct, kw_only=True):
 
 _rows = msgspec.json.Decoder(list[TemplateRow])
 
+# Rows of one list: some thousand tenants may have words of their own.
+MOST_ROWS = 10_000
+
 
 def read(known: str | None = None) -> Operation[tuple[str, dict[tuple[str, str, str, str, str], str] | None]]:
     """A version, and all sources; None instead if the version is the one that is known."""
@@ -51,7 +54,8 @@ def read(known: str | None = None) -> Operation[tuple[str, dict[tuple[str, str, 
 
 
 def list_rows(event: str | None = None) -> Operation[list[TemplateRow]]:
-    rows = yield Statement(_sql["list"], {"event": event})
+    """Return the rows of all events, or of one, by name; at most MOST_ROWS."""
+    rows = yield Statement(_sql["list"], {"event": event, "most": MOST_ROWS})
     return _rows.decode(rows[0][0])
 
 

@@ -67,15 +67,25 @@ where history.id = %(id)s
 order by finished_at desc limit 1;
 
 -- name: attempts
--- Every try but the last of a finished job, which is its own row.
+-- Every attempt but the last of a finished job, which is its own row. A job that is tried again for weeks has very many:
+-- the newest ones, up to a number of rows and bytes.
 select number, session_id, started_at, finished_at, outcome, reason, error_type, error_message, traceback
-from sereno.attempts where job_id = %(id)s order by number;
+from (select *, sum(octet_length(coalesce(error_message, '')) + octet_length(coalesce(traceback, '')))
+                    over (order by number desc rows between unbounded preceding and 1 preceding) as bytes
+      from (select * from sereno.attempts where job_id = %(id)s order by number desc limit %(most)s) as newest) as sized
+where coalesce(bytes, 0) < %(bytes)s
+order by number;
 
 -- name: steps
--- What the job has done for good; what a procedure brought is kept for longer than steps are.
-select name, attempt, sereno.shown(result), done_at from sereno.steps where job_id = %(id)s
-union all
-select 'result', attempt, sereno.shown(result), finished_at from sereno.procedure_runs where job_id = %(id)s
+-- What the job has done for good; what a procedure brought is kept for longer than steps are. The newest ones, up to a
+-- number of rows and bytes.
+select name, attempt, sereno.shown(result), done_at
+from (select *, sum(octet_length(coalesce(result::text, ''))) over (order by done_at desc, name desc rows between unbounded preceding and 1 preceding) as bytes
+      from (select name, attempt, result, done_at from sereno.steps where job_id = %(id)s
+            union all
+            select 'result', attempt, result, finished_at from sereno.procedure_runs where job_id = %(id)s
+            order by done_at desc, name desc limit %(most)s) as newest) as sized
+where coalesce(bytes, 0) < %(bytes)s
 order by done_at, name;
 
 -- name: progress
@@ -141,7 +151,7 @@ order by known.queue;
 
 -- name: pauses
 -- What an operator has stopped.
-select kind, name, paused_at, paused_by, note, by_tenant from sereno.pauses order by kind, name;
+select kind, name, paused_at, paused_by, note, by_tenant from sereno.pauses order by kind, name limit %(most)s;
 
 -- name: sessions
 -- Workers that live, then those that ended lately.

@@ -9,12 +9,12 @@ select count(*) || ' ' || coalesce(sum(extract(epoch from changed_at)), 0) from 
 select coalesce(json_agg(json_build_array(event, channel, locale, tenant, part, source)), '[]')::text from sereno.templates;
 
 -- name: list
--- By name, with who changed them.
+-- By name, with who changed them, up to a number.
 select coalesce(json_agg(json_build_object(
     'event', event, 'channel', channel, 'locale', locale, 'tenant', tenant, 'part', part, 'length', length(source),
     'changed_at', changed_at, 'changed_by', changed_by) order by event, channel, locale, tenant, part), '[]')::text
-from sereno.templates
-where %(event)s::text is null or event = %(event)s;
+from (select * from sereno.templates where %(event)s::text is null or event = %(event)s
+      order by event, channel, locale, tenant, part limit %(most)s) as found;
 
 -- name: write
 -- Create it, or put other words into it.
