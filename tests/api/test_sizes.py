@@ -259,7 +259,8 @@ WHOLE_LISTS = {
     "/workers": "insert into sereno.sessions (host, pid, version, queues, tasks, lease_until) "
     "select 'h', n, '1', '{}', '{}', sereno.now() + interval '1 hour'",
 }
-# Lists that no user of the API can make longer: settings, tasks and procedures of the code, queues of the workers.
+# Lists whose length is that of something else: settings and tasks of the code, days of the archive, queues in use. The
+# queries of /attention, /procedures and /traces have bounds of their own.
 FIXED_LISTS = {
     "/archive/days",
     "/archive/whereabouts",
@@ -272,6 +273,21 @@ FIXED_LISTS = {
     "/traces",
 }
 MOST_ROWS = 1000
+
+
+def test_a_pause_beyond_the_bound_of_the_list_is_found(app: Sereno, connection: psycopg.Connection, ask: Ask) -> None:
+    """By its own tenant, and by the explanation of a job that waits for it."""
+
+    @app.task
+    def work() -> None: ...
+
+    connection.execute(f"{WHOLE_LISTS['/pauses']} from generate_series(1, 3000) as n".encode())
+    client, job = ask("operator", tenant="z"), work.using(tenant="z").enqueue()
+    assert client.post("/tenants/z/pause").is_success
+    assert [pause["name"] for pause in client.get("/pauses").json()["items"]] == ["z"]
+    assert "paused" in " ".join(client.get(f"/jobs/{job.id}/why").json()["sentences"])
+    connection.execute("update sereno.pauses set by_tenant = false where name = 'z'")
+    assert client.post("/tenants/z/resume").status_code == 403
 
 
 @pytest.mark.parametrize("path", WHOLE_LISTS)

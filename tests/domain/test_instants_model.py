@@ -249,11 +249,13 @@ def test_the_engine_agrees_with_cronsim_but_for_three_known_differences() -> Non
             when = cron(chance, name, [(hour + distance) % 24 for distance in (-2, -1, 0, 1)]).when
             assert isinstance(when, Cron)
             after = turned + chance.randrange(-30 * HOUR, 10 * HOUR) // SECOND * SECOND
-            is_midnight = (turned + segment.offset_before) % (24 * HOUR) == 0
-            if turned <= after < turned + goes_back or 0 < goes_back < HOUR or (goes_back < 0 and is_midnight):
+            if turned <= after < turned + goes_back or 0 < goes_back < HOUR:
                 continue
             expected = instant(next(CronSim(when.expression, moment(after).astimezone(zone(name).info))))
             found = compile_rule(Cron(when.expression, tz=name)).next(after, after)
-            assert found == expected, f"{name}, {when.expression} after {moment(after)}: {shown(found)}"
+            assert found is not None
+            is_midnight = (turned + segment.offset_before) % (24 * HOUR) == 0
+            is_left_out = goes_back < 0 and is_midnight and turned <= found < min(expected, turned + HOUR)
+            assert found == expected or is_left_out, f"{name}, {when.expression} after {moment(after)}: {shown(found)}"
             compared += 1
     assert compared > 1500

@@ -54,7 +54,8 @@ def rooms(house: House) -> Door:
     @door.at("GET", "/pauses", role="viewer", of_tenants=True)
     async def list_pauses(who: Who) -> Page[PauseRow]:
         """Everything that is stopped: queues, tasks, tenants. Somebody of a tenant sees that tenant's own."""
-        return Page([row for row in await house.read(queues.list_pauses()) if _is_theirs(row, who)])
+        names = None if who.tenant is None else [who.tenant]
+        return Page([row for row in await house.read(queues.list_pauses(names)) if _is_theirs(row, who)])
 
     _stop_queues(house, door)
     _stop_tasks(house, door)
@@ -111,7 +112,7 @@ async def _resume(house: House, kind: PauseKind, name: str, who: Principal) -> S
     check_text(kind, name)
 
     def operation() -> Operation[bool]:
-        for pause in (yield from queues.list_pauses()) if who.tenant is not None else ():
+        for pause in (yield from queues.list_pauses([name])) if who.tenant is not None else ():
             if (pause.kind, pause.name) == (kind, name):
                 _check_resumable(pause, who)
         return (yield from queues.resume(kind, name, actor=who.actor, by_tenant=who.tenant is not None))

@@ -24,7 +24,7 @@ LOOK_EVERY = 5.0
 RECENT = 60.0
 # What a look costs on a healthy table, in seconds, and the time limit of one.
 ORDINARY_LOOK, LOOK_BACK_TIMEOUT = 0.005, 10.0
-# Seconds between two looks for jobs that are overdue by more than RECENT: those of transactions that took so long.
+# Seconds between two scans for jobs overdue by more than RECENT. Only a transaction that long leaves such jobs.
 OVERDUE_EVERY = 20.0
 FULL_RESCUE_EVERY = 60.0
 

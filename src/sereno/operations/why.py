@@ -27,7 +27,7 @@ def why(job_id: int, *, tenant: str | None = None) -> Operation[list[str]]:
         progress = yield from insights.progress(job_id)
         held = yield from why_limits.holding(row)
         return [*_running(row, progress, waiting.now), *held]
-    pauses = yield from insights.pauses()
+    pauses = yield from insights.pauses([name for name in (row.queue, row.task, row.tenant) if name is not None])
     blockers = [_paused(pause) for pause in pauses if _applies(pause, row)] + _unserved(row, waiting)
     if row.state == "scheduled":
         tried = yield from insights.attempts(job_id)

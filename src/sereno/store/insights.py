@@ -1,5 +1,7 @@
 """What a person may see: read operations for the command line, the HTTP API and the dashboard."""
 
+from collections.abc import Collection
+
 from sereno.store.filters import JobFilter
 from sereno.store.sights import (
     BOUND,
@@ -63,9 +65,10 @@ def queue_rows() -> Operation[list[Row]]:
     return rows
 
 
-def pauses() -> Operation[list[PauseRow]]:
-    """Return what is paused, queues and tasks before tenants, up to a bound."""
-    rows = yield Statement(_sql["pauses"], {"most": MOST_ROWS})
+def pauses(names: Collection[str] | None = None) -> Operation[list[PauseRow]]:
+    """Return what is paused, queues and tasks before tenants; at most MOST_ROWS. `names`: only of these."""
+    given = {"most": MOST_ROWS, "names": None if names is None else list(names)}
+    rows = yield Statement(_sql["pauses"], given)
     return [PauseRow(*row) for row in rows]
 
 

@@ -36,7 +36,7 @@ class TemplateRow(msgspec.Struct, kw_only=True):
 
 _rows = msgspec.json.Decoder(list[TemplateRow])
 
-# Rows of one list: some thousand tenants may have words of their own.
+# Rows of one list: thousands of tenants may have templates of their own.
 MOST_ROWS = 10_000
 
 

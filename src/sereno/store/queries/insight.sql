@@ -151,7 +151,9 @@ order by known.queue;
 
 -- name: pauses
 -- What an operator has stopped.
-select kind, name, paused_at, paused_by, note, by_tenant from sereno.pauses order by kind, name limit %(most)s;
+select kind, name, paused_at, paused_by, note, by_tenant from sereno.pauses
+where %(names)s::text[] is null or name = any(%(names)s)
+order by kind, name limit %(most)s;
 
 -- name: sessions
 -- Workers that live, then those that ended lately.
