@@ -13,6 +13,8 @@ from bench.workers import working
 
 # Start-up is over, and the server has counted it: a connection reports its transactions within ten seconds.
 SECONDS_TO_SETTLE = 11
+# Twice as long as the rarest thing that an idle worker does: it asks for duties once a minute.
+SECONDS_MEASURED = 140
 
 
 def run(site: Site) -> None:
@@ -31,7 +33,7 @@ def run(site: Site) -> None:
             database = str(conninfo_to_dict(url)["dbname"])
             queries, spent = _transactions(connection, database), sum(map(processor_seconds, processes))
             began = time.monotonic()
-            time.sleep(site.size(20, 10))
+            time.sleep(site.size(SECONDS_MEASURED, 10))
             elapsed = time.monotonic() - began
             queries = _transactions(connection, database) - queries
             spent = sum(map(processor_seconds, processes)) - spent
