@@ -11,10 +11,10 @@ import psycopg
 from bench.population import Slot, load, set_clock
 from bench.site import Site
 from bench.workers import BenchmarkFailed
+from sereno.database.connect import PLANNER
+from sereno.database.statement import run
 from sereno.domain.firing import SECOND
 from sereno.engine.ticker import BATCH, Ticker
-from sereno.store.connect import PLANNER
-from sereno.store.statement import run
 
 SMALL = 10_000
 # One that plans the statements, whose table has just been written or analyzed, and one that is timed.

@@ -11,8 +11,8 @@ from urllib.parse import quote, urlencode
 import psycopg
 from psycopg.sql import SQL, Composed, Identifier
 
-from sereno.store.embedded import EmbeddedPostgres
-from sereno.store.migrate import migrate
+from sereno.database.embedded import EmbeddedPostgres
+from sereno.database.migrate import migrate
 
 HOME = Path(__file__).parents[1] / ".bench"
 # What a small server in production has. Durable: an accepted job survives the machine.

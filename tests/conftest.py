@@ -12,7 +12,7 @@ import pytest
 from hypothesis import settings
 
 from sereno import Sereno
-from sereno.store.migrate import migrate
+from sereno.database.migrate import migrate
 from tests.facts import PATIENCE, one
 from tests.shared_server import shared_server
 

@@ -10,8 +10,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from sereno.cli.main import main
-from sereno.store import roles
-from sereno.store.grants import LOGINS
+from sereno.database import roles
+from sereno.database.privileges import LOGINS
 
 
 @dataclass(frozen=True)

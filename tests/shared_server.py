@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from sereno.store.embedded import EmbeddedPostgres
-from sereno.store.file_lock import FileLock
+from sereno.database.embedded import EmbeddedPostgres
+from sereno.database.embedded.file_lock import FileLock
 
 # A disk in memory, where Linux has one, and how much of it must be free for us to work there.
 MEMORY = Path("/dev/shm")  # noqa: S108 - only its owner can enter the server's directory in it

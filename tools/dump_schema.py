@@ -12,8 +12,8 @@ from pathlib import Path
 
 import psycopg
 
-from sereno.store.embedded import EmbeddedPostgres
-from sereno.store.migrate import migrate
+from sereno.database.embedded import EmbeddedPostgres
+from sereno.database.migrate import migrate
 
 SCHEMA_FILE = Path(__file__).parents[1] / "src" / "sereno" / "store" / "schema.sql"
 

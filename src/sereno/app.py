@@ -15,6 +15,11 @@ from sereno.channels.contract import Chain
 from sereno.client.enqueue import aenqueue, enqueue
 from sereno.client.stream import aenqueue_stream, enqueue_stream
 from sereno.client.task import Task
+from sereno.database import roles
+from sereno.database.connect import connect
+from sereno.database.database import Database
+from sereno.database.embedded import EmbeddedPostgres
+from sereno.database.migrate import Migration, check, migrate
 from sereno.decorators import BatchDecorator, ScheduleDecorator, TaskDecorator
 from sereno.domain.duration import Duration
 from sereno.domain.event import Digest, Throttle
@@ -35,11 +40,6 @@ from sereno.notifications import ChannelName, Event, Notifications
 from sereno.recipients import Inbox, Recipients
 from sereno.schedules import Schedules
 from sereno.settings import load
-from sereno.store import roles
-from sereno.store.connect import connect
-from sereno.store.database import Database
-from sereno.store.embedded import EmbeddedPostgres
-from sereno.store.migrate import Migration, check, migrate
 from sereno.store.tasks import declare_code
 
 P = ParamSpec("P")

@@ -15,6 +15,9 @@ import psycopg
 from sereno.archive.place import EXTRACTS
 from sereno.archive.scratch import scratch
 from sereno.client.task import Task
+from sereno.database.database import Database
+from sereno.database.plan import carry_out
+from sereno.database.statement import run
 from sereno.domain.attempt import Cancel, Dead
 from sereno.domain.duration import Duration, seconds
 from sereno.domain.retry import Backoff
@@ -35,13 +38,10 @@ from sereno.operations.archive_work import (
     VerifyOrder,
     ended,
 )
-from sereno.operations.plan import carry_out
 from sereno.operations.restore import MOST
 from sereno.schedules import Schedules
 from sereno.settings import A_DAY
-from sereno.store.database import Database
 from sereno.store.restore import Span, Which
-from sereno.store.statement import run
 
 MOVE = "sereno.archive_move"
 EXPORT = "sereno.archive_export"

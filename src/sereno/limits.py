@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import TypedDict, Unpack
 
+from sereno.database.database import Database
 from sereno.domain.duration import Duration
 from sereno.operations import limits as operations
 from sereno.operations import weights as weight_operations
 from sereno.operations.limits import LimitDetail
 from sereno.operations.weights import WeightLine
-from sereno.store.database import Database
 from sereno.store.limits import LimitRow
 
 

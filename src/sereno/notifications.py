@@ -14,6 +14,9 @@ import msgspec
 from sereno.channels.board import Channels
 from sereno.channels.contract import Callback, Chain, Channel
 from sereno.client.task import Task
+from sereno.database.caller_connection import arun_borrowed, run_borrowed
+from sereno.database.database import Database
+from sereno.database.statement import Operation
 from sereno.domain.duration import Duration, seconds
 from sereno.domain.event import (
     Content,
@@ -40,11 +43,8 @@ from sereno.errors import ConfigurationError, InvalidArguments, UnknownEvent
 from sereno.operations.bulk import changes
 from sereno.store import deliveries, event_types, events
 from sereno.store import jobs as jobs_store
-from sereno.store.borrowed import arun_borrowed, run_borrowed
-from sereno.store.database import Database
 from sereno.store.deliveries import Taken, TakenEvent
 from sereno.store.events import NewEvent, Status
-from sereno.store.statement import Operation
 
 P = TypeVar("P")
 T = TypeVar("T")

@@ -10,21 +10,21 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Literal, TypedDict, TypeVar, Unpack
 
 from sereno.channels.board import LONGEST_ADDRESS
+from sereno.database.caller_connection import arun_borrowed, run_borrowed
+from sereno.database.database import Database
+from sereno.database.json_values import stored
+from sereno.database.statement import Operation
 from sereno.domain import inbox_token
 from sereno.domain.condition import compile_condition
 from sereno.domain.duration import Duration, seconds
 from sereno.domain.job import check_text
 from sereno.domain.preference import Preference
 from sereno.domain.quiet import DAYS, Quiet
-from sereno.domain.stored import stored
 from sereno.domain.unsubscribe import read_token
 from sereno.domain.zones import zone as find_zone
 from sereno.errors import ConfigurationError, InvalidAddress, InvalidArguments
 from sereno.store import recipients as store
-from sereno.store.borrowed import arun_borrowed, run_borrowed
-from sereno.store.database import Database
 from sereno.store.recipients import InboxRow
-from sereno.store.statement import Operation
 
 T = TypeVar("T")
 

@@ -7,6 +7,9 @@ from typing import Any, TypedDict, TypeVar, Unpack
 
 import msgspec
 
+from sereno.database.caller_connection import arun_borrowed, run_borrowed
+from sereno.database.database import Database
+from sereno.database.statement import Operation
 from sereno.domain.job import Job, NewJob
 from sereno.domain.preview import Instant, preview
 from sereno.domain.schedule import NewSchedule, Policies, ScheduleOptions, shift
@@ -18,11 +21,8 @@ from sereno.errors import ConfigurationError, InvalidSchedule
 from sereno.operations import schedules as operations
 from sereno.operations.actor import default_actor
 from sereno.store import schedules as store
-from sereno.store.borrowed import arun_borrowed, run_borrowed
-from sereno.store.database import Database
 from sereno.store.filters import ScheduleFilter
 from sereno.store.schedules import FireRow, ScheduleRow, Upserted
-from sereno.store.statement import Operation
 
 T = TypeVar("T")
 

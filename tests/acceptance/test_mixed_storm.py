@@ -7,10 +7,10 @@ from collections.abc import Callable
 import psycopg
 import pytest
 
+from sereno.database.statement import run
 from sereno.domain.limits import Limit
 from sereno.operations.verify import verify
 from sereno.store.jobs import enqueue
-from sereno.store.statement import run
 from tests.acceptance.conftest import WorkerProcess
 from tests.facts import one, until
 from tests.store.lane_acts import keys, limited_job, set_limit

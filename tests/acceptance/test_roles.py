@@ -13,14 +13,14 @@ import psycopg
 import pytest
 
 from sereno import Sereno
+from sereno.database import migrate
+from sereno.database.statement import run
 from sereno.domain.alert import Rule, Target
 from sereno.operations import alerts, bulk
 from sereno.operations.doctor import doctor
 from sereno.operations.tokens import create
 from sereno.operations.verify import verify
-from sereno.store import migrate
 from sereno.store.filters import JobFilter
-from sereno.store.statement import run
 from tests.acceptance.conftest import ROOT
 from tests.acceptance.roles_app import Shop, declare
 from tests.api.conftest import Served

@@ -12,10 +12,10 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from sereno.database.embedded.programs import wheel_bin_dir
+from sereno.database.statement import run
 from sereno.operations.verify import verify
 from sereno.store import jobs
-from sereno.store.embedded_programs import wheel_bin_dir
-from sereno.store.statement import run
 from tests.acceptance.conftest import ROOT, WorkerProcess, alive_sessions, lines
 from tests.docs.pages import blocks
 from tests.facts import one, state, until

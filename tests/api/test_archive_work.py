@@ -9,8 +9,8 @@ import psycopg
 import pytest
 
 from sereno import Sereno
+from sereno.database.statement import queries
 from sereno.engine.worker import Worker
-from sereno.store.statement import queries
 from tests.api.archived import OLD_JOBS, archive, fill
 from tests.api.conftest import Ask
 from tests.facts import advance, auntil, one, state

@@ -9,9 +9,9 @@ import psycopg
 import pytest
 
 from sereno import Sereno
+from sereno.database.plan import carry_out
 from sereno.operations import bulk, jobs
 from sereno.operations.bulk import MOST_OF_A_TENANT
-from sereno.operations.plan import carry_out
 from sereno.store.bulk import TASK
 from sereno.store.filters import JobFilter
 from tests.api.conftest import Ask, Served

@@ -8,8 +8,8 @@ import pytest
 from sereno.api import inbox_stream, inbox_watch
 from sereno.api.inbox import Owner
 from sereno.api.inbox_watch import Watch
+from sereno.database.statement import Operation
 from sereno.store.inboxes import Standing
-from sereno.store.statement import Operation
 from tests.facts import auntil
 
 

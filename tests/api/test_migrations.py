@@ -3,7 +3,7 @@
 import psycopg
 
 from sereno import Sereno
-from sereno.store.migrate import migrations
+from sereno.database.migrate import migrations
 from tests.api.conftest import Ask
 
 

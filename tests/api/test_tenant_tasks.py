@@ -5,9 +5,9 @@ import psycopg
 import pytest
 
 from sereno import Sereno
+from sereno.database.plan import carry_out
 from sereno.domain.job import JobOptions
 from sereno.operations import jobs
-from sereno.operations.plan import carry_out
 from sereno.store.filters import JobFilter
 from tests.api.conftest import Ask
 

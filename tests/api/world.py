@@ -13,6 +13,9 @@ from urllib.parse import quote
 import httpx
 
 from sereno import Sereno
+from sereno.database.plan import carry_out
+from sereno.database.statement import Operation as Statements
+from sereno.database.statement import Statement
 from sereno.domain.alert import Rule, Target
 from sereno.domain.concern import concern
 from sereno.domain.delivery import Failed
@@ -21,12 +24,9 @@ from sereno.domain.fingerprint import Failure
 from sereno.domain.procedure import Signature
 from sereno.engine.alerts import Seen, follow
 from sereno.operations import alerts, jobs, procedures, queues
-from sereno.operations.plan import carry_out
 from sereno.operations.tokens import create
 from sereno.store import error_groups, logs
 from sereno.store.filters import JobFilter
-from sereno.store.statement import Operation as Statements
-from sereno.store.statement import Statement
 from sereno.telemetry.kept import as_line
 from sereno.telemetry.metrics import Tally
 from tests.notifications.conftest import Pager, Tender

@@ -9,8 +9,8 @@ import psycopg
 
 from sereno import Sereno
 from sereno.archive.place import Place
+from sereno.database.plan import carry_out
 from sereno.operations import restore
-from sereno.operations.plan import carry_out
 from sereno.operations.restore import Asked, Outcome
 from sereno.store.restore import Span
 

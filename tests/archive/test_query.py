@@ -13,10 +13,10 @@ import pytest
 from sereno import Sereno
 from sereno.archive.duck import Answers
 from sereno.archive.place import Place
+from sereno.database.plan import carry_out
 from sereno.engine.archivist import OwnTable
 from sereno.errors import ArchiveUnavailable, InvalidArguments
 from sereno.operations.archive_files import export, views
-from sereno.operations.plan import carry_out
 from sereno.store.restore import Span
 from tests.archive.acts import DAY, TENDERS, add_jobs, add_logs, add_tenders, archivist, cold_place
 from tests.archive.conftest import Bucket

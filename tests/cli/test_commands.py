@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from sereno.cli.top import sparkline
-from sereno.store.migrate import migrations, pending
+from sereno.database.migrate import migrations, pending
 from tests.cli.conftest import Command, House, Process
 
 APPLICATION = """

@@ -7,7 +7,7 @@ import psycopg
 import pytest
 
 from sereno import ConfigurationError, Context, InvalidArguments, Sereno
-from sereno.store.connect import connect
+from sereno.database.connect import connect
 from tests.facts import one, until
 
 

@@ -7,7 +7,7 @@ import psycopg
 import pytest
 
 from sereno import Every, Sereno
-from sereno.store.embedded import EmbeddedPostgres
+from sereno.database.embedded import EmbeddedPostgres
 from tests.conftest import POSTGRES_BIN
 from tests.facts import auntil, one, state
 

@@ -13,8 +13,8 @@ import pytest
 import yaml
 
 from sereno import Sereno
-from sereno.store.embedded import EmbeddedPostgres
-from sereno.store.embedded_programs import wheel_bin_dir
+from sereno.database.embedded import EmbeddedPostgres
+from sereno.database.embedded.programs import wheel_bin_dir
 from sereno.testing.process import PATIENCE, WorkerProcess
 from tests.deploy.test_deploy import DEPLOY, MANIFESTS, UNITS
 from tests.facts import one

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
+from sereno.database.connect import Line
 from sereno.engine.maintenance import Duty
-from sereno.store.connect import Line
 
 
 async def do_all(line: Line, duties: Iterable[Duty]) -> None:

@@ -14,9 +14,9 @@ import pytest
 
 from sereno import Sereno
 from sereno.archive import parquet
+from sereno.database.connect import Line
 from sereno.engine import housekeeping, retention
 from sereno.settings import Settings
-from sereno.store.connect import Line
 from tests.archive.acts import (
     DAY,
     TENDERS,

@@ -10,17 +10,17 @@ import psycopg
 import pytest
 
 from sereno import Context, Daily, Once, Sereno
+from sereno.database.connect import Line
+from sereno.database.plan import carry_out
 from sereno.domain.delivery import Failed
 from sereno.engine import bulk as engine_bulk
 from sereno.engine import retention
 from sereno.errors import ConfigurationError, InvalidArguments, InvalidSchedule, Refused
 from sereno.operations import bulk, jobs
 from sereno.operations.bulk import Steered
-from sereno.operations.plan import carry_out
 from sereno.operations.search import jobs_wanted
 from sereno.store import bulk as store
 from sereno.store.bulk import BulkOperation
-from sereno.store.connect import Line
 from sereno.store.filters import JobFilter, ScheduleFilter
 from sereno.store.post_rows import DeliveryFilter
 from tests.acceptance.conftest import WorkerProcess, leases_run_out

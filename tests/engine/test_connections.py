@@ -7,7 +7,7 @@ import psycopg
 import pytest
 
 from sereno import Backoff, Context, Sereno
-from sereno.store import database
+from sereno.database import database
 from tests.facts import auntil, one
 
 NEVER_AGAIN = Backoff(0)

@@ -7,8 +7,8 @@ import psycopg
 import pytest
 
 from sereno import InvalidArguments, Limit, Sereno, in_app
-from sereno.domain.stored import DEEPEST, is_too_deep
-from sereno.store.statement import run
+from sereno.database.json_values import DEEPEST, is_too_deep
+from sereno.database.statement import run
 from tests.facts import auntil, one, state
 
 OTHERS = 20

@@ -4,8 +4,8 @@ import psycopg
 import pytest
 
 from sereno import Backoff, Cancel, Dead, Sereno, Snooze
+from sereno.database.plan import carry_out
 from sereno.operations import error_groups, jobs
-from sereno.operations.plan import carry_out
 from sereno.store.filters import JobFilter
 from tests.engine import isolated_tasks
 from tests.facts import advance, auntil, one, state

@@ -7,8 +7,8 @@ import psycopg
 import pytest
 
 from sereno import Limit, Sereno
-from sereno.store.connect import Line, connect
-from sereno.store.statement import Operation, Statement
+from sereno.database.connect import Line, connect
+from sereno.database.statement import Operation, Statement
 from tests.facts import auntil, one
 
 LEVELS = ["repeatable read", "serializable"]

@@ -4,10 +4,10 @@ import psycopg
 import pytest
 
 from sereno import Sereno
+from sereno.database.connect import Line
 from sereno.engine import floor, housekeeping
 from sereno.engine.keeper import RESCUE_EVERYWHERE, Keeper
 from sereno.engine.maintenance import Maintenance
-from sereno.store.connect import Line
 from tests.facts import advance, auntil, one, state
 
 

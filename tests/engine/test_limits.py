@@ -6,8 +6,8 @@ import psycopg
 import pytest
 
 from sereno import Limit, Rate, Sereno
+from sereno.database.statement import run
 from sereno.store.limits import change
-from sereno.store.statement import run
 from tests.engine.limit_facts import Inside, advance_until, finished, waiting
 from tests.facts import advance, auntil, one, state
 

@@ -6,8 +6,8 @@ import psycopg
 import pytest
 
 from sereno import Sereno
+from sereno.database.statement import run
 from sereno.store.limits import weigh
-from sereno.store.statement import run
 from tests.engine.limit_facts import finished
 from tests.facts import auntil, one
 

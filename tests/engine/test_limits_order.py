@@ -7,8 +7,8 @@ import psycopg
 import pytest
 
 from sereno import Backoff, Context, Limit, Retry, Sereno
+from sereno.database.plan import acarry_out
 from sereno.operations import jobs as operations
-from sereno.operations.plan import acarry_out
 from sereno.store.filters import JobFilter
 from tests.engine.limit_facts import Inside, finished
 from tests.facts import auntil, one, state

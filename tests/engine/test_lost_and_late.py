@@ -14,12 +14,12 @@ import psycopg
 import pytest
 
 from sereno import Sereno
+from sereno.database.connect import Line
+from sereno.database.statement import Operation
 from sereno.engine.heartbeat import Heartbeat, boot_clock, lease_end
 from sereno.engine.settler import Settler
 from sereno.errors import DatabaseUnavailable
 from sereno.store import sessions
-from sereno.store.connect import Line
-from sereno.store.statement import Operation
 from sereno.telemetry.metrics import Tally
 from tests.facts import PATIENCE, auntil, one, state, until
 from tests.store.acts import add, decided, do, line, session, settled, take

@@ -11,10 +11,10 @@ import psycopg
 import pytest
 
 from sereno import Backoff, Cancel, Context, Dead, RetryAfter, Sereno, Snooze
+from sereno.database.connect import Line
 from sereno.domain.attempt import SUCCEEDED, Settlement
 from sereno.engine.settler import Settler
 from sereno.store.attempts import Settled
-from sereno.store.connect import Line
 from sereno.telemetry.metrics import Tally
 from tests.facts import auntil, one, state
 from tests.hostile_errors import HOSTILE

@@ -9,10 +9,10 @@ import psycopg
 import pytest
 
 from sereno import Sereno
+from sereno.database.plan import carry_out
 from sereno.engine.archivist import OwnTable
 from sereno.errors import ArchiveUnavailable, InvalidArguments, Refused
 from sereno.operations import restore
-from sereno.operations.plan import carry_out
 from sereno.operations.restore import Asked
 from sereno.store import jobs
 from sereno.store.restore import Span

@@ -6,6 +6,8 @@ import psycopg
 import pytest
 
 from sereno import Context, Sereno
+from sereno.database.database import Database
+from sereno.database.statement import Operation, Statement, run
 from sereno.domain.attempt import SUCCEEDED
 from sereno.engine import keeper
 from sereno.engine.child import SupervisedLease
@@ -13,8 +15,6 @@ from sereno.engine.heartbeat import Heartbeat, boot_clock, lease_end
 from sereno.engine.worker import Worker
 from sereno.store import sessions
 from sereno.store.attempts import Settled, settle
-from sereno.store.database import Database
-from sereno.store.statement import Operation, Statement, run
 from tests.facts import advance, auntil, one, state
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from sereno.store.embedded import EmbeddedPostgres
-from sereno.store.migrate import migrate
+from sereno.database.embedded import EmbeddedPostgres
+from sereno.database.migrate import migrate
 from tests.acceptance.conftest import log, worker
 
 __all__ = ["log", "own_server", "worker"]

@@ -4,7 +4,7 @@ import os
 import signal
 from pathlib import Path
 
-from sereno.store.embedded import EmbeddedPostgres
+from sereno.database.embedded import EmbeddedPostgres
 from tests.facts import until
 
 

@@ -17,9 +17,9 @@ import psycopg
 import pytest
 
 from sereno import DatabaseUnavailable, Sereno
+from sereno.database.embedded import EmbeddedPostgres
 from sereno.operations.verify import verify
 from sereno.store import archive
-from sereno.store.embedded import EmbeddedPostgres
 from tests.acceptance.conftest import WorkerProcess
 from tests.archive.acts import (
     DAY,

@@ -17,10 +17,10 @@ import psycopg
 import pytest
 
 from sereno import Sereno
+from sereno.database.embedded import EmbeddedPostgres
+from sereno.database.statement import run
 from sereno.domain.job import NewJob
 from sereno.operations.verify import verify
-from sereno.store.embedded import EmbeddedPostgres
-from sereno.store.statement import run
 from tests.acceptance.conftest import ROOT, WorkerProcess
 from tests.facts import one, until
 from tests.faults import limited_app

@@ -19,10 +19,10 @@ from typing import Any
 import psycopg
 import pytest
 
+from sereno.database.embedded import EmbeddedPostgres
+from sereno.database.statement import run
 from sereno.domain.delivery import TRANSITIONS
 from sereno.operations.verify import verify
-from sereno.store.embedded import EmbeddedPostgres
-from sereno.store.statement import run
 from tests.acceptance.conftest import ROOT, WorkerProcess
 from tests.facts import one, until
 from tests.faults.notified_app import Offer, app, offer_closed, offer_made

@@ -20,14 +20,14 @@ import pytest
 from psycopg.errors import DeadlockDetected
 
 from sereno import Cron, Every, Sereno
+from sereno.database.embedded import EmbeddedPostgres
+from sereno.database.statement import run
 from sereno.domain.attempt import SUCCEEDED
 from sereno.domain.when import When
 from sereno.engine.ticker import Ticker
 from sereno.operations.verify import verify
 from sereno.store import attempts, ticks
 from sereno.store.attempts import Settled
-from sereno.store.embedded import EmbeddedPostgres
-from sereno.store.statement import run
 from tests.acceptance.conftest import WorkerProcess
 from tests.facts import advance, one, until, until_at_rest
 from tests.faults.server import restart

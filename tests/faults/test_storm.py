@@ -14,9 +14,9 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from sereno.database.embedded import EmbeddedPostgres
+from sereno.database.statement import run
 from sereno.operations.verify import verify
-from sereno.store.embedded import EmbeddedPostgres
-from sereno.store.statement import run
 from tests.acceptance.conftest import WorkerProcess, lines
 from tests.facts import one, until, until_at_rest
 from tests.faults.proxy import Proxy

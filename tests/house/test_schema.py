@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from sereno.store.embedded_programs import wheel_bin_dir
+from sereno.database.embedded.programs import wheel_bin_dir
 from tools.dump_schema import SCHEMA_FILE, dump
 
 

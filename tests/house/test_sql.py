@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from sereno.database.privileges import LOGINS
+from sereno.database.statement import queries
 from sereno.settings import SCHEMA_LENGTH
-from sereno.store.grants import LOGINS
-from sereno.store.statement import queries
 
 SOURCES = Path(__file__).parents[2] / "src" / "sereno"
 QUERY_FILES = sorted((SOURCES / "store" / "queries").glob("*.sql"))

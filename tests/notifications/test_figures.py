@@ -8,10 +8,10 @@ import pytest
 
 from sereno import Digest, Sereno, in_app
 from sereno.channels.contract import Callback
+from sereno.database.statement import run
 from sereno.domain.delivery import Failed, Invalid, Receipt, Retryable, Unknown
 from sereno.operations.figures import Funnel, channel_health, funnel
 from sereno.store import delivery_figures, minutes
-from sereno.store.statement import run
 from sereno.telemetry.post import MOST_CODES, OTHER, Change, PostTally
 from tests.facts import advance, auntil, one, ten_past
 from tests.notifications.conftest import Pager, Tender

@@ -7,11 +7,11 @@ from typing import Any
 import psycopg
 
 from sereno import Content, Digest, Rate, Recipient, Sereno, in_app
+from sereno.database.statement import run
 from sereno.domain.delivery import Failed, Retryable
 from sereno.engine.turns import MOST_TOKENS, ONCE
 from sereno.notifications import Event
 from sereno.store import deliveries
-from sereno.store.statement import run
 from tests.facts import advance, auntil, one, until
 from tests.notifications.conftest import Pager, States, Tender
 from tests.store.acts import waits_for_a_lock

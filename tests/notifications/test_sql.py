@@ -15,12 +15,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sereno import Content, Digest, Limit, Quiet, Recipient, Sereno, Throttle, in_app
+from sereno.database.migrate import migrate
+from sereno.database.statement import run
 from sereno.domain.event import EventDefinition
 from sereno.domain.quiet import checked
 from sereno.errors import InvalidArguments
 from sereno.store import event_types, limits
-from sereno.store.migrate import migrate
-from sereno.store.statement import run
 from tests.facts import auntil, one
 from tests.notifications.conftest import Pager, States, Tender
 

@@ -7,16 +7,16 @@ import psycopg
 import pytest
 
 from sereno import Every, Sereno
+from sereno.database.plan import carry_out
+from sereno.database.roles import script
 from sereno.operations import jobs, queues, workers
 from sereno.operations.doctor import doctor
-from sereno.operations.plan import carry_out
 from sereno.operations.status import status
 from sereno.operations.verify import verify
 from sereno.operations.why import why
 from sereno.settings import SCHEMA_LENGTH
 from sereno.store import insights, rehearsal
 from sereno.store.filters import JobFilter
-from sereno.store.roles import script
 from tests.archive.acts import DAY, archivist, cold_place
 from tests.facts import auntil, one, until
 from tests.operations.conftest import House

@@ -6,13 +6,13 @@ import psycopg
 import pytest
 
 from sereno import Daily, Sereno
+from sereno.database.migrate import migrate
 from sereno.domain.concern import KINDS, Concern, clean, concern, filled
 from sereno.errors import InvalidArguments
 from sereno.operations import queues
 from sereno.operations.attention import attention
 from sereno.store import attention as store
 from sereno.store import deliveries
-from sereno.store.migrate import migrate
 from tests.facts import advance, until
 from tests.operations.conftest import House
 

@@ -6,11 +6,11 @@ import psycopg
 import pytest
 
 from sereno import Rate, Sereno
+from sereno.database.statement import run
 from sereno.domain.attempt import Settlement
 from sereno.domain.error_text import describe
 from sereno.operations.doctor import MANY_WAKES, Check, doctor
 from sereno.store import limits
-from sereno.store.statement import run
 from tests.store.acts import do
 from tests.store.lane_acts import Claimer, keys, put, set_limit
 

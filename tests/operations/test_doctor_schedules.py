@@ -3,8 +3,8 @@
 import psycopg
 
 from sereno import Every, Sereno
+from sereno.database.statement import run
 from sereno.operations.doctor import Check, doctor
-from sereno.store.statement import run
 from tests.facts import advance
 
 

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
+from sereno.database.plan import acarry_out, carry_out
 from sereno.domain.attempt import SUCCEEDED, Settlement
 from sereno.domain.error_text import describe
 from sereno.errors import JobNotFound, Refused
 from sereno.operations import jobs
-from sereno.operations.plan import acarry_out, carry_out
 from sereno.store import steering
 from sereno.store.filters import JobFilter
 from sereno.store.jobs import KeyConflict

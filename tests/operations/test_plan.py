@@ -4,8 +4,8 @@ from typing import TypeVar
 
 import pytest
 
-from sereno.operations.plan import Plan, acarry_out, carry_out
-from sereno.store.statement import Operation
+from sereno.database.plan import Plan, acarry_out, carry_out
+from sereno.database.statement import Operation
 
 T = TypeVar("T")
 

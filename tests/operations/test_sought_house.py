@@ -8,11 +8,12 @@ import psycopg
 import pytest
 
 from sereno import Sereno
+from sereno.database.plan import carry_out
+from sereno.database.statement import run
 from sereno.domain.fingerprint import Failure
 from sereno.domain.search import Field, InvalidSearch
 from sereno.operations import error_groups, queues, schedules, tenants
 from sereno.operations.bulk import begin_schedules, changes
-from sereno.operations.plan import carry_out
 from sereno.operations.schedule_lists import in_batches, list_schedules, tally
 from sereno.operations.sought import (
     AUDIT_FIELDS,
@@ -27,7 +28,6 @@ from sereno.store import minutes, steering, tokens
 from sereno.store import schedules as schedules_store
 from sereno.store.bulk import Taken
 from sereno.store.filters import ScheduleFilter
-from sereno.store.statement import run
 from sereno.store.terms import Sought
 from sereno.telemetry.metrics import Tally
 from tests.facts import one

@@ -8,13 +8,13 @@ from typing import Any
 import psycopg
 import pytest
 
+from sereno.database.statement import Operation, run
 from sereno.domain.search import Field, InvalidSearch
 from sereno.operations import bulk, post
 from sereno.operations.sought import DELIVERY_FIELDS, EVENT_FIELDS, RECIPIENT_FIELDS, sought
 from sereno.store import post_sights
 from sereno.store.bulk import Taken
 from sereno.store.post_rows import DeliveryFilter
-from sereno.store.statement import Operation, run
 from sereno.store.terms import Sought
 from tests.facts import one
 

@@ -4,11 +4,11 @@ import psycopg
 import pytest
 
 from sereno import Limit, Sereno
+from sereno.database.statement import run
 from sereno.errors import InvalidArguments
 from sereno.operations import queues, tenants, weights
 from sereno.store import error_groups, minutes
 from sereno.store.limits import declare
-from sereno.store.statement import run
 from sereno.telemetry.metrics import Tally
 from tests.facts import advance
 

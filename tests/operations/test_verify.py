@@ -3,10 +3,10 @@
 import psycopg
 import pytest
 
+from sereno.database.plan import carry_out
 from sereno.domain.attempt import SUCCEEDED, Settlement
 from sereno.domain.error_text import describe
 from sereno.operations import jobs
-from sereno.operations.plan import carry_out
 from sereno.operations.verify import Proof, verify
 from sereno.store.filters import JobFilter
 from sereno.store.proofs import PROMISES

@@ -7,10 +7,10 @@ import psycopg
 import pytest
 
 from sereno import Limit, Rate, Sereno
+from sereno.database.plan import carry_out
 from sereno.domain.attempt import Settlement
 from sereno.domain.error_text import describe
 from sereno.operations import jobs
-from sereno.operations.plan import carry_out
 from sereno.operations.verify import verify
 from sereno.store.filters import JobFilter
 from tests.facts import advance, auntil, one

@@ -1,9 +1,9 @@
 """Why is it not running? One test an answer."""
 
+from sereno.database.plan import carry_out
 from sereno.domain.attempt import SUCCEEDED, Settlement
 from sereno.domain.error_text import describe
 from sereno.operations import jobs, queues
-from sereno.operations.plan import carry_out
 from sereno.operations.why import why
 from sereno.store.filters import JobFilter
 from tests.operations.conftest import House

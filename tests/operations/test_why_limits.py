@@ -8,10 +8,10 @@ from click.testing import CliRunner
 
 from sereno import Limit, Rate, Sereno
 from sereno.cli.main import main
+from sereno.database.plan import carry_out
 from sereno.domain.attempt import Settlement
 from sereno.domain.error_text import describe
 from sereno.operations import jobs
-from sereno.operations.plan import carry_out
 from sereno.operations.why import why
 from sereno.store import limits
 from sereno.store.filters import JobFilter

@@ -11,11 +11,11 @@ import pymysql
 import pytest
 
 from sereno import Backoff, Sereno
+from sereno.database.plan import acarry_out
 from sereno.domain.procedure import ProcedureName
 from sereno.domain.procedure_result import MOST_ROWS
 from sereno.errors import ConfigurationError, Refused
 from sereno.operations import jobs
-from sereno.operations.plan import acarry_out
 from sereno.operations.procedures import Board, find, list_allowed
 from sereno.store.filters import JobFilter
 from sereno.store.targets import mysql

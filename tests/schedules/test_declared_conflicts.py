@@ -7,8 +7,8 @@ import psycopg
 import pytest
 
 from sereno import Every, Sereno
+from sereno.database.statement import run
 from sereno.operations.doctor import doctor
-from sereno.store.statement import run
 from tests.facts import advance, auntil, one, until
 from tests.schedules.acts import Connection, Deploy
 

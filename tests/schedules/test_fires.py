@@ -8,11 +8,11 @@ import pytest
 
 from sereno import Cron, Daily, Every, InvalidSchedule, Once, Sereno
 from sereno.client.task import Task
+from sereno.database.statement import run
 from sereno.domain.firing import Missed, Overlap
 from sereno.operations import schedules as operations
 from sereno.store.filters import ScheduleFilter
 from sereno.store.jobs import cancel
-from sereno.store.statement import run
 from tests.facts import advance, one, ten_past
 from tests.schedules.acts import now
 

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from sereno import Cron, Every, Sereno
+from sereno.database.statement import Statement
 from sereno.engine import scheduler as module
 from sereno.engine.scheduler import Scheduler
 from sereno.engine.ticker import Ticked, Ticker
-from sereno.store.statement import Statement
 from tests.facts import advance, auntil, one, ten_past
 from tests.schedules.acts import Connection, Work, asleep, locked, made, scheduling
 

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from sereno.database.statement import queries, run
 from sereno.store.filters import ScheduleFilter
 from sereno.store.schedule_runs import StateCount, newest, tally
-from sereno.store.statement import queries, run
 from tests.store.acts import Connection, line
 from tests.store.plans import nodes, plan
 

@@ -7,13 +7,14 @@ from typing import Any, TypeVar
 
 import psycopg
 
+from sereno.database import partitions
+from sereno.database.connect import PLANNER
+from sereno.database.statement import Operation, run
 from sereno.domain.attempt import Ending, Settlement, settlement
 from sereno.domain.job import PRIORITIES, ClaimedJob, Job, JobOptions, NewJob
 from sereno.domain.retry import Backoff
-from sereno.store import attempts, days, jobs, sessions
+from sereno.store import attempts, jobs, sessions
 from sereno.store.attempts import Settled
-from sereno.store.connect import PLANNER
-from sereno.store.statement import Operation, run
 
 T = TypeVar("T")
 
@@ -146,9 +147,9 @@ def waits_for_a_lock(connection: Connection) -> bool:
 
 def drop_attempts(connection: Connection, retention: int) -> list[str]:
     """Drop the days of attempts that are past their retention, as a worker does; their names."""
-    names = do(connection, days.old_partitions("attempt_days", retention))
+    names = do(connection, partitions.old_partitions("attempt_days", retention))
     for name in names:
-        while do(connection, days.carry_attempts(name)):
+        while do(connection, partitions.carry_attempts(name)):
             pass
-        do(connection, days.drop_partition("attempt_days", name))
+        do(connection, partitions.drop_partition("attempt_days", name))
     return names

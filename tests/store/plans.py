@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from sereno.store.statement import queries
+from sereno.database.statement import queries
 from tests.store.acts import Connection
 
 GENERIC_PLAN_SINCE = 16_00_00

@@ -8,8 +8,9 @@ import psycopg
 import pytest
 from psycopg.sql import SQL, Identifier
 
-from sereno.store import archive, days
-from sereno.store.statement import run
+from sereno.database import partitions
+from sereno.database.statement import run
+from sereno.store import archive
 from tests.archive.acts import (
     DAY,
     add_deliveries,
@@ -117,7 +118,7 @@ def test_a_day_of_fires_leaves(connection: Connection) -> None:
 def test_a_day_that_is_read_waits_and_writers_go_on(connection: Connection, database_url: str) -> None:
     add_jobs(connection, 1, 3)
     advance(connection, 40 * DAY)
-    (name,) = do(connection, days.old_partitions("history", 39))
+    (name,) = do(connection, partitions.old_partitions("history", 39))
     refused: list[BaseException] = []
 
     def leave() -> None:

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import psycopg
 
+from sereno.database.migrate import _apply, migrate, migrations
+from sereno.database.statement import run
 from sereno.store.deliveries import take_batches
-from sereno.store.migrate import _apply, migrate, migrations
-from sereno.store.statement import run
 from tests.facts import advance, one
 
 

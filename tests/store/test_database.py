@@ -4,9 +4,9 @@ import psycopg
 import pytest
 
 from sereno import DatabaseUnavailable, Sereno
+from sereno.database import database
+from sereno.database.connect import connect
 from sereno.settings import Settings
-from sereno.store import database
-from sereno.store.connect import connect
 from tests.facts import one
 
 NOWHERE = "postgresql://me:hunter2@127.0.0.1:1/nowhere"

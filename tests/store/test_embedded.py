@@ -19,9 +19,9 @@ import psycopg
 import pytest
 
 import sereno
+from sereno.database.embedded import EmbeddedPostgres
+from sereno.database.embedded.programs import Account, wheel_bin_dir
 from sereno.errors import EmbeddedPostgresError
-from sereno.store.embedded import EmbeddedPostgres
-from sereno.store.embedded_programs import Account, wheel_bin_dir
 from tests.facts import is_gone
 
 SOURCE = Path(sereno.__file__).parent.parent
@@ -34,7 +34,7 @@ only_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root runs its ser
 USER = """
 import sys
 from pathlib import Path
-from sereno.store.embedded import EmbeddedPostgres
+from sereno.database.embedded import EmbeddedPostgres
 print(EmbeddedPostgres(Path(sys.argv[1])).start(), flush=True)
 sys.stdin.read()
 """
@@ -73,8 +73,8 @@ def closed_home(place: Path) -> Path:
 def system_directory(place: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A directory of the test's own in the place of /var/lib/sereno."""
     directory = place / "system"
-    monkeypatch.setattr("sereno.store.embedded.SYSTEM_DIRECTORY", directory)
-    monkeypatch.setattr("sereno.store.embedded_programs.SYSTEM_DIRECTORY", directory)
+    monkeypatch.setattr("sereno.database.embedded.SYSTEM_DIRECTORY", directory)
+    monkeypatch.setattr("sereno.database.embedded.programs.SYSTEM_DIRECTORY", directory)
     return directory
 
 
@@ -299,7 +299,7 @@ def test_comers_and_goers_never_lose_the_server(place: Path) -> None:
     program = """
 import sys, psycopg
 from pathlib import Path
-from sereno.store.embedded import EmbeddedPostgres
+from sereno.database.embedded import EmbeddedPostgres
 for _ in range(8):
     with EmbeddedPostgres(Path(sys.argv[1])) as server, psycopg.connect(server.url) as connection:
         assert connection.execute("select 1").fetchone() == (1,)
@@ -410,7 +410,7 @@ def test_prints_nothing_and_stops_when_forgotten(place: Path) -> None:
     program = """
 import sys
 from pathlib import Path
-from sereno.store.embedded import EmbeddedPostgres
+from sereno.database.embedded import EmbeddedPostgres
 EmbeddedPostgres(Path(sys.argv[1])).start()
 """
     result = run_python(program, str(place / ".sereno"))
@@ -422,7 +422,7 @@ def test_a_forked_child_does_not_stop_its_parents_server(place: Path) -> None:
     program = """
 import os, sys, psycopg
 from pathlib import Path
-from sereno.store.embedded import EmbeddedPostgres
+from sereno.database.embedded import EmbeddedPostgres
 server = EmbeddedPostgres(Path(sys.argv[1]))
 server.start()
 child = os.fork()

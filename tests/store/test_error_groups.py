@@ -6,12 +6,12 @@ import psycopg
 import pytest
 
 from sereno import Dead
+from sereno.database.statement import run
 from sereno.domain.fingerprint import Failure, failure
 from sereno.operations.search import jobs_wanted
 from sereno.store import error_groups, minutes
 from sereno.store.error_groups import MOST_GROUPS, MOST_TENANTS
 from sereno.store.filters import JobFilter
-from sereno.store.statement import run
 from sereno.telemetry.metrics import MOST_KINDS, MOST_PAIRS, MOST_TRIES, Tally
 from tests.facts import advance, one
 from tests.store.acts import decided

@@ -7,7 +7,8 @@ import psycopg
 import pytest
 
 from sereno import Dead, Retry
-from sereno.store import days, history
+from sereno.database import partitions as days
+from sereno.store import history
 from tests.facts import one, until
 from tests.store.acts import (
     Connection,

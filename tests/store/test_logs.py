@@ -6,11 +6,11 @@ from datetime import UTC, datetime, timedelta
 import psycopg
 import pytest
 
+from sereno.database.statement import queries, run
 from sereno.errors import InvalidArguments
 from sereno.operations.logs import lines_wanted, list_lines, new_lines
 from sereno.store import logs
 from sereno.store.logs import LogFilter
-from sereno.store.statement import queries, run
 from tests.facts import advance, one
 from tests.store.plans import GENERIC_PLAN_SINCE, numbered
 

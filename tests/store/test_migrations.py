@@ -8,12 +8,12 @@ import psycopg
 import pytest
 
 from sereno import DatabaseUnavailable, SchemaError, Sereno
-from sereno.store import migrate as migrating
+from sereno.database import migrate as migrating
+from sereno.database.migrate import Migration, check, migrate, migrations, pending
+from sereno.database.statement import run
 from sereno.store.attempts import settle
 from sereno.store.jobs import claim
-from sereno.store.migrate import Migration, check, migrate, migrations, pending
 from sereno.store.sessions import register
-from sereno.store.statement import run
 from tests.facts import one, until
 from tests.store.acts import add, decided, settled, waits_for_a_lock, wanted
 

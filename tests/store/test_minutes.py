@@ -4,9 +4,9 @@ import psycopg
 import pytest
 
 from sereno import Dead, Sereno
+from sereno.database.statement import run
 from sereno.store import minutes
 from sereno.store.minutes import quantile
-from sereno.store.statement import run
 from sereno.telemetry.metrics import BUCKETS, Tally
 from tests.facts import advance, auntil, one
 

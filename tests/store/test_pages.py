@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from sereno.database.statement import Operation
 from sereno.store import delivery_figures, error_groups, limits, minutes, sessions, tokens
-from sereno.store.statement import Operation
 from tests.facts import one
 from tests.store.acts import Connection, do, line
 

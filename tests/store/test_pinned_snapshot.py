@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from sereno.database.statement import queries
 from sereno.engine.floor import Floors
-from sereno.store.statement import queries
 from tests.store.acts import Connection, add, decided, end, line, session, take, wanted
 from tests.store.plans import nodes
 

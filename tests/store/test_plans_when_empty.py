@@ -5,7 +5,7 @@ import json
 import psycopg
 import pytest
 
-from sereno.store.connect import PLANNER
+from sereno.database.connect import PLANNER
 from tests.store.plans import BY_KEY, Access, accesses, plan
 
 CLAIM = {

@@ -6,7 +6,7 @@ from importlib import resources
 import psycopg
 import pytest
 
-from sereno.store.statement import queries
+from sereno.database.statement import queries
 from tests.store.plans import GENERIC_PLAN_SINCE, PLACEHOLDER, numbered
 
 NOUNS = sorted(

@@ -7,11 +7,11 @@ from typing import Any
 import psycopg
 import pytest
 
+from sereno.database import roles
+from sereno.database.migrate import migrate
+from sereno.database.privileges import AS_OWNER, LOGINS
+from sereno.database.statement import run
 from sereno.errors import ConfigurationError
-from sereno.store import roles
-from sereno.store.grants import AS_OWNER, LOGINS
-from sereno.store.migrate import migrate
-from sereno.store.statement import run
 from tests.facts import one
 from tests.roles import Roles, as_login, made, own_prefix
 

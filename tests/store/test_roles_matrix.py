@@ -6,8 +6,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from sereno.store.grants import AS_OWNER, LOGINS, REACHES, SEQUENCES, privileges, tables
-from sereno.store.statement import queries
+from sereno.database.privileges import AS_OWNER, LOGINS, REACHES, SEQUENCES, privileges, tables
+from sereno.database.statement import queries
 from tests.conftest import _database as database
 from tests.facts import one
 from tests.roles import Roles, made

@@ -2,10 +2,16 @@
 
 import psycopg
 
+from sereno.database import partitions
+from sereno.database.statement import run
 from sereno.operations.flow import flow
 from sereno.operations.upkeep import kept
-from sereno.store import days, jobs, minutes, upkeep, workshop
-from sereno.store.statement import run
+from sereno.store import (
+    jobs,
+    minutes,
+    upkeep,
+    workshop,
+)
 from sereno.telemetry.metrics import Tally
 from tests.facts import advance
 from tests.store.acts import decided, end, new, session, take
@@ -88,7 +94,7 @@ def test_tables_and_days(connection: psycopg.Connection) -> None:
     assert [(found.today - each.day).days for each in found.days] == [40, 31, 3, 0]
     assert [each.is_overdue for each in found.days] == [True, True, False, False]
     # A worker drops the same ones.
-    dropped = [name[-8:] for name in run(connection, days.old_partitions("history", 30))]
+    dropped = [name[-8:] for name in run(connection, partitions.old_partitions("history", 30))]
     assert dropped == [f"{each.day:%Y%m%d}" for each in found.days if each.is_overdue]
     assert [(each.leaves - each.day).days for each in found.days] == [31] * 4
     assert not any(each.is_overdue for each in run(connection, kept(10**9)).days)

@@ -11,6 +11,7 @@ import psycopg
 import pytest
 
 from sereno import Sereno
+from sereno.database.statement import Operation, Statement
 from sereno.domain.masking import MASK, is_secret, masked
 from sereno.operations.tokens import create
 from sereno.reception import glances, pulse
@@ -19,7 +20,6 @@ from sereno.reception.glances import Glances
 from sereno.reception.guard import ASKING, Guard
 from sereno.reception.house import MOST_OF_ONE, MOST_WAITING, House
 from sereno.store.insights import pauses, schema_version
-from sereno.store.statement import Operation, Statement
 from tests.api.conftest import Ask, Served
 from tests.facts import PATIENCE, auntil, one
 from tests.web.outages import locked

@@ -16,7 +16,7 @@ import psycopg
 import pytest
 from playwright.sync_api import Browser, Page
 
-from sereno.store.embedded import EmbeddedPostgres
+from sereno.database.embedded import EmbeddedPostgres
 from tests.cli.conftest import process_environment
 from tests.facts import one, until
 from tests.plain_http import NO_CERTIFICATES

@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 from sereno import Sereno
+from sereno.database.statement import Operation
 from sereno.operations import queues
 from sereno.reception import guard
 from sereno.reception.glances import MISSING, MOST_REMEMBERED, Glances
@@ -16,7 +17,6 @@ from sereno.reception.guard import Guard
 from sereno.reception.house import House
 from sereno.store.insights import pauses
 from sereno.store.sights import PauseRow
-from sereno.store.statement import Operation
 from tests.api.conftest import Ask, Served
 from tests.facts import until
 from tests.web.outages import away, locked

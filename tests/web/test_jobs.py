@@ -10,8 +10,8 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from sereno import Backoff, Sereno
+from sereno.database.plan import carry_out
 from sereno.operations import jobs as operations
-from sereno.operations.plan import carry_out
 from sereno.store.filters import JobFilter
 from tests.api.conftest import Ask, Served
 from tests.facts import one, state

@@ -11,6 +11,7 @@ from fastapi import Depends, Path, Query
 
 from sereno.api.door import Door, Who
 from sereno.api.pages import Page, Paging, page_of, paging
+from sereno.database.statement import Operation
 from sereno.domain.access import Principal
 from sereno.domain.job import NAME_LIMIT, Job, JobOptions
 from sereno.errors import Refused
@@ -19,7 +20,6 @@ from sereno.operations.archive import BatchDetail, Status
 from sereno.reception.declined import not_found
 from sereno.reception.house import House
 from sereno.store.archive_sights import BatchLine, BatchState, DayLine, Found
-from sereno.store.statement import Operation
 
 MOVE = "sereno.archive_move"
 EXPORT = "sereno.archive_export"

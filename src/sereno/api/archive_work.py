@@ -11,10 +11,11 @@ from pydantic import AwareDatetime, BaseModel, Field
 from sereno.api.archive import OFF
 from sereno.api.door import Door, Who
 from sereno.api.limits import Length
+from sereno.database.json_values import encoder
+from sereno.database.statement import Operation
 from sereno.domain.access import Principal
 from sereno.domain.duration import seconds
 from sereno.domain.job import NAME_LIMIT, JobOptions
-from sereno.domain.stored import encoder
 from sereno.errors import InvalidArguments, JobNotFound, Refused
 from sereno.operations import archive_work, jobs
 from sereno.operations.archive_work import TASKS, ExtractOrder, Form, Order, RestoreOrder, VerifyOrder, Work, known
@@ -22,7 +23,6 @@ from sereno.operations.restore import MOST, MOST_KEYS, meant
 from sereno.reception.declined import Declined
 from sereno.reception.house import House
 from sereno.store import restore as store
-from sereno.store.statement import Operation
 
 JobId = Annotated[int, Path(ge=0, lt=2**63)]
 Kind = Annotated[str, Field(min_length=1, max_length=NAME_LIMIT, description="jobs, deliveries, …, or schema.table.")]

@@ -3,9 +3,9 @@
 import asyncio
 from typing import TypeVar
 
+from sereno.database.statement import Operation
 from sereno.reception.house import LOOK_SECONDS, House
 from sereno.store.insights import patience, read_only
-from sereno.store.statement import Operation
 
 T = TypeVar("T")
 

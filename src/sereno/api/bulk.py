@@ -11,6 +11,7 @@ from pydantic import Field
 from sereno.api.door import Door, Who
 from sereno.api.pages import Page, Paging, page_of, paging
 from sereno.api.post import told
+from sereno.database.statement import Operation
 from sereno.domain.access import Principal
 from sereno.errors import InvalidArguments
 from sereno.operations import bulk
@@ -19,7 +20,6 @@ from sereno.reception.house import House
 from sereno.reception.tenancy import check_theirs
 from sereno.store.bulk import BulkOperation
 from sereno.store.sights import Count
-from sereno.store.statement import Operation
 
 OperationId = Annotated[int, Path(ge=0, lt=2**63)]
 InBackground = Annotated[bool, Field(description="A worker does it; the answer is 202, with the operation.")]

@@ -13,6 +13,7 @@ from sereno.api.bulk import ACCEPTED, InBackground, PerSecond, begun, check_rate
 from sereno.api.door import Door, Who
 from sereno.api.pages import Page, Paging, page_of, paging
 from sereno.api.post import delivery_shown, line_shown, page_shape, shape, there, together, told
+from sereno.database.statement import Operation
 from sereno.domain.access import Principal
 from sereno.domain.delivery import State
 from sereno.domain.search import LONGEST
@@ -27,7 +28,6 @@ from sereno.store import post_sights
 from sereno.store.bulk import BulkOperation
 from sereno.store.post_rows import DeliveryFilter, DeliveryLine
 from sereno.store.sights import Count
-from sereno.store.statement import Operation
 
 # What goes back to work when nothing else is said: somebody has to decide about it.
 FAILED: tuple[State, ...] = ("failed", "dead")

@@ -13,10 +13,11 @@ from sereno.api.bounds import Name
 from sereno.api.door import Door, Who
 from sereno.api.pages import Paging, page_of, paging
 from sereno.api.post import check_storable, page_shape, payload_shown, shape, there, together, told
+from sereno.database.json_values import encoder
+from sereno.database.statement import Operation
 from sereno.domain.access import Principal
 from sereno.domain.event import EventDefinition
 from sereno.domain.search import LONGEST
-from sereno.domain.stored import encoder
 from sereno.errors import UnknownEvent
 from sereno.operations import post
 from sereno.operations.sought import EVENT_FIELDS
@@ -24,7 +25,6 @@ from sereno.reception.house import House
 from sereno.reception.searching import searched
 from sereno.reception.tenancy import check_theirs, their_tenant
 from sereno.store.post_rows import EventLine, EventRow
-from sereno.store.statement import Operation
 
 EventId = Annotated[int, Path(ge=0, lt=2**63)]
 

@@ -10,6 +10,7 @@ from fastapi import Query
 
 from sereno.api.door import Door, Who
 from sereno.api.pages import Page
+from sereno.database.statement import Operation
 from sereno.domain.job import NAME_LIMIT, check_text
 from sereno.operations import figures
 from sereno.operations.figures import ChannelHealth, Funnel
@@ -17,7 +18,6 @@ from sereno.reception.house import House
 from sereno.reception.tenancy import their_tenant
 from sereno.store import minutes
 from sereno.store.minutes import Figures, TenantFigures
-from sereno.store.statement import Operation
 
 MOST_TENANTS = 100
 

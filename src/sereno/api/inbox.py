@@ -13,6 +13,7 @@ from sereno.api.door import ALWAYS, Door
 from sereno.api.pages import LARGEST_PAGE, Page, Paging, paging
 from sereno.api.post import page_shape, told
 from sereno.api.problems import responses
+from sereno.database.statement import Operation
 from sereno.domain.access import Role
 from sereno.domain.inbox_token import PREFIX, read_token
 from sereno.domain.job import check_text
@@ -24,7 +25,6 @@ from sereno.reception.house import House
 from sereno.reception.tenancy import their_tenant
 from sereno.store import recipients as store
 from sereno.store.recipients import InboxRow
-from sereno.store.statement import Operation
 
 F = TypeVar("F", bound=Callable[..., Any])
 _BEARER = "bearer "

@@ -7,13 +7,13 @@ from typing import Annotated, Any
 from fastapi import Path
 
 from sereno.api.door import Door, Who
+from sereno.database.statement import Operation
 from sereno.errors import JobNotFound
 from sereno.operations import jobs
 from sereno.operations.reveal import reveal
 from sereno.reception.declined import not_found
 from sereno.reception.house import House
 from sereno.reception.tenancy import check_theirs
-from sereno.store.statement import Operation
 
 JobId = Annotated[int, Path(ge=0, lt=2**63)]
 

@@ -14,10 +14,11 @@ from sereno.api.bounds import Name, Tags
 from sereno.api.bulk import ACCEPTED, InBackground, PerSecond, begun, check_rate
 from sereno.api.door import Door, Who
 from sereno.api.pages import Page, Paging, page_of, paging
+from sereno.database.json_values import stored
+from sereno.database.statement import Operation
 from sereno.domain.access import Principal
 from sereno.domain.job import JobOptions
 from sereno.domain.search import LONGEST
-from sereno.domain.stored import stored
 from sereno.errors import InvalidArguments, JobNotFound
 from sereno.operations import bulk, jobs
 from sereno.operations.reveal import hidden
@@ -33,7 +34,6 @@ from sereno.store.bulk import BulkOperation, JobAction
 from sereno.store.filters import JobFilter
 from sereno.store.jobs import KeyConflict
 from sereno.store.sights import Count, JobLine
-from sereno.store.statement import Operation
 
 JobId = Annotated[int, Path(ge=0, lt=2**63)]
 

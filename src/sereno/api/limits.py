@@ -13,6 +13,7 @@ from pydantic import BaseModel, Field
 from sereno.api.door import Door, Who
 from sereno.api.pages import Page
 from sereno.api.queues import NO_SUCH, Name
+from sereno.database.statement import Operation
 from sereno.domain.job import NAME_LIMIT
 from sereno.domain.limits import MOST_SLOTS
 from sereno.errors import ConfigurationError
@@ -21,7 +22,6 @@ from sereno.operations.weights import LEAST_WEIGHT, MOST_WEIGHT, WeightLine
 from sereno.reception.declined import Declined
 from sereno.reception.house import House
 from sereno.store.limits import BOUND, GateRow, LimitRow
-from sereno.store.statement import Operation
 
 T = TypeVar("T")
 

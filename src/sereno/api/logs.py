@@ -10,6 +10,7 @@ from fastapi import Depends, Path, Query
 
 from sereno.api.door import Door, Who
 from sereno.api.pages import Page, Paging, page_of, paging
+from sereno.database.statement import Operation
 from sereno.domain.access import Principal
 from sereno.domain.search import LONGEST
 from sereno.errors import ConfigurationError
@@ -19,7 +20,6 @@ from sereno.reception.declined import not_found
 from sereno.reception.house import House
 from sereno.reception.tenancy import check_theirs, their_tenant
 from sereno.store.logs import LogLine, WholeLine, list_lines
-from sereno.store.statement import Operation
 
 LineId = Annotated[int, Path(ge=0, lt=2**63)]
 Sought = Annotated[

@@ -7,8 +7,8 @@ from typing import Annotated, Any, Generic, TypeVar
 
 from fastapi import Query
 
+from sereno.database.statement import Operation
 from sereno.reception.declined import Declined
-from sereno.store.statement import Operation
 
 T = TypeVar("T")
 

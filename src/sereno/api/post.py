@@ -13,16 +13,16 @@ from fastapi import Response
 from pydantic import create_model
 
 from sereno.api.pages import Page
+from sereno.database.json_values import encoder, stored
+from sereno.database.statement import Operation, arun
 from sereno.domain.access import Principal
 from sereno.domain.masking import masked as hidden
-from sereno.domain.stored import encoder, stored
 from sereno.errors import ConfigurationError, InvalidArguments
 from sereno.operations.post import DeliveryDetail, RecipientDetail, masked
 from sereno.reception.declined import not_found
 from sereno.reception.house import CHANGE_SECONDS, House
 from sereno.store.insights import patience
 from sereno.store.post_rows import DeliveryLine
-from sereno.store.statement import Operation, arun
 
 T = TypeVar("T")
 

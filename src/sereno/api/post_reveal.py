@@ -7,13 +7,13 @@ from fastapi import Path, Query, Response
 
 from sereno.api.door import Door, Who
 from sereno.api.post import shape, there, told
+from sereno.database.statement import Operation
 from sereno.domain.access import Principal
 from sereno.operations import post
 from sereno.operations.reveal_post import reveal_delivery, reveal_recipient
 from sereno.reception.declined import Declined
 from sereno.reception.house import House
 from sereno.reception.tenancy import check_theirs, their_tenant
-from sereno.store.statement import Operation
 
 T = TypeVar("T")
 

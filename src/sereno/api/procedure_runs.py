@@ -8,16 +8,16 @@ from pydantic import BaseModel, Field
 from sereno.api.door import Door, Who
 from sereno.api.post import check_storable
 from sereno.api.procedures import Name, Target
+from sereno.database.json_values import stored
+from sereno.database.statement import Operation
 from sereno.domain.job import NAME_LIMIT, JobOptions
 from sereno.domain.open_arguments import ProcedureArguments
-from sereno.domain.stored import stored
 from sereno.errors import InvalidArguments, Refused
 from sereno.operations import jobs, procedures
 from sereno.operations.procedures import Board
 from sereno.reception.declined import not_found
 from sereno.reception.house import House
 from sereno.store.procedures import Allowed
-from sereno.store.statement import Operation
 
 
 class RunBody(BaseModel):

@@ -14,6 +14,7 @@ from sereno.api.bounds import at_most
 from sereno.api.door import Door, Who
 from sereno.api.limits import Length
 from sereno.api.pages import Page
+from sereno.database.statement import Operation
 from sereno.domain.masking import masked
 from sereno.errors import Refused
 from sereno.operations import procedures
@@ -21,7 +22,6 @@ from sereno.operations.procedures import Board, Finding
 from sereno.reception.declined import not_found
 from sereno.reception.house import House
 from sereno.store.procedures import Allowed, LastRun, RunRow
-from sereno.store.statement import Operation
 
 T = TypeVar("T")
 

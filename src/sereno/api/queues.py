@@ -9,6 +9,7 @@ from pydantic import BaseModel, Field
 
 from sereno.api.door import Door, Who
 from sereno.api.pages import Page
+from sereno.database.statement import Operation
 from sereno.domain.access import Principal
 from sereno.domain.job import NAME_LIMIT, check_text
 from sereno.operations import queues
@@ -17,7 +18,6 @@ from sereno.reception.declined import Declined
 from sereno.reception.house import House
 from sereno.reception.tenancy import check_theirs
 from sereno.store.sights import PauseRow
-from sereno.store.statement import Operation
 from sereno.store.steering import PauseKind
 
 # Names may hold slashes: what follows is found from the end.

@@ -20,6 +20,7 @@ from sereno.api.post import (
     together,
     told,
 )
+from sereno.database.statement import Operation
 from sereno.domain.access import Principal
 from sereno.domain.job import check_text
 from sereno.domain.quiet import Quiet
@@ -35,7 +36,6 @@ from sereno.reception.searching import searched
 from sereno.reception.tenancy import their_tenant
 from sereno.store import post_sights
 from sereno.store.post_rows import PreferenceRow, RecipientLine
-from sereno.store.statement import Operation
 
 ASPECTS = ("wanted", "condition", "quiet")
 NOT_FOUND = (HTTPStatus.NOT_FOUND,)

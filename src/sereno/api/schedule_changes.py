@@ -17,6 +17,7 @@ from sereno.api.bounds import Tags, check_few
 from sereno.api.bulk import ACCEPTED, InBackground, PerSecond, begun, check_rate
 from sereno.api.door import Door, Who
 from sereno.api.schedule_names import Key, SchedulesWanted, Text, called
+from sereno.database.statement import Operation
 from sereno.domain.access import Principal
 from sereno.domain.job import JobOptions, NewJob, check_text
 from sereno.domain.when import Daily, checked, describe
@@ -35,7 +36,6 @@ from sereno.store.bulk import BulkOperation, ScheduleAction
 from sereno.store.filters import ScheduleFilter
 from sereno.store.schedules import Upserted
 from sereno.store.sights import Count
-from sereno.store.statement import Operation
 
 MOST_IMPORTED = 1000
 MOST_FIELDS = 100

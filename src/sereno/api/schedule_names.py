@@ -7,6 +7,7 @@ from fastapi import Depends, Path, Query
 from pydantic import BaseModel, Field
 
 from sereno.api.door import Who
+from sereno.database.statement import Operation
 from sereno.domain.access import Principal
 from sereno.domain.job import NAME_LIMIT, check_text
 from sereno.domain.search import LONGEST
@@ -17,7 +18,6 @@ from sereno.reception.tenancy import check_theirs, their_tenant
 from sereno.store import schedules as store
 from sereno.store.filters import ScheduleFilter
 from sereno.store.schedules import ScheduleRow
-from sereno.store.statement import Operation
 
 MOST_KEYS = 10_000
 KEY = "The key; slashes are part of it. One that no path can hold is given as `?key=`, with `-` in the path."

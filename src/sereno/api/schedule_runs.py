@@ -11,18 +11,18 @@ from sereno.api.aside import Aside
 from sereno.api.door import Door, Who
 from sereno.api.jobs import Made
 from sereno.api.schedule_names import Key, theirs
+from sereno.database.plan import Plan
+from sereno.database.statement import Operation
 from sereno.domain.access import Principal
 from sereno.domain.job import Job, check_date
 from sereno.domain.zones import moment
 from sereno.engine.ticker import Ticker, adrive, passes
 from sereno.errors import InvalidArguments
 from sereno.operations import schedules
-from sereno.operations.plan import Plan
 from sereno.operations.schedule_lists import clock_of
 from sereno.reception.house import House, check_task
 from sereno.store import schedules as store
 from sereno.store.schedules import ScheduleRow
-from sereno.store.statement import Operation
 
 # Instants that are listed; the others are counted.
 LISTED = 1000

@@ -25,6 +25,8 @@ from sereno.api.schedule_views import (
     shown_fires,
     shown_instants,
 )
+from sereno.database.json_values import encoder
+from sereno.database.statement import Operation
 from sereno.domain.access import Principal
 from sereno.domain.duration import seconds
 from sereno.domain.job import NAME_LIMIT, check_date, check_text
@@ -33,7 +35,6 @@ from sereno.domain.masking import masked
 from sereno.domain.preview import preview
 from sereno.domain.schedule import shift
 from sereno.domain.search import LONGEST
-from sereno.domain.stored import encoder
 from sereno.domain.when import decode, describe
 from sereno.domain.zones import moment
 from sereno.errors import InvalidArguments, JobNotFound
@@ -47,7 +48,6 @@ from sereno.reception.searching import searched
 from sereno.store import schedules as store
 from sereno.store.filters import ScheduleFilter
 from sereno.store.schedules import ScheduleRow
-from sereno.store.statement import Operation
 from sereno.store.terms import Sought
 
 MOST_INSTANTS = 1000

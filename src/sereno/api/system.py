@@ -13,6 +13,7 @@ from pydantic import BaseModel, Field
 
 from sereno.api.door import Door, Who
 from sereno.api.pages import LARGEST_PAGE, Page, Paging, paging
+from sereno.database.statement import Operation
 from sereno.domain.access import Role
 from sereno.domain.job import NAME_LIMIT
 from sereno.domain.search import LONGEST
@@ -30,7 +31,6 @@ from sereno.reception.searching import searched
 from sereno.store import insights, minutes, tokens
 from sereno.store.minutes import Figures
 from sereno.store.sights import Count, TaskLine
-from sereno.store.statement import Operation
 from sereno.store.tokens import AuditRow
 
 # All questions of a proof together; the command line has more time.

@@ -9,6 +9,7 @@ from pydantic import BaseModel, Field
 from sereno.api.door import Door, Who
 from sereno.api.limits import Length
 from sereno.api.pages import Page
+from sereno.database.statement import Operation
 from sereno.domain.access import Principal, Role
 from sereno.domain.job import NAME_LIMIT
 from sereno.operations import tokens
@@ -17,7 +18,6 @@ from sereno.reception.declined import Declined, not_found
 from sereno.reception.house import House
 from sereno.reception.tenancy import their_tenant
 from sereno.store import tokens as store
-from sereno.store.statement import Operation
 from sereno.store.tokens import TokenRow
 
 # In a list, the living first.

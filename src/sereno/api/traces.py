@@ -7,13 +7,13 @@ from fastapi import Path, Query
 
 from sereno.api.door import Door, Who
 from sereno.api.pages import Page
+from sereno.database.statement import Operation
 from sereno.domain.job import NAME_LIMIT
 from sereno.errors import ConfigurationError
 from sereno.operations import trace
 from sereno.operations.trace import Trace, TraceLine
 from sereno.reception.declined import not_found
 from sereno.reception.house import House
-from sereno.store.statement import Operation
 
 Number = Annotated[int | None, Query(ge=0, lt=2**63)]
 

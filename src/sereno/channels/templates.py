@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from sereno.database.json_values import stored
 from sereno.domain.event import Content, Recipient
-from sereno.domain.stored import stored
 from sereno.errors import ConfigurationError, SerenoError
 
 if TYPE_CHECKING:

@@ -120,8 +120,8 @@ def _show_table(form: str, names: list[str], rows: Iterable[tuple[str | None, ..
 @desk_options
 def export(desk: "Desk", kind: str, from_at: datetime | None, to_at: datetime | None, out: Path) -> None:
     """Archived rows of a time as one file. Each file that they come from is compared with its checksum first."""
+    from sereno.database.plan import carry_out  # noqa: PLC0415 - see above
     from sereno.operations.archive_files import export as plan  # noqa: PLC0415 - slow to import; --help needs none
-    from sereno.operations.plan import carry_out  # noqa: PLC0415 - see above
 
     with archive_of(desk) as app, progress("Export") as said:
         written = carry_out(app.database, plan(kind_named(kind), span_of(from_at, to_at), place_of(app), out, said))

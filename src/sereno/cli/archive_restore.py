@@ -65,7 +65,7 @@ def restore(
 
 
 def _counted(desk: "Desk", asked: "Asked") -> int:
-    from sereno.operations.plan import carry_out  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.database.plan import carry_out  # noqa: PLC0415 - slow to import; --help needs none
     from sereno.operations.restore import count  # noqa: PLC0415 - see above
 
     # Closed wherever it ends: it holds copies of files.
@@ -79,7 +79,7 @@ def _counted(desk: "Desk", asked: "Asked") -> int:
 
 
 def _done(desk: "Desk", asked: "Asked", *, yes: bool) -> int:
-    from sereno.operations.plan import carry_out  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.database.plan import carry_out  # noqa: PLC0415 - slow to import; --help needs none
     from sereno.operations.restore import restore as operation  # noqa: PLC0415 - see above
 
     with (

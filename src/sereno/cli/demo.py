@@ -9,7 +9,7 @@ import click
 
 if TYPE_CHECKING:
     from sereno.cli.demo_show import Ending
-    from sereno.store.embedded import EmbeddedPostgres
+    from sereno.database.embedded import EmbeddedPostgres
 
 DATABASE_VARIABLES = ("SERENO_DATABASE_URL", "DATABASE_URL")
 
@@ -22,7 +22,7 @@ DATABASE_VARIABLES = ("SERENO_DATABASE_URL", "DATABASE_URL")
 def demo(seconds: float | None, port: int | None, directory: Path | None) -> None:
     """See it work. Starts a PostgreSQL of its own, and never touches yours."""
     from sereno.cli.demo_show import Show  # noqa: PLC0415 - slow to import; --help needs none
-    from sereno.store.embedded import EmbeddedPostgres  # noqa: PLC0415 - see above
+    from sereno.database.embedded import EmbeddedPostgres  # noqa: PLC0415 - see above
 
     directory = (directory or demo_directory()).absolute()
     with EmbeddedPostgres(directory) as server:
@@ -34,7 +34,7 @@ def demo(seconds: float | None, port: int | None, directory: Path | None) -> Non
 def demo_directory() -> Path:
     """Where the demo's database lives: apart from every project."""
     if os.geteuid() == 0:
-        from sereno.store.embedded_programs import SYSTEM_DIRECTORY  # noqa: PLC0415 - slow to import
+        from sereno.database.embedded.programs import SYSTEM_DIRECTORY  # noqa: PLC0415 - slow to import
 
         return SYSTEM_DIRECTORY / "demo"
     data = os.environ.get("XDG_DATA_HOME") or "~/.local/share"
@@ -44,10 +44,10 @@ def demo_directory() -> Path:
 def _begin_afresh(server: "EmbeddedPostgres") -> None:
     import psycopg  # noqa: PLC0415 - slow to import; --help needs none
 
+    from sereno.database.migrate import migrate  # noqa: PLC0415 - see above
+    from sereno.database.statement import run  # noqa: PLC0415 - see above
     from sereno.errors import Refused  # noqa: PLC0415 - see above
     from sereno.store.demo import others, reset  # noqa: PLC0415 - see above
-    from sereno.store.migrate import migrate  # noqa: PLC0415 - see above
-    from sereno.store.statement import run  # noqa: PLC0415 - see above
 
     with psycopg.connect(server.url, autocommit=True) as connection:
         for pid in run(connection, others()):

@@ -11,14 +11,14 @@ import msgspec
 import psycopg
 
 from sereno.app import Sereno
+from sereno.database.connect import connect
+from sereno.database.embedded import EmbeddedPostgres
+from sereno.database.migrate import migrate
+from sereno.database.plan import Plan, carry_out
+from sereno.database.statement import Operation, run
 from sereno.errors import ConfigurationError
-from sereno.operations.plan import Plan, carry_out
 from sereno.settings import load
-from sereno.store.connect import connect
-from sereno.store.embedded import EmbeddedPostgres
 from sereno.store.insights import patience
-from sereno.store.migrate import migrate
-from sereno.store.statement import Operation, run
 
 T = TypeVar("T")
 

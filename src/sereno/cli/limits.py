@@ -10,7 +10,7 @@ from sereno.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from sereno.cli.desk import Desk
-    from sereno.store.statement import Operation
+    from sereno.database.statement import Operation
 
 T = TypeVar("T")
 

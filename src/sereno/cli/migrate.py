@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @desk_options
 def migrate(desk: "Desk", check: bool, sql: bool, roles: str | None, prefix: str | None) -> int:
     """Bring the database schema up to date. Safe to run again, and by many at once."""
-    from sereno.store import migrate as migrations  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.database import migrate as migrations  # noqa: PLC0415 - slow to import; --help needs none
 
     schema = desk.settings.schema
     if sum([check, sql, roles is not None]) > 1:
@@ -35,7 +35,7 @@ def migrate(desk: "Desk", check: bool, sql: bool, roles: str | None, prefix: str
             click.echo(f"-- {migration.number:04}_{migration.name}\nbegin;\n\n{migration.text(schema)}\ncommit;\n")
         return 0
     if roles == "print":
-        from sereno.store.roles import script  # noqa: PLC0415 - slow to import; --help needs none
+        from sereno.database.roles import script  # noqa: PLC0415 - slow to import; --help needs none
 
         click.echo(script(schema, prefix or schema), nl=False)
         return 0
@@ -58,8 +58,8 @@ def _keep_roles(desk: "Desk", prefix: str | None) -> None:
     """Make the roles that are asked for; without a prefix, look whether some were made before, and keep them right."""
     import psycopg  # noqa: PLC0415 - slow to import; --help needs none
 
+    from sereno.database import roles  # noqa: PLC0415 - as above
     from sereno.errors import Refused  # noqa: PLC0415 - as above
-    from sereno.store import roles  # noqa: PLC0415 - as above
 
     schema = desk.settings.schema
     names = prefix or roles.prefix_of(desk.connection(), schema)

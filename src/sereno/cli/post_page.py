@@ -13,7 +13,7 @@ from sereno.errors import ConfigurationError, InvalidAddress, InvalidArguments
 if TYPE_CHECKING:
     from sereno.app import Sereno
     from sereno.cli.desk import Desk
-    from sereno.store.statement import Operation
+    from sereno.database.statement import Operation
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])

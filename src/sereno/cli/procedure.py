@@ -248,7 +248,7 @@ def _object(text: str | None) -> dict[str, Any]:
 
 
 def _encoded(value: dict[str, Any]) -> bytes:
-    from sereno.domain.stored import stored  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.database.json_values import stored  # noqa: PLC0415 - slow to import; --help needs none
 
     return stored(value, lambda why: InvalidArguments(f"parameters: {why}"))
 

@@ -15,11 +15,11 @@ from sereno.cli.schedule_options import confirm, existing, how_many, which_optio
 
 if TYPE_CHECKING:
     from sereno.cli.desk import Desk
+    from sereno.database.statement import Operation
     from sereno.operations.bulk import Steered
     from sereno.operations.schedule_lists import Verb
     from sereno.store.bulk import ScheduleAction
     from sereno.store.filters import ScheduleFilter
-    from sereno.store.statement import Operation
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -155,8 +155,8 @@ def _read_program(desk: "Desk", made: "Import", program: str, address: str | Non
 
 
 def _found(desk: "Desk", program: str, address: str | None) -> "list[Imported]":
+    from sereno.database.connect import connect  # noqa: PLC0415 - see above
     from sereno.operations.imports import read  # noqa: PLC0415 - slow to import; --help needs none
-    from sereno.store.connect import connect  # noqa: PLC0415 - see above
 
     if address is None:
         return read(program, desk.connection())

@@ -19,7 +19,7 @@ def scheduler(desk: "Desk", log_level: Any, log_format: Any) -> None:
     """Fire schedules until TERM or Ctrl-C. Any number may run: one leads, the others stand by. Needs no application."""
     import asyncio  # noqa: PLC0415 - slow to import; --help needs none
 
-    from sereno.store.migrate import check  # noqa: PLC0415 - see above
+    from sereno.database.migrate import check  # noqa: PLC0415 - see above
     from sereno.telemetry.logs import configure  # noqa: PLC0415 - see above
 
     connection = desk.connection()

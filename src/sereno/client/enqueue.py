@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
+from sereno.database.caller_connection import arun_borrowed, run_borrowed
+from sereno.database.database import Database
 from sereno.domain.job import Job, NewJob
-from sereno.store.borrowed import arun_borrowed, run_borrowed
-from sereno.store.database import Database
 from sereno.store.jobs import ENQUEUE_ONE, one_job_values
 from sereno.store.jobs import enqueue as enqueue_operation
 

@@ -12,10 +12,10 @@ from typing import Any
 import psycopg
 from psycopg.rows import tuple_row
 
+from sereno.database.database import Database
+from sereno.database.statement import Operation
 from sereno.domain.job import Job, NewJob
-from sereno.store.database import Database
 from sereno.store.jobs import enqueue
-from sereno.store.statement import Operation
 
 # Large enough that a statement's fixed cost is nothing, small enough that the server starts early.
 CHUNK = 2_000

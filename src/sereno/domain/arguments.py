@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 
+from sereno.database.json_values import TOO_DEEP, stored
 from sereno.domain.error_text import storable
-from sereno.domain.stored import TOO_DEEP, stored
 from sereno.errors import ConfigurationError, InvalidArguments
 
 

@@ -18,11 +18,11 @@ from email.utils import parsedate_to_datetime
 from random import Random
 from typing import Literal, NamedTuple, assert_never
 
+from sereno.database.json_values import plain_datetime
 from sereno.domain.duration import Duration, seconds
 from sereno.domain.error_text import ErrorText, describe, storable
 from sereno.domain.job import check_text
 from sereno.domain.retry import Backoff
-from sereno.domain.stored import plain_datetime
 from sereno.errors import ConfigurationError, ConnectionsInUse
 
 # A job that killed this many processes of its own goes to the dead letter.

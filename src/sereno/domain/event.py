@@ -6,10 +6,10 @@ from typing import Any, Literal
 
 import msgspec
 
+from sereno.database.json_values import stored
 from sereno.domain.arguments import decode_model
 from sereno.domain.duration import Duration, seconds
 from sereno.domain.job import check_text
-from sereno.domain.stored import stored
 from sereno.errors import ConfigurationError, InvalidArguments
 
 # A payload is a fact, not a file.

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable
 
+from sereno.database.json_values import encoder
 from sereno.domain.job import JobOptions
 from sereno.domain.limits import KeyRule, merged
-from sereno.domain.stored import encoder
 from sereno.domain.task import TaskDefinition
 
 

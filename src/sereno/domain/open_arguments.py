@@ -5,9 +5,9 @@ from typing import Any
 
 import msgspec
 
+from sereno.database.json_values import stored
 from sereno.domain.arguments import Arguments
 from sereno.domain.procedure import LONGEST_PART, ProcedureName
-from sereno.domain.stored import stored
 
 _parameters = msgspec.json.Decoder(dict[str, Any])
 

@@ -4,6 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from sereno.channels.contract import Channel
+from sereno.database.database import Database
+from sereno.database.statement import Operation
 from sereno.domain.alert import TASK, LogRule, Rule, Target, checked
 from sereno.domain.concern import Level
 from sereno.domain.duration import Duration, seconds
@@ -13,8 +15,6 @@ from sereno.engine.alert_sender import AlertSender, FindExchange, channel_of
 from sereno.engine.context import Context
 from sereno.store import alerts
 from sereno.store.alerts import Told
-from sereno.store.database import Database
-from sereno.store.statement import Operation
 
 # Who has written a rule that stands in the code.
 CODE = "code"

@@ -15,6 +15,8 @@ from typing import NamedTuple
 import msgspec
 
 from sereno.channels.contract import Exchange
+from sereno.database.connect import Line
+from sereno.database.statement import Operation
 from sereno.domain.alert import TASK, LogRule, Step, Target, decide, log_concern, wants
 from sereno.domain.concern import Concern
 from sereno.domain.job import JobOptions, NewJob
@@ -26,8 +28,6 @@ from sereno.store import alerts, attention, jobs
 from sereno.store.alerts import Told as TellsOf
 from sereno.store.alerts import Watched
 from sereno.store.attention import LATE
-from sereno.store.connect import Line
-from sereno.store.statement import Operation
 from sereno.telemetry.logs import emit
 
 LOOK_EVERY = 15.0

@@ -23,14 +23,15 @@ from sereno.archive.manifest import Described, Manifest, encode
 from sereno.archive.parquet import BadFile
 from sereno.archive.place import Place
 from sereno.archive.scratch import scratch
+from sereno.database import partitions as days
+from sereno.database.connect import CONNECT_PARAMETERS
+from sereno.database.database import Database
+from sereno.database.statement import Operation
 from sereno.engine.leaving import leave
 from sereno.errors import ArchiveUnavailable, first_line
 from sereno.settings import A_DAY, DISK, Settings
-from sereno.store import archive, days
+from sereno.store import archive
 from sereno.store.archive import Filed, Measured, Part, Recipe
-from sereno.store.connect import CONNECT_PARAMETERS
-from sereno.store.database import Database
-from sereno.store.statement import Operation
 from sereno.telemetry.archive import COUNTED, Outcome
 from sereno.telemetry.logs import emit
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 
 import psycopg
 
+from sereno.database.database import Database
 from sereno.domain.attempt import Released, Snooze
 from sereno.domain.error_text import storable
 from sereno.domain.retry import Backoff
@@ -18,7 +19,6 @@ from sereno.engine.context import Context
 from sereno.engine.running import Running
 from sereno.errors import DatabaseUnavailable, SerenoError
 from sereno.store import bulk
-from sereno.store.database import Database
 from sereno.telemetry.logs import emit
 
 # It rests no longer at a time, so that it stops within a second of being asked to.

@@ -11,6 +11,8 @@ from collections.abc import Collection, Iterable, Mapping
 from time import monotonic
 from typing import Any
 
+from sereno.database.connect import Line
+from sereno.database.statement import Operation
 from sereno.domain.attempt import CRASH_LIMIT
 from sereno.domain.job import PRIORITIES, ClaimedJob
 from sereno.domain.task import Registry, TaskDefinition
@@ -24,11 +26,9 @@ from sereno.engine.service import Service
 from sereno.engine.settler import Settler
 from sereno.engine.slots import ASIDE_SECONDS, PARTY_SECONDS, QueueSlots
 from sereno.engine.wakeups import Wakeups
-from sereno.store.connect import Line
 from sereno.store.jobs import Claim, claim, ready_index, release_unlisted
 from sereno.store.lanes import FreeProcesses, LaneClaim
 from sereno.store.sessions import set_idle
-from sereno.store.statement import Operation
 from sereno.telemetry.metrics import Tally
 
 # Every so many claims, the priorities are walked from the other end: nothing starves, and no row is rewritten.

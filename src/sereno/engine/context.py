@@ -11,17 +11,17 @@ from typing import Any, ParamSpec, TypeVar, get_type_hints, overload
 import msgspec
 import psycopg
 
+from sereno.database.database import Database
+from sereno.database.json_values import stored
+from sereno.database.statement import Operation, arun, run
 from sereno.domain.attempt import LONGEST_CLOSE, SUCCEEDED, Snooze, Throttle
 from sereno.domain.duration import Duration
 from sereno.domain.duration import seconds as length
 from sereno.domain.error_text import storable
 from sereno.domain.job import ClaimedJob, check_text
-from sereno.domain.stored import stored
 from sereno.errors import ConfigurationError, InvalidArguments, LeaseLost
 from sereno.store.attempts import Settled, keep_step, report_progress, settle, steps
-from sereno.store.database import Database
 from sereno.store.limits import throttle
-from sereno.store.statement import Operation, arun, run
 from sereno.telemetry.logs import JobLogger
 
 P = ParamSpec("P")

@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from sereno.channels.contract import Channel
+from sereno.database.database import Database
+from sereno.database.statement import Operation
 from sereno.domain.delivery import Receipt, kept
 from sereno.domain.event import IN_APP, Step
 from sereno.domain.job import NewJob
@@ -17,9 +19,7 @@ from sereno.engine.dispatch import Dispatch
 from sereno.engine.ledger import Ledger
 from sereno.engine.turns import Turns
 from sereno.store import deliveries, events, jobs, receipts
-from sereno.store.database import Database
 from sereno.store.receipts import Applied, Question
-from sereno.store.statement import Operation
 
 # Recipients of one step of a fan-out: long enough to be quick, short enough that a crash repeats little.
 STEP = 5000

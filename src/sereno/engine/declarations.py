@@ -5,11 +5,11 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from sereno.database.statement import Operation
 from sereno.domain.schedule import NewSchedule
 from sereno.engine.ticker import is_a_rows_fault
 from sereno.store import declarations as store
 from sereno.store.schedules import Upserted
-from sereno.store.statement import Operation
 from sereno.telemetry.logs import emit
 
 # Characters of an error that are kept for `sereno doctor`.

@@ -13,6 +13,8 @@ import msgspec
 import psycopg
 
 from sereno.channels.contract import Channel, Exchange, Message
+from sereno.database.database import Database
+from sereno.database.statement import Operation
 from sereno.domain.delivery import Down, Failed, Outcome, Unknown
 from sereno.domain.event import IN_APP, Content
 from sereno.domain.verdict import Verdict
@@ -21,9 +23,7 @@ from sereno.engine.links import Links
 from sereno.engine.turns import Turns
 from sereno.errors import UnknownEvent
 from sereno.store import deliveries, jobs
-from sereno.store.database import Database
 from sereno.store.deliveries import Batch, Taken, TakenEvent
-from sereno.store.statement import Operation
 
 # Messages of the inbox in one statement.
 INBOX_BATCH = 500

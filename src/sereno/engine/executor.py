@@ -15,6 +15,7 @@ from itertools import islice
 from time import monotonic
 from typing import Any
 
+from sereno.database.database import Database
 from sereno.domain.attempt import (
     CRASH_LIMIT,
     SUCCEEDED,
@@ -36,7 +37,6 @@ from sereno.engine.isolation import SETTLED_ELSEWHERE, Isolation, runs_alone
 from sereno.engine.running import Raised, Running
 from sereno.engine.settler import Settler
 from sereno.store.attempts import Settled
-from sereno.store.database import Database
 from sereno.telemetry.logs import emit
 from sereno.telemetry.metrics import Tally
 

@@ -10,11 +10,11 @@ import time
 
 import psycopg
 
+from sereno.database.connect import BROKEN, connect
+from sereno.database.statement import run
 from sereno.errors import DatabaseUnavailable
 from sereno.settings import Settings
-from sereno.store.connect import BROKEN, connect
 from sereno.store.sessions import keep
-from sereno.store.statement import run
 from sereno.telemetry.logs import emit
 
 

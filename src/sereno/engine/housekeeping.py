@@ -4,12 +4,20 @@ import logging
 from collections.abc import Callable
 from typing import TypeVar
 
+from sereno.database import partitions
+from sereno.database.connect import Line
+from sereno.database.statement import Operation
 from sereno.engine.maintenance import Duty, Page, Step, run_page
 from sereno.engine.retention import HOUSEKEEPING_EVERY, drop_attempt_day, drop_days
 from sereno.settings import Settings
-from sereno.store import days, history, lanes, limits, minutes, sessions, tokens
-from sereno.store.connect import Line
-from sereno.store.statement import Operation
+from sereno.store import (
+    history,
+    lanes,
+    limits,
+    minutes,
+    sessions,
+    tokens,
+)
 from sereno.telemetry.logs import emit
 
 _T = TypeVar("_T")
@@ -23,8 +31,8 @@ REREAD_LANES_EVERY = 60.0
 def duties(settings: Settings) -> list[Duty]:
     """What one worker of many does beside its jobs."""
     steps = [
-        Step("partitions of history", _all_of(lambda: days.make_partitions("history"))),
-        Step("partitions of attempts", _all_of(lambda: days.make_partitions("attempt_days"))),
+        Step("partitions of history", _all_of(lambda: partitions.make_partitions("history"))),
+        Step("partitions of attempts", _all_of(lambda: partitions.make_partitions("attempt_days"))),
     ]
     if not settings.archives("jobs"):
         steps += _retention_of_jobs(settings)
@@ -54,7 +62,7 @@ def _retention_of_jobs(settings: Settings) -> list[Step]:
         return await drop_attempt_day(line, settings.keep_history_days)
 
     def carry_strays() -> Operation[bool]:
-        return days.carry_strays(settings.keep_history_days, archived=False)
+        return partitions.carry_strays(settings.keep_history_days, archived=False)
 
     steps = [
         Step("retention of history", drop_old),

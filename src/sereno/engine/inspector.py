@@ -14,11 +14,11 @@ from sereno.archive.manifest import Described, Manifest, decode, encode
 from sereno.archive.parquet import BadFile
 from sereno.archive.place import EXTRACTS, NotThere, Place
 from sereno.archive.scratch import scratch
+from sereno.database.database import Database
 from sereno.engine.archivist import Archivist, Said, Unverified
 from sereno.errors import ArchiveUnavailable, first_line
 from sereno.settings import Settings
 from sereno.store import archive, restore
-from sereno.store.database import Database
 from sereno.store.restore import Checkable, Which
 from sereno.telemetry.logs import emit
 

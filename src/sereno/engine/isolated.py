@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from sereno.database.database import Database
 from sereno.domain.attempt import Ending, settlement
 from sereno.domain.retry import Backoff
 from sereno.domain.task import TaskDefinition
@@ -25,7 +26,6 @@ from sereno.engine.log_keeper import LogKeeper
 from sereno.engine.loop import run_loop
 from sereno.engine.running import Raised, caught
 from sereno.settings import Settings
-from sereno.store.database import Database
 
 PROGRESS_EVERY = 1.0
 _PR_SET_PDEATHSIG = 1

@@ -21,6 +21,7 @@ from typing import Any
 
 import msgspec
 
+from sereno.database.database import Database
 from sereno.domain.attempt import Crashed, Ending, Released, Settlement, Throttle
 from sereno.domain.error_text import ErrorText
 from sereno.domain.job import ClaimedJob
@@ -29,7 +30,6 @@ from sereno.engine.fork_server import ForkFailed, ForkServer, Preload
 from sereno.engine.log_keeper import LAST_WORDS
 from sereno.errors import ConfigurationError, DatabaseUnavailable
 from sereno.settings import Settings
-from sereno.store.database import Database
 from sereno.telemetry.logs import emit
 
 # The handler committed its own settlement with `ctx.transaction()`.

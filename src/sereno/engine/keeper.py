@@ -10,12 +10,12 @@ import random
 from collections.abc import Callable
 from time import monotonic
 
+from sereno.database.connect import Line
 from sereno.engine.floor import Ages, LookBack, exceeded_time
 from sereno.engine.maintenance import MAINTENANCE_TIMEOUT, Duty, Step
 from sereno.engine.service import Service
 from sereno.errors import DatabaseUnavailable
 from sereno.store import jobs, sessions
-from sereno.store.connect import Line
 from sereno.store.jobs import EVERYTHING
 from sereno.telemetry.logs import emit
 

@@ -4,9 +4,9 @@ import logging
 
 import psycopg
 
+from sereno.database.database import Database
 from sereno.errors import first_line
 from sereno.store import restore
-from sereno.store.database import Database
 from sereno.telemetry.logs import emit
 
 

@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 import psycopg
 
 from sereno.channels.contract import Channel
+from sereno.database.database import Database
+from sereno.database.statement import Operation
 from sereno.domain.delivery import Down, Outcome, kept
 from sereno.domain.event import IN_APP
 from sereno.domain.verdict import Policy, Verdict, judge
@@ -16,9 +18,7 @@ from sereno.engine.post_reporter import Kinds, PostReporter
 from sereno.engine.turns import Turns
 from sereno.errors import DatabaseUnavailable
 from sereno.store import deliveries, jobs
-from sereno.store.database import Database
 from sereno.store.deliveries import Batch, Recorded, Taken
-from sereno.store.statement import Operation
 from sereno.telemetry.logs import emit
 
 # Nobody knows whether it was sent: after so many times, a person has to decide.

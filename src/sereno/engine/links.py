@@ -1,7 +1,7 @@
 """The link to unsubscribe that a message carries."""
 
+from sereno.database.database import Database
 from sereno.domain.unsubscribe import Unsubscribe, make_token
-from sereno.store.database import Database
 from sereno.store.deliveries import Taken, TakenEvent
 
 PATH = "/unsubscribe/"

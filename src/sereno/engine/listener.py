@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 
 import psycopg
 
+from sereno.database.connect import BROKEN, open_async
 from sereno.settings import Settings
-from sereno.store.connect import BROKEN, open_async
 from sereno.telemetry.logs import emit
 
 PING_EVERY = 10.0

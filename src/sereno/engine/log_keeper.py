@@ -16,12 +16,12 @@ from time import monotonic
 from types import TracebackType
 from typing import Self
 
+from sereno.database.connect import Line
 from sereno.engine.retention import forget_lines
 from sereno.engine.service import Service
 from sereno.errors import DatabaseUnavailable
 from sereno.settings import Settings
 from sereno.store import logs, sessions
-from sereno.store.connect import Line
 from sereno.telemetry.kept import as_line
 from sereno.telemetry.logs import emit, logger
 

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import TypeAlias, TypeVar
 
+from sereno.database.connect import Line
+from sereno.database.statement import Operation
 from sereno.engine.service import Service
 from sereno.errors import first_line
 from sereno.settings import Settings
 from sereno.store import sessions
-from sereno.store.connect import Line
-from sereno.store.statement import Operation
 from sereno.telemetry.logs import emit
 
 _T = TypeVar("_T")

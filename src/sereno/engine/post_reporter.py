@@ -13,11 +13,11 @@ from weakref import WeakKeyDictionary
 
 import psycopg
 
+from sereno.database.database import Database
 from sereno.domain.delivery import State
 from sereno.domain.verdict import Verdict
 from sereno.errors import DatabaseUnavailable
 from sereno.store import delivery_figures
-from sereno.store.database import Database
 from sereno.store.receipts import Told
 from sereno.telemetry.logs import emit
 from sereno.telemetry.post import Change, PostTally

@@ -16,6 +16,7 @@ from typing import Any, TypedDict
 
 import psycopg
 
+from sereno.database.database import Database
 from sereno.domain.attempt import Dead
 from sereno.domain.duration import Duration
 from sereno.domain.job import DEFAULT_PRIORITY, JobOptions
@@ -28,7 +29,6 @@ from sereno.domain.task import TaskDefinition, define
 from sereno.engine.context import Context
 from sereno.errors import ConfigurationError, DatabaseUnavailable, InvalidArguments
 from sereno.store import procedures
-from sereno.store.database import Database
 from sereno.store.procedures import Allowed
 from sereno.store.targets.address import Targets
 from sereno.store.targets.contract import Session, Timeouts

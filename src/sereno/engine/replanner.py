@@ -2,12 +2,12 @@
 
 import logging
 
+from sereno.database.connect import Line
 from sereno.domain.firing import first_instant
 from sereno.domain.instants import compile_text
 from sereno.domain.zones import VERSION
 from sereno.errors import InvalidSchedule
 from sereno.store import leases, schedules, ticks
-from sereno.store.connect import Line
 from sereno.telemetry.logs import emit
 
 PAGE = 5000

@@ -10,15 +10,15 @@ import math
 from collections.abc import Callable
 from time import monotonic
 
+from sereno.database.connect import Line
+from sereno.database.statement import Operation
 from sereno.engine.claimer import Claimer
 from sereno.engine.executor import Executor
 from sereno.engine.floor import Floors
 from sereno.engine.service import Service
 from sereno.settings import Settings
 from sereno.store import error_groups, minutes
-from sereno.store.connect import Line
 from sereno.store.sessions import report
-from sereno.store.statement import Operation
 from sereno.telemetry.logs import emit
 from sereno.telemetry.metrics import Tally
 

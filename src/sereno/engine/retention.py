@@ -5,11 +5,12 @@ What goes to the archive is left to it: nothing is deleted before its file was r
 
 import logging
 
+from sereno.database import partitions
+from sereno.database.connect import Line
 from sereno.engine.maintenance import MAINTENANCE_TIMEOUT, Duty, Step, run_page
 from sereno.errors import DatabaseUnavailable
 from sereno.settings import Settings
-from sereno.store import bulk, days, fires, logs
-from sereno.store.connect import Line
+from sereno.store import bulk, fires, logs
 from sereno.telemetry.logs import emit
 
 HOUSEKEEPING_EVERY = 3600.0
@@ -17,9 +18,9 @@ HOUSEKEEPING_EVERY = 3600.0
 KEEP_OPERATIONS_DAYS = 90
 
 
-async def drop_days(line: Line, kept: days.Kept, retention: int) -> None:
+async def drop_days(line: Line, kept: partitions.Kept, retention: int) -> None:
     """Drop partitions older than so many days; those that somebody reads, later."""
-    for name in await run_page(line, days.old_partitions(kept, retention)):
+    for name in await run_page(line, partitions.old_partitions(kept, retention)):
         await _drop_day(line, kept, name)
 
 
@@ -28,17 +29,17 @@ async def drop_attempt_day(line: Line, retention: int) -> bool:
 
     One after the other: what is carried over from a day may land in the next one.
     """
-    names = await run_page(line, days.old_partitions("attempt_days", retention))
+    names = await run_page(line, partitions.old_partitions("attempt_days", retention))
     if not names:
         return False
-    if await run_page(line, days.carry_attempts(names[0])):
+    if await run_page(line, partitions.carry_attempts(names[0])):
         return True
     return await _drop_day(line, "attempt_days", names[0]) and len(names) > 1
 
 
-async def _drop_day(line: Line, kept: days.Kept, name: str) -> bool:
+async def _drop_day(line: Line, kept: partitions.Kept, name: str) -> bool:
     try:
-        await run_page(line, days.drop_partition(kept, name))
+        await run_page(line, partitions.drop_partition(kept, name))
     except DatabaseUnavailable as error:
         # Somebody reads it: it must not make others queue behind its lock. The next hour is early enough.
         emit(logging.WARNING, "history.kept", f"partition {name} could not be dropped now: {error}")
@@ -52,7 +53,7 @@ def fires_duty(settings: Settings) -> Duty:
 
     async def make_partitions(line: Line) -> bool:
         try:
-            await run_page(line, days.make_partitions("fires"))
+            await run_page(line, partitions.make_partitions("fires"))
         except DatabaseUnavailable as error:
             # Somebody holds the table; there are partitions for a week, and the default one takes what has none.
             emit(logging.WARNING, "fires.unprepared", f"no partition of fires could be made now: {error}")

@@ -16,6 +16,7 @@ from time import monotonic
 
 import psycopg
 
+from sereno.database.connect import Line
 from sereno.domain.firing import SECOND
 from sereno.engine.alerts import Watch
 from sereno.engine.floor import LookBack, Reach, exceeded_time
@@ -28,7 +29,6 @@ from sereno.engine.ticker import BATCH, Ticked, Ticker, is_a_rows_fault
 from sereno.errors import DatabaseUnavailable
 from sereno.settings import Settings
 from sereno.store import leases, ticks
-from sereno.store.connect import Line
 from sereno.telemetry.logs import emit
 from sereno.telemetry.metrics import SchedulerFigures
 

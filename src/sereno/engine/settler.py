@@ -10,13 +10,13 @@ import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from time import monotonic
 
+from sereno.database.connect import Line
 from sereno.domain.attempt import Settlement, Throttle
 from sereno.domain.error_text import describe, storable
 from sereno.domain.job import ClaimedJob
 from sereno.engine.service import Service
 from sereno.errors import DatabaseUnavailable
 from sereno.store.attempts import Settled, Way, landed, settle
-from sereno.store.connect import Line
 from sereno.store.limits import throttle
 from sereno.store.sessions import announce
 from sereno.telemetry.logs import emit

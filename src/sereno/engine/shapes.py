@@ -3,11 +3,11 @@
 import logging
 from collections.abc import Mapping
 
+from sereno.database.database import Database
 from sereno.domain.delivery import kept
 from sereno.domain.event import EventDefinition
 from sereno.errors import InvalidArguments
 from sereno.store import event_types
-from sereno.store.database import Database
 from sereno.telemetry.logs import emit
 
 

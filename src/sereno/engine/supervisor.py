@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from time import monotonic
 
+from sereno.database.connect import Line
 from sereno.engine.channel import Figures, Hello, Leased, Lost, Stop, Wire
 from sereno.engine.child import EXIT_LOST, EXIT_STUCK
 from sereno.engine.health import HealthServer
@@ -26,7 +27,6 @@ from sereno.engine.scheduler import Scheduler
 from sereno.engine.service import Service
 from sereno.errors import DatabaseUnavailable
 from sereno.settings import Settings
-from sereno.store.connect import Line
 from sereno.store.sessions import finish, keep
 from sereno.telemetry.logs import emit
 from sereno.telemetry.metrics import Gauges, Tally, exposition

@@ -11,13 +11,13 @@ from typing import Any, TypeAlias, TypeVar
 
 import psycopg
 
+from sereno.database.connect import TOO_LARGE
+from sereno.database.statement import Operation
 from sereno.domain.fire_job import fire_job
 from sereno.domain.firing import ON_TIME, SECOND, Due, Fire, Plan, plan
 from sereno.domain.instants import Rule, compile_text
 from sereno.errors import DatabaseUnavailable, InvalidSchedule
 from sereno.store import jobs, ticks
-from sereno.store.connect import TOO_LARGE
-from sereno.store.statement import Operation
 
 T = TypeVar("T")
 

@@ -9,12 +9,12 @@ small share of the time: while an old transaction pins a snapshot, a vacuum read
 import logging
 from time import monotonic
 
+from sereno.database.connect import Line
 from sereno.engine.maintenance import MAINTENANCE_TIMEOUT
 from sereno.engine.service import Service
 from sereno.errors import first_line
 from sereno.settings import Settings
 from sereno.store import sessions, upkeep
-from sereno.store.connect import Line
 from sereno.telemetry.logs import emit
 
 # Seconds between two looks.

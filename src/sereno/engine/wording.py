@@ -6,9 +6,9 @@ from typing import Any
 import msgspec
 
 from sereno.channels.templates import TemplateSet, directory_of
+from sereno.database.database import Database
 from sereno.domain.event import Content, EventDefinition, Recipient
 from sereno.store import templates as store
-from sereno.store.database import Database
 from sereno.store.deliveries import Taken, TakenEvent
 
 # A dispatch of many batches does not ask for each of them.

@@ -15,6 +15,9 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from time import monotonic
 from typing import Protocol
 
+from sereno.database.connect import Line
+from sereno.database.database import Database
+from sereno.database.statement import Operation
 from sereno.domain.job import PRIORITIES, ClaimedJob
 from sereno.domain.task import Registry
 from sereno.engine import bulk, housekeeping
@@ -34,10 +37,7 @@ from sereno.engine.slots import QueueSlots
 from sereno.engine.vacuum import Vacuum
 from sereno.errors import ConfigurationError, DatabaseUnavailable
 from sereno.store.bulk import adopt
-from sereno.store.connect import Line
-from sereno.store.database import Database
 from sereno.store.sessions import finish, register
-from sereno.store.statement import Operation
 from sereno.store.tasks import declare_code
 from sereno.telemetry.archive import COUNTED
 from sereno.telemetry.logs import emit

@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from sereno.database.statement import Operation
 from sereno.domain.alert import TASK, LogRule, Rule, Target, checked
 from sereno.domain.concern import Level
 from sereno.domain.job import JobOptions, NewJob, check_date
@@ -16,7 +17,6 @@ from sereno.operations.post import masked
 from sereno.store import alerts as store
 from sereno.store import jobs, steering
 from sereno.store.alerts import AlertRow, RuleRow
-from sereno.store.statement import Operation
 
 HIDDEN = "…"
 # Before everything else that waits in its queue.

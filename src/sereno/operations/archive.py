@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 
+from sereno.database.statement import Operation
 from sereno.domain.zones import moment
 from sereno.errors import InvalidArguments
 from sereno.settings import A_DAY, ARCHIVE_KINDS, Settings
@@ -20,7 +21,6 @@ from sereno.store.archive_sights import (
     Restored,
 )
 from sereno.store.sights import BOUND, Count
-from sereno.store.statement import Operation
 
 # A calendar of more days is no calendar.
 MOST_DAYS = 400

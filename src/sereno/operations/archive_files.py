@@ -10,11 +10,11 @@ from sereno.archive import rows
 from sereno.archive.duck import Answers, View
 from sereno.archive.place import Place
 from sereno.archive.scratch import scratch
+from sereno.database.plan import Plan
+from sereno.database.statement import Operation
 from sereno.errors import ConfigurationError, InvalidArguments
-from sereno.operations.plan import Plan
 from sereno.store import restore as store
 from sereno.store.restore import ArchivedFile, Span
-from sereno.store.statement import Operation
 
 Said = Callable[[float, str], None]
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, TypeAlias
 
+from sereno.database.statement import Operation
 from sereno.domain.job import check_date
 from sereno.domain.masking import masked
 from sereno.errors import InvalidArguments, JobNotFound
@@ -15,7 +16,6 @@ from sereno.operations import jobs
 from sereno.operations.restore import Asked
 from sereno.store import restore, steering, tokens
 from sereno.store.restore import Span
-from sereno.store.statement import Operation
 
 VERIFY = "sereno.archive_verify"
 RESTORE = "sereno.archive_restore"

@@ -1,5 +1,6 @@
 """What needs a person: everything in the house, or what is one tenant's."""
 
+from sereno.database.statement import Operation
 from sereno.domain.concern import KINDS, Concern, filled
 from sereno.domain.duration import Duration, seconds
 from sereno.domain.job import check_text
@@ -7,7 +8,6 @@ from sereno.errors import InvalidArguments
 from sereno.settings import Settings
 from sereno.store import attention as store
 from sereno.store import health
-from sereno.store.statement import Operation
 
 __all__ = ["KINDS", "Concern", "attention", "filled"]
 

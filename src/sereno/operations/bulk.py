@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from sereno.database.statement import Operation
 from sereno.domain.duration import Duration, seconds
 from sereno.domain.job import MOST_TAGS, Job, JobOptions, NewJob, check_date, check_text
 from sereno.domain.lifecycle import FINAL
@@ -21,7 +22,6 @@ from sereno.store.bulk import Asked, BulkOperation, Change, JobAction, ScheduleA
 from sereno.store.filters import JobFilter, ScheduleFilter
 from sereno.store.post_rows import DeliveryFilter
 from sereno.store.sights import Count, JobRow
-from sereno.store.statement import Operation
 
 # A job that was made from another one says so in a tag, by which each is found from the other.
 ORIGIN = "retry-of:"

@@ -6,15 +6,16 @@ from dataclasses import dataclass
 from typing import Literal
 from urllib.parse import urlsplit
 
+from sereno.database import roles
+from sereno.database.migrate import migrations
+from sereno.database.statement import Operation
 from sereno.domain.duration import spoken
 from sereno.operations.procedures import Standings, standings
 from sereno.settings import Settings
-from sereno.store import health, insights, roles
+from sereno.store import health, insights
 from sereno.store.archive_health import ArchiveHealth, archive_health
 from sereno.store.attention import ARCHIVE_BEHIND
 from sereno.store.health import Holder, LimitHealth, ScheduleHealth, Server
-from sereno.store.migrate import migrations
-from sereno.store.statement import Operation
 
 Level = Literal["ok", "warn", "fail"]
 

@@ -8,12 +8,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
+from sereno.database.statement import Operation
 from sereno.domain.job import check_text
 from sereno.errors import InvalidArguments
 from sereno.store import delivery_figures
 from sereno.store.delivery_figures import ChannelFigures, ChannelStep, StateFigures, TenantFigures
 from sereno.store.minutes import quantile
-from sereno.store.statement import Operation
 from sereno.telemetry.metrics import BUCKETS
 
 HOUR = 3600.0

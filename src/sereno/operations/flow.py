@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from sereno.database.statement import Operation
 from sereno.domain.zones import moment
 from sereno.operations.queues import QueueLine, list_queues
 from sereno.store import schedules, workshop
 from sereno.store.sights import Count
-from sereno.store.statement import Operation
 from sereno.store.workshop import MinuteRow
 
 # How far back the pictures go, and over which time a rate is taken.

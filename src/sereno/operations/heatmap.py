@@ -9,13 +9,13 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import accumulate
 
+from sereno.database.statement import Operation
 from sereno.domain.instants import compile_rule
 from sereno.domain.when import Every, Once, When, decode, microseconds
 from sereno.domain.zones import SECOND, moment
 from sereno.errors import InvalidSchedule
 from sereno.store import schedules as store
 from sereno.store.filters import ScheduleFilter
-from sereno.store.statement import Operation
 
 CELL = 300 * SECOND
 # Beyond these, rules are left out, and the answer says how many schedules have them.

@@ -6,16 +6,16 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from sereno.database.plan import Plan
+from sereno.database.statement import Operation
 from sereno.domain.job import Job, NewJob
 from sereno.domain.lifecycle import FINAL
 from sereno.errors import JobNotFound, Refused
 from sereno.operations.actor import default_actor
-from sereno.operations.plan import Plan
 from sereno.store import insights, steering
 from sereno.store import jobs as store
 from sereno.store.filters import JobFilter
 from sereno.store.sights import AttemptRow, Count, JobLine, JobRow, ProgressRow, StepRow
-from sereno.store.statement import Operation
 from sereno.store.steering import TALLY_BOUND
 
 CANCELLABLE = ("scheduled", "ready", "running")

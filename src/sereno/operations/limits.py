@@ -6,6 +6,7 @@ from datetime import datetime
 from difflib import get_close_matches
 from typing import Any
 
+from sereno.database.statement import Operation
 from sereno.domain.duration import Duration, seconds, spoken
 from sereno.domain.job import check_text
 from sereno.domain.limits import AnyLimit, Limit, Rate
@@ -14,7 +15,6 @@ from sereno.operations.actor import default_actor
 from sereno.store import limits as store
 from sereno.store import steering
 from sereno.store.limits import GateRow, LimitRow
-from sereno.store.statement import Operation
 
 DAY = 86400.0
 # A limit that is closed for longer is one that should be changed; a rate that gives one in longer gives nothing.

@@ -3,12 +3,12 @@
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from sereno.database.statement import Operation
 from sereno.domain.search import Field, Term, Word, parse
 from sereno.errors import ConfigurationError
 from sereno.operations.search import moments
 from sereno.store import logs as store
 from sereno.store.logs import LogFilter, LogLine, WholeLine
-from sereno.store.statement import Operation
 from sereno.telemetry.kept import LEVELS
 
 LOG_FIELDS = (

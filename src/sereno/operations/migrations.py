@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from sereno.database.migrate import migrations
+from sereno.database.statement import Operation
 from sereno.store import health
-from sereno.store.migrate import migrations
-from sereno.store.statement import Operation
 
 # `changed`: what was applied under this number is not what this version has. `unknown`: a newer version applied it.
 State: TypeAlias = Literal["applied", "pending", "changed", "unknown"]

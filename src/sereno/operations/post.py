@@ -7,6 +7,7 @@ from datetime import datetime
 from difflib import get_close_matches
 from typing import Any
 
+from sereno.database.statement import Operation
 from sereno.domain.job import check_text
 from sereno.errors import ConfigurationError
 from sereno.operations.actor import default_actor
@@ -27,7 +28,6 @@ from sereno.store.post_rows import (
     RecipientRow,
 )
 from sereno.store.sights import Count
-from sereno.store.statement import Operation
 from sereno.store.terms import Sought
 
 # What a person may send back to work: it ended without having arrived, or nobody knows.

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import psycopg
 
+from sereno.database.statement import Operation
 from sereno.domain.duration import Duration, seconds
 from sereno.domain.job import check_text
 from sereno.domain.procedure import (
@@ -26,7 +27,6 @@ from sereno.settings import Settings
 from sereno.store import procedures as store
 from sereno.store import steering
 from sereno.store.procedures import Allowed, LastRun, RunRow
-from sereno.store.statement import Operation
 from sereno.store.targets.address import Targets
 from sereno.store.targets.contract import Session
 

@@ -4,10 +4,10 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 
+from sereno.database.statement import Operation, Row
 from sereno.operations.actor import default_actor
 from sereno.store import insights, steering
 from sereno.store.sights import BOUND, Count, PauseRow
-from sereno.store.statement import Operation, Row
 from sereno.store.steering import PauseKind
 
 

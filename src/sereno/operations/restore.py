@@ -12,15 +12,15 @@ from pathlib import Path
 from sereno.archive import rows
 from sereno.archive.place import Place
 from sereno.archive.scratch import scratch
+from sereno.database.plan import Plan
+from sereno.database.statement import Operation
 from sereno.domain.job import check_date
 from sereno.errors import InvalidArguments, Refused
 from sereno.operations.actor import default_actor
-from sereno.operations.plan import Plan
 from sereno.settings import A_DAY
 from sereno.store import restore as store
 from sereno.store import steering
 from sereno.store.restore import Brought, KindOfRows, Source, Span
-from sereno.store.statement import Operation
 
 KEEP_DAYS = 30
 LONGEST_KEEP = 3660 * A_DAY

@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from sereno.database.statement import Operation
 from sereno.domain.masking import masked
 from sereno.operations.actor import default_actor
 from sereno.operations.jobs import JobDetail
 from sereno.store import steering
-from sereno.store.statement import Operation
 
 
 def hidden(detail: JobDetail) -> JobDetail:

@@ -1,8 +1,8 @@
 """Whole addresses, for somebody who works with them; that they looked is part of the audit."""
 
+from sereno.database.statement import Operation
 from sereno.operations import post
 from sereno.operations.post import DeliveryDetail, RecipientDetail
-from sereno.store.statement import Operation
 
 
 def reveal_recipient(found: RecipientDetail, *, actor: str | None = None) -> Operation[RecipientDetail]:

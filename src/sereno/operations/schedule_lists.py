@@ -8,16 +8,16 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
+from sereno.database.plan import Plan
+from sereno.database.statement import Operation
 from sereno.domain.when import Once, decode, describe
 from sereno.domain.zones import moment, zone
 from sereno.errors import InvalidSchedule
-from sereno.operations.plan import Plan
 from sereno.operations.schedules import PAGE, run_now
 from sereno.store import schedules as store
 from sereno.store.filters import ScheduleFilter
 from sereno.store.schedules import ScheduleRow
 from sereno.store.sights import Count
-from sereno.store.statement import Operation
 
 Verb: TypeAlias = Literal["pause", "resume", "disable", "delete", "spread", "run"]
 

@@ -10,9 +10,10 @@ from typing import Any
 
 import msgspec
 
+from sereno.database.json_values import stored
+from sereno.database.statement import Operation
 from sereno.domain.job import DEFAULT_PRIORITY, JobOptions, NewJob, check_text
 from sereno.domain.schedule import NewSchedule
-from sereno.domain.stored import stored
 from sereno.errors import InvalidArguments, InvalidSchedule
 from sereno.operations.actor import default_actor
 from sereno.operations.imports.form import MakeJob, as_object, from_object, without_key
@@ -20,7 +21,6 @@ from sereno.store import schedules as store
 from sereno.store import steering
 from sereno.store.filters import ScheduleFilter
 from sereno.store.schedules import ScheduleRow, Upserted
-from sereno.store.statement import Operation
 
 # In place of what the database does not show: see sereno.shown.
 NOT_SHOWN = "not shown"

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime
 
+from sereno.database.statement import Operation
 from sereno.operations.schedule_lists import list_schedules
 from sereno.store import schedule_runs
 from sereno.store import schedules as store
@@ -10,7 +11,6 @@ from sereno.store.filters import ScheduleFilter
 from sereno.store.schedule_runs import StateCount
 from sereno.store.schedules import FireRow, ScheduleRow
 from sereno.store.sights import BOUND
-from sereno.store.statement import Operation
 
 # So many runs are drawn in a row, the newest last.
 RUNS = 30

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from sereno.database.statement import Operation
 from sereno.domain.duration import Duration, seconds
 from sereno.domain.fire_job import fire_job
 from sereno.domain.firing import SECOND, first_instant
@@ -23,7 +24,6 @@ from sereno.store import steering, ticks
 from sereno.store.filters import ScheduleFilter
 from sereno.store.fires import record_again
 from sereno.store.schedules import FireRow, ScheduleRow
-from sereno.store.statement import Operation
 from sereno.store.terms import Sought
 
 PAGE = 1000

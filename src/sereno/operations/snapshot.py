@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
+from sereno.database.statement import Operation
 from sereno.operations.queues import QueueLine, list_queues
 from sereno.store import insights
 from sereno.store.sights import Count
-from sereno.store.statement import Operation
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,12 +3,12 @@
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from sereno.database.statement import Operation
 from sereno.domain.zones import moment
 from sereno.operations.queues import QueueLine, list_queues
 from sereno.store import insights, schedules
 from sereno.store.filters import ScheduleFilter
 from sereno.store.sights import BOUND, Count, NextJob, OpenTransaction, PauseRow
-from sereno.store.statement import Operation
 
 
 @dataclass(frozen=True, slots=True)

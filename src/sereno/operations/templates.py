@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from sereno.channels.templates import LARGEST_SOURCE, PARTS, Key, compiled, normal, spelled
+from sereno.database.statement import Operation
 from sereno.domain.job import check_text
 from sereno.errors import InvalidArguments
 from sereno.operations.actor import default_actor
 from sereno.store import steering, tokens
 from sereno.store import templates as store
-from sereno.store.statement import Operation
 from sereno.store.templates import Place
 
 _LOCALE = re.compile(r"[a-z]{2,8}(-[a-z0-9]{1,8})*")

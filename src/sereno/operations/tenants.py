@@ -3,13 +3,13 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from sereno.database.statement import Operation
 from sereno.domain.job import check_text
 from sereno.errors import InvalidArguments
 from sereno.store import minutes, schedules, tenants
 from sereno.store.filters import ScheduleFilter
 from sereno.store.minutes import TenantFigures
 from sereno.store.schedules import ScheduleRow
-from sereno.store.statement import Operation
 from sereno.store.tenants import Sort, Standing, TenantGate, TenantHour, TenantLine
 from sereno.store.terms import Sought
 

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from sereno.database.statement import Operation
 from sereno.domain.access import check_role, new_token, token_hash
 from sereno.domain.duration import Duration, seconds
 from sereno.domain.job import check_text
@@ -9,7 +10,6 @@ from sereno.errors import InvalidArguments, Refused
 from sereno.operations.actor import default_actor
 from sereno.store import steering
 from sereno.store import tokens as store
-from sereno.store.statement import Operation
 from sereno.store.tokens import TokenRow
 
 # Ten years.

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
+from sereno.database.statement import Operation
 from sereno.domain.job import check_text
 from sereno.domain.trace import Lane, Segment, Span, cut
 from sereno.errors import ConfigurationError, InvalidArguments
 from sereno.store import post_sights, traces
-from sereno.store.statement import Operation
 from sereno.store.traces import (
     TracedAttempt,
     TracedDelivery,

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from datetime import date, timedelta
 
+from sereno.database.statement import Operation
 from sereno.store import upkeep
-from sereno.store.statement import Operation
 from sereno.store.upkeep import DayRow, TableRow
 
 # A retention may be any number of days; a calendar ends.

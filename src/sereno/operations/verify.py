@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
+from sereno.database.migrate import migrations
+from sereno.database.statement import Operation
 from sereno.store import health, proofs
-from sereno.store.migrate import migrations
-from sereno.store.statement import Operation
 
 # Beyond the lease, a worker needs this long to notice a dead session and take its jobs back.
 GRACE = 10.0

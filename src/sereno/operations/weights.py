@@ -3,13 +3,13 @@
 from dataclasses import dataclass
 from datetime import datetime
 
+from sereno.database.statement import Operation
 from sereno.domain.job import check_text
 from sereno.errors import InvalidArguments
 from sereno.operations.actor import default_actor
 from sereno.operations.limits import check_key
 from sereno.store import limits as store
 from sereno.store import steering
-from sereno.store.statement import Operation
 
 LEAST_WEIGHT = 0.001
 MOST_WEIGHT = 1_000_000

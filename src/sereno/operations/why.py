@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from datetime import datetime
 
+from sereno.database.statement import Operation
 from sereno.domain.duration import spoken
 from sereno.operations import why_limits
 from sereno.operations.why_limits import moment
 from sereno.store import insights
 from sereno.store.sights import AttemptRow, JobRow, PauseRow, ProgressRow, Waiting
-from sereno.store.statement import Operation
 
 
 def why(job_id: int, *, tenant: str | None = None) -> Operation[list[str]]:

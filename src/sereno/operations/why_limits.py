@@ -6,11 +6,11 @@ Limits, fair turns and orders are shared: somebody of a tenant is told how many 
 from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime
 
+from sereno.database.statement import Operation
 from sereno.domain.duration import spoken
 from sereno.store import insights
 from sereno.store import why_limits as store
 from sereno.store.sights import Count, JobRow
-from sereno.store.statement import Operation
 from sereno.store.why_limits import GateSight, Inside, LaneSight, OrderSight
 
 # Below so many seconds a person waits for the tenths.

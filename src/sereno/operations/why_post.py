@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from sereno.database.statement import Operation
 from sereno.domain.duration import spoken
 from sereno.domain.event import IN_APP
 from sereno.domain.job import check_text
@@ -17,7 +18,6 @@ from sereno.operations.post import masked, unknown_type
 from sereno.operations.why_limits import moment
 from sereno.store import post_sights
 from sereno.store.post_rows import AddressRow, ChannelPause, DeliverySight, EventRow, RecipientRow
-from sereno.store.statement import Operation
 
 # As many events as one reads.
 MOST_EVENTS = 5

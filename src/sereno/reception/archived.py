@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from http import HTTPStatus
 
+from sereno.database.statement import Operation
 from sereno.domain.access import Principal
 from sereno.operations.archive import whereabouts
 from sereno.operations.archived import KINDS, Noun, words
 from sereno.reception.declined import Declined, not_found
 from sereno.store.archive_sights import Found
-from sereno.store.statement import Operation
 
 
 def places(noun: Noun, number: int, who: Principal) -> Operation[Sequence[Found]]:

@@ -10,9 +10,9 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
+from sereno.database.statement import Operation
 from sereno.reception.busy import BUSY
 from sereno.reception.house import LOOK_SECONDS
-from sereno.store.statement import Operation
 
 T = TypeVar("T")
 S = TypeVar("S")

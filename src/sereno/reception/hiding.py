@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from sereno.database.statement import Operation
 from sereno.domain.access import Principal
 from sereno.domain.masking import masked
-from sereno.store.statement import Operation
 
 T = TypeVar("T")
 

@@ -7,17 +7,17 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, TypeVar
 
+from sereno.database.database import Database
+from sereno.database.plan import Plan, acarry_out
+from sereno.database.statement import Operation
 from sereno.domain.access import Principal
 from sereno.domain.job import JobOptions, NewJob
 from sereno.domain.task import OWN_TASKS
-from sereno.operations.plan import Plan, acarry_out
 from sereno.reception.declined import Declined
 from sereno.reception.guard import ASKING, Guard, Share
 from sereno.settings import Settings
 from sereno.store import tasks
-from sereno.store.database import Database
 from sereno.store.insights import patience, read_only
-from sereno.store.statement import Operation
 
 T = TypeVar("T")
 

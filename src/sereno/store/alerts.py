@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from sereno.database.json_values import encoder
+from sereno.database.statement import Operation, Statement, queries
 from sereno.domain.alert import TASK, Alert, LogRule, Rule, Step, Target, levels_from
 from sereno.domain.concern import Concern, Level
-from sereno.domain.stored import encoder
-from sereno.store.statement import Operation, Statement, queries
 
 _sql = queries("alerts")
 

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from datetime import datetime
 
+from sereno.database.statement import Operation, Statement, queries
 from sereno.domain.zones import moment
 from sereno.settings import A_DAY, Settings
 from sereno.store import archive_sights, schedules
-from sereno.store.statement import Operation, Statement, queries
 
 _sql = queries("archive_health")
 

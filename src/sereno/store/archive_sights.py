@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Literal, TypeAlias
 
+from sereno.database.statement import Operation, Statement, queries
 from sereno.store.archive import Column
 from sereno.store.sights import BOUND
-from sereno.store.statement import Operation, Statement, queries
 
 _sql = queries("archive_sights")
 

@@ -6,10 +6,10 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
+from sereno.database.json_values import encoder
+from sereno.database.statement import Operation, Statement, array, queries
 from sereno.domain.attempt import Settlement
-from sereno.domain.stored import encoder
 from sereno.errors import LeaseLost
-from sereno.store.statement import Operation, Statement, array, queries
 
 _sql = queries("attempts")
 _ids = msgspec.json.Decoder(list[int])

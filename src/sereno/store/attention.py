@@ -5,6 +5,8 @@ from datetime import datetime, timedelta
 from functools import cache, partial
 from typing import NamedTuple
 
+from sereno.database.migrate import migrations
+from sereno.database.statement import Operation, Row, Statement, queries
 from sereno.domain.concern import Concern, Level, command, concern, rank
 from sereno.domain.duration import spoken
 from sereno.domain.zones import moment
@@ -13,8 +15,6 @@ from sereno.store import health, schedules
 from sereno.store.archive_health import COUNTED as COUNTED_FILES
 from sereno.store.archive_health import archive_health
 from sereno.store.health import Holder
-from sereno.store.migrate import migrations
-from sereno.store.statement import Operation, Row, Statement, queries
 
 _sql = queries("attention")
 

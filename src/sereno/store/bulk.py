@@ -7,14 +7,14 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
+from sereno.database.json_values import encoder
+from sereno.database.statement import Operation, Statement, queries
 from sereno.domain.job import DEFAULT_PRIORITY, JobOptions, NewJob
-from sereno.domain.stored import encoder
 from sereno.errors import Refused
 from sereno.store import jobs, steering
 from sereno.store.filters import JobFilter, ScheduleFilter
 from sereno.store.post_rows import DeliveryFilter
 from sereno.store.sights import Count
-from sereno.store.statement import Operation, Statement, queries
 
 # Of what one asked for, in a list: it may name ten thousand ids.
 MOST_WANTED_BYTES = 16 * 1024

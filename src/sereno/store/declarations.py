@@ -3,11 +3,11 @@
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from sereno.database.json_values import encoder
+from sereno.database.statement import Operation, Statement, queries
 from sereno.domain.schedule import NewSchedule
-from sereno.domain.stored import encoder
 from sereno.store import steering
 from sereno.store.schedules import Upserted, retire, upsert
-from sereno.store.statement import Operation, Statement, queries
 
 _sql = queries("declarations")
 

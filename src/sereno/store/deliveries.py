@@ -5,9 +5,9 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from sereno.domain.stored import encoder
+from sereno.database.json_values import encoder
+from sereno.database.statement import Operation, Statement, array, queries
 from sereno.domain.verdict import Verdict
-from sereno.store.statement import Operation, Statement, array, queries
 from sereno.telemetry.post import Change
 
 _sql = queries("deliveries")

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from sereno.store.statement import Operation, Statement, queries
+from sereno.database.statement import Operation, Statement, queries
 from sereno.store.upkeep import PAGE
 from sereno.telemetry.post import PostTally
 

@@ -1,6 +1,6 @@
 """The demo's own database: who is there, and begin afresh."""
 
-from sereno.store.statement import Operation, Statement, queries
+from sereno.database.statement import Operation, Statement, queries
 
 _sql = queries("demo")
 

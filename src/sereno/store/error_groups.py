@@ -6,9 +6,9 @@ from datetime import datetime
 
 import msgspec
 
-from sereno.domain.stored import encoder
+from sereno.database.json_values import encoder
+from sereno.database.statement import Operation, Statement, queries
 from sereno.store.sights import BOUND, Count
-from sereno.store.statement import Operation, Statement, queries
 from sereno.store.terms import Sought
 from sereno.store.upkeep import PAGE
 from sereno.telemetry.metrics import Tally

@@ -5,9 +5,9 @@ from typing import Any
 
 import msgspec
 
+from sereno.database.statement import Operation, Statement, queries
 from sereno.domain.duration import seconds
 from sereno.domain.event import EventDefinition
-from sereno.store.statement import Operation, Statement, queries
 
 _sql = queries("event_types")
 

@@ -6,8 +6,8 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
+from sereno.database.statement import Operation, Statement, queries
 from sereno.domain.event import Step
-from sereno.store.statement import Operation, Statement, queries
 from sereno.telemetry.post import Change
 
 _sql = queries("events")

@@ -5,8 +5,8 @@ from typing import Any
 
 import msgspec
 
-from sereno.domain.stored import encoder
-from sereno.store.statement import Operation, Statement, queries
+from sereno.database.json_values import encoder
+from sereno.database.statement import Operation, Statement, queries
 
 _sql = queries("fires")
 _pairs = msgspec.json.Decoder(list[tuple[int, int]])

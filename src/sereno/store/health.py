@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from sereno.store.statement import Operation, Row, Statement, queries
+from sereno.database.statement import Operation, Row, Statement, queries
 
 _sql = queries("health")
 

@@ -1,6 +1,6 @@
 """Finished jobs that are forgotten one by one; the others leave by the day."""
 
-from sereno.store.statement import Operation, Statement, queries
+from sereno.database.statement import Operation, Statement, queries
 
 _sql = queries("history")
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection
 
+from sereno.database.statement import Operation, Row, Statement, queries
 from sereno.store.filters import JobFilter
 from sereno.store.sights import (
     BOUND,
@@ -20,7 +21,6 @@ from sereno.store.sights import (
     TaskLine,
     Waiting,
 )
-from sereno.store.statement import Operation, Row, Statement, queries
 
 _sql = queries("insight")
 

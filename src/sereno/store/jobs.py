@@ -7,13 +7,13 @@ from typing import Any, NamedTuple, cast
 
 import msgspec
 
+from sereno.database.fast_path import QuickStatement
+from sereno.database.json_values import encoder
+from sereno.database.statement import Operation, Statement, queries
 from sereno.domain.duration import seconds
 from sereno.domain.job import ClaimedJob, Job, NewJob
-from sereno.domain.stored import encoder
 from sereno.errors import DuplicateJob
 from sereno.store.claimed import decode_claimed
-from sereno.store.quick import QuickStatement
-from sereno.store.statement import Operation, Statement, queries
 
 _sql = queries("jobs")
 _ids = msgspec.json.Decoder(list[int])

@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from sereno.database.json_values import encoder
+from sereno.database.statement import Operation, Statement, array, nested, queries
 from sereno.domain.attempt import CRASH_LIMIT
 from sereno.domain.job import ClaimedJob
 from sereno.domain.lanes import Decision, Gate, Lane, Room, Taken, decide, doubtful
 from sereno.domain.parties import Party, joined, without
-from sereno.domain.stored import encoder
 from sereno.store.claimed import decode_claimed
-from sereno.store.statement import Operation, Statement, array, nested, queries
 
 _sql = queries("lanes")
 _taken = msgspec.json.Decoder(Taken)

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from sereno.store.statement import Operation, Statement, queries
+from sereno.database.statement import Operation, Statement, queries
 
 _sql = queries("leases")
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import msgspec
 
+from sereno.database.json_values import encoder
+from sereno.database.statement import Operation, Row, Statement, queries
 from sereno.domain.limits import AnyLimit, Limit
-from sereno.domain.stored import encoder
 from sereno.domain.task import Registry
-from sereno.store.statement import Operation, Row, Statement, queries
 
 _sql = queries("limits")
 _names = msgspec.json.Decoder(list[str])

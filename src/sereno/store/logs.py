@@ -5,8 +5,8 @@ from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any
 
+from sereno.database.statement import Operation, Statement, queries
 from sereno.domain.search import Term
-from sereno.store.statement import Operation, Statement, queries
 from sereno.store.terms import parameter, word_test
 
 _sql = queries("logs")

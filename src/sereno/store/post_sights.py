@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from sereno.database.statement import Operation, Row, Statement, queries
 from sereno.store.post_rows import (
     AddressRow,
     ChannelLine,
@@ -21,7 +22,6 @@ from sereno.store.post_rows import (
     RecipientLine,
     RecipientRow,
 )
-from sereno.store.statement import Operation, Row, Statement, queries
 from sereno.store.terms import Sought, like_exactly
 
 _sql = queries("sights_post")

@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 
+from sereno.database.json_values import encoder
+from sereno.database.statement import Operation, Statement, queries
 from sereno.domain.procedure import Parameter, ProcedureName, Shape, Signature
-from sereno.domain.stored import encoder
 from sereno.errors import LeaseLost
-from sereno.store.statement import Operation, Statement, queries
 
 _sql = queries("procedures")
 

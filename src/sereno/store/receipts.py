@@ -5,9 +5,9 @@ from typing import Any, NamedTuple, get_args, get_type_hints
 
 import msgspec
 
+from sereno.database.statement import Operation, Statement, array, queries
 from sereno.domain.delivery import Receipt, kept
 from sereno.store.deliveries import take_batches
-from sereno.store.statement import Operation, Statement, array, queries
 from sereno.telemetry.metrics import BUCKETS
 
 _sql = queries("receipts")

@@ -6,10 +6,10 @@ from typing import Any, Literal
 
 import msgspec
 
+from sereno.database.json_values import encoder
+from sereno.database.statement import Operation, Statement, queries
 from sereno.domain.preference import Preference
-from sereno.domain.stored import encoder
 from sereno.domain.unsubscribe import Unsubscribe
-from sereno.store.statement import Operation, Statement, queries
 
 # What a preference may speak of.
 ASPECTS = ("wanted", "condition", "quiet")

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sereno.store.days import make_partitions
-from sereno.store.statement import Operation, Statement, queries
+from sereno.database.partitions import make_partitions
+from sereno.database.statement import Operation, Statement, queries
 
 _sql = queries("rehearsal")
 

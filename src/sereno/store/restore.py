@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
+from sereno.database.statement import Operation, Row, Statement, queries
 from sereno.store.archive import Column
-from sereno.store.statement import Operation, Row, Statement, queries
 
 _sql = queries("restore")
 

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from sereno.database.statement import Operation, Statement, queries
 from sereno.store.filters import ScheduleFilter
 from sereno.store.schedules import FireRow
-from sereno.store.statement import Operation, Statement, queries
 
 _sql = queries("schedule_runs")
 

@@ -6,14 +6,14 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
+from sereno.database.json_values import encoder
+from sereno.database.statement import Operation, Statement, queries
 from sereno.domain.firing import first_instant
 from sereno.domain.instants import compile_text
 from sereno.domain.schedule import NewSchedule, rule_text, shift
-from sereno.domain.stored import encoder
 from sereno.domain.zones import instant
 from sereno.errors import InvalidSchedule
 from sereno.store.filters import ScheduleFilter
-from sereno.store.statement import Operation, Statement, queries
 from sereno.store.terms import Sought
 
 _sql = queries("schedules")

@@ -6,9 +6,9 @@ from typing import Any, Literal
 
 import msgspec
 
-from sereno.domain.stored import encoder
+from sereno.database.json_values import encoder
+from sereno.database.statement import Operation, Statement, queries
 from sereno.store.jobs import EVERYTHING
-from sereno.store.statement import Operation, Statement, queries
 from sereno.store.upkeep import PAGE
 
 _sql = queries("sessions")

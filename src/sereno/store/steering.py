@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from sereno.domain.stored import encoder
+from sereno.database.json_values import encoder
+from sereno.database.statement import Operation, Statement, queries
 from sereno.store.filters import JobFilter
-from sereno.store.statement import Operation, Statement, queries
 
 _sql = queries("steering")
 

@@ -2,9 +2,9 @@
 
 import msgspec
 
+from sereno.database.statement import Operation, Statement, queries
 from sereno.domain.task import OWN_TASKS, Registry
 from sereno.store.limits import declare as declare_limits
-from sereno.store.statement import Operation, Statement, queries
 
 _sql = queries("tasks")
 

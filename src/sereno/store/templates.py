@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from sereno.store.statement import Operation, Statement, queries
+from sereno.database.statement import Operation, Statement, queries
 
 _sql = queries("templates")
 _texts = msgspec.json.Decoder(list[tuple[str, str, str, str, str, str]])

@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from sereno.store.statement import Operation, Statement, queries
+from sereno.database.statement import Operation, Statement, queries
 from sereno.store.terms import Sought, like_exactly
 
 _sql = queries("tenants")

@@ -5,9 +5,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from sereno.database.json_values import encoder
+from sereno.database.statement import Operation, Statement, array, queries
 from sereno.domain.firing import Due
-from sereno.domain.stored import encoder
-from sereno.store.statement import Operation, Statement, array, queries
 
 _sql = queries("ticks")
 _jobs = queries("jobs")

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from sereno.database.statement import Operation, Statement, queries
 from sereno.domain.access import Principal, Role, SignIn
-from sereno.store.statement import Operation, Statement, queries
 from sereno.store.terms import Sought
 from sereno.store.upkeep import PAGE
 

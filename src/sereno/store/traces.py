@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import msgspec
 
-from sereno.store.statement import Operation, Row, Statement, queries
+from sereno.database.statement import Operation, Row, Statement, queries
 
 _sql = queries("traces")
 T = TypeVar("T")

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from datetime import date, datetime
 
-from sereno.store.statement import Operation, Statement, queries
+from sereno.database.statement import Operation, Statement, queries
 
 _sql = queries("upkeep")
 

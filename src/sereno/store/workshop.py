@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from sereno.database.statement import Operation, Statement, queries
 from sereno.store.sights import BOUND, Count
-from sereno.store.statement import Operation, Statement, queries
 
 _sql = queries("workshop")
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Generic, TypeVar
 
+from sereno.database.statement import Operation
 from sereno.domain.search import LONGEST, Field, InvalidSearch, Term, Word, parse
 from sereno.errors import InvalidArguments
 from sereno.operations.sought import sought
@@ -12,7 +13,6 @@ from sereno.reception.declined import Declined
 from sereno.reception.glances import FRESH_SECONDS, Seen
 from sereno.reception.hiding import sees_all
 from sereno.reception.searching import check_search
-from sereno.store.statement import Operation
 from sereno.store.terms import Sought
 from sereno.web.look import Look
 

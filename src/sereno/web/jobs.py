@@ -9,6 +9,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from starlette.responses import Response
 
+from sereno.database.statement import Operation
 from sereno.domain.lifecycle import STATES
 from sereno.domain.search import Term
 from sereno.operations.jobs import JobPage, list_jobs
@@ -21,7 +22,6 @@ from sereno.store import insights, minutes
 from sereno.store.filters import JobFilter
 from sereno.store.minutes import TenantFigures
 from sereno.store.sights import BOUND, Count, JobLine, TaskLine
-from sereno.store.statement import Operation
 from sereno.web import cursor
 from sereno.web.asked import Asked, asked_for
 from sereno.web.copies import copies

@@ -12,12 +12,12 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
+from sereno.database.statement import Operation
 from sereno.domain.access import Principal, Role
 from sereno.domain.zones import names
 from sereno.reception.glances import FRESH_SECONDS, Glances, Seen
 from sereno.reception.hiding import hidden_in, sees_all
 from sereno.reception.house import LOOK_SECONDS, House
-from sereno.store.statement import Operation
 from sereno.version import __version__
 from sereno.web import times
 from sereno.web.static_files import house_hash

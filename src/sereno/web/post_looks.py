@@ -1,10 +1,10 @@
 """Looks that find nothing are None for a page: it says so itself."""
 
+from sereno.database.statement import Operation
 from sereno.errors import ConfigurationError
 from sereno.operations import post
 from sereno.operations.post import DeliveryDetail, EventDetail, RecipientDetail
 from sereno.store.post_rows import DeliveryFilter, DeliveryLine
-from sereno.store.statement import Operation
 
 
 def event(number: int) -> Operation[EventDetail | None]:

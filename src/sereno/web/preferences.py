@@ -6,6 +6,7 @@ from urllib.parse import urlencode
 
 from starlette.responses import Response
 
+from sereno.database.statement import Operation
 from sereno.domain.duration import seconds, spoken
 from sereno.domain.event import EventDefinition
 from sereno.domain.job import check_text
@@ -13,7 +14,6 @@ from sereno.reception.kinds import known_kinds
 from sereno.reception.tenancy import their_tenant
 from sereno.store import post_sights
 from sereno.store.post_rows import PreferenceRow
-from sereno.store.statement import Operation
 from sereno.web.copies import copies
 from sereno.web.look import Look
 from sereno.web.pages import Pages

@@ -10,6 +10,7 @@ from urllib.parse import urlencode
 from markupsafe import Markup
 from starlette.responses import Response
 
+from sereno.database.statement import Operation
 from sereno.domain.duration import spoken
 from sereno.domain.job import NAME_LIMIT, check_text
 from sereno.domain.masking import masked
@@ -22,7 +23,6 @@ from sereno.store import schedules as store
 from sereno.store import tokens
 from sereno.store.filters import ScheduleFilter
 from sereno.store.schedules import ScheduleRow
-from sereno.store.statement import Operation
 from sereno.web.copies import copies
 from sereno.web.look import Look
 from sereno.web.pages import Pages

@@ -10,13 +10,13 @@ from urllib.parse import quote
 
 from starlette.responses import RedirectResponse, Response
 
+from sereno.database.statement import Operation
 from sereno.domain.trace import Lane
 from sereno.errors import ConfigurationError, InvalidArguments
 from sereno.operations import trace as operation
 from sereno.operations.trace import Trace, TraceLine
 from sereno.reception.declined import not_found
 from sereno.reception.glances import Seen
-from sereno.store.statement import Operation
 from sereno.web import trace_picture
 from sereno.web.copies import copies
 from sereno.web.look import Look

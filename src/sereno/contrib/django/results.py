@@ -12,9 +12,9 @@ from sereno.contrib.django.framework import Task, TaskError, TaskResult, TaskRes
 from sereno.contrib.django.models import Return
 from sereno.contrib.django.priority import ours, theirs
 from sereno.contrib.django.project import Project
+from sereno.database.caller_connection import run_borrowed
 from sereno.errors import JobNotFound
 from sereno.operations.jobs import JobDetail, show
-from sereno.store.borrowed import run_borrowed
 from sereno.store.sights import AttemptRow, JobRow
 
 _STATUS = {

@@ -23,8 +23,8 @@ from sereno.contrib.django.framework import (
     task_started,
 )
 from sereno.contrib.django.project import Project
+from sereno.database.json_values import stored
 from sereno.domain.attempt import Dead, settlement
-from sereno.domain.stored import stored
 from sereno.engine.context import Context
 from sereno.errors import InvalidArguments
 

@@ -11,12 +11,12 @@ from psycopg import sql
 from psycopg.errors import Diagnostic
 from psycopg.rows import tuple_row
 
+from sereno.database.connect import CONNECT_PARAMETERS, unavailable
+from sereno.database.statement import arun
 from sereno.domain.procedure import Dialect, Parameter, ProcedureName, Signature
 from sereno.domain.procedure_result import MOST_ROWS, Notices, Result, plain, plain_row
 from sereno.errors import InvalidArguments
 from sereno.store import procedures
-from sereno.store.connect import CONNECT_PARAMETERS, unavailable
-from sereno.store.statement import arun
 from sereno.store.targets.contract import CONNECT_SECONDS, GIVE_UP_AFTER, Timeouts, UnsafeLogin
 
 # Names of the catalogue mean the catalogue's things, whatever anybody has made elsewhere.

@@ -15,7 +15,7 @@ import psycopg
 from psycopg import pq
 from psycopg.errors import error_from_result
 
-from sereno.store.statement import in_schema
+from sereno.database.statement import in_schema
 
 C = TypeVar("C", psycopg.Connection[Any], psycopg.AsyncConnection[Any])
 

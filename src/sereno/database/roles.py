@@ -12,9 +12,9 @@ from importlib import resources
 
 import psycopg
 
+from sereno.database.privileges import AS_OWNER, LOGINS, REACHES, SEQUENCES, privileges, tables
+from sereno.database.statement import DEFAULT_SCHEMA, Operation, Statement, in_schema, queries
 from sereno.errors import ConfigurationError, DatabaseUnavailable
-from sereno.store.grants import AS_OWNER, LOGINS, REACHES, SEQUENCES, privileges, tables
-from sereno.store.statement import DEFAULT_SCHEMA, Operation, Statement, in_schema, queries
 
 _sql = queries("roles")
 

@@ -7,9 +7,9 @@ from typing import Any, TypeVar
 import psycopg
 from psycopg import IsolationLevel, pq
 
+from sereno.database.statement import Operation, arun
 from sereno.errors import ConnectionsInUse, DatabaseUnavailable
 from sereno.settings import Settings
-from sereno.store.statement import Operation, arun
 
 T = TypeVar("T")
 

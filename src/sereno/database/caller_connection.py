@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 import psycopg
 
+from sereno.database.statement import Operation, Row, Statement, arun, queries, run
 from sereno.errors import ConfigurationError
-from sereno.store.statement import Operation, Row, Statement, arun, queries, run
 
 T = TypeVar("T")
 

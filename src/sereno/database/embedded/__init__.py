@@ -12,10 +12,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from sereno.database.embedded.cluster import PATIENCE_SECONDS, Cluster
+from sereno.database.embedded.file_lock import FileLock
+from sereno.database.embedded.programs import SYSTEM_DIRECTORY, account_for, make_directory, wheel_bin_dir
 from sereno.errors import EmbeddedPostgresError
-from sereno.store.embedded_cluster import PATIENCE_SECONDS, Cluster
-from sereno.store.embedded_programs import SYSTEM_DIRECTORY, account_for, make_directory, wheel_bin_dir
-from sereno.store.file_lock import FileLock
 
 # How often we look whether a server that somebody else starts or stops has got there.
 _POLL_SECONDS = 0.02

@@ -8,12 +8,12 @@ from typing import Any, TypeVar
 
 import psycopg
 
+from sereno.database.connect import open_async, open_sync, unavailable
+from sereno.database.fast_path import Held, QuickStatement
+from sereno.database.pool import Shelf
+from sereno.database.statement import Operation, arun, run
 from sereno.errors import ConnectionsInUse
 from sereno.settings import Settings
-from sereno.store.connect import open_async, open_sync, unavailable
-from sereno.store.quick import Held, QuickStatement
-from sereno.store.shelf import Shelf
-from sereno.store.statement import Operation, arun, run
 
 T = TypeVar("T")
 

@@ -7,7 +7,7 @@ place to put a connection down, and a look, without a round trip, whether it is 
 import weakref
 from typing import Generic
 
-from sereno.store.quick import C, Held
+from sereno.database.fast_path import C, Held
 
 
 class Shelf(Generic[C]):

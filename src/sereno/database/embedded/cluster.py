@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Self
 from urllib.parse import quote
 
+from sereno.database.embedded.file_lock import FileLock
+from sereno.database.embedded.programs import Account, account_for, executable_bin_dir, postgres_version, wheel_bin_dir
 from sereno.errors import EmbeddedPostgresError
-from sereno.store.embedded_programs import Account, account_for, executable_bin_dir, postgres_version, wheel_bin_dir
-from sereno.store.file_lock import FileLock
 
 # How long pg_ctl waits for the server to be ready, or gone.
 PATIENCE_SECONDS = 60

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 from typing import Literal, TypeAlias
 
-from sereno.store.statement import Operation, Statement, queries
+from sereno.database.statement import Operation, Statement, queries
 
 Kept: TypeAlias = Literal["history", "fires", "attempt_days"]
 

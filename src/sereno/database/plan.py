@@ -6,7 +6,7 @@ The same idea as in the store, one floor up: a plan runs on sync or async connec
 from collections.abc import Generator
 from typing import Any, Protocol, TypeAlias, TypeVar
 
-from sereno.store.statement import Operation
+from sereno.database.statement import Operation
 
 T = TypeVar("T")
 

@@ -12,8 +12,8 @@ from importlib import resources
 
 import psycopg
 
+from sereno.database.statement import DEFAULT_SCHEMA, in_schema
 from sereno.errors import DatabaseUnavailable, SchemaError
-from sereno.store.statement import DEFAULT_SCHEMA, in_schema
 
 LOCK_TIMEOUT = "3s"
 TRIES = 20
