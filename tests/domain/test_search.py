@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sereno.domain.search import (
+from sereno.errors import InvalidArguments
+from sereno.search.syntax import (
     DEEPEST,
     LONGEST,
     MOST_TERMS,
@@ -20,7 +21,6 @@ from sereno.domain.search import (
     Word,
     parse,
 )
-from sereno.errors import InvalidArguments
 
 FIELDS = (
     Field("state", "choice", ("dead", "ready")),

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from sereno.domain.attempt import SUCCEEDED
 from sereno.domain.job import JobOptions
-from sereno.domain.search import InvalidSearch
 from sereno.errors import InvalidArguments
 from sereno.operations import jobs
 from sereno.operations.search import WINDOW, jobs_wanted
+from sereno.search.syntax import InvalidSearch
 from sereno.store import steering
 from sereno.store.filters import JobFilter
 from tests.operations.conftest import House

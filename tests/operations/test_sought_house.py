@@ -11,11 +11,10 @@ from sereno import Sereno
 from sereno.database.plan import carry_out
 from sereno.database.statement import run
 from sereno.domain.fingerprint import Failure
-from sereno.domain.search import Field, InvalidSearch
 from sereno.operations import error_groups, queues, schedules, tenants
 from sereno.operations.bulk import begin_schedules, changes
 from sereno.operations.schedule_lists import in_batches, list_schedules, tally
-from sereno.operations.sought import (
+from sereno.search.search_filter import (
     AUDIT_FIELDS,
     ERROR_FIELDS,
     FIRE_FIELDS,
@@ -23,12 +22,13 @@ from sereno.operations.sought import (
     TENANT_FIELDS,
     sought,
 )
+from sereno.search.sql_terms import Sought
+from sereno.search.syntax import Field, InvalidSearch
 from sereno.store import error_groups as groups_store
 from sereno.store import minutes, steering, tokens
 from sereno.store import schedules as schedules_store
 from sereno.store.bulk import Taken
 from sereno.store.filters import ScheduleFilter
-from sereno.store.terms import Sought
 from sereno.telemetry.metrics import Tally
 from tests.facts import one
 from tests.operations.test_sought_post import check

@@ -9,13 +9,13 @@ import psycopg
 import pytest
 
 from sereno.database.statement import Operation, run
-from sereno.domain.search import Field, InvalidSearch
 from sereno.operations import bulk, post
-from sereno.operations.sought import DELIVERY_FIELDS, EVENT_FIELDS, RECIPIENT_FIELDS, sought
+from sereno.search.search_filter import DELIVERY_FIELDS, EVENT_FIELDS, RECIPIENT_FIELDS, sought
+from sereno.search.sql_terms import Sought
+from sereno.search.syntax import Field, InvalidSearch
 from sereno.store import post_sights
 from sereno.store.bulk import Taken
 from sereno.store.post_rows import DeliveryFilter
-from sereno.store.terms import Sought
 from tests.facts import one
 
 # Of each: the tenant, the type, the subject, the key, the category, the channels, what it says, its trace, days ago.

@@ -16,14 +16,14 @@ from sereno.api.post import delivery_shown, line_shown, page_shape, shape, there
 from sereno.database.statement import Operation
 from sereno.domain.access import Principal
 from sereno.domain.delivery import State
-from sereno.domain.search import LONGEST
 from sereno.errors import ConfigurationError, InvalidArguments, Refused
 from sereno.operations import bulk, post
-from sereno.operations.sought import DELIVERY_FIELDS
 from sereno.reception.archived import gone
 from sereno.reception.house import House
 from sereno.reception.searching import searched
 from sereno.reception.tenancy import check_theirs, their_tenant
+from sereno.search.search_filter import DELIVERY_FIELDS
+from sereno.search.syntax import LONGEST
 from sereno.store import post_sights
 from sereno.store.bulk import BulkOperation
 from sereno.store.post_rows import DeliveryFilter, DeliveryLine

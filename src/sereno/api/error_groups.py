@@ -8,13 +8,13 @@ from pydantic import AwareDatetime, BaseModel, Field
 
 from sereno.api.door import Door, Who
 from sereno.api.pages import Page, Paging, paging
-from sereno.domain.search import LONGEST
 from sereno.operations import error_groups
 from sereno.operations.error_groups import LONGEST_NOTE, ErrorDetail, Sort, span
-from sereno.operations.sought import ERROR_FIELDS
 from sereno.reception.declined import not_found
 from sereno.reception.house import House
 from sereno.reception.searching import searched
+from sereno.search.search_filter import ERROR_FIELDS
+from sereno.search.syntax import LONGEST
 from sereno.store.error_groups import MOST_GROUPS, ErrorGroup
 
 Fingerprint = Annotated[str, Path(pattern="^[0-9a-f]{12}$", description="As a list of errors has it.")]

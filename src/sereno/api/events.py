@@ -17,13 +17,13 @@ from sereno.database.json_values import encoder
 from sereno.database.statement import Operation
 from sereno.domain.access import Principal
 from sereno.domain.event import EventDefinition
-from sereno.domain.search import LONGEST
 from sereno.errors import UnknownEvent
 from sereno.operations import post
-from sereno.operations.sought import EVENT_FIELDS
 from sereno.reception.house import House
 from sereno.reception.searching import searched
 from sereno.reception.tenancy import check_theirs, their_tenant
+from sereno.search.search_filter import EVENT_FIELDS
+from sereno.search.syntax import LONGEST
 from sereno.store.post_rows import EventLine, EventRow
 
 EventId = Annotated[int, Path(ge=0, lt=2**63)]

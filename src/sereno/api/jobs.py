@@ -18,7 +18,6 @@ from sereno.database.json_values import stored
 from sereno.database.statement import Operation
 from sereno.domain.access import Principal
 from sereno.domain.job import JobOptions
-from sereno.domain.search import LONGEST
 from sereno.errors import InvalidArguments, JobNotFound
 from sereno.operations import bulk, jobs
 from sereno.operations.reveal import hidden
@@ -29,6 +28,7 @@ from sereno.reception.hiding import sees_all
 from sereno.reception.house import House, check_task
 from sereno.reception.searching import check_search
 from sereno.reception.tenancy import check_theirs, their_tenant
+from sereno.search.syntax import LONGEST
 from sereno.store import insights
 from sereno.store.bulk import BulkOperation, JobAction
 from sereno.store.filters import JobFilter

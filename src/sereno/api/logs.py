@@ -12,13 +12,13 @@ from sereno.api.door import Door, Who
 from sereno.api.pages import Page, Paging, page_of, paging
 from sereno.database.statement import Operation
 from sereno.domain.access import Principal
-from sereno.domain.search import LONGEST
 from sereno.errors import ConfigurationError
 from sereno.operations import logs
 from sereno.operations.logs import lines_wanted
 from sereno.reception.declined import not_found
 from sereno.reception.house import House
 from sereno.reception.tenancy import check_theirs, their_tenant
+from sereno.search.syntax import LONGEST
 from sereno.store.logs import LogLine, WholeLine, list_lines
 
 LineId = Annotated[int, Path(ge=0, lt=2**63)]

@@ -24,16 +24,16 @@ from sereno.database.statement import Operation
 from sereno.domain.access import Principal
 from sereno.domain.job import check_text
 from sereno.domain.quiet import Quiet
-from sereno.domain.search import LONGEST
 from sereno.errors import InvalidArguments
 from sereno.operations import post
-from sereno.operations.sought import RECIPIENT_FIELDS
 from sereno.operations.why_post import why_post
 from sereno.reception.declined import not_found
 from sereno.reception.house import House
 from sereno.reception.kinds import known_kinds
 from sereno.reception.searching import searched
 from sereno.reception.tenancy import their_tenant
+from sereno.search.search_filter import RECIPIENT_FIELDS
+from sereno.search.syntax import LONGEST
 from sereno.store import post_sights
 from sereno.store.post_rows import PreferenceRow, RecipientLine
 

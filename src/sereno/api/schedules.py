@@ -34,7 +34,6 @@ from sereno.domain.lifecycle import LIVE
 from sereno.domain.masking import masked
 from sereno.domain.preview import preview
 from sereno.domain.schedule import shift
-from sereno.domain.search import LONGEST
 from sereno.domain.when import decode, describe
 from sereno.domain.zones import moment
 from sereno.errors import InvalidArguments, JobNotFound
@@ -42,13 +41,14 @@ from sereno.operations import jobs, schedules
 from sereno.operations.heatmap import Heatmap, heatmap
 from sereno.operations.schedule_lists import SchedulePage, in_words, list_schedules
 from sereno.operations.schedule_objects import exported
-from sereno.operations.sought import FIRE_FIELDS
 from sereno.reception.house import House
 from sereno.reception.searching import searched
+from sereno.search.search_filter import FIRE_FIELDS
+from sereno.search.sql_terms import Sought
+from sereno.search.syntax import LONGEST
 from sereno.store import schedules as store
 from sereno.store.filters import ScheduleFilter
 from sereno.store.schedules import ScheduleRow
-from sereno.store.terms import Sought
 
 MOST_INSTANTS = 1000
 MOST_DEFINITIONS = 1000

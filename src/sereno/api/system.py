@@ -16,18 +16,18 @@ from sereno.api.pages import LARGEST_PAGE, Page, Paging, paging
 from sereno.database.statement import Operation
 from sereno.domain.access import Role
 from sereno.domain.job import NAME_LIMIT
-from sereno.domain.search import LONGEST
 from sereno.domain.task import TaskDefinition
 from sereno.operations import doctor, verify
 from sereno.operations.doctor import Check
 from sereno.operations.queues import QueueLine
 from sereno.operations.settings import SettingLine, list_settings
-from sereno.operations.sought import AUDIT_FIELDS
 from sereno.operations.status import Status, status
 from sereno.operations.verify import Proof
 from sereno.reception.declined import Declined
 from sereno.reception.house import House
 from sereno.reception.searching import searched
+from sereno.search.search_filter import AUDIT_FIELDS
+from sereno.search.syntax import LONGEST
 from sereno.store import insights, minutes, tokens
 from sereno.store.minutes import Figures
 from sereno.store.sights import Count, TaskLine

@@ -9,11 +9,11 @@ from fastapi import Depends, Query
 from sereno.api.door import Door, Who
 from sereno.api.pages import Page, Paging, paging
 from sereno.domain.job import NAME_LIMIT
-from sereno.domain.search import LONGEST
 from sereno.operations import tenants
-from sereno.operations.sought import TENANT_FIELDS
 from sereno.reception.house import House
 from sereno.reception.searching import searched
+from sereno.search.search_filter import TENANT_FIELDS
+from sereno.search.syntax import LONGEST
 from sereno.store.tenants import SCHEDULE_BOUND, Sort, TenantLine
 
 

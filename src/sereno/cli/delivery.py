@@ -301,7 +301,7 @@ def _filter(
     subject: str | None,
     search: str | None,
 ) -> "DeliveryFilter":
-    from sereno.operations.sought import DELIVERY_FIELDS  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.search.search_filter import DELIVERY_FIELDS  # noqa: PLC0415 - slow to import; --help needs none
     from sereno.store.post_rows import DeliveryFilter  # noqa: PLC0415 - see above
 
     found = searched(search, DELIVERY_FIELDS)

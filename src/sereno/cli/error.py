@@ -64,7 +64,7 @@ def list_errors(
 ) -> None:
     """Kinds of failure that were seen of late, with the last 24 hours."""
     from sereno.operations.error_groups import list_groups  # noqa: PLC0415 - slow to import; --help needs none
-    from sereno.operations.sought import ERROR_FIELDS  # noqa: PLC0415 - see above
+    from sereno.search.search_filter import ERROR_FIELDS  # noqa: PLC0415 - see above
 
     sought = searched(search, ERROR_FIELDS)
     found = desk.run(

@@ -82,7 +82,7 @@ def list_events(
 ) -> int:
     """Events, newest first. A filter or a SEARCH looks at the newest hundred thousand."""
     from sereno.operations.post import list_events as operation  # noqa: PLC0415 - slow to import; --help needs none
-    from sereno.operations.sought import EVENT_FIELDS  # noqa: PLC0415 - see above
+    from sereno.search.search_filter import EVENT_FIELDS  # noqa: PLC0415 - see above
 
     sought = searched(search, EVENT_FIELDS)
     found = desk.run(operation(kind=kind, tenant=tenant, since=since, sought=sought, limit=limit, before=before))

@@ -15,9 +15,9 @@ from sereno.errors import ConfigurationError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from sereno.domain.search import Field
+    from sereno.search.sql_terms import Sought
+    from sereno.search.syntax import Field
     from sereno.store.filters import JobFilter
-    from sereno.store.terms import Sought
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -94,7 +94,7 @@ def filter_options(function: F) -> F:
 
 def searched(text: str | None, fields: "Sequence[Field]") -> "Sought | None":
     """What a search asks of a list with these fields. Its days are those of this machine's zone."""
-    from sereno.operations.sought import sought  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.search.search_filter import sought  # noqa: PLC0415 - slow to import; --help needs none
 
     return sought(text, fields, datetime.now().astimezone())
 

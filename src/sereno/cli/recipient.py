@@ -93,7 +93,7 @@ def list_recipients(
 ) -> int:
     """Recipients, newest first. A pattern has * for anything, and looks at the newest hundred thousand."""
     from sereno.operations.post import list_recipients as operation  # noqa: PLC0415 - slow to import; --help needs none
-    from sereno.operations.sought import RECIPIENT_FIELDS  # noqa: PLC0415 - see above
+    from sereno.search.search_filter import RECIPIENT_FIELDS  # noqa: PLC0415 - see above
 
     sought = searched(search, RECIPIENT_FIELDS)
     found = desk.run(operation(pattern, tenant=tenant, sought=sought, limit=limit, before=before))

@@ -67,7 +67,7 @@ def which_options(*, states: bool = False) -> Callable[[F], F]:
 
 def _filter(which: str | None, search: str | None, **others: Any) -> "ScheduleFilter":
     from sereno.domain.job import check_text  # noqa: PLC0415 - slow to import; --help needs none
-    from sereno.operations.sought import SCHEDULE_FIELDS  # noqa: PLC0415 - see above
+    from sereno.search.search_filter import SCHEDULE_FIELDS  # noqa: PLC0415 - see above
     from sereno.store.filters import ScheduleFilter  # noqa: PLC0415 - see above
 
     for name, value in (("key", which), ("tenant", others.get("tenant")), ("task", others.get("task"))):

@@ -9,10 +9,10 @@ from sereno.database.statement import Operation
 from sereno.domain.duration import Duration, seconds
 from sereno.errors import ConfigurationError, InvalidArguments
 from sereno.operations.actor import default_actor
+from sereno.search.sql_terms import Sought
 from sereno.store import error_groups, steering
 from sereno.store.error_groups import KEPT_DAYS, ErrorGroup, ErrorHour, Sample, TenantHit
 from sereno.store.sights import Count
-from sereno.store.terms import Sought
 
 Sort = Literal["last", "count"]
 

@@ -4,9 +4,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from sereno.database.statement import Operation
-from sereno.domain.search import Field, Term, Word, parse
 from sereno.errors import ConfigurationError
 from sereno.operations.search import moments
+from sereno.search.syntax import Field, Term, Word, parse
 from sereno.store import logs as store
 from sereno.store.logs import LogFilter, LogLine, WholeLine
 from sereno.telemetry.kept import LEVELS

@@ -11,6 +11,7 @@ from sereno.database.statement import Operation
 from sereno.domain.job import check_text
 from sereno.errors import ConfigurationError
 from sereno.operations.actor import default_actor
+from sereno.search.sql_terms import Sought
 from sereno.store import deliveries as delivery_store
 from sereno.store import post_sights, steering
 from sereno.store import recipients as recipient_store
@@ -28,7 +29,6 @@ from sereno.store.post_rows import (
     RecipientRow,
 )
 from sereno.store.sights import Count
-from sereno.store.terms import Sought
 
 # What a person may send back to work: it ended without having arrived, or nobody knows.
 REQUEUEABLE = ("skipped", "failed", "invalid", "expired", "dead", "unknown", "bounced")

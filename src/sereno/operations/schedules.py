@@ -19,12 +19,12 @@ from sereno.domain.when import Every, Once, When, checked, decode, encode
 from sereno.domain.zones import instant, moment
 from sereno.errors import InvalidSchedule, Refused
 from sereno.operations.actor import default_actor
+from sereno.search.sql_terms import Sought
 from sereno.store import schedules as store
 from sereno.store import steering, ticks
 from sereno.store.filters import ScheduleFilter
 from sereno.store.fires import record_again
 from sereno.store.schedules import FireRow, ScheduleRow
-from sereno.store.terms import Sought
 
 PAGE = 1000
 # A backfill is written in transactions of this many.

@@ -7,8 +7,8 @@ from datetime import UTC, date, datetime, time, timedelta
 
 from sereno.domain.duration import seconds
 from sereno.domain.lifecycle import STATES
-from sereno.domain.search import Comparison, Field, InvalidSearch, Range, Term, Value, Word, parse
 from sereno.errors import ConfigurationError
+from sereno.search.syntax import Comparison, Field, InvalidSearch, Range, Term, Value, Word, parse
 from sereno.store.filters import JobFilter
 
 JOB_FIELDS = (

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from sereno.database.statement import Operation
 from sereno.domain.job import check_text
 from sereno.errors import InvalidArguments
+from sereno.search.sql_terms import Sought
 from sereno.store import minutes, schedules, tenants
 from sereno.store.filters import ScheduleFilter
 from sereno.store.minutes import TenantFigures
 from sereno.store.schedules import ScheduleRow
 from sereno.store.tenants import Sort, Standing, TenantGate, TenantHour, TenantLine
-from sereno.store.terms import Sought
 
 DAY = 86_400.0
 # As long as minutes are kept, by which the whole house is measured.

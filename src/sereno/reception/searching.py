@@ -6,12 +6,12 @@ from http import HTTPStatus
 
 from sereno.domain.access import Principal
 from sereno.domain.masking import is_secret, masked
-from sereno.domain.search import Field, Term, Word, parse
-from sereno.operations.sought import sought
 from sereno.reception.declined import Declined
 from sereno.reception.hiding import sees_all
 from sereno.reception.tenancy import their_tenant
-from sereno.store.terms import Sought
+from sereno.search.search_filter import sought
+from sereno.search.sql_terms import Sought
+from sereno.search.syntax import Field, Term, Word, parse
 
 
 def check_search(text: str | None, fields: Sequence[Field], who: Principal) -> None:

@@ -6,9 +6,9 @@ from datetime import datetime
 from typing import Any
 
 from sereno.domain.lifecycle import FINAL, LIVE
-from sereno.domain.search import Term
 from sereno.errors import InvalidArguments
-from sereno.store.terms import Sought, like_exactly, parameter, piece_test, word_test
+from sereno.search.sql_terms import Sought, like_exactly, parameter, piece_test, word_test
+from sereno.search.syntax import Term
 
 # Dead letters are kept apart from what else has ended.
 SHELVES = (("dead",), ("succeeded", "cancelled"))

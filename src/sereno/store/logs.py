@@ -6,8 +6,8 @@ from datetime import datetime
 from typing import Any
 
 from sereno.database.statement import Operation, Statement, queries
-from sereno.domain.search import Term
-from sereno.store.terms import parameter, word_test
+from sereno.search.sql_terms import parameter, word_test
+from sereno.search.syntax import Term
 
 _sql = queries("logs")
 

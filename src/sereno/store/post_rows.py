@@ -9,7 +9,7 @@ import msgspec
 
 from sereno.domain.preference import Preference
 from sereno.domain.quiet import DAYS, Quiet
-from sereno.store.terms import Sought
+from sereno.search.sql_terms import Sought
 
 
 class EventLine(msgspec.Struct, kw_only=True):

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from sereno.database.statement import Operation, Row, Statement, queries
+from sereno.search.sql_terms import Sought, like_exactly
 from sereno.store.post_rows import (
     AddressRow,
     ChannelLine,
@@ -22,7 +23,6 @@ from sereno.store.post_rows import (
     RecipientLine,
     RecipientRow,
 )
-from sereno.store.terms import Sought, like_exactly
 
 _sql = queries("sights_post")
 T = TypeVar("T")

@@ -13,8 +13,8 @@ from sereno.domain.instants import compile_text
 from sereno.domain.schedule import NewSchedule, rule_text, shift
 from sereno.domain.zones import instant
 from sereno.errors import InvalidSchedule
+from sereno.search.sql_terms import Sought
 from sereno.store.filters import ScheduleFilter
-from sereno.store.terms import Sought
 
 _sql = queries("schedules")
 

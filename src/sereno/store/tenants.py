@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from sereno.database.statement import Operation, Statement, queries
-from sereno.store.terms import Sought, like_exactly
+from sereno.search.sql_terms import Sought, like_exactly
 
 _sql = queries("tenants")
 

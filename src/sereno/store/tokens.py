@@ -9,7 +9,7 @@ import msgspec
 
 from sereno.database.statement import Operation, Statement, queries
 from sereno.domain.access import Principal, Role, SignIn
-from sereno.store.terms import Sought
+from sereno.search.sql_terms import Sought
 from sereno.store.upkeep import PAGE
 
 _sql = queries("tokens")

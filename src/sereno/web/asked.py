@@ -6,14 +6,14 @@ from datetime import UTC, datetime
 from typing import Any, Generic, TypeVar
 
 from sereno.database.statement import Operation
-from sereno.domain.search import LONGEST, Field, InvalidSearch, Term, Word, parse
 from sereno.errors import InvalidArguments
-from sereno.operations.sought import sought
 from sereno.reception.declined import Declined
 from sereno.reception.glances import FRESH_SECONDS, Seen
 from sereno.reception.hiding import sees_all
 from sereno.reception.searching import check_search
-from sereno.store.terms import Sought
+from sereno.search.search_filter import sought
+from sereno.search.sql_terms import Sought
+from sereno.search.syntax import LONGEST, Field, InvalidSearch, Term, Word, parse
 from sereno.web.look import Look
 
 S = TypeVar("S")

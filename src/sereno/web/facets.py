@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from sereno.domain.search import Search, Term, Word
+from sereno.search.syntax import Search, Term, Word
 from sereno.store.sights import Count
 
 _NEEDS_QUOTES = re.compile(r'[\s",*\\]')

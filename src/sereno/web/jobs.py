@@ -11,13 +11,13 @@ from starlette.responses import Response
 
 from sereno.database.statement import Operation
 from sereno.domain.lifecycle import STATES
-from sereno.domain.search import Term
 from sereno.operations.jobs import JobPage, list_jobs
 from sereno.operations.queues import QueueLine, list_queues
 from sereno.operations.search import JOB_FIELDS, WINDOW, jobs_wanted
 from sereno.operations.snapshot import Snapshot, snapshot
 from sereno.reception.hiding import sees_all
 from sereno.reception.tenancy import their_tenant
+from sereno.search.syntax import Term
 from sereno.store import insights, minutes
 from sereno.store.filters import JobFilter
 from sereno.store.minutes import TenantFigures

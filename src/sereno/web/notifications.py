@@ -13,13 +13,13 @@ from sereno.domain.masking import masked
 from sereno.operations import figures, post
 from sereno.operations.figures import ChannelHealth, Funnel
 from sereno.operations.post import EventDetail, TallyLine
-from sereno.operations.sought import EVENT_FIELDS
 from sereno.reception.declined import not_found
 from sereno.reception.glances import Seen
 from sereno.reception.tenancy import check_theirs, their_tenant
+from sereno.search.search_filter import EVENT_FIELDS
+from sereno.search.sql_terms import Sought
 from sereno.store import post_sights
 from sereno.store.post_rows import ChannelPause, EventLine
-from sereno.store.terms import Sought
 from sereno.web import charts
 from sereno.web.asked import Asked, listed, sought_for
 from sereno.web.charts import Series

@@ -12,15 +12,15 @@ from starlette.responses import Response
 from sereno.domain.masking import masked as hidden
 from sereno.operations import post
 from sereno.operations.post import RecipientDetail, masked
-from sereno.operations.sought import RECIPIENT_FIELDS
 from sereno.operations.why_post import why_event, why_post
 from sereno.reception.declined import not_found
 from sereno.reception.glances import Seen
 from sereno.reception.kinds import known_kinds
 from sereno.reception.tenancy import their_tenant
+from sereno.search.search_filter import RECIPIENT_FIELDS
+from sereno.search.sql_terms import Sought
 from sereno.store import post_sights
 from sereno.store.post_rows import AddressRow, DeliveryFilter, PreferenceRow, RecipientLine
-from sereno.store.terms import Sought
 from sereno.web import post_looks
 from sereno.web.asked import Asked, listed, sought_for
 from sereno.web.copies import copies

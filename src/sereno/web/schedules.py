@@ -15,11 +15,11 @@ from sereno.domain.job import check_text
 from sereno.operations.attention import attention
 from sereno.operations.heatmap import Heatmap
 from sereno.operations.schedule_pages import ScheduleLines, ScheduleSum, lines, summary
-from sereno.operations.sought import SCHEDULE_FIELDS
 from sereno.reception.glances import Seen
+from sereno.search.search_filter import SCHEDULE_FIELDS
+from sereno.search.sql_terms import Sought
 from sereno.store.filters import ScheduleFilter
 from sereno.store.schedules import WINDOW, ScheduleRow
-from sereno.store.terms import Sought
 from sereno.web import schedule_page
 from sereno.web.asked import Asked, sought_for
 from sereno.web.copies import copies

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from sereno.domain.search import Term, Word
+from sereno.search.syntax import Term, Word
 
 _NOT_TEXT = re.compile(r"-?(0|[1-9][0-9]{0,29})(\.[0-9]{1,30})?|true|false|null")
 _SPECIAL = re.compile(r"([\\%_])")

@@ -9,9 +9,9 @@ from typing import get_args
 
 from sereno.domain.delivery import State
 from sereno.domain.lifecycle import FINAL, STATES
-from sereno.domain.search import MOST_DIGITS, Field, Kind, Term, Word, parse
 from sereno.operations.search import ages, moments, numbers
-from sereno.store.terms import Sought, Test, parameter, piece_test, range_test, word_test
+from sereno.search.sql_terms import Sought, Test, parameter, piece_test, range_test, word_test
+from sereno.search.syntax import MOST_DIGITS, Field, Kind, Term, Word, parse
 
 YES_NO = ("yes", "no")
 _MOST = 2**53
