@@ -6,8 +6,8 @@ import psycopg
 import pytest
 
 from sereno import Sereno
-from sereno.store import logs
-from sereno.telemetry.kept import as_line
+from sereno.telemetry import central_log
+from sereno.telemetry.log_record import as_line
 from tests.api.conftest import Ask
 
 
@@ -20,7 +20,7 @@ def lines(app: Sereno, connection: psycopg.Connection) -> list[int]:
         record = logging.LogRecord("sereno", logging.ERROR, "", 0, message, (), (ValueError, error, None))
         record.sereno_fields = {"tenant": tenant, "job_id": 7, "trace_id": "t-1", "secret": "s"}
         said.append(as_line(record, 1.0))
-    app.database.run(logs.add(said, 1.0))
+    app.database.run(central_log.add(said, 1.0))
     return [row[0] for row in connection.execute("select id from sereno.logs order by id")]
 
 

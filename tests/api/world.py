@@ -25,9 +25,10 @@ from sereno.domain.procedure import Signature
 from sereno.engine.alerts import Seen, follow
 from sereno.operations import alerts, jobs, procedures, queues
 from sereno.operations.tokens import create
-from sereno.store import error_groups, logs
+from sereno.store import error_groups
 from sereno.store.filters import JobFilter
-from sereno.telemetry.kept import as_line
+from sereno.telemetry import central_log
+from sereno.telemetry.log_record import as_line
 from sereno.telemetry.metrics import Tally
 from tests.notifications.conftest import Pager, Tender
 
@@ -178,8 +179,8 @@ def _say(things: Things) -> Statements[int]:
     logger = logging.getLogger("sereno.job")
     record = logger.makeRecord(logger.name, logging.WARNING, "", 0, things.named("said"), (), None)
     record.sereno_fields = {"tenant": things.tenant, "trace_id": things.named("trace"), "note": things.named("note")}
-    yield from logs.add([as_line(record, 0.0)], 0.0)
-    (line,) = yield from logs.list_lines(logs.LogFilter(tenant=things.tenant), 1)
+    yield from central_log.add([as_line(record, 0.0)], 0.0)
+    (line,) = yield from central_log.list_lines(central_log.LogFilter(tenant=things.tenant), 1)
     return line.id
 
 

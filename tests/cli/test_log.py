@@ -10,8 +10,8 @@ import psycopg
 import pytest
 
 from sereno import Sereno
-from sereno.store import logs
-from sereno.telemetry.kept import as_line
+from sereno.telemetry import central_log
+from sereno.telemetry.log_record import as_line
 from tests.cli.conftest import PROGRAM, Command, process_environment
 from tests.facts import until
 
@@ -20,7 +20,7 @@ def say(app: Sereno, message: str, **fields: object) -> None:
     error = ValueError("\x1b[31mno")
     record = logging.LogRecord("sereno.job", logging.WARNING, "", 0, message, (), (ValueError, error, None))
     record.sereno_fields = fields
-    app.database.run(logs.add([as_line(record, 1.0)], 1.0))
+    app.database.run(central_log.add([as_line(record, 1.0)], 1.0))
 
 
 @pytest.fixture

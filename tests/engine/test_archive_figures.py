@@ -7,7 +7,7 @@ import psycopg
 import pytest
 
 from sereno import Sereno
-from sereno.telemetry.archive import COUNTED, ArchiveTally
+from sereno.telemetry.archive_stats import COUNTED, ArchiveTally
 from sereno.telemetry.metrics import Tally, exposition
 from tests.api.archived import OLD_JOBS, archive, export, fill, move
 from tests.facts import advance

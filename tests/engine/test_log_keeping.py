@@ -13,9 +13,9 @@ import pytest
 from sereno import Backoff, Context, Sereno
 from sereno.engine import log_keeper
 from sereno.engine.log_keeper import DROPPED, LogBuffer, LogKeeper
-from sereno.store import logs
-from sereno.telemetry.kept import as_line
-from sereno.telemetry.logs import JobLogger, emit
+from sereno.telemetry import central_log
+from sereno.telemetry.log_events import JobLogger, emit
+from sereno.telemetry.log_record import as_line
 from tests.facts import auntil, one, state
 
 ONCE = Backoff(0)
@@ -199,7 +199,7 @@ def test_whatever_is_said_can_be_stored(app: Sereno, connection: psycopg.Connect
         record_of("failed", error=ValueError("\x00" + "y" * 100_000 + "\ud83d p-ok")),
         record_of("the end"),
     )
-    app.database.run(logs.add([as_line(record, 1.0) for record in records], 1.0))
+    app.database.run(central_log.add([as_line(record, 1.0) for record in records], 1.0))
     lines = connection.execute("select message, context, tenant, trace_id, traceback from sereno.logs order by id")
     found = lines.fetchall()
     messages = [line[0] for line in found]
@@ -258,7 +258,7 @@ PROGRAM = """
 import asyncio, logging, sys
 from sereno.engine.log_keeper import LogKeeper
 from sereno.settings import Settings
-from sereno.telemetry.logs import emit
+from sereno.telemetry.log_events import emit
 
 async def main():
     async with LogKeeper(sys.argv[1], Settings()):

@@ -9,7 +9,7 @@ import pytest
 
 from sereno import Backoff, Context, Sereno
 from sereno.engine import settler
-from sereno.telemetry.logs import JsonFormatter
+from sereno.telemetry.log_events import JsonFormatter
 from tests.facts import auntil, one, state
 
 CANARY = "canary-7f3a"

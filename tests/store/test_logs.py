@@ -8,9 +8,9 @@ import pytest
 
 from sereno.database.statement import queries, run
 from sereno.errors import InvalidArguments
-from sereno.operations.logs import lines_wanted, list_lines, new_lines
-from sereno.store import logs
-from sereno.store.logs import LogFilter
+from sereno.telemetry import central_log
+from sereno.telemetry.central_log import LogFilter
+from sereno.telemetry.log_search import lines_wanted, list_lines, new_lines
 from tests.facts import advance, one
 from tests.store.plans import GENERIC_PLAN_SINCE, numbered
 
@@ -115,7 +115,12 @@ def test_a_list_goes_along_an_index_and_stops_when_it_is_full(connection: psycop
     # No more than there are of the one that is named.
     most = {"job:7": 30, "trace:x7": 300, "tenant:t7": 3000, "tenant:nobody": 1, "level:info": 20, "at:..2026-01-01": 1}
     for search, bound in ({"": 20} | most).items():
-        looked = lines_wanted(search, NOW).params() | {"limit": 20, "before": None, "after": 0, "window": logs.WINDOW}
+        looked = lines_wanted(search, NOW).params() | {
+            "limit": 20,
+            "before": None,
+            "after": 0,
+            "window": central_log.WINDOW,
+        }
         plan = "\n".join(row[0] for row in connection.execute(f"explain analyze {sql}".encode(), looked))
         touched = [float(rows) for rows in re.findall(r"actual time=\S+ rows=([\d.]+)", plan)]
         assert "Seq Scan on logs" not in plan, (search, plan)
@@ -123,10 +128,10 @@ def test_a_list_goes_along_an_index_and_stops_when_it_is_full(connection: psycop
 
 
 def test_lines_are_forgotten_from_the_old_end(connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(logs, "BATCH", 10)
+    monkeypatch.setattr(central_log, "BATCH", 10)
     made = "insert into sereno.logs (at, level, event, message) select sereno.now(), 'info', 'x', n::text from "
     connection.execute((made + "generate_series(1, 25) as n").encode())
     advance(connection, 3600)
     connection.execute((made + "generate_series(26, 30) as n").encode())
-    assert [run(connection, logs.forget(60.0)) for _ in range(3)] == [True, True, False]
+    assert [run(connection, central_log.forget(60.0)) for _ in range(3)] == [True, True, False]
     assert one(connection, "select array_agg(message order by id) from sereno.logs") == ["26", "27", "28", "29", "30"]

@@ -13,13 +13,13 @@ from sereno.api.pages import Page, Paging, page_of, paging
 from sereno.database.statement import Operation
 from sereno.domain.access import Principal
 from sereno.errors import ConfigurationError
-from sereno.operations import logs
-from sereno.operations.logs import lines_wanted
 from sereno.reception.declined import not_found
 from sereno.reception.house import House
 from sereno.reception.tenancy import check_theirs, their_tenant
 from sereno.search.syntax import LONGEST
-from sereno.store.logs import LogLine, WholeLine, list_lines
+from sereno.telemetry import log_search
+from sereno.telemetry.central_log import LogLine, WholeLine, list_lines
+from sereno.telemetry.log_search import lines_wanted
 
 LineId = Annotated[int, Path(ge=0, lt=2**63)]
 Sought = Annotated[
@@ -49,7 +49,7 @@ def rooms(house: House) -> Door:
 def _theirs(line_id: int, who: Principal) -> Operation[WholeLine]:
     what = f"line {line_id} in the log"
     try:
-        found = yield from logs.show(line_id)
+        found = yield from log_search.show(line_id)
     except ConfigurationError:
         # In the same words as one that is somebody else's.
         raise not_found(what) from None

@@ -27,7 +27,7 @@ from sereno.channels.http import MOST_TEXT
 from sereno.channels.plaintext import is_loopback, refusal
 from sereno.domain.delivery import Down, Failed, Invalid, Outcome, Receipt, Retryable, Sent, Unknown
 from sereno.errors import InvalidAddress, RejectedCallback
-from sereno.telemetry.logs import emit
+from sereno.telemetry.log_events import emit
 
 LARGEST_MAIL = 10 * 1024 * 1024
 # RFC 5321 and RFC 5322, which allows lines of 998 with the name of the header; the length of names is our own.

@@ -15,7 +15,7 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from sereno.settings import Settings
-from sereno.telemetry.logs import emit
+from sereno.telemetry.log_events import emit
 
 try:
     import resource

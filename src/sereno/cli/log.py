@@ -13,7 +13,7 @@ from sereno.cli.post_page import look, page_options, show_lines, shown
 
 if TYPE_CHECKING:
     from sereno.cli.desk import Desk
-    from sereno.store.logs import LogFilter, LogLine, WholeLine
+    from sereno.telemetry.central_log import LogFilter, LogLine, WholeLine
 
 FOLLOW_EVERY = 1.0
 # Whoever writes takes a number first and is seen a moment later: lines with lower numbers may still come for so long.
@@ -45,7 +45,7 @@ def list_log(
     desk: "Desk", search: str | None, follow: bool, limit: int, before: int | None, fail_empty: bool, form: str
 ) -> int:
     """Lines of the log, newest first; followed, the newest last. Days of a SEARCH are those of this machine's zone."""
-    from sereno.operations.logs import lines_wanted, list_lines  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.telemetry.log_search import lines_wanted, list_lines  # noqa: PLC0415 - slow to import; --help needs none
 
     if follow and before is not None:
         raise click.UsageError("--follow goes on from now, --before goes back: choose one.")
@@ -65,7 +65,7 @@ def list_log(
 @desk_options
 def show(desk: "Desk", number: int, form: str) -> None:
     """One line with all that was said, and its traceback."""
-    from sereno.operations.logs import show as operation  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.telemetry.log_search import show as operation  # noqa: PLC0415 - slow to import; --help needs none
 
     found = look(desk, operation(number))
     if chosen_form(form) in ("json", "jsonl"):
@@ -97,7 +97,7 @@ def _show_page(line: "WholeLine") -> None:
 
 def _follow(desk: "Desk", wanted: "LogFilter", newest: "list[LogLine]", form: str) -> None:
     """Until Ctrl-C."""
-    from sereno.operations.logs import new_lines  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.telemetry.log_search import new_lines  # noqa: PLC0415 - slow to import; --help needs none
 
     # What was shown, and when: it is not shown again while we still look that far back.
     said: dict[int, float] = {}

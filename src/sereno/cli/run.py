@@ -17,7 +17,7 @@ from sereno.engine.log_keeper import LogKeeper
 from sereno.engine.scheduler import Scheduler
 from sereno.engine.supervisor import CHILD_VARIABLE, Supervisor
 from sereno.settings import ROLES, parse_queues
-from sereno.telemetry.logs import configure
+from sereno.telemetry.log_events import configure
 
 
 @click.command(epilog="Example: sereno run shop.jobs:app --port 8765 --queue default=20")

@@ -20,7 +20,7 @@ def scheduler(desk: "Desk", log_level: Any, log_format: Any) -> None:
     import asyncio  # noqa: PLC0415 - slow to import; --help needs none
 
     from sereno.database.migrate import check  # noqa: PLC0415 - see above
-    from sereno.telemetry.logs import configure  # noqa: PLC0415 - see above
+    from sereno.telemetry.log_events import configure  # noqa: PLC0415 - see above
 
     connection = desk.connection()
     check(connection, desk.settings.schema)

@@ -21,7 +21,7 @@ def server(desk: "Desk", host: str | None, port: int | None) -> None:
     import asyncio  # noqa: PLC0415 - slow to import; --help needs none
 
     from sereno.cli.serving import Serving  # noqa: PLC0415 - see above
-    from sereno.telemetry.logs import configure  # noqa: PLC0415 - see above
+    from sereno.telemetry.log_events import configure  # noqa: PLC0415 - see above
 
     app = _application(desk)
     try:

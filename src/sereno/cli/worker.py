@@ -15,7 +15,7 @@ from sereno.engine.child import run_child
 from sereno.engine.supervisor import CHILD_VARIABLE, Supervisor
 from sereno.errors import ConfigurationError
 from sereno.settings import parse_queues
-from sereno.telemetry.logs import configure
+from sereno.telemetry.log_events import configure
 
 F = TypeVar("F", bound=Callable[..., Any])
 

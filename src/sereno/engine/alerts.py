@@ -21,14 +21,14 @@ from sereno.domain.alert import TASK, LogRule, Step, Target, decide, log_concern
 from sereno.domain.concern import Concern
 from sereno.domain.job import JobOptions, NewJob
 from sereno.engine.alert_sender import AlertSender
-from sereno.engine.service import Service
 from sereno.errors import DatabaseUnavailable
 from sereno.settings import Settings
 from sereno.store import alerts, attention, jobs
 from sereno.store.alerts import Told as TellsOf
 from sereno.store.alerts import Watched
 from sereno.store.attention import LATE
-from sereno.telemetry.logs import emit
+from sereno.telemetry.log_events import emit
+from sereno.telemetry.service import Service
 
 LOOK_EVERY = 15.0
 # A look that takes longer is given up until the next time.

@@ -32,8 +32,8 @@ from sereno.errors import ArchiveUnavailable, first_line
 from sereno.settings import A_DAY, DISK, Settings
 from sereno.store import archive
 from sereno.store.archive import Filed, Measured, Part, Recipe
-from sereno.telemetry.archive import COUNTED, Outcome
-from sereno.telemetry.logs import emit
+from sereno.telemetry.archive_stats import COUNTED, Outcome
+from sereno.telemetry.log_events import emit
 
 # Rows of a file, and rows that are moved in one transaction.
 FILE_ROWS = 4_000_000

@@ -5,7 +5,7 @@ import logging
 from sereno.domain.attempt import Ending, Settlement
 from sereno.domain.error_text import describe, storable
 from sereno.domain.job import ClaimedJob
-from sereno.telemetry.logs import emit, logger
+from sereno.telemetry.log_events import emit, logger
 
 _LEVELS = {"dead": logging.ERROR, "crash": logging.ERROR, "retry": logging.WARNING}
 

@@ -19,7 +19,7 @@ from sereno.engine.context import Context
 from sereno.engine.running import Running
 from sereno.errors import DatabaseUnavailable, SerenoError
 from sereno.store import bulk
-from sereno.telemetry.logs import emit
+from sereno.telemetry.log_events import emit
 
 # It rests no longer at a time, so that it stops within a second of being asked to.
 LONGEST_REST = 0.25

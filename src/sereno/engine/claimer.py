@@ -22,7 +22,6 @@ from sereno.engine.floor import FIRST_SHARE, SHARE, Floors, LookBack, exceeded_t
 from sereno.engine.isolation import runs_alone
 from sereno.engine.isolation_slots import IsolationSlots
 from sereno.engine.lanes import LaneClaims
-from sereno.engine.service import Service
 from sereno.engine.settler import Settler
 from sereno.engine.slots import ASIDE_SECONDS, PARTY_SECONDS, QueueSlots
 from sereno.engine.wakeups import Wakeups
@@ -30,6 +29,7 @@ from sereno.store.jobs import Claim, claim, ready_index, release_unlisted
 from sereno.store.lanes import FreeProcesses, LaneClaim
 from sereno.store.sessions import set_idle
 from sereno.telemetry.metrics import Tally
+from sereno.telemetry.service import Service
 
 # Every so many claims, the priorities are walked from the other end: nothing starves, and no row is rewritten.
 AGEING = 10

@@ -22,7 +22,7 @@ from sereno.domain.job import ClaimedJob, check_text
 from sereno.errors import ConfigurationError, InvalidArguments, LeaseLost
 from sereno.store.attempts import Settled, keep_step, report_progress, settle, steps
 from sereno.store.limits import throttle
-from sereno.telemetry.logs import JobLogger
+from sereno.telemetry.log_events import JobLogger
 
 P = ParamSpec("P")
 T = TypeVar("T")

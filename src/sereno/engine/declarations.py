@@ -10,7 +10,7 @@ from sereno.domain.schedule import NewSchedule
 from sereno.engine.ticker import is_a_rows_fault
 from sereno.store import declarations as store
 from sereno.store.schedules import Upserted
-from sereno.telemetry.logs import emit
+from sereno.telemetry.log_events import emit
 
 # Characters of an error that are kept for `sereno doctor`.
 PROBLEM_LENGTH = 500

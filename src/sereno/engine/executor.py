@@ -37,7 +37,7 @@ from sereno.engine.isolation import SETTLED_ELSEWHERE, Isolation, runs_alone
 from sereno.engine.running import Raised, Running
 from sereno.engine.settler import Settler
 from sereno.store.attempts import Settled
-from sereno.telemetry.logs import emit
+from sereno.telemetry.log_events import emit
 from sereno.telemetry.metrics import Tally
 
 # A handler that ignores its deadline for this long is given up, and with it the process.

@@ -15,7 +15,7 @@ from sereno.database.statement import run
 from sereno.errors import DatabaseUnavailable
 from sereno.settings import Settings
 from sereno.store.sessions import keep
-from sereno.telemetry.logs import emit
+from sereno.telemetry.log_events import emit
 
 
 def lease_end(sent: float, lease: float) -> float:

@@ -18,7 +18,7 @@ from sereno.store import (
     sessions,
     tokens,
 )
-from sereno.telemetry.logs import emit
+from sereno.telemetry.log_events import emit
 
 _T = TypeVar("_T")
 

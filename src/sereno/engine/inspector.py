@@ -20,7 +20,7 @@ from sereno.errors import ArchiveUnavailable, first_line
 from sereno.settings import Settings
 from sereno.store import archive, restore
 from sereno.store.restore import Checkable, Which
-from sereno.telemetry.logs import emit
+from sereno.telemetry.log_events import emit
 
 # Asked for at once.
 PAGE = 500

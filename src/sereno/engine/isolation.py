@@ -30,7 +30,7 @@ from sereno.engine.fork_server import ForkFailed, ForkServer, Preload
 from sereno.engine.log_keeper import LAST_WORDS
 from sereno.errors import ConfigurationError, DatabaseUnavailable
 from sereno.settings import Settings
-from sereno.telemetry.logs import emit
+from sereno.telemetry.log_events import emit
 
 # The handler committed its own settlement with `ctx.transaction()`.
 SETTLED_ELSEWHERE = Settlement("succeeded")

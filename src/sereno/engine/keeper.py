@@ -13,11 +13,11 @@ from time import monotonic
 from sereno.database.connect import Line
 from sereno.engine.floor import Ages, LookBack, exceeded_time
 from sereno.engine.maintenance import MAINTENANCE_TIMEOUT, Duty, Step
-from sereno.engine.service import Service
 from sereno.errors import DatabaseUnavailable
 from sereno.store import jobs, sessions
 from sereno.store.jobs import EVERYTHING
-from sereno.telemetry.logs import emit
+from sereno.telemetry.log_events import emit
+from sereno.telemetry.service import Service
 
 LOOK_EVERY = 5.0
 # Jobs that became due longer ago than this are found by looking at everything.

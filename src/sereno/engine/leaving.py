@@ -7,7 +7,7 @@ import psycopg
 from sereno.database.database import Database
 from sereno.errors import first_line
 from sereno.store import restore
-from sereno.telemetry.logs import emit
+from sereno.telemetry.log_events import emit
 
 
 async def leave(database: Database, problems: list[str]) -> int:

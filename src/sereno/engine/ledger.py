@@ -19,7 +19,7 @@ from sereno.engine.turns import Turns
 from sereno.errors import DatabaseUnavailable
 from sereno.store import deliveries, jobs
 from sereno.store.deliveries import Batch, Recorded, Taken
-from sereno.telemetry.logs import emit
+from sereno.telemetry.log_events import emit
 
 # Nobody knows whether it was sent: after so many times, a person has to decide.
 MOST_UNKNOWN = 3

@@ -9,7 +9,7 @@ import psycopg
 
 from sereno.database.connect import BROKEN, open_async
 from sereno.settings import Settings
-from sereno.telemetry.logs import emit
+from sereno.telemetry.log_events import emit
 
 PING_EVERY = 10.0
 PING_TIMEOUT = 5.0

@@ -18,12 +18,13 @@ from typing import Self
 
 from sereno.database.connect import Line
 from sereno.engine.retention import forget_lines
-from sereno.engine.service import Service
 from sereno.errors import DatabaseUnavailable
 from sereno.settings import Settings
-from sereno.store import logs, sessions
-from sereno.telemetry.kept import as_line
-from sereno.telemetry.logs import emit, logger
+from sereno.store import sessions
+from sereno.telemetry import central_log
+from sereno.telemetry.log_events import emit, logger
+from sereno.telemetry.log_record import as_line
+from sereno.telemetry.service import Service
 
 # What waits to be written: lines, and bytes of them.
 MOST_LINES, MOST_BYTES = 10_000, 16 * 1024 * 1024
@@ -198,7 +199,7 @@ class LogKeeper(Service):
             return await self._rest_the_line(now)
         lines = [line for _, line in young] + ([_of_dropped(dropped, now)] if dropped else [])
         try:
-            await self._line.run(logs.add(lines, now))
+            await self._line.run(central_log.add(lines, now))
         except DatabaseUnavailable:
             raise
         except Exception:

@@ -10,7 +10,7 @@ import signal
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from sereno.telemetry.logs import emit
+from sereno.telemetry.log_events import emit
 
 
 def run_loop(main: Coroutine[Any, Any, None], make: Callable[[], asyncio.AbstractEventLoop] | None = None) -> None:

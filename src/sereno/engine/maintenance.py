@@ -15,11 +15,11 @@ from typing import TypeAlias, TypeVar
 
 from sereno.database.connect import Line
 from sereno.database.statement import Operation
-from sereno.engine.service import Service
 from sereno.errors import first_line
 from sereno.settings import Settings
 from sereno.store import sessions
-from sereno.telemetry.logs import emit
+from sereno.telemetry.log_events import emit
+from sereno.telemetry.service import Service
 
 _T = TypeVar("_T")
 

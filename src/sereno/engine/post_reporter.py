@@ -19,7 +19,7 @@ from sereno.domain.verdict import Verdict
 from sereno.errors import DatabaseUnavailable
 from sereno.store import delivery_figures
 from sereno.store.receipts import Told
-from sereno.telemetry.logs import emit
+from sereno.telemetry.log_events import emit
 from sereno.telemetry.post import Change, PostTally
 
 # Codes of ours: nothing was given to a provider.

@@ -32,7 +32,7 @@ from sereno.store import procedures
 from sereno.store.procedures import Allowed
 from sereno.store.targets.address import Targets
 from sereno.store.targets.contract import Session, Timeouts
-from sereno.telemetry.logs import emit
+from sereno.telemetry.log_events import emit
 
 # Seconds between tries to write down what a call brought.
 KEEP_AGAIN_AFTER = (0.2, 1.0, 3.0)

@@ -8,7 +8,7 @@ from sereno.domain.instants import compile_text
 from sereno.domain.zones import VERSION
 from sereno.errors import InvalidSchedule
 from sereno.store import leases, schedules, ticks
-from sereno.telemetry.logs import emit
+from sereno.telemetry.log_events import emit
 
 PAGE = 5000
 PATIENCE = 60.0

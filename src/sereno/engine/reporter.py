@@ -15,12 +15,12 @@ from sereno.database.statement import Operation
 from sereno.engine.claimer import Claimer
 from sereno.engine.executor import Executor
 from sereno.engine.floor import Floors
-from sereno.engine.service import Service
 from sereno.settings import Settings
 from sereno.store import error_groups, minutes
 from sereno.store.sessions import report
-from sereno.telemetry.logs import emit
+from sereno.telemetry.log_events import emit
 from sereno.telemetry.metrics import Tally
+from sereno.telemetry.service import Service
 
 PROGRESS_EVERY = 1.0
 COMPARE_EVERY = 60.0

@@ -10,8 +10,9 @@ from sereno.database.connect import Line
 from sereno.engine.maintenance import MAINTENANCE_TIMEOUT, Duty, Step, run_page
 from sereno.errors import DatabaseUnavailable
 from sereno.settings import Settings
-from sereno.store import bulk, fires, logs
-from sereno.telemetry.logs import emit
+from sereno.store import bulk, fires
+from sereno.telemetry import central_log
+from sereno.telemetry.log_events import emit
 
 HOUSEKEEPING_EVERY = 3600.0
 # As long as anybody asks who changed so many things.
@@ -81,4 +82,4 @@ async def forget_lines(line: Line, settings: Settings) -> bool:
     """A batch of log lines that are past their retention; whether there may be more. An archive takes its own."""
     if settings.archives("logs"):
         return False
-    return await line.run(logs.forget(settings.log_retention), MAINTENANCE_TIMEOUT)
+    return await line.run(central_log.forget(settings.log_retention), MAINTENANCE_TIMEOUT)

@@ -24,13 +24,13 @@ from sereno.engine.listener import Listener
 from sereno.engine.maintenance import Maintenance, maintenance_line
 from sereno.engine.replanner import Replanner
 from sereno.engine.retention import fires_duty
-from sereno.engine.service import Service
 from sereno.engine.ticker import BATCH, Ticked, Ticker, is_a_rows_fault
 from sereno.errors import DatabaseUnavailable
 from sereno.settings import Settings
 from sereno.store import leases, ticks
-from sereno.telemetry.logs import emit
+from sereno.telemetry.log_events import emit
 from sereno.telemetry.metrics import SchedulerFigures
+from sereno.telemetry.service import Service
 
 # A leader that is gone is missed after this long.
 LEASE = 20.0

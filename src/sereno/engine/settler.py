@@ -14,13 +14,13 @@ from sereno.database.connect import Line
 from sereno.domain.attempt import Settlement, Throttle
 from sereno.domain.error_text import describe, storable
 from sereno.domain.job import ClaimedJob
-from sereno.engine.service import Service
 from sereno.errors import DatabaseUnavailable
 from sereno.store.attempts import Settled, Way, landed, settle
 from sereno.store.limits import throttle
 from sereno.store.sessions import announce
-from sereno.telemetry.logs import emit
+from sereno.telemetry.log_events import emit
 from sereno.telemetry.metrics import Tally
+from sereno.telemetry.service import Service
 
 FLUSH_COUNT = 500
 FLUSH_AFTER = 0.005

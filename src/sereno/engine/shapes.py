@@ -8,7 +8,7 @@ from sereno.domain.delivery import kept
 from sereno.domain.event import EventDefinition
 from sereno.errors import InvalidArguments
 from sereno.store import event_types
-from sereno.telemetry.logs import emit
+from sereno.telemetry.log_events import emit
 
 
 async def can_be_told(database: Database, definitions: Mapping[str, EventDefinition], event: int) -> bool:

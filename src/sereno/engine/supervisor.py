@@ -24,12 +24,12 @@ from sereno.engine.keeper import rescue
 from sereno.engine.log_keeper import LogKeeper
 from sereno.engine.pulse import PulsePage
 from sereno.engine.scheduler import Scheduler
-from sereno.engine.service import Service
 from sereno.errors import DatabaseUnavailable
 from sereno.settings import Settings
 from sereno.store.sessions import finish, keep
-from sereno.telemetry.logs import emit
+from sereno.telemetry.log_events import emit
 from sereno.telemetry.metrics import Gauges, Tally, exposition
+from sereno.telemetry.service import Service
 from sereno.version import __version__
 
 WATCH_EVERY = 0.5

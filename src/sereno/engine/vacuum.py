@@ -11,11 +11,11 @@ from time import monotonic
 
 from sereno.database.connect import Line
 from sereno.engine.maintenance import MAINTENANCE_TIMEOUT
-from sereno.engine.service import Service
 from sereno.errors import first_line
 from sereno.settings import Settings
 from sereno.store import sessions, upkeep
-from sereno.telemetry.logs import emit
+from sereno.telemetry.log_events import emit
+from sereno.telemetry.service import Service
 
 # Seconds between two looks.
 LOOK_EVERY = 5.0

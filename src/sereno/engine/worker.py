@@ -39,8 +39,8 @@ from sereno.errors import ConfigurationError, DatabaseUnavailable
 from sereno.store.bulk import adopt
 from sereno.store.sessions import finish, register
 from sereno.store.tasks import declare_code
-from sereno.telemetry.archive import COUNTED
-from sereno.telemetry.logs import emit
+from sereno.telemetry.archive_stats import COUNTED
+from sereno.telemetry.log_events import emit
 from sereno.telemetry.metrics import Gauges, Tally
 from sereno.version import __version__
 

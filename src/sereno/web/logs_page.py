@@ -10,10 +10,10 @@ from starlette.responses import Response
 
 from sereno.database.statement import Operation
 from sereno.errors import ConfigurationError
-from sereno.operations.logs import LOG_FIELDS, lines_wanted, list_lines, show
 from sereno.reception.tenancy import their_tenant
-from sereno.store.logs import WINDOW, LogFilter, WholeLine
-from sereno.telemetry.kept import LEVELS
+from sereno.telemetry.central_log import WINDOW, LogFilter, WholeLine
+from sereno.telemetry.log_record import LEVELS
+from sereno.telemetry.log_search import LOG_FIELDS, lines_wanted, list_lines, show
 from sereno.web import tracebacks
 from sereno.web.asked import Asked, asked_for
 from sereno.web.copies import copies

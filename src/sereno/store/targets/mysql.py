@@ -15,7 +15,7 @@ from sereno.domain.procedure_values import KNOWN, converted, word_of
 from sereno.errors import DatabaseUnavailable
 from sereno.store.targets.contract import CONNECT_SECONDS, Timeouts, UnsafeLogin
 from sereno.store.targets.threads import driver, in_thread, watched
-from sereno.telemetry.logs import emit
+from sereno.telemetry.log_events import emit
 
 T = TypeVar("T")
 

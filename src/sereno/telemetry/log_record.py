@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from sereno.domain.masking import MASK, is_secret, without_secrets
-from sereno.telemetry.logs import FIELDS
+from sereno.telemetry.log_events import FIELDS
 
 LONGEST_MESSAGE = 10_000
 # The end of a traceback says most.

@@ -64,7 +64,7 @@ class LogFilter:
 
 
 def add(lines: Sequence[bytes], now: float) -> Operation[None]:
-    """Lines as `sereno.telemetry.kept` makes them. `now`: by the clock by which they were seen."""
+    """Lines as `sereno.telemetry.log_record` makes them. `now`: by the clock by which they were seen."""
     placed = [b'{"place":%d,' % place + line[1:] for place, line in enumerate(lines)]
     yield Statement(_sql["add"], {"lines": (b"[" + b",".join(placed) + b"]").decode(), "now": now})
 

@@ -7,9 +7,9 @@ from sereno.database.statement import Operation
 from sereno.errors import ConfigurationError
 from sereno.operations.search import moments
 from sereno.search.syntax import Field, Term, Word, parse
-from sereno.store import logs as store
-from sereno.store.logs import LogFilter, LogLine, WholeLine
-from sereno.telemetry.kept import LEVELS
+from sereno.telemetry import central_log as store
+from sereno.telemetry.central_log import LogFilter, LogLine, WholeLine
+from sereno.telemetry.log_record import LEVELS
 
 LOG_FIELDS = (
     Field("level", "choice", LEVELS),

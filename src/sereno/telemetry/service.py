@@ -10,7 +10,7 @@ import random
 
 from sereno.domain.error_text import storable
 from sereno.errors import DatabaseUnavailable
-from sereno.telemetry.logs import emit
+from sereno.telemetry.log_events import emit
 
 LONGEST_PAUSE = 5.0
 STOP_PATIENCE = 3.0
