@@ -7,6 +7,7 @@ from typing import Any, TypedDict, TypeVar, Unpack
 
 import msgspec
 
+from sereno.access.actor import default_actor
 from sereno.database.caller_connection import arun_borrowed, run_borrowed
 from sereno.database.database import Database
 from sereno.database.statement import Operation
@@ -19,7 +20,6 @@ from sereno.engine.declarations import Synchronised, synchronise
 from sereno.engine.ticker import Ticked, Ticker, adrive, drive, passes
 from sereno.errors import ConfigurationError, InvalidSchedule
 from sereno.operations import schedules as operations
-from sereno.operations.actor import default_actor
 from sereno.store import schedules as store
 from sereno.store.filters import ScheduleFilter
 from sereno.store.schedules import FireRow, ScheduleRow, Upserted

@@ -13,12 +13,12 @@ import psycopg
 import pytest
 
 from sereno import Sereno
+from sereno.access.operations import create
 from sereno.database import migrate
 from sereno.database.statement import run
 from sereno.domain.alert import Rule, Target
 from sereno.operations import alerts, bulk
 from sereno.operations.doctor import doctor
-from sereno.operations.tokens import create
 from sereno.operations.verify import verify
 from sereno.store.filters import JobFilter
 from tests.acceptance.conftest import ROOT

@@ -5,8 +5,8 @@ import psycopg
 import pytest
 
 from sereno import Sereno
+from sereno.access.operations import create
 from sereno.cli.failures import explained
-from sereno.operations.tokens import create
 from tests.api.conftest import Served
 from tests.facts import one
 from tests.roles import Roles, made_by_command

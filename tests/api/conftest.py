@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from sereno import Sereno
-from sereno.operations.tokens import create
+from sereno.access.operations import create
 from sereno.server import asgi
 from tests.api.adapters import known_types
 from tests.plain_http import NO_CERTIFICATES

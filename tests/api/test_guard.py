@@ -12,9 +12,9 @@ import pytest
 from starlette.requests import HTTPConnection
 
 from sereno import Sereno
-from sereno.domain.access import Principal, make_cookie, read_cookie
+from sereno.access.identity import Principal, make_cookie, read_cookie
+from sereno.access.operations import NewToken, create, revoke
 from sereno.errors import ConfigurationError
-from sereno.operations.tokens import NewToken, create, revoke
 from sereno.reception import guard
 from sereno.reception.guard import COOKIE, FRESH_SECONDS, Guard
 from sereno.reception.proxies import FORWARDING_HEADERS

@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from sereno import Sereno
-from sereno.domain.masking import masked
+from sereno.access.masking import masked
 from sereno.operations import jobs
 from sereno.reception.hiding import hidden
 from tests.api.conftest import Ask, Served

@@ -13,9 +13,9 @@ import psycopg
 import pytest
 
 from sereno import Sereno
+from sereno.access.operations import create, revoke
 from sereno.api import inbox, inbox_stream, inbox_watch
 from sereno.domain.inbox_token import Reader, make_token
-from sereno.operations.tokens import create, revoke
 from sereno.reception import guard
 from sereno.store.inboxes import MOST_UNREAD, Standing, standings
 from tests.api.conftest import Served

@@ -5,7 +5,7 @@ import psycopg
 import pytest
 
 from sereno import Sereno
-from sereno.operations.tokens import create
+from sereno.access.operations import create
 from tests.api.conftest import Ask, Served
 from tests.facts import one
 from tests.plain_http import NO_CERTIFICATES

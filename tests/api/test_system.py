@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from sereno import Backoff, Every, Limit, Sereno
-from sereno.domain.masking import MASK
+from sereno.access.masking import MASK
 from sereno.store import minutes
 from sereno.telemetry.metrics import Tally
 from tests.api.conftest import Ask

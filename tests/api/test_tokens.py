@@ -7,8 +7,8 @@ import psycopg
 import pytest
 
 from sereno import Sereno
+from sereno.access.operations import revoke
 from sereno.errors import Refused
-from sereno.operations.tokens import revoke
 from sereno.reception import guard
 from tests.api.conftest import Ask, Served
 from tests.facts import auntil, one, until

@@ -8,8 +8,8 @@ import psycopg
 import pytest
 
 from sereno import Sereno
-from sereno.domain.access import ROLES
-from sereno.operations.tokens import create, revoke
+from sereno.access.identity import ROLES
+from sereno.access.operations import create, revoke
 from tests.api.conftest import Ask, Served
 from tests.api.world import Operation, Things, fill, fill_over_http, operations, requests, send
 from tests.plain_http import NO_CERTIFICATES

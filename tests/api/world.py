@@ -13,6 +13,7 @@ from urllib.parse import quote
 import httpx
 
 from sereno import Sereno
+from sereno.access.operations import create
 from sereno.database.plan import carry_out
 from sereno.database.statement import Operation as Statements
 from sereno.database.statement import Statement
@@ -24,7 +25,6 @@ from sereno.domain.fingerprint import Failure
 from sereno.domain.procedure import Signature
 from sereno.engine.alerts import Seen, follow
 from sereno.operations import alerts, jobs, procedures, queues
-from sereno.operations.tokens import create
 from sereno.store import error_groups
 from sereno.store.filters import JobFilter
 from sereno.telemetry import central_log

@@ -4,7 +4,7 @@ import json
 
 import psycopg
 
-from sereno.domain.access import token_hash
+from sereno.access.identity import token_hash
 from tests.cli.conftest import Command
 from tests.facts import one
 

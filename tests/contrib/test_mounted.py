@@ -7,7 +7,7 @@ import psycopg
 import pytest
 
 from sereno import Sereno
-from sereno.operations.tokens import create
+from sereno.access.operations import create
 from tests.contrib.process import Served, served
 from tests.facts import one, until
 

@@ -18,10 +18,10 @@ import pytest
 import yaml
 
 from sereno import Sereno
+from sereno.access.operations import create
 from sereno.api.stream import SILENCE_SECONDS
 from sereno.engine.health import HealthServer
 from sereno.engine.worker import CANCEL_PATIENCE
-from sereno.operations.tokens import create
 from sereno.settings import Settings
 from sereno.web.sign_in import MOST_TRIES
 from tests.api.conftest import Served, serve, served

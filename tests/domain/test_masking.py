@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sereno.domain.masking import MASK, is_secret, masked, without_secrets
+from sereno.access.masking import MASK, is_secret, masked, without_secrets
 
 SECRETS = (
     "password", "passwd", "db_password", "Password1", "api_key", "apiKey", "API-KEY", "X-Api-Key", "secret",

@@ -4,11 +4,12 @@ import psycopg
 import pytest
 
 from sereno import Every, Sereno
+from sereno.access import tokens
 from sereno.database.connect import Line
 from sereno.engine import maintenance
 from sereno.engine.maintenance import Duty, Maintenance, Step, maintenance_line, run_page
 from sereno.engine.scheduler import Scheduler
-from sereno.store import sessions, tokens
+from sereno.store import sessions
 from tests.facts import auntil, one, state
 
 BLOCKED = "select count(*) from pg_locks where not granted and relation = %s::regclass"

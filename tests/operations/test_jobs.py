@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
+from sereno.access import audit
 from sereno.database.plan import acarry_out, carry_out
 from sereno.domain.attempt import SUCCEEDED, Settlement
 from sereno.domain.error_text import describe
 from sereno.errors import JobNotFound, Refused
 from sereno.operations import jobs
-from sereno.store import steering
 from sereno.store.filters import JobFilter
 from sereno.store.jobs import KeyConflict
 from tests.operations.conftest import House
@@ -69,7 +69,7 @@ def test_a_filter_means_the_same_for_lists_counts_and_changes(house: House, want
     database = house.app.database
     assert len(database.run(jobs.list_jobs(wanted)).items) == count
     assert database.run(jobs.count(wanted)).total.value == count
-    assert len(database.run(steering.matching(wanted))) == count
+    assert len(database.run(audit.matching(wanted))) == count
 
 
 def test_a_filter_on_errors_finds_jobs_that_wait_for_their_retry(house: House) -> None:

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sereno.access import audit
 from sereno.domain.attempt import SUCCEEDED
 from sereno.domain.job import JobOptions
 from sereno.errors import InvalidArguments
 from sereno.operations import jobs
 from sereno.operations.search import WINDOW, jobs_wanted
 from sereno.search.syntax import InvalidSearch
-from sereno.store import steering
 from sereno.store.filters import JobFilter
 from tests.operations.conftest import House
 
@@ -113,7 +113,7 @@ def test_a_search_finds_what_it_says(house: House) -> None:
         wanted = jobs_wanted(text, datetime.now(UTC))
         expected = sorted(made[name] for name in names.split())
         assert sorted(line.id for line in database.run(jobs.list_jobs(wanted)).items) == expected, text
-        assert sorted(database.run(steering.matching(wanted))) == expected, text
+        assert sorted(database.run(audit.matching(wanted))) == expected, text
         assert database.run(jobs.count(wanted)).total.value == len(expected), text
 
 

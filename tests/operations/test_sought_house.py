@@ -8,6 +8,7 @@ import psycopg
 import pytest
 
 from sereno import Sereno
+from sereno.access import audit, tokens
 from sereno.database.plan import carry_out
 from sereno.database.statement import run
 from sereno.domain.fingerprint import Failure
@@ -25,7 +26,7 @@ from sereno.search.search_filter import (
 from sereno.search.sql_terms import Sought
 from sereno.search.syntax import Field, InvalidSearch
 from sereno.store import error_groups as groups_store
-from sereno.store import minutes, steering, tokens
+from sereno.store import minutes
 from sereno.store import schedules as schedules_store
 from sereno.store.bulk import Taken
 from sereno.store.filters import ScheduleFilter
@@ -347,7 +348,7 @@ def test_the_audit(connection: psycopg.Connection, monkeypatch: pytest.MonkeyPat
         ("maria", "schedule.run", "schedule a"),
     )
     for actor, action, subject in done:
-        run(connection, steering.audit(actor, action, subject, {}))
+        run(connection, audit.audit(actor, action, subject, {}))
     connection.execute("update sereno.audit set at = at - interval '1 day' where action = 'queue.pause'")
     ids = [row[0] for row in connection.execute("select id from sereno.audit order by id")]
 

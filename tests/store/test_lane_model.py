@@ -18,10 +18,16 @@ from hypothesis.stateful import (
 )
 
 from sereno import Cancel, Dead, Retry, Snooze
+from sereno.access import audit
 from sereno.domain.attempt import Ending, Released
 from sereno.domain.job import ClaimedJob
 from sereno.domain.limits import Limit, Rate
-from sereno.store import jobs, lanes, limits, sessions, steering
+from sereno.store import (
+    jobs,
+    lanes,
+    limits,
+    sessions,
+)
 from tests.facts import advance, one
 from tests.store.acts import Connection, do, line
 from tests.store.lane_acts import LONGEST_LOOK, Claimer, keys, put, set_limit
@@ -323,13 +329,13 @@ class Lanes(RuleBasedStateMachine):
 
     def pause_tenant(self, chance: Random) -> None:
         if chance.choice([False, True]):
-            do(self.connection, steering.pause("tenant", "t", "me", None))
+            do(self.connection, audit.pause("tenant", "t", "me", None))
             self.promises.paused = {"t"}
         else:
             self.resume_tenant()
 
     def resume_tenant(self) -> None:
-        do(self.connection, steering.resume("tenant", "t"))
+        do(self.connection, audit.resume("tenant", "t"))
         self.promises.paused = set()
 
     def weigh(self, chance: Random) -> None:

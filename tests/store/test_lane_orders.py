@@ -3,8 +3,9 @@
 import pytest
 
 from sereno import Cancel, Dead, Retry
+from sereno.access import audit
 from sereno.domain.limits import Limit, Rate
-from sereno.store import jobs, limits, steering
+from sereno.store import jobs, limits
 from tests.facts import advance
 from tests.store.acts import Connection, do, line
 from tests.store.lane_acts import LONGEST_LOOK, Claimer, keys, limited_job, put, set_limit
@@ -83,9 +84,9 @@ def test_a_head_of_a_paused_tenant_is_found_when_the_tenant_goes_on(database_url
     with line(database_url) as connection:
         claimer = Claimer(connection)
         made = put(connection, keys(order="a"), tenant="t")
-        do(connection, steering.pause("tenant", "t", "me", None))
+        do(connection, audit.pause("tenant", "t", "me", None))
         assert claimer.take(room) == []
-        do(connection, steering.resume("tenant", "t"))
+        do(connection, audit.resume("tenant", "t"))
         later(connection)
         assert claimer.take_all(room) == made
 

@@ -4,8 +4,15 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from sereno.access import tokens
 from sereno.database.statement import Operation
-from sereno.store import delivery_figures, error_groups, limits, minutes, sessions, tokens
+from sereno.store import (
+    delivery_figures,
+    error_groups,
+    limits,
+    minutes,
+    sessions,
+)
 from tests.facts import one
 from tests.store.acts import Connection, do, line
 

@@ -7,8 +7,8 @@ from typing import Any
 import psycopg
 import pytest
 
+from sereno.access import audit
 from sereno.domain.limits import Limit
-from sereno.store import steering
 from tests.facts import advance, one
 from tests.store.acts import Connection, add, do, line, past, row
 from tests.store.lane_acts import Claimer, keys, put, set_limit
@@ -47,14 +47,14 @@ def test_a_claim_takes_what_the_session_knows_and_nothing_else(connection: Conne
 @pytest.mark.parametrize(("kind", "name"), [("queue", "default"), ("task", "work"), ("tenant", "r42")])
 @pytest.mark.parametrize("of", [None, keys(("each", "a"))], ids=["plain", "limited"])
 def test_what_is_paused_is_not_claimed(
-    connection: Connection, kind: steering.PauseKind, name: str, of: dict[str, Any] | None
+    connection: Connection, kind: audit.PauseKind, name: str, of: dict[str, Any] | None
 ) -> None:
     set_limit(connection, "each", Limit(1))
     put(connection, of, tenant="r42")
     worker = SqlWorker(connection)
-    do(connection, steering.pause(kind, name, "me", None))
+    do(connection, audit.pause(kind, name, "me", None))
     assert worker.claim() == []
-    do(connection, steering.resume(kind, name))
+    do(connection, audit.resume(kind, name))
     assert len(worker.claim()) == 1
 
 

@@ -11,9 +11,9 @@ import psycopg
 import pytest
 
 from sereno import Sereno
+from sereno.access.masking import MASK, is_secret, masked
+from sereno.access.operations import create
 from sereno.database.statement import Operation, Statement
-from sereno.domain.masking import MASK, is_secret, masked
-from sereno.operations.tokens import create
 from sereno.reception import glances, pulse
 from sereno.reception.declined import Declined
 from sereno.reception.glances import Glances

@@ -14,8 +14,8 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from sereno import Sereno
+from sereno.access.operations import create, revoke
 from sereno.api import stream
-from sereno.operations.tokens import create, revoke
 from sereno.reception import guard
 from sereno.server import asgi
 from tests.api.conftest import Served

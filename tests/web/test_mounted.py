@@ -11,7 +11,7 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Mount, Route
 
 from sereno import Sereno
-from sereno.operations.tokens import create
+from sereno.access.operations import create
 from sereno.server import asgi
 from tests.web.running import running
 from tests.web.visit import Visits

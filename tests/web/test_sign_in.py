@@ -10,8 +10,8 @@ from playwright.sync_api import Page, expect
 from starlette.requests import HTTPConnection
 
 from sereno import Sereno
-from sereno.domain.access import Principal
-from sereno.operations.tokens import create, revoke
+from sereno.access.identity import Principal
+from sereno.access.operations import create, revoke
 from sereno.reception.guard import COOKIE, SECURE_COOKIE, SIGNED_IN_SECONDS
 from sereno.web.sign_in import MOST_TRIES, TRIES_SECONDS, Tries
 from tests.api.conftest import Served

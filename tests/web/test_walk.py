@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from sereno import Sereno
-from sereno.domain.access import ROLES
+from sereno.access.identity import ROLES
 from tests.api.conftest import Ask, Served
 from tests.api.world import Things, fill, fill_over_http
 from tests.web.world import Door, addresses, pages

@@ -14,7 +14,7 @@ import pytest
 from jinja2 import nodes
 
 import sereno.web
-from sereno.domain.access import ROLES
+from sereno.access.identity import ROLES
 from sereno.domain.concern import LEVELS, SAID
 from sereno.domain.lifecycle import STATES
 from sereno.web.look import ROOMS, environment

@@ -10,7 +10,7 @@ from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-unt
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Dialog, Page, Request
 
 from sereno import Sereno
-from sereno.operations.tokens import create
+from sereno.access.operations import create
 from sereno.reception.guard import COOKIE
 from tests.plain_http import NO_CERTIFICATES
 from tests.web.chromium import Chromium

@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from sereno import Sereno
-from sereno.domain.access import Role
+from sereno.access.identity import Role
 from sereno.server import asgi
 from sereno.web.build import ROOMS
 from sereno.web.pages import Page, Pages

@@ -10,7 +10,7 @@ from typing import Any
 import psycopg
 from reminders.app import app
 
-from sereno.operations.tokens import create
+from sereno.access.operations import create
 
 
 class Ask:

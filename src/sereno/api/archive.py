@@ -9,10 +9,10 @@ from typing import Annotated
 
 from fastapi import Depends, Path, Query
 
+from sereno.access.identity import Principal
 from sereno.api.door import Door, Who
 from sereno.api.pages import Page, Paging, page_of, paging
 from sereno.database.statement import Operation
-from sereno.domain.access import Principal
 from sereno.domain.job import NAME_LIMIT, Job, JobOptions
 from sereno.errors import Refused
 from sereno.operations import archive, jobs

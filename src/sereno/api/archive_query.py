@@ -7,15 +7,15 @@ from typing import Annotated, Any
 
 from pydantic import AwareDatetime, BaseModel, Field
 
+from sereno.access import audit
+from sereno.access.masking import without_secrets
 from sereno.api.door import Door, Who
-from sereno.domain.masking import without_secrets
 from sereno.errors import ArchiveUnavailable, InvalidArguments
 from sereno.operations import archive_files
 from sereno.operations.archive_query import LONGEST_QUESTION, MOST_ROWS, MOST_SECONDS, Question, TooSlow, ask
 from sereno.reception.declined import Declined
 from sereno.reception.house import House
 from sereno.settings import DISK
-from sereno.store import steering
 from sereno.store.restore import Span
 
 # Of a question, as much as the audit keeps.
@@ -64,7 +64,7 @@ async def _asked(house: House, body: QueryBody, actor: str) -> QueryAnswer:
     views = await house.read(archive_files.views(Span(None, body.from_at, body.to_at)))
     said = {"sql": without_secrets(body.sql)[:KEPT], "from": body.from_at, "to": body.to_at}
     given = {name: value for name, value in said.items() if value is not None}
-    await house.change(steering.audit(actor, "archive.query", "archive", given))
+    await house.change(audit.audit(actor, "archive.query", "archive", given))
     question = Question(
         address=settings.archive_url or DISK,
         directory=settings.directory,

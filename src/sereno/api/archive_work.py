@@ -8,12 +8,12 @@ from typing import Annotated
 from fastapi import Path, Response
 from pydantic import AwareDatetime, BaseModel, Field
 
+from sereno.access.identity import Principal
 from sereno.api.archive import OFF
 from sereno.api.door import Door, Who
 from sereno.api.limits import Length
 from sereno.database.json_values import encoder
 from sereno.database.statement import Operation
-from sereno.domain.access import Principal
 from sereno.domain.duration import seconds
 from sereno.domain.job import NAME_LIMIT, JobOptions
 from sereno.errors import InvalidArguments, JobNotFound, Refused

@@ -8,11 +8,11 @@ import psycopg
 from fastapi import Depends, Path, Response
 from pydantic import Field
 
+from sereno.access.identity import Principal
 from sereno.api.door import Door, Who
 from sereno.api.pages import Page, Paging, page_of, paging
 from sereno.api.post import told
 from sereno.database.statement import Operation
-from sereno.domain.access import Principal
 from sereno.errors import InvalidArguments
 from sereno.operations import bulk
 from sereno.reception.declined import not_found

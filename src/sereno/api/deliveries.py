@@ -8,13 +8,13 @@ from typing import Annotated, Any
 from fastapi import Depends, Path, Query, Response
 from pydantic import AwareDatetime, BaseModel, Field
 
+from sereno.access.identity import Principal
 from sereno.api.bounds import Name
 from sereno.api.bulk import ACCEPTED, InBackground, PerSecond, begun, check_rate
 from sereno.api.door import Door, Who
 from sereno.api.pages import Page, Paging, page_of, paging
 from sereno.api.post import delivery_shown, line_shown, page_shape, shape, there, together, told
 from sereno.database.statement import Operation
-from sereno.domain.access import Principal
 from sereno.domain.delivery import State
 from sereno.errors import ConfigurationError, InvalidArguments, Refused
 from sereno.operations import bulk, post

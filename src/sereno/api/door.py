@@ -14,13 +14,13 @@ from fastapi.routing import APIRoute
 from starlette.routing import BaseRoute, Match, Route
 from starlette.types import Receive, Scope, Send
 
+from sereno.access import tokens
+from sereno.access.identity import Principal, Role
 from sereno.api.problems import responses
-from sereno.domain.access import Principal, Role
 from sereno.reception.declined import Declined
 from sereno.reception.guard import SAFE, current
 from sereno.reception.hiding import hidden, sees_all
 from sereno.reception.house import House
-from sereno.store import tokens
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -9,13 +9,13 @@ from typing import Annotated, Any
 from fastapi import Depends, Path, Query, Response
 from pydantic import AwareDatetime, BaseModel, Field
 
+from sereno.access.identity import Principal
 from sereno.api.bounds import Name
 from sereno.api.door import Door, Who
 from sereno.api.pages import Paging, page_of, paging
 from sereno.api.post import check_storable, page_shape, payload_shown, shape, there, together, told
 from sereno.database.json_values import encoder
 from sereno.database.statement import Operation
-from sereno.domain.access import Principal
 from sereno.domain.event import EventDefinition
 from sereno.errors import UnknownEvent
 from sereno.operations import post

@@ -9,12 +9,12 @@ from typing import Annotated, Any, Literal, TypeVar
 from fastapi import Depends, Query, Request, Response
 from pydantic import BaseModel, Field
 
+from sereno.access.identity import Role
 from sereno.api.door import ALWAYS, Door
 from sereno.api.pages import LARGEST_PAGE, Page, Paging, paging
 from sereno.api.post import page_shape, told
 from sereno.api.problems import responses
 from sereno.database.statement import Operation
-from sereno.domain.access import Role
 from sereno.domain.inbox_token import PREFIX, read_token
 from sereno.domain.job import check_text
 from sereno.errors import InvalidArguments

@@ -10,13 +10,13 @@ from typing import Annotated, Any
 from fastapi import Depends, Path, Query, Response
 from pydantic import AwareDatetime, BaseModel, Field
 
+from sereno.access.identity import Principal
 from sereno.api.bounds import Name, Tags
 from sereno.api.bulk import ACCEPTED, InBackground, PerSecond, begun, check_rate
 from sereno.api.door import Door, Who
 from sereno.api.pages import Page, Paging, page_of, paging
 from sereno.database.json_values import stored
 from sereno.database.statement import Operation
-from sereno.domain.access import Principal
 from sereno.domain.job import JobOptions
 from sereno.errors import InvalidArguments, JobNotFound
 from sereno.operations import bulk, jobs

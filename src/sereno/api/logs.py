@@ -8,10 +8,10 @@ from typing import Annotated
 
 from fastapi import Depends, Path, Query
 
+from sereno.access.identity import Principal
 from sereno.api.door import Door, Who
 from sereno.api.pages import Page, Paging, page_of, paging
 from sereno.database.statement import Operation
-from sereno.domain.access import Principal
 from sereno.errors import ConfigurationError
 from sereno.reception.declined import not_found
 from sereno.reception.house import House

@@ -12,11 +12,11 @@ import psycopg
 from fastapi import Response
 from pydantic import create_model
 
+from sereno.access.identity import Principal
+from sereno.access.masking import masked as hidden
 from sereno.api.pages import Page
 from sereno.database.json_values import encoder, stored
 from sereno.database.statement import Operation, arun
-from sereno.domain.access import Principal
-from sereno.domain.masking import masked as hidden
 from sereno.errors import ConfigurationError, InvalidArguments
 from sereno.operations.post import DeliveryDetail, RecipientDetail, masked
 from sereno.reception.declined import not_found

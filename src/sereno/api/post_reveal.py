@@ -5,10 +5,10 @@ from typing import Annotated, TypeVar
 
 from fastapi import Path, Query, Response
 
+from sereno.access.identity import Principal
 from sereno.api.door import Door, Who
 from sereno.api.post import shape, there, told
 from sereno.database.statement import Operation
-from sereno.domain.access import Principal
 from sereno.operations import post
 from sereno.operations.reveal_post import reveal_delivery, reveal_recipient
 from sereno.reception.declined import Declined

@@ -9,13 +9,13 @@ from typing import Annotated, Any, Literal, TypeVar
 from fastapi import Path
 from pydantic import BaseModel, Field
 
+from sereno.access.masking import masked
 from sereno.api.bounds import Name as ParameterName
 from sereno.api.bounds import at_most
 from sereno.api.door import Door, Who
 from sereno.api.limits import Length
 from sereno.api.pages import Page
 from sereno.database.statement import Operation
-from sereno.domain.masking import masked
 from sereno.errors import Refused
 from sereno.operations import procedures
 from sereno.operations.procedures import Board, Finding

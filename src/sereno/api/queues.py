@@ -7,10 +7,11 @@ from typing import Annotated
 from fastapi import Path
 from pydantic import BaseModel, Field
 
+from sereno.access.audit import PauseKind
+from sereno.access.identity import Principal
 from sereno.api.door import Door, Who
 from sereno.api.pages import Page
 from sereno.database.statement import Operation
-from sereno.domain.access import Principal
 from sereno.domain.job import NAME_LIMIT, check_text
 from sereno.operations import queues
 from sereno.operations.queues import QueueLine
@@ -18,7 +19,6 @@ from sereno.reception.declined import Declined
 from sereno.reception.house import House
 from sereno.reception.tenancy import check_theirs
 from sereno.store.sights import PauseRow
-from sereno.store.steering import PauseKind
 
 # Names may hold slashes: what follows is found from the end.
 Name = Annotated[str, Path(min_length=1, max_length=NAME_LIMIT)]

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from fastapi import Depends, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from sereno.access.identity import Principal
 from sereno.api.bounds import Name, at_most
 from sereno.api.door import Door, Who
 from sereno.api.pages import Paging, page_of, paging
@@ -21,7 +22,6 @@ from sereno.api.post import (
     told,
 )
 from sereno.database.statement import Operation
-from sereno.domain.access import Principal
 from sereno.domain.job import check_text
 from sereno.domain.quiet import Quiet
 from sereno.errors import InvalidArguments

@@ -13,12 +13,12 @@ from typing import Annotated, Any, Literal
 from fastapi import Query, Response
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, model_validator
 
+from sereno.access.identity import Principal
 from sereno.api.bounds import Tags, check_few
 from sereno.api.bulk import ACCEPTED, InBackground, PerSecond, begun, check_rate
 from sereno.api.door import Door, Who
 from sereno.api.schedule_names import Key, SchedulesWanted, Text, called
 from sereno.database.statement import Operation
-from sereno.domain.access import Principal
 from sereno.domain.job import JobOptions, NewJob, check_text
 from sereno.domain.when import Daily, checked, describe
 from sereno.domain.zones import moment

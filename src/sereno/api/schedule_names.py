@@ -6,9 +6,9 @@ from typing import Annotated, Literal
 from fastapi import Depends, Path, Query
 from pydantic import BaseModel, Field
 
+from sereno.access.identity import Principal
 from sereno.api.door import Who
 from sereno.database.statement import Operation
-from sereno.domain.access import Principal
 from sereno.domain.job import NAME_LIMIT, check_text
 from sereno.reception.declined import not_found
 from sereno.reception.searching import searched

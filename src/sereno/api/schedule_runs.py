@@ -7,13 +7,13 @@ from http import HTTPStatus
 
 from pydantic import AwareDatetime, BaseModel, Field
 
+from sereno.access.identity import Principal
 from sereno.api.aside import Aside
 from sereno.api.door import Door, Who
 from sereno.api.jobs import Made
 from sereno.api.schedule_names import Key, theirs
 from sereno.database.plan import Plan
 from sereno.database.statement import Operation
-from sereno.domain.access import Principal
 from sereno.domain.job import Job, check_date
 from sereno.domain.zones import moment
 from sereno.engine.ticker import Ticker, adrive, passes

@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from sereno.domain.access import Principal
-from sereno.domain.masking import masked
+from sereno.access.identity import Principal
+from sereno.access.masking import masked
 from sereno.domain.preview import Instant
 from sereno.operations.schedule_lists import in_words
 from sereno.store.schedules import FireRow, ScheduleRow

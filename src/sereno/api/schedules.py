@@ -8,6 +8,8 @@ from typing import Annotated, Any
 from fastapi import Query
 from pydantic import AwareDatetime, BaseModel, Field
 
+from sereno.access.identity import Principal
+from sereno.access.masking import masked
 from sereno.api import schedule_changes, schedule_runs
 from sereno.api.aside import Aside
 from sereno.api.door import Door, Who
@@ -27,11 +29,9 @@ from sereno.api.schedule_views import (
 )
 from sereno.database.json_values import encoder
 from sereno.database.statement import Operation
-from sereno.domain.access import Principal
 from sereno.domain.duration import seconds
 from sereno.domain.job import NAME_LIMIT, check_date, check_text
 from sereno.domain.lifecycle import LIVE
-from sereno.domain.masking import masked
 from sereno.domain.preview import preview
 from sereno.domain.schedule import shift
 from sereno.domain.when import decode, describe

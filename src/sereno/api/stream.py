@@ -8,8 +8,8 @@ import msgspec
 from fastapi import Request, Response
 from fastapi.responses import StreamingResponse
 
+from sereno.access.identity import Principal
 from sereno.api.door import Door, Who
-from sereno.domain.access import Principal
 from sereno.operations.snapshot import snapshot
 from sereno.reception.busy import BUSY
 from sereno.reception.declined import Declined

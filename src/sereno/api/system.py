@@ -11,10 +11,12 @@ from fastapi import Depends, Query
 from psycopg.errors import QueryCanceled
 from pydantic import BaseModel, Field
 
+from sereno.access import tokens
+from sereno.access.identity import Role
+from sereno.access.tokens import AuditRow
 from sereno.api.door import Door, Who
 from sereno.api.pages import LARGEST_PAGE, Page, Paging, paging
 from sereno.database.statement import Operation
-from sereno.domain.access import Role
 from sereno.domain.job import NAME_LIMIT
 from sereno.domain.task import TaskDefinition
 from sereno.operations import doctor, verify
@@ -28,10 +30,9 @@ from sereno.reception.house import House
 from sereno.reception.searching import searched
 from sereno.search.search_filter import AUDIT_FIELDS
 from sereno.search.syntax import LONGEST
-from sereno.store import insights, minutes, tokens
+from sereno.store import insights, minutes
 from sereno.store.minutes import Figures
 from sereno.store.sights import Count, TaskLine
-from sereno.store.tokens import AuditRow
 
 # All questions of a proof together; the command line has more time.
 VERIFY_SECONDS = 120.0

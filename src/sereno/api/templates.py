@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from fastapi import Query, Response
 from pydantic import BaseModel, Field
 
+from sereno.access.masking import masked
 from sereno.api.bounds import Name
 from sereno.api.door import Door, Who
 from sereno.api.pages import Page
@@ -20,7 +21,6 @@ from sereno.channels.template_lint import Finding, declared
 from sereno.channels.templates import LARGEST_SOURCE, Key, TemplateSet, directory_of, spelled
 from sereno.domain.event import Recipient
 from sereno.domain.job import check_text
-from sereno.domain.masking import masked
 from sereno.errors import InvalidArguments
 from sereno.operations import templates
 from sereno.operations.previews import render

@@ -6,19 +6,19 @@ from typing import Annotated
 from fastapi import Path
 from pydantic import BaseModel, Field
 
+from sereno.access import operations as tokens
+from sereno.access import tokens as store
+from sereno.access.identity import Principal, Role
+from sereno.access.operations import NewToken
+from sereno.access.tokens import TokenRow
 from sereno.api.door import Door, Who
 from sereno.api.limits import Length
 from sereno.api.pages import Page
 from sereno.database.statement import Operation
-from sereno.domain.access import Principal, Role
 from sereno.domain.job import NAME_LIMIT
-from sereno.operations import tokens
-from sereno.operations.tokens import NewToken
 from sereno.reception.declined import Declined, not_found
 from sereno.reception.house import House
 from sereno.reception.tenancy import their_tenant
-from sereno.store import tokens as store
-from sereno.store.tokens import TokenRow
 
 # In a list, the living first.
 MOST = 1000

@@ -13,7 +13,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from sereno.domain.masking import MASK
+from sereno.access.masking import MASK
 from sereno.errors import ArchiveUnavailable, ConfigurationError, first_line
 from sereno.settings import DISK
 

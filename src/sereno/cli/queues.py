@@ -8,8 +8,8 @@ from sereno.cli.options import desk_options, output_option
 from sereno.cli.output import Column, show_list, visible
 
 if TYPE_CHECKING:
+    from sereno.access.audit import PauseKind
     from sereno.cli.desk import Desk
-    from sereno.store.steering import PauseKind
 
 COLUMNS = (
     Column("queue", lambda line: line.queue),

@@ -37,7 +37,7 @@ def token() -> None:
 @desk_options
 def create(desk: "Desk", name: str, role: str, tenant: str | None, expires_in: str | None, form: str) -> None:
     """Make one. It is printed once, and kept nowhere."""
-    from sereno.operations.tokens import create as operation  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.access.operations import create as operation  # noqa: PLC0415 - slow to import; --help needs none
 
     made = desk.run(operation(name, role, tenant=tenant, expires_in=expires_in))
     if chosen_form(form) in ("json", "jsonl"):
@@ -52,7 +52,7 @@ def create(desk: "Desk", name: str, role: str, tenant: str | None, expires_in: s
 @desk_options
 def list_tokens(desk: "Desk", form: str) -> None:
     """All of them, the living first."""
-    from sereno.operations.tokens import list_tokens as operation  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.access.operations import list_tokens as operation  # noqa: PLC0415 - slow to import; --help needs none
 
     show_list(form, desk.run(operation()), COLUMNS, empty="There is no token: sereno token create")
 
@@ -62,6 +62,6 @@ def list_tokens(desk: "Desk", form: str) -> None:
 @desk_options
 def revoke(desk: "Desk", name: str) -> None:
     """It opens nothing any more, within seconds."""
-    from sereno.operations.tokens import revoke as operation  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.access.operations import revoke as operation  # noqa: PLC0415 - slow to import; --help needs none
 
     click.echo(f"The token {desk.run(operation(name))!r} opens nothing any more.", err=True)

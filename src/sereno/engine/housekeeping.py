@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable
 from typing import TypeVar
 
+from sereno.access import tokens
 from sereno.database import partitions
 from sereno.database.connect import Line
 from sereno.database.statement import Operation
@@ -16,7 +17,6 @@ from sereno.store import (
     limits,
     minutes,
     sessions,
-    tokens,
 )
 from sereno.telemetry.log_events import emit
 

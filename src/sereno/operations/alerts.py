@@ -7,15 +7,16 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from sereno.access import audit
+from sereno.access.actor import default_actor
 from sereno.database.statement import Operation
 from sereno.domain.alert import TASK, LogRule, Rule, Target, checked
 from sereno.domain.concern import Level
 from sereno.domain.job import JobOptions, NewJob, check_date
 from sereno.errors import InvalidArguments, Refused
-from sereno.operations.actor import default_actor
 from sereno.operations.post import masked
 from sereno.store import alerts as store
-from sereno.store import jobs, steering
+from sereno.store import jobs
 from sereno.store.alerts import AlertRow, RuleRow
 
 HIDDEN = "…"
@@ -113,7 +114,7 @@ def set_rule(rule: Rule, *, check: Callable[[Rule], Rule] = checked, actor: str 
         "again_seconds": line.again_seconds,
         "enabled": line.enabled,
     }
-    yield from steering.audit(who, "alert.set", f"alert rule {rule.name}", detail)
+    yield from audit.audit(who, "alert.set", f"alert rule {rule.name}", detail)
     return line
 
 
@@ -123,7 +124,7 @@ def remove_rule(name: str, *, actor: str | None = None) -> Operation[bool]:
         return False
     yield from store.remove_rule(name)
     closed = yield from store.close_rule(name)
-    yield from steering.audit(actor or default_actor(), "alert.remove", f"alert rule {name}", {"closed": closed})
+    yield from audit.audit(actor or default_actor(), "alert.remove", f"alert rule {name}", {"closed": closed})
     return True
 
 
@@ -139,7 +140,7 @@ def try_rule(name: str, *, actor: str | None = None) -> Operation[list[int]]:
         for number in range(len(found.targets))
     ]
     made = yield from jobs.enqueue(wanted)
-    yield from steering.audit(actor or default_actor(), "alert.test", f"alert rule {name}", {})
+    yield from audit.audit(actor or default_actor(), "alert.test", f"alert rule {name}", {})
     return [job.id for job in made]
 
 
@@ -159,7 +160,7 @@ def silence(number: int, until: datetime | None, *, actor: str | None = None) ->
     who = actor or default_actor()
     if not (yield from store.silence(number, until, who)):
         return None
-    yield from steering.audit(who, "alert.silence", f"alert {number}", {"until": until})
+    yield from audit.audit(who, "alert.silence", f"alert {number}", {"until": until})
     (row,) = yield from store.list_alerts(most=1, number=number)
     return row
 

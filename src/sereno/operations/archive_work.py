@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, TypeAlias
 
+from sereno.access import audit, tokens
+from sereno.access.masking import masked
 from sereno.database.statement import Operation
 from sereno.domain.job import check_date
-from sereno.domain.masking import masked
 from sereno.errors import InvalidArguments, JobNotFound
 from sereno.operations import jobs
 from sereno.operations.restore import Asked
-from sereno.store import restore, steering, tokens
+from sereno.store import restore
 from sereno.store.restore import Span
 
 VERIFY = "sereno.archive_verify"
@@ -140,4 +141,4 @@ def show(job_id: int) -> Operation[Work]:
 
 def ended(order: Order, job_id: int, result: Mapping[str, Any]) -> Operation[None]:
     """What came of it."""
-    yield from steering.audit(order.asked_by, ENDED[TASKS[type(order)]], f"job {job_id}", result)
+    yield from audit.audit(order.asked_by, ENDED[TASKS[type(order)]], f"job {job_id}", result)

@@ -4,6 +4,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from sereno.access import audit
+from sereno.access.actor import default_actor
 from sereno.database.statement import Operation
 from sereno.domain.duration import Duration, seconds
 from sereno.domain.job import MOST_TAGS, Job, JobOptions, NewJob, check_date, check_text
@@ -12,12 +14,10 @@ from sereno.domain.when import Daily, checked
 from sereno.domain.zones import moment
 from sereno.errors import InvalidArguments, Refused
 from sereno.operations import jobs, post, schedules
-from sereno.operations.actor import default_actor
 from sereno.operations.schedule_lists import Verb, tally
 from sereno.store import bulk as store
 from sereno.store import jobs as jobs_store
 from sereno.store import schedules as schedules_store
-from sereno.store import steering
 from sereno.store.bulk import Asked, BulkOperation, Change, JobAction, ScheduleAction, Step, Taken
 from sereno.store.filters import JobFilter, ScheduleFilter
 from sereno.store.post_rows import DeliveryFilter
@@ -86,7 +86,7 @@ def begin(
     if wanted.ids is None and not yes:
         raise Refused(f"this would {verb} every job that matches ({wanted}): look with a dry run, then confirm it")
     if action == "job.delete" and wanted.ids is not None:
-        running = yield from steering.matching(wanted.within(["running"]))
+        running = yield from audit.matching(wanted.within(["running"]))
         if running:
             names = ", ".join(map(str, running))
             raise Refused(f"job {names} is running: cancel it first, nothing was deleted")
@@ -169,7 +169,7 @@ def _begun(asked: Asked) -> Operation[BulkOperation]:
         raise Refused("so many operations are under way already: wait for one to end, or stop one")
     number = yield from store.begin(asked)
     detail = {"action": asked.action, "filter": asked.wanted, "rate": asked.rate, "reason": asked.reason}
-    yield from steering.audit(asked.actor, "operation.begin", f"operation {number}", {**detail, **asked.options})
+    yield from audit.audit(asked.actor, "operation.begin", f"operation {number}", {**detail, **asked.options})
     return (yield from _there(number))
 
 
@@ -261,7 +261,7 @@ def stop(number: int, *, actor: str | None = None) -> Operation[BulkOperation]:
     who = actor or default_actor()
     if not (yield from store.ask_to_stop(number, who)):
         raise Refused(f"operation {number} is over: it is {before.state}")
-    yield from steering.audit(who, "operation.stop", f"operation {number}", {"state": before.state})
+    yield from audit.audit(who, "operation.stop", f"operation {number}", {"state": before.state})
     return (yield from _there(number))
 
 
@@ -285,8 +285,8 @@ def retry_edited(row: JobRow, wanted: NewJob, *, actor: str | None = None) -> Op
     (made,) = yield from jobs_store.enqueue([wanted])
     who = actor or default_actor()
     detail = {"task": row.task, "made": made.id}
-    yield from steering.audit(who, "job.retry_edited", f"job {row.id}", detail)
-    yield from steering.audit(who, "job.enqueue", f"job {made.id}", {"task": row.task, "retry_of": row.id})
+    yield from audit.audit(who, "job.retry_edited", f"job {row.id}", detail)
+    yield from audit.audit(who, "job.enqueue", f"job {made.id}", {"task": row.task, "retry_of": row.id})
     return made
 
 

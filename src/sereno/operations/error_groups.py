@@ -5,12 +5,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
+from sereno.access import audit
+from sereno.access.actor import default_actor
 from sereno.database.statement import Operation
 from sereno.domain.duration import Duration, seconds
 from sereno.errors import ConfigurationError, InvalidArguments
-from sereno.operations.actor import default_actor
 from sereno.search.sql_terms import Sought
-from sereno.store import error_groups, steering
+from sereno.store import error_groups
 from sereno.store.error_groups import KEPT_DAYS, ErrorGroup, ErrorHour, Sample, TenantHit
 from sereno.store.sights import Count
 
@@ -95,7 +96,7 @@ def mute(
         return None
     action = "error.unmute" if until is None else "error.mute"
     detail = {"until": until, "note": note}
-    yield from steering.audit(actor or default_actor(), action, f"error {fingerprint}", detail)
+    yield from audit.audit(actor or default_actor(), action, f"error {fingerprint}", detail)
     return (yield from error_groups.find_group(fingerprint, DAY))
 
 

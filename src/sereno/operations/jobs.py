@@ -6,17 +6,18 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from sereno.access import audit
+from sereno.access.actor import default_actor
+from sereno.access.audit import TALLY_BOUND
 from sereno.database.plan import Plan
 from sereno.database.statement import Operation
 from sereno.domain.job import Job, NewJob
 from sereno.domain.lifecycle import FINAL
 from sereno.errors import JobNotFound, Refused
-from sereno.operations.actor import default_actor
-from sereno.store import insights, steering
+from sereno.store import insights
 from sereno.store import jobs as store
 from sereno.store.filters import JobFilter
 from sereno.store.sights import AttemptRow, Count, JobLine, JobRow, ProgressRow, StepRow
-from sereno.store.steering import TALLY_BOUND
 
 CANCELLABLE = ("scheduled", "ready", "running")
 DELETABLE = ("scheduled", "ready", *FINAL)
@@ -86,7 +87,7 @@ def enqueue(jobs: Sequence[NewJob], *, actor: str | None = None) -> Operation[li
     made = yield from store.enqueue(jobs)
     for job in made:
         subject = f"job {job.id}"
-        yield from steering.audit(
+        yield from audit.audit(
             actor or default_actor(), "job.enqueue", subject, {"task": job.task, "created": job.created}
         )
     return made
@@ -94,7 +95,7 @@ def enqueue(jobs: Sequence[NewJob], *, actor: str | None = None) -> Operation[li
 
 def count(wanted: JobFilter) -> Operation[Tally]:
     """How many jobs a filter finds, by task, queue and tenant. Changes nothing."""
-    found = yield from steering.tally(wanted)
+    found = yield from audit.tally(wanted)
     by_task: Counter[str] = Counter()
     by_queue: Counter[str] = Counter()
     by_tenant: Counter[str] = Counter()
@@ -150,7 +151,7 @@ def delete(wanted: JobFilter, *, yes: bool = False, actor: str | None = None) ->
 
 def _delete(wanted: JobFilter, actor: str | None) -> Plan[Changed]:
     if wanted.ids is not None:
-        running: list[int] = yield steering.matching(wanted.within(["running"]))
+        running: list[int] = yield audit.matching(wanted.within(["running"]))
         if running:
             names = ", ".join(map(str, running))
             raise Refused(f"job {names} is running: cancel it first, nothing was deleted")
@@ -179,7 +180,7 @@ def _in_batches(wanted: JobFilter, action: str, actor: str | None, change: Batch
 def _one_batch(
     wanted: JobFilter, after: int, action: str, actor: str, change: Batch, changed: Changed
 ) -> Operation[list[int]]:
-    found = yield from steering.matching(wanted, after)
+    found = yield from audit.matching(wanted, after)
     if not found:
         return found
     touched = yield from change(found, changed)
@@ -188,7 +189,7 @@ def _one_batch(
     if touched:
         one = len(touched) == 1
         detail: dict[str, Any] = {"count": len(touched), "ids": touched, "filter": wanted.as_detail()}
-        yield from steering.audit(actor, action, f"job {touched[0]}" if one else f"{len(touched)} jobs", detail)
+        yield from audit.audit(actor, action, f"job {touched[0]}" if one else f"{len(touched)} jobs", detail)
     return found
 
 

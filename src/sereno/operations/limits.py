@@ -6,14 +6,14 @@ from datetime import datetime
 from difflib import get_close_matches
 from typing import Any
 
+from sereno.access import audit
+from sereno.access.actor import default_actor
 from sereno.database.statement import Operation
 from sereno.domain.duration import Duration, seconds, spoken
 from sereno.domain.job import check_text
 from sereno.domain.limits import AnyLimit, Limit, Rate
 from sereno.errors import ConfigurationError, InvalidArguments, Refused
-from sereno.operations.actor import default_actor
 from sereno.store import limits as store
-from sereno.store import steering
 from sereno.store.limits import GateRow, LimitRow
 
 DAY = 86400.0
@@ -172,7 +172,7 @@ def _set(
         # Somebody made one of the other kind just now.
         raise InvalidArguments(_other_kind(after))
     detail = {**wanted.numbers, "queue": queue, "note": note, "before": None if before is None else before.numbers}
-    yield from steering.audit(who, "limit.set", f"limit {chosen}", detail)
+    yield from audit.audit(who, "limit.set", f"limit {chosen}", detail)
     return after
 
 
@@ -216,7 +216,7 @@ def reset(name: str, *, actor: str | None = None) -> Operation[LimitRow | None]:
     after = None if done == "gone" else (yield from find(name))
     if done is not None:
         detail = {"before": before.numbers, "now": None if after is None else after.numbers}
-        yield from steering.audit(who, "limit.reset", f"limit {name}", detail)
+        yield from audit.audit(who, "limit.reset", f"limit {name}", detail)
     return after
 
 
@@ -240,7 +240,7 @@ def close(name: str, length: Duration, *, key: str | None = None, actor: str | N
     if until is None:
         raise ConfigurationError(_unknown(name, (yield from store.names())))
     detail = {"key": key or "", "seconds": duration, "until": until}
-    yield from steering.audit(actor or default_actor(), "limit.close", f"limit {name}", detail)
+    yield from audit.audit(actor or default_actor(), "limit.close", f"limit {name}", detail)
     return until
 
 
@@ -272,7 +272,7 @@ def reopen(name: str, *, key: str | None = None, actor: str | None = None) -> Op
     opened = yield from store.reopen(name, key)
     if opened:
         detail = {"key": key, "opened": opened}
-        yield from steering.audit(actor or default_actor(), "limit.open", f"limit {name}", detail)
+        yield from audit.audit(actor or default_actor(), "limit.open", f"limit {name}", detail)
     return opened
 
 

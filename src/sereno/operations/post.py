@@ -7,13 +7,14 @@ from datetime import datetime
 from difflib import get_close_matches
 from typing import Any
 
+from sereno.access import audit
+from sereno.access.actor import default_actor
 from sereno.database.statement import Operation
 from sereno.domain.job import check_text
 from sereno.errors import ConfigurationError
-from sereno.operations.actor import default_actor
 from sereno.search.sql_terms import Sought
 from sereno.store import deliveries as delivery_store
-from sereno.store import post_sights, steering
+from sereno.store import post_sights
 from sereno.store import recipients as recipient_store
 from sereno.store.post_rows import (
     AddressRow,
@@ -264,7 +265,7 @@ def pause_channel(
 def noted(action: str, subject: str, detail: Mapping[str, Any], *, actor: str | None = None) -> Operation[None]:
     """Who did what. Addresses go in masked."""
     check_text("actor", actor)
-    yield from steering.audit(actor or default_actor(), action, subject, detail)
+    yield from audit.audit(actor or default_actor(), action, subject, detail)
 
 
 def _is_id(number: int) -> bool:

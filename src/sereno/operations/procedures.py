@@ -7,6 +7,8 @@ from typing import Any, Literal
 
 import psycopg
 
+from sereno.access import audit
+from sereno.access.actor import default_actor
 from sereno.database.statement import Operation
 from sereno.domain.duration import Duration, seconds
 from sereno.domain.job import check_text
@@ -22,10 +24,8 @@ from sereno.domain.procedure import (
     still,
 )
 from sereno.errors import DatabaseUnavailable, InvalidArguments, Refused, SerenoError
-from sereno.operations.actor import default_actor
 from sereno.settings import Settings
 from sereno.store import procedures as store
-from sereno.store import steering
 from sereno.store.procedures import Allowed, LastRun, RunRow
 from sereno.store.targets.address import Targets
 from sereno.store.targets.contract import Session
@@ -85,7 +85,7 @@ def allow(
     lengths = {"timeout": _length("timeout", timeout), "lock_timeout": _length("lock_timeout", lock_timeout)}
     made, is_new = yield from store.allow(target, signature, given=asked, note=note, actor=who, **lengths)
     detail = {"signature": str(signature), "given": asked, "new": is_new, **lengths}
-    yield from steering.audit(who, "procedure.allow", _subject(target, signature.full_name), detail)
+    yield from audit.audit(who, "procedure.allow", _subject(target, signature.full_name), detail)
     return made
 
 
@@ -116,7 +116,7 @@ def revoke(target: str, name: str, *, actor: str | None = None) -> Operation[All
     if gone is None:
         raise Refused(f"{name:.200} is not allowed on {target}: sereno procedure list")
     detail = {"signature": str(gone.signature)}
-    yield from steering.audit(
+    yield from audit.audit(
         actor or default_actor(), "procedure.revoke", _subject(target, gone.signature.full_name), detail
     )
     return gone

@@ -4,11 +4,12 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 
+from sereno.access import audit
+from sereno.access.actor import default_actor
+from sereno.access.audit import PauseKind
 from sereno.database.statement import Operation, Row
-from sereno.operations.actor import default_actor
-from sereno.store import insights, steering
+from sereno.store import insights
 from sereno.store.sights import BOUND, Count, PauseRow
-from sereno.store.steering import PauseKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,17 +52,17 @@ def pause(
     `by_tenant`: somebody of the tenant that is paused does it, and may lift it.
     """
     who = actor or default_actor()
-    changed = yield from steering.pause(kind, name, who, note, by_tenant=by_tenant)
+    changed = yield from audit.pause(kind, name, who, note, by_tenant=by_tenant)
     if changed:
-        yield from steering.audit(who, f"{kind}.pause", f"{kind} {name}", {"note": note})
+        yield from audit.audit(who, f"{kind}.pause", f"{kind} {name}", {"note": note})
     return changed
 
 
 def resume(kind: PauseKind, name: str, *, actor: str | None = None, by_tenant: bool = False) -> Operation[bool]:
     """It is started again. False when it was not paused. `by_tenant`: only what that tenant's own people paused."""
-    changed = yield from steering.resume(kind, name, by_tenant=by_tenant)
+    changed = yield from audit.resume(kind, name, by_tenant=by_tenant)
     if changed:
-        yield from steering.audit(actor or default_actor(), f"{kind}.resume", f"{kind} {name}", {})
+        yield from audit.audit(actor or default_actor(), f"{kind}.resume", f"{kind} {name}", {})
     return changed
 
 

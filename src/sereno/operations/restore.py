@@ -9,6 +9,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 
+from sereno.access import audit
+from sereno.access.actor import default_actor
 from sereno.archive import rows
 from sereno.archive.place import Place
 from sereno.archive.scratch import scratch
@@ -16,10 +18,8 @@ from sereno.database.plan import Plan
 from sereno.database.statement import Operation
 from sereno.domain.job import check_date
 from sereno.errors import InvalidArguments, Refused
-from sereno.operations.actor import default_actor
 from sereno.settings import A_DAY
 from sereno.store import restore as store
-from sereno.store import steering
 from sereno.store.restore import Brought, KindOfRows, Source, Span
 
 KEEP_DAYS = 30
@@ -284,7 +284,7 @@ def _audit(errand: Errand, source: Source, brought: Brought) -> Operation[None]:
     }
     subject = f"{brought.restored:,} {source.kind}"
     given = {name: value for name, value in detail.items() if value is not None}
-    yield from steering.audit(errand.actor, "archive.restore", subject, given)
+    yield from audit.audit(errand.actor, "archive.restore", subject, given)
 
 
 def _is_whole(text: str) -> bool:

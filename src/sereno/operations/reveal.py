@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from sereno.access import audit
+from sereno.access.actor import default_actor
+from sereno.access.masking import masked
 from sereno.database.statement import Operation
-from sereno.domain.masking import masked
-from sereno.operations.actor import default_actor
 from sereno.operations.jobs import JobDetail
-from sereno.store import steering
 
 
 def hidden(detail: JobDetail) -> JobDetail:
@@ -21,5 +21,5 @@ def reveal(detail: JobDetail, *, actor: str | None = None) -> Operation[Mapping[
     """The arguments as they are. Who has seen them is part of the audit."""
     job = detail.job
     audited = {"task": job.task, "tenant": job.tenant}
-    yield from steering.audit(actor or default_actor(), "job.reveal", f"job {job.id}", audited)
+    yield from audit.audit(actor or default_actor(), "job.reveal", f"job {job.id}", audited)
     return job.args

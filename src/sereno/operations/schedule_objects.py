@@ -10,15 +10,15 @@ from typing import Any
 
 import msgspec
 
+from sereno.access import audit
+from sereno.access.actor import default_actor
 from sereno.database.json_values import stored
 from sereno.database.statement import Operation
 from sereno.domain.job import DEFAULT_PRIORITY, JobOptions, NewJob, check_text
 from sereno.domain.schedule import NewSchedule
 from sereno.errors import InvalidArguments, InvalidSchedule
-from sereno.operations.actor import default_actor
 from sereno.operations.imports.form import MakeJob, as_object, from_object, without_key
 from sereno.store import schedules as store
-from sereno.store import steering
 from sereno.store.filters import ScheduleFilter
 from sereno.store.schedules import ScheduleRow, Upserted
 
@@ -86,7 +86,7 @@ def write(wanted: Sequence[Described], *, actor: str | None = None) -> Operation
     if touched:
         subject = f"schedule {touched[0].key}" if len(touched) == 1 else f"{len(touched)} schedules"
         detail = {"keys": [made.key for made in touched[:NAMED]], **Counter(str(made.what) for made in touched)}
-        yield from steering.audit(who, "schedule.write", subject, detail)
+        yield from audit.audit(who, "schedule.write", subject, detail)
     return found
 
 

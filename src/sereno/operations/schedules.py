@@ -7,6 +7,8 @@ from typing import Any
 
 import msgspec
 
+from sereno.access import audit
+from sereno.access.actor import default_actor
 from sereno.database.statement import Operation
 from sereno.domain.duration import Duration, seconds
 from sereno.domain.fire_job import fire_job
@@ -18,10 +20,9 @@ from sereno.domain.schedule import shift
 from sereno.domain.when import Every, Once, When, checked, decode, encode
 from sereno.domain.zones import instant, moment
 from sereno.errors import InvalidSchedule, Refused
-from sereno.operations.actor import default_actor
 from sereno.search.sql_terms import Sought
 from sereno.store import schedules as store
-from sereno.store import steering, ticks
+from sereno.store import ticks
 from sereno.store.filters import ScheduleFilter
 from sereno.store.fires import record_again
 from sereno.store.schedules import FireRow, ScheduleRow
@@ -218,7 +219,7 @@ def run_now(key: str, *, actor: str | None = None) -> Operation[Job]:
     while not (fired := (yield from _fire(row, [at], now, [0.0], shift=0))):
         at += 1
     made = fired[0]
-    yield from steering.audit(actor or default_actor(), "schedule.run", f"schedule {key}", {"job": made.id})
+    yield from audit.audit(actor or default_actor(), "schedule.run", f"schedule {key}", {"job": made.id})
     return made
 
 
@@ -249,7 +250,7 @@ def backfill(
     now = yield from store.clock()
     delays = (pace or Pace()).delays(now, len(instants))
     made = yield from _fire(row, [instant(at) for at in instants], now, delays, shift=row.shift)
-    yield from steering.audit(
+    yield from audit.audit(
         actor or default_actor(), "schedule.backfill", f"schedule {key}", {"instants": len(instants), "jobs": len(made)}
     )
     return made
@@ -322,7 +323,7 @@ def _check_named(wanted: ScheduleFilter, what: str) -> None:
 
 def _noted(who: str, what: str, wanted: ScheduleFilter, changed: int, detail: dict[str, Any]) -> Operation[None]:
     subject = ", ".join(_keys(wanted.keys)) if wanted.keys else wanted.pattern or "schedules"
-    yield from steering.audit(
+    yield from audit.audit(
         who, f"schedule.{what}", f"schedule {subject}", {**wanted.as_detail(), **detail, "changed": changed}
     )
 

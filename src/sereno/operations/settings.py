@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sereno.domain.masking import MASK, is_secret, without_secrets
+from sereno.access.masking import MASK, is_secret, without_secrets
 from sereno.settings import Settings
 
 

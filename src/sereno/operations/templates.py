@@ -5,12 +5,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
+from sereno.access import audit, tokens
+from sereno.access.actor import default_actor
 from sereno.channels.templates import LARGEST_SOURCE, PARTS, Key, compiled, normal, spelled
 from sereno.database.statement import Operation
 from sereno.domain.job import check_text
 from sereno.errors import InvalidArguments
-from sereno.operations.actor import default_actor
-from sereno.store import steering, tokens
 from sereno.store import templates as store
 from sereno.store.templates import Place
 
@@ -68,7 +68,7 @@ def write(where: Place, source: str, *, actor: str | None = None) -> Operation[b
     is_new = yield from store.write(where, source, who)
     # With the words themselves, so that the audit is their history.
     detail = {"length": len(source), "source": source, **_detail(where)}
-    yield from steering.audit(who, "template.set", _subject(where), detail)
+    yield from audit.audit(who, "template.set", _subject(where), detail)
     return is_new
 
 
@@ -76,7 +76,7 @@ def delete(where: Place, *, actor: str | None = None) -> Operation[bool]:
     """Whether there was one."""
     was_there = yield from store.delete(where)
     if was_there:
-        yield from steering.audit(actor or default_actor(), "template.delete", _subject(where), _detail(where))
+        yield from audit.audit(actor or default_actor(), "template.delete", _subject(where), _detail(where))
     return was_there
 
 

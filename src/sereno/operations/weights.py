@@ -3,13 +3,13 @@
 from dataclasses import dataclass
 from datetime import datetime
 
+from sereno.access import audit
+from sereno.access.actor import default_actor
 from sereno.database.statement import Operation
 from sereno.domain.job import check_text
 from sereno.errors import InvalidArguments
-from sereno.operations.actor import default_actor
 from sereno.operations.limits import check_key
 from sereno.store import limits as store
-from sereno.store import steering
 
 LEAST_WEIGHT = 0.001
 MOST_WEIGHT = 1_000_000
@@ -37,7 +37,7 @@ def weigh(key: str, weight: float, *, actor: str | None = None) -> Operation[Non
         return
     who = actor or default_actor()
     yield from store.weigh(key, float(weight), who)
-    yield from steering.audit(who, "limit.weigh", f"fair key {key}", {"weight": weight})
+    yield from audit.audit(who, "limit.weigh", f"fair key {key}", {"weight": weight})
 
 
 def unweigh(key: str, *, actor: str | None = None) -> Operation[bool]:
@@ -46,7 +46,7 @@ def unweigh(key: str, *, actor: str | None = None) -> Operation[bool]:
     check_text("actor", actor)
     changed = yield from store.unweigh(key)
     if changed:
-        yield from steering.audit(actor or default_actor(), "limit.weigh", f"fair key {key}", {"weight": 1})
+        yield from audit.audit(actor or default_actor(), "limit.weigh", f"fair key {key}", {"weight": 1})
     return changed
 
 

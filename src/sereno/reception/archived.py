@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from http import HTTPStatus
 
+from sereno.access.identity import Principal
 from sereno.database.statement import Operation
-from sereno.domain.access import Principal
 from sereno.operations.archive import whereabouts
 from sereno.operations.archived import KINDS, Noun, words
 from sereno.reception.declined import Declined, not_found

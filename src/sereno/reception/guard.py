@@ -14,13 +14,13 @@ from urllib.parse import urlsplit
 from fastapi import Request
 from starlette.requests import HTTPConnection
 
+from sereno.access import tokens
+from sereno.access.identity import Principal, Role, SignIn, make_cookie, read_cookie, token_hash
 from sereno.database.database import Database
-from sereno.domain.access import Principal, Role, SignIn, make_cookie, read_cookie, token_hash
 from sereno.reception.busy import BUSY
 from sereno.reception.declined import Declined
 from sereno.reception.proxies import is_by_trusted_proxy, is_forwarded
 from sereno.settings import Settings
-from sereno.store import tokens
 
 COOKIE = "sereno"
 # Over TLS. Browsers take a cookie with this prefix from this very host alone, with Secure and for the path /: neither

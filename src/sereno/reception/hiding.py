@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from sereno.access.identity import Principal
+from sereno.access.masking import masked
 from sereno.database.statement import Operation
-from sereno.domain.access import Principal
-from sereno.domain.masking import masked
 
 T = TypeVar("T")
 

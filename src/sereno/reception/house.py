@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, TypeVar
 
+from sereno.access.identity import Principal
 from sereno.database.database import Database
 from sereno.database.plan import Plan, acarry_out
 from sereno.database.statement import Operation
-from sereno.domain.access import Principal
 from sereno.domain.job import JobOptions, NewJob
 from sereno.domain.task import OWN_TASKS
 from sereno.reception.declined import Declined

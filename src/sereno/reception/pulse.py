@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
 
-from sereno.domain.access import Principal
+from sereno.access.identity import Principal
 from sereno.operations.snapshot import Snapshot, snapshot
 from sereno.reception.busy import BUSY
 from sereno.reception.declined import Declined

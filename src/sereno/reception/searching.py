@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from http import HTTPStatus
 
-from sereno.domain.access import Principal
-from sereno.domain.masking import is_secret, masked
+from sereno.access.identity import Principal
+from sereno.access.masking import is_secret, masked
 from sereno.reception.declined import Declined
 from sereno.reception.hiding import sees_all
 from sereno.reception.tenancy import their_tenant

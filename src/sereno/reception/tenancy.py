@@ -1,6 +1,6 @@
 """Whose things somebody sees."""
 
-from sereno.domain.access import Principal
+from sereno.access.identity import Principal
 from sereno.reception.declined import not_found
 
 

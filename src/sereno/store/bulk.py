@@ -7,11 +7,12 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
+from sereno.access import audit
 from sereno.database.json_values import encoder
 from sereno.database.statement import Operation, Statement, queries
 from sereno.domain.job import DEFAULT_PRIORITY, JobOptions, NewJob
 from sereno.errors import Refused
-from sereno.store import jobs, steering
+from sereno.store import jobs
 from sereno.store.filters import JobFilter, ScheduleFilter
 from sereno.store.post_rows import DeliveryFilter
 from sereno.store.sights import Count
@@ -214,7 +215,7 @@ class Taken:
     @property
     def limit(self) -> int:
         """As many are changed in one batch."""
-        return steering.BATCH if self.rate is None else max(1, min(steering.BATCH, int(self.rate * PACE_SECONDS)))
+        return audit.BATCH if self.rate is None else max(1, min(audit.BATCH, int(self.rate * PACE_SECONDS)))
 
     def given(self) -> dict[str, Any]:
         """What else the change takes."""
@@ -321,7 +322,7 @@ def _place(taken: Taken, found: Sequence[int], upto: int) -> Place:
 
 def noted(taken: Taken, subject: str, detail: Mapping[str, Any], count: int) -> Operation[None]:
     """As it is noted when it is done at once, and of which operation it is a part."""
-    yield from steering.audit(taken.actor, taken.action, subject, {"count": count, **detail, "operation": taken.id})
+    yield from audit.audit(taken.actor, taken.action, subject, {"count": count, **detail, "operation": taken.id})
 
 
 def _retry(found: Sequence[int], taken: Taken) -> Operation[Changed]:  # noqa: ARG001 - as the others

@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from sereno.access import audit
 from sereno.database.json_values import encoder
 from sereno.database.statement import Operation, Statement, queries
 from sereno.domain.schedule import NewSchedule
-from sereno.store import steering
 from sereno.store.schedules import Upserted, retire, upsert
 
 _sql = queries("declarations")
@@ -28,7 +28,7 @@ def write(schedules: Sequence[NewSchedule], service: str) -> Operation[tuple[lis
     renamed = [Renamed(*row) for row in found]
     for each in renamed:
         detail = {"new_key": each.new_key, "tenant": each.tenant}
-        yield from steering.audit(actor, "schedule.rename", f"schedule {each.key}", detail)
+        yield from audit.audit(actor, "schedule.rename", f"schedule {each.key}", detail)
     written = yield from upsert(schedules, actor, declared_by=service, may_be_over=True)
     for schedule, made in zip(schedules, written, strict=True):
         if made.what == "taken":

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from sereno.domain.masking import MASK, is_secret, without_secrets
+from sereno.access.masking import MASK, is_secret, without_secrets
 from sereno.telemetry.log_events import FIELDS
 
 LONGEST_MESSAGE = 10_000

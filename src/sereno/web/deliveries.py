@@ -9,8 +9,8 @@ from typing import Any, get_args
 
 from starlette.responses import Response
 
+from sereno.access.masking import masked as hidden
 from sereno.domain.delivery import State
-from sereno.domain.masking import masked as hidden
 from sereno.operations.post import DeliveryDetail, masked
 from sereno.operations.why_post import why_event
 from sereno.reception.glances import Seen

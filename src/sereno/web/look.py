@@ -12,8 +12,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
+from sereno.access.identity import Principal, Role
 from sereno.database.statement import Operation
-from sereno.domain.access import Principal, Role
 from sereno.domain.zones import names
 from sereno.reception.glances import FRESH_SECONDS, Glances, Seen
 from sereno.reception.hiding import hidden_in, sees_all

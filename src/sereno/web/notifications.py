@@ -9,7 +9,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from sereno.domain.masking import masked
+from sereno.access.masking import masked
 from sereno.operations import figures, post
 from sereno.operations.figures import ChannelHealth, Funnel
 from sereno.operations.post import EventDetail, TallyLine

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from sereno.domain.access import Role
+from sereno.access.identity import Role
 from sereno.errors import DatabaseUnavailable, JobNotFound, SerenoError
 from sereno.reception.busy import BUSY
 from sereno.reception.declined import Declined

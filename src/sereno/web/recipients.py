@@ -9,7 +9,7 @@ from urllib.parse import quote, urlencode
 
 from starlette.responses import Response
 
-from sereno.domain.masking import masked as hidden
+from sereno.access.masking import masked as hidden
 from sereno.operations import post
 from sereno.operations.post import RecipientDetail, masked
 from sereno.operations.why_post import why_event, why_post

@@ -8,16 +8,16 @@ from typing import Any
 
 from starlette.responses import Response
 
-from sereno.domain.access import ROLES
+from sereno.access.identity import ROLES
+from sereno.access.operations import list_tokens
+from sereno.access.tokens import AUDIT_WINDOW, TokenRow, audit_lines
 from sereno.operations.doctor import Check, doctor
 from sereno.operations.settings import list_settings
 from sereno.operations.status import scheduler
-from sereno.operations.tokens import list_tokens
 from sereno.reception.declined import Declined
 from sereno.search.search_filter import AUDIT_FIELDS
 from sereno.search.sql_terms import Sought
 from sereno.store import health, insights, upkeep
-from sereno.store.tokens import AUDIT_WINDOW, TokenRow, audit_lines
 from sereno.web.asked import Asked, listed, sought_for
 from sereno.web.copies import copies
 from sereno.web.cursor import number

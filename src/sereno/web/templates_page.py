@@ -12,11 +12,11 @@ from urllib.parse import parse_qs, quote, urlencode
 
 from starlette.responses import HTMLResponse, Response
 
+from sereno.access.masking import masked
 from sereno.channels.template_lint import size_of, sms_parts
 from sereno.channels.templates import LARGEST_SOURCE, PARTS, Key, TemplateSet, directory_of, normal
 from sereno.domain.event import Content, Recipient
 from sereno.domain.job import check_text
-from sereno.domain.masking import masked
 from sereno.errors import SerenoError
 from sereno.operations import templates
 from sereno.operations.previews import render

@@ -10,8 +10,8 @@ import pytest
 from django.contrib.auth.models import User
 from django.contrib.sessions.backends.db import SessionStore
 
+from sereno.access.operations import create
 from sereno.contrib.django.project import Project
-from sereno.operations.tokens import create
 from tests.facts import one
 from tests.plain_http import NO_CERTIFICATES
 from tests.serving import Serving

@@ -21,8 +21,8 @@ from django.shortcuts import resolve_url
 from django.urls import NoReverseMatch, reverse
 from starlette.requests import HTTPConnection
 
+from sereno.access.identity import Principal, Role, check_role
 from sereno.contrib.asgi import Asgi, Mounted, Receive, Scope, Send, lifespan, redirect
-from sereno.domain.access import Principal, Role, check_role
 from sereno.errors import DatabaseUnavailable
 from sereno.server import asgi
 

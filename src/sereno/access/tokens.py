@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from sereno.access.identity import Principal, Role, SignIn
 from sereno.database.statement import Operation, Statement, queries
-from sereno.domain.access import Principal, Role, SignIn
 from sereno.search.sql_terms import Sought
 from sereno.store.upkeep import PAGE
 

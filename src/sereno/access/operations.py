@@ -2,15 +2,15 @@
 
 from dataclasses import dataclass
 
+from sereno.access import audit
+from sereno.access import tokens as store
+from sereno.access.actor import default_actor
+from sereno.access.identity import check_role, new_token, token_hash
+from sereno.access.tokens import TokenRow
 from sereno.database.statement import Operation
-from sereno.domain.access import check_role, new_token, token_hash
 from sereno.domain.duration import Duration, seconds
 from sereno.domain.job import check_text
 from sereno.errors import InvalidArguments, Refused
-from sereno.operations.actor import default_actor
-from sereno.store import steering
-from sereno.store import tokens as store
-from sereno.store.tokens import TokenRow
 
 # Ten years.
 LONGEST = 10 * 366 * 86400.0
@@ -45,7 +45,7 @@ def create(
     if row is None:
         raise Refused(f"there is a token named {name!r} already: revoke it first, or choose another name")
     detail = {"role": row.role, "tenant": tenant, "expires_at": row.expires_at}
-    yield from steering.audit(who, "token.create", f"token {name}", detail)
+    yield from audit.audit(who, "token.create", f"token {name}", detail)
     return NewToken(secret, row)
 
 
@@ -61,5 +61,5 @@ def revoke(name: str, *, actor: str | None = None) -> Operation[str]:
     if found.name is None:
         raise Refused(f"no living token is called {name!r:.60}: sereno token list")
     detail = {"id": found.id, "tenant": found.tenant}
-    yield from steering.audit(actor or default_actor(), "token.revoke", f"token {found.name}", detail)
+    yield from audit.audit(actor or default_actor(), "token.revoke", f"token {found.name}", detail)
     return found.name
