@@ -10,8 +10,8 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, Unpack, cast, overload
 from msgspec.structs import replace
 
 from sereno.archives import Archive
-from sereno.channels.board import Channels
 from sereno.channels.contract import Chain
+from sereno.channels.registry import Channels
 from sereno.client.enqueue import aenqueue, enqueue
 from sereno.client.stream import aenqueue_stream, enqueue_stream
 from sereno.client.task import Task

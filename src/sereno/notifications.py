@@ -11,8 +11,8 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from sereno.channels.board import Channels
 from sereno.channels.contract import Callback, Chain, Channel
+from sereno.channels.registry import Channels
 from sereno.client.task import Task
 from sereno.database.caller_connection import arun_borrowed, run_borrowed
 from sereno.database.database import Database

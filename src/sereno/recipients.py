@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Literal, TypedDict, TypeVar, Unpack
 
-from sereno.channels.board import LONGEST_ADDRESS
+from sereno.channels.registry import LONGEST_ADDRESS
 from sereno.database.caller_connection import arun_borrowed, run_borrowed
 from sereno.database.database import Database
 from sereno.database.json_values import stored

@@ -12,7 +12,16 @@ from aiohttp import web
 
 from sereno.channels.contract import Exchange, Message
 from sereno.channels.discord import Discord
-from sereno.channels.each import AT_ONCE, HIDDEN, OneByOne, cut, length, one_by_one, phone_number, without_secrets
+from sereno.channels.single_message import (
+    AT_ONCE,
+    HIDDEN,
+    OneByOne,
+    cut,
+    length,
+    one_by_one,
+    phone_number,
+    without_secrets,
+)
 from sereno.channels.slack import Slack
 from sereno.channels.telegram import Telegram
 from sereno.channels.twilio import Twilio

@@ -1,6 +1,6 @@
 """Mail without TLS: who may get it."""
 
-from sereno.channels.plaintext import is_loopback, refusal
+from sereno.channels.smtp_tls import is_loopback, refusal
 
 HERE, ELSEWHERE = ("127.0.0.1", 25), ("192.0.2.7", 25)
 

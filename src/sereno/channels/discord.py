@@ -12,7 +12,8 @@ from http import HTTPStatus
 from typing import Any, ClassVar
 
 from sereno.channels.contract import Exchange, Message
-from sereno.channels.each import (
+from sereno.channels.http import Answer
+from sereno.channels.single_message import (
     OneByOne,
     Settings,
     Url,
@@ -26,7 +27,6 @@ from sereno.channels.each import (
     verdict,
     words,
 )
-from sereno.channels.http import Answer
 from sereno.domain.delivery import Delivered, Failed, Invalid, Outcome, Retryable, Unknown
 from sereno.errors import InvalidAddress
 

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping
 from typing import ClassVar
 
 from sereno.channels.contract import Exchange, Message
-from sereno.channels.each import (
+from sereno.channels.http import Answer
+from sereno.channels.single_message import (
     OneByOne,
     Refusal,
     Settings,
@@ -25,7 +26,6 @@ from sereno.channels.each import (
     verdict,
     words,
 )
-from sereno.channels.http import Answer
 from sereno.domain.delivery import Delivered, Down, Failed, Invalid, Outcome, Retryable
 from sereno.errors import InvalidAddress
 

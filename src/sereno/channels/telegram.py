@@ -16,7 +16,8 @@ from typing import Annotated, Any, ClassVar
 import msgspec
 
 from sereno.channels.contract import Exchange, Message
-from sereno.channels.each import (
+from sereno.channels.http import Answer
+from sereno.channels.single_message import (
     OneByOne,
     Refusal,
     Settings,
@@ -29,7 +30,6 @@ from sereno.channels.each import (
     verdict,
     words,
 )
-from sereno.channels.http import Answer
 from sereno.domain.delivery import Delivered, Down, Failed, Invalid, Outcome, Retryable
 from sereno.domain.limits import Rate
 from sereno.errors import InvalidAddress

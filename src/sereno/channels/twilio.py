@@ -15,7 +15,8 @@ from typing import Any, ClassVar, Literal
 from urllib.parse import parse_qsl
 
 from sereno.channels.contract import Callback, Exchange, Message
-from sereno.channels.each import (
+from sereno.channels.http import Answer
+from sereno.channels.single_message import (
     OneByOne,
     Refusal,
     Settings,
@@ -31,7 +32,6 @@ from sereno.channels.each import (
     verdict,
     words,
 )
-from sereno.channels.http import Answer
 from sereno.domain.delivery import Down, Failed, Invalid, Outcome, Receipt, Retryable, Sent, Unknown
 from sereno.errors import RejectedCallback
 
