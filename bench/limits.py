@@ -12,7 +12,7 @@ from bench.site import Site
 from bench.tasks import MESSAGE, MONTH, Tasks, account, microseconds, register
 from bench.workers import working
 from sereno import Limit, Rate, Sereno
-from sereno.domain.job import NewJob
+from sereno.jobs.job import NewJob
 
 CHUNK = 10_000
 ROUNDS = 2

@@ -8,7 +8,7 @@ from typing import Any
 
 from bench.tally import Place
 from sereno import Sereno
-from sereno.client.task import Task
+from sereno.jobs.task_handle import Task
 
 QUEUE = "default"
 MONTH = "2026-11"

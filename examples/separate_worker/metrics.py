@@ -8,9 +8,9 @@ from pydantic.alias_generators import to_camel
 
 from separate_worker.app import CYCLE, app, connect
 from sereno import InvalidSchedule
+from sereno.jobs.rows import SessionRow
 from sereno.operations.status import SchedulerLine, status
 from sereno.operations.workers import list_workers
-from sereno.store.sights import SessionRow
 
 # The newest run that has ended is among so many, unless a cycle hangs.
 LAST_RUNS = 20

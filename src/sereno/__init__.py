@@ -9,13 +9,8 @@ if TYPE_CHECKING:
     from sereno.app import Sereno
     from sereno.channels.contract import Channel
     from sereno.channels.in_app import in_app
-    from sereno.client.task import Task
-    from sereno.domain.attempt import Cancel, Dead, Outcome, Retry, RetryAfter, Snooze
     from sereno.domain.event import Content, Digest, Recipient, Throttle
-    from sereno.domain.job import Fired, Job, NewJob
-    from sereno.domain.limits import Limit, Rate
     from sereno.domain.quiet import Quiet
-    from sereno.domain.retry import Backoff
     from sereno.domain.when import Cron, Daily, Every, Once
     from sereno.engine.context import Context
     from sereno.errors import (
@@ -31,6 +26,11 @@ if TYPE_CHECKING:
         SerenoError,
         UnknownTask,
     )
+    from sereno.jobs.attempt import Cancel, Dead, Outcome, Retry, RetryAfter, Snooze
+    from sereno.jobs.job import Fired, Job, NewJob
+    from sereno.jobs.limits.limit import Limit, Rate
+    from sereno.jobs.retry import Backoff
+    from sereno.jobs.task_handle import Task
 
 __all__ = [
     "Backoff",

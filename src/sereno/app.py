@@ -12,9 +12,6 @@ from msgspec.structs import replace
 from sereno.archives import Archive
 from sereno.channels.contract import Chain
 from sereno.channels.registry import Channels
-from sereno.client.enqueue import aenqueue, enqueue
-from sereno.client.stream import aenqueue_stream, enqueue_stream
-from sereno.client.task import Task
 from sereno.database import roles
 from sereno.database.connect import connect
 from sereno.database.database import Database
@@ -23,24 +20,27 @@ from sereno.database.migrate import Migration, check, migrate
 from sereno.decorators import BatchDecorator, ScheduleDecorator, TaskDecorator
 from sereno.domain.duration import Duration
 from sereno.domain.event import Digest, Throttle
-from sereno.domain.job import DEFAULT_PRIORITY, Job, JobOptions, NewJob
-from sereno.domain.keys import keys_of
-from sereno.domain.limits import Limits
-from sereno.domain.retry import Backoff
 from sereno.domain.schedule import ScheduleOptions
-from sereno.domain.task import DEFAULT_TIMEOUT, Registry, define, define_queue
 from sereno.domain.when import Every, When
 from sereno.engine.context import Context
 from sereno.engine.procedures import ProcedureOptions, declared
 from sereno.engine.scheduler import Scheduler
 from sereno.engine.worker import Worker
 from sereno.errors import ConfigurationError
-from sereno.limits import LimitBoard
+from sereno.jobs.enqueue import aenqueue, enqueue
+from sereno.jobs.enqueue_stream import aenqueue_stream, enqueue_stream
+from sereno.jobs.job import DEFAULT_PRIORITY, Job, JobOptions, NewJob
+from sereno.jobs.keys import keys_of
+from sereno.jobs.limits.client import LimitBoard
+from sereno.jobs.limits.limit import Limits
+from sereno.jobs.retry import Backoff
+from sereno.jobs.task import DEFAULT_TIMEOUT, Registry, define, define_queue
+from sereno.jobs.task_handle import Task
+from sereno.jobs.task_rows import declare_code
 from sereno.notifications import ChannelName, Event, Notifications
 from sereno.recipients import Inbox, Recipients
 from sereno.schedules import Schedules
 from sereno.settings import load
-from sereno.store.tasks import declare_code
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -14,19 +14,19 @@ import psycopg
 
 from sereno.archive.place import EXTRACTS
 from sereno.archive.scratch import scratch
-from sereno.client.task import Task
 from sereno.database.database import Database
 from sereno.database.plan import carry_out
 from sereno.database.statement import run
-from sereno.domain.attempt import Cancel, Dead
 from sereno.domain.duration import Duration, seconds
-from sereno.domain.retry import Backoff
 from sereno.domain.schedule import NewSchedule
 from sereno.domain.when import Cron
 from sereno.engine.archivist import Archivist, OwnTable
 from sereno.engine.context import Context
 from sereno.engine.inspector import Inspector
 from sereno.errors import ArchiveUnavailable, ConfigurationError, InvalidArguments, Refused, first_line
+from sereno.jobs.attempt import Cancel, Dead
+from sereno.jobs.retry import Backoff
+from sereno.jobs.task_handle import Task
 from sereno.operations import archive_files, restore
 from sereno.operations.archive_work import (
     EXTRACT,

@@ -13,7 +13,6 @@ import msgspec
 
 from sereno.channels.contract import Callback, Chain, Channel
 from sereno.channels.registry import Channels
-from sereno.client.task import Task
 from sereno.database.caller_connection import arun_borrowed, run_borrowed
 from sereno.database.database import Database
 from sereno.database.statement import Operation
@@ -27,9 +26,6 @@ from sereno.domain.event import (
     Template,
     Throttle,
 )
-from sereno.domain.job import NewJob, check_date, check_text
-from sereno.domain.retry import Backoff
-from sereno.domain.task import Registry
 from sereno.engine import bulk
 from sereno.engine.alert_board import AlertBoard
 from sereno.engine.context import Context
@@ -40,9 +36,13 @@ from sereno.engine.shapes import can_be_told
 from sereno.engine.turns import LATER, MOST_TOKENS, Turns
 from sereno.engine.wording import Wording
 from sereno.errors import ConfigurationError, InvalidArguments, UnknownEvent
+from sereno.jobs import transitions as jobs_store
+from sereno.jobs.job import NewJob, check_date, check_text
+from sereno.jobs.retry import Backoff
+from sereno.jobs.task import Registry
+from sereno.jobs.task_handle import Task
 from sereno.operations.bulk import changes
 from sereno.store import deliveries, event_types, events
-from sereno.store import jobs as jobs_store
 from sereno.store.deliveries import Taken, TakenEvent
 from sereno.store.events import NewEvent, Status
 

@@ -17,12 +17,12 @@ from sereno.database.statement import Operation
 from sereno.domain import inbox_token
 from sereno.domain.condition import compile_condition
 from sereno.domain.duration import Duration, seconds
-from sereno.domain.job import check_text
 from sereno.domain.preference import Preference
 from sereno.domain.quiet import DAYS, Quiet
 from sereno.domain.unsubscribe import read_token
 from sereno.domain.zones import zone as find_zone
 from sereno.errors import ConfigurationError, InvalidAddress, InvalidArguments
+from sereno.jobs.job import check_text
 from sereno.store import recipients as store
 from sereno.store.recipients import InboxRow
 

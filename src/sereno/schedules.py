@@ -11,7 +11,6 @@ from sereno.access.actor import default_actor
 from sereno.database.caller_connection import arun_borrowed, run_borrowed
 from sereno.database.database import Database
 from sereno.database.statement import Operation
-from sereno.domain.job import Job, NewJob
 from sereno.domain.preview import Instant, preview
 from sereno.domain.schedule import NewSchedule, Policies, ScheduleOptions, shift
 from sereno.domain.when import When, checked
@@ -19,9 +18,10 @@ from sereno.domain.zones import moment
 from sereno.engine.declarations import Synchronised, synchronise
 from sereno.engine.ticker import Ticked, Ticker, adrive, drive, passes
 from sereno.errors import ConfigurationError, InvalidSchedule
+from sereno.jobs.job import Job, NewJob
+from sereno.jobs.job_filter import ScheduleFilter
 from sereno.operations import schedules as operations
 from sereno.store import schedules as store
-from sereno.store.filters import ScheduleFilter
 from sereno.store.schedules import FireRow, ScheduleRow, Upserted
 
 T = TypeVar("T")

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from sereno import Backoff, Context, Dead, Every, Limit, Sereno
-from sereno.client.task import Task
 from sereno.domain.event import IN_APP
+from sereno.jobs.task_handle import Task
 from sereno.notifications import Event
 from tests.notifications.conftest import Pager, Tender
 

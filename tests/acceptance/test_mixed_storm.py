@@ -8,9 +8,9 @@ import psycopg
 import pytest
 
 from sereno.database.statement import run
-from sereno.domain.limits import Limit
+from sereno.jobs.limits.limit import Limit
+from sereno.jobs.transitions import enqueue
 from sereno.operations.verify import verify
-from sereno.store.jobs import enqueue
 from tests.acceptance.conftest import WorkerProcess
 from tests.facts import one, until
 from tests.store.lane_acts import keys, limited_job, set_limit

@@ -17,10 +17,10 @@ from sereno.access.operations import create
 from sereno.database import migrate
 from sereno.database.statement import run
 from sereno.domain.alert import Rule, Target
+from sereno.jobs.job_filter import JobFilter
 from sereno.operations import alerts, bulk
 from sereno.operations.doctor import doctor
 from sereno.operations.verify import verify
-from sereno.store.filters import JobFilter
 from tests.acceptance.conftest import ROOT
 from tests.acceptance.roles_app import Shop, declare
 from tests.api.conftest import Served

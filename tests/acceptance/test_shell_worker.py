@@ -14,8 +14,8 @@ import pytest
 
 from sereno.database.embedded.programs import wheel_bin_dir
 from sereno.database.statement import run
+from sereno.jobs import transitions
 from sereno.operations.verify import verify
-from sereno.store import jobs
 from tests.acceptance.conftest import ROOT, WorkerProcess, alive_sessions, lines
 from tests.docs.pages import blocks
 from tests.facts import one, state, until
@@ -161,7 +161,7 @@ def test_a_job_that_somebody_cancels_is_stopped(shell: Shell, connection: psycop
     shell("slow")
     (job,) = enqueue(connection, "slow")
     until(lambda: lines(log, "start"))
-    run(connection, jobs.cancel([job], "not wanted"))
+    run(connection, transitions.cancel([job], "not wanted"))
     until(lambda: state(connection, job) == "cancelled")
 
 

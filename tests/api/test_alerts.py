@@ -9,7 +9,7 @@ import pytest
 from sereno import Sereno
 from sereno.domain.concern import concern
 from sereno.engine.alerts import Seen, follow
-from sereno.operations import queues
+from sereno.jobs import queues
 from sereno.store import deliveries
 from tests.api.conftest import Ask
 from tests.facts import one

@@ -10,10 +10,11 @@ import pytest
 
 from sereno import Sereno
 from sereno.database.plan import carry_out
-from sereno.operations import bulk, jobs
+from sereno.jobs import operations as jobs
+from sereno.jobs.job_filter import JobFilter
+from sereno.operations import bulk
 from sereno.operations.bulk import MOST_OF_A_TENANT
 from sereno.store.bulk import TASK
-from sereno.store.filters import JobFilter
 from tests.api.conftest import Ask, Served
 from tests.api.schedule_acts import DAILY, JSON, body
 from tests.facts import one

@@ -9,9 +9,9 @@ import psycopg
 import pytest
 
 from sereno import Limit, Sereno
-from sereno.domain.attempt import Settlement
 from sereno.domain.error_text import describe
-from sereno.operations.queues import pause
+from sereno.jobs.attempt import Settlement
+from sereno.jobs.queues import pause
 from tests.api.conftest import Ask, Served
 from tests.api.schedule_acts import body
 from tests.facts import one

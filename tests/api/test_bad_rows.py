@@ -8,7 +8,8 @@ from click.testing import CliRunner
 
 from sereno import Sereno
 from sereno.cli.main import main
-from sereno.operations import jobs, schedules
+from sereno.jobs import operations as jobs
+from sereno.operations import schedules
 from sereno.operations.schedule_objects import NOT_SHOWN
 from tests.api.conftest import Ask, Served
 

@@ -4,8 +4,8 @@ import psycopg
 import pytest
 
 from sereno import Sereno
-from sereno.domain.fingerprint import Failure
-from sereno.store import error_groups
+from sereno.jobs import error_groups
+from sereno.jobs.fingerprint import Failure
 from sereno.telemetry.metrics import Tally
 from tests.api.conftest import Ask
 from tests.facts import one, ten_past

@@ -7,7 +7,7 @@ import psycopg
 import pytest
 
 from sereno import Sereno
-from sereno.store import minutes
+from sereno.jobs import minute_stats
 from sereno.telemetry.metrics import Tally
 from tests.api.conftest import Ask
 from tests.notifications.conftest import Pager, Tender
@@ -66,7 +66,7 @@ def test_jobs(app: Sereno, ask: Ask) -> None:
     tally = Tally()
     for outcome in ("succeeded", "succeeded", "dead"):
         tally.job("default", "work", outcome, 0.02, 0.3, "t")
-    app.database.run(minutes.add(tally))
+    app.database.run(minute_stats.add(tally))
     found = ask("viewer").get("/figures/jobs?task=work&step=3600").json()
     (step,) = found["steps"]
     assert (step["succeeded"], step["dead"], found["tenants"]) == (2, 1, [])

@@ -9,7 +9,7 @@ import pytest
 
 from sereno import Sereno
 from sereno.access.masking import masked
-from sereno.operations import jobs
+from sereno.jobs import operations as jobs
 from sereno.reception.hiding import hidden
 from tests.api.conftest import Ask, Served
 

@@ -6,7 +6,7 @@ import psycopg
 import pytest
 
 from sereno import Limit, Rate, Sereno
-from sereno.store.limits import declare
+from sereno.jobs.limits.store import declare
 from tests.api.conftest import Ask
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from sereno import Backoff, Every, Limit, Sereno
 from sereno.access.masking import MASK
-from sereno.store import minutes
+from sereno.jobs import minute_stats
 from sereno.telemetry.metrics import Tally
 from tests.api.conftest import Ask
 from tests.facts import one, until
@@ -122,7 +122,7 @@ def test_figures_of_the_last_hour(ask: Ask, app: Sereno) -> None:
         tally = Tally()
         tally.job("default", "greet", "succeeded", seconds, 0.2)
         tally.job("default", "greet", "dead", seconds, 0.2)
-        app.database.run(minutes.add(tally))
+        app.database.run(minute_stats.add(tally))
     found = ask("viewer").get("/metrics").json()["last_hour"]
     assert (found["succeeded"], found["dead"], found["retried"]) == (2, 2, 0)
     assert found["waited"]["median"] < 1

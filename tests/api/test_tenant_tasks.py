@@ -6,9 +6,9 @@ import pytest
 
 from sereno import Sereno
 from sereno.database.plan import carry_out
-from sereno.domain.job import JobOptions
-from sereno.operations import jobs
-from sereno.store.filters import JobFilter
+from sereno.jobs import operations as jobs
+from sereno.jobs.job import JobOptions
+from sereno.jobs.job_filter import JobFilter
 from tests.api.conftest import Ask
 
 PROCEDURE = "procedure.reporting.close_day"

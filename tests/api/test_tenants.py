@@ -3,7 +3,7 @@
 import pytest
 
 from sereno import Sereno
-from sereno.store import minutes
+from sereno.jobs import minute_stats
 from sereno.telemetry.metrics import Tally
 from tests.api.conftest import Ask
 
@@ -13,7 +13,7 @@ def some(app: Sereno) -> None:
     tally = Tally()
     for tenant, seconds in (("ann", 30.0), ("bob", 10.0), ("cid", 5.0), (None, 5.0)):
         tally.job("default", "work", "succeeded", 0.1, seconds, tenant)
-    app.database.run(minutes.add(tally))
+    app.database.run(minute_stats.add(tally))
 
 
 def test_the_busiest_first_in_pages(ask: Ask, some: None) -> None:

@@ -21,12 +21,13 @@ from sereno.domain.alert import Rule, Target
 from sereno.domain.concern import concern
 from sereno.domain.delivery import Failed
 from sereno.domain.event import IN_APP
-from sereno.domain.fingerprint import Failure
 from sereno.domain.procedure import Signature
 from sereno.engine.alerts import Seen, follow
-from sereno.operations import alerts, jobs, procedures, queues
-from sereno.store import error_groups
-from sereno.store.filters import JobFilter
+from sereno.jobs import error_groups, queues
+from sereno.jobs import operations as jobs
+from sereno.jobs.fingerprint import Failure
+from sereno.jobs.job_filter import JobFilter
+from sereno.operations import alerts, procedures
 from sereno.telemetry import central_log
 from sereno.telemetry.log_record import as_line
 from sereno.telemetry.metrics import Tally

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from sereno import Sereno
-from sereno.domain.fingerprint import Failure
-from sereno.store import error_groups
+from sereno.jobs import error_groups
+from sereno.jobs.fingerprint import Failure
 from sereno.telemetry.metrics import Tally
 from tests.cli.conftest import Command
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from sereno import Limit, Rate
-from sereno.store.limits import declare
+from sereno.jobs.limits.store import declare
 from tests.cli.conftest import Command, House, Process
 from tests.cli.terminal import screen
 from tests.facts import one

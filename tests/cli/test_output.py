@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 import pytest
 
 from sereno.cli.output import Column, _plain, _widths, human, human_seconds
+from sereno.jobs.rows import Count
 from sereno.operations.settings import masked
-from sereno.store.sights import Count
 
 COLUMNS = (Column("id", str, "number"), Column("what happened", str, "wide"))
 

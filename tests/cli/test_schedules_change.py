@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from sereno.cli import schedule_options
-from sereno.domain.attempt import Settlement
+from sereno.jobs.attempt import Settlement
 from sereno.operations import schedules
 from tests.cli.conftest import Command, House, Process
 from tests.cli.schedule_acts import add, shown

@@ -7,9 +7,9 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from sereno.domain.attempt import Settlement
 from sereno.domain.error_text import describe
-from sereno.domain.job import ClaimedJob
+from sereno.jobs.attempt import Settlement
+from sereno.jobs.job import ClaimedJob
 from tests.cli.conftest import Command, House, process_environment
 from tests.cli.schedule_acts import add, shown
 from tests.cli.terminal import on_terminal, screen

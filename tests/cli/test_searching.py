@@ -7,8 +7,8 @@ import pytest
 from click.testing import Result
 
 from sereno import Sereno
-from sereno.domain.fingerprint import Failure
-from sereno.store import error_groups
+from sereno.jobs import error_groups
+from sereno.jobs.fingerprint import Failure
 from sereno.telemetry.metrics import Tally
 from tests.cli.conftest import Command
 from tests.facts import one

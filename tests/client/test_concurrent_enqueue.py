@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from sereno import Sereno, Task
-from sereno.domain.job import Job
+from sereno.jobs.job import Job
 from tests.facts import one
 
 Work = Task[[int], None]

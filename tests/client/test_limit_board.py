@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from sereno import ConfigurationError, InvalidArguments, Limit, Rate, RetryAfter, Sereno
-from sereno.limits import LimitBoard
+from sereno.jobs.limits.client import LimitBoard
 from tests.facts import auntil, one
 
 

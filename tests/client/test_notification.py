@@ -7,7 +7,7 @@ import psycopg
 import pytest
 
 from sereno import Sereno, Task
-from sereno.domain.attempt import Released
+from sereno.jobs.attempt import Released
 from tests.store.acts import add, decided, end, line, session, take
 
 Work = Task[[int], None]

@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from sereno import Sereno
-from sereno.domain.job import JobOptions
+from sereno.jobs.job import JobOptions
 from tests.facts import advance, one
 from tests.store.acts import row
 

@@ -6,8 +6,8 @@ import psycopg
 import pytest
 
 from sereno import DuplicateJob, InvalidArguments, Sereno
-from sereno.client.stream import CHUNK
-from sereno.domain.job import NewJob
+from sereno.jobs.enqueue_stream import CHUNK
+from sereno.jobs.job import NewJob
 from tests.facts import one
 
 MANY = CHUNK * 3 + 1

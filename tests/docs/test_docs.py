@@ -13,7 +13,7 @@ import psycopg
 import pytest
 
 from sereno.cli.main import COMMANDS
-from sereno.domain.attempt import Settlement
+from sereno.jobs.attempt import Settlement
 from tests.docs.pages import PAGES, ROOT, Block, anchors, blocks, links
 from tests.facts import one, until
 

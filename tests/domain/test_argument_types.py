@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from sereno import InvalidArguments
-from sereno.domain.arguments import Arguments
+from sereno.jobs.arguments import Arguments
 
 
 class Ctx:

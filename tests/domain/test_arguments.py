@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sereno import ConfigurationError, InvalidArguments
-from sereno.domain.arguments import Arguments
+from sereno.jobs.arguments import Arguments
 
 LIMIT = 1000
 NAN, INFINITY = float("nan"), float("inf")

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sereno import Backoff, Cancel, ConfigurationError, Dead, Outcome, Retry, RetryAfter, Snooze
-from sereno.domain.attempt import (
+from sereno.domain.error_text import ErrorText, describe
+from sereno.jobs.attempt import (
     CRASH_LIMIT,
     Crashed,
     Ending,
@@ -19,7 +20,6 @@ from sereno.domain.attempt import (
     Throttle,
     settlement,
 )
-from sereno.domain.error_text import ErrorText, describe
 
 POLICY = Backoff(3, first="1m", jitter=0, permanent=(KeyError,))
 

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from sereno import Backoff, ConfigurationError, UnknownTask
-from sereno.domain.lifecycle import FINAL, LIVE, STATES, TRANSITIONS, is_legal
-from sereno.domain.task import Registry, TaskDefinition, define
+from sereno.jobs.lifecycle import FINAL, LIVE, STATES, TRANSITIONS, is_legal
+from sereno.jobs.task import Registry, TaskDefinition, define
 
 
 class Ctx:

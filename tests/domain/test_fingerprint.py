@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sereno import Backoff, Dead, Retry
-from sereno.domain.attempt import Crashed, Ending, Released, Settlement, settlement
-from sereno.domain.fingerprint import (
+from sereno.jobs.attempt import Crashed, Ending, Released, Settlement, settlement
+from sereno.jobs.fingerprint import (
     DIGITS,
     KNOWN_BY,
     MESSAGE_LIMIT,

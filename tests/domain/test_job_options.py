@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from sereno import InvalidArguments
-from sereno.domain.job import JobOptions, NewJob
+from sereno.jobs.job import JobOptions, NewJob
 
 
 @pytest.mark.parametrize(

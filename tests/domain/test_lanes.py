@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sereno.domain.job import PRIORITIES
-from sereno.domain.lanes import (
+from sereno.jobs.job import PRIORITIES
+from sereno.jobs.limits.lane_decision import (
     FAIR_BAND,
     LONGEST_LOOK,
     MOST_IN_PARTY,

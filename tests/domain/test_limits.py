@@ -7,8 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sereno.domain.job import NAME_LIMIT
-from sereno.domain.limits import (
+from sereno.engine.context import Context
+from sereno.errors import ConfigurationError, InvalidArguments, SerenoError
+from sereno.jobs.job import NAME_LIMIT
+from sereno.jobs.limits.limit import (
     MOST_SLOTS,
     MOST_UNITS,
     NO_RULE,
@@ -20,9 +22,7 @@ from sereno.domain.limits import (
     parse,
     rule,
 )
-from sereno.domain.task import QueueDefinition, Registry, TaskDefinition, define, define_queue
-from sereno.engine.context import Context
-from sereno.errors import ConfigurationError, InvalidArguments, SerenoError
+from sereno.jobs.task import QueueDefinition, Registry, TaskDefinition, define, define_queue
 
 
 def task(**options: Any) -> TaskDefinition:

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sereno.domain.parties import joined, parties, taken, without
+from sereno.jobs.limits.slot_sharing import joined, parties, taken, without
 
 ids = st.lists(st.integers(1, 50), max_size=8, unique=True)
 

@@ -26,7 +26,8 @@ from sereno.engine import alerts as engine
 from sereno.engine.alerts import Seen, Watch, follow
 from sereno.engine.scheduler import Scheduler
 from sereno.errors import InvalidAddress, InvalidArguments
-from sereno.operations import alerts, queues
+from sereno.jobs import queues
+from sereno.operations import alerts
 from sereno.store import alerts as store
 from sereno.store import attention, deliveries, sessions
 from sereno.testing.chats import DiscordProvider

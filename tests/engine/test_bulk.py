@@ -16,12 +16,13 @@ from sereno.domain.delivery import Failed
 from sereno.engine import bulk as engine_bulk
 from sereno.engine import retention
 from sereno.errors import ConfigurationError, InvalidArguments, InvalidSchedule, Refused
-from sereno.operations import bulk, jobs
+from sereno.jobs import operations as jobs
+from sereno.jobs.job_filter import JobFilter, ScheduleFilter
+from sereno.jobs.search import jobs_wanted
+from sereno.operations import bulk
 from sereno.operations.bulk import Steered
-from sereno.operations.search import jobs_wanted
 from sereno.store import bulk as store
 from sereno.store.bulk import BulkOperation
-from sereno.store.filters import JobFilter, ScheduleFilter
 from sereno.store.post_rows import DeliveryFilter
 from tests.acceptance.conftest import WorkerProcess, leases_run_out
 from tests.engine.duties import do_all

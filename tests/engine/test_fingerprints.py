@@ -5,8 +5,9 @@ import pytest
 
 from sereno import Backoff, Cancel, Dead, Sereno, Snooze
 from sereno.database.plan import carry_out
-from sereno.operations import error_groups, jobs
-from sereno.store.filters import JobFilter
+from sereno.jobs import operations as jobs
+from sereno.jobs.job_filter import JobFilter
+from sereno.operations import error_groups
 from tests.engine import isolated_tasks
 from tests.facts import advance, auntil, one, state
 

@@ -7,7 +7,7 @@ import pytest
 
 from sereno import Limit, Rate, Sereno
 from sereno.database.statement import run
-from sereno.store.limits import change
+from sereno.jobs.limits.store import change
 from tests.engine.limit_facts import Inside, advance_until, finished, waiting
 from tests.facts import advance, auntil, one, state
 

@@ -7,7 +7,7 @@ import pytest
 
 from sereno import Sereno
 from sereno.database.statement import run
-from sereno.store.limits import weigh
+from sereno.jobs.limits.store import weigh
 from tests.engine.limit_facts import finished
 from tests.facts import auntil, one
 

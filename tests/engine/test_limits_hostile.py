@@ -5,7 +5,7 @@ import psycopg
 import pytest
 
 from sereno import Context, InvalidArguments, Limit, Rate, RetryAfter, Sereno
-from sereno.operations import queues
+from sereno.jobs import queues
 from tests.engine.limit_facts import finished
 from tests.facts import auntil, one
 

@@ -8,8 +8,8 @@ import pytest
 
 from sereno import Backoff, Context, Limit, Retry, Sereno
 from sereno.database.plan import acarry_out
-from sereno.operations import jobs as operations
-from sereno.store.filters import JobFilter
+from sereno.jobs import operations
+from sereno.jobs.job_filter import JobFilter
 from tests.engine.limit_facts import Inside, finished
 from tests.facts import auntil, one, state
 

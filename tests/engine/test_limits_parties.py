@@ -7,9 +7,9 @@ import psycopg
 import pytest
 
 from sereno import Limit, Sereno
-from sereno.domain.job import ClaimedJob
 from sereno.engine import slots
 from sereno.engine.slots import QueueSlots
+from sereno.jobs.job import ClaimedJob
 from tests.engine.limit_facts import Inside, finished
 from tests.facts import auntil, one
 

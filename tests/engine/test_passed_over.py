@@ -72,7 +72,7 @@ async def test_jobs_of_one_key_behind_many_of_a_paused_tenant_run(
     app: Sereno, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """More of them than a worker walks over before it rests."""
-    monkeypatch.setattr("sereno.store.lanes.MOST_ROWS", 200)
+    monkeypatch.setattr("sereno.jobs.limits.lane_claim.MOST_ROWS", 200)
 
     @app.task(concurrency=Limit(2))
     async def work() -> None: ...

@@ -12,9 +12,9 @@ import pytest
 
 from sereno import Backoff, Cancel, Context, Dead, RetryAfter, Sereno, Snooze
 from sereno.database.connect import Line
-from sereno.domain.attempt import SUCCEEDED, Settlement
 from sereno.engine.settler import Settler
-from sereno.store.attempts import Settled
+from sereno.jobs.attempt import SUCCEEDED, Settlement
+from sereno.jobs.settlement import Settled
 from sereno.telemetry.metrics import Tally
 from tests.facts import auntil, one, state
 from tests.hostile_errors import HOSTILE

@@ -12,9 +12,9 @@ from sereno import Sereno
 from sereno.database.plan import carry_out
 from sereno.engine.archivist import OwnTable
 from sereno.errors import ArchiveUnavailable, InvalidArguments, Refused
+from sereno.jobs import transitions
 from sereno.operations import restore
 from sereno.operations.restore import Asked
-from sereno.store import jobs
 from sereno.store.restore import Span
 from tests.archive.acts import (
     DAY,
@@ -134,7 +134,7 @@ async def test_a_job_that_is_live_again_is_left_alone(app: Sereno, connection: p
     advance(connection, 60 * DAY)
     await archive(app, place)
     bring_back(app, place, "jobs", 1)
-    app.database.run(jobs.requeue([1]))
+    app.database.run(transitions.requeue([1]))
     assert state(connection, 1) == "ready"
     outcome = bring_back(app, place, "jobs", 1)
     assert (outcome.brought.restored, outcome.brought.present) == (0, 1)

@@ -15,7 +15,7 @@ import pytest
 
 from sereno import Backoff, Context, Dead, Outcome, Sereno
 from sereno.engine import executor
-from sereno.store import jobs
+from sereno.jobs import transitions
 from tests.engine import isolated_tasks
 from tests.facts import advance, auntil, one, state
 
@@ -95,7 +95,7 @@ async def test_a_running_coroutine_is_cancelled_from_outside(app: Sereno, connec
     job = await work.aenqueue()
     async with app.working():
         await auntil(lambda: state(connection, job.id) == "running")
-        assert await app.database.arun(jobs.cancel([job.id], "by a test")) == ([], [job.id])
+        assert await app.database.arun(transitions.cancel([job.id], "by a test")) == ([], [job.id])
         await auntil(lambda: state(connection, job.id) == "cancelled")
 
 
@@ -131,7 +131,7 @@ async def test_a_plain_function_that_has_not_begun_is_asked_to_stop(
         await auntil(lambda: job.id in worker.executor.running)
         running = worker.executor.running[job.id]
         await auntil(lambda: running.is_plain)
-        await app.database.arun(jobs.cancel([job.id], "by a test"))
+        await app.database.arun(transitions.cancel([job.id], "by a test"))
         await auntil(lambda: running.context is not None and running.context.cancel_requested)
         no_time.set()
         await auntil(lambda: state(connection, job.id) == "dead")
@@ -169,7 +169,7 @@ async def test_a_running_plain_function_is_asked_to_stop(app: Sereno, connection
     job = await work.aenqueue()
     async with app.working():
         await auntil(lambda: state(connection, job.id) == "running")
-        await app.database.arun(jobs.cancel([job.id], "by a test"))
+        await app.database.arun(transitions.cancel([job.id], "by a test"))
         await auntil(lambda: state(connection, job.id) == "dead")
 
 
@@ -183,7 +183,7 @@ async def test_a_cancel_is_heard_without_notify(database_url: str, connection: p
     job = await work.aenqueue()
     async with app.working():
         await auntil(lambda: state(connection, job.id) == "running")
-        await app.database.arun(jobs.cancel([job.id], "by a test"))
+        await app.database.arun(transitions.cancel([job.id], "by a test"))
         await auntil(lambda: state(connection, job.id) == "cancelled")
 
 

@@ -8,9 +8,9 @@ import psycopg
 import pytest
 
 from sereno import Limit, Sereno
-from sereno.domain.job import ClaimedJob
 from sereno.engine import slots
 from sereno.engine.isolation_slots import IsolationSlots
+from sereno.jobs.job import ClaimedJob
 from tests.engine import isolated_tasks
 from tests.facts import advance, auntil, one, state
 

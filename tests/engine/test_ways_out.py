@@ -7,7 +7,7 @@ from typing import Any
 import psycopg
 
 from sereno import Backoff, Sereno
-from sereno.client.task import Task
+from sereno.jobs.task_handle import Task
 from tests.engine import isolated_tasks
 from tests.engine.isolated_tasks import WAYS_OUT
 from tests.facts import auntil, one, state

@@ -8,13 +8,13 @@ import pytest
 from sereno import Context, Sereno
 from sereno.database.database import Database
 from sereno.database.statement import Operation, Statement, run
-from sereno.domain.attempt import SUCCEEDED
 from sereno.engine import keeper
 from sereno.engine.child import SupervisedLease
 from sereno.engine.heartbeat import Heartbeat, boot_clock, lease_end
 from sereno.engine.worker import Worker
+from sereno.jobs.attempt import SUCCEEDED
+from sereno.jobs.settlement import Settled, settle
 from sereno.store import sessions
-from sereno.store.attempts import Settled, settle
 from tests.facts import advance, auntil, one, state
 
 

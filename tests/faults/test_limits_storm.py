@@ -19,7 +19,7 @@ import pytest
 from sereno import Sereno
 from sereno.database.embedded import EmbeddedPostgres
 from sereno.database.statement import run
-from sereno.domain.job import NewJob
+from sereno.jobs.job import NewJob
 from sereno.operations.verify import verify
 from tests.acceptance.conftest import ROOT, WorkerProcess
 from tests.facts import one, until

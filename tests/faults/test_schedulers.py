@@ -22,12 +22,13 @@ from psycopg.errors import DeadlockDetected
 from sereno import Cron, Every, Sereno
 from sereno.database.embedded import EmbeddedPostgres
 from sereno.database.statement import run
-from sereno.domain.attempt import SUCCEEDED
 from sereno.domain.when import When
 from sereno.engine.ticker import Ticker
+from sereno.jobs import settlement
+from sereno.jobs.attempt import SUCCEEDED
+from sereno.jobs.settlement import Settled
 from sereno.operations.verify import verify
-from sereno.store import attempts, ticks
-from sereno.store.attempts import Settled
+from sereno.store import ticks
 from tests.acceptance.conftest import WorkerProcess
 from tests.facts import advance, one, until, until_at_rest
 from tests.faults.server import restart
@@ -284,7 +285,7 @@ def test_everybody_at_once_on_the_same_rows_loses_nothing(
     def work(own: Connection, _: random.Random) -> None:
         done = [Settled(job.id, job.attempt, 0.0, SUCCEEDED) for job in take(own, owner, 50, tasks=("quick",))]
         if done:
-            do(own, attempts.settle("succeed", owner, done))
+            do(own, settlement.settle("succeed", owner, done))
 
     def steer(own: Connection, chance: random.Random) -> None:
         own.execute(

@@ -10,8 +10,9 @@ from sereno import Digest, Sereno, in_app
 from sereno.channels.contract import Callback
 from sereno.database.statement import run
 from sereno.domain.delivery import Failed, Invalid, Receipt, Retryable, Unknown
+from sereno.jobs import minute_stats
 from sereno.operations.figures import Funnel, channel_health, funnel
-from sereno.store import delivery_figures, minutes
+from sereno.store import delivery_figures
 from sereno.telemetry.post import MOST_CODES, OTHER, Change, PostTally
 from tests.facts import advance, auntil, one, ten_past
 from tests.notifications.conftest import Pager, Tender
@@ -180,7 +181,7 @@ def test_two_who_write_add_up_and_what_is_old_is_forgotten(connection: psycopg.C
     tables = ("delivery_hours", "delivery_tenant_hours", "channel_minutes", "channel_codes")
     for days, left in ((9, [3, 1, 0, 0]), (93, [0, 0, 0, 0])):
         advance(connection, days * 86400)
-        run(connection, minutes.forget())
+        run(connection, minute_stats.forget())
         assert [one(connection, f"select count(*) from sereno.{table}") for table in tables] == left
 
 

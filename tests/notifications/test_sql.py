@@ -20,7 +20,8 @@ from sereno.database.statement import run
 from sereno.domain.event import EventDefinition
 from sereno.domain.quiet import checked
 from sereno.errors import InvalidArguments
-from sereno.store import event_types, limits
+from sereno.jobs.limits import store as limits
+from sereno.store import event_types
 from tests.facts import auntil, one
 from tests.notifications.conftest import Pager, States, Tender
 

@@ -8,11 +8,13 @@ import psycopg
 import pytest
 
 from sereno import Backoff, Sereno
-from sereno.domain.attempt import Settlement
 from sereno.domain.error_text import describe
-from sereno.domain.job import PRIORITIES, ClaimedJob, JobOptions
-from sereno.store import attempts, jobs, sessions
-from sereno.store.attempts import Settled
+from sereno.jobs import settlement as attempts
+from sereno.jobs import transitions
+from sereno.jobs.attempt import Settlement
+from sereno.jobs.job import PRIORITIES, ClaimedJob, JobOptions
+from sereno.jobs.settlement import Settled
+from sereno.store import sessions
 
 
 @dataclass
@@ -37,7 +39,7 @@ class House:
     def claim(self, session: int, room: int = 1, queue: str = "default") -> list[ClaimedJob]:
         floors = [{"priority": priority, "floor": 0} for priority in PRIORITIES]
         wanted = [{"queue": queue, "room": room, "floors": floors}]
-        return self.app.database.run(jobs.claim(session, ["greet", "other"], wanted)).jobs
+        return self.app.database.run(transitions.claim(session, ["greet", "other"], wanted)).jobs
 
     def settle(self, session: int, job: ClaimedJob, settlement: Settlement) -> None:
         item = Settled(job.id, job.attempt, 0.0, settlement)

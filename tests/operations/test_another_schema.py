@@ -9,14 +9,17 @@ import pytest
 from sereno import Every, Sereno
 from sereno.database.plan import carry_out
 from sereno.database.roles import script
-from sereno.operations import jobs, queues, workers
+from sereno.jobs import operations as jobs
+from sereno.jobs import queries as job_queries
+from sereno.jobs import queues
+from sereno.jobs.job_filter import JobFilter
+from sereno.jobs.why import why
+from sereno.operations import workers
 from sereno.operations.doctor import doctor
 from sereno.operations.status import status
 from sereno.operations.verify import verify
-from sereno.operations.why import why
 from sereno.settings import SCHEMA_LENGTH
-from sereno.store import insights, rehearsal
-from sereno.store.filters import JobFilter
+from sereno.store import rehearsal
 from tests.archive.acts import DAY, archivist, cold_place
 from tests.facts import auntil, one, until
 from tests.operations.conftest import House
@@ -45,10 +48,10 @@ def test_what_is_done_elsewhere_stays_there(elsewhere: Sereno, connection: psyco
     assert run(status()).schema_version >= 1
     assert [line.id for line in run(jobs.list_jobs()).items] == [job_id]
     assert run(workers.list_workers()) == []
-    assert run(insights.finished_total()) >= 0
-    assert [line.task for line in run(insights.by_task())] == ["greet"]
-    assert run(insights.running_now(5)) == []
-    assert run(insights.newest_failures(5)) == []
+    assert run(job_queries.finished_total()) >= 0
+    assert [line.task for line in run(job_queries.by_task())] == ["greet"]
+    assert run(job_queries.running_now(5)) == []
+    assert run(job_queries.newest_failures(5)) == []
     assert [check.name for check in run(doctor(elsewhere.settings)) if check.level == "fail"] == []
     assert all(proof.holds for proof in run(verify(lease=30.0)))
     assert carry_out(elsewhere.database, jobs.cancel(JobFilter(ids=[job_id]))).done == [job_id]

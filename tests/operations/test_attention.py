@@ -9,7 +9,7 @@ from sereno import Daily, Sereno
 from sereno.database.migrate import migrate
 from sereno.domain.concern import KINDS, Concern, clean, concern, filled
 from sereno.errors import InvalidArguments
-from sereno.operations import queues
+from sereno.jobs import queues
 from sereno.operations.attention import attention
 from sereno.store import attention as store
 from sereno.store import deliveries

@@ -7,12 +7,12 @@ import pytest
 
 from sereno.access import audit
 from sereno.database.plan import acarry_out, carry_out
-from sereno.domain.attempt import SUCCEEDED, Settlement
 from sereno.domain.error_text import describe
 from sereno.errors import JobNotFound, Refused
-from sereno.operations import jobs
-from sereno.store.filters import JobFilter
-from sereno.store.jobs import KeyConflict
+from sereno.jobs import operations as jobs
+from sereno.jobs.attempt import SUCCEEDED, Settlement
+from sereno.jobs.job_filter import JobFilter
+from sereno.jobs.transitions import KeyConflict
 from tests.operations.conftest import House
 
 LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)

@@ -8,8 +8,9 @@ import pytest
 
 from sereno import ConfigurationError, InvalidArguments, Limit, Rate, Sereno
 from sereno.errors import Refused
-from sereno.operations import limits, weights
-from sereno.store.limits import LimitRow, declare
+from sereno.jobs.limits import operations as limits
+from sereno.jobs.limits import weights
+from sereno.jobs.limits.store import LimitRow, declare
 from tests.facts import advance, one
 from tests.operations.conftest import House
 

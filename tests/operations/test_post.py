@@ -8,8 +8,8 @@ import pytest
 from sereno import Quiet, Sereno, in_app
 from sereno.domain.delivery import Delivered, Down, Failed, Outcome, Retryable
 from sereno.errors import ConfigurationError, InvalidArguments
+from sereno.jobs.limits.why import moment
 from sereno.operations import post
-from sereno.operations.why_limits import moment
 from sereno.operations.why_post import Kind, why_post
 from sereno.store.post_rows import DeliveryFilter
 from tests.facts import one

@@ -1,8 +1,9 @@
 """Queues: what waits, who serves them, who stopped them."""
 
-from sereno.operations import queues, workers
+from sereno.jobs import queues
+from sereno.jobs.rows import Count
+from sereno.operations import workers
 from sereno.operations.status import status
-from sereno.store.sights import Count
 from tests.operations.conftest import House
 
 

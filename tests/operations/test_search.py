@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sereno.access import audit
-from sereno.domain.attempt import SUCCEEDED
-from sereno.domain.job import JobOptions
 from sereno.errors import InvalidArguments
-from sereno.operations import jobs
-from sereno.operations.search import WINDOW, jobs_wanted
+from sereno.jobs import operations as jobs
+from sereno.jobs.attempt import SUCCEEDED
+from sereno.jobs.job import JobOptions
+from sereno.jobs.job_filter import JobFilter
+from sereno.jobs.search import WINDOW, jobs_wanted
 from sereno.search.syntax import InvalidSearch
-from sereno.store.filters import JobFilter
 from tests.operations.conftest import House
 
 NOON = datetime(2026, 11, 14, 12, tzinfo=ZoneInfo("Europe/Riga"))

@@ -11,8 +11,11 @@ from sereno import Sereno
 from sereno.access import audit, tokens
 from sereno.database.plan import carry_out
 from sereno.database.statement import run
-from sereno.domain.fingerprint import Failure
-from sereno.operations import error_groups, queues, schedules, tenants
+from sereno.jobs import error_groups as groups_store
+from sereno.jobs import minute_stats, queues
+from sereno.jobs.fingerprint import Failure
+from sereno.jobs.job_filter import ScheduleFilter
+from sereno.operations import error_groups, schedules, tenants
 from sereno.operations.bulk import begin_schedules, changes
 from sereno.operations.schedule_lists import in_batches, list_schedules, tally
 from sereno.search.search_filter import (
@@ -25,11 +28,8 @@ from sereno.search.search_filter import (
 )
 from sereno.search.sql_terms import Sought
 from sereno.search.syntax import Field, InvalidSearch
-from sereno.store import error_groups as groups_store
-from sereno.store import minutes
 from sereno.store import schedules as schedules_store
 from sereno.store.bulk import Taken
-from sereno.store.filters import ScheduleFilter
 from sereno.telemetry.metrics import Tally
 from tests.facts import one
 from tests.operations.test_sought_post import check
@@ -314,7 +314,7 @@ def test_tenants(connection: psycopg.Connection) -> None:
     names, worked = ["ann", "bob", "zed"], Tally()
     for tenant, outcome, length in (("ann", "succeeded", 6.5), ("ann", "dead", 2.0), ("bob", "succeeded", 1.0)):
         worked.job("default", "work", outcome, 0.1, length, tenant)
-    run(connection, minutes.add(worked))
+    run(connection, minute_stats.add(worked))
     run(connection, queues.pause("tenant", "zed", actor="test"))
 
     def find(text: str) -> list[int]:

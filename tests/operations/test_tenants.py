@@ -6,9 +6,10 @@ import pytest
 from sereno import Limit, Sereno
 from sereno.database.statement import run
 from sereno.errors import InvalidArguments
-from sereno.operations import queues, tenants, weights
-from sereno.store import error_groups, minutes
-from sereno.store.limits import declare
+from sereno.jobs import error_groups, minute_stats, queues
+from sereno.jobs.limits import weights
+from sereno.jobs.limits.store import declare
+from sereno.operations import tenants
 from sereno.telemetry.metrics import Tally
 from tests.facts import advance
 
@@ -17,7 +18,7 @@ def worked(connection: psycopg.Connection, *jobs: tuple[str | None, str, float])
     tally = Tally()
     for tenant, outcome, seconds in jobs:
         tally.job("default", "work", outcome, 0.1, seconds, tenant)
-    run(connection, minutes.add(tally))
+    run(connection, minute_stats.add(tally))
 
 
 def test_the_share_is_of_all_that_was_done(connection: psycopg.Connection) -> None:

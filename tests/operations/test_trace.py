@@ -6,11 +6,11 @@ import psycopg
 import pytest
 
 from sereno import Sereno
-from sereno.domain.attempt import Settlement
 from sereno.domain.delivery import Failed, Receipt
 from sereno.domain.error_text import describe
 from sereno.domain.when import Every
 from sereno.errors import ConfigurationError, InvalidArguments
+from sereno.jobs.attempt import Settlement
 from sereno.operations.trace import Trace, find, trace
 from sereno.store import traces
 from tests.facts import advance, one

@@ -4,11 +4,11 @@ import psycopg
 import pytest
 
 from sereno.database.plan import carry_out
-from sereno.domain.attempt import SUCCEEDED, Settlement
 from sereno.domain.error_text import describe
-from sereno.operations import jobs
+from sereno.jobs import operations as jobs
+from sereno.jobs.attempt import SUCCEEDED, Settlement
+from sereno.jobs.job_filter import JobFilter
 from sereno.operations.verify import Proof, verify
-from sereno.store.filters import JobFilter
 from sereno.store.proofs import PROMISES
 from tests.operations.conftest import House
 

@@ -8,11 +8,11 @@ import pytest
 
 from sereno import Limit, Rate, Sereno
 from sereno.database.plan import carry_out
-from sereno.domain.attempt import Settlement
 from sereno.domain.error_text import describe
-from sereno.operations import jobs
+from sereno.jobs import operations as jobs
+from sereno.jobs.attempt import Settlement
+from sereno.jobs.job_filter import JobFilter
 from sereno.operations.verify import verify
-from sereno.store.filters import JobFilter
 from tests.facts import advance, auntil, one
 from tests.store.lane_acts import Claimer, keys, put, set_limit
 

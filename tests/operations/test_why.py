@@ -1,11 +1,12 @@
 """Why is it not running? One test an answer."""
 
 from sereno.database.plan import carry_out
-from sereno.domain.attempt import SUCCEEDED, Settlement
 from sereno.domain.error_text import describe
-from sereno.operations import jobs, queues
-from sereno.operations.why import why
-from sereno.store.filters import JobFilter
+from sereno.jobs import operations as jobs
+from sereno.jobs import queues
+from sereno.jobs.attempt import SUCCEEDED, Settlement
+from sereno.jobs.job_filter import JobFilter
+from sereno.jobs.why import why
 from tests.operations.conftest import House
 
 

@@ -9,12 +9,12 @@ from click.testing import CliRunner
 from sereno import Limit, Rate, Sereno
 from sereno.cli.main import main
 from sereno.database.plan import carry_out
-from sereno.domain.attempt import Settlement
 from sereno.domain.error_text import describe
-from sereno.operations import jobs
-from sereno.operations.why import why
-from sereno.store import limits
-from sereno.store.filters import JobFilter
+from sereno.jobs import operations as jobs
+from sereno.jobs.attempt import Settlement
+from sereno.jobs.job_filter import JobFilter
+from sereno.jobs.limits import store as limits
+from sereno.jobs.why import why
 from tests.facts import advance
 from tests.store.acts import do
 from tests.store.lane_acts import Claimer, keys, put, set_limit

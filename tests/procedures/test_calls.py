@@ -10,8 +10,8 @@ import pytest
 from sereno import Backoff, Once, Sereno
 from sereno.database.plan import acarry_out
 from sereno.domain.procedure_result import MOST_NOTICES, MOST_ROWS
-from sereno.operations import jobs
-from sereno.store.filters import JobFilter
+from sereno.jobs import operations as jobs
+from sereno.jobs.job_filter import JobFilter
 from tests.facts import advance, auntil, one, state
 from tests.procedures.conftest import Allow, Login, reason, result, run
 

@@ -9,8 +9,8 @@ import msgspec
 import psycopg
 
 from sereno import Every, Sereno
-from sereno.client.task import Task
 from sereno.engine.scheduler import Scheduler
+from sereno.jobs.task_handle import Task
 from tests.facts import auntil, one
 
 Work = Task[[str], None]

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from sereno.database.statement import queries, run
-from sereno.store.filters import ScheduleFilter
+from sereno.jobs.job_filter import ScheduleFilter
 from sereno.store.schedule_runs import StateCount, newest, tally
 from tests.store.acts import Connection, line
 from tests.store.plans import nodes, plan

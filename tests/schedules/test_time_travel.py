@@ -16,9 +16,9 @@ import psycopg
 import pytest
 
 from sereno import Cron, Daily, Every, Sereno
-from sereno.client.task import Task
 from sereno.domain.when import When
 from sereno.engine.ticker import Ticker
+from sereno.jobs.task_handle import Task
 from sereno.schedules import Schedules
 from tests.store.acts import do, line
 

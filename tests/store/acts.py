@@ -10,11 +10,13 @@ import psycopg
 from sereno.database import partitions
 from sereno.database.connect import PLANNER
 from sereno.database.statement import Operation, run
-from sereno.domain.attempt import Ending, Settlement, settlement
-from sereno.domain.job import PRIORITIES, ClaimedJob, Job, JobOptions, NewJob
-from sereno.domain.retry import Backoff
-from sereno.store import attempts, jobs, sessions
-from sereno.store.attempts import Settled
+from sereno.jobs import settlement as attempts
+from sereno.jobs import transitions
+from sereno.jobs.attempt import Ending, Settlement, settlement
+from sereno.jobs.job import PRIORITIES, ClaimedJob, Job, JobOptions, NewJob
+from sereno.jobs.retry import Backoff
+from sereno.jobs.settlement import Settled
+from sereno.store import sessions
 
 T = TypeVar("T")
 
@@ -40,7 +42,7 @@ def new(task: str = "work", args: bytes = b"{}", **options: Any) -> NewJob:
 
 def add(connection: Connection, count: int = 1, task: str = "work", **options: Any) -> list[int]:
     """Enqueue some jobs; their ids."""
-    made: list[Job] = do(connection, jobs.enqueue([new(task, **options)] * count))
+    made: list[Job] = do(connection, transitions.enqueue([new(task, **options)] * count))
     return [job.id for job in made]
 
 
@@ -76,7 +78,7 @@ def take(
     tasks: Collection[str] = ("work",),
 ) -> list[ClaimedJob]:
     """Claim; in the order that a worker would run them."""
-    got = do(connection, jobs.claim(owner, tasks, [wanted(room, queue, floor)]))
+    got = do(connection, transitions.claim(owner, tasks, [wanted(room, queue, floor)]))
     return sorted(got.jobs, key=lambda job: (job.priority, job.ready_seq))
 
 

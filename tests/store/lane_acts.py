@@ -6,13 +6,15 @@ from typing import Any
 
 from psycopg.pq import TransactionStatus
 
-from sereno.domain.job import PRIORITIES, ClaimedJob, JobOptions, NewJob
-from sereno.domain.lanes import FAIR_BAND
-from sereno.domain.limits import Limit, Rate
 from sereno.engine.claimer import AGEING
 from sereno.engine.gates import GateMemory
-from sereno.store import jobs, lanes, limits
-from sereno.store.lanes import LaneClaim
+from sereno.jobs import transitions
+from sereno.jobs.job import PRIORITIES, ClaimedJob, JobOptions, NewJob
+from sereno.jobs.limits import lane_claim
+from sereno.jobs.limits import store as limits
+from sereno.jobs.limits.lane_claim import LaneClaim
+from sereno.jobs.limits.lane_decision import FAIR_BAND
+from sereno.jobs.limits.limit import Limit, Rate
 from tests.store.acts import Connection, decided, do, end, session, wanted
 
 # Longer than any gate waits before somebody looks at it.
@@ -42,7 +44,7 @@ def limited_job(of: Mapping[str, Any] | None, task: str = "work", args: bytes = 
 
 def put(connection: Connection, of: Mapping[str, Any] | None, count: int = 1, **options: Any) -> list[int]:
     """Enqueue jobs with these keys; their ids."""
-    return [job.id for job in do(connection, jobs.enqueue([limited_job(of, **options)] * count))]
+    return [job.id for job in do(connection, transitions.enqueue([limited_job(of, **options)] * count))]
 
 
 def set_limit(connection: Connection, name: str, limit: Limit | Rate, queue: str | None = None) -> None:
@@ -84,17 +86,17 @@ class Claimer:
         self._after: dict[tuple[str, int], float] = {}
 
     def plain(self, room: int = 10) -> list[ClaimedJob]:
-        return do(self.connection, jobs.claim(self.session, self.tasks, [wanted(room, self.queue)])).jobs
+        return do(self.connection, transitions.claim(self.session, self.tasks, [wanted(room, self.queue)])).jobs
 
     def wake(self) -> int:
-        return do(self.connection, lanes.open_lanes(0))[0]
+        return do(self.connection, lane_claim.open_lanes(0))[0]
 
     def claim(self, room: int = 10, *, now: int | None = None, turned: bool = False) -> LaneClaim:
         """One claim, in one transaction; a second one when gates had to be made, which is never a part of a claim."""
         got = self._claim(room, now, turned=turned)
         if got.lacks_gates is None or self.is_in_transaction:
             return got
-        do(self.connection, lanes.make_gates(got.lacks_gates, [self.queue]))
+        do(self.connection, lane_claim.make_gates(got.lacks_gates, [self.queue]))
         return got if got.jobs else self._claim(room, now, turned=turned)
 
     @property
@@ -115,7 +117,7 @@ class Claimer:
             with self.connection.transaction():
                 got = do(
                     self.connection,
-                    lanes.claim_lanes(
+                    lane_claim.claim_lanes(
                         self.session,
                         self.tasks,
                         [asked],

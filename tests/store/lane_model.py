@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from sereno.domain.limits import Limit, Rate
+from sereno.jobs.limits.limit import Limit, Rate
 
 # Seconds that a double and a clock may differ by.
 CLOSE = 1e-4

@@ -7,7 +7,7 @@ import pytest
 
 from sereno import Dead, Retry
 from sereno.database import partitions
-from sereno.store import jobs
+from sereno.jobs import transitions
 from tests.facts import one
 from tests.store.acts import (
     Connection,
@@ -197,6 +197,6 @@ def test_attempts_that_have_no_day_are_carried_or_go(connection: Connection, arc
 def test_a_job_that_was_cancelled_while_it_waited_has_one_attempt_of_a_number(connection: Connection) -> None:
     id_ = fail(connection)
     pass_days(connection, 2)
-    do(connection, jobs.cancel([id_], "no more"))
-    do(connection, jobs.requeue([id_]))
+    do(connection, transitions.cancel([id_], "no more"))
+    do(connection, transitions.requeue([id_]))
     assert tries(connection, id_) == [(1, "retry")]

@@ -7,7 +7,8 @@ from threading import Barrier
 
 import pytest
 
-from sereno.store import jobs, sessions
+from sereno.jobs import transitions
+from sereno.store import sessions
 from tests.facts import one
 from tests.store.acts import Connection, add, advance, do, line, row, session, take, take_one, wanted
 
@@ -43,7 +44,7 @@ def test_priorities_are_walked_in_the_order_that_is_asked_for(connection: Connec
     (late,) = add(connection, priority=9)
     add(connection, priority=0)
     turned = wanted(1) | {"floors": wanted(1)["floors"][::-1]}
-    (job,) = do(connection, jobs.claim(session(connection), ["work"], [turned])).jobs
+    (job,) = do(connection, transitions.claim(session(connection), ["work"], [turned])).jobs
     assert job.id == late
 
 
@@ -58,7 +59,7 @@ def test_a_floor_hides_what_lies_below_it(connection: Connection) -> None:
 def test_each_queue_gets_as_many_as_it_has_room_for(connection: Connection) -> None:
     for queue in ("a", "b", "c"):
         add(connection, 5, queue=queue)
-    got = do(connection, jobs.claim(session(connection), ["work"], [wanted(2, "a"), wanted(3, "b")]))
+    got = do(connection, transitions.claim(session(connection), ["work"], [wanted(2, "a"), wanted(3, "b")]))
     assert sorted(job.queue for job in got.jobs) == ["a", "a", "b", "b", "b"]
 
 
@@ -81,9 +82,12 @@ def test_what_is_paused_is_not_claimed_until_it_goes_on(connection: Connection, 
     connection.execute("insert into sereno.pauses (kind, name, paused_by) values (%s, %s, 'me')", [kind, name])
 
     both = [wanted(10, "default"), wanted(10, "other")]
-    assert {job.id for job in do(connection, jobs.claim(owner, ["work", "other"], both)).jobs} == {other, nobodys}
+    assert {job.id for job in do(connection, transitions.claim(owner, ["work", "other"], both)).jobs} == {
+        other,
+        nobodys,
+    }
     connection.execute("delete from sereno.pauses")
-    assert len(do(connection, jobs.claim(owner, ["work", "other"], both)).jobs) == 1
+    assert len(do(connection, transitions.claim(owner, ["work", "other"], both)).jobs) == 1
 
 
 def test_a_session_without_a_lease_claims_nothing(connection: Connection) -> None:
@@ -108,21 +112,21 @@ def test_a_job_past_its_time_says_so(connection: Connection) -> None:
 def test_future_jobs_are_claimed_only_after_their_promotion(connection: Connection) -> None:
     soon, late = add(connection, delay="1m"), add(connection, delay="2m")
     owner = session(connection, lease=3600)
-    assert do(connection, jobs.promote()) == 0
+    assert do(connection, transitions.promote()) == 0
     advance(connection, 60)
     assert take(connection, owner) == []
-    assert do(connection, jobs.promote()) == 1
+    assert do(connection, transitions.promote()) == 1
     assert [job.id for job in take(connection, owner)] == soon
     advance(connection, 60)
-    assert do(connection, jobs.promote()) == 1
+    assert do(connection, transitions.promote()) == 1
     assert [job.id for job in take(connection, owner)] == late
 
 
 def test_a_promotion_takes_at_most_a_thousand_and_looks_only_so_far_back(connection: Connection) -> None:
     add(connection, 1001, delay="1m")
     advance(connection, 3600)
-    assert do(connection, jobs.promote(look_back=60)) == 0
-    assert [do(connection, jobs.promote()) for _ in range(3)] == [1000, 1, 0]
+    assert do(connection, transitions.promote(look_back=60)) == 0
+    assert [do(connection, transitions.promote()) for _ in range(3)] == [1000, 1, 0]
 
 
 def test_workers_claiming_at_once_never_claim_a_job_twice_and_never_more_than_asked(

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from sereno.domain.job import PRIORITIES
 from sereno.engine import claim_ranges
 from sereno.engine.claim_ranges import ClaimRanges
 from sereno.engine.floor import Floors
-from sereno.store import jobs
+from sereno.jobs import transitions
+from sereno.jobs.job import PRIORITIES
 from tests.facts import one
 from tests.store.acts import Connection, add, do, line, session
 
@@ -39,7 +39,7 @@ class Reader:
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
         self.ranges = ClaimRanges(Floors())
-        self.ranges.see(do(connection, jobs.ready_index()))
+        self.ranges.see(do(connection, transitions.ready_index()))
         self.session = session(connection, lease=3600)
         self.costs: list[int] = []
 
@@ -47,7 +47,7 @@ class Reader:
         self.ranges.begin(now, back=back)
         before = read(self.connection)
         item = {"queue": "default", "room": ROOM, "floors": self.ranges.steps("default", PRIORITIES)}
-        found = do(self.connection, jobs.claim(self.session, ["work"], [item]))
+        found = do(self.connection, transitions.claim(self.session, ["work"], [item]))
         self.costs.append(read(self.connection) - before)
         if len(found.jobs) < ROOM:
             self.ranges.read_to_the_end("default", PRIORITIES, 0.0)

@@ -9,10 +9,11 @@ import psycopg
 import pytest
 
 from sereno import Retry
-from sereno.domain.attempt import Released
-from sereno.domain.job import ClaimedJob
-from sereno.store import jobs, sessions
-from sereno.store.attempts import Way, settle
+from sereno.jobs import transitions
+from sereno.jobs.attempt import Released
+from sereno.jobs.job import ClaimedJob
+from sereno.jobs.settlement import Way, settle
+from sereno.store import sessions
 from tests.facts import PATIENCE, one
 from tests.store.acts import Connection, add, decided, do, line, session, settled, take
 
@@ -35,15 +36,15 @@ def comes_back(ending: Retry | Released) -> Act:
 
 
 def cancels(connection: Connection, owner: int, batch: list[ClaimedJob]) -> object:
-    return do(connection, jobs.cancel([job.id for job in batch], "x"))
+    return do(connection, transitions.cancel([job.id for job in batch], "x"))
 
 
 def deletes(connection: Connection, owner: int, batch: list[ClaimedJob]) -> object:
-    return do(connection, jobs.delete([job.id for job in batch]))
+    return do(connection, transitions.delete([job.id for job in batch]))
 
 
 def requeues(connection: Connection, owner: int, batch: list[ClaimedJob]) -> object:
-    return do(connection, jobs.requeue([job.id for job in batch]))
+    return do(connection, transitions.requeue([job.id for job in batch]))
 
 
 def rescues(connection: Connection, owner: int, batch: list[ClaimedJob]) -> object:
@@ -52,7 +53,7 @@ def rescues(connection: Connection, owner: int, batch: list[ClaimedJob]) -> obje
 
 
 def reconciles(connection: Connection, owner: int, batch: list[ClaimedJob]) -> object:
-    return do(connection, jobs.release_unlisted(owner, [], 0.0))
+    return do(connection, transitions.release_unlisted(owner, [], 0.0))
 
 
 CROWDS: dict[str, list[Act]] = {

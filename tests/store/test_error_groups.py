@@ -7,11 +7,11 @@ import pytest
 
 from sereno import Dead
 from sereno.database.statement import run
-from sereno.domain.fingerprint import Failure, failure
-from sereno.operations.search import jobs_wanted
-from sereno.store import error_groups, minutes
-from sereno.store.error_groups import MOST_GROUPS, MOST_TENANTS
-from sereno.store.filters import JobFilter
+from sereno.jobs import error_groups, minute_stats
+from sereno.jobs.error_groups import MOST_GROUPS, MOST_TENANTS
+from sereno.jobs.fingerprint import Failure, failure
+from sereno.jobs.job_filter import JobFilter
+from sereno.jobs.search import jobs_wanted
 from sereno.telemetry.metrics import MOST_KINDS, MOST_PAIRS, MOST_TRIES, Tally
 from tests.facts import advance, one
 from tests.store.acts import decided
@@ -102,7 +102,7 @@ def test_there_is_room_for_so_many_kinds_and_then_for_those_that_are_known(conne
     assert one(connection, "select count(*) from sereno.error_groups") == MOST_GROUPS
     assert one(connection, "select count from sereno.error_groups where fingerprint = 'g1'") == 2
     assert one(connection, "select count(*) from sereno.error_hours") == 2
-    run(connection, minutes.forget())
+    run(connection, minute_stats.forget())
     assert one(connection, "select count(*) from sereno.error_groups") == error_groups.LEFT_AFTER_FORGETTING
     assert one(connection, "select count(*) from sereno.error_groups where fingerprint = 'new1'") == 1
     run(connection, error_groups.add(failed(("new2", None))))
@@ -113,10 +113,10 @@ def test_after_a_month_it_is_forgotten_unless_it_is_muted_still(connection: psyc
     run(connection, error_groups.add(failed(("a", "t"), ("b", "t"))))
     run(connection, error_groups.mute("b", LATER, None, with_note=False))
     advance(connection, 29 * DAY)
-    run(connection, minutes.forget())
+    run(connection, minute_stats.forget())
     assert one(connection, "select count(*) from sereno.error_hours") == 2
     advance(connection, 2 * DAY)
-    run(connection, minutes.forget())
+    run(connection, minute_stats.forget())
     assert one(connection, "select count(*) from sereno.error_hours") == 0
     assert one(connection, "select string_agg(fingerprint, '') from sereno.error_groups") == "b"
 

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from sereno import Cancel, Dead, LeaseLost, Retry, Snooze
-from sereno.domain.attempt import Crashed, Ending, Released
-from sereno.domain.job import ClaimedJob
+from sereno.jobs.attempt import Crashed, Ending, Released
+from sereno.jobs.job import ClaimedJob
+from sereno.jobs.settlement import keep_step, landed, report_progress
 from sereno.store import sessions
-from sereno.store.attempts import keep_step, landed, report_progress
 from tests.facts import one
 from tests.store.acts import Connection, add, decided, do, end, line, session, settled, take_one
 

@@ -8,7 +8,7 @@ import pytest
 
 from sereno import Dead, Retry
 from sereno.database import partitions as days
-from sereno.store import history
+from sereno.jobs import history
 from tests.facts import one, until
 from tests.store.acts import (
     Connection,

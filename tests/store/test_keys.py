@@ -10,11 +10,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sereno import Dead, Every, Limit, Rate, Sereno
-from sereno.client.task import Task
-from sereno.domain.job import JobOptions, NewJob
-from sereno.domain.keys import keys_of
-from sereno.domain.task import TaskDefinition
-from sereno.store import jobs, limits
+from sereno.jobs import transitions
+from sereno.jobs.job import JobOptions, NewJob
+from sereno.jobs.keys import keys_of
+from sereno.jobs.limits import store as limits
+from sereno.jobs.task import TaskDefinition
+from sereno.jobs.task_handle import Task
 from tests.facts import advance, one
 from tests.store.acts import Connection, do, line
 from tests.store.lane_acts import Claimer
@@ -154,7 +155,7 @@ def test_a_dead_job_that_is_retried_has_its_keys_and_its_lane(opened: Connection
     claimer.wake()
     claimer.finish(claimer.claim().jobs, Dead("no"))
     assert one(opened, "select keys from sereno.history where id = %s and state = 'dead'", job.id) == (before or [0])[0]
-    assert do(opened, jobs.requeue([job.id])) == [job.id]
+    assert do(opened, transitions.requeue([job.id])) == [job.id]
     assert opened.execute(query, [job.id]).fetchone() == before
     advance(opened, 61)
     assert claimer.take_all() == [job.id]
@@ -178,7 +179,7 @@ def test_a_job_whose_replacement_has_no_limits_is_plain(opened: Connection, limi
     """And the other way round: nothing of the old keys stays."""
     once = limited.using(unique_key="u", on_conflict="replace")
     once.enqueue()
-    do(opened, jobs.enqueue([NewJob("limited", b"{}", once.job().options)]))
+    do(opened, transitions.enqueue([NewJob("limited", b"{}", once.job().options)]))
     assert opened.execute("select keys, lane, order_id from sereno.jobs").fetchall() == [(None, None, None)]
     once.enqueue()
     assert one(opened, "select count(*) from sereno.jobs where lane is not null and order_id is not null") == 1

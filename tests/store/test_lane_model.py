@@ -19,15 +19,13 @@ from hypothesis.stateful import (
 
 from sereno import Cancel, Dead, Retry, Snooze
 from sereno.access import audit
-from sereno.domain.attempt import Ending, Released
-from sereno.domain.job import ClaimedJob
-from sereno.domain.limits import Limit, Rate
-from sereno.store import (
-    jobs,
-    lanes,
-    limits,
-    sessions,
-)
+from sereno.jobs import transitions
+from sereno.jobs.attempt import Ending, Released
+from sereno.jobs.job import ClaimedJob
+from sereno.jobs.limits import lane_claim
+from sereno.jobs.limits import store as limits
+from sereno.jobs.limits.limit import Limit, Rate
+from sereno.store import sessions
 from tests.facts import advance, one
 from tests.store.acts import Connection, do, line
 from tests.store.lane_acts import LONGEST_LOOK, Claimer, keys, put, set_limit
@@ -256,12 +254,12 @@ class Lanes(RuleBasedStateMachine):
 
     def hand_over(self, _: Random, which: int) -> None:
         claimer = self.claimers[which]
-        for gate in do(self.connection, lanes.hand_over(claimer.freed)):
+        for gate in do(self.connection, lane_claim.hand_over(claimer.freed)):
             claimer.freed.pop(gate, None)
 
     def reply_was_lost(self, _: Random, which: int) -> None:
         """Of everything that it claimed: it gives back what it does not know of."""
-        do(self.connection, jobs.release_unlisted(self.claimers[which].session, [], 0))
+        do(self.connection, transitions.release_unlisted(self.claimers[which].session, [], 0))
 
     def die(self, chance: Random, which: int) -> None:
         gone = self.claimers[which]
@@ -283,16 +281,16 @@ class Lanes(RuleBasedStateMachine):
         return chance.choice(sorted(self.made - self.open.keys()) or [0])
 
     def cancel(self, chance: Random) -> None:
-        do(self.connection, jobs.cancel([self.some(chance)], "operator"))
+        do(self.connection, transitions.cancel([self.some(chance)], "operator"))
 
     def delete(self, chance: Random) -> None:
-        self.made -= set(do(self.connection, jobs.delete([self.some(chance)])))
+        self.made -= set(do(self.connection, transitions.delete([self.some(chance)])))
 
     def requeue(self, chance: Random) -> None:
-        do(self.connection, jobs.requeue([self.some(chance)]))
+        do(self.connection, transitions.requeue([self.some(chance)]))
 
     def promote(self, _: Random) -> None:
-        do(self.connection, jobs.promote())
+        do(self.connection, transitions.promote())
 
     def rescue(self, _: Random) -> None:
         do(self.connection, sessions.rescue(everywhere=True))
@@ -301,7 +299,7 @@ class Lanes(RuleBasedStateMachine):
     def time_passes(self, seconds: float, promotes: bool) -> None:
         advance(self.connection, seconds)
         if promotes:
-            do(self.connection, jobs.promote())
+            do(self.connection, transitions.promote())
 
     def sweep(self, _: Random) -> None:
         for sweep in (limits.sweep_lanes, limits.sweep_gates, limits.sweep_shares):
@@ -362,11 +360,11 @@ class Lanes(RuleBasedStateMachine):
         if self.promises.slots["each"] == 0:
             self.change("each", Limit(1))
         blocking = self.connection.execute("select id from sereno.history where keys ? 'blocks' and state = 'dead'")
-        self.made -= set(do(self.connection, jobs.delete([row[0] for row in blocking.fetchall()])))
+        self.made -= set(do(self.connection, transitions.delete([row[0] for row in blocking.fetchall()])))
         self.claimers = [self.start(self.connection, queue) for queue in QUEUES]
         for number in range(4 * len(self.made) + 40):
             advance(self.connection, LONGEST_LOOK + 1)
-            do(self.connection, jobs.promote())
+            do(self.connection, transitions.promote())
             for claimer in self.claimers:
                 claimer.wake()
                 got = [job for _, job in self.judged(claimer, 6, 6, turned=number % AGEING == 0)]

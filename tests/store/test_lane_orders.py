@@ -4,8 +4,9 @@ import pytest
 
 from sereno import Cancel, Dead, Retry
 from sereno.access import audit
-from sereno.domain.limits import Limit, Rate
-from sereno.store import jobs, limits
+from sereno.jobs import transitions
+from sereno.jobs.limits import store as limits
+from sereno.jobs.limits.limit import Limit, Rate
 from tests.facts import advance
 from tests.store.acts import Connection, do, line
 from tests.store.lane_acts import LONGEST_LOOK, Claimer, keys, limited_job, put, set_limit
@@ -44,7 +45,7 @@ def test_those_behind_wait_for_a_retry_and_for_nothing_else(database_url: str, r
         assert claimer.take_all(room) == ([] if waits else [second])
         if waits:
             advance(connection, 31)
-            do(connection, jobs.promote())
+            do(connection, transitions.promote())
             assert claimer.take_all(room) == [first]
 
 
@@ -59,7 +60,7 @@ def test_a_dead_letter_blocks_its_key_until_it_is_deleted(database_url: str, roo
         assert claimer.take_all(room) == []
         other = put(connection, keys(order="b", blocks=True))
         assert claimer.take_all(room) == other
-        do(connection, jobs.delete([first]))
+        do(connection, transitions.delete([first]))
         assert claimer.take_all(room) == [second]
 
 
@@ -71,7 +72,7 @@ def test_a_dead_letter_that_is_retried_runs_first(database_url: str, room: int) 
         claimer.wake()
         claimer.finish(claimer.claim(room).jobs, Dead("no"))
         assert claimer.take_all(room) == []
-        assert do(connection, jobs.requeue([first])) == [first]
+        assert do(connection, transitions.requeue([first])) == [first]
         claimer.wake()
         got = claimer.claim(room).jobs
         assert [job.id for job in got] == [first]
@@ -107,7 +108,7 @@ def test_a_head_that_was_locked_for_a_moment_is_found_again(database_url: str, r
         claimer = Claimer(connection)
         made = put(connection, keys(order="a"), unique_key="u")
         with caller.transaction():
-            do(caller, jobs.enqueue([limited_job(keys(order="a"), unique_key="u")]))
+            do(caller, transitions.enqueue([limited_job(keys(order="a"), unique_key="u")]))
             assert claimer.take(room) == []
         later(connection)
         assert claimer.take_all(room) == made
@@ -133,7 +134,7 @@ def test_a_head_that_is_taken_away_lets_the_next_one_pass(database_url: str, roo
         head = put(connection, keys(order="a"), delay=3600)
         behind = put(connection, keys(order="a"))
         assert claimer.take(room) == []
-        do(connection, jobs.cancel(head, "no") if way == "cancel" else jobs.delete(head))
+        do(connection, transitions.cancel(head, "no") if way == "cancel" else transitions.delete(head))
         assert claimer.take_all(room) == behind
 
 

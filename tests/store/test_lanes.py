@@ -8,10 +8,12 @@ from random import Random
 import pytest
 
 from sereno import Retry
-from sereno.domain.attempt import Released
-from sereno.domain.job import ClaimedJob
-from sereno.domain.limits import Limit, Rate
-from sereno.store import jobs, lanes, sessions
+from sereno.jobs import transitions
+from sereno.jobs.attempt import Released
+from sereno.jobs.job import ClaimedJob
+from sereno.jobs.limits import lane_claim
+from sereno.jobs.limits.limit import Limit, Rate
+from sereno.store import sessions
 from tests.facts import PATIENCE, advance, one, until, until_at_rest
 from tests.store.acts import Connection, add, do, line
 from tests.store.lane_acts import LONGEST_LOOK, Claimer, keys, limited_job, put, running, set_limit
@@ -31,7 +33,7 @@ def make_gates(claimer: Claimer) -> None:
     """Those of every lane there is."""
     claimer.wake()
     found = claimer.connection.execute("select id from sereno.lanes").fetchall()
-    do(claimer.connection, lanes.make_gates([row[0] for row in found], [claimer.queue]))
+    do(claimer.connection, lane_claim.make_gates([row[0] for row in found], [claimer.queue]))
 
 
 def test_a_claim_whose_reply_was_lost_holds_its_slots_until_it_is_given_back(database_url: str) -> None:
@@ -43,7 +45,7 @@ def test_a_claim_whose_reply_was_lost_holds_its_slots_until_it_is_given_back(dat
         assert other.take_all() == []
         advance(connection, LONGEST_LOOK + 1)
         assert other.take_all() == [], "time alone frees no slot"
-        assert do(connection, jobs.release_unlisted(forgetful.session, [], 5)) == 1
+        assert do(connection, transitions.release_unlisted(forgetful.session, [], 5)) == 1
         advance(connection, LONGEST_LOOK + 1)
         assert len(other.take_all()) == 1
         assert len(running(connection)) == 1
@@ -107,7 +109,7 @@ def test_a_stopped_claim_holds_up_nobody_else(database_url: str, limit: Limit | 
             assert awake.wake() > 0
             assert awake.take_all() == other
             assert [job.id for job in awake.plain()] == plain
-            assert do(there, lanes.hand_over([one(there, "select sereno.gate_of('one', '')")])) == set()
+            assert do(there, lane_claim.hand_over([one(there, "select sereno.gate_of('one', '')")])) == set()
         advance(here, LONGEST_LOOK + 1)
         assert len(awake.take_all()) == 1
 
@@ -154,9 +156,9 @@ def test_a_slot_that_was_left_and_taken_again_by_the_same_job_is_not_free(databa
         first, second = Claimer(connection), Claimer(connection)
         put(connection, ONE)
         first.finish(_claimed(first), ending)
-        do(connection, jobs.promote())
+        do(connection, transitions.promote())
         advance(connection, 1)
-        do(connection, jobs.promote())
+        do(connection, transitions.promote())
         assert len(second.take()) == 1
         put(connection, ONE, 5)
         assert first.take_all() == []
@@ -170,7 +172,7 @@ def test_a_worker_that_lost_its_job_does_not_free_the_slot_of_the_next_one(datab
         late, other = Claimer(connection), Claimer(connection)
         put(connection, ONE)
         got = _claimed(late)
-        do(connection, jobs.release_unlisted(late.session, [], 0))
+        do(connection, transitions.release_unlisted(late.session, [], 0))
         assert len(other.take_all()) == 1
         put(connection, ONE, 5)
         assert late.finish(got) == set(), "it is not its job any more"
@@ -222,7 +224,7 @@ def test_claims_at_the_same_time_never_let_two_into_one_slot(
         for name in ("one", "each", "each2"):
             set_limit(connection, name, Limit(1))
         of = [choices[number % len(choices)] for number in range(100)]
-        do(connection, jobs.enqueue([limited_job(each) for each in of]))
+        do(connection, transitions.enqueue([limited_job(each) for each in of]))
         inside: dict[str, int] = {}
         ended: list[int] = []
         failures: list[BaseException] = []

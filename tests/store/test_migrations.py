@@ -11,8 +11,8 @@ from sereno import DatabaseUnavailable, SchemaError, Sereno
 from sereno.database import migrate as migrating
 from sereno.database.migrate import Migration, check, migrate, migrations, pending
 from sereno.database.statement import run
-from sereno.store.attempts import settle
-from sereno.store.jobs import claim
+from sereno.jobs.settlement import settle
+from sereno.jobs.transitions import claim
 from sereno.store.sessions import register
 from tests.facts import one, until
 from tests.store.acts import add, decided, settled, waits_for_a_lock, wanted

@@ -5,8 +5,8 @@ import pytest
 
 from sereno import Dead, Sereno
 from sereno.database.statement import run
-from sereno.store import minutes
-from sereno.store.minutes import quantile
+from sereno.jobs import minute_stats
+from sereno.jobs.minute_stats import quantile
 from sereno.telemetry.metrics import BUCKETS, Tally
 from tests.facts import advance, auntil, one
 
@@ -23,27 +23,27 @@ def test_two_workers_add_to_the_same_minute(connection: psycopg.Connection) -> N
     second = tally(("a", "succeeded", 40.0, "u"), ("a", "snooze", 0.1, None))
     # Half a minute before the next one begins.
     advance(connection, (30 - one(connection, "select extract(epoch from sereno.now())::float")) % 60)
-    run(connection, minutes.add(first))
-    run(connection, minutes.add(second))
-    (found,) = run(connection, minutes.read(600))
+    run(connection, minute_stats.add(first))
+    run(connection, minute_stats.add(second))
+    (found,) = run(connection, minute_stats.read(600))
     assert (found.succeeded, found.retried, found.dead, found.other) == (2, 1, 1, 1)
     assert (sum(found.waits), sum(found.runs)) == (5, 5)
     # The statement names every bucket: one more has to be named there too.
     assert len(found.waits) == len(found.runs) == len(BUCKETS) + 1
-    (of_b,) = run(connection, minutes.read(600, task="b"))
+    (of_b,) = run(connection, minute_stats.read(600, task="b"))
     assert (of_b.dead, of_b.run_seconds) == (1, 3.0)
-    by_tenant = [(line.tenant, line.ended, line.failed) for line in run(connection, minutes.tenants(3600))]
+    by_tenant = [(line.tenant, line.ended, line.failed) for line in run(connection, minute_stats.tenants(3600))]
     assert by_tenant == [("u", 1, 0), ("t", 2, 1)]
 
 
 def test_minutes_are_read_in_steps_and_forgotten(connection: psycopg.Connection) -> None:
     for _ in range(3):
-        run(connection, minutes.add(tally(("a", "succeeded", 0.2, "t"))))
+        run(connection, minute_stats.add(tally(("a", "succeeded", 0.2, "t"))))
         advance(connection, 600)
-    assert [line.succeeded for line in run(connection, minutes.read(3600))] == [1, 1, 1]
-    assert sum(line.succeeded for line in run(connection, minutes.read(7200, step=7200))) == 3
+    assert [line.succeeded for line in run(connection, minute_stats.read(3600))] == [1, 1, 1]
+    assert sum(line.succeeded for line in run(connection, minute_stats.read(7200, step=7200))) == 3
     advance(connection, 9 * 86400)
-    run(connection, minutes.forget())
+    run(connection, minute_stats.forget())
     assert one(connection, "select count(*) from sereno.minutes") == 0
 
 
@@ -67,6 +67,6 @@ async def test_a_worker_writes_what_it_has_seen_end(app: Sereno, connection: psy
         for number in range(5):
             await work.using(tenant="t").aenqueue(number)
         await auntil(lambda: one(connection, "select count(*) from sereno.jobs where task = 'work'") == 0)
-    (found,) = run(connection, minutes.read(600, task="work"))
+    (found,) = run(connection, minute_stats.read(600, task="work"))
     assert (found.succeeded, found.dead, sum(found.runs)) == (4, 1, 5)
     assert one(connection, "select ended from sereno.tenant_hours where tenant = 't'") == 5

@@ -7,10 +7,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 from sereno import Cancel, Dead, Retry, Snooze
-from sereno.domain.attempt import Crashed, Ending, Released, Settlement
-from sereno.domain.job import ClaimedJob
-from sereno.domain.lifecycle import is_legal
-from sereno.store import jobs, sessions
+from sereno.jobs import transitions
+from sereno.jobs.attempt import Crashed, Ending, Released, Settlement
+from sereno.jobs.job import ClaimedJob
+from sereno.jobs.lifecycle import is_legal
+from sereno.store import sessions
 from tests.store.acts import Connection, advance, decided, do, end, line, new, session, take
 from tests.store.model import Model
 
@@ -50,7 +51,7 @@ class Life(RuleBasedStateMachine):
     @rule(delay=st.sampled_from([0, TICK]), key=st.sampled_from([None, "a", "b"]), replacing=st.booleans())
     def enqueue(self, delay: int, key: str | None, replacing: bool) -> None:
         options = {"unique_key": key, "on_conflict": "replace"} if key and replacing else {"unique_key": key}
-        (job,) = do(self.connection, jobs.enqueue([new(delay=delay, **options)]))
+        (job,) = do(self.connection, transitions.enqueue([new(delay=delay, **options)]))
         assert job.created == self.model.enqueue(job.id, delay, key, replacing=replacing)
 
     @rule()
@@ -83,14 +84,14 @@ class Life(RuleBasedStateMachine):
     @rule(data=st.data())
     def cancel(self, data: st.DataObject) -> None:
         id_ = data.draw(st.sampled_from(sorted(self.model.jobs)))
-        do(self.connection, jobs.cancel([id_], "operator"))
+        do(self.connection, transitions.cancel([id_], "operator"))
         self.model.cancel(id_)
 
     @precondition(lambda self: self.model.of_state("succeeded", "dead", "cancelled"))
     @rule(data=st.data())
     def requeue(self, data: st.DataObject) -> None:
         id_ = data.draw(st.sampled_from(sorted(self.model.jobs)))
-        assert do(self.connection, jobs.requeue([id_])) == ([id_] if self.model.requeue(id_) else [])
+        assert do(self.connection, transitions.requeue([id_])) == ([id_] if self.model.requeue(id_) else [])
 
     @rule()
     def rescue(self) -> None:
@@ -108,7 +109,7 @@ class Life(RuleBasedStateMachine):
 
     @rule()
     def promote(self) -> None:
-        assert do(self.connection, jobs.promote()) == len(self.model.promote())
+        assert do(self.connection, transitions.promote()) == len(self.model.promote())
 
     @rule()
     def time_passes(self) -> None:

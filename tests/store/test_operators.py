@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from sereno import Dead, Retry
-from sereno.store import jobs
-from sereno.store.attempts import keep_step, report_progress
+from sereno.jobs import transitions
+from sereno.jobs.settlement import keep_step, report_progress
 from tests.facts import one, state, until
 from tests.store.acts import (
     Connection,
@@ -50,7 +50,7 @@ def side_rows(connection: Connection) -> int:
 def test_a_waiting_job_is_cancelled_at_once(connection: Connection) -> None:
     (ready,) = add(connection)
     (future,) = add(connection, delay="1h", tenant="r42")
-    cancelled, asked = do(connection, jobs.cancel([ready, future, 999], "not wanted"))
+    cancelled, asked = do(connection, transitions.cancel([ready, future, 999], "not wanted"))
     assert (sorted(cancelled), asked) == ([ready, future], [])
     found = past(connection, future)
     assert (found["state"], found["reason"], found["tenant"]) == ("cancelled", "not wanted", "r42")
@@ -63,7 +63,7 @@ def test_a_running_job_is_asked_and_its_worker_is_told(connection: Connection, d
     job = take_one(connection, session(connection))
     with line(database_url) as ear:
         ear.execute('listen "sereno.cancel"')
-        assert do(connection, jobs.cancel([job.id], "stop")) == ([], [job.id])
+        assert do(connection, transitions.cancel([job.id], "stop")) == ([], [job.id])
         notice = next(ear.notifies(timeout=30, stop_after=1))
     assert (notice.channel, notice.payload) == ("sereno.cancel", str(job.id))
     assert row(connection, job.id)["cancel_requested"]
@@ -76,7 +76,7 @@ def test_a_job_claimed_while_its_cancel_waits_is_asked_to_stop(connection: Conne
 
     def cancel() -> None:
         with line(database_url) as own:
-            answers.append(do(own, jobs.cancel([id_], "stop")))
+            answers.append(do(own, transitions.cancel([id_], "stop")))
 
     with line(database_url) as worker:
         with worker.transaction():
@@ -97,7 +97,7 @@ def test_a_job_rescheduled_while_its_cancel_waits_is_cancelled(connection: Conne
 
     def cancel() -> None:
         with line(database_url) as own:
-            answers.append(do(own, jobs.cancel([id_], "stop")))
+            answers.append(do(own, transitions.cancel([id_], "stop")))
 
     with line(database_url) as worker:
         with worker.transaction():
@@ -112,7 +112,7 @@ def test_a_job_rescheduled_while_its_cancel_waits_is_cancelled(connection: Conne
 
 def test_cancel_and_delete_take_steps_and_progress_along(connection: Connection) -> None:
     owner = session(connection)
-    for act in (lambda id_: jobs.cancel([id_], "x"), lambda id_: jobs.delete([id_])):
+    for act in (lambda id_: transitions.cancel([id_], "x"), lambda id_: transitions.delete([id_])):
         (id_,) = add(connection)
         job = take_one(connection, owner)
         do(connection, keep_step(owner, id_, 1, "pay", b"1"))
@@ -131,7 +131,7 @@ def test_delete_is_for_good_and_never_for_a_running_job(connection: Connection) 
     (retried,) = add(connection)
     end(connection, owner, [take_one(connection, owner)], decided(Retry()))
     (ready,) = add(connection)
-    assert sorted(do(connection, jobs.delete([dead, ready, retried, running, 999]))) == [dead, retried, ready]
+    assert sorted(do(connection, transitions.delete([dead, ready, retried, running, 999]))) == [dead, retried, ready]
     assert [state(connection, id_) for id_ in (dead, ready, retried, running)] == [None, None, None, "running"]
     assert one(connection, "select count(*) from sereno.attempts") == 0
 
@@ -141,11 +141,11 @@ def test_a_requeued_job_keeps_its_id_and_gets_a_fresh_budget(connection: Connect
     owner = session(connection, lease=1e6)
     end(connection, owner, [take_one(connection, owner)], decided(Retry("busy")))
     advance(connection, 3600)
-    do(connection, jobs.promote())
+    do(connection, transitions.promote())
     end(connection, owner, [take_one(connection, owner)], decided(Dead("no")))
     assert past(connection, id_)["failures"] == 2
 
-    assert do(connection, jobs.requeue([id_])) == [id_]
+    assert do(connection, transitions.requeue([id_])) == [id_]
     found = row(connection, id_)
     assert (found["state"], found["attempt"], found["failures"], found["crashes"]) == ("ready", 2, 0, 0)
     assert (found["tenant"], found["priority"], found["tags"], found["trace"]) == ("r42", 2, ["a"], "t")
@@ -166,15 +166,15 @@ def test_a_job_that_was_cancelled_while_it_waited_can_be_requeued(connection: Co
     owner = session(connection)
     if attempts:
         end(connection, owner, [take_one(connection, owner)], decided(Retry("busy")))
-    do(connection, jobs.cancel([id_], "no"))
-    assert do(connection, jobs.requeue([id_])) == [id_]
+    do(connection, transitions.cancel([id_], "no"))
+    assert do(connection, transitions.requeue([id_])) == [id_]
     assert tries(connection, id_) == [(1, "retry")][:attempts]
     assert row(connection, id_)["attempt"] == attempts
 
 
 def test_requeued_jobs_are_spaced_out(connection: Connection) -> None:
     ids = [bury(connection) for _ in range(3)]
-    do(connection, jobs.requeue(ids, 60))
+    do(connection, transitions.requeue(ids, 60))
     found = [row(connection, id_) for id_ in ids]
     assert [one_row["state"] for one_row in found] == ["ready", "scheduled", "scheduled"]
     assert [one_row["run_at"] - found[0]["run_at"] for one_row in found] == [timedelta(minutes=n) for n in range(3)]
@@ -184,11 +184,13 @@ def test_a_job_whose_key_is_taken_stays_in_history(connection: Connection) -> No
     first = bury(connection, unique_key="k")
     second = bury(connection, unique_key="k")
     other = bury(connection, unique_key="k", tenant="b")
-    assert do(connection, jobs.requeue([first, second, other])) == [first, other], "the first of them takes the key"
+    assert do(connection, transitions.requeue([first, second, other])) == [first, other], (
+        "the first of them takes the key"
+    )
     assert state(connection, second) == "dead"
-    assert do(connection, jobs.requeue([second])) == []
-    do(connection, jobs.cancel([first], "no"))
-    assert do(connection, jobs.requeue([second])) == [second]
+    assert do(connection, transitions.requeue([second])) == []
+    do(connection, transitions.cancel([first], "no"))
+    assert do(connection, transitions.requeue([second])) == [second]
 
 
 def test_a_key_that_is_taken_while_it_is_requeued_costs_that_job_alone(
@@ -200,13 +202,13 @@ def test_a_key_that_is_taken_while_it_is_requeued_costs_that_job_alone(
     with line(database_url) as other, line(database_url) as mine:
         with other.transaction():
             (live,) = add(other, unique_key="k")
-            thread = Thread(target=lambda: back.extend(do(mine, jobs.requeue(dead))))
+            thread = Thread(target=lambda: back.extend(do(mine, transitions.requeue(dead))))
             thread.start()
             until(lambda: waits_for_a_lock(connection))
         thread.join()
     assert back == [id_ for id_ in dead if id_ != dead[2]]
     assert [state(connection, id_) for id_ in dead] == ["ready", "ready", "dead", "ready", "ready"]
-    assert do(connection, jobs.key_conflicts(dead)) == [jobs.KeyConflict(dead[2], live)]
+    assert do(connection, transitions.key_conflicts(dead)) == [transitions.KeyConflict(dead[2], live)]
     assert len(tries(connection, dead[0])) == 1, "its last attempt is kept"
 
 
@@ -216,19 +218,19 @@ def test_a_key_that_is_given_up_while_it_is_requeued_is_taken(connection: Connec
     with line(database_url) as other, line(database_url) as mine:
         with other.transaction(force_rollback=True):
             add(other, unique_key="k")
-            thread = Thread(target=lambda: back.extend(do(mine, jobs.requeue([dead]))))
+            thread = Thread(target=lambda: back.extend(do(mine, transitions.requeue([dead]))))
             thread.start()
             until(lambda: waits_for_a_lock(connection))
         thread.join()
     assert back == [dead]
-    assert do(connection, jobs.key_conflicts([dead])) == []
+    assert do(connection, transitions.key_conflicts([dead])) == []
 
 
 def test_only_finished_jobs_are_requeued_and_only_once(connection: Connection) -> None:
     dead = bury(connection)
     (ready,) = add(connection)
-    assert do(connection, jobs.requeue([ready, 999])) == []
-    assert [do(connection, jobs.requeue([dead])) for _ in range(2)] == [[dead], []]
+    assert do(connection, transitions.requeue([ready, 999])) == []
+    assert [do(connection, transitions.requeue([dead])) for _ in range(2)] == [[dead], []]
 
 
 def test_requeue_and_delete_find_jobs_of_every_partition(connection: Connection) -> None:
@@ -240,5 +242,5 @@ def test_requeue_and_delete_find_jobs_of_every_partition(connection: Connection)
         ids.append(id_)
         advance(connection, 86400 * 6)
     assert one(connection, "select count(distinct tableoid) from sereno.history") == 3
-    assert do(connection, jobs.requeue(ids[:2])) == ids[:2]
-    assert do(connection, jobs.delete(ids[2:])) == ids[2:]
+    assert do(connection, transitions.requeue(ids[:2])) == ids[:2]
+    assert do(connection, transitions.delete(ids[2:])) == ids[2:]

@@ -6,13 +6,9 @@ import pytest
 
 from sereno.access import tokens
 from sereno.database.statement import Operation
-from sereno.store import (
-    delivery_figures,
-    error_groups,
-    limits,
-    minutes,
-    sessions,
-)
+from sereno.jobs import error_groups, minute_stats
+from sereno.jobs.limits import store as limits
+from sereno.store import delivery_figures, sessions
 from tests.facts import one
 from tests.store.acts import Connection, do, line
 
@@ -31,16 +27,16 @@ OLD: dict[str, tuple[str, Forget]] = {
     ),
     "unique_keys": (f"(task, unique_key, job_id, until) select 't', n::text, n, {LONG_AGO}", sessions.forget_ended),
     "answers": (f"(who, key, request, at) select 'w', n::text, '', {LONG_AGO}", tokens.forget_answers),
-    "minutes": (f"(minute, queue, task, waits, runs) select {LONG_AGO}, 'q', 't', '{{}}', '{{}}'", minutes.forget),
-    "tenant_hours": (f"(hour, tenant) select {LONG_AGO}, 't'", minutes.forget),
-    "tries": (f"(hour, task, tries) select {LONG_AGO}, 't', '{{}}'", minutes.forget),
-    "error_hours": (f"(fingerprint, hour, tenant, count) select 'f', {LONG_AGO}, 't', 1", minutes.forget),
+    "minutes": (f"(minute, queue, task, waits, runs) select {LONG_AGO}, 'q', 't', '{{}}', '{{}}'", minute_stats.forget),
+    "tenant_hours": (f"(hour, tenant) select {LONG_AGO}, 't'", minute_stats.forget),
+    "tries": (f"(hour, task, tries) select {LONG_AGO}, 't', '{{}}'", minute_stats.forget),
+    "error_hours": (f"(fingerprint, hour, tenant, count) select 'f', {LONG_AGO}, 't', 1", minute_stats.forget),
 }
 
 
 @pytest.fixture
 def connection(database_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Connection]:
-    for module in (delivery_figures, error_groups, minutes, sessions, tokens):
+    for module in (delivery_figures, error_groups, minute_stats, sessions, tokens):
         monkeypatch.setattr(module, "PAGE", 10)
     monkeypatch.setattr(limits, "SWEEP", 10)
     with line(database_url) as opened:
@@ -71,7 +67,7 @@ def test_the_hours_of_a_kind_that_ends_go_by_pages_and_the_kind_with_the_last_of
         "select (select count(*) from sereno.error_hours) || ' ' || string_agg(fingerprint, '' order by fingerprint) "
         "from sereno.error_groups"
     )
-    found = [(do(connection, minutes.forget()), one(connection, left)) for _ in range(3)]
+    found = [(do(connection, minute_stats.forget()), one(connection, left)) for _ in range(3)]
     assert found == [(True, "14 bc"), (True, "4 c"), (False, None)]
     assert one(connection, "select count(*) from sereno.error_hours") == 0
 

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from sereno.access import audit
-from sereno.domain.limits import Limit
-from sereno.store import lanes
+from sereno.jobs.limits import lane_claim
+from sereno.jobs.limits.limit import Limit
 from tests.facts import advance, one
 from tests.store.acts import Connection, add, do, line
 from tests.store.lane_acts import Claimer, keys, put, set_limit
@@ -19,8 +19,8 @@ WHY = ["tenant", "task", "unknown task"]
 @pytest.fixture
 def connection(database_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Connection]:
     """Every number of rows is a small one."""
-    monkeypatch.setattr(lanes, "MOST_ROWS", LANES)
-    monkeypatch.setattr(lanes, "FEWEST_ROWS", 10)
+    monkeypatch.setattr(lane_claim, "MOST_ROWS", LANES)
+    monkeypatch.setattr(lane_claim, "FEWEST_ROWS", 10)
     with line(database_url) as opened:
         opened.execute("alter table sereno.jobs set (autovacuum_enabled = off)")
         opened.execute(
@@ -132,7 +132,7 @@ def test_jobs_of_one_lane_behind_many_that_are_passed_over(
     fill(connection, why, of)
     (behind,) = put(connection, of)
     pause(connection, why)
-    while do(connection, lanes.open_lanes(0))[0]:
+    while do(connection, lane_claim.open_lanes(0))[0]:
         pass
     connection.execute("analyze sereno.jobs, sereno.lanes")
     claim = lane_claims(connection, why, by_sql)
@@ -163,7 +163,7 @@ def test_what_a_lane_has_passed_over_is_looked_at_again(connection: Connection, 
     else:
         connection.execute("delete from sereno.lane_wakes; update sereno.jobs set tenant = null where tenant = 'big'")
         connection.execute("delete from sereno.lane_wakes")
-        assert do(connection, lanes.reread()) == 1
+        assert do(connection, lane_claim.reread()) == 1
     first = one(connection, "select min(id) from sereno.jobs where state = 'ready'")
     assert first in claimer.take()
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sereno.store.jobs import EVERYTHING
+from sereno.jobs.transitions import EVERYTHING
 from tests.store.acts import Connection, line, new, session, wanted
 from tests.store.plans import BY_KEY, Access, accesses, nodes, plan
 

@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from sereno.access import audit
-from sereno.domain.limits import Limit
+from sereno.jobs.limits.limit import Limit
 from tests.facts import advance, one
 from tests.store.acts import Connection, add, do, line, past, row
 from tests.store.lane_acts import Claimer, keys, put, set_limit

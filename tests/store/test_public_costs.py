@@ -7,7 +7,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from sereno.domain.limits import Limit
+from sereno.jobs.limits.limit import Limit
 from sereno.store import sessions
 from tests.facts import advance, one, until
 from tests.store.acts import Connection, add, do, line, row

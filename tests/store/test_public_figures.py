@@ -1,6 +1,6 @@
 """What ended by SQL is counted where people look."""
 
-from sereno.store import error_groups, minutes
+from sereno.jobs import error_groups, minute_stats
 from sereno.telemetry.metrics import BUCKETS
 from tests.facts import advance, one
 from tests.store.acts import Connection, add, do, past
@@ -15,15 +15,15 @@ def test_what_ended_is_in_the_figures_after_a_heartbeat(connection: Connection) 
     words = ["succeeded", "retry", "crash", "dead", "cancelled", "snooze"]
     worker.settle(*(outcome(job, word, seconds=2, delay=60) for job, word in zip(claimed, words, strict=True)))
     assert worker.beat().alive
-    for rows in (do(connection, minutes.read(600)), do(connection, minutes.read(86400, step=600))):
+    for rows in (do(connection, minute_stats.read(600)), do(connection, minute_stats.read(86400, step=600))):
         (found,) = rows
         assert (found.succeeded, found.retried, found.dead, found.cancelled, found.other) == (1, 2, 1, 1, 1)
         assert (sum(found.waits), found.runs[BUCKETS.index(2.5)], found.run_seconds) == (6, 6, 12.0)
-    (tenant,) = do(connection, minutes.tenants(3600))
+    (tenant,) = do(connection, minute_stats.tenants(3600))
     assert (tenant.tenant, tenant.ended, tenant.failed, tenant.seconds) == ("r42", 6, 5, 12.0)
     assert one(connection, "select count(*) from sereno.ended_attempts") == 0
     worker.beat()
-    assert do(connection, minutes.read(600))[0].run_seconds == 12.0
+    assert do(connection, minute_stats.read(600))[0].run_seconds == 12.0
 
 
 def test_the_buckets_are_those_of_the_metrics(connection: Connection) -> None:

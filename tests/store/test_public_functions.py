@@ -6,7 +6,7 @@ import psycopg
 import pytest
 
 from sereno import Sereno
-from sereno.domain.limits import Limit
+from sereno.jobs.limits.limit import Limit
 from tests.facts import one
 from tests.store.acts import Connection, add, line
 from tests.store.lane_acts import keys, put, set_limit

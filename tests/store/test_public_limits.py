@@ -8,8 +8,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from sereno.domain.attempt import Ending
-from sereno.store.lanes import LaneClaim
+from sereno.jobs.attempt import Ending
+from sereno.jobs.limits.lane_claim import LaneClaim
 from tests.store.acts import Connection, decided, line
 from tests.store.lane_acts import Claimer
 from tests.store.sql_worker import SqlWorker, outcome

@@ -6,7 +6,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from sereno.store import jobs, sessions
+from sereno.jobs import transitions
+from sereno.store import sessions
 from tests.facts import advance, one
 from tests.store.acts import Connection, add, do, past, row, session, take, tries
 from tests.store.sql_worker import SqlWorker
@@ -119,7 +120,7 @@ def test_a_heartbeat_says_what_is_to_stop_and_what_is_lost(connection: Connectio
     add(connection, 3)
     worker = SqlWorker(connection)
     first, second, third = worker.claim()
-    do(connection, jobs.cancel([first.id], "operator"))
+    do(connection, transitions.cancel([first.id], "operator"))
     worker.end([second], "release")
     beat = worker.beat([first.id, second.id, third.id])
     assert (beat.cancel, beat.lost) == ([first.id], [second.id])

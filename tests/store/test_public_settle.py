@@ -8,10 +8,10 @@ import psycopg
 import pytest
 
 from sereno import Cancel, Dead, Retry, Snooze
-from sereno.domain.attempt import Crashed, Ending, Released, Settlement
-from sereno.domain.retry import Backoff
-from sereno.store import attempts, jobs
-from sereno.store.attempts import Settled as Ended
+from sereno.jobs import settlement, transitions
+from sereno.jobs.attempt import Crashed, Ending, Released, Settlement
+from sereno.jobs.retry import Backoff
+from sereno.jobs.settlement import Settled as Ended
 from tests.facts import advance, one
 from tests.store.acts import Connection, add, decided, do, past, session, take_one, tries
 from tests.store.sql_worker import SqlWorker, outcome, snapshot
@@ -137,8 +137,8 @@ def test_every_ending_is_written_as_the_worker_in_python_writes_it(
             decision,
             fingerprint="f" if decision.outcome in ("retry", "crash", "dead") else None,
         )
-        assert do(connection, attempts.settle(item.way, owner, [item])) == {ours.id}
-        do(connection, attempts.forget_side_rows([ours.id]))
+        assert do(connection, settlement.settle(item.way, owner, [item])) == {ours.id}
+        do(connection, settlement.forget_side_rows([ours.id]))
         said = as_outcome(decided(ending, policy=policy), policy)
         assert [each.settled for each in worker.settle(outcome(theirs, **said))] == [True]
     assert everything(connection, theirs.id) == everything(connection, ours.id)
@@ -204,7 +204,7 @@ def test_a_requeued_job_goes_on_where_it_was(connection: Connection) -> None:
     (id_,) = add(connection)
     worker = SqlWorker(connection)
     worker.end(worker.claim(), "dead", reason="no")
-    assert do(connection, jobs.requeue([id_])) == [id_]
+    assert do(connection, transitions.requeue([id_])) == [id_]
     (job,) = worker.claim()
     assert job.attempt == 2
     assert worker.end([job]) == [True]

@@ -5,7 +5,8 @@ from threading import Thread
 
 import pytest
 
-from sereno.store import jobs, sessions
+from sereno.jobs import transitions
+from sereno.store import sessions
 from tests.facts import one, until
 from tests.store.acts import (
     Connection,
@@ -151,9 +152,9 @@ def test_a_lost_reply_heals_what_the_session_does_not_know_of(connection: Connec
     owner, other = session(connection), session(connection)
     held, lost = take(connection, owner, 2)
     others = take_one(connection, other)
-    assert do(connection, jobs.release_unlisted(owner, [held.id], 5.0)) == 0, "claimed a moment ago"
+    assert do(connection, transitions.release_unlisted(owner, [held.id], 5.0)) == 0, "claimed a moment ago"
     advance(connection, 6)
-    assert do(connection, jobs.release_unlisted(owner, [held.id], 5.0)) == 1
+    assert do(connection, transitions.release_unlisted(owner, [held.id], 5.0)) == 1
     found = row(connection, lost.id)
     assert (found["state"], found["releases"], found["attempt"], tries(connection, lost.id)) == ("ready", 1, 1, [])
     assert row(connection, held.id)["session_id"] == owner
@@ -179,7 +180,7 @@ def test_a_report_says_which_of_the_held_jobs_are_to_be_cancelled(connection: Co
     add(connection, 3)
     owner, other = session(connection), session(connection)
     mine, asked, others = take_one(connection, owner), take_one(connection, owner), take_one(connection, other)
-    do(connection, jobs.cancel([asked.id, others.id], "operator"))
+    do(connection, transitions.cancel([asked.id, others.id], "operator"))
     assert do(connection, sessions.report(owner, {}, [mine.id, asked.id, others.id])) == ("alive", [asked.id])
 
 
@@ -239,4 +240,4 @@ def test_a_late_settlement_waits_for_the_rescue_and_then_changes_nothing(
             until(lambda: waits_for_a_lock(connection))
         thread.join()
     assert applied == [set()]
-    assert do(connection, jobs.claim(session(connection), ["work"], [wanted(1)])).jobs[0].attempt == 2
+    assert do(connection, transitions.claim(session(connection), ["work"], [wanted(1)])).jobs[0].attempt == 2

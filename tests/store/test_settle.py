@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from sereno import Backoff, Cancel, Dead, Retry, Snooze
-from sereno.domain.attempt import Crashed, Ending, Released, settlement
-from sereno.store import jobs
-from sereno.store.attempts import forget_side_rows, keep_step, report_progress, settle, steps
+from sereno.jobs import transitions
+from sereno.jobs.attempt import Crashed, Ending, Released, settlement
+from sereno.jobs.settlement import forget_side_rows, keep_step, report_progress, settle, steps
 from tests.facts import one, until
 from tests.store.acts import (
     Connection,
@@ -105,9 +105,9 @@ def test_the_attempt_rises_with_every_claim_and_never_goes_back(connection: Conn
         assert (job.id, job.attempt) == (id_, number)
         end(connection, owner, [job], decided(ending))
         advance(connection, 3600)
-        do(connection, jobs.promote())
+        do(connection, transitions.promote())
     assert counters(past(connection, id_)) == (5, 2, 1, 1, 1)
-    assert do(connection, jobs.requeue([id_])) == [id_]
+    assert do(connection, transitions.requeue([id_])) == [id_]
     assert take_one(connection, owner).attempt == 6
     assert tries(connection, id_) == [(1, "release"), (2, "snooze"), (3, "retry"), (4, "crash"), (5, "dead")]
 
@@ -124,9 +124,9 @@ def test_a_retry_is_never_early(connection: Connection) -> None:
     waits = row(connection, id_)["run_at"] - one(connection, "select finished_at from sereno.attempts")
     assert waits == timedelta(seconds=delay)
     advance(connection, delay - 10)
-    assert do(connection, jobs.promote()) == 0
+    assert do(connection, transitions.promote()) == 0
     advance(connection, 10)
-    assert do(connection, jobs.promote()) == 1
+    assert do(connection, transitions.promote()) == 1
 
 
 def test_a_snooze_until_a_moment_waits_for_it_and_one_in_the_past_is_ready(connection: Connection) -> None:
@@ -189,7 +189,7 @@ def test_a_job_that_was_asked_to_stop_does_not_wait_for_another_try(connection: 
     owner = session(connection)
     job = take_one(connection, owner)
     do(connection, keep_step(owner, id_, 1, "pay", b"1"))
-    assert do(connection, jobs.cancel([id_], "operator")) == ([], [id_])
+    assert do(connection, transitions.cancel([id_], "operator")) == ([], [id_])
     assert end(connection, owner, [job], decided(ending)) == {id_}
     found = past(connection, id_)
     assert (found["state"], found["attempt"], found["session_id"]) == ("cancelled", 1, owner)
@@ -221,7 +221,7 @@ def test_what_is_written_while_the_job_settles_ends_with_it(
     owner = session(connection)
     job = take_one(connection, owner)
     if isinstance(ending, Released):
-        do(connection, jobs.cancel([id_], "operator"))
+        do(connection, transitions.cancel([id_], "operator"))
     item = settled(job, decided(ending), side_rows=True)
     applied: list[set[int]] = []
 

@@ -3,7 +3,7 @@
 import psycopg
 import pytest
 
-from sereno.store import limits
+from sereno.jobs.limits import store as limits
 from tests.facts import one
 from tests.store.acts import do, line
 

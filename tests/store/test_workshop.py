@@ -4,14 +4,10 @@ import psycopg
 
 from sereno.database import partitions
 from sereno.database.statement import run
+from sereno.jobs import minute_stats, transitions
 from sereno.operations.flow import flow
 from sereno.operations.upkeep import kept
-from sereno.store import (
-    jobs,
-    minutes,
-    upkeep,
-    workshop,
-)
+from sereno.store import upkeep, workshop
 from sereno.telemetry.metrics import Tally
 from tests.facts import advance
 from tests.store.acts import decided, end, new, session, take
@@ -19,7 +15,7 @@ from tests.store.plans import nodes, plan
 
 
 def test_the_work_of_each_worker(connection: psycopg.Connection) -> None:
-    run(connection, jobs.enqueue([new() for _ in range(4)]))
+    run(connection, transitions.enqueue([new() for _ in range(4)]))
     owner = session(connection)
     first, second, third = take(connection, owner, 3)
     end(connection, owner, [first], decided())
@@ -56,20 +52,20 @@ def test_what_has_ended_is_found_along_indexes(connection: psycopg.Connection) -
 
 
 def test_a_queue_empties_as_fast_as_more_goes_out_than_comes_in(connection: psycopg.Connection) -> None:
-    run(connection, jobs.enqueue([new() for _ in range(120)]))
+    run(connection, transitions.enqueue([new() for _ in range(120)]))
     advance(connection, 1200)
     assert run(connection, flow()).queues[0].seconds_to_empty is None
     seen = Tally()
     for _ in range(60):
         seen.job("default", "work", "succeeded", 0.1, 0.1, None)
-    run(connection, minutes.add(seen))
+    run(connection, minute_stats.add(seen))
     session(connection)
     (found,) = run(connection, flow()).queues
     assert (found.arrival, found.is_unserved, found.line.ready.value) == (0, False, 120)
     assert 10 <= found.drain <= 12
     assert found.seconds_to_empty is not None
     assert 590 < found.seconds_to_empty < 730
-    run(connection, jobs.enqueue([new() for _ in range(80)]))
+    run(connection, transitions.enqueue([new() for _ in range(80)]))
     (found,) = run(connection, flow()).queues
     assert (found.arrival, found.arrived.exact, found.seconds_to_empty) == (16, True, None)
 

@@ -14,12 +14,12 @@ from sereno import Sereno
 from sereno.access.masking import MASK, is_secret, masked
 from sereno.access.operations import create
 from sereno.database.statement import Operation, Statement
+from sereno.jobs.queries import pauses, schema_version
 from sereno.reception import glances, pulse
 from sereno.reception.declined import Declined
 from sereno.reception.glances import Glances
 from sereno.reception.guard import ASKING, Guard
 from sereno.reception.house import MOST_OF_ONE, MOST_WAITING, House
-from sereno.store.insights import pauses, schema_version
 from tests.api.conftest import Ask, Served
 from tests.facts import PATIENCE, auntil, one
 from tests.web.outages import locked

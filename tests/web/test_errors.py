@@ -8,8 +8,8 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from sereno import Sereno
-from sereno.domain.fingerprint import Failure
-from sereno.store import error_groups
+from sereno.jobs import error_groups
+from sereno.jobs.fingerprint import Failure
 from sereno.telemetry.metrics import Tally
 from tests.api.conftest import Ask, Served
 from tests.facts import one, until

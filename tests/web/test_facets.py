@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sereno.operations.search import JOB_FIELDS
+from sereno.jobs.search import JOB_FIELDS
 from sereno.search.syntax import parse
 from sereno.web.facets import facets, left_out, toggled
 

@@ -10,13 +10,13 @@ import pytest
 
 from sereno import Sereno
 from sereno.database.statement import Operation
-from sereno.operations import queues
+from sereno.jobs import queues
+from sereno.jobs.queries import pauses
+from sereno.jobs.rows import PauseRow
 from sereno.reception import guard
 from sereno.reception.glances import MISSING, MOST_REMEMBERED, Glances
 from sereno.reception.guard import Guard
 from sereno.reception.house import House
-from sereno.store.insights import pauses
-from sereno.store.sights import PauseRow
 from tests.api.conftest import Ask, Served
 from tests.facts import until
 from tests.web.outages import away, locked

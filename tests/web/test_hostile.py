@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Page
 
 from sereno import Daily, Sereno
-from sereno.domain.job import JobOptions
+from sereno.jobs.job import JobOptions
 from tests.api.conftest import Ask, Served
 from tests.api.world import Things, fill
 from tests.facts import auntil, one

@@ -11,8 +11,8 @@ from playwright.sync_api import Page, expect
 
 from sereno import Backoff, Sereno
 from sereno.database.plan import carry_out
-from sereno.operations import jobs as operations
-from sereno.store.filters import JobFilter
+from sereno.jobs import operations
+from sereno.jobs.job_filter import JobFilter
 from tests.api.conftest import Ask, Served
 from tests.facts import one, state
 from tests.plain_http import NO_CERTIFICATES

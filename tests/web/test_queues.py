@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from sereno import Limit, Sereno
-from sereno.store import limits
+from sereno.jobs.limits import store as limits
 from tests.api.conftest import Ask, Served
 from tests.facts import one
 from tests.plain_http import NO_CERTIFICATES

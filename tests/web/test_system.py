@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from sereno import Sereno
-from sereno.operations import queues
+from sereno.jobs import queues
 from tests.api.conftest import Ask, Served
 from tests.facts import one
 from tests.plain_http import NO_CERTIFICATES

@@ -9,9 +9,9 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from sereno import Sereno
-from sereno.domain.fingerprint import Failure
+from sereno.jobs import error_groups, minute_stats
+from sereno.jobs.fingerprint import Failure
 from sereno.operations.schedule_objects import described, write
-from sereno.store import error_groups, minutes
 from sereno.telemetry.metrics import Tally
 from tests.api.conftest import Ask, Served
 from tests.facts import one, until
@@ -43,7 +43,7 @@ def some(app: Sereno) -> None:
     tally.job("default", "work", "succeeded", 0.1, 10.0)
     tally.failed(Failure("00000000000a", "work", "OSError", "secret of bob", "shop.py:work"), 2, "ann")
     tally.failed(Failure("00000000000b", "work", "ValueError", "secret of bob", "shop.py:work"), 2, "bob")
-    app.database.run(minutes.add(tally))
+    app.database.run(minute_stats.add(tally))
     app.database.run(error_groups.add(tally))
     for tenant in ("ann", "ann", "bob"):
         work.using(tenant=tenant).enqueue(1)

@@ -16,7 +16,7 @@ from jinja2 import nodes
 import sereno.web
 from sereno.access.identity import ROLES
 from sereno.domain.concern import LEVELS, SAID
-from sereno.domain.lifecycle import STATES
+from sereno.jobs.lifecycle import STATES
 from sereno.web.look import ROOMS, environment
 from sereno.web.words import LANGUAGES, choose, dictionary, say
 

@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from sereno.database.json_values import encoder
 from sereno.database.statement import Operation, Statement, queries
-from sereno.store.filters import JobFilter
+from sereno.jobs.job_filter import JobFilter
 
 _sql = queries("steering")
 

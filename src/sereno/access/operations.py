@@ -9,8 +9,8 @@ from sereno.access.identity import check_role, new_token, token_hash
 from sereno.access.tokens import TokenRow
 from sereno.database.statement import Operation
 from sereno.domain.duration import Duration, seconds
-from sereno.domain.job import check_text
 from sereno.errors import InvalidArguments, Refused
+from sereno.jobs.job import check_text
 
 # Ten years.
 LONGEST = 10 * 366 * 86400.0

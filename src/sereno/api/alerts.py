@@ -13,7 +13,7 @@ from sereno.api.door import Door, Who
 from sereno.api.pages import Page, Paging, page_of, paging
 from sereno.domain.alert import AGAIN, DAY, MOST_COUNT, MOST_TARGETS, LogRule, Rule, Target
 from sereno.domain.concern import Level
-from sereno.domain.job import NAME_LIMIT
+from sereno.jobs.job import NAME_LIMIT
 from sereno.operations import alerts
 from sereno.operations.alerts import RuleLine
 from sereno.operations.attention import Concern, attention

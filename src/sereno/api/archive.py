@@ -13,9 +13,10 @@ from sereno.access.identity import Principal
 from sereno.api.door import Door, Who
 from sereno.api.pages import Page, Paging, page_of, paging
 from sereno.database.statement import Operation
-from sereno.domain.job import NAME_LIMIT, Job, JobOptions
 from sereno.errors import Refused
-from sereno.operations import archive, jobs
+from sereno.jobs import operations as jobs
+from sereno.jobs.job import NAME_LIMIT, Job, JobOptions
+from sereno.operations import archive
 from sereno.operations.archive import BatchDetail, Status
 from sereno.reception.declined import not_found
 from sereno.reception.house import House

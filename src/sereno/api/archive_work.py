@@ -15,9 +15,10 @@ from sereno.api.limits import Length
 from sereno.database.json_values import encoder
 from sereno.database.statement import Operation
 from sereno.domain.duration import seconds
-from sereno.domain.job import NAME_LIMIT, JobOptions
 from sereno.errors import InvalidArguments, JobNotFound, Refused
-from sereno.operations import archive_work, jobs
+from sereno.jobs import operations as jobs
+from sereno.jobs.job import NAME_LIMIT, JobOptions
+from sereno.operations import archive_work
 from sereno.operations.archive_work import TASKS, ExtractOrder, Form, Order, RestoreOrder, VerifyOrder, Work, known
 from sereno.operations.restore import MOST, MOST_KEYS, meant
 from sereno.reception.declined import Declined

@@ -4,8 +4,8 @@ import asyncio
 from typing import TypeVar
 
 from sereno.database.statement import Operation
+from sereno.jobs.queries import patience, read_only
 from sereno.reception.house import LOOK_SECONDS, House
-from sereno.store.insights import patience, read_only
 
 T = TypeVar("T")
 

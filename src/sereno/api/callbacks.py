@@ -9,8 +9,8 @@ from fastapi import Request
 from sereno.api.door import Door
 from sereno.api.problems import responses
 from sereno.channels.contract import Callback
-from sereno.domain.job import check_text
 from sereno.errors import ConfigurationError, InvalidArguments, RejectedCallback
+from sereno.jobs.job import check_text
 from sereno.reception.bodies import read_body
 from sereno.reception.declined import Declined, not_found
 from sereno.reception.house import House

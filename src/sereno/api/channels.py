@@ -10,7 +10,7 @@ from sereno.api.bounds import Name
 from sereno.api.door import Door, Who
 from sereno.api.pages import Page
 from sereno.api.post import page_shape, together, told
-from sereno.domain.job import check_text
+from sereno.jobs.job import check_text
 from sereno.operations import post
 from sereno.reception.house import House
 

@@ -17,6 +17,7 @@ from sereno.api.post import delivery_shown, line_shown, page_shape, shape, there
 from sereno.database.statement import Operation
 from sereno.domain.delivery import State
 from sereno.errors import ConfigurationError, InvalidArguments, Refused
+from sereno.jobs.rows import Count
 from sereno.operations import bulk, post
 from sereno.reception.archived import gone
 from sereno.reception.house import House
@@ -27,7 +28,6 @@ from sereno.search.syntax import LONGEST
 from sereno.store import post_sights
 from sereno.store.bulk import BulkOperation
 from sereno.store.post_rows import DeliveryFilter, DeliveryLine
-from sereno.store.sights import Count
 
 # What goes back to work when nothing else is said: somebody has to decide about it.
 FAILED: tuple[State, ...] = ("failed", "dead")

@@ -8,6 +8,7 @@ from pydantic import AwareDatetime, BaseModel, Field
 
 from sereno.api.door import Door, Who
 from sereno.api.pages import Page, Paging, paging
+from sereno.jobs.error_groups import MOST_GROUPS, ErrorGroup
 from sereno.operations import error_groups
 from sereno.operations.error_groups import LONGEST_NOTE, ErrorDetail, Sort, span
 from sereno.reception.declined import not_found
@@ -15,7 +16,6 @@ from sereno.reception.house import House
 from sereno.reception.searching import searched
 from sereno.search.search_filter import ERROR_FIELDS
 from sereno.search.syntax import LONGEST
-from sereno.store.error_groups import MOST_GROUPS, ErrorGroup
 
 Fingerprint = Annotated[str, Path(pattern="^[0-9a-f]{12}$", description="As a list of errors has it.")]
 Since = Annotated[str, Query(max_length=50, description="So far back, at most 30 days: 1h, 24h, 7d.")]

@@ -11,13 +11,13 @@ from fastapi import Query
 from sereno.api.door import Door, Who
 from sereno.api.pages import Page
 from sereno.database.statement import Operation
-from sereno.domain.job import NAME_LIMIT, check_text
+from sereno.jobs import minute_stats
+from sereno.jobs.job import NAME_LIMIT, check_text
+from sereno.jobs.minute_stats import Figures, TenantFigures
 from sereno.operations import figures
 from sereno.operations.figures import ChannelHealth, Funnel
 from sereno.reception.house import House
 from sereno.reception.tenancy import their_tenant
-from sereno.store import minutes
-from sereno.store.minutes import Figures, TenantFigures
 
 MOST_TENANTS = 100
 
@@ -99,10 +99,10 @@ def _jobs(since: float, step: float, queue: str | None, task: str | None) -> Ope
     figures.check_spans(since, step, longest=figures.LONGEST_MINUTES, shortest_step=60.0)
     check_text("queue", queue)
     check_text("task", task)
-    found = yield from minutes.read(since, step=step, queue=queue, task=task)
+    found = yield from minute_stats.read(since, step=step, queue=queue, task=task)
     tenants: Sequence[TenantFigures] = ()
     if queue is None and task is None:
-        tenants = yield from minutes.tenants(since, most=MOST_TENANTS)
+        tenants = yield from minute_stats.tenants(since, most=MOST_TENANTS)
     return JobFigures([_step(each) for each in found], list(tenants))
 
 
@@ -115,8 +115,8 @@ def _step(each: Figures) -> JobStep:
         each.cancelled,
         each.other,
         each.run_seconds,
-        minutes.quantile(each.waits, 0.5),
-        minutes.quantile(each.waits, 0.95),
-        minutes.quantile(each.runs, 0.5),
-        minutes.quantile(each.runs, 0.95),
+        minute_stats.quantile(each.waits, 0.5),
+        minute_stats.quantile(each.waits, 0.95),
+        minute_stats.quantile(each.runs, 0.5),
+        minute_stats.quantile(each.runs, 0.95),
     )

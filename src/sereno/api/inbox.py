@@ -16,8 +16,8 @@ from sereno.api.post import page_shape, told
 from sereno.api.problems import responses
 from sereno.database.statement import Operation
 from sereno.domain.inbox_token import PREFIX, read_token
-from sereno.domain.job import check_text
 from sereno.errors import InvalidArguments
+from sereno.jobs.job import check_text
 from sereno.operations.post import noted
 from sereno.reception.declined import Declined
 from sereno.reception.guard import ASKING, tenant_share

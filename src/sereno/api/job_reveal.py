@@ -9,8 +9,8 @@ from fastapi import Path
 from sereno.api.door import Door, Who
 from sereno.database.statement import Operation
 from sereno.errors import JobNotFound
-from sereno.operations import jobs
-from sereno.operations.reveal import reveal
+from sereno.jobs import operations as jobs
+from sereno.jobs.reveal import reveal
 from sereno.reception.declined import not_found
 from sereno.reception.house import House
 from sereno.reception.tenancy import check_theirs

@@ -17,23 +17,24 @@ from sereno.api.door import Door, Who
 from sereno.api.pages import Page, Paging, page_of, paging
 from sereno.database.json_values import stored
 from sereno.database.statement import Operation
-from sereno.domain.job import JobOptions
 from sereno.errors import InvalidArguments, JobNotFound
-from sereno.operations import bulk, jobs
-from sereno.operations.reveal import hidden
-from sereno.operations.search import JOB_FIELDS, jobs_wanted
-from sereno.operations.why import why
+from sereno.jobs import operations as jobs
+from sereno.jobs import queries as job_queries
+from sereno.jobs.job import JobOptions
+from sereno.jobs.job_filter import JobFilter
+from sereno.jobs.reveal import hidden
+from sereno.jobs.rows import Count, JobLine
+from sereno.jobs.search import JOB_FIELDS, jobs_wanted
+from sereno.jobs.transitions import KeyConflict
+from sereno.jobs.why import why
+from sereno.operations import bulk
 from sereno.reception.archived import gone
 from sereno.reception.hiding import sees_all
 from sereno.reception.house import House, check_task
 from sereno.reception.searching import check_search
 from sereno.reception.tenancy import check_theirs, their_tenant
 from sereno.search.syntax import LONGEST
-from sereno.store import insights
 from sereno.store.bulk import BulkOperation, JobAction
-from sereno.store.filters import JobFilter
-from sereno.store.jobs import KeyConflict
-from sereno.store.sights import Count, JobLine
 
 JobId = Annotated[int, Path(ge=0, lt=2**63)]
 
@@ -176,7 +177,7 @@ def rooms(house: House) -> Door:
         who: Who, page: Annotated[Paging, Depends(paging)], wanted: Annotated[JobFilter, Depends(asked_for)]
     ) -> Page[JobLine]:
         """Live and finished jobs, newest first."""
-        look = partial(insights.list_jobs, of_theirs(wanted, who))
+        look = partial(job_queries.list_jobs, of_theirs(wanted, who))
         return await house.read(page_of(page, look, lambda line: line.id))
 
     @door.at("POST", "/jobs", role="operator", of_tenants=True, also=[HTTPStatus.NOT_FOUND], status_code=201)

@@ -14,14 +14,15 @@ from sereno.api.door import Door, Who
 from sereno.api.pages import Page
 from sereno.api.queues import NO_SUCH, Name
 from sereno.database.statement import Operation
-from sereno.domain.job import NAME_LIMIT
-from sereno.domain.limits import MOST_SLOTS
 from sereno.errors import ConfigurationError
-from sereno.operations import limits, weights
-from sereno.operations.weights import LEAST_WEIGHT, MOST_WEIGHT, WeightLine
+from sereno.jobs.job import NAME_LIMIT
+from sereno.jobs.limits import operations as limits
+from sereno.jobs.limits import weights
+from sereno.jobs.limits.limit import MOST_SLOTS
+from sereno.jobs.limits.store import BOUND, GateRow, LimitRow
+from sereno.jobs.limits.weights import LEAST_WEIGHT, MOST_WEIGHT, WeightLine
 from sereno.reception.declined import Declined
 from sereno.reception.house import House
-from sereno.store.limits import BOUND, GateRow, LimitRow
 
 T = TypeVar("T")
 

@@ -10,10 +10,11 @@ from sereno.api.post import check_storable
 from sereno.api.procedures import Name, Target
 from sereno.database.json_values import stored
 from sereno.database.statement import Operation
-from sereno.domain.job import NAME_LIMIT, JobOptions
 from sereno.domain.open_arguments import ProcedureArguments
 from sereno.errors import InvalidArguments, Refused
-from sereno.operations import jobs, procedures
+from sereno.jobs import operations as jobs
+from sereno.jobs.job import NAME_LIMIT, JobOptions
+from sereno.operations import procedures
 from sereno.operations.procedures import Board
 from sereno.reception.declined import not_found
 from sereno.reception.house import House

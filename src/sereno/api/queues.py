@@ -12,13 +12,13 @@ from sereno.access.identity import Principal
 from sereno.api.door import Door, Who
 from sereno.api.pages import Page
 from sereno.database.statement import Operation
-from sereno.domain.job import NAME_LIMIT, check_text
-from sereno.operations import queues
-from sereno.operations.queues import QueueLine
+from sereno.jobs import queues
+from sereno.jobs.job import NAME_LIMIT, check_text
+from sereno.jobs.queues import QueueLine
+from sereno.jobs.rows import PauseRow
 from sereno.reception.declined import Declined
 from sereno.reception.house import House
 from sereno.reception.tenancy import check_theirs
-from sereno.store.sights import PauseRow
 
 # Names may hold slashes: what follows is found from the end.
 Name = Annotated[str, Path(min_length=1, max_length=NAME_LIMIT)]

@@ -22,9 +22,9 @@ from sereno.api.post import (
     told,
 )
 from sereno.database.statement import Operation
-from sereno.domain.job import check_text
 from sereno.domain.quiet import Quiet
 from sereno.errors import InvalidArguments
+from sereno.jobs.job import check_text
 from sereno.operations import post
 from sereno.operations.why_post import why_post
 from sereno.reception.declined import not_found

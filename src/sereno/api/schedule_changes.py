@@ -19,10 +19,12 @@ from sereno.api.bulk import ACCEPTED, InBackground, PerSecond, begun, check_rate
 from sereno.api.door import Door, Who
 from sereno.api.schedule_names import Key, SchedulesWanted, Text, called
 from sereno.database.statement import Operation
-from sereno.domain.job import JobOptions, NewJob, check_text
 from sereno.domain.when import Daily, checked, describe
 from sereno.domain.zones import moment
 from sereno.errors import InvalidArguments, Refused, SerenoError
+from sereno.jobs.job import JobOptions, NewJob, check_text
+from sereno.jobs.job_filter import ScheduleFilter
+from sereno.jobs.rows import Count
 from sereno.operations import bulk, schedules
 from sereno.operations.bulk import Steered
 from sereno.operations.imports.form import MakeJob
@@ -33,9 +35,7 @@ from sereno.reception.house import House, check_task
 from sereno.reception.tenancy import check_theirs, their_tenant
 from sereno.store import schedules as store
 from sereno.store.bulk import BulkOperation, ScheduleAction
-from sereno.store.filters import ScheduleFilter
 from sereno.store.schedules import Upserted
-from sereno.store.sights import Count
 
 MOST_IMPORTED = 1000
 MOST_FIELDS = 100

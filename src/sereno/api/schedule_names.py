@@ -9,14 +9,14 @@ from pydantic import BaseModel, Field
 from sereno.access.identity import Principal
 from sereno.api.door import Who
 from sereno.database.statement import Operation
-from sereno.domain.job import NAME_LIMIT, check_text
+from sereno.jobs.job import NAME_LIMIT, check_text
+from sereno.jobs.job_filter import ScheduleFilter
 from sereno.reception.declined import not_found
 from sereno.reception.searching import searched
 from sereno.reception.tenancy import check_theirs, their_tenant
 from sereno.search.search_filter import SCHEDULE_FIELDS
 from sereno.search.syntax import LONGEST
 from sereno.store import schedules as store
-from sereno.store.filters import ScheduleFilter
 from sereno.store.schedules import ScheduleRow
 
 MOST_KEYS = 10_000

@@ -14,10 +14,10 @@ from sereno.api.jobs import Made
 from sereno.api.schedule_names import Key, theirs
 from sereno.database.plan import Plan
 from sereno.database.statement import Operation
-from sereno.domain.job import Job, check_date
 from sereno.domain.zones import moment
 from sereno.engine.ticker import Ticker, adrive, passes
 from sereno.errors import InvalidArguments
+from sereno.jobs.job import Job, check_date
 from sereno.operations import schedules
 from sereno.operations.schedule_lists import clock_of
 from sereno.reception.house import House, check_task

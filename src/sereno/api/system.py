@@ -17,11 +17,15 @@ from sereno.access.tokens import AuditRow
 from sereno.api.door import Door, Who
 from sereno.api.pages import LARGEST_PAGE, Page, Paging, paging
 from sereno.database.statement import Operation
-from sereno.domain.job import NAME_LIMIT
-from sereno.domain.task import TaskDefinition
+from sereno.jobs import minute_stats
+from sereno.jobs import queries as job_queries
+from sereno.jobs.job import NAME_LIMIT
+from sereno.jobs.minute_stats import Figures
+from sereno.jobs.queues import QueueLine
+from sereno.jobs.rows import Count, TaskLine
+from sereno.jobs.task import TaskDefinition
 from sereno.operations import doctor, verify
 from sereno.operations.doctor import Check
-from sereno.operations.queues import QueueLine
 from sereno.operations.settings import SettingLine, list_settings
 from sereno.operations.status import Status, status
 from sereno.operations.verify import Proof
@@ -30,9 +34,6 @@ from sereno.reception.house import House
 from sereno.reception.searching import searched
 from sereno.search.search_filter import AUDIT_FIELDS
 from sereno.search.syntax import LONGEST
-from sereno.store import insights, minutes
-from sereno.store.minutes import Figures
-from sereno.store.sights import Count, TaskLine
 
 # All questions of a proof together; the command line has more time.
 VERIFY_SECONDS = 120.0
@@ -258,9 +259,9 @@ async def _bounded(house: House, operation: Operation[list[Proof]]) -> list[Proo
 
 def _metrics() -> Operation[Metrics]:
     found = yield from status()
-    finished = yield from insights.finished_total()
-    by_task = yield from insights.by_task()
-    ended = yield from minutes.read(AN_HOUR, step=AN_HOUR)
+    finished = yield from job_queries.finished_total()
+    by_task = yield from job_queries.by_task()
+    ended = yield from minute_stats.read(AN_HOUR, step=AN_HOUR)
     tick = found.scheduler
     return Metrics(
         LastTick(
@@ -292,8 +293,8 @@ def _last_hour(found: Sequence[Figures]) -> LastHour:
         sum(line.dead for line in found),
         sum(line.cancelled for line in found),
         sum(line.other for line in found),
-        Durations(minutes.quantile(waits, 0.5), minutes.quantile(waits, 0.95)),
-        Durations(minutes.quantile(runs, 0.5), minutes.quantile(runs, 0.95)),
+        Durations(minute_stats.quantile(waits, 0.5), minute_stats.quantile(waits, 0.95)),
+        Durations(minute_stats.quantile(runs, 0.5), minute_stats.quantile(runs, 0.95)),
     )
 
 

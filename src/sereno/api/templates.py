@@ -20,8 +20,8 @@ from sereno.channels.lint_process import compile_apart, lint_apart
 from sereno.channels.template_lint import Finding, declared
 from sereno.channels.templates import LARGEST_SOURCE, Key, TemplateSet, directory_of, spelled
 from sereno.domain.event import Recipient
-from sereno.domain.job import check_text
 from sereno.errors import InvalidArguments
+from sereno.jobs.job import check_text
 from sereno.operations import templates
 from sereno.operations.previews import render
 from sereno.reception.declined import not_found

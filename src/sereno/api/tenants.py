@@ -8,7 +8,7 @@ from fastapi import Depends, Query
 
 from sereno.api.door import Door, Who
 from sereno.api.pages import Page, Paging, paging
-from sereno.domain.job import NAME_LIMIT
+from sereno.jobs.job import NAME_LIMIT
 from sereno.operations import tenants
 from sereno.reception.house import House
 from sereno.reception.searching import searched

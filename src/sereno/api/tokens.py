@@ -15,7 +15,7 @@ from sereno.api.door import Door, Who
 from sereno.api.limits import Length
 from sereno.api.pages import Page
 from sereno.database.statement import Operation
-from sereno.domain.job import NAME_LIMIT
+from sereno.jobs.job import NAME_LIMIT
 from sereno.reception.declined import Declined, not_found
 from sereno.reception.house import House
 from sereno.reception.tenancy import their_tenant

@@ -8,8 +8,8 @@ from fastapi import Path, Query
 from sereno.api.door import Door, Who
 from sereno.api.pages import Page
 from sereno.database.statement import Operation
-from sereno.domain.job import NAME_LIMIT
 from sereno.errors import ConfigurationError
+from sereno.jobs.job import NAME_LIMIT
 from sereno.operations import trace
 from sereno.operations.trace import Trace, TraceLine
 from sereno.reception.declined import not_found

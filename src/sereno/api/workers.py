@@ -2,9 +2,9 @@
 
 from sereno.api.door import Door
 from sereno.api.pages import Page
+from sereno.jobs.rows import SessionRow
 from sereno.operations import workers
 from sereno.reception.house import House
-from sereno.store.sights import SessionRow
 
 
 def rooms(house: House) -> Door:

@@ -22,8 +22,8 @@ import msgspec
 from sereno.domain.delivery import Outcome, Receipt
 from sereno.domain.duration import Duration, seconds
 from sereno.domain.event import Step
-from sereno.domain.limits import Rate
 from sereno.errors import RejectedCallback
+from sereno.jobs.limits.limit import Rate
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True):

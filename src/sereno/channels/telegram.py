@@ -31,8 +31,8 @@ from sereno.channels.single_message import (
     words,
 )
 from sereno.domain.delivery import Delivered, Down, Failed, Invalid, Outcome, Retryable
-from sereno.domain.limits import Rate
 from sereno.errors import InvalidAddress
+from sereno.jobs.limits.limit import Rate
 
 LONGEST = 4096
 # Of a refused request, the sentences that speak of the chat and not of the message.

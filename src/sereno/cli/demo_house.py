@@ -14,9 +14,9 @@ from sereno.app import Sereno
 from sereno.cli.desk import load_app
 from sereno.cli.serving import Serving
 from sereno.errors import ConfigurationError
+from sereno.jobs import queries as job_queries
+from sereno.jobs.job_filter import JobFilter
 from sereno.operations import bulk, templates
-from sereno.store import insights
-from sereno.store.filters import JobFilter
 
 SYSTEMS = ("tenders", "separate_worker", "reminders", "reconciliation", "triggers")
 # Who kills a worker wants to see its jobs come back.
@@ -159,7 +159,7 @@ class House:
     async def lend_a_hand(self) -> None:
         """What people do, once there is reason to: dead letters go back to work, slowly, and somebody writes words."""
         dead = JobFilter(states=["dead"], task="reconciliation.sales_sync")
-        if self._has_sent_back or not await self.app.database.arun(insights.list_jobs(dead, 1)):
+        if self._has_sent_back or not await self.app.database.arun(job_queries.list_jobs(dead, 1)):
             return
         self._has_sent_back = True
         await self.app.database.arun(bulk.begin("job.retry", dead, rate=0.5, yes=True, actor="the demo"))

@@ -16,9 +16,10 @@ import click
 from sereno.cli.demo_house import House, System
 from sereno.cli.options import stdout_is_terminal
 from sereno.cli.output import Column, table, terminal
-from sereno.store import insights, post_sights
+from sereno.jobs import queries as job_queries
+from sereno.jobs.rows import TaskLine
+from sereno.store import post_sights
 from sereno.store.post_rows import DeliveryFilter, DeliveryLine
-from sereno.store.sights import TaskLine
 
 # How often the screen is drawn; in a pipe, a line every five seconds is enough.
 FRAME = 0.5
@@ -88,7 +89,7 @@ class Show:
             await self._begin()
             self._introduce()
             await self._watch()
-            failed = await house.app.database.arun_one(insights.newest_failures(1))
+            failed = await house.app.database.arun_one(job_queries.newest_failures(1))
         self._sum_up()
         return Ending(failed[0].id if failed else None, _example(self._deliveries))
 
@@ -132,7 +133,7 @@ class Show:
             if await system.look():
                 click.echo(f"The worker of {system.name} was killed; another one is at work (pid {system.pid}).")
         await self._house.lend_a_hand()
-        lines = await self._house.app.database.arun_one(insights.by_task())
+        lines = await self._house.app.database.arun_one(job_queries.by_task())
         newest = post_sights.deliveries(DeliveryFilter(), before=None, limit=MOST_DELIVERIES)
         self._deliveries = await self._house.app.database.arun_one(newest)
         self._figures = [_figures(system, lines, self._deliveries) for system in self._house.systems]

@@ -17,8 +17,8 @@ from sereno.database.migrate import migrate
 from sereno.database.plan import Plan, carry_out
 from sereno.database.statement import Operation, run
 from sereno.errors import ConfigurationError
+from sereno.jobs.queries import patience
 from sereno.settings import load
-from sereno.store.insights import patience
 
 T = TypeVar("T")
 

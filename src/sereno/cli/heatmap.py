@@ -14,8 +14,8 @@ from sereno.errors import ConfigurationError, InvalidArguments
 
 if TYPE_CHECKING:
     from sereno.cli.desk import Desk
+    from sereno.jobs.job_filter import ScheduleFilter
     from sereno.operations.heatmap import Cell, Heatmap
-    from sereno.store.filters import ScheduleFilter
 
 SHADES = "░▒▓█"
 NOTHING, OUTSIDE = "·", " "

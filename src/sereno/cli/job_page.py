@@ -10,8 +10,8 @@ import click
 from sereno.cli.options import stdout_is_terminal
 from sereno.cli.output import STYLES, short_time, terminal, visible
 from sereno.domain.duration import spoken
-from sereno.operations.jobs import JobDetail
-from sereno.store.sights import AttemptRow, JobRow
+from sereno.jobs.operations import JobDetail
+from sereno.jobs.rows import AttemptRow, JobRow
 
 # The end of a traceback holds the cause.
 TRACEBACK_LINES = 12

@@ -14,8 +14,8 @@ from sereno.cli.output import Column, chosen_form, counted, show_json, show_list
 
 if TYPE_CHECKING:
     from sereno.cli.desk import Desk
-    from sereno.operations.jobs import Changed, Tally
-    from sereno.store.filters import JobFilter
+    from sereno.jobs.job_filter import JobFilter
+    from sereno.jobs.operations import Changed, Tally
 
 # Jobs that could not go back to work and are named one by one.
 NAMED_CONFLICTS = 10
@@ -64,8 +64,8 @@ def list_jobs(
     form: str,
 ) -> int:
     """Live and finished jobs, newest first. Days of a SEARCH are those of this machine's zone."""
-    from sereno.operations.jobs import list_jobs as operation  # noqa: PLC0415 - slow to import; --help needs none
-    from sereno.operations.search import jobs_wanted  # noqa: PLC0415 - see above
+    from sereno.jobs.operations import list_jobs as operation  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.jobs.search import jobs_wanted  # noqa: PLC0415 - see above
 
     found = wanted.both(jobs_wanted(search or "", datetime.now().astimezone()))
     page = desk.run(operation(found, limit=limit, before=before))
@@ -82,8 +82,8 @@ def list_jobs(
 def show(desk: "Desk", job_id: int, form: str) -> None:
     """One job with all its attempts, steps and progress."""
     from sereno.cli.job_page import show_page  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.jobs.operations import show as operation  # noqa: PLC0415 - see above
     from sereno.operations.archived import or_archived  # noqa: PLC0415 - see above
-    from sereno.operations.jobs import show as operation  # noqa: PLC0415 - see above
 
     detail = desk.run(or_archived("job", job_id, operation(job_id)))
     if chosen_form(form) in ("json", "jsonl"):
@@ -109,8 +109,8 @@ def show(desk: "Desk", job_id: int, form: str) -> None:
 @desk_options
 def enqueue(desk: "Desk", task: str, arguments: str, form: str, **options: Any) -> None:
     """Make a job. Arguments are one JSON object; "-" reads it from stdin."""
-    from sereno.domain.job import JobOptions  # noqa: PLC0415 - slow to import; --help needs none
-    from sereno.operations.jobs import enqueue as operation  # noqa: PLC0415 - see above
+    from sereno.jobs.job import JobOptions  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.jobs.operations import enqueue as operation  # noqa: PLC0415 - see above
 
     raw = sys.stdin.buffer.read() if arguments == "-" else arguments.encode()
     wanted = desk.app.new_job(task, raw, JobOptions(**options))
@@ -142,7 +142,7 @@ def retry(
     **rest: Any,
 ) -> int:
     """Send finished jobs back to work, under their own ids and with a fresh budget of tries."""
-    from sereno.operations import jobs  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.jobs import operations as jobs  # noqa: PLC0415 - slow to import; --help needs none
 
     chosen = _chosen(ids, wanted)
     if dry_run:
@@ -176,7 +176,7 @@ def cancel(
     **rest: Any,
 ) -> int:
     """End waiting jobs, and ask running ones to stop."""
-    from sereno.operations import jobs  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.jobs import operations as jobs  # noqa: PLC0415 - slow to import; --help needs none
 
     chosen = _chosen(ids, wanted)
     if dry_run:
@@ -207,7 +207,7 @@ def delete(
     **rest: Any,
 ) -> int:
     """Remove waiting or finished jobs for good. Never a running one."""
-    from sereno.operations import jobs  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.jobs import operations as jobs  # noqa: PLC0415 - slow to import; --help needs none
 
     chosen = _chosen(ids, wanted)
     if dry_run:

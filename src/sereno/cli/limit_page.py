@@ -7,9 +7,9 @@ from typing import Any
 import click
 
 from sereno.cli.output import GAP, Column, human, short_time, show_list, terminal, visible
-from sereno.operations.limits import LimitDetail, in_words
-from sereno.store.limits import BOUND, GateRow, LimitRow
-from sereno.store.sights import Count
+from sereno.jobs.limits.operations import LimitDetail, in_words
+from sereno.jobs.limits.store import BOUND, GateRow, LimitRow
+from sereno.jobs.rows import Count
 
 
 def counted_to_bound(count: int) -> Count:

@@ -40,8 +40,8 @@ def limit() -> None:
 def list_limits(desk: "Desk", pattern: str | None, form: str) -> None:
     """What each limit says, how much of it is in use, who changed it. A pattern has * for anything."""
     from sereno.cli.limit_page import PLAIN, table_columns  # noqa: PLC0415 - slow to import; --help needs none
-    from sereno.operations.limits import list_limits as operation  # noqa: PLC0415 - see above
-    from sereno.store.limits import BOUND  # noqa: PLC0415 - see above
+    from sereno.jobs.limits.operations import list_limits as operation  # noqa: PLC0415 - see above
+    from sereno.jobs.limits.store import BOUND  # noqa: PLC0415 - see above
 
     found = desk.run(operation(pattern))
     empty = "No limit matches." if pattern else "There are no limits: a worker writes those of its code when it starts."
@@ -63,7 +63,7 @@ def list_limits(desk: "Desk", pattern: str | None, form: str) -> None:
 def show(desk: "Desk", name: str, key: str | None, keys: int, form: str) -> None:
     """One limit, with its keys. Closed ones come first, then those that jobs wait for, then those in use."""
     from sereno.cli.limit_page import detail_object, show_page  # noqa: PLC0415 - slow to import; --help needs none
-    from sereno.operations.limits import show as operation  # noqa: PLC0415 - see above
+    from sereno.jobs.limits.operations import show as operation  # noqa: PLC0415 - see above
 
     detail = _run(desk, operation(name, key=key, keys=keys))
     if chosen_form(form) in ("json", "jsonl"):
@@ -84,7 +84,7 @@ def show(desk: "Desk", name: str, key: str | None, keys: int, form: str) -> None
 def set_numbers(desk: "Desk", name: str | None, **numbers: Any) -> None:
     """Other numbers for a limit. They hold at once and everywhere, until "reset"; what runs goes on."""
     from sereno.cli.limit_page import changed_sentence  # noqa: PLC0415 - slow to import; --help needs none
-    from sereno.operations.limits import change as operation  # noqa: PLC0415 - see above
+    from sereno.jobs.limits.operations import change as operation  # noqa: PLC0415 - see above
 
     if name is None and numbers["queue"] is None:
         raise click.UsageError("Which limit? Give its NAME, or --queue QUEUE for a whole queue.")
@@ -98,8 +98,8 @@ def set_numbers(desk: "Desk", name: str | None, **numbers: Any) -> None:
 @desk_options
 def reset(desk: "Desk", name: str) -> None:
     """What the code says holds again. A limit that no code declares is taken away."""
-    from sereno.operations.limits import in_words  # noqa: PLC0415 - slow to import; --help needs none
-    from sereno.operations.limits import reset as operation  # noqa: PLC0415 - see above
+    from sereno.jobs.limits.operations import in_words  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.jobs.limits.operations import reset as operation  # noqa: PLC0415 - see above
 
     row = _run(desk, operation(name))
     said = "gone; no code declares it" if row is None else f"{in_words(row.numbers)}, as the code says"
@@ -114,7 +114,7 @@ def reset(desk: "Desk", name: str) -> None:
 def close(desk: "Desk", name: str, key: str | None, length: str) -> None:
     """Start nothing under it for a while. What runs goes on; what was closed for longer stays so."""
     from sereno.cli.output import short_time  # noqa: PLC0415 - see above
-    from sereno.operations.limits import close as operation  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.jobs.limits.operations import close as operation  # noqa: PLC0415 - slow to import; --help needs none
 
     until = _run(desk, operation(name, length, key=key))
     click.echo(f"{name}{_of(key)} is closed until {short_time(until)}.", err=True)
@@ -126,7 +126,7 @@ def close(desk: "Desk", name: str, key: str | None, length: str) -> None:
 @desk_options
 def reopen(desk: "Desk", name: str, key: str | None) -> None:
     """Start again what was closed."""
-    from sereno.operations.limits import reopen as operation  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.jobs.limits.operations import reopen as operation  # noqa: PLC0415 - slow to import; --help needs none
 
     opened = _run(desk, operation(name, key=key))
     if not opened:
@@ -142,7 +142,7 @@ def reopen(desk: "Desk", name: str, key: str | None) -> None:
 @desk_options
 def weigh(desk: "Desk", key: str, weight: float) -> None:
     """Give a fair key more turns than others, or fewer. 1 is as everybody else."""
-    from sereno.operations.weights import weigh as operation  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.jobs.limits.weights import weigh as operation  # noqa: PLC0415 - slow to import; --help needs none
 
     _run(desk, operation(key, weight))
     said = "is as everybody else" if weight == 1 else f"gets {weight:g} turns for one of the others"
@@ -155,7 +155,7 @@ def weigh(desk: "Desk", key: str, weight: float) -> None:
 def weights(desk: "Desk", form: str) -> None:
     """Fair keys that do not weigh 1. The heaviest come first."""
     from sereno.cli.limit_page import WEIGHT_COLUMNS  # noqa: PLC0415 - slow to import; --help needs none
-    from sereno.operations.weights import list_weights  # noqa: PLC0415 - see above
+    from sereno.jobs.limits.weights import list_weights  # noqa: PLC0415 - see above
 
     show_list(form, desk.run(list_weights()), WEIGHT_COLUMNS, empty="Every fair key weighs 1.")
 

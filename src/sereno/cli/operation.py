@@ -13,9 +13,9 @@ from sereno.cli.output import Column, chosen_form, human, show_json, show_list, 
 if TYPE_CHECKING:
     from sereno.cli.desk import Desk
     from sereno.database.statement import Operation
+    from sereno.jobs.job_filter import JobFilter
+    from sereno.jobs.rows import Count
     from sereno.store.bulk import BulkOperation, JobAction
-    from sereno.store.filters import JobFilter
-    from sereno.store.sights import Count
 
 F = TypeVar("F", bound=Callable[..., Any])
 

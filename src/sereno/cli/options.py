@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from sereno.domain.duration import seconds
-from sereno.domain.lifecycle import STATES
 from sereno.errors import ConfigurationError
+from sereno.jobs.lifecycle import STATES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from sereno.jobs.job_filter import JobFilter
     from sereno.search.sql_terms import Sought
     from sereno.search.syntax import Field
-    from sereno.store.filters import JobFilter
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -141,7 +141,7 @@ def stdout_is_terminal() -> bool:
 
 
 def _take_filter(options: dict[str, Any]) -> "JobFilter":
-    from sereno.store.filters import JobFilter  # noqa: PLC0415 - the store is slow to import; --help needs none
+    from sereno.jobs.job_filter import JobFilter  # noqa: PLC0415 - the store is slow to import; --help needs none
 
     names = [name for name in JobFilter.__dataclass_fields__ if name in options and name != "ids"]
     given = {name: options.pop(name) for name in names}
@@ -149,6 +149,6 @@ def _take_filter(options: dict[str, Any]) -> "JobFilter":
     searched = options.pop("searched")
     if searched is None:
         return wanted
-    from sereno.operations.search import jobs_wanted  # noqa: PLC0415 - see above
+    from sereno.jobs.search import jobs_wanted  # noqa: PLC0415 - see above
 
     return wanted.both(jobs_wanted(searched, datetime.now().astimezone()))

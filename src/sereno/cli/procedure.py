@@ -167,8 +167,8 @@ def run(
     form: str,
 ) -> None:
     """Make a job that calls it, and print its id. Refused at once when the parameters do not fit."""
-    from sereno.domain.job import JobOptions  # noqa: PLC0415 - slow to import; --help needs none
-    from sereno.operations.jobs import enqueue  # noqa: PLC0415 - see above
+    from sereno.jobs.job import JobOptions  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.jobs.operations import enqueue  # noqa: PLC0415 - see above
     from sereno.operations.procedures import find  # noqa: PLC0415 - see above
 
     given = {**_object(arguments), **dict(map(_pair, params))}

@@ -34,8 +34,8 @@ def queue() -> None:
 @desk_options
 def list_queues(desk: "Desk", form: str) -> None:
     """Every queue that has work, a worker or a pause."""
-    from sereno.operations.queues import list_pauses  # noqa: PLC0415 - slow to import; --help needs none
-    from sereno.operations.queues import list_queues as operation  # noqa: PLC0415 - see above
+    from sereno.jobs.queues import list_pauses  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.jobs.queues import list_queues as operation  # noqa: PLC0415 - see above
 
     show_list(form, desk.run(operation()), COLUMNS, empty="No queue has work, a worker or a pause.")
     for pause in desk.run(list_pauses()):
@@ -51,7 +51,7 @@ def list_queues(desk: "Desk", form: str) -> None:
 @desk_options
 def pause(desk: "Desk", name: str | None, task: str | None, tenant: str | None, note: str | None) -> None:
     """Start no more jobs of it. What runs goes on; new jobs are taken and wait."""
-    from sereno.operations.queues import pause as operation  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.jobs.queues import pause as operation  # noqa: PLC0415 - slow to import; --help needs none
 
     kind, chosen = _which(name, task, tenant)
     changed = desk.run(operation(kind, chosen, note=note))
@@ -65,7 +65,7 @@ def pause(desk: "Desk", name: str | None, task: str | None, tenant: str | None, 
 @desk_options
 def resume(desk: "Desk", name: str | None, task: str | None, tenant: str | None) -> None:
     """Start its jobs again."""
-    from sereno.operations.queues import resume as operation  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.jobs.queues import resume as operation  # noqa: PLC0415 - slow to import; --help needs none
 
     kind, chosen = _which(name, task, tenant)
     changed = desk.run(operation(kind, chosen))

@@ -16,10 +16,10 @@ from sereno.cli.schedule_options import confirm, existing, how_many, which_optio
 if TYPE_CHECKING:
     from sereno.cli.desk import Desk
     from sereno.database.statement import Operation
+    from sereno.jobs.job_filter import ScheduleFilter
     from sereno.operations.bulk import Steered
     from sereno.operations.schedule_lists import Verb
     from sereno.store.bulk import ScheduleAction
-    from sereno.store.filters import ScheduleFilter
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -221,6 +221,6 @@ def _on_this_clock(until: datetime) -> str:
 
 
 def _check_note(note: str | None) -> None:
-    from sereno.domain.job import check_text  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.jobs.job import check_text  # noqa: PLC0415 - slow to import; --help needs none
 
     check_text("note", note)

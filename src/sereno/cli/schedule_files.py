@@ -18,8 +18,8 @@ from sereno.errors import InvalidArguments
 if TYPE_CHECKING:
     from sereno.cli.desk import Desk
     from sereno.cli.schedule_import import Import, Refusal, Source
+    from sereno.jobs.job_filter import ScheduleFilter
     from sereno.operations.imports import Imported
-    from sereno.store.filters import ScheduleFilter
 
 # As in sereno.operations.imports, which --help need not import.
 PROGRAMS = ("celery-beat", "apscheduler", "pg-cron")

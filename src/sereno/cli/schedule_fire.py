@@ -15,7 +15,7 @@ from sereno.errors import InvalidArguments, Refused
 
 if TYPE_CHECKING:
     from sereno.cli.desk import Desk
-    from sereno.domain.job import Job
+    from sereno.jobs.job import Job
     from sereno.operations.schedules import Backfill
 
 # Instants that are listed before a backfill; the others are counted.

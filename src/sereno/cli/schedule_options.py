@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from sereno.cli.desk import Desk
     from sereno.domain.when import When
+    from sereno.jobs.job_filter import ScheduleFilter
     from sereno.operations.schedule_lists import ScheduleTally, Verb
-    from sereno.store.filters import ScheduleFilter
     from sereno.store.schedules import ScheduleRow
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -66,9 +66,9 @@ def which_options(*, states: bool = False) -> Callable[[F], F]:
 
 
 def _filter(which: str | None, search: str | None, **others: Any) -> "ScheduleFilter":
-    from sereno.domain.job import check_text  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.jobs.job import check_text  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.jobs.job_filter import ScheduleFilter  # noqa: PLC0415 - see above
     from sereno.search.search_filter import SCHEDULE_FIELDS  # noqa: PLC0415 - see above
-    from sereno.store.filters import ScheduleFilter  # noqa: PLC0415 - see above
 
     for name, value in (("key", which), ("tenant", others.get("tenant")), ("task", others.get("task"))):
         check_text(name, value)
@@ -173,7 +173,7 @@ class Moments:
 
 def existing(desk: "Desk", key: str) -> "ScheduleRow":
     """The schedule of this key; the command ends with 7 when there is none."""
-    from sereno.domain.job import check_text  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.jobs.job import check_text  # noqa: PLC0415 - slow to import; --help needs none
     from sereno.operations.schedules import find  # noqa: PLC0415 - see above
 
     check_text("key", key)

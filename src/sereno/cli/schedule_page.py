@@ -24,7 +24,7 @@ from sereno.cli.schedule_words import (
 from sereno.domain.duration import spoken
 from sereno.domain.when import Cron, decode
 from sereno.errors import InvalidSchedule
-from sereno.operations.jobs import JobDetail
+from sereno.jobs.operations import JobDetail
 from sereno.operations.schedule_lists import clock_of, in_words
 from sereno.operations.schedules import ScheduleDetail
 from sereno.store.schedules import ScheduleRow

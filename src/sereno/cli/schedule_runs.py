@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 from sereno.cli.output import visible
 from sereno.cli.schedule_words import about, brief_time, effective_state, full_time, last_words
 from sereno.domain.duration import spoken
-from sereno.domain.lifecycle import LIVE
 from sereno.errors import JobNotFound
-from sereno.operations.jobs import JobDetail
-from sereno.operations.jobs import show as show_job
+from sereno.jobs.lifecycle import LIVE
+from sereno.jobs.operations import JobDetail
+from sereno.jobs.operations import show as show_job
 from sereno.operations.schedules import ScheduleDetail
 from sereno.store.schedules import FireRow, ScheduleRow
 

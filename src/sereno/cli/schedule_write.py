@@ -89,9 +89,9 @@ def job_maker(desk: "Desk", unchecked: bool) -> "MakeJob":
 
 
 def _described(key: str, task: str, raw: bytes, make_job: "MakeJob", options: dict[str, Any]) -> "NewSchedule":
-    from sereno.domain.job import JobOptions  # noqa: PLC0415 - slow to import; --help needs none
     from sereno.domain.schedule import NewSchedule  # noqa: PLC0415 - see above
     from sereno.domain.zones import zone  # noqa: PLC0415 - see above
+    from sereno.jobs.job import JobOptions  # noqa: PLC0415 - slow to import; --help needs none
 
     rule = options["rule"]
     when = as_rule(rule)
@@ -148,10 +148,10 @@ def preview(
 ) -> None:
     """When a rule would run. With a note where its clock is turned; needs no database."""
     from sereno.cli import schedule_words as words  # noqa: PLC0415 - slow to import; --help needs none
-    from sereno.domain.job import check_text  # noqa: PLC0415 - see above
     from sereno.domain.preview import preview as upcoming  # noqa: PLC0415 - see above
     from sereno.domain.schedule import shift  # noqa: PLC0415 - see above
     from sereno.domain.when import describe  # noqa: PLC0415 - see above
+    from sereno.jobs.job import check_text  # noqa: PLC0415 - see above
 
     if expression is not None:
         if rule["cron"] is not None:

@@ -17,7 +17,7 @@ from sereno.errors import InvalidArguments
 
 if TYPE_CHECKING:
     from sereno.cli.desk import Desk
-    from sereno.store.filters import ScheduleFilter
+    from sereno.jobs.job_filter import ScheduleFilter
 
 
 class ScheduleGroup(click.Group):
@@ -51,7 +51,7 @@ def list_schedules(
 ) -> int:
     """What runs when, how it went, what is next. Times are on the schedule's own clock."""
     from sereno.cli.schedule_table import PLAIN, as_object, lines, table_columns  # noqa: PLC0415 - slow to import
-    from sereno.domain.job import check_text  # noqa: PLC0415 - see above
+    from sereno.jobs.job import check_text  # noqa: PLC0415 - see above
     from sereno.operations.schedule_lists import list_schedules as operation  # noqa: PLC0415 - see above
 
     if soonest and after:

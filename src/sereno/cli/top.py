@@ -17,8 +17,8 @@ from sereno.cli.output import Column, table, terminal, visible
 
 if TYPE_CHECKING:
     from sereno.cli.desk import Desk
+    from sereno.jobs.rows import FailureRow, SessionRow
     from sereno.operations.status import Status
-    from sereno.store.sights import FailureRow, SessionRow
 
 BLOCKS = " ▁▂▃▄▅▆▇█"
 # So many looks back is the line of rates drawn.
@@ -73,13 +73,13 @@ class Watch:
         self._workers: list[SessionRow] = []
 
     def look(self) -> None:
+        from sereno.jobs import queries as job_queries  # noqa: PLC0415 - see above
         from sereno.operations.status import status  # noqa: PLC0415 - slow to import; --help needs none
-        from sereno.store import insights  # noqa: PLC0415 - see above
 
         self.status = self._desk.run(status())
-        self._failures = self._desk.run(insights.newest_failures(8))
-        self._workers = [line for line in self._desk.run(insights.sessions()) if line.state in ("alive", "expired")]
-        now, total = monotonic(), self._desk.run(insights.finished_total())
+        self._failures = self._desk.run(job_queries.newest_failures(8))
+        self._workers = [line for line in self._desk.run(job_queries.sessions()) if line.state in ("alive", "expired")]
+        now, total = monotonic(), self._desk.run(job_queries.finished_total())
         if self._total is not None:
             self._rates.append(max(0.0, (total - self._total[1]) / (now - self._total[0])))
         self._total = (now, total)

@@ -32,7 +32,7 @@ def why(desk: "Desk", subject: str, event: str | None, tenant: str | None, form:
 
 
 def _why_job(desk: "Desk", subject: str, form: str) -> None:
-    from sereno.operations.why import why as operation  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.jobs.why import why as operation  # noqa: PLC0415 - slow to import; --help needs none
 
     try:
         job_id = int(subject)

@@ -15,8 +15,8 @@ import msgspec
 
 from sereno.domain.concern import KINDS, LEVELS, Concern, Level, clean, concern, rank
 from sereno.domain.duration import spoken
-from sereno.domain.job import check_text
 from sereno.errors import InvalidArguments
+from sereno.jobs.job import check_text
 
 # The task that sends one message about an alert.
 TASK = "sereno.alert"

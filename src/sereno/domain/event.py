@@ -7,10 +7,10 @@ from typing import Any, Literal
 import msgspec
 
 from sereno.database.json_values import stored
-from sereno.domain.arguments import decode_model
 from sereno.domain.duration import Duration, seconds
-from sereno.domain.job import check_text
 from sereno.errors import ConfigurationError, InvalidArguments
+from sereno.jobs.arguments import decode_model
+from sereno.jobs.job import check_text
 
 # A payload is a fact, not a file.
 LARGEST_PAYLOAD = 64 * 1024

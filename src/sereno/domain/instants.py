@@ -10,9 +10,9 @@ from functools import lru_cache
 from typing import Protocol
 
 from sereno.domain.cron import CronExpression, parsed
-from sereno.domain.job import EARLIEST, LATEST
 from sereno.domain.when import LONGEST_ELAPSED, Cron, Daily, DstFold, Every, Once, When, decode, encode, microseconds
 from sereno.domain.zones import BEGINNING, DAY, FOREVER, SECOND, Segment, Zone, instant, zone
+from sereno.jobs.job import EARLIEST, LATEST
 
 FIRST, LAST = instant(EARLIEST), instant(LATEST)
 # A million schedules share a few hundred rules.

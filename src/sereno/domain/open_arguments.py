@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 
 from sereno.database.json_values import stored
-from sereno.domain.arguments import Arguments
 from sereno.domain.procedure import LONGEST_PART, ProcedureName
+from sereno.jobs.arguments import Arguments
 
 _parameters = msgspec.json.Decoder(dict[str, Any])
 

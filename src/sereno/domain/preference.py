@@ -11,9 +11,9 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from sereno.domain.condition import compile_condition, holds
-from sereno.domain.job import check_text
 from sereno.domain.quiet import Quiet, checked
 from sereno.errors import InvalidArguments
+from sereno.jobs.job import check_text
 
 Reason: TypeAlias = Literal["preference off", "condition"]
 

@@ -15,9 +15,9 @@ from functools import lru_cache
 import msgspec
 
 from sereno.domain import zones
-from sereno.domain.job import EARLIEST, LATEST
 from sereno.domain.zones import DAY, SECOND, Zone, moment
 from sereno.errors import InvalidArguments, InvalidSchedule
+from sereno.jobs.job import EARLIEST, LATEST
 
 DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 MOST_SPANS = 50

@@ -10,9 +10,9 @@ import msgspec
 from sereno.domain.duration import Duration, seconds
 from sereno.domain.fire_names import check_names, has_names
 from sereno.domain.firing import Missed, Overlap
-from sereno.domain.job import NewJob, check_date, check_text
 from sereno.domain.when import Once, When, checked, encode
 from sereno.errors import ConfigurationError, InvalidArguments, InvalidSchedule
+from sereno.jobs.job import NewJob, check_date, check_text
 
 MISSED = ("skip", "latest", "all")
 OVERLAPS = ("skip", "allow", "queue_one", "cancel_previous")

@@ -12,9 +12,9 @@ import msgspec
 
 from sereno.domain.cron import canonical, parsed
 from sereno.domain.duration import Duration, seconds, spoken
-from sereno.domain.job import EARLIEST, LATEST, LONGEST_WAIT
 from sereno.domain.zones import zone
 from sereno.errors import ConfigurationError, InvalidSchedule
+from sereno.jobs.job import EARLIEST, LATEST, LONGEST_WAIT
 
 DstGap: TypeAlias = Literal["shift", "skip"]
 DstFold: TypeAlias = Literal["first", "second", "both"]

@@ -19,11 +19,12 @@ from sereno.database.connect import Line
 from sereno.database.statement import Operation
 from sereno.domain.alert import TASK, LogRule, Step, Target, decide, log_concern, wants
 from sereno.domain.concern import Concern
-from sereno.domain.job import JobOptions, NewJob
 from sereno.engine.alert_sender import AlertSender
 from sereno.errors import DatabaseUnavailable
+from sereno.jobs import transitions
+from sereno.jobs.job import JobOptions, NewJob
 from sereno.settings import Settings
-from sereno.store import alerts, attention, jobs
+from sereno.store import alerts, attention
 from sereno.store.alerts import Told as TellsOf
 from sereno.store.alerts import Watched
 from sereno.store.attention import LATE
@@ -181,7 +182,7 @@ def _enqueue(rule: Watched, told: Sequence[tuple[int, Step]]) -> Operation[list[
         for alert, step in told
         for target in range(len(rule.targets))
     ]
-    made = yield from jobs.enqueue([NewJob(TASK, _arguments(each), options) for each in wanted])
+    made = yield from transitions.enqueue([NewJob(TASK, _arguments(each), options) for each in wanted])
     if queue is not None:
         return []
     return [each._replace(job=job.id) for each, job in zip(wanted, made, strict=True)]

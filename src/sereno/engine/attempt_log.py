@@ -2,9 +2,9 @@
 
 import logging
 
-from sereno.domain.attempt import Ending, Settlement
 from sereno.domain.error_text import describe, storable
-from sereno.domain.job import ClaimedJob
+from sereno.jobs.attempt import Ending, Settlement
+from sereno.jobs.job import ClaimedJob
 from sereno.telemetry.log_events import emit, logger
 
 _LEVELS = {"dead": logging.ERROR, "crash": logging.ERROR, "retry": logging.WARNING}

@@ -11,13 +11,13 @@ from collections.abc import Iterable, Mapping
 import psycopg
 
 from sereno.database.database import Database
-from sereno.domain.attempt import Released, Snooze
 from sereno.domain.error_text import storable
-from sereno.domain.retry import Backoff
-from sereno.domain.task import Registry, define
 from sereno.engine.context import Context
 from sereno.engine.running import Running
 from sereno.errors import DatabaseUnavailable, SerenoError
+from sereno.jobs.attempt import Released, Snooze
+from sereno.jobs.retry import Backoff
+from sereno.jobs.task import Registry, define
 from sereno.store import bulk
 from sereno.telemetry.log_events import emit
 

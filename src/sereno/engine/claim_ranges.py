@@ -15,9 +15,9 @@ from collections import deque
 from collections.abc import Collection, Iterable
 from typing import Any
 
-from sereno.domain.job import ClaimedJob
 from sereno.engine.floor import Floors
-from sereno.store.jobs import ReadyIndex
+from sereno.jobs.job import ClaimedJob
+from sereno.jobs.transitions import ReadyIndex
 
 UNBOUNDED = 2**63 - 1
 # Bytes of the index up to which a claim may read all of it: about 900,000 entries.

@@ -13,9 +13,6 @@ from typing import Any
 
 from sereno.database.connect import Line
 from sereno.database.statement import Operation
-from sereno.domain.attempt import CRASH_LIMIT
-from sereno.domain.job import PRIORITIES, ClaimedJob
-from sereno.domain.task import Registry, TaskDefinition
 from sereno.engine.claim_ranges import ClaimRanges
 from sereno.engine.executor import Executor
 from sereno.engine.floor import FIRST_SHARE, SHARE, Floors, LookBack, exceeded_time
@@ -25,8 +22,11 @@ from sereno.engine.lanes import LaneClaims
 from sereno.engine.settler import Settler
 from sereno.engine.slots import ASIDE_SECONDS, PARTY_SECONDS, QueueSlots
 from sereno.engine.wakeups import Wakeups
-from sereno.store.jobs import Claim, claim, ready_index, release_unlisted
-from sereno.store.lanes import FreeProcesses, LaneClaim
+from sereno.jobs.attempt import CRASH_LIMIT
+from sereno.jobs.job import PRIORITIES, ClaimedJob
+from sereno.jobs.limits.lane_claim import FreeProcesses, LaneClaim
+from sereno.jobs.task import Registry, TaskDefinition
+from sereno.jobs.transitions import Claim, claim, ready_index, release_unlisted
 from sereno.store.sessions import set_idle
 from sereno.telemetry.metrics import Tally
 from sereno.telemetry.service import Service

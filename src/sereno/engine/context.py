@@ -14,14 +14,14 @@ import psycopg
 from sereno.database.database import Database
 from sereno.database.json_values import stored
 from sereno.database.statement import Operation, arun, run
-from sereno.domain.attempt import LONGEST_CLOSE, SUCCEEDED, Snooze, Throttle
 from sereno.domain.duration import Duration
 from sereno.domain.duration import seconds as length
 from sereno.domain.error_text import storable
-from sereno.domain.job import ClaimedJob, check_text
 from sereno.errors import ConfigurationError, InvalidArguments, LeaseLost
-from sereno.store.attempts import Settled, keep_step, report_progress, settle, steps
-from sereno.store.limits import throttle
+from sereno.jobs.attempt import LONGEST_CLOSE, SUCCEEDED, Snooze, Throttle
+from sereno.jobs.job import ClaimedJob, check_text
+from sereno.jobs.limits.store import throttle
+from sereno.jobs.settlement import Settled, keep_step, report_progress, settle, steps
 from sereno.telemetry.log_events import JobLogger
 
 P = ParamSpec("P")

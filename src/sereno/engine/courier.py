@@ -14,11 +14,12 @@ from sereno.database.database import Database
 from sereno.database.statement import Operation
 from sereno.domain.delivery import Receipt, kept
 from sereno.domain.event import IN_APP, Step
-from sereno.domain.job import NewJob
 from sereno.engine.dispatch import Dispatch
 from sereno.engine.ledger import Ledger
 from sereno.engine.turns import Turns
-from sereno.store import deliveries, events, jobs, receipts
+from sereno.jobs import transitions
+from sereno.jobs.job import NewJob
+from sereno.store import deliveries, events, receipts
 from sereno.store.receipts import Applied, Question
 
 # Recipients of one step of a fan-out: long enough to be quick, short enough that a crash repeats little.
@@ -64,7 +65,7 @@ class Courier:
         steps = await self._database.arun_one(events.steps(event))
         if steps:
             first_look = min(step.after for step in steps)
-            await self._database.arun(jobs.enqueue(self._escalation(event, first_look)))
+            await self._database.arun(transitions.enqueue(self._escalation(event, first_look)))
         return total
 
     def _walk(self, event: int) -> Operation[events.Walked]:
@@ -74,7 +75,7 @@ class Courier:
         for channel, account, count, due_in in walked.waiting:
             tokens += self._turns.for_deliveries(channel, account, count, self._dispatch.batch_of(channel), due_in)
         if tokens:
-            yield from jobs.enqueue(tokens)
+            yield from transitions.enqueue(tokens)
         return walked
 
     async def escalate(self, event: int) -> None:
@@ -90,7 +91,7 @@ class Courier:
         # Whoever has just been given to the next channel may need the one behind it.
         if waiting or (made and len(steps) > 1):
             again = max(MOST_OFTEN, min(step.after for step in steps) / 2)
-            await self._database.arun(jobs.enqueue(self._escalation(event, again)))
+            await self._database.arun(transitions.enqueue(self._escalation(event, again)))
 
     def _escalate(self, event: int, step: Step, walked: int) -> Operation[events.Escalated]:
         found = yield from events.escalate(event, step, walked, STEP)
@@ -99,7 +100,7 @@ class Courier:
             tokens += self._turns.for_deliveries(step.second, account, count, self._dispatch.batch_of(step.second))
         # All of them in one call, which meets their unique keys in one order.
         if tokens:
-            yield from jobs.enqueue(tokens)
+            yield from transitions.enqueue(tokens)
         return found
 
     # messages ──▶ receipts
@@ -132,7 +133,7 @@ class Courier:
         if count:
             tokens.append(self._turns.to_ask(known.name, account, after))
         if tokens:
-            yield from jobs.enqueue(tokens)
+            yield from transitions.enqueue(tokens)
         return questions, count
 
     async def _heard(
@@ -181,7 +182,7 @@ class Courier:
         )
         tokens = [token for wait in applied.again for token in self._turns.to_send(channel, account, 1, wait)]
         if tokens:
-            yield from jobs.enqueue(tokens)
+            yield from transitions.enqueue(tokens)
         return applied
 
     # whatever was left behind
@@ -211,4 +212,4 @@ class Courier:
         for event, tenant in (yield from events.unwalked()):
             tokens += self._fan_out_again(event, tenant)
         if tokens:
-            yield from jobs.enqueue(tokens)
+            yield from transitions.enqueue(tokens)

@@ -22,7 +22,8 @@ from sereno.engine.ledger import Elsewhere, Ledger
 from sereno.engine.links import Links
 from sereno.engine.turns import Turns
 from sereno.errors import UnknownEvent
-from sereno.store import deliveries, jobs
+from sereno.jobs import transitions
+from sereno.store import deliveries
 from sereno.store.deliveries import Batch, Taken, TakenEvent
 
 # Messages of the inbox in one statement.
@@ -86,7 +87,7 @@ class Dispatch:
 
     def _leave(self, channel: str, account: str) -> Operation[None]:
         if (yield from deliveries.any_due(channel, account)):
-            yield from jobs.enqueue([self._turns.standing(channel, account)])
+            yield from transitions.enqueue([self._turns.standing(channel, account)])
 
     def _take(self, job: int, channel: str, account: str, seat: int | None) -> Operation[Batch]:
         """A batch, and whoever takes the next one, together: nobody may live to ask for it.
@@ -100,7 +101,7 @@ class Dispatch:
             following = self._turns.after(channel, account, seat)
             tokens += [] if following is None else [following]
         if tokens:
-            yield from jobs.enqueue(tokens)
+            yield from transitions.enqueue(tokens)
         return batch
 
     async def _send(self, job: int, channel: str, account: str, batch: Batch, exchange: Exchange | None) -> None:

@@ -16,7 +16,13 @@ from time import monotonic
 from typing import Any
 
 from sereno.database.database import Database
-from sereno.domain.attempt import (
+from sereno.domain.error_text import describe, storable
+from sereno.engine.attempt_log import logs_successes, report, report_after_success
+from sereno.engine.context import Context
+from sereno.engine.isolation import SETTLED_ELSEWHERE, Isolation, runs_alone
+from sereno.engine.running import Raised, Running
+from sereno.engine.settler import Settler
+from sereno.jobs.attempt import (
     CRASH_LIMIT,
     SUCCEEDED,
     Cancel,
@@ -27,16 +33,10 @@ from sereno.domain.attempt import (
     Settlement,
     settlement,
 )
-from sereno.domain.error_text import describe, storable
-from sereno.domain.fingerprint import failure
-from sereno.domain.job import ClaimedJob
-from sereno.domain.task import Registry, TaskDefinition
-from sereno.engine.attempt_log import logs_successes, report, report_after_success
-from sereno.engine.context import Context
-from sereno.engine.isolation import SETTLED_ELSEWHERE, Isolation, runs_alone
-from sereno.engine.running import Raised, Running
-from sereno.engine.settler import Settler
-from sereno.store.attempts import Settled
+from sereno.jobs.fingerprint import failure
+from sereno.jobs.job import ClaimedJob
+from sereno.jobs.settlement import Settled
+from sereno.jobs.task import Registry, TaskDefinition
 from sereno.telemetry.log_events import emit
 from sereno.telemetry.metrics import Tally
 

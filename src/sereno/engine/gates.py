@@ -6,7 +6,7 @@ database who still runs, as long as a key stays with one worker.
 
 from collections.abc import Mapping, Sequence
 
-from sereno.store.lanes import Known, LaneClaim
+from sereno.jobs.limits.lane_claim import Known, LaneClaim
 
 # With more gates than this, all is forgotten.
 MOST = 2000

@@ -10,14 +10,11 @@ from sereno.database.connect import Line
 from sereno.database.statement import Operation
 from sereno.engine.maintenance import Duty, Page, Step, run_page
 from sereno.engine.retention import HOUSEKEEPING_EVERY, drop_attempt_day, drop_days
+from sereno.jobs import history, minute_stats
+from sereno.jobs.limits import lane_claim
+from sereno.jobs.limits import store as limits
 from sereno.settings import Settings
-from sereno.store import (
-    history,
-    lanes,
-    limits,
-    minutes,
-    sessions,
-)
+from sereno.store import sessions
 from sereno.telemetry.log_events import emit
 
 _T = TypeVar("_T")
@@ -40,7 +37,7 @@ def duties(settings: Settings) -> list[Duty]:
         Step("sessions and keys that ended", _pages_of(sessions.forget_ended)),
         Step("answers to old requests", _pages_of(tokens.forget_answers)),
         Step("sign-outs of ended cookies", _pages_of(tokens.forget_sign_outs)),
-        Step("old figures", _pages_of(minutes.forget)),
+        Step("old figures", _pages_of(minute_stats.forget)),
         Step("idle lanes", Walk(limits.FIRST, limits.sweep_lanes)),
         Step("idle gates", Walk(limits.FIRST, limits.sweep_gates)),
         Step("shares without lanes", Walk(limits.FIRST_SHARE, limits.sweep_shares)),
@@ -48,7 +45,9 @@ def duties(settings: Settings) -> list[Duty]:
     unknown = Step("unknown tasks", _report_unknown_tasks)
     return [
         Duty("unknown_tasks", UNKNOWN_TASKS_EVERY, [unknown]),
-        Duty("reread_lanes", REREAD_LANES_EVERY, [Step("lanes that have passed over jobs", _all_of(lanes.reread))]),
+        Duty(
+            "reread_lanes", REREAD_LANES_EVERY, [Step("lanes that have passed over jobs", _all_of(lane_claim.reread))]
+        ),
         Duty("housekeeping", HOUSEKEEPING_EVERY, steps),
     ]
 

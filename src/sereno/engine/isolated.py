@@ -16,15 +16,15 @@ from typing import Any
 import msgspec
 
 from sereno.database.database import Database
-from sereno.domain.attempt import Ending, settlement
-from sereno.domain.retry import Backoff
-from sereno.domain.task import TaskDefinition
 from sereno.engine.context import Context
 from sereno.engine.fork_server import import_task_module, serve_forks
 from sereno.engine.isolation import LINE_LIMIT, Answer, Introduction, Order, environment
 from sereno.engine.log_keeper import LogKeeper
 from sereno.engine.loop import run_loop
 from sereno.engine.running import Raised, caught
+from sereno.jobs.attempt import Ending, settlement
+from sereno.jobs.retry import Backoff
+from sereno.jobs.task import TaskDefinition
 from sereno.settings import Settings
 
 PROGRESS_EVERY = 1.0

@@ -22,13 +22,13 @@ from typing import Any
 import msgspec
 
 from sereno.database.database import Database
-from sereno.domain.attempt import Crashed, Ending, Released, Settlement, Throttle
 from sereno.domain.error_text import ErrorText
-from sereno.domain.job import ClaimedJob
-from sereno.domain.task import Registry, TaskDefinition
 from sereno.engine.fork_server import ForkFailed, ForkServer, Preload
 from sereno.engine.log_keeper import LAST_WORDS
 from sereno.errors import ConfigurationError, DatabaseUnavailable
+from sereno.jobs.attempt import Crashed, Ending, Released, Settlement, Throttle
+from sereno.jobs.job import ClaimedJob
+from sereno.jobs.task import Registry, TaskDefinition
 from sereno.settings import Settings
 from sereno.telemetry.log_events import emit
 

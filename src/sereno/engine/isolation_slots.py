@@ -3,9 +3,9 @@
 from collections import Counter
 from collections.abc import Collection, Mapping
 
-from sereno.domain.attempt import CRASH_LIMIT
-from sereno.domain.job import ClaimedJob
-from sereno.store.lanes import FreeProcesses
+from sereno.jobs.attempt import CRASH_LIMIT
+from sereno.jobs.job import ClaimedJob
+from sereno.jobs.limits.lane_claim import FreeProcesses
 
 
 class IsolationSlots:

@@ -14,8 +14,9 @@ from sereno.database.connect import Line
 from sereno.engine.floor import Ages, LookBack, exceeded_time
 from sereno.engine.maintenance import MAINTENANCE_TIMEOUT, Duty, Step
 from sereno.errors import DatabaseUnavailable
-from sereno.store import jobs, sessions
-from sereno.store.jobs import EVERYTHING
+from sereno.jobs import transitions
+from sereno.jobs.transitions import EVERYTHING
+from sereno.store import sessions
 from sereno.telemetry.log_events import emit
 from sereno.telemetry.service import Service
 
@@ -63,7 +64,7 @@ class Keeper(Service):
 
     async def _promote(self) -> float:
         """Of the recent past: under a pinned snapshot, the entries of jobs promoted long ago are still in the index."""
-        moved = await self._line.run(jobs.promote(RECENT), MAINTENANCE_TIMEOUT)
+        moved = await self._line.run(transitions.promote(RECENT), MAINTENANCE_TIMEOUT)
         if moved:
             self._on_promoted()
         # Nothing moved although something is due: another worker holds those rows right now.
@@ -74,7 +75,7 @@ class Keeper(Service):
         began = monotonic()
         older, younger = self._ages.part
         try:
-            moved = await self._line.run(jobs.promote(older, younger), LOOK_BACK_TIMEOUT)
+            moved = await self._line.run(transitions.promote(older, younger), LOOK_BACK_TIMEOUT)
         except DatabaseUnavailable as error:
             if not exceeded_time(error):
                 raise

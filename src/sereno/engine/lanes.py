@@ -14,13 +14,21 @@ from typing import Any
 import psycopg
 
 from sereno.database.connect import Line
-from sereno.domain.job import PRIORITIES
-from sereno.domain.lanes import FAIR_BAND
 from sereno.engine.floor import Floors
 from sereno.engine.gates import GateMemory
 from sereno.errors import DatabaseUnavailable
-from sereno.store.jobs import Claim
-from sereno.store.lanes import FreeProcesses, LaneClaim, claim_lanes, hand_over, look_again, make_gates, open_lanes
+from sereno.jobs.job import PRIORITIES
+from sereno.jobs.limits.lane_claim import (
+    FreeProcesses,
+    LaneClaim,
+    claim_lanes,
+    hand_over,
+    look_again,
+    make_gates,
+    open_lanes,
+)
+from sereno.jobs.limits.lane_decision import FAIR_BAND
+from sereno.jobs.transitions import Claim
 
 # As many wake-ups as one statement reads.
 WAKES = 5000

@@ -17,7 +17,8 @@ from sereno.domain.verdict import Policy, Verdict, judge
 from sereno.engine.post_reporter import Kinds, PostReporter
 from sereno.engine.turns import Turns
 from sereno.errors import DatabaseUnavailable
-from sereno.store import deliveries, jobs
+from sereno.jobs import transitions
+from sereno.store import deliveries
 from sereno.store.deliveries import Batch, Recorded, Taken
 from sereno.telemetry.log_events import emit
 
@@ -113,7 +114,7 @@ class Ledger:
         yield from deliveries.record(job, [batch.batch for batch in found], verdicts)
         if len(found) >= deliveries.MOST_STRANDED or any(verdict.state == "pending" for verdict in verdicts):
             # Also for what the batch of this job does not hold.
-            yield from jobs.enqueue(self._turns.to_send(channel, account))
+            yield from transitions.enqueue(self._turns.to_send(channel, account))
         kinds = {
             delivery: kind for batch in found for (delivery, _), kind in zip(batch.deliveries, batch.kinds, strict=True)
         }
@@ -136,7 +137,7 @@ class Ledger:
         if asked and not self._is_asked_for(channel, account, recorded.now):
             tokens.append(self._turns.to_ask(channel, account, min(asked) + _together(min(asked))))
         if tokens:
-            yield from jobs.enqueue(tokens)
+            yield from transitions.enqueue(tokens)
         return recorded
 
     def _is_asked_for(self, channel: str, account: str, now: float) -> bool:

@@ -17,17 +17,17 @@ from typing import Any, TypedDict
 import psycopg
 
 from sereno.database.database import Database
-from sereno.domain.attempt import Dead
 from sereno.domain.duration import Duration
-from sereno.domain.job import DEFAULT_PRIORITY, JobOptions
-from sereno.domain.limits import Limits, rule
 from sereno.domain.open_arguments import ProcedureArguments
 from sereno.domain.procedure import HERE, TASK_PREFIX, ProcedureName, Signature, check_params, parse_name, still
 from sereno.domain.procedure_result import Notices, Result
-from sereno.domain.retry import Backoff
-from sereno.domain.task import TaskDefinition, define
 from sereno.engine.context import Context
 from sereno.errors import ConfigurationError, DatabaseUnavailable, InvalidArguments
+from sereno.jobs.attempt import Dead
+from sereno.jobs.job import DEFAULT_PRIORITY, JobOptions
+from sereno.jobs.limits.limit import Limits, rule
+from sereno.jobs.retry import Backoff
+from sereno.jobs.task import TaskDefinition, define
 from sereno.store import procedures
 from sereno.store.procedures import Allowed
 from sereno.store.targets.address import Targets

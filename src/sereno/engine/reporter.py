@@ -15,8 +15,8 @@ from sereno.database.statement import Operation
 from sereno.engine.claimer import Claimer
 from sereno.engine.executor import Executor
 from sereno.engine.floor import Floors
+from sereno.jobs import error_groups, minute_stats
 from sereno.settings import Settings
-from sereno.store import error_groups, minutes
 from sereno.store.sessions import report
 from sereno.telemetry.log_events import emit
 from sereno.telemetry.metrics import Tally
@@ -118,5 +118,5 @@ class Reporter(Service):
 
 def _add(figures: Tally) -> Operation[None]:
     """One table after the other, the same way in every worker, so that two never wait for each other in a ring."""
-    yield from minutes.add(figures)
+    yield from minute_stats.add(figures)
     yield from error_groups.add(figures)

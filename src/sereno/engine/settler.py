@@ -11,12 +11,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from time import monotonic
 
 from sereno.database.connect import Line
-from sereno.domain.attempt import Settlement, Throttle
 from sereno.domain.error_text import describe, storable
-from sereno.domain.job import ClaimedJob
 from sereno.errors import DatabaseUnavailable
-from sereno.store.attempts import Settled, Way, landed, settle
-from sereno.store.limits import throttle
+from sereno.jobs.attempt import Settlement, Throttle
+from sereno.jobs.job import ClaimedJob
+from sereno.jobs.limits.store import throttle
+from sereno.jobs.settlement import Settled, Way, landed, settle
 from sereno.store.sessions import announce
 from sereno.telemetry.log_events import emit
 from sereno.telemetry.metrics import Tally

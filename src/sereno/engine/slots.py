@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from time import monotonic
 
-from sereno.domain.job import ClaimedJob
+from sereno.jobs.job import ClaimedJob
 
 # Jobs for this long are claimed ahead, judged by how fast they ended lately: quick jobs come in large batches,
 # slow ones are left to workers that have a slot for them.

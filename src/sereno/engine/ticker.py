@@ -17,7 +17,8 @@ from sereno.domain.fire_job import fire_job
 from sereno.domain.firing import ON_TIME, SECOND, Due, Fire, Plan, plan
 from sereno.domain.instants import Rule, compile_text
 from sereno.errors import DatabaseUnavailable, InvalidSchedule
-from sereno.store import jobs, ticks
+from sereno.jobs import transitions
+from sereno.store import ticks
 
 T = TypeVar("T")
 
@@ -353,7 +354,7 @@ def _cancel_previous(plans: list[Planned]) -> Operation[list[Planned]]:
     taken = {run.schedule for run in runs if not run.free}
     over = [run.job for run in runs if run.schedule not in taken]
     if over:
-        yield from jobs.cancel(over, "the next run of its schedule was due")
+        yield from transitions.cancel(over, "the next run of its schedule was due")
     return [planned for planned in plans if planned[0].id not in taken]
 
 

@@ -10,8 +10,8 @@ from random import randrange
 from typing import Any, Protocol
 
 from sereno.channels.contract import Channel
-from sereno.domain.job import NewJob
-from sereno.domain.limits import Limit, Rate
+from sereno.jobs.job import NewJob
+from sereno.jobs.limits.limit import Limit, Rate
 
 # As many batches of one channel and account are on their way at once.
 MOST_TOKENS = 50

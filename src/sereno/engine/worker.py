@@ -18,8 +18,6 @@ from typing import Protocol
 from sereno.database.connect import Line
 from sereno.database.database import Database
 from sereno.database.statement import Operation
-from sereno.domain.job import PRIORITIES, ClaimedJob
-from sereno.domain.task import Registry
 from sereno.engine import bulk, housekeeping
 from sereno.engine.claimer import Claimer
 from sereno.engine.executor import Executor
@@ -36,9 +34,11 @@ from sereno.engine.settler import Settler
 from sereno.engine.slots import QueueSlots
 from sereno.engine.vacuum import Vacuum
 from sereno.errors import ConfigurationError, DatabaseUnavailable
+from sereno.jobs.job import PRIORITIES, ClaimedJob
+from sereno.jobs.task import Registry
+from sereno.jobs.task_rows import declare_code
 from sereno.store.bulk import adopt
 from sereno.store.sessions import finish, register
-from sereno.store.tasks import declare_code
 from sereno.telemetry.archive_stats import COUNTED
 from sereno.telemetry.log_events import emit
 from sereno.telemetry.metrics import Gauges, Tally

@@ -12,11 +12,11 @@ from sereno.access.actor import default_actor
 from sereno.database.statement import Operation
 from sereno.domain.alert import TASK, LogRule, Rule, Target, checked
 from sereno.domain.concern import Level
-from sereno.domain.job import JobOptions, NewJob, check_date
 from sereno.errors import InvalidArguments, Refused
+from sereno.jobs import transitions
+from sereno.jobs.job import JobOptions, NewJob, check_date
 from sereno.operations.post import masked
 from sereno.store import alerts as store
-from sereno.store import jobs
 from sereno.store.alerts import AlertRow, RuleRow
 
 HIDDEN = "…"
@@ -139,7 +139,7 @@ def try_rule(name: str, *, actor: str | None = None) -> Operation[list[int]]:
         NewJob(TASK, msgspec.json.encode({"rule": name, "target": number, "what": "test"}), options)
         for number in range(len(found.targets))
     ]
-    made = yield from jobs.enqueue(wanted)
+    made = yield from transitions.enqueue(wanted)
     yield from audit.audit(actor or default_actor(), "alert.test", f"alert rule {name}", {})
     return [job.id for job in made]
 

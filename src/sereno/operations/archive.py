@@ -6,6 +6,7 @@ from datetime import date, datetime, timedelta
 from sereno.database.statement import Operation
 from sereno.domain.zones import moment
 from sereno.errors import InvalidArguments
+from sereno.jobs.rows import BOUND, Count
 from sereno.settings import A_DAY, ARCHIVE_KINDS, Settings
 from sereno.store import archive_sights as store
 from sereno.store import schedules
@@ -20,7 +21,6 @@ from sereno.store.archive_sights import (
     KindLine,
     Restored,
 )
-from sereno.store.sights import BOUND, Count
 
 # A calendar of more days is no calendar.
 MOST_DAYS = 400

@@ -11,9 +11,9 @@ from typing import Any, Literal, TypeAlias
 from sereno.access import audit, tokens
 from sereno.access.masking import masked
 from sereno.database.statement import Operation
-from sereno.domain.job import check_date
 from sereno.errors import InvalidArguments, JobNotFound
-from sereno.operations import jobs
+from sereno.jobs import operations as jobs
+from sereno.jobs.job import check_date
 from sereno.operations.restore import Asked
 from sereno.store import restore
 from sereno.store.restore import Span

@@ -3,8 +3,8 @@
 from sereno.database.statement import Operation
 from sereno.domain.concern import KINDS, Concern, filled
 from sereno.domain.duration import Duration, seconds
-from sereno.domain.job import check_text
 from sereno.errors import InvalidArguments
+from sereno.jobs.job import check_text
 from sereno.settings import Settings
 from sereno.store import attention as store
 from sereno.store import health

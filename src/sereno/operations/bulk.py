@@ -8,20 +8,21 @@ from sereno.access import audit
 from sereno.access.actor import default_actor
 from sereno.database.statement import Operation
 from sereno.domain.duration import Duration, seconds
-from sereno.domain.job import MOST_TAGS, Job, JobOptions, NewJob, check_date, check_text
-from sereno.domain.lifecycle import FINAL
 from sereno.domain.when import Daily, checked
 from sereno.domain.zones import moment
 from sereno.errors import InvalidArguments, Refused
-from sereno.operations import jobs, post, schedules
+from sereno.jobs import operations as jobs
+from sereno.jobs import transitions as jobs_store
+from sereno.jobs.job import MOST_TAGS, Job, JobOptions, NewJob, check_date, check_text
+from sereno.jobs.job_filter import JobFilter, ScheduleFilter
+from sereno.jobs.lifecycle import FINAL
+from sereno.jobs.rows import Count, JobRow
+from sereno.operations import post, schedules
 from sereno.operations.schedule_lists import Verb, tally
 from sereno.store import bulk as store
-from sereno.store import jobs as jobs_store
 from sereno.store import schedules as schedules_store
 from sereno.store.bulk import Asked, BulkOperation, Change, JobAction, ScheduleAction, Step, Taken
-from sereno.store.filters import JobFilter, ScheduleFilter
 from sereno.store.post_rows import DeliveryFilter
-from sereno.store.sights import Count, JobRow
 
 # A job that was made from another one says so in a tag, by which each is found from the other.
 ORIGIN = "retry-of:"

@@ -10,9 +10,10 @@ from sereno.database import roles
 from sereno.database.migrate import migrations
 from sereno.database.statement import Operation
 from sereno.domain.duration import spoken
+from sereno.jobs import queries as job_queries
 from sereno.operations.procedures import Standings, standings
 from sereno.settings import Settings
-from sereno.store import health, insights
+from sereno.store import health
 from sereno.store.archive_health import ArchiveHealth, archive_health
 from sereno.store.attention import ARCHIVE_BEHIND
 from sereno.store.health import Holder, LimitHealth, ScheduleHealth, Server
@@ -80,7 +81,7 @@ def _work() -> Operation[list[Check]]:
     alive, unburied = yield from health.live_workers()
     queues = yield from health.unserved_queues()
     tasks = yield from health.unknown_tasks()
-    dead = yield from insights.dead_letters()
+    dead = yield from job_queries.dead_letters()
     checks = [
         Check("workers", "ok", f"{alive} alive")
         if alive

@@ -10,10 +10,10 @@ from sereno.access.actor import default_actor
 from sereno.database.statement import Operation
 from sereno.domain.duration import Duration, seconds
 from sereno.errors import ConfigurationError, InvalidArguments
+from sereno.jobs import error_groups
+from sereno.jobs.error_groups import KEPT_DAYS, ErrorGroup, ErrorHour, Sample, TenantHit
+from sereno.jobs.rows import Count
 from sereno.search.sql_terms import Sought
-from sereno.store import error_groups
-from sereno.store.error_groups import KEPT_DAYS, ErrorGroup, ErrorHour, Sample, TenantHit
-from sereno.store.sights import Count
 
 Sort = Literal["last", "count"]
 

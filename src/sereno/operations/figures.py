@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from sereno.database.statement import Operation
-from sereno.domain.job import check_text
 from sereno.errors import InvalidArguments
+from sereno.jobs.job import check_text
+from sereno.jobs.minute_stats import quantile
 from sereno.store import delivery_figures
 from sereno.store.delivery_figures import ChannelFigures, ChannelStep, StateFigures, TenantFigures
-from sereno.store.minutes import quantile
 from sereno.telemetry.metrics import BUCKETS
 
 HOUR = 3600.0

@@ -5,9 +5,9 @@ from datetime import datetime, timedelta
 
 from sereno.database.statement import Operation
 from sereno.domain.zones import moment
-from sereno.operations.queues import QueueLine, list_queues
+from sereno.jobs.queues import QueueLine, list_queues
+from sereno.jobs.rows import Count
 from sereno.store import schedules, workshop
-from sereno.store.sights import Count
 from sereno.store.workshop import MinuteRow
 
 # How far back the pictures go, and over which time a rate is taken.

@@ -14,8 +14,8 @@ from sereno.domain.instants import compile_rule
 from sereno.domain.when import Every, Once, When, decode, microseconds
 from sereno.domain.zones import SECOND, moment
 from sereno.errors import InvalidSchedule
+from sereno.jobs.job_filter import ScheduleFilter
 from sereno.store import schedules as store
-from sereno.store.filters import ScheduleFilter
 
 CELL = 300 * SECOND
 # Beyond these, rules are left out, and the answer says how many schedules have them.

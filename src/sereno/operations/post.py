@@ -10,8 +10,9 @@ from typing import Any
 from sereno.access import audit
 from sereno.access.actor import default_actor
 from sereno.database.statement import Operation
-from sereno.domain.job import check_text
 from sereno.errors import ConfigurationError
+from sereno.jobs.job import check_text
+from sereno.jobs.rows import Count
 from sereno.search.sql_terms import Sought
 from sereno.store import deliveries as delivery_store
 from sereno.store import post_sights
@@ -29,7 +30,6 @@ from sereno.store.post_rows import (
     RecipientLine,
     RecipientRow,
 )
-from sereno.store.sights import Count
 
 # What a person may send back to work: it ended without having arrived, or nobody knows.
 REQUEUEABLE = ("skipped", "failed", "invalid", "expired", "dead", "unknown", "bounced")

@@ -11,7 +11,6 @@ from sereno.access import audit
 from sereno.access.actor import default_actor
 from sereno.database.statement import Operation
 from sereno.domain.duration import Duration, seconds
-from sereno.domain.job import check_text
 from sereno.domain.procedure import (
     HERE,
     Kind,
@@ -24,6 +23,7 @@ from sereno.domain.procedure import (
     still,
 )
 from sereno.errors import DatabaseUnavailable, InvalidArguments, Refused, SerenoError
+from sereno.jobs.job import check_text
 from sereno.settings import Settings
 from sereno.store import procedures as store
 from sereno.store.procedures import Allowed, LastRun, RunRow

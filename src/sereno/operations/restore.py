@@ -16,8 +16,8 @@ from sereno.archive.place import Place
 from sereno.archive.scratch import scratch
 from sereno.database.plan import Plan
 from sereno.database.statement import Operation
-from sereno.domain.job import check_date
 from sereno.errors import InvalidArguments, Refused
+from sereno.jobs.job import check_date
 from sereno.settings import A_DAY
 from sereno.store import restore as store
 from sereno.store.restore import Brought, KindOfRows, Source, Span

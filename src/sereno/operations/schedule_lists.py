@@ -13,11 +13,11 @@ from sereno.database.statement import Operation
 from sereno.domain.when import Once, decode, describe
 from sereno.domain.zones import moment, zone
 from sereno.errors import InvalidSchedule
+from sereno.jobs.job_filter import ScheduleFilter
+from sereno.jobs.rows import Count
 from sereno.operations.schedules import PAGE, run_now
 from sereno.store import schedules as store
-from sereno.store.filters import ScheduleFilter
 from sereno.store.schedules import ScheduleRow
-from sereno.store.sights import Count
 
 Verb: TypeAlias = Literal["pause", "resume", "disable", "delete", "spread", "run"]
 

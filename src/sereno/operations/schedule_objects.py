@@ -14,12 +14,12 @@ from sereno.access import audit
 from sereno.access.actor import default_actor
 from sereno.database.json_values import stored
 from sereno.database.statement import Operation
-from sereno.domain.job import DEFAULT_PRIORITY, JobOptions, NewJob, check_text
 from sereno.domain.schedule import NewSchedule
 from sereno.errors import InvalidArguments, InvalidSchedule
+from sereno.jobs.job import DEFAULT_PRIORITY, JobOptions, NewJob, check_text
+from sereno.jobs.job_filter import ScheduleFilter
 from sereno.operations.imports.form import MakeJob, as_object, from_object, without_key
 from sereno.store import schedules as store
-from sereno.store.filters import ScheduleFilter
 from sereno.store.schedules import ScheduleRow, Upserted
 
 # In place of what the database does not show: see sereno.shown.

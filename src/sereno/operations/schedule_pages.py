@@ -4,13 +4,13 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from sereno.database.statement import Operation
+from sereno.jobs.job_filter import ScheduleFilter
+from sereno.jobs.rows import BOUND
 from sereno.operations.schedule_lists import list_schedules
 from sereno.store import schedule_runs
 from sereno.store import schedules as store
-from sereno.store.filters import ScheduleFilter
 from sereno.store.schedule_runs import StateCount
 from sereno.store.schedules import FireRow, ScheduleRow
-from sereno.store.sights import BOUND
 
 # So many runs are drawn in a row, the newest last.
 RUNS = 30

@@ -14,16 +14,16 @@ from sereno.domain.duration import Duration, seconds
 from sereno.domain.fire_job import fire_job
 from sereno.domain.firing import SECOND, first_instant
 from sereno.domain.instants import compile_text
-from sereno.domain.job import Job, check_date
 from sereno.domain.preview import Instant, preview
 from sereno.domain.schedule import shift
 from sereno.domain.when import Every, Once, When, checked, decode, encode
 from sereno.domain.zones import instant, moment
 from sereno.errors import InvalidSchedule, Refused
+from sereno.jobs.job import Job, check_date
+from sereno.jobs.job_filter import ScheduleFilter
 from sereno.search.sql_terms import Sought
 from sereno.store import schedules as store
 from sereno.store import ticks
-from sereno.store.filters import ScheduleFilter
 from sereno.store.fires import record_again
 from sereno.store.schedules import FireRow, ScheduleRow
 

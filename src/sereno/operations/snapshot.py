@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 
 from sereno.database.statement import Operation
-from sereno.operations.queues import QueueLine, list_queues
-from sereno.store import insights
-from sereno.store.sights import Count
+from sereno.jobs import queries as job_queries
+from sereno.jobs.queues import QueueLine, list_queues
+from sereno.jobs.rows import Count
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +27,8 @@ class Snapshot:
 def snapshot() -> Operation[Snapshot]:
     """Of the whole house."""
     lines = yield from list_queues()
-    sessions = yield from insights.sessions()
-    dead = yield from insights.dead_letters()
+    sessions = yield from job_queries.sessions()
+    dead = yield from job_queries.dead_letters()
     alive = [session for session in sessions if session.state == "alive"]
     waits = [line.oldest_seconds for line in lines if line.oldest_seconds is not None]
     return Snapshot(

@@ -5,10 +5,11 @@ from datetime import datetime, timedelta
 
 from sereno.database.statement import Operation
 from sereno.domain.zones import moment
-from sereno.operations.queues import QueueLine, list_queues
-from sereno.store import insights, schedules
-from sereno.store.filters import ScheduleFilter
-from sereno.store.sights import BOUND, Count, NextJob, OpenTransaction, PauseRow
+from sereno.jobs import queries as job_queries
+from sereno.jobs.job_filter import ScheduleFilter
+from sereno.jobs.queues import QueueLine, list_queues
+from sereno.jobs.rows import BOUND, Count, NextJob, OpenTransaction, PauseRow
+from sereno.store import schedules
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +53,14 @@ class Status:
 
 def status() -> Operation[Status]:
     """A handful of bounded looks, and a count of the schedules."""
-    version = yield from insights.schema_version()
-    sessions = yield from insights.sessions()
+    version = yield from job_queries.schema_version()
+    sessions = yield from job_queries.sessions()
     alive = [session for session in sessions if session.state == "alive"]
     queues = yield from list_queues()
-    dead = yield from insights.dead_letters()
-    following = yield from insights.next_scheduled()
-    oldest = yield from insights.oldest_transaction()
-    pauses = yield from insights.pauses()
+    dead = yield from job_queries.dead_letters()
+    following = yield from job_queries.next_scheduled()
+    oldest = yield from job_queries.oldest_transaction()
+    pauses = yield from job_queries.pauses()
     keeper = yield from scheduler()
     slots = sum(sum(session.queues.values()) for session in alive)
     return Status(version, len(alive), slots, queues, dead, following, oldest, pauses, keeper)

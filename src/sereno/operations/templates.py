@@ -9,8 +9,8 @@ from sereno.access import audit, tokens
 from sereno.access.actor import default_actor
 from sereno.channels.templates import LARGEST_SOURCE, PARTS, Key, compiled, normal, spelled
 from sereno.database.statement import Operation
-from sereno.domain.job import check_text
 from sereno.errors import InvalidArguments
+from sereno.jobs.job import check_text
 from sereno.store import templates as store
 from sereno.store.templates import Place
 

@@ -4,12 +4,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from sereno.database.statement import Operation
-from sereno.domain.job import check_text
 from sereno.errors import InvalidArguments
+from sereno.jobs import minute_stats
+from sereno.jobs.job import check_text
+from sereno.jobs.job_filter import ScheduleFilter
+from sereno.jobs.minute_stats import TenantFigures
 from sereno.search.sql_terms import Sought
-from sereno.store import minutes, schedules, tenants
-from sereno.store.filters import ScheduleFilter
-from sereno.store.minutes import TenantFigures
+from sereno.store import schedules, tenants
 from sereno.store.schedules import ScheduleRow
 from sereno.store.tenants import Sort, Standing, TenantGate, TenantHour, TenantLine
 
@@ -71,7 +72,7 @@ def show(name: str, *, since: float = DAY) -> Operation[TenantDetail]:
     check_text("tenant", name)
     check_span(since)
     wanted = ScheduleFilter(tenant=name)
-    figures = yield from minutes.tenants(since, tenant=name, most=1)
+    figures = yield from minute_stats.tenants(since, tenant=name, most=1)
     first = yield from schedules.page(wanted, MOST_SCHEDULES)
     return TenantDetail(
         name,

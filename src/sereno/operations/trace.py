@@ -7,9 +7,9 @@ from datetime import datetime
 from typing import Literal
 
 from sereno.database.statement import Operation
-from sereno.domain.job import check_text
 from sereno.domain.trace import Lane, Segment, Span, cut
 from sereno.errors import ConfigurationError, InvalidArguments
+from sereno.jobs.job import check_text
 from sereno.store import post_sights, traces
 from sereno.store.traces import (
     TracedAttempt,

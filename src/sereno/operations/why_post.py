@@ -11,11 +11,11 @@ import msgspec
 from sereno.database.statement import Operation
 from sereno.domain.duration import spoken
 from sereno.domain.event import IN_APP
-from sereno.domain.job import check_text
 from sereno.domain.preference import Decision, Preference, decide, resolve
 from sereno.domain.quiet import quiet_until
+from sereno.jobs.job import check_text
+from sereno.jobs.limits.why import moment
 from sereno.operations.post import masked, unknown_type
-from sereno.operations.why_limits import moment
 from sereno.store import post_sights
 from sereno.store.post_rows import AddressRow, ChannelPause, DeliverySight, EventRow, RecipientRow
 

@@ -11,13 +11,13 @@ from sereno.access.identity import Principal
 from sereno.database.database import Database
 from sereno.database.plan import Plan, acarry_out
 from sereno.database.statement import Operation
-from sereno.domain.job import JobOptions, NewJob
-from sereno.domain.task import OWN_TASKS
+from sereno.jobs import task_rows
+from sereno.jobs.job import JobOptions, NewJob
+from sereno.jobs.queries import patience, read_only
+from sereno.jobs.task import OWN_TASKS
 from sereno.reception.declined import Declined
 from sereno.reception.guard import ASKING, Guard, Share
 from sereno.settings import Settings
-from sereno.store import tasks
-from sereno.store.insights import patience, read_only
 
 T = TypeVar("T")
 
@@ -84,7 +84,7 @@ class House:
         """
         if who.tenant is None:
             return None
-        declared = await self.read(tasks.open_to_tenants())
+        declared = await self.read(task_rows.open_to_tenants())
         own = {task.name: task.is_open_to_tenants for task in self.parts["app"].registry}
         return frozenset(name for name, is_open in (declared | own).items() if is_open)
 

@@ -4,9 +4,9 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
+from sereno.jobs import queries as job_queries
 from sereno.reception.glances import Glances
 from sereno.reception.house import House
-from sereno.store import insights
 
 
 def routes(house: House) -> list[Route]:
@@ -17,7 +17,7 @@ def routes(house: House) -> list[Route]:
         return PlainTextResponse("ok\n")
 
     async def ready(_: Request) -> PlainTextResponse:
-        seen = await glances.see("ready", insights.schema_version)
+        seen = await glances.see("ready", job_queries.schema_version)
         is_ready = not seen.is_missing and not seen.is_old
         return PlainTextResponse("ok\n" if is_ready else "the database does not answer\n", 200 if is_ready else 503)
 

@@ -8,8 +8,8 @@ from datetime import datetime
 from typing import get_args
 
 from sereno.domain.delivery import State
-from sereno.domain.lifecycle import FINAL, STATES
-from sereno.operations.search import ages, moments, numbers
+from sereno.jobs.lifecycle import FINAL, STATES
+from sereno.jobs.search import ages, moments, numbers
 from sereno.search.sql_terms import Sought, Test, parameter, piece_test, range_test, word_test
 from sereno.search.syntax import MOST_DIGITS, Field, Kind, Term, Word, parse
 

@@ -6,8 +6,8 @@ from datetime import date, datetime
 from typing import Literal, TypeAlias
 
 from sereno.database.statement import Operation, Statement, queries
+from sereno.jobs.rows import BOUND
 from sereno.store.archive import Column
-from sereno.store.sights import BOUND
 
 _sql = queries("archive_sights")
 

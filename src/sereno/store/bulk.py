@@ -10,12 +10,12 @@ import msgspec
 from sereno.access import audit
 from sereno.database.json_values import encoder
 from sereno.database.statement import Operation, Statement, queries
-from sereno.domain.job import DEFAULT_PRIORITY, JobOptions, NewJob
 from sereno.errors import Refused
-from sereno.store import jobs
-from sereno.store.filters import JobFilter, ScheduleFilter
+from sereno.jobs import transitions
+from sereno.jobs.job import DEFAULT_PRIORITY, JobOptions, NewJob
+from sereno.jobs.job_filter import JobFilter, ScheduleFilter
+from sereno.jobs.rows import Count
 from sereno.store.post_rows import DeliveryFilter
-from sereno.store.sights import Count
 
 # Of what one asked for, in a list: it may name ten thousand ids.
 MOST_WANTED_BYTES = 16 * 1024
@@ -140,7 +140,7 @@ def begin(asked: Asked) -> Operation[int]:
     rows = yield Statement(_sql["queue_for"], {"task": TASK, "usual": USUAL_QUEUE})
     queue = rows[0][0] if rows else USUAL_QUEUE
     arguments = encoder.encode({"operation": number})
-    (made,) = yield from jobs.enqueue([NewJob(TASK, arguments, JobOptions(queue=queue, priority=PRIORITY))])
+    (made,) = yield from transitions.enqueue([NewJob(TASK, arguments, JobOptions(queue=queue, priority=PRIORITY))])
     yield Statement(_sql["give_job"], {"id": number, "job": made.id})
     return int(number)
 
@@ -296,7 +296,7 @@ class Changed(NamedTuple):
 
     done: Sequence[int] = ()
     asked: Sequence[int] = ()
-    conflicts: Sequence[jobs.KeyConflict] = ()
+    conflicts: Sequence[transitions.KeyConflict] = ()
 
 
 def _jobs(change: Callable[[Sequence[int], Taken], Operation[Changed]]) -> Change:
@@ -326,16 +326,16 @@ def noted(taken: Taken, subject: str, detail: Mapping[str, Any], count: int) -> 
 
 
 def _retry(found: Sequence[int], taken: Taken) -> Operation[Changed]:  # noqa: ARG001 - as the others
-    done = yield from jobs.requeue(found)
-    return Changed(done, conflicts=(yield from jobs.key_conflicts(set(found) - set(done))))
+    done = yield from transitions.requeue(found)
+    return Changed(done, conflicts=(yield from transitions.key_conflicts(set(found) - set(done))))
 
 
 def _cancel(found: Sequence[int], taken: Taken) -> Operation[Changed]:
-    return Changed(*(yield from jobs.cancel(found, taken.reason or f"cancelled by {taken.actor}")))
+    return Changed(*(yield from transitions.cancel(found, taken.reason or f"cancelled by {taken.actor}")))
 
 
 def _delete(found: Sequence[int], taken: Taken) -> Operation[Changed]:  # noqa: ARG001 - as the others
-    return Changed((yield from jobs.delete(found)))
+    return Changed((yield from transitions.delete(found)))
 
 
 _of_jobs: dict[str, Change] = {"job.retry": _jobs(_retry), "job.cancel": _jobs(_cancel), "job.delete": _jobs(_delete)}

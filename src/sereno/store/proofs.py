@@ -1,7 +1,7 @@
 """The invariants as questions to the database; every answer must be empty."""
 
 from sereno.database.statement import Operation, Statement, queries
-from sereno.domain.attempt import CRASH_LIMIT
+from sereno.jobs.attempt import CRASH_LIMIT
 
 _sql = {**queries("verify"), **queries("verify_post"), **queries("verify_archive")}
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from sereno.database.statement import Operation, Statement, queries
-from sereno.store.filters import ScheduleFilter
+from sereno.jobs.job_filter import ScheduleFilter
 from sereno.store.schedules import FireRow
 
 _sql = queries("schedule_runs")

@@ -13,8 +13,8 @@ from sereno.domain.instants import compile_text
 from sereno.domain.schedule import NewSchedule, rule_text, shift
 from sereno.domain.zones import instant
 from sereno.errors import InvalidSchedule
+from sereno.jobs.job_filter import ScheduleFilter
 from sereno.search.sql_terms import Sought
-from sereno.store.filters import ScheduleFilter
 
 _sql = queries("schedules")
 

@@ -8,7 +8,7 @@ import msgspec
 
 from sereno.database.json_values import encoder
 from sereno.database.statement import Operation, Statement, queries
-from sereno.store.jobs import EVERYTHING
+from sereno.jobs.transitions import EVERYTHING
 from sereno.store.upkeep import PAGE
 
 _sql = queries("sessions")

@@ -5,7 +5,7 @@ from datetime import datetime
 
 from sereno.database.statement import Operation
 from sereno.errors import ConfigurationError
-from sereno.operations.search import moments
+from sereno.jobs.search import moments
 from sereno.search.syntax import Field, Term, Word, parse
 from sereno.telemetry import central_log as store
 from sereno.telemetry.central_log import LogFilter, LogLine, WholeLine

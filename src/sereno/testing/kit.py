@@ -13,9 +13,9 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 from sereno.app import Sereno
-from sereno.client.task import Task
 from sereno.domain.duration import Duration, seconds
-from sereno.domain.job import Job
+from sereno.jobs.job import Job
+from sereno.jobs.task_handle import Task
 from sereno.store import rehearsal
 from sereno.store.rehearsal import DeliverySeen, JobSeen
 from sereno.testing.process import LOOK_EVERY, PATIENCE, WorkerProcess, wait_for

@@ -10,14 +10,14 @@ from urllib.parse import urlencode
 from markupsafe import Markup
 from starlette.responses import RedirectResponse, Response
 
+from sereno.jobs import error_groups as store
+from sereno.jobs.error_groups import ErrorGroup
 from sereno.operations import error_groups
 from sereno.operations.error_groups import ErrorDetail, Sort
 from sereno.reception.declined import not_found
 from sereno.reception.glances import Seen
 from sereno.search.search_filter import ERROR_FIELDS
 from sereno.search.sql_terms import Sought
-from sereno.store import error_groups as store
-from sereno.store.error_groups import ErrorGroup
 from sereno.web import charts, cursor, tracebacks
 from sereno.web.asked import Asked, listed, sought_for
 from sereno.web.charts import Series

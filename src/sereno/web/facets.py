@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from sereno.jobs.rows import Count
 from sereno.search.syntax import Search, Term, Word
-from sereno.store.sights import Count
 
 _NEEDS_QUOTES = re.compile(r'[\s",*\\]')
 

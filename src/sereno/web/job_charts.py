@@ -9,7 +9,7 @@ from typing import NamedTuple
 from markupsafe import Markup
 
 from sereno.domain.trace import Segment, Span, cut, place
-from sereno.store.sights import AttemptRow, JobRow
+from sereno.jobs.rows import AttemptRow, JobRow
 from sereno.web.times import length
 
 WIDTH = 592.0

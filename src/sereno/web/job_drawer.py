@@ -9,18 +9,18 @@ from typing import Any
 
 from markupsafe import Markup
 
-from sereno.domain.lifecycle import FINAL
 from sereno.errors import JobNotFound
-from sereno.operations import jobs
+from sereno.jobs import operations as jobs
+from sereno.jobs import queries as job_queries
+from sereno.jobs.job_filter import JobFilter
+from sereno.jobs.lifecycle import FINAL
+from sereno.jobs.operations import CANCELLABLE, DELETABLE, JobDetail
+from sereno.jobs.reveal import hidden
+from sereno.jobs.rows import AttemptRow, JobLine, JobRow
+from sereno.jobs.why import why
 from sereno.operations.bulk import ORIGIN
-from sereno.operations.jobs import CANCELLABLE, DELETABLE, JobDetail
-from sereno.operations.reveal import hidden
-from sereno.operations.why import why
 from sereno.reception.glances import Seen
-from sereno.store import insights
 from sereno.store.archive_sights import Found
-from sereno.store.filters import JobFilter
-from sereno.store.sights import AttemptRow, JobLine, JobRow
 from sereno.web import cursor, job_charts, tracebacks
 from sereno.web.archived import archived
 from sereno.web.copies import copies
@@ -116,7 +116,7 @@ async def _others(look: Look, job: JobRow) -> Seen[list[JobLine]]:
     wanted = JobFilter(task=job.task, states=FINAL, tenant=look.who.tenant, window=AMONG)
     return await look.see(
         ("runs", job.task, look.who.tenant),
-        partial(insights.list_jobs, wanted, RUNS),
+        partial(job_queries.list_jobs, wanted, RUNS),
         fresh=RUNS_FRESH,
         patience=RUNS_PATIENCE,
     )

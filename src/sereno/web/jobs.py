@@ -10,18 +10,19 @@ from typing import Any, TypeAlias, TypeVar
 from starlette.responses import Response
 
 from sereno.database.statement import Operation
-from sereno.domain.lifecycle import STATES
-from sereno.operations.jobs import JobPage, list_jobs
-from sereno.operations.queues import QueueLine, list_queues
-from sereno.operations.search import JOB_FIELDS, WINDOW, jobs_wanted
+from sereno.jobs import minute_stats
+from sereno.jobs import queries as job_queries
+from sereno.jobs.job_filter import JobFilter
+from sereno.jobs.lifecycle import STATES
+from sereno.jobs.minute_stats import TenantFigures
+from sereno.jobs.operations import JobPage, list_jobs
+from sereno.jobs.queues import QueueLine, list_queues
+from sereno.jobs.rows import BOUND, Count, JobLine, TaskLine
+from sereno.jobs.search import JOB_FIELDS, WINDOW, jobs_wanted
 from sereno.operations.snapshot import Snapshot, snapshot
 from sereno.reception.hiding import sees_all
 from sereno.reception.tenancy import their_tenant
 from sereno.search.syntax import Term
-from sereno.store import insights, minutes
-from sereno.store.filters import JobFilter
-from sereno.store.minutes import TenantFigures
-from sereno.store.sights import BOUND, Count, JobLine, TaskLine
 from sereno.web import cursor
 from sereno.web.asked import Asked, asked_for
 from sereno.web.copies import copies
@@ -55,7 +56,7 @@ def rooms(pages: Pages) -> None:
         before = cursor.number(look.query.get("before"))
         found, running, opened, parts = await asyncio.gather(
             _listed(look, asked, before),
-            look.see("running now", partial(insights.running_now, MOST_RUNNING)),
+            look.see("running now", partial(job_queries.running_now, MOST_RUNNING)),
             drawer(look, look.query["job"]) if look.query.get("job") else _nothing(),
             _house(look),
         )
@@ -134,8 +135,8 @@ async def _house(look: Look) -> Parts:
     seen, queues, tasks, tenants = await asyncio.gather(
         look.see("snapshot", snapshot),
         look.see("queues", list_queues),
-        seldom("by task", insights.by_task),
-        seldom("tenants of a day", partial(minutes.tenants, DAY, most=MOST_VALUES)),
+        seldom("by task", job_queries.by_task),
+        seldom("tenants of a day", partial(minute_stats.tenants, DAY, most=MOST_VALUES)),
     )
     return Parts(seen.value, queues.value or [], tasks or [], tenants or [])
 

@@ -11,16 +11,18 @@ from urllib.parse import urlencode
 from starlette.responses import RedirectResponse, Response
 
 from sereno.domain.concern import Concern, filled
+from sereno.jobs import minute_stats
+from sereno.jobs import queries as job_queries
+from sereno.jobs.job_filter import JobFilter, ScheduleFilter
+from sereno.jobs.minute_stats import Figures, quantile
+from sereno.jobs.rows import BOUND
 from sereno.operations.attention import attention
 from sereno.operations.figures import Funnel, funnel
 from sereno.operations.heatmap import Heatmap, heatmap
 from sereno.operations.post import list_events
 from sereno.operations.snapshot import snapshot
 from sereno.reception.glances import Seen
-from sereno.store import insights, minutes, schedules
-from sereno.store.filters import JobFilter, ScheduleFilter
-from sereno.store.minutes import Figures, quantile
-from sereno.store.sights import BOUND
+from sereno.store import schedules
 from sereno.web import charts
 from sereno.web.charts import Series, Stage
 from sereno.web.facets import toggled
@@ -56,10 +58,10 @@ def rooms(pages: Pages) -> None:
         seen, concerns, figures, told, count, newest, events, coming, soon = await asyncio.gather(
             look.see("snapshot", snapshot),
             look.see("attention", partial(attention, house.settings), fresh=5.0),
-            look.see(("minutes", since), partial(minutes.read, since, step=step)),
+            look.see(("minutes", since), partial(minute_stats.read, since, step=step)),
             look.see("funnel", partial(funnel, DAY), fresh=5.0),
             look.see("schedules", partial(schedules.count, ScheduleFilter(), BOUND), fresh=30.0),
-            look.see("newest", partial(insights.list_jobs, JobFilter(), NEWEST)),
+            look.see("newest", partial(job_queries.list_jobs, JobFilter(), NEWEST)),
             look.see("newest events", partial(list_events, limit=EVENTS)),
             forecast(look),
             soonest(look, SOONEST + OWN),

@@ -9,7 +9,7 @@ from starlette.responses import Response
 from sereno.database.statement import Operation
 from sereno.domain.duration import seconds, spoken
 from sereno.domain.event import EventDefinition
-from sereno.domain.job import check_text
+from sereno.jobs.job import check_text
 from sereno.reception.kinds import known_kinds
 from sereno.reception.tenancy import their_tenant
 from sereno.store import post_sights

@@ -10,12 +10,12 @@ from urllib.parse import quote
 from markupsafe import Markup
 from starlette.responses import Response
 
-from sereno.operations import limits
+from sereno.jobs.limits import operations as limits
+from sereno.jobs.limits.store import LimitRow
+from sereno.jobs.rows import Count, SessionRow
 from sereno.operations.flow import SPAN, Flow, QueueFlow, flow
 from sereno.operations.workers import list_workers
 from sereno.store import workshop
-from sereno.store.limits import LimitRow
-from sereno.store.sights import Count, SessionRow
 from sereno.store.workshop import WorkRow
 from sereno.web import lanes_picture
 from sereno.web.copies import copies

@@ -11,13 +11,14 @@ from starlette.responses import Response
 from sereno.access.identity import ROLES
 from sereno.access.operations import list_tokens
 from sereno.access.tokens import AUDIT_WINDOW, TokenRow, audit_lines
+from sereno.jobs import queries as job_queries
 from sereno.operations.doctor import Check, doctor
 from sereno.operations.settings import list_settings
 from sereno.operations.status import scheduler
 from sereno.reception.declined import Declined
 from sereno.search.search_filter import AUDIT_FIELDS
 from sereno.search.sql_terms import Sought
-from sereno.store import health, insights, upkeep
+from sereno.store import health, upkeep
 from sereno.web.asked import Asked, listed, sought_for
 from sereno.web.copies import copies
 from sereno.web.cursor import number
@@ -52,7 +53,7 @@ async def _health(look: Look) -> Response:
         look.see("tables", upkeep.tables, fresh=SIZE_FRESH),
         look.see("pinned", health.pinned, fresh=2.0),
         look.see("scheduler", scheduler, fresh=2.0),
-        look.see("schema version", insights.schema_version, fresh=SIZE_FRESH),
+        look.see("schema version", job_queries.schema_version, fresh=SIZE_FRESH),
         look.see("server", health.server, fresh=2.0),
     )
     return _page(

@@ -16,8 +16,8 @@ from sereno.access.masking import masked
 from sereno.channels.template_lint import size_of, sms_parts
 from sereno.channels.templates import LARGEST_SOURCE, PARTS, Key, TemplateSet, directory_of, normal
 from sereno.domain.event import Content, Recipient
-from sereno.domain.job import check_text
 from sereno.errors import SerenoError
+from sereno.jobs.job import check_text
 from sereno.operations import templates
 from sereno.operations.previews import render
 from sereno.operations.templates import Version

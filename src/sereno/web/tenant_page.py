@@ -11,14 +11,14 @@ from markupsafe import Markup
 from starlette.responses import RedirectResponse, Response
 
 from sereno.domain.concern import Concern, filled
-from sereno.domain.lifecycle import STATES
+from sereno.jobs.error_groups import ErrorGroup
+from sereno.jobs.lifecycle import STATES
+from sereno.jobs.limits.operations import in_words
 from sereno.operations import error_groups, tenants
 from sereno.operations.attention import attention
 from sereno.operations.figures import funnel
-from sereno.operations.limits import in_words
 from sereno.operations.tenants import DAY, TenantDetail
 from sereno.reception.tenancy import their_tenant
-from sereno.store.error_groups import ErrorGroup
 from sereno.store.tenants import WINDOW
 from sereno.web import charts
 from sereno.web.charts import Series

@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 
 from starlette.responses import RedirectResponse, Response
 
-from sereno.domain.job import NAME_LIMIT, check_text
+from sereno.jobs.job import NAME_LIMIT, check_text
 from sereno.operations import tenants
 from sereno.operations.tenants import TOP
 from sereno.search.search_filter import TENANT_FIELDS

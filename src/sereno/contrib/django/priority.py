@@ -1,6 +1,6 @@
 """Priorities of Django, -100 (last) to 100 (first), and ours, 0 (first) to 9 (last): one of ten steps."""
 
-from sereno.domain.job import DEFAULT_PRIORITY
+from sereno.jobs.job import DEFAULT_PRIORITY
 
 # So many of Django's priorities make one step, above its default and below.
 UP, DOWN = 20, 25

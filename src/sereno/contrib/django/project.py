@@ -16,8 +16,8 @@ from django.db import DEFAULT_DB_ALIAS, connections
 from psycopg import pq
 
 from sereno.app import Sereno
-from sereno.client.task import Task
 from sereno.contrib.django.framework import Task as DjangoTask
+from sereno.jobs.task_handle import Task
 
 # Of a database in Django's settings: those that say where it is; the others are kept as they are.
 _PLACE = ("user", "password", "host", "port", "dbname")

@@ -14,8 +14,8 @@ from sereno.contrib.django.priority import ours, theirs
 from sereno.contrib.django.project import Project
 from sereno.database.caller_connection import run_borrowed
 from sereno.errors import JobNotFound
-from sereno.operations.jobs import JobDetail, show
-from sereno.store.sights import AttemptRow, JobRow
+from sereno.jobs.operations import JobDetail, show
+from sereno.jobs.rows import AttemptRow, JobRow
 
 _STATUS = {
     "scheduled": TaskResultStatus.READY,

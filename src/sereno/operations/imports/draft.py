@@ -10,11 +10,11 @@ import msgspec
 from sereno.domain.fire_names import has_names
 from sereno.domain.firing import first_instant
 from sereno.domain.instants import WallRule, compile_rule
-from sereno.domain.job import NAME_LIMIT
 from sereno.domain.schedule import NewSchedule, shift
 from sereno.domain.when import Once, encode
 from sereno.domain.zones import DAY, instant, moment
 from sereno.errors import InvalidSchedule
+from sereno.jobs.job import NAME_LIMIT
 from sereno.operations.imports.form import from_object, plain_job, without_key
 
 # Every zone that turns its clock at all turns it within this time.

@@ -8,10 +8,10 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from sereno.database.json_values import stored
-from sereno.domain.job import JobOptions, NewJob, check_text
 from sereno.domain.schedule import NewSchedule
 from sereno.domain.when import decode
 from sereno.errors import ConfigurationError, InvalidArguments, InvalidSchedule
+from sereno.jobs.job import JobOptions, NewJob, check_text
 from sereno.store.schedules import ScheduleRow
 
 MakeJob = Callable[[str, bytes, JobOptions], NewJob]

@@ -8,8 +8,8 @@ import msgspec
 
 from sereno.database.json_values import encoder
 from sereno.database.statement import Operation, Row, Statement, queries
-from sereno.domain.limits import AnyLimit, Limit
-from sereno.domain.task import Registry
+from sereno.jobs.limits.limit import AnyLimit, Limit
+from sereno.jobs.task import Registry
 
 _sql = queries("limits")
 _names = msgspec.json.Decoder(list[str])

@@ -6,10 +6,10 @@ from datetime import datetime
 from sereno.access import audit
 from sereno.access.actor import default_actor
 from sereno.database.statement import Operation
-from sereno.domain.job import check_text
 from sereno.errors import InvalidArguments
-from sereno.operations.limits import check_key
-from sereno.store import limits as store
+from sereno.jobs.job import check_text
+from sereno.jobs.limits import store
+from sereno.jobs.limits.operations import check_key
 
 LEAST_WEIGHT = 0.001
 MOST_WEIGHT = 1_000_000

@@ -3,8 +3,8 @@
 import msgspec
 
 from sereno.database.statement import Operation, Statement, queries
-from sereno.domain.task import OWN_TASKS, Registry
-from sereno.store.limits import declare as declare_limits
+from sereno.jobs.limits.store import declare as declare_limits
+from sereno.jobs.task import OWN_TASKS, Registry
 
 _sql = queries("tasks")
 

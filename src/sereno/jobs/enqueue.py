@@ -5,9 +5,9 @@ from typing import Any
 
 from sereno.database.caller_connection import arun_borrowed, run_borrowed
 from sereno.database.database import Database
-from sereno.domain.job import Job, NewJob
-from sereno.store.jobs import ENQUEUE_ONE, one_job_values
-from sereno.store.jobs import enqueue as enqueue_operation
+from sereno.jobs.job import Job, NewJob
+from sereno.jobs.transitions import ENQUEUE_ONE, one_job_values
+from sereno.jobs.transitions import enqueue as enqueue_operation
 
 
 def enqueue_one(database: Database, job: NewJob, connection: Any = None) -> Job:

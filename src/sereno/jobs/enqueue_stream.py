@@ -14,8 +14,8 @@ from psycopg.rows import tuple_row
 
 from sereno.database.database import Database
 from sereno.database.statement import Operation
-from sereno.domain.job import Job, NewJob
-from sereno.store.jobs import enqueue
+from sereno.jobs.job import Job, NewJob
+from sereno.jobs.transitions import enqueue
 
 # Large enough that a statement's fixed cost is nothing, small enough that the server starts early.
 CHUNK = 2_000

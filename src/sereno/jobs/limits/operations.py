@@ -10,11 +10,11 @@ from sereno.access import audit
 from sereno.access.actor import default_actor
 from sereno.database.statement import Operation
 from sereno.domain.duration import Duration, seconds, spoken
-from sereno.domain.job import check_text
-from sereno.domain.limits import AnyLimit, Limit, Rate
 from sereno.errors import ConfigurationError, InvalidArguments, Refused
-from sereno.store import limits as store
-from sereno.store.limits import GateRow, LimitRow
+from sereno.jobs.job import check_text
+from sereno.jobs.limits import store
+from sereno.jobs.limits.limit import AnyLimit, Limit, Rate
+from sereno.jobs.limits.store import GateRow, LimitRow
 
 DAY = 86400.0
 # A limit that is closed for longer is one that should be changed; a rate that gives one in longer gives nothing.

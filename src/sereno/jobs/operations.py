@@ -11,13 +11,13 @@ from sereno.access.actor import default_actor
 from sereno.access.audit import TALLY_BOUND
 from sereno.database.plan import Plan
 from sereno.database.statement import Operation
-from sereno.domain.job import Job, NewJob
-from sereno.domain.lifecycle import FINAL
 from sereno.errors import JobNotFound, Refused
-from sereno.store import insights
-from sereno.store import jobs as store
-from sereno.store.filters import JobFilter
-from sereno.store.sights import AttemptRow, Count, JobLine, JobRow, ProgressRow, StepRow
+from sereno.jobs import queries as job_queries
+from sereno.jobs import transitions as store
+from sereno.jobs.job import Job, NewJob
+from sereno.jobs.job_filter import JobFilter
+from sereno.jobs.lifecycle import FINAL
+from sereno.jobs.rows import AttemptRow, Count, JobLine, JobRow, ProgressRow, StepRow
 
 CANCELLABLE = ("scheduled", "ready", "running")
 DELETABLE = ("scheduled", "ready", *FINAL)
@@ -66,19 +66,19 @@ class Changed:
 
 def list_jobs(wanted: JobFilter | None = None, *, limit: int = 50, before: int | None = None) -> Operation[JobPage]:
     """Live and finished jobs, newest first. `before`: the cursor that the page before gave."""
-    found = yield from insights.list_jobs(wanted or JobFilter(), limit + 1, before)
+    found = yield from job_queries.list_jobs(wanted or JobFilter(), limit + 1, before)
     page = found[:limit]
     return JobPage(page, page[-1].id if len(found) > limit else None)
 
 
 def show(job_id: int) -> Operation[JobDetail]:
     """One job with all its attempts, steps and progress, or JobNotFound."""
-    row = yield from insights.job_row(job_id)
+    row = yield from job_queries.job_row(job_id)
     if row is None:
         raise JobNotFound(f"no job has the id {job_id}")
-    tried = yield from insights.attempts(job_id)
-    steps = yield from insights.steps(job_id)
-    progress = yield from insights.progress(job_id)
+    tried = yield from job_queries.attempts(job_id)
+    steps = yield from job_queries.steps(job_id)
+    progress = yield from job_queries.progress(job_id)
     return JobDetail(row, [*tried, *_last_attempt(row)], steps, progress)
 
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from sereno.domain.duration import Duration, seconds
-from sereno.domain.job import NAME_LIMIT, check_text
 from sereno.errors import ConfigurationError, InvalidArguments
+from sereno.jobs.job import NAME_LIMIT, check_text
 
 # Words of a template that are no arguments.
 WORDS = ("tenant", "task", "queue")

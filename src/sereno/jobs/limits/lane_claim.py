@@ -10,11 +10,11 @@ import msgspec
 
 from sereno.database.json_values import encoder
 from sereno.database.statement import Operation, Statement, array, nested, queries
-from sereno.domain.attempt import CRASH_LIMIT
-from sereno.domain.job import ClaimedJob
-from sereno.domain.lanes import Decision, Gate, Lane, Room, Taken, decide, doubtful
-from sereno.domain.parties import Party, joined, without
-from sereno.store.claimed import decode_claimed
+from sereno.jobs.attempt import CRASH_LIMIT
+from sereno.jobs.claim_reply import decode_claimed
+from sereno.jobs.job import ClaimedJob
+from sereno.jobs.limits.lane_decision import Decision, Gate, Lane, Room, Taken, decide, doubtful
+from sereno.jobs.limits.slot_sharing import Party, joined, without
 
 _sql = queries("lanes")
 _taken = msgspec.json.Decoder(Taken)

@@ -12,8 +12,8 @@ from typing import Literal
 
 import msgspec
 
-from sereno.domain.job import DEFAULT_PRIORITY
-from sereno.domain.parties import taken as slots_taken
+from sereno.jobs.job import DEFAULT_PRIORITY
+from sereno.jobs.limits.slot_sharing import taken as slots_taken
 
 # Lanes that take turns by a fair key; below it, a band is a priority.
 FAIR_BAND = 10

@@ -8,10 +8,10 @@ from datetime import datetime
 
 from sereno.database.statement import Operation
 from sereno.domain.duration import spoken
-from sereno.store import insights
-from sereno.store import why_limits as store
-from sereno.store.sights import Count, JobRow
-from sereno.store.why_limits import GateSight, Inside, LaneSight, OrderSight
+from sereno.jobs import queries as job_queries
+from sereno.jobs.limits import why_queries as store
+from sereno.jobs.limits.why_queries import GateSight, Inside, LaneSight, OrderSight
+from sereno.jobs.rows import Count, JobRow
 
 # Below so many seconds a person waits for the tenths.
 EXACT = 10.0
@@ -64,7 +64,7 @@ def _named_jobs(order: OrderSight | None, tenant: str | None) -> Operation[set[i
     for job_id in () if order is None else (order.head, order.dead):
         if job_id is None:
             continue
-        found = None if tenant is None else (yield from insights.job_row(job_id))
+        found = None if tenant is None else (yield from job_queries.job_row(job_id))
         if tenant is None or (found is not None and found.tenant == tenant):
             named.add(job_id)
     return named

@@ -8,8 +8,8 @@ from sereno.access import audit
 from sereno.access.actor import default_actor
 from sereno.access.audit import PauseKind
 from sereno.database.statement import Operation, Row
-from sereno.store import insights
-from sereno.store.sights import BOUND, Count, PauseRow
+from sereno.jobs import queries as job_queries
+from sereno.jobs.rows import BOUND, Count, PauseRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +35,13 @@ class QueueLine:
 
 def list_queues() -> Operation[list[QueueLine]]:
     """Every queue that has work, a worker or a pause."""
-    rows = yield from insights.queue_rows()
+    rows = yield from job_queries.queue_rows()
     return [_line(row) for row in rows]
 
 
 def list_pauses(names: Collection[str] | None = None) -> Operation[list[PauseRow]]:
     """Return what is paused: queues, tasks, tenants; at most 1,000. `names`: only of these."""
-    return insights.pauses(names)
+    return job_queries.pauses(names)
 
 
 def pause(

@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 
 from sereno.database.json_values import encoder
-from sereno.domain.job import JobOptions
-from sereno.domain.limits import KeyRule, merged
-from sereno.domain.task import TaskDefinition
+from sereno.jobs.job import JobOptions
+from sereno.jobs.limits.limit import KeyRule, merged
+from sereno.jobs.task import TaskDefinition
 
 
 def keys_of(

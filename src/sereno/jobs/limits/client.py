@@ -6,11 +6,11 @@ from typing import TypedDict, Unpack
 
 from sereno.database.database import Database
 from sereno.domain.duration import Duration
-from sereno.operations import limits as operations
-from sereno.operations import weights as weight_operations
-from sereno.operations.limits import LimitDetail
-from sereno.operations.weights import WeightLine
-from sereno.store.limits import LimitRow
+from sereno.jobs.limits import operations
+from sereno.jobs.limits import weights as weight_operations
+from sereno.jobs.limits.operations import LimitDetail
+from sereno.jobs.limits.store import LimitRow
+from sereno.jobs.limits.weights import WeightLine
 
 
 class Numbers(TypedDict, total=False):

@@ -5,15 +5,15 @@ from datetime import datetime
 
 from sereno.database.statement import Operation
 from sereno.domain.duration import spoken
-from sereno.operations import why_limits
-from sereno.operations.why_limits import moment
-from sereno.store import insights
-from sereno.store.sights import AttemptRow, JobRow, PauseRow, ProgressRow, Waiting
+from sereno.jobs import queries as job_queries
+from sereno.jobs.limits import why as why_limits
+from sereno.jobs.limits.why import moment
+from sereno.jobs.rows import AttemptRow, JobRow, PauseRow, ProgressRow, Waiting
 
 
 def why(job_id: int, *, tenant: str | None = None) -> Operation[list[str]]:
     """Sentences for a person. `tenant`: whose they are, so that they learn nothing of others; None for the house."""
-    row = yield from insights.job_row(job_id)
+    row = yield from job_queries.job_row(job_id)
     if row is None:
         return [
             f"No job has the id {job_id}.",
@@ -22,15 +22,15 @@ def why(job_id: int, *, tenant: str | None = None) -> Operation[list[str]]:
         ]
     if row.finished_at is not None:
         return _finished(row)
-    waiting = yield from insights.waiting(row)
+    waiting = yield from job_queries.waiting(row)
     if row.state == "running":
-        progress = yield from insights.progress(job_id)
+        progress = yield from job_queries.progress(job_id)
         held = yield from why_limits.holding(row)
         return [*_running(row, progress, waiting.now), *held]
-    pauses = yield from insights.pauses([name for name in (row.queue, row.task, row.tenant) if name is not None])
+    pauses = yield from job_queries.pauses([name for name in (row.queue, row.task, row.tenant) if name is not None])
     blockers = [_paused(pause) for pause in pauses if _applies(pause, row)] + _unserved(row, waiting)
     if row.state == "scheduled":
-        tried = yield from insights.attempts(job_id)
+        tried = yield from job_queries.attempts(job_id)
         others = yield from why_limits.held_up(row, tenant)
         return [*_scheduled(row, tried, waiting), *others, *blockers]
     limits, place = yield from why_limits.waits(row, tenant)

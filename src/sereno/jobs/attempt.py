@@ -21,9 +21,9 @@ from typing import Literal, NamedTuple, assert_never
 from sereno.database.json_values import plain_datetime
 from sereno.domain.duration import Duration, seconds
 from sereno.domain.error_text import ErrorText, describe, storable
-from sereno.domain.job import check_text
-from sereno.domain.retry import Backoff
 from sereno.errors import ConfigurationError, ConnectionsInUse
+from sereno.jobs.job import check_text
+from sereno.jobs.retry import Backoff
 
 # A job that killed this many processes of its own goes to the dead letter.
 CRASH_LIMIT = 3

@@ -5,8 +5,8 @@ from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from typing import Any
 
-from sereno.domain.lifecycle import FINAL, LIVE
 from sereno.errors import InvalidArguments
+from sereno.jobs.lifecycle import FINAL, LIVE
 from sereno.search.sql_terms import Sought, like_exactly, parameter, piece_test, word_test
 from sereno.search.syntax import Term
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from sereno.database.statement import Operation, Statement, queries
-from sereno.store.sights import BOUND, Count
+from sereno.jobs.rows import BOUND, Count
 
 _sql = queries("why")
 

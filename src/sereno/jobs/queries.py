@@ -3,8 +3,8 @@
 from collections.abc import Collection
 
 from sereno.database.statement import Operation, Row, Statement, queries
-from sereno.store.filters import JobFilter
-from sereno.store.sights import (
+from sereno.jobs.job_filter import JobFilter
+from sereno.jobs.rows import (
     BOUND,
     AttemptRow,
     Count,

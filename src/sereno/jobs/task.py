@@ -5,12 +5,12 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from sereno.domain.arguments import Arguments
 from sereno.domain.duration import Duration, seconds
-from sereno.domain.job import DEFAULT_PRIORITY, PRIORITIES, check_queue_name
-from sereno.domain.limits import NO_RULE, AnyLimit, KeyRule, Limits, Rate, rule
-from sereno.domain.retry import Backoff
 from sereno.errors import ConfigurationError, UnknownTask
+from sereno.jobs.arguments import Arguments
+from sereno.jobs.job import DEFAULT_PRIORITY, PRIORITIES, check_queue_name
+from sereno.jobs.limits.limit import NO_RULE, AnyLimit, KeyRule, Limits, Rate, rule
+from sereno.jobs.retry import Backoff
 
 DEFAULT_TIMEOUT = "10m"
 LARGEST_BATCH = 1000

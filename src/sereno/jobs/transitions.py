@@ -11,9 +11,9 @@ from sereno.database.fast_path import QuickStatement
 from sereno.database.json_values import encoder
 from sereno.database.statement import Operation, Statement, queries
 from sereno.domain.duration import seconds
-from sereno.domain.job import ClaimedJob, Job, NewJob
 from sereno.errors import DuplicateJob
-from sereno.store.claimed import decode_claimed
+from sereno.jobs.claim_reply import decode_claimed
+from sereno.jobs.job import ClaimedJob, Job, NewJob
 
 _sql = queries("jobs")
 _ids = msgspec.json.Decoder(list[int])

@@ -8,7 +8,7 @@ from sereno.access import audit
 from sereno.access.actor import default_actor
 from sereno.access.masking import masked
 from sereno.database.statement import Operation
-from sereno.operations.jobs import JobDetail
+from sereno.jobs.operations import JobDetail
 
 
 def hidden(detail: JobDetail) -> JobDetail:

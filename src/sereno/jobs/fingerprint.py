@@ -11,8 +11,8 @@ import hashlib
 import re
 from typing import NamedTuple
 
-from sereno.domain.attempt import Settlement
 from sereno.domain.error_text import storable
+from sereno.jobs.attempt import Settlement
 
 # So much of a message is looked at; what it is known by, without its ids, and what people are shown are shorter.
 LOOKED_AT = 1000

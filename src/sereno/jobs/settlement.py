@@ -8,8 +8,8 @@ import msgspec
 
 from sereno.database.json_values import encoder
 from sereno.database.statement import Operation, Statement, array, queries
-from sereno.domain.attempt import Settlement
 from sereno.errors import LeaseLost
+from sereno.jobs.attempt import Settlement
 
 _sql = queries("attempts")
 _ids = msgspec.json.Decoder(list[int])

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from sereno.domain.error_text import describe
-from sereno.domain.job import ClaimedJob
+from sereno.jobs.job import ClaimedJob
 
 _all = msgspec.json.Decoder(list[ClaimedJob])
 _one = msgspec.json.Decoder(ClaimedJob)

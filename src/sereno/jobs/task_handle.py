@@ -6,14 +6,14 @@ from typing import Any, Generic, ParamSpec, TypeVar
 
 import msgspec
 
-from sereno.client.enqueue import aenqueue, enqueue_one
 from sereno.database.database import Database
 from sereno.domain.duration import Duration
-from sereno.domain.job import Job, JobOptions, NewJob, OnConflict, UniqueFor
-from sereno.domain.keys import keys_of
-from sereno.domain.limits import NO_RULE, KeyRule, Limits, rule
-from sereno.domain.task import Registry, TaskDefinition, check_words
 from sereno.errors import ConfigurationError
+from sereno.jobs.enqueue import aenqueue, enqueue_one
+from sereno.jobs.job import Job, JobOptions, NewJob, OnConflict, UniqueFor
+from sereno.jobs.keys import keys_of
+from sereno.jobs.limits.limit import NO_RULE, KeyRule, Limits, rule
+from sereno.jobs.task import Registry, TaskDefinition, check_words
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -6,10 +6,10 @@ from dataclasses import replace
 from datetime import UTC, date, datetime, time, timedelta
 
 from sereno.domain.duration import seconds
-from sereno.domain.lifecycle import STATES
 from sereno.errors import ConfigurationError
+from sereno.jobs.job_filter import JobFilter
+from sereno.jobs.lifecycle import STATES
 from sereno.search.syntax import Comparison, Field, InvalidSearch, Range, Term, Value, Word, parse
-from sereno.store.filters import JobFilter
 
 JOB_FIELDS = (
     Field("state", "choice", STATES),

@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 
 from sereno.database.statement import Operation, Statement, queries
-from sereno.store import delivery_figures, error_groups
+from sereno.jobs import error_groups
+from sereno.store import delivery_figures
 from sereno.store.upkeep import PAGE
 from sereno.telemetry.metrics import BUCKETS, Tally
 
