@@ -10,7 +10,7 @@ from separate_worker.app import CYCLE, app, connect
 from sereno import InvalidSchedule
 from sereno.jobs.rows import SessionRow
 from sereno.operations.status import SchedulerLine, status
-from sereno.operations.workers import list_workers
+from sereno.worker.operations import list_workers
 
 # The newest run that has ended is among so many, unless a cycle hangs.
 LAST_RUNS = 20

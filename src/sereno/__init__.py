@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from sereno.domain.event import Content, Digest, Recipient, Throttle
     from sereno.domain.quiet import Quiet
     from sereno.domain.when import Cron, Daily, Every, Once
-    from sereno.engine.context import Context
     from sereno.errors import (
         ConfigurationError,
         DatabaseUnavailable,
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from sereno.jobs.limits.limit import Limit, Rate
     from sereno.jobs.retry import Backoff
     from sereno.jobs.task_handle import Task
+    from sereno.worker.context import Context
 
 __all__ = [
     "Backoff",

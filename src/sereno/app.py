@@ -22,10 +22,8 @@ from sereno.domain.duration import Duration
 from sereno.domain.event import Digest, Throttle
 from sereno.domain.schedule import ScheduleOptions
 from sereno.domain.when import Every, When
-from sereno.engine.context import Context
 from sereno.engine.procedures import ProcedureOptions, declared
 from sereno.engine.scheduler import Scheduler
-from sereno.engine.worker import Worker
 from sereno.errors import ConfigurationError
 from sereno.jobs.enqueue import aenqueue, enqueue
 from sereno.jobs.enqueue_stream import aenqueue_stream, enqueue_stream
@@ -41,6 +39,8 @@ from sereno.notifications import ChannelName, Event, Notifications
 from sereno.recipients import Inbox, Recipients
 from sereno.schedules import Schedules
 from sereno.settings import load
+from sereno.worker.context import Context
+from sereno.worker.worker import Worker
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -21,7 +21,6 @@ from sereno.domain.duration import Duration, seconds
 from sereno.domain.schedule import NewSchedule
 from sereno.domain.when import Cron
 from sereno.engine.archivist import Archivist, OwnTable
-from sereno.engine.context import Context
 from sereno.engine.inspector import Inspector
 from sereno.errors import ArchiveUnavailable, ConfigurationError, InvalidArguments, Refused, first_line
 from sereno.jobs.attempt import Cancel, Dead
@@ -42,6 +41,7 @@ from sereno.operations.restore import MOST
 from sereno.schedules import Schedules
 from sereno.settings import A_DAY
 from sereno.store.restore import Span, Which
+from sereno.worker.context import Context
 
 MOVE = "sereno.archive_move"
 EXPORT = "sereno.archive_export"

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import Any, Concatenate, ParamSpec, TypeVar, overload
 
-from sereno.engine.context import Context
 from sereno.jobs.task_handle import Task
+from sereno.worker.context import Context
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -28,7 +28,6 @@ from sereno.domain.event import (
 )
 from sereno.engine import bulk
 from sereno.engine.alert_board import AlertBoard
-from sereno.engine.context import Context
 from sereno.engine.courier import Courier
 from sereno.engine.dispatch import Dispatch
 from sereno.engine.ledger import Ledger
@@ -45,6 +44,7 @@ from sereno.operations.bulk import changes
 from sereno.store import deliveries, event_types, events
 from sereno.store.deliveries import Taken, TakenEvent
 from sereno.store.events import NewEvent, Status
+from sereno.worker.context import Context
 
 P = TypeVar("P")
 T = TypeVar("T")

@@ -10,7 +10,7 @@ import pytest
 
 from sereno import Sereno
 from sereno.database.statement import queries
-from sereno.engine.worker import Worker
+from sereno.worker.worker import Worker
 from tests.api.archived import OLD_JOBS, archive, fill
 from tests.api.conftest import Ask
 from tests.facts import advance, auntil, one, state

@@ -20,10 +20,10 @@ import yaml
 from sereno import Sereno
 from sereno.access.operations import create
 from sereno.api.stream import SILENCE_SECONDS
-from sereno.engine.health import HealthServer
-from sereno.engine.worker import CANCEL_PATIENCE
 from sereno.settings import Settings
 from sereno.web.sign_in import MOST_TRIES
+from sereno.worker.health import HealthServer
+from sereno.worker.worker import CANCEL_PATIENCE
 from tests.api.conftest import Served, serve, served
 from tests.deploy.test_deploy import ALSO, DEPLOY, beside, commands_in, is_known, said
 from tests.docs.pages import ROOT, blocks, only

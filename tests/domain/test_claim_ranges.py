@@ -3,11 +3,11 @@
 import msgspec
 import pytest
 
-from sereno.engine import claim_ranges
-from sereno.engine.claim_ranges import NARROWEST, SETTLED_AFTER, SMALL_INDEX, UNBOUNDED, WIDEST, ClaimRanges
-from sereno.engine.floor import Floors
 from sereno.jobs.job import ClaimedJob
 from sereno.jobs.transitions import ReadyIndex
+from sereno.worker import claim_ranges
+from sereno.worker.claim_ranges import NARROWEST, SETTLED_AFTER, SMALL_INDEX, UNBOUNDED, WIDEST, ClaimRanges
+from sereno.worker.floor import Floors
 
 LARGE = SMALL_INDEX + 1
 NOTHING_PAUSED: frozenset[tuple[str, str]] = frozenset()

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sereno.engine.floor import AFTER_FAILURE, LONGEST, SHARE, SHORTEST, Ages, Floors, LookBack, Reach
+from sereno.worker.floor import AFTER_FAILURE, LONGEST, SHARE, SHORTEST, Ages, Floors, LookBack, Reach
 
 
 def test_a_floor_starts_at_zero_or_where_another_session_stood() -> None:

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sereno.engine.context import Context
 from sereno.errors import ConfigurationError, InvalidArguments, SerenoError
 from sereno.jobs.job import NAME_LIMIT
 from sereno.jobs.limits.limit import (
@@ -23,6 +22,7 @@ from sereno.jobs.limits.limit import (
     rule,
 )
 from sereno.jobs.task import QueueDefinition, Registry, TaskDefinition, define, define_queue
+from sereno.worker.context import Context
 
 
 def task(**options: Any) -> TaskDefinition:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sereno.engine.wakeups import (
+from sereno.worker.wakeups import (
     AGAIN,
     LONGEST_PERIOD,
     LONGEST_REST,

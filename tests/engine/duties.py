@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from sereno.database.connect import Line
-from sereno.engine.maintenance import Duty
+from sereno.worker.maintenance.duties import Duty
 
 
 async def do_all(line: Line, duties: Iterable[Duty]) -> None:

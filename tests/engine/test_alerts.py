@@ -29,9 +29,10 @@ from sereno.errors import InvalidAddress, InvalidArguments
 from sereno.jobs import queues
 from sereno.operations import alerts
 from sereno.store import alerts as store
-from sereno.store import attention, deliveries, sessions
+from sereno.store import attention, deliveries
 from sereno.testing.chats import DiscordProvider
 from sereno.testing.webhook import WebhookReceiver
+from sereno.worker import sessions
 from tests.facts import advance, auntil, one, state
 
 SECRET = "whsec_" + "A" * 40

@@ -14,7 +14,6 @@ from sereno.database.connect import Line
 from sereno.database.plan import carry_out
 from sereno.domain.delivery import Failed
 from sereno.engine import bulk as engine_bulk
-from sereno.engine import retention
 from sereno.errors import ConfigurationError, InvalidArguments, InvalidSchedule, Refused
 from sereno.jobs import operations as jobs
 from sereno.jobs.job_filter import JobFilter, ScheduleFilter
@@ -24,6 +23,7 @@ from sereno.operations.bulk import Steered
 from sereno.store import bulk as store
 from sereno.store.bulk import BulkOperation
 from sereno.store.post_rows import DeliveryFilter
+from sereno.worker.maintenance import retention
 from tests.acceptance.conftest import WorkerProcess, leases_run_out
 from tests.engine.duties import do_all
 from tests.facts import advance, auntil, one, state, until

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from sereno import Sereno
-from sereno.engine import isolation
+from sereno.worker.isolation import pool as isolation
 from tests.engine import isolated_tasks, threaded_tasks
 from tests.facts import auntil, one, state
 

@@ -8,9 +8,9 @@ from contextlib import ExitStack
 import httpx
 import pytest
 
-from sereno.engine import health as module
-from sereno.engine.health import MOST_CONNECTIONS, HealthServer
 from sereno.settings import Settings
+from sereno.worker import health as module
+from sereno.worker.health import MOST_CONNECTIONS, HealthServer
 from tests.facts import PATIENCE, auntil
 from tests.plain_http import NO_CERTIFICATES
 

@@ -6,10 +6,10 @@ import pytest
 from sereno import Every, Sereno
 from sereno.access import tokens
 from sereno.database.connect import Line
-from sereno.engine import maintenance
-from sereno.engine.maintenance import Duty, Maintenance, Step, maintenance_line, run_page
 from sereno.engine.scheduler import Scheduler
-from sereno.store import sessions
+from sereno.worker import sessions
+from sereno.worker.maintenance import duties
+from sereno.worker.maintenance.duties import Duty, Maintenance, Step, maintenance_line, run_page
 from tests.facts import auntil, one, state
 
 BLOCKED = "select count(*) from pg_locks where not granted and relation = %s::regclass"
@@ -58,7 +58,7 @@ async def test_schedules_fire_while_the_housekeeping_of_the_scheduler_waits(
 async def test_what_a_time_limit_stopped_goes_on_the_next_time_and_holds_up_no_other(
     app: Sereno, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(maintenance, "STATEMENT_TIMEOUT", 0.2)
+    monkeypatch.setattr(duties, "STATEMENT_TIMEOUT", 0.2)
     connection.execute(
         "insert into sereno.answers (who, key, request, at) "
         "select 'me', n::text, '', sereno.now() - interval '2 days' from generate_series(1, 3) as n"

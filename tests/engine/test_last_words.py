@@ -7,7 +7,7 @@ import psycopg
 import pytest
 
 from sereno import Sereno
-from sereno.engine.reporter import Reporter
+from sereno.worker.session_stats import Reporter
 from tests.engine import isolated_tasks
 from tests.facts import auntil, is_gone, one, state, until
 
@@ -70,7 +70,7 @@ async def test_a_process_that_does_not_leave_is_killed(
     app: Sereno, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Its last lines wait for a table that somebody holds."""
-    monkeypatch.setattr("sereno.engine.isolation.LAST_WORDS", -1.0)
+    monkeypatch.setattr("sereno.worker.isolation.pool.LAST_WORDS", -1.0)
     isolated_tasks.adopt(app)
     (job,) = await app.aenqueue_many([isolated_tasks.speaks.job(str(tmp_path / "pid"))])
     with connection.transaction():

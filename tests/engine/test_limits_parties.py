@@ -7,9 +7,9 @@ import psycopg
 import pytest
 
 from sereno import Limit, Sereno
-from sereno.engine import slots
-from sereno.engine.slots import QueueSlots
 from sereno.jobs.job import ClaimedJob
+from sereno.worker import slots
+from sereno.worker.slots import QueueSlots
 from tests.engine.limit_facts import Inside, finished
 from tests.facts import auntil, one
 

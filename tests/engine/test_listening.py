@@ -4,7 +4,7 @@ import psycopg
 import pytest
 
 from sereno import Sereno
-from sereno.engine import wakeups
+from sereno.worker import wakeups
 from tests.facts import auntil, one, state
 
 # So long that only what is told, or a rebuilt listener, can explain a start.

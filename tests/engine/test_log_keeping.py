@@ -11,11 +11,11 @@ import psycopg
 import pytest
 
 from sereno import Backoff, Context, Sereno
-from sereno.engine import log_keeper
-from sereno.engine.log_keeper import DROPPED, LogBuffer, LogKeeper
 from sereno.telemetry import central_log
 from sereno.telemetry.log_events import JobLogger, emit
 from sereno.telemetry.log_record import as_line
+from sereno.worker import log_writer
+from sereno.worker.log_writer import DROPPED, LogBuffer, LogKeeper
 from tests.facts import auntil, one, state
 
 ONCE = Backoff(0)
@@ -29,7 +29,7 @@ def said(connection: psycopg.Connection, event: str = "job.log") -> list[str]:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tries again at once."""
-    monkeypatch.setattr(log_keeper, "AFTER_TROUBLE", 0.01)
+    monkeypatch.setattr(log_writer, "AFTER_TROUBLE", 0.01)
 
 
 def keeper(app: Sereno, **settings: Any) -> LogKeeper:
@@ -87,7 +87,7 @@ async def test_nothing_is_kept_when_it_is_off_and_nobody_listens(app: Sereno, co
 async def test_a_flood_neither_slows_nor_fails_a_job_and_is_counted(
     app: Sereno, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_keeper, "MOST_LINES", 2000)
+    monkeypatch.setattr(log_writer, "MOST_LINES", 2000)
     many = 6000
 
     @app.task(timeout="30s", retry=ONCE)
@@ -245,18 +245,18 @@ def test_the_buffer_is_bounded_in_bytes_too() -> None:
     record = {"msg": "x" * 9000, "levelno": logging.INFO}
     for _ in range(2500):
         buffer.handle(logging.makeLogRecord(record))
-    assert buffer.waiting * 9000 < log_keeper.MOST_BYTES
+    assert buffer.waiting * 9000 < log_writer.MOST_BYTES
     assert buffer.waiting + buffer.dropped == 2500
     batches = []
     while batch := buffer.take():
         batches.append(sum(len(line) for _, line in batch))
-    assert max(batches) <= log_keeper.BATCH_BYTES
+    assert max(batches) <= log_writer.BATCH_BYTES
     assert len(batches) > 10
 
 
 PROGRAM = """
 import asyncio, logging, sys
-from sereno.engine.log_keeper import LogKeeper
+from sereno.worker.log_writer import LogKeeper
 from sereno.settings import Settings
 from sereno.telemetry.log_events import emit
 
@@ -286,7 +286,7 @@ async def test_old_lines_are_forgotten_by_one_of_the_keepers(
         "insert into sereno.logs (at, level, event, message) select sereno.now() - make_interval(days => "
         "case when n <= 12000 then 15 else 13 end), 'info', 'job.log', n::text from generate_series(1, 12010) as n"
     )
-    monkeypatch.setattr(log_keeper, "ASK_FIRST", 0.0)
+    monkeypatch.setattr(log_writer, "ASK_FIRST", 0.0)
     async with keeper(app, keep_logs="off"):
         await auntil(lambda: one(connection, "select count(*) from sereno.logs") == 10)
     assert one(connection, "select min(message::int) from sereno.logs") == 12001

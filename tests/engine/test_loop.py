@@ -10,7 +10,7 @@ import pytest
 import uvloop
 
 from sereno import Sereno
-from sereno.engine.loop import run_loop
+from sereno.worker.event_loop import run_loop
 from tests.engine import isolated_tasks
 from tests.facts import auntil, one, state
 

@@ -16,11 +16,11 @@ import pytest
 from sereno import Sereno
 from sereno.database.connect import Line
 from sereno.database.statement import Operation
-from sereno.engine.heartbeat import Heartbeat, boot_clock, lease_end
-from sereno.engine.settler import Settler
 from sereno.errors import DatabaseUnavailable
-from sereno.store import sessions
 from sereno.telemetry.metrics import Tally
+from sereno.worker import sessions
+from sereno.worker.heartbeat import Heartbeat, boot_clock, lease_end
+from sereno.worker.settler import Settler
 from tests.facts import PATIENCE, auntil, one, state, until
 from tests.store.acts import add, decided, do, line, session, settled, take
 

@@ -9,8 +9,8 @@ import psycopg
 import pytest
 
 from sereno import Limit, Sereno
-from sereno.engine import claim_ranges
-from sereno.engine.worker import Worker
+from sereno.worker import claim_ranges
+from sereno.worker.worker import Worker
 from tests.facts import auntil, one, state
 
 MANY = 30_000

@@ -12,10 +12,10 @@ import pytest
 
 from sereno import Backoff, Cancel, Context, Dead, RetryAfter, Sereno, Snooze
 from sereno.database.connect import Line
-from sereno.engine.settler import Settler
 from sereno.jobs.attempt import SUCCEEDED, Settlement
 from sereno.jobs.settlement import Settled
 from sereno.telemetry.metrics import Tally
+from sereno.worker.settler import Settler
 from tests.facts import auntil, one, state
 from tests.hostile_errors import HOSTILE
 from tests.store.acts import add, session, take

@@ -14,8 +14,8 @@ import psycopg
 import pytest
 
 from sereno import Backoff, Context, Dead, Outcome, Sereno
-from sereno.engine import executor
 from sereno.jobs import transitions
+from sereno.worker import executor
 from tests.engine import isolated_tasks
 from tests.facts import advance, auntil, one, state
 

@@ -8,9 +8,9 @@ import psycopg
 import pytest
 
 from sereno import Limit, Sereno
-from sereno.engine import slots
-from sereno.engine.isolation_slots import IsolationSlots
 from sereno.jobs.job import ClaimedJob
+from sereno.worker import slots
+from sereno.worker.isolation.slots import IsolationSlots
 from tests.engine import isolated_tasks
 from tests.facts import advance, auntil, one, state
 
@@ -84,7 +84,7 @@ async def test_what_waits_too_long_for_a_process_goes_to_another_worker(
     few: Sereno, connection: psycopg.Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(slots, "ASIDE_SECONDS", 0.1)
-    monkeypatch.setattr("sereno.engine.claimer.ASIDE_SECONDS", 0.1)
+    monkeypatch.setattr("sereno.worker.claimer.ASIDE_SECONDS", 0.1)
     gate = tmp_path / "gate"
     await few.aenqueue_many([isolated_tasks.waits_for_a_file.job(str(gate)) for _ in range(2)])
     connection.execute("update sereno.jobs set crashes = 1")
@@ -169,7 +169,7 @@ async def test_a_suspect_that_waits_long_is_not_claimed_again_before_its_time(
 ) -> None:
     """Otherwise the same worker would claim it and give it back without end."""
     monkeypatch.setattr(slots, "ASIDE_SECONDS", 0.1)
-    monkeypatch.setattr("sereno.engine.claimer.ASIDE_SECONDS", 3600.0)
+    monkeypatch.setattr("sereno.worker.claimer.ASIDE_SECONDS", 3600.0)
     gate = tmp_path / "gate"
     await few.aenqueue_many([isolated_tasks.waits_for_a_file.job(str(gate)) for _ in range(2)])
     connection.execute("update sereno.jobs set crashes = 1")

@@ -8,8 +8,8 @@ import psycopg
 import pytest
 
 from sereno import Backoff, Context, Sereno
-from sereno.engine import settler
 from sereno.telemetry.log_events import JsonFormatter
+from sereno.worker import settler
 from tests.facts import auntil, one, state
 
 CANARY = "canary-7f3a"

@@ -8,9 +8,9 @@ import pytest
 from sereno import Sereno
 from sereno.database.connect import Line
 from sereno.database.statement import run
-from sereno.engine import vacuum
-from sereno.engine.vacuum import Vacuum
 from sereno.store import upkeep
+from sereno.worker.maintenance import vacuum
+from sereno.worker.maintenance.vacuum import Vacuum
 from tests.facts import auntil, one
 
 VACUUMS = "select vacuum_count from pg_stat_user_tables where relid = 'sereno.jobs'::regclass"

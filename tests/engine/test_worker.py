@@ -8,13 +8,13 @@ import pytest
 from sereno import Context, Sereno
 from sereno.database.database import Database
 from sereno.database.statement import Operation, Statement, run
-from sereno.engine import keeper
-from sereno.engine.child import SupervisedLease
-from sereno.engine.heartbeat import Heartbeat, boot_clock, lease_end
-from sereno.engine.worker import Worker
 from sereno.jobs.attempt import SUCCEEDED
 from sereno.jobs.settlement import Settled, settle
-from sereno.store import sessions
+from sereno.worker import sessions
+from sereno.worker.child import SupervisedLease
+from sereno.worker.heartbeat import Heartbeat, boot_clock, lease_end
+from sereno.worker.maintenance import promoter
+from sereno.worker.worker import Worker
 from tests.facts import advance, auntil, one, state
 
 
@@ -77,7 +77,7 @@ async def test_an_idle_worker_is_told_and_a_busy_one_is_not(app: Sereno, connect
 async def test_everything_works_without_notify(
     database_url: str, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keeper, "LOOK_EVERY", 0.2)
+    monkeypatch.setattr(promoter, "LOOK_EVERY", 0.2)
     app = Sereno(database_url, notify=False, poll=0.2)
 
     @app.task

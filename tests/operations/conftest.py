@@ -14,7 +14,7 @@ from sereno.jobs import transitions
 from sereno.jobs.attempt import Settlement
 from sereno.jobs.job import PRIORITIES, ClaimedJob, JobOptions
 from sereno.jobs.settlement import Settled
-from sereno.store import sessions
+from sereno.worker import sessions
 
 
 @dataclass

@@ -14,12 +14,12 @@ from sereno.jobs import queries as job_queries
 from sereno.jobs import queues
 from sereno.jobs.job_filter import JobFilter
 from sereno.jobs.why import why
-from sereno.operations import workers
 from sereno.operations.doctor import doctor
 from sereno.operations.status import status
 from sereno.operations.verify import verify
 from sereno.settings import SCHEMA_LENGTH
 from sereno.store import rehearsal
+from sereno.worker import operations as workers
 from tests.archive.acts import DAY, archivist, cold_place
 from tests.facts import auntil, one, until
 from tests.operations.conftest import House

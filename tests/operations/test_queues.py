@@ -2,8 +2,8 @@
 
 from sereno.jobs import queues
 from sereno.jobs.rows import Count
-from sereno.operations import workers
 from sereno.operations.status import status
+from sereno.worker import operations as workers
 from tests.operations.conftest import House
 
 

@@ -16,7 +16,7 @@ from sereno.jobs.attempt import Ending, Settlement, settlement
 from sereno.jobs.job import PRIORITIES, ClaimedJob, Job, JobOptions, NewJob
 from sereno.jobs.retry import Backoff
 from sereno.jobs.settlement import Settled
-from sereno.store import sessions
+from sereno.worker import sessions
 
 T = TypeVar("T")
 

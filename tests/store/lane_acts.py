@@ -6,8 +6,6 @@ from typing import Any
 
 from psycopg.pq import TransactionStatus
 
-from sereno.engine.claimer import AGEING
-from sereno.engine.gates import GateMemory
 from sereno.jobs import transitions
 from sereno.jobs.job import PRIORITIES, ClaimedJob, JobOptions, NewJob
 from sereno.jobs.limits import lane_claim
@@ -15,6 +13,8 @@ from sereno.jobs.limits import store as limits
 from sereno.jobs.limits.lane_claim import LaneClaim
 from sereno.jobs.limits.lane_decision import FAIR_BAND
 from sereno.jobs.limits.limit import Limit, Rate
+from sereno.worker.claimer import AGEING
+from sereno.worker.known_limiters import GateMemory
 from tests.store.acts import Connection, decided, do, end, session, wanted
 
 # Longer than any gate waits before somebody looks at it.

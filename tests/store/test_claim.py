@@ -8,7 +8,7 @@ from threading import Barrier
 import pytest
 
 from sereno.jobs import transitions
-from sereno.store import sessions
+from sereno.worker import sessions
 from tests.facts import one
 from tests.store.acts import Connection, add, advance, do, line, row, session, take, take_one, wanted
 

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from sereno.engine import claim_ranges
-from sereno.engine.claim_ranges import ClaimRanges
-from sereno.engine.floor import Floors
 from sereno.jobs import transitions
 from sereno.jobs.job import PRIORITIES
+from sereno.worker import claim_ranges
+from sereno.worker.claim_ranges import ClaimRanges
+from sereno.worker.floor import Floors
 from tests.facts import one
 from tests.store.acts import Connection, add, do, line, session
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from sereno.store import sessions
+from sereno.worker import sessions
 from tests.facts import one
 from tests.store.acts import Connection, add, do, line, past, row, session, take, tries
 from tests.store.sql_worker import SqlWorker

@@ -13,7 +13,7 @@ from sereno.jobs import transitions
 from sereno.jobs.attempt import Released
 from sereno.jobs.job import ClaimedJob
 from sereno.jobs.settlement import Way, settle
-from sereno.store import sessions
+from sereno.worker import sessions
 from tests.facts import PATIENCE, one
 from tests.store.acts import Connection, add, decided, do, line, session, settled, take
 

@@ -9,7 +9,7 @@ from sereno import Cancel, Dead, LeaseLost, Retry, Snooze
 from sereno.jobs.attempt import Crashed, Ending, Released
 from sereno.jobs.job import ClaimedJob
 from sereno.jobs.settlement import keep_step, landed, report_progress
-from sereno.store import sessions
+from sereno.worker import sessions
 from tests.facts import one
 from tests.store.acts import Connection, add, decided, do, end, line, session, settled, take_one
 

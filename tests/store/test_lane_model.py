@@ -25,7 +25,7 @@ from sereno.jobs.job import ClaimedJob
 from sereno.jobs.limits import lane_claim
 from sereno.jobs.limits import store as limits
 from sereno.jobs.limits.limit import Limit, Rate
-from sereno.store import sessions
+from sereno.worker import sessions
 from tests.facts import advance, one
 from tests.store.acts import Connection, do, line
 from tests.store.lane_acts import LONGEST_LOOK, Claimer, keys, put, set_limit

@@ -13,7 +13,7 @@ from sereno.jobs.attempt import Released
 from sereno.jobs.job import ClaimedJob
 from sereno.jobs.limits import lane_claim
 from sereno.jobs.limits.limit import Limit, Rate
-from sereno.store import sessions
+from sereno.worker import sessions
 from tests.facts import PATIENCE, advance, one, until, until_at_rest
 from tests.store.acts import Connection, add, do, line
 from tests.store.lane_acts import LONGEST_LOOK, Claimer, keys, limited_job, put, running, set_limit

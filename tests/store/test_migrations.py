@@ -13,7 +13,7 @@ from sereno.database.migrate import Migration, check, migrate, migrations, pendi
 from sereno.database.statement import run
 from sereno.jobs.settlement import settle
 from sereno.jobs.transitions import claim
-from sereno.store.sessions import register
+from sereno.worker.sessions import register
 from tests.facts import one, until
 from tests.store.acts import add, decided, settled, waits_for_a_lock, wanted
 

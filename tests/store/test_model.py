@@ -11,7 +11,7 @@ from sereno.jobs import transitions
 from sereno.jobs.attempt import Crashed, Ending, Released, Settlement
 from sereno.jobs.job import ClaimedJob
 from sereno.jobs.lifecycle import is_legal
-from sereno.store import sessions
+from sereno.worker import sessions
 from tests.store.acts import Connection, advance, decided, do, end, line, new, session, take
 from tests.store.model import Model
 

@@ -8,7 +8,8 @@ from sereno.access import tokens
 from sereno.database.statement import Operation
 from sereno.jobs import error_groups, minute_stats
 from sereno.jobs.limits import store as limits
-from sereno.store import delivery_figures, sessions
+from sereno.store import delivery_figures
+from sereno.worker import sessions
 from tests.facts import one
 from tests.store.acts import Connection, do, line
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from sereno.database.statement import queries
-from sereno.engine.floor import Floors
+from sereno.worker.floor import Floors
 from tests.store.acts import Connection, add, decided, end, line, session, take, wanted
 from tests.store.plans import nodes
 

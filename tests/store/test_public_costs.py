@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from sereno.jobs.limits.limit import Limit
-from sereno.store import sessions
+from sereno.worker import sessions
 from tests.facts import advance, one, until
 from tests.store.acts import Connection, add, do, line, row
 from tests.store.lane_acts import keys, put, set_limit

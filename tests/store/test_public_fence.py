@@ -6,7 +6,7 @@ from contextlib import nullcontext
 import psycopg
 import pytest
 
-from sereno.store import sessions
+from sereno.worker import sessions
 from tests.store.acts import Connection, add, do, session, take_one
 from tests.store.sql_worker import SqlWorker, outcome, snapshot
 

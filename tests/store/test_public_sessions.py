@@ -7,7 +7,7 @@ import psycopg
 import pytest
 
 from sereno.jobs import transitions
-from sereno.store import sessions
+from sereno.worker import sessions
 from tests.facts import advance, one
 from tests.store.acts import Connection, add, do, past, row, session, take, tries
 from tests.store.sql_worker import SqlWorker

@@ -6,7 +6,7 @@ from threading import Thread
 import pytest
 
 from sereno.jobs import transitions
-from sereno.store import sessions
+from sereno.worker import sessions
 from tests.facts import one, until
 from tests.store.acts import (
     Connection,

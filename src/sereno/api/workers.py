@@ -3,8 +3,8 @@
 from sereno.api.door import Door
 from sereno.api.pages import Page
 from sereno.jobs.rows import SessionRow
-from sereno.operations import workers
 from sereno.reception.house import House
+from sereno.worker import operations as workers
 
 
 def rooms(house: House) -> Door:

@@ -12,12 +12,12 @@ from sereno.app import Sereno
 from sereno.cli.desk import named_app
 from sereno.cli.serving import Serving
 from sereno.cli.worker import refuse_embedded, worker_options
-from sereno.engine.child import run_child
-from sereno.engine.log_keeper import LogKeeper
 from sereno.engine.scheduler import Scheduler
-from sereno.engine.supervisor import CHILD_VARIABLE, Supervisor
 from sereno.settings import ROLES, parse_queues
 from sereno.telemetry.log_events import configure
+from sereno.worker.child import run_child
+from sereno.worker.log_writer import LogKeeper
+from sereno.worker.supervisor import CHILD_VARIABLE, Supervisor
 
 
 @click.command(epilog="Example: sereno run shop.jobs:app --port 8765 --queue default=20")

@@ -34,8 +34,8 @@ async def _until_told(desk: "Desk", where: str) -> None:
     import asyncio  # noqa: PLC0415 - slow to import; --help needs none
     import signal  # noqa: PLC0415 - beside it
 
-    from sereno.engine.log_keeper import LogKeeper  # noqa: PLC0415 - see above
     from sereno.engine.scheduler import Scheduler  # noqa: PLC0415 - see above
+    from sereno.worker.log_writer import LogKeeper  # noqa: PLC0415 - see above
 
     told = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

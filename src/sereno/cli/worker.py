@@ -11,11 +11,11 @@ import click
 from sereno.app import Sereno
 from sereno.cli.desk import named_app
 from sereno.cli.workers import list_workers
-from sereno.engine.child import run_child
-from sereno.engine.supervisor import CHILD_VARIABLE, Supervisor
 from sereno.errors import ConfigurationError
 from sereno.settings import parse_queues
 from sereno.telemetry.log_events import configure
+from sereno.worker.child import run_child
+from sereno.worker.supervisor import CHILD_VARIABLE, Supervisor
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -31,6 +31,6 @@ COLUMNS = (
 @desk_options
 def list_workers(desk: "Desk", form: str) -> None:
     """Workers that live, then those that ended within a day."""
-    from sereno.operations.workers import list_workers as operation  # noqa: PLC0415 - slow to import
+    from sereno.worker.operations import list_workers as operation  # noqa: PLC0415 - slow to import
 
     show_list(form, desk.run(operation()), COLUMNS, empty="No worker is alive, and none ended within a day.")

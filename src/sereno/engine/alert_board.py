@@ -10,11 +10,11 @@ from sereno.domain.alert import TASK, LogRule, Rule, Target, checked
 from sereno.domain.concern import Level
 from sereno.domain.duration import Duration, seconds
 from sereno.engine.alert_sender import AlertSender, FindExchange, channel_of
-from sereno.engine.context import Context
 from sereno.jobs.retry import Backoff
 from sereno.jobs.task import Registry
 from sereno.store import alerts
 from sereno.store.alerts import Told
+from sereno.worker.context import Context
 
 # Who has written a rule that stands in the code.
 CODE = "code"

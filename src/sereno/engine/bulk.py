@@ -12,14 +12,14 @@ import psycopg
 
 from sereno.database.database import Database
 from sereno.domain.error_text import storable
-from sereno.engine.context import Context
-from sereno.engine.running import Running
 from sereno.errors import DatabaseUnavailable, SerenoError
 from sereno.jobs.attempt import Released, Snooze
 from sereno.jobs.retry import Backoff
 from sereno.jobs.task import Registry, define
 from sereno.store import bulk
 from sereno.telemetry.log_events import emit
+from sereno.worker.context import Context
+from sereno.worker.running_call import Running
 
 # It rests no longer at a time, so that it stops within a second of being asked to.
 LONGEST_REST = 0.25

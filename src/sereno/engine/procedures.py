@@ -21,7 +21,6 @@ from sereno.domain.duration import Duration
 from sereno.domain.open_arguments import ProcedureArguments
 from sereno.domain.procedure import HERE, TASK_PREFIX, ProcedureName, Signature, check_params, parse_name, still
 from sereno.domain.procedure_result import Notices, Result
-from sereno.engine.context import Context
 from sereno.errors import ConfigurationError, DatabaseUnavailable, InvalidArguments
 from sereno.jobs.attempt import Dead
 from sereno.jobs.job import DEFAULT_PRIORITY, JobOptions
@@ -33,6 +32,7 @@ from sereno.store.procedures import Allowed
 from sereno.store.targets.address import Targets
 from sereno.store.targets.contract import Session, Timeouts
 from sereno.telemetry.log_events import emit
+from sereno.worker.context import Context
 
 # Seconds between tries to write down what a call brought.
 KEEP_AGAIN_AFTER = (0.2, 1.0, 3.0)

@@ -19,11 +19,7 @@ import psycopg
 from sereno.database.connect import Line
 from sereno.domain.firing import SECOND
 from sereno.engine.alerts import Watch
-from sereno.engine.floor import LookBack, Reach, exceeded_time
-from sereno.engine.listener import Listener
-from sereno.engine.maintenance import Maintenance, maintenance_line
 from sereno.engine.replanner import Replanner
-from sereno.engine.retention import fires_duty
 from sereno.engine.ticker import BATCH, Ticked, Ticker, is_a_rows_fault
 from sereno.errors import DatabaseUnavailable
 from sereno.settings import Settings
@@ -31,6 +27,10 @@ from sereno.store import leases, ticks
 from sereno.telemetry.log_events import emit
 from sereno.telemetry.metrics import SchedulerFigures
 from sereno.telemetry.service import Service
+from sereno.worker.floor import LookBack, Reach, exceeded_time
+from sereno.worker.listener import Listener
+from sereno.worker.maintenance.duties import Maintenance, maintenance_line
+from sereno.worker.maintenance.retention import fires_duty
 
 # A leader that is gone is missed after this long.
 LEASE = 20.0

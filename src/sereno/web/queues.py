@@ -14,7 +14,6 @@ from sereno.jobs.limits import operations as limits
 from sereno.jobs.limits.store import LimitRow
 from sereno.jobs.rows import Count, SessionRow
 from sereno.operations.flow import SPAN, Flow, QueueFlow, flow
-from sereno.operations.workers import list_workers
 from sereno.store import workshop
 from sereno.store.workshop import WorkRow
 from sereno.web import lanes_picture
@@ -24,6 +23,7 @@ from sereno.web.lanes_picture import Bar, Minute
 from sereno.web.look import Look
 from sereno.web.pages import Pages
 from sereno.web.times import clock, figure, length
+from sereno.worker.operations import list_workers
 
 # How far back the lanes go, and how much is drawn.
 LANE_SECONDS = 300.0

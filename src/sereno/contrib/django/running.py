@@ -24,9 +24,9 @@ from sereno.contrib.django.framework import (
 )
 from sereno.contrib.django.project import Project
 from sereno.database.json_values import stored
-from sereno.engine.context import Context
 from sereno.errors import InvalidArguments
 from sereno.jobs.attempt import Dead, settlement
+from sereno.worker.context import Context
 
 # Both guarded by the settlement in whose transaction it is run: an attempt that is no longer ours changes nothing.
 KEEP = (

@@ -17,11 +17,6 @@ from typing import Any
 
 from sereno.database.database import Database
 from sereno.domain.error_text import describe, storable
-from sereno.engine.attempt_log import logs_successes, report, report_after_success
-from sereno.engine.context import Context
-from sereno.engine.isolation import SETTLED_ELSEWHERE, Isolation, runs_alone
-from sereno.engine.running import Raised, Running
-from sereno.engine.settler import Settler
 from sereno.jobs.attempt import (
     CRASH_LIMIT,
     SUCCEEDED,
@@ -39,6 +34,11 @@ from sereno.jobs.settlement import Settled
 from sereno.jobs.task import Registry, TaskDefinition
 from sereno.telemetry.log_events import emit
 from sereno.telemetry.metrics import Tally
+from sereno.worker.attempt_log import logs_successes, report, report_after_success
+from sereno.worker.context import Context
+from sereno.worker.isolation.pool import SETTLED_ELSEWHERE, Isolation, runs_alone
+from sereno.worker.running_call import Raised, Running
+from sereno.worker.settler import Settler
 
 # A handler that ignores its deadline for this long is given up, and with it the process.
 STUCK_AFTER = 5.0

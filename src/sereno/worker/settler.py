@@ -17,10 +17,10 @@ from sereno.jobs.attempt import Settlement, Throttle
 from sereno.jobs.job import ClaimedJob
 from sereno.jobs.limits.store import throttle
 from sereno.jobs.settlement import Settled, Way, landed, settle
-from sereno.store.sessions import announce
 from sereno.telemetry.log_events import emit
 from sereno.telemetry.metrics import Tally
 from sereno.telemetry.service import Service
+from sereno.worker.sessions import announce
 
 FLUSH_COUNT = 500
 FLUSH_AFTER = 0.005

@@ -14,8 +14,6 @@ from typing import Any
 import psycopg
 
 from sereno.database.connect import Line
-from sereno.engine.floor import Floors
-from sereno.engine.gates import GateMemory
 from sereno.errors import DatabaseUnavailable
 from sereno.jobs.job import PRIORITIES
 from sereno.jobs.limits.lane_claim import (
@@ -29,6 +27,8 @@ from sereno.jobs.limits.lane_claim import (
 )
 from sereno.jobs.limits.lane_decision import FAIR_BAND
 from sereno.jobs.transitions import Claim
+from sereno.worker.floor import Floors
+from sereno.worker.known_limiters import GateMemory
 
 # As many wake-ups as one statement reads.
 WAKES = 5000

@@ -1,4 +1,4 @@
-"""The other side of isolation: `python -m sereno.engine.isolated FD PARENT` runs jobs one by one, each alone here.
+"""The other side of isolation: `python -m sereno.worker.isolation.process FD PARENT` runs jobs one by one, each alone here.
 
 With the word `server` behind it, it runs none, and forks processes that do.
 """
@@ -16,16 +16,16 @@ from typing import Any
 import msgspec
 
 from sereno.database.database import Database
-from sereno.engine.context import Context
-from sereno.engine.fork_server import import_task_module, serve_forks
-from sereno.engine.isolation import LINE_LIMIT, Answer, Introduction, Order, environment
-from sereno.engine.log_keeper import LogKeeper
-from sereno.engine.loop import run_loop
-from sereno.engine.running import Raised, caught
 from sereno.jobs.attempt import Ending, settlement
 from sereno.jobs.retry import Backoff
 from sereno.jobs.task import TaskDefinition
 from sereno.settings import Settings
+from sereno.worker.context import Context
+from sereno.worker.event_loop import run_loop
+from sereno.worker.isolation.fork_server import import_task_module, serve_forks
+from sereno.worker.isolation.pool import LINE_LIMIT, Answer, Introduction, Order, environment
+from sereno.worker.log_writer import LogKeeper
+from sereno.worker.running_call import Raised, caught
 
 PROGRESS_EVERY = 1.0
 _PR_SET_PDEATHSIG = 1

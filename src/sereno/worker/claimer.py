@@ -13,23 +13,23 @@ from typing import Any
 
 from sereno.database.connect import Line
 from sereno.database.statement import Operation
-from sereno.engine.claim_ranges import ClaimRanges
-from sereno.engine.executor import Executor
-from sereno.engine.floor import FIRST_SHARE, SHARE, Floors, LookBack, exceeded_time
-from sereno.engine.isolation import runs_alone
-from sereno.engine.isolation_slots import IsolationSlots
-from sereno.engine.lanes import LaneClaims
-from sereno.engine.settler import Settler
-from sereno.engine.slots import ASIDE_SECONDS, PARTY_SECONDS, QueueSlots
-from sereno.engine.wakeups import Wakeups
 from sereno.jobs.attempt import CRASH_LIMIT
 from sereno.jobs.job import PRIORITIES, ClaimedJob
 from sereno.jobs.limits.lane_claim import FreeProcesses, LaneClaim
 from sereno.jobs.task import Registry, TaskDefinition
 from sereno.jobs.transitions import Claim, claim, ready_index, release_unlisted
-from sereno.store.sessions import set_idle
 from sereno.telemetry.metrics import Tally
 from sereno.telemetry.service import Service
+from sereno.worker.claim_ranges import ClaimRanges
+from sereno.worker.executor import Executor
+from sereno.worker.floor import FIRST_SHARE, SHARE, Floors, LookBack, exceeded_time
+from sereno.worker.isolation.pool import runs_alone
+from sereno.worker.isolation.slots import IsolationSlots
+from sereno.worker.lane_claimer import LaneClaims
+from sereno.worker.sessions import set_idle
+from sereno.worker.settler import Settler
+from sereno.worker.slots import ASIDE_SECONDS, PARTY_SECONDS, QueueSlots
+from sereno.worker.wakeups import Wakeups
 
 # Every so many claims, the priorities are walked from the other end: nothing starves, and no row is rewritten.
 AGEING = 10

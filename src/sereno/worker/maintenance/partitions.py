@@ -8,14 +8,14 @@ from sereno.access import tokens
 from sereno.database import partitions
 from sereno.database.connect import Line
 from sereno.database.statement import Operation
-from sereno.engine.maintenance import Duty, Page, Step, run_page
-from sereno.engine.retention import HOUSEKEEPING_EVERY, drop_attempt_day, drop_days
 from sereno.jobs import history, minute_stats
 from sereno.jobs.limits import lane_claim
 from sereno.jobs.limits import store as limits
 from sereno.settings import Settings
-from sereno.store import sessions
 from sereno.telemetry.log_events import emit
+from sereno.worker import sessions
+from sereno.worker.maintenance.duties import Duty, Page, Step, run_page
+from sereno.worker.maintenance.retention import HOUSEKEEPING_EVERY, drop_attempt_day, drop_days
 
 _T = TypeVar("_T")
 

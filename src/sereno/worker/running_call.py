@@ -11,10 +11,10 @@ from concurrent.futures import Executor
 from time import monotonic
 from typing import Any, NamedTuple
 
-from sereno.engine.context import Context
 from sereno.jobs.attempt import Ending
 from sereno.jobs.job import ClaimedJob
 from sereno.jobs.task import TaskDefinition
+from sereno.worker.context import Context
 
 
 class Raised(NamedTuple):

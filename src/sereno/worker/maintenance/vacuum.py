@@ -10,12 +10,13 @@ import logging
 from time import monotonic
 
 from sereno.database.connect import Line
-from sereno.engine.maintenance import MAINTENANCE_TIMEOUT
 from sereno.errors import first_line
 from sereno.settings import Settings
-from sereno.store import sessions, upkeep
+from sereno.store import upkeep
 from sereno.telemetry.log_events import emit
 from sereno.telemetry.service import Service
+from sereno.worker import sessions
+from sereno.worker.maintenance.duties import MAINTENANCE_TIMEOUT
 
 # Seconds between two looks.
 LOOK_EVERY = 5.0

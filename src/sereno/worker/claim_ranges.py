@@ -15,9 +15,9 @@ from collections import deque
 from collections.abc import Collection, Iterable
 from typing import Any
 
-from sereno.engine.floor import Floors
 from sereno.jobs.job import ClaimedJob
 from sereno.jobs.transitions import ReadyIndex
+from sereno.worker.floor import Floors
 
 UNBOUNDED = 2**63 - 1
 # Bytes of the index up to which a claim may read all of it: about 900,000 entries.

@@ -16,21 +16,21 @@ from contextlib import suppress
 from time import monotonic
 
 from sereno.database.connect import Line
-from sereno.engine.channel import Figures, Hello, Leased, Lost, Stop, Wire
-from sereno.engine.child import EXIT_LOST, EXIT_STUCK
-from sereno.engine.health import HealthServer
-from sereno.engine.heartbeat import boot_clock, lease_end
-from sereno.engine.keeper import rescue
-from sereno.engine.log_keeper import LogKeeper
-from sereno.engine.pulse import PulsePage
 from sereno.engine.scheduler import Scheduler
 from sereno.errors import DatabaseUnavailable
 from sereno.settings import Settings
-from sereno.store.sessions import finish, keep
 from sereno.telemetry.log_events import emit
 from sereno.telemetry.metrics import Gauges, Tally, exposition
 from sereno.telemetry.service import Service
 from sereno.version import __version__
+from sereno.worker.child import EXIT_LOST, EXIT_STUCK
+from sereno.worker.child_channel import Figures, Hello, Leased, Lost, Stop, Wire
+from sereno.worker.health import HealthServer
+from sereno.worker.heartbeat import boot_clock, lease_end
+from sereno.worker.log_writer import LogKeeper
+from sereno.worker.maintenance.promoter import rescue
+from sereno.worker.sessions import finish, keep
+from sereno.worker.watchdog import PulsePage
 
 WATCH_EVERY = 0.5
 # A child that has not spoken for this long is not ready.

@@ -14,8 +14,8 @@ from sereno.database.connect import BROKEN, connect
 from sereno.database.statement import run
 from sereno.errors import DatabaseUnavailable
 from sereno.settings import Settings
-from sereno.store.sessions import keep
 from sereno.telemetry.log_events import emit
+from sereno.worker.sessions import keep
 
 
 def lease_end(sent: float, lease: float) -> float:

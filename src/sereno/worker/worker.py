@@ -18,31 +18,32 @@ from typing import Protocol
 from sereno.database.connect import Line
 from sereno.database.database import Database
 from sereno.database.statement import Operation
-from sereno.engine import bulk, housekeeping
-from sereno.engine.claimer import Claimer
-from sereno.engine.executor import Executor
-from sereno.engine.floor import Floors
-from sereno.engine.heartbeat import Heartbeat, boot_clock
-from sereno.engine.isolation import Isolation
-from sereno.engine.isolation_slots import IsolationSlots
-from sereno.engine.keeper import RESCUE_EVERYWHERE, Keeper
-from sereno.engine.listener import Listener
-from sereno.engine.log_keeper import LogKeeper
-from sereno.engine.maintenance import Duty, Maintenance, maintenance_line
-from sereno.engine.reporter import Reporter
-from sereno.engine.settler import Settler
-from sereno.engine.slots import QueueSlots
-from sereno.engine.vacuum import Vacuum
+from sereno.engine import bulk
 from sereno.errors import ConfigurationError, DatabaseUnavailable
 from sereno.jobs.job import PRIORITIES, ClaimedJob
 from sereno.jobs.task import Registry
 from sereno.jobs.task_rows import declare_code
 from sereno.store.bulk import adopt
-from sereno.store.sessions import finish, register
 from sereno.telemetry.archive_stats import COUNTED
 from sereno.telemetry.log_events import emit
 from sereno.telemetry.metrics import Gauges, Tally
 from sereno.version import __version__
+from sereno.worker.claimer import Claimer
+from sereno.worker.executor import Executor
+from sereno.worker.floor import Floors
+from sereno.worker.heartbeat import Heartbeat, boot_clock
+from sereno.worker.isolation.pool import Isolation
+from sereno.worker.isolation.slots import IsolationSlots
+from sereno.worker.listener import Listener
+from sereno.worker.log_writer import LogKeeper
+from sereno.worker.maintenance import partitions
+from sereno.worker.maintenance.duties import Duty, Maintenance, maintenance_line
+from sereno.worker.maintenance.promoter import RESCUE_EVERYWHERE, Keeper
+from sereno.worker.maintenance.vacuum import Vacuum
+from sereno.worker.session_stats import Reporter
+from sereno.worker.sessions import finish, register
+from sereno.worker.settler import Settler
+from sereno.worker.slots import QueueSlots
 
 WATCH_EVERY = 0.25
 WATCH_WHEN_IDLE = 1.0
@@ -230,7 +231,7 @@ class Worker:
         self._maintenance = (
             self._vacuum,
             self._maintain("rescuer", [RESCUE_EVERYWHERE]),
-            self._maintain("housekeeping", housekeeping.duties(settings)),
+            self._maintain("housekeeping", partitions.duties(settings)),
         )
         self._reporter = Reporter(
             self._keep_line,

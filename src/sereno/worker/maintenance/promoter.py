@@ -11,14 +11,14 @@ from collections.abc import Callable
 from time import monotonic
 
 from sereno.database.connect import Line
-from sereno.engine.floor import Ages, LookBack, exceeded_time
-from sereno.engine.maintenance import MAINTENANCE_TIMEOUT, Duty, Step
 from sereno.errors import DatabaseUnavailable
 from sereno.jobs import transitions
 from sereno.jobs.transitions import EVERYTHING
-from sereno.store import sessions
 from sereno.telemetry.log_events import emit
 from sereno.telemetry.service import Service
+from sereno.worker import sessions
+from sereno.worker.floor import Ages, LookBack, exceeded_time
+from sereno.worker.maintenance.duties import MAINTENANCE_TIMEOUT, Duty, Step
 
 LOOK_EVERY = 5.0
 # Jobs that became due longer ago than this are found by looking at everything.

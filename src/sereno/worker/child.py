@@ -14,12 +14,12 @@ import sys
 from collections.abc import Callable, Coroutine
 from typing import Any, NoReturn
 
-from sereno.engine.channel import Figures, Hello, Leased, Lost, Stop, Wire
-from sereno.engine.heartbeat import Heartbeat, lease_end
-from sereno.engine.loop import run_loop
-from sereno.engine.pulse import PulsePage, PulseThread
-from sereno.engine.worker import Worker
 from sereno.settings import Settings
+from sereno.worker.child_channel import Figures, Hello, Leased, Lost, Stop, Wire
+from sereno.worker.event_loop import run_loop
+from sereno.worker.heartbeat import Heartbeat, lease_end
+from sereno.worker.watchdog import PulsePage, PulseThread
+from sereno.worker.worker import Worker
 
 FIGURES_EVERY = 0.5
 

@@ -7,12 +7,12 @@ import logging
 
 from sereno.database import partitions
 from sereno.database.connect import Line
-from sereno.engine.maintenance import MAINTENANCE_TIMEOUT, Duty, Step, run_page
 from sereno.errors import DatabaseUnavailable
 from sereno.settings import Settings
 from sereno.store import bulk, fires
 from sereno.telemetry import central_log
 from sereno.telemetry.log_events import emit
+from sereno.worker.maintenance.duties import MAINTENANCE_TIMEOUT, Duty, Step, run_page
 
 HOUSEKEEPING_EVERY = 3600.0
 # As long as anybody asks who changed so many things.

@@ -17,14 +17,14 @@ from types import TracebackType
 from typing import Self
 
 from sereno.database.connect import Line
-from sereno.engine.retention import forget_lines
 from sereno.errors import DatabaseUnavailable
 from sereno.settings import Settings
-from sereno.store import sessions
 from sereno.telemetry import central_log
 from sereno.telemetry.log_events import emit, logger
 from sereno.telemetry.log_record import as_line
 from sereno.telemetry.service import Service
+from sereno.worker import sessions
+from sereno.worker.maintenance.retention import forget_lines
 
 # What waits to be written: lines, and bytes of them.
 MOST_LINES, MOST_BYTES = 10_000, 16 * 1024 * 1024

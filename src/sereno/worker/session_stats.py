@@ -12,15 +12,15 @@ from time import monotonic
 
 from sereno.database.connect import Line
 from sereno.database.statement import Operation
-from sereno.engine.claimer import Claimer
-from sereno.engine.executor import Executor
-from sereno.engine.floor import Floors
 from sereno.jobs import error_groups, minute_stats
 from sereno.settings import Settings
-from sereno.store.sessions import report
 from sereno.telemetry.log_events import emit
 from sereno.telemetry.metrics import Tally
 from sereno.telemetry.service import Service
+from sereno.worker.claimer import Claimer
+from sereno.worker.executor import Executor
+from sereno.worker.floor import Floors
+from sereno.worker.sessions import report
 
 PROGRESS_EVERY = 1.0
 COMPARE_EVERY = 60.0

@@ -23,19 +23,19 @@ import msgspec
 
 from sereno.database.database import Database
 from sereno.domain.error_text import ErrorText
-from sereno.engine.fork_server import ForkFailed, ForkServer, Preload
-from sereno.engine.log_keeper import LAST_WORDS
 from sereno.errors import ConfigurationError, DatabaseUnavailable
 from sereno.jobs.attempt import Crashed, Ending, Released, Settlement, Throttle
 from sereno.jobs.job import ClaimedJob
 from sereno.jobs.task import Registry, TaskDefinition
 from sereno.settings import Settings
 from sereno.telemetry.log_events import emit
+from sereno.worker.isolation.fork_server import ForkFailed, ForkServer, Preload
+from sereno.worker.log_writer import LAST_WORDS
 
 # The handler committed its own settlement with `ctx.transaction()`.
 SETTLED_ELSEWHERE = Settlement("succeeded")
 LINE_LIMIT = 64 * 1024 * 1024
-COMMAND = (sys.executable, "-m", "sereno.engine.isolated")
+COMMAND = (sys.executable, "-m", "sereno.worker.isolation.process")
 # A process that waits this long for its next job ends; so does, later, the server that forks them.
 IDLE_SECONDS = 60.0
 SERVER_IDLE_SECONDS = 600.0

@@ -17,9 +17,9 @@ from sereno.database.connect import Line
 from sereno.database.statement import Operation
 from sereno.errors import first_line
 from sereno.settings import Settings
-from sereno.store import sessions
 from sereno.telemetry.log_events import emit
 from sereno.telemetry.service import Service
+from sereno.worker import sessions
 
 _T = TypeVar("_T")
 
