@@ -13,8 +13,8 @@ from bench.site import Site
 from bench.workers import BenchmarkFailed
 from sereno.database.connect import PLANNER
 from sereno.database.statement import run
-from sereno.domain.firing import SECOND
-from sereno.engine.ticker import BATCH, Ticker
+from sereno.schedules.firing import SECOND
+from sereno.schedules.ticker import BATCH, Ticker
 
 SMALL = 10_000
 # One that plans the statements, whose table has just been written or analyzed, and one that is timed.

@@ -14,9 +14,9 @@ import psycopg
 
 from bench.tasks import ACCOUNT, MONTH, QUEUE
 from sereno.domain.duration import Duration
-from sereno.domain.instants import Rule, compile_rule
-from sereno.domain.when import Cron, Daily, Every, When, encode, microseconds
 from sereno.domain.zones import DAY
+from sereno.schedules.rules.instants import Rule, compile_rule
+from sereno.schedules.rules.when import Cron, Daily, Every, When, encode, microseconds
 
 ZONES = (
     "Africa/Cairo",

@@ -21,7 +21,7 @@ from bench.site import Site
 from bench.tasks import MONTH, account, register
 from bench.workers import BenchmarkFailed
 from sereno import Sereno
-from sereno.domain.firing import SECOND
+from sereno.schedules.firing import SECOND
 
 ROWS, ROWS_QUICK = 1_000_000, 100_000
 # One row in a hundred is due each second.

@@ -11,7 +11,7 @@ import psycopg
 from reconciliation.app import app
 from reconciliation.job_types import JOB_TYPES
 from sereno import Daily
-from sereno.domain.schedule import NewSchedule
+from sereno.schedules.schedule import NewSchedule
 
 Connection = psycopg.AsyncConnection[Any]
 

@@ -14,7 +14,7 @@ from reconciliation import app as program
 from reconciliation.accounts import Account, key_of, prepare, save
 from reconciliation.stand_ins import PartnerStandIn
 from sereno import Every, Sereno
-from sereno.domain.when import When
+from sereno.schedules.rules.when import When
 from sereno.testing.chats import DiscordProvider
 
 APP = "reconciliation.app:app"

@@ -13,7 +13,7 @@ import psycopg
 from reminders.app import app
 from reminders.stand_ins import BUSY, NOBODY, StandIns
 from sereno import Every, Sereno
-from sereno.domain.when import When
+from sereno.schedules.rules.when import When
 
 APP = "reminders.app:app"
 FAST: dict[str, When] = {"reminders.find": Every("2s")}

@@ -8,7 +8,7 @@ from itertools import count, cycle
 from separate_worker.app import CYCLE, PER_ORGANISATION, add_lead, add_organisation, connect, create_tables
 from separate_worker.stand_ins import Crm
 from sereno import Every, Sereno
-from sereno.domain.when import When
+from sereno.schedules.rules.when import When
 
 APP = "separate_worker.app:app"
 FAST: dict[str, When] = {CYCLE: Every("3s")}

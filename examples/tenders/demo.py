@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager, suppress
 import psycopg
 
 from sereno import Every, Sereno
-from sereno.domain.when import When
+from sereno.schedules.rules.when import When
 from sereno.testing.expo import ExpoProvider
 from sereno.testing.provider import Fault
 from tenders.app import app, install, register

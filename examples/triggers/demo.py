@@ -8,7 +8,7 @@ from itertools import count
 import psycopg
 
 from sereno import Cron, Every, Sereno
-from sereno.domain.when import When
+from sereno.schedules.rules.when import When
 from triggers.app import close_day, purge_readings, recount_tanks, refresh_stock, settle_month
 from triggers.install import install
 

@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from sereno.channels.in_app import in_app
     from sereno.domain.event import Content, Digest, Recipient, Throttle
     from sereno.domain.quiet import Quiet
-    from sereno.domain.when import Cron, Daily, Every, Once
     from sereno.errors import (
         ConfigurationError,
         DatabaseUnavailable,
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from sereno.jobs.limits.limit import Limit, Rate
     from sereno.jobs.retry import Backoff
     from sereno.jobs.task_handle import Task
+    from sereno.schedules.rules.when import Cron, Daily, Every, Once
     from sereno.worker.context import Context
 
 __all__ = [

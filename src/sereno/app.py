@@ -20,10 +20,7 @@ from sereno.database.migrate import Migration, check, migrate
 from sereno.decorators import BatchDecorator, ScheduleDecorator, TaskDecorator
 from sereno.domain.duration import Duration
 from sereno.domain.event import Digest, Throttle
-from sereno.domain.schedule import ScheduleOptions
-from sereno.domain.when import Every, When
 from sereno.engine.procedures import ProcedureOptions, declared
-from sereno.engine.scheduler import Scheduler
 from sereno.errors import ConfigurationError
 from sereno.jobs.enqueue import aenqueue, enqueue
 from sereno.jobs.enqueue_stream import aenqueue_stream, enqueue_stream
@@ -37,7 +34,10 @@ from sereno.jobs.task_handle import Task
 from sereno.jobs.task_rows import declare_code
 from sereno.notifications import ChannelName, Event, Notifications
 from sereno.recipients import Inbox, Recipients
-from sereno.schedules import Schedules
+from sereno.schedules.client import Schedules
+from sereno.schedules.rules.when import Every, When
+from sereno.schedules.schedule import ScheduleOptions
+from sereno.schedules.scheduler import Scheduler
 from sereno.settings import load
 from sereno.worker.context import Context
 from sereno.worker.worker import Worker

@@ -18,8 +18,6 @@ from sereno.database.database import Database
 from sereno.database.plan import carry_out
 from sereno.database.statement import run
 from sereno.domain.duration import Duration, seconds
-from sereno.domain.schedule import NewSchedule
-from sereno.domain.when import Cron
 from sereno.engine.archivist import Archivist, OwnTable
 from sereno.engine.inspector import Inspector
 from sereno.errors import ArchiveUnavailable, ConfigurationError, InvalidArguments, Refused, first_line
@@ -38,7 +36,9 @@ from sereno.operations.archive_work import (
     ended,
 )
 from sereno.operations.restore import MOST
-from sereno.schedules import Schedules
+from sereno.schedules.client import Schedules
+from sereno.schedules.rules.when import Cron
+from sereno.schedules.schedule import NewSchedule
 from sereno.settings import A_DAY
 from sereno.store.restore import Span, Which
 from sereno.worker.context import Context

@@ -9,8 +9,8 @@ from click.testing import CliRunner
 from sereno import Sereno
 from sereno.cli.main import main
 from sereno.jobs import operations as jobs
-from sereno.operations import schedules
-from sereno.operations.schedule_objects import NOT_SHOWN
+from sereno.schedules import operations as schedules
+from sereno.schedules.bulk_write import NOT_SHOWN
 from tests.api.conftest import Ask, Served
 
 DEPTHS = (260, 900, 3000)

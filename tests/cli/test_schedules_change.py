@@ -13,7 +13,7 @@ import pytest
 
 from sereno.cli import schedule_options
 from sereno.jobs.attempt import Settlement
-from sereno.operations import schedules
+from sereno.schedules import operations as schedules
 from tests.cli.conftest import Command, House, Process
 from tests.cli.schedule_acts import add, shown
 from tests.facts import advance, one

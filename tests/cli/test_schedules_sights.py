@@ -15,8 +15,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from sereno.operations import heatmap as room
-from sereno.operations.heatmap import CELL, Cells
+from sereno.schedules import heatmap as room
+from sereno.schedules.heatmap import CELL, Cells
 from tests.cli.conftest import PROGRAM, Command, process_environment
 from tests.cli.schedule_acts import add
 from tests.facts import advance, one, until

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from cronsim import CronSim, CronSimError
 
-from sereno.domain.cron import LONGEST, NICKNAMES, CronExpression, canonical
 from sereno.errors import InvalidSchedule
+from sereno.schedules.rules.cron import LONGEST, NICKNAMES, CronExpression, canonical
 
 
 def wall(*parts: int) -> datetime:

@@ -6,9 +6,9 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from sereno.domain.preview import Instant, preview
-from sereno.domain.when import Cron, Daily, Every, Once, When
 from sereno.errors import InvalidArguments, InvalidSchedule
+from sereno.schedules.rules.preview import Instant, preview
+from sereno.schedules.rules.when import Cron, Daily, Every, Once, When
 
 RIGA = "Europe/Riga"
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sereno.domain.when import Cron, Daily, Every, Once, When, checked, decode, describe, encode
 from sereno.errors import InvalidSchedule, SerenoError
+from sereno.schedules.rules.when import Cron, Daily, Every, Once, When, checked, decode, describe, encode
 
 MORNING = datetime(2027, 1, 8, 9, tzinfo=UTC)
 

@@ -24,10 +24,10 @@ from sereno.domain.concern import Concern, concern
 from sereno.engine import alert_sender
 from sereno.engine import alerts as engine
 from sereno.engine.alerts import Seen, Watch, follow
-from sereno.engine.scheduler import Scheduler
 from sereno.errors import InvalidAddress, InvalidArguments
 from sereno.jobs import queues
 from sereno.operations import alerts
+from sereno.schedules.scheduler import Scheduler
 from sereno.store import alerts as store
 from sereno.store import attention, deliveries
 from sereno.testing.chats import DiscordProvider

@@ -6,7 +6,7 @@ import pytest
 from sereno import Every, Sereno
 from sereno.access import tokens
 from sereno.database.connect import Line
-from sereno.engine.scheduler import Scheduler
+from sereno.schedules.scheduler import Scheduler
 from sereno.worker import sessions
 from sereno.worker.maintenance import duties
 from sereno.worker.maintenance.duties import Duty, Maintenance, Step, maintenance_line, run_page

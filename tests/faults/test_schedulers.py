@@ -22,13 +22,13 @@ from psycopg.errors import DeadlockDetected
 from sereno import Cron, Every, Sereno
 from sereno.database.embedded import EmbeddedPostgres
 from sereno.database.statement import run
-from sereno.domain.when import When
-from sereno.engine.ticker import Ticker
 from sereno.jobs import settlement
 from sereno.jobs.attempt import SUCCEEDED
 from sereno.jobs.settlement import Settled
 from sereno.operations.verify import verify
-from sereno.store import ticks
+from sereno.schedules import tick as ticks
+from sereno.schedules.rules.when import When
+from sereno.schedules.ticker import Ticker
 from tests.acceptance.conftest import WorkerProcess
 from tests.facts import advance, one, until, until_at_rest
 from tests.faults.server import restart

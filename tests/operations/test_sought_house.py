@@ -15,9 +15,11 @@ from sereno.jobs import error_groups as groups_store
 from sereno.jobs import minute_stats, queues
 from sereno.jobs.fingerprint import Failure
 from sereno.jobs.job_filter import ScheduleFilter
-from sereno.operations import error_groups, schedules, tenants
+from sereno.operations import error_groups, tenants
 from sereno.operations.bulk import begin_schedules, changes
-from sereno.operations.schedule_lists import in_batches, list_schedules, tally
+from sereno.schedules import operations as schedules
+from sereno.schedules import store as schedules_store
+from sereno.schedules.lists import in_batches, list_schedules, tally
 from sereno.search.search_filter import (
     AUDIT_FIELDS,
     ERROR_FIELDS,
@@ -28,7 +30,6 @@ from sereno.search.search_filter import (
 )
 from sereno.search.sql_terms import Sought
 from sereno.search.syntax import Field, InvalidSearch
-from sereno.store import schedules as schedules_store
 from sereno.store.bulk import Taken
 from sereno.telemetry.metrics import Tally
 from tests.facts import one

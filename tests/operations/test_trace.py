@@ -8,10 +8,10 @@ import pytest
 from sereno import Sereno
 from sereno.domain.delivery import Failed, Receipt
 from sereno.domain.error_text import describe
-from sereno.domain.when import Every
 from sereno.errors import ConfigurationError, InvalidArguments
 from sereno.jobs.attempt import Settlement
 from sereno.operations.trace import Trace, find, trace
+from sereno.schedules.rules.when import Every
 from sereno.store import traces
 from tests.facts import advance, one
 from tests.notifications.conftest import Pager, Tender

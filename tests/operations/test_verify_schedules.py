@@ -8,7 +8,7 @@ import pytest
 
 from sereno import Every, Once, Sereno
 from sereno.operations.verify import verify
-from sereno.store import ticks
+from sereno.schedules import tick
 from tests.facts import advance, one
 from tests.operations.conftest import House
 from tests.store.acts import do, line
@@ -59,7 +59,7 @@ def test_schedules_in_use_keep_every_promise(house: House) -> None:
     schedules.run("skip")
     house.connection.execute("select sereno.schedule('new', 'greet', '{}', every => interval '1 hour')")
     with line(house.app.url) as own:
-        do(own, ticks.end_runs())
+        do(own, tick.end_runs())
     assert broken(house.app, None) == {}
 
 

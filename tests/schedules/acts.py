@@ -9,8 +9,8 @@ import msgspec
 import psycopg
 
 from sereno import Every, Sereno
-from sereno.engine.scheduler import Scheduler
 from sereno.jobs.task_handle import Task
+from sereno.schedules.scheduler import Scheduler
 from tests.facts import auntil, one
 
 Work = Task[[str], None]

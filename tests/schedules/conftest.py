@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from sereno import Sereno
-from sereno.engine import scheduler
+from sereno.schedules import scheduler
 from tests.schedules.acts import Deploy, Work
 
 

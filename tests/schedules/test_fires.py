@@ -8,11 +8,11 @@ import pytest
 
 from sereno import Cron, Daily, Every, InvalidSchedule, Once, Sereno
 from sereno.database.statement import run
-from sereno.domain.firing import Missed, Overlap
 from sereno.jobs.job_filter import ScheduleFilter
 from sereno.jobs.task_handle import Task
 from sereno.jobs.transitions import cancel
-from sereno.operations import schedules as operations
+from sereno.schedules import operations
+from sereno.schedules.firing import Missed, Overlap
 from tests.facts import advance, one, ten_past
 from tests.schedules.acts import now
 

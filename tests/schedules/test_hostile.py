@@ -7,8 +7,8 @@ from typing import Any, TypeAlias
 import pytest
 
 from sereno import Cron, Every, Sereno
-from sereno.engine import ticker
-from sereno.engine.scheduler import Scheduler
+from sereno.schedules import ticker
+from sereno.schedules.scheduler import Scheduler
 from tests.facts import advance, auntil, one
 from tests.schedules.acts import Connection, Work
 from tests.store.acts import line

@@ -7,11 +7,10 @@ import pytest
 
 from sereno import Cron, Daily, Every, Sereno
 from sereno.domain.zones import VERSION
-from sereno.engine import replanner
-from sereno.engine import scheduler as module
-from sereno.engine.scheduler import LEASE, Scheduler
 from sereno.errors import DatabaseUnavailable
-from sereno.store import leases
+from sereno.schedules import leader_lease, replanner
+from sereno.schedules import scheduler as module
+from sereno.schedules.scheduler import LEASE, Scheduler
 from tests.facts import advance, auntil, one
 from tests.schedules.acts import Connection, Work, fake_next, lease, made, now, scheduling
 from tests.store.acts import do, line
@@ -56,7 +55,7 @@ async def test_a_lease_that_ran_out_is_taken_and_the_old_leader_notices(app: Ser
         with line(app.url) as its_own:
             seen = do(
                 its_own,
-                leases.look(
+                leader_lease.look(
                     first.holder,
                     fence,
                     lease=LEASE,
@@ -64,7 +63,7 @@ async def test_a_lease_that_ran_out_is_taken_and_the_old_leader_notices(app: Ser
                     floor=0,
                     ended=0,
                     everything=True,
-                    last=leases.LastTick(at=1, fires=99),
+                    last=leader_lease.LastTick(at=1, fires=99),
                 ),
             )
         assert not seen.leads

@@ -7,9 +7,9 @@ import pytest
 
 from sereno import Cron, Every, Sereno
 from sereno.database.statement import Statement
-from sereno.engine import scheduler as module
-from sereno.engine.scheduler import Scheduler
-from sereno.engine.ticker import Ticked, Ticker
+from sereno.schedules import scheduler as module
+from sereno.schedules.scheduler import Scheduler
+from sereno.schedules.ticker import Ticked, Ticker
 from tests.facts import advance, auntil, one, ten_past
 from tests.schedules.acts import Connection, Work, asleep, locked, made, scheduling
 

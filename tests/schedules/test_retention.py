@@ -3,7 +3,7 @@
 import psycopg
 
 from sereno import Cron, Sereno
-from sereno.engine.scheduler import Scheduler
+from sereno.schedules.scheduler import Scheduler
 from tests.facts import advance, auntil, one
 
 PARTITIONS = (

@@ -6,7 +6,7 @@ import pytest
 
 from sereno.database.statement import queries, run
 from sereno.jobs.job_filter import ScheduleFilter
-from sereno.store.schedule_runs import StateCount, newest, tally
+from sereno.schedules.runs import StateCount, newest, tally
 from tests.store.acts import Connection, line
 from tests.store.plans import nodes, plan
 

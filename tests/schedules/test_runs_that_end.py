@@ -7,8 +7,8 @@ from itertools import pairwise
 import pytest
 
 from sereno import Every, Sereno
-from sereno.domain.firing import Overlap
-from sereno.store import ticks
+from sereno.schedules import tick
+from sereno.schedules.firing import Overlap
 from tests.facts import advance, auntil, one
 from tests.schedules.acts import Connection, Work, made, now, scheduling
 from tests.store.acts import do, line
@@ -126,7 +126,7 @@ async def test_a_paused_schedule_keeps_what_waited_to_itself_until_it_is_resumed
     for pause_until in (None, until):
         app.schedules.pause("k", until=pause_until, note="holiday")
         with line(app.url) as own:
-            do(own, ticks.end_runs())
+            do(own, tick.end_runs())
         app.schedules.tick()
         row = app.schedules.get("k")
         assert row.held_at is not None

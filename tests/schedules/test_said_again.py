@@ -10,9 +10,8 @@ import pytest
 from sereno import Cron, Daily, Every, Sereno
 from sereno.errors import InvalidArguments, Refused
 from sereno.jobs.job_filter import ScheduleFilter
-from sereno.operations import schedules as operations
-from sereno.operations.heatmap import heatmap
-from sereno.store import schedules as store
+from sereno.schedules import operations, store
+from sereno.schedules.heatmap import heatmap
 from tests.facts import advance, until
 from tests.schedules.acts import Connection, Work, now
 from tests.store.acts import do, line, waits_for_a_lock

@@ -6,8 +6,8 @@ import pytest
 
 from sereno import Cron, Every, Sereno
 from sereno.database.statement import queries
-from sereno.engine import scheduler as module
-from sereno.engine.ticker import Ticked, Ticker
+from sereno.schedules import scheduler as module
+from sereno.schedules.ticker import Ticked, Ticker
 from tests.facts import advance, auntil, one, until
 from tests.schedules.acts import Connection, Work, asleep, made, scheduling
 from tests.store.acts import do, line

@@ -16,10 +16,10 @@ import psycopg
 import pytest
 
 from sereno import Cron, Daily, Every, Sereno
-from sereno.domain.when import When
-from sereno.engine.ticker import Ticker
 from sereno.jobs.task_handle import Task
-from sereno.schedules import Schedules
+from sereno.schedules.client import Schedules
+from sereno.schedules.rules.when import When
+from sereno.schedules.ticker import Ticker
 from tests.store.acts import do, line
 
 START, END = datetime(2027, 1, 1, tzinfo=UTC), datetime(2028, 1, 1, tzinfo=UTC)

@@ -10,7 +10,7 @@ import pytest
 from sereno.database.statement import Operation
 from sereno.jobs.job_filter import ScheduleFilter
 from sereno.operations import post
-from sereno.operations.schedule_lists import list_schedules
+from sereno.schedules.lists import list_schedules
 from sereno.search.search_filter import DELIVERY_FIELDS, EVENT_FIELDS, RECIPIENT_FIELDS, SCHEDULE_FIELDS, sought
 from sereno.search.sql_terms import Sought
 from sereno.search.syntax import Field

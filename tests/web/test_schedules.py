@@ -12,8 +12,8 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from sereno import Sereno
-from sereno.operations.schedule_objects import described, write
-from sereno.operations.schedules import run_now
+from sereno.schedules.bulk_write import described, write
+from sereno.schedules.operations import run_now
 from tests.api.conftest import Ask, Served
 from tests.facts import one
 from tests.schedules.acts import made

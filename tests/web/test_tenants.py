@@ -11,7 +11,7 @@ from playwright.sync_api import Page, expect
 from sereno import Sereno
 from sereno.jobs import error_groups, minute_stats
 from sereno.jobs.fingerprint import Failure
-from sereno.operations.schedule_objects import described, write
+from sereno.schedules.bulk_write import described, write
 from sereno.telemetry.metrics import Tally
 from tests.api.conftest import Ask, Served
 from tests.facts import one, until

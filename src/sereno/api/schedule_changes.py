@@ -19,23 +19,24 @@ from sereno.api.bulk import ACCEPTED, InBackground, PerSecond, begun, check_rate
 from sereno.api.door import Door, Who
 from sereno.api.schedule_names import Key, SchedulesWanted, Text, called
 from sereno.database.statement import Operation
-from sereno.domain.when import Daily, checked, describe
 from sereno.domain.zones import moment
 from sereno.errors import InvalidArguments, Refused, SerenoError
 from sereno.jobs.job import JobOptions, NewJob, check_text
 from sereno.jobs.job_filter import ScheduleFilter
 from sereno.jobs.rows import Count
-from sereno.operations import bulk, schedules
+from sereno.operations import bulk
 from sereno.operations.bulk import Steered
-from sereno.operations.imports.form import MakeJob
-from sereno.operations.schedule_lists import ScheduleTally, Verb, in_batches, run_all, tally
-from sereno.operations.schedule_objects import Described, described, unchecked_job, write
 from sereno.reception.declined import Declined
 from sereno.reception.house import House, check_task
 from sereno.reception.tenancy import check_theirs, their_tenant
-from sereno.store import schedules as store
+from sereno.schedules import operations as schedules
+from sereno.schedules import store
+from sereno.schedules.bulk_write import Described, described, unchecked_job, write
+from sereno.schedules.importers.definition import MakeJob
+from sereno.schedules.lists import ScheduleTally, Verb, in_batches, run_all, tally
+from sereno.schedules.rules.when import Daily, checked, describe
+from sereno.schedules.store import Upserted
 from sereno.store.bulk import BulkOperation, ScheduleAction
-from sereno.store.schedules import Upserted
 
 MOST_IMPORTED = 1000
 MOST_FIELDS = 100

@@ -14,10 +14,10 @@ from sereno.jobs.job_filter import ScheduleFilter
 from sereno.reception.declined import not_found
 from sereno.reception.searching import searched
 from sereno.reception.tenancy import check_theirs, their_tenant
+from sereno.schedules import store
+from sereno.schedules.store import ScheduleRow
 from sereno.search.search_filter import SCHEDULE_FIELDS
 from sereno.search.syntax import LONGEST
-from sereno.store import schedules as store
-from sereno.store.schedules import ScheduleRow
 
 MOST_KEYS = 10_000
 KEY = "The key; slashes are part of it. One that no path can hold is given as `?key=`, with `-` in the path."

@@ -15,14 +15,14 @@ from sereno.api.schedule_names import Key, theirs
 from sereno.database.plan import Plan
 from sereno.database.statement import Operation
 from sereno.domain.zones import moment
-from sereno.engine.ticker import Ticker, adrive, passes
 from sereno.errors import InvalidArguments
 from sereno.jobs.job import Job, check_date
-from sereno.operations import schedules
-from sereno.operations.schedule_lists import clock_of
 from sereno.reception.house import House, check_task
-from sereno.store import schedules as store
-from sereno.store.schedules import ScheduleRow
+from sereno.schedules import operations as schedules
+from sereno.schedules import store
+from sereno.schedules.lists import clock_of
+from sereno.schedules.store import ScheduleRow
+from sereno.schedules.ticker import Ticker, adrive, passes
 
 # Instants that are listed; the others are counted.
 LISTED = 1000

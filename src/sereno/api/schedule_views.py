@@ -9,9 +9,9 @@ import msgspec
 
 from sereno.access.identity import Principal
 from sereno.access.masking import masked
-from sereno.domain.preview import Instant
-from sereno.operations.schedule_lists import in_words
-from sereno.store.schedules import FireRow, ScheduleRow
+from sereno.schedules.lists import in_words
+from sereno.schedules.rules.preview import Instant
+from sereno.schedules.store import FireRow, ScheduleRow
 
 
 @dataclass

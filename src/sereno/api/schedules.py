@@ -30,26 +30,26 @@ from sereno.api.schedule_views import (
 from sereno.database.json_values import encoder
 from sereno.database.statement import Operation
 from sereno.domain.duration import seconds
-from sereno.domain.preview import preview
-from sereno.domain.schedule import shift
-from sereno.domain.when import decode, describe
 from sereno.domain.zones import moment
 from sereno.errors import InvalidArguments, JobNotFound
 from sereno.jobs import operations as jobs
 from sereno.jobs.job import NAME_LIMIT, check_date, check_text
 from sereno.jobs.job_filter import ScheduleFilter
 from sereno.jobs.lifecycle import LIVE
-from sereno.operations import schedules
-from sereno.operations.heatmap import Heatmap, heatmap
-from sereno.operations.schedule_lists import SchedulePage, in_words, list_schedules
-from sereno.operations.schedule_objects import exported
 from sereno.reception.house import House
 from sereno.reception.searching import searched
+from sereno.schedules import operations as schedules
+from sereno.schedules import store
+from sereno.schedules.bulk_write import exported
+from sereno.schedules.heatmap import Heatmap, heatmap
+from sereno.schedules.lists import SchedulePage, in_words, list_schedules
+from sereno.schedules.rules.preview import preview
+from sereno.schedules.rules.when import decode, describe
+from sereno.schedules.schedule import shift
+from sereno.schedules.store import ScheduleRow
 from sereno.search.search_filter import FIRE_FIELDS
 from sereno.search.sql_terms import Sought
 from sereno.search.syntax import LONGEST
-from sereno.store import schedules as store
-from sereno.store.schedules import ScheduleRow
 
 MOST_INSTANTS = 1000
 MOST_DEFINITIONS = 1000

@@ -15,7 +15,7 @@ from sereno.errors import ConfigurationError, InvalidArguments
 if TYPE_CHECKING:
     from sereno.cli.desk import Desk
     from sereno.jobs.job_filter import ScheduleFilter
-    from sereno.operations.heatmap import Cell, Heatmap
+    from sereno.schedules.heatmap import Cell, Heatmap
 
 SHADES = "░▒▓█"
 NOTHING, OUTSIDE = "·", " "
@@ -35,7 +35,7 @@ COLUMNS = (Column("at", lambda cell: cell.at), Column("fires", lambda cell: cell
 def heatmap(desk: "Desk", wanted: "ScheduleFilter", span: str, tz: str | None, form: str) -> None:
     """How many fires are to come. Five minutes by five minutes, an hour a line."""
     from sereno.domain.zones import zone  # noqa: PLC0415 - slow to import; --help needs none
-    from sereno.operations.heatmap import heatmap as operation  # noqa: PLC0415 - see above
+    from sereno.schedules.heatmap import heatmap as operation  # noqa: PLC0415 - see above
 
     clock = zone(tz).info if tz else None
     found = desk.run(operation(wanted, _span(span)))

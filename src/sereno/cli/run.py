@@ -12,7 +12,7 @@ from sereno.app import Sereno
 from sereno.cli.desk import named_app
 from sereno.cli.serving import Serving
 from sereno.cli.worker import refuse_embedded, worker_options
-from sereno.engine.scheduler import Scheduler
+from sereno.schedules.scheduler import Scheduler
 from sereno.settings import ROLES, parse_queues
 from sereno.telemetry.log_events import configure
 from sereno.worker.child import run_child

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from sereno.database.statement import Operation
     from sereno.jobs.job_filter import ScheduleFilter
     from sereno.operations.bulk import Steered
-    from sereno.operations.schedule_lists import Verb
+    from sereno.schedules.lists import Verb
     from sereno.store.bulk import ScheduleAction
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -49,7 +49,7 @@ def steering_options(function: F) -> F:
 def pause(desk: "Desk", wanted: "ScheduleFilter", until: datetime | None, note: str | None, **rest: Any) -> int:
     """Fire them no more, or not before a date. What runs goes on."""
     from sereno.operations.bulk import Steered  # noqa: PLC0415 - slow to import; --help needs none
-    from sereno.operations.schedules import pause as operation  # noqa: PLC0415 - see above
+    from sereno.schedules.operations import pause as operation  # noqa: PLC0415 - see above
 
     _check_note(note)
     words = "" if until is None else f", until {_on_this_clock(until)}"
@@ -64,7 +64,7 @@ def pause(desk: "Desk", wanted: "ScheduleFilter", until: datetime | None, note: 
 @desk_options
 def resume(desk: "Desk", wanted: "ScheduleFilter", **rest: Any) -> int:
     """Fire them again, from now on. What passed meanwhile is not caught up."""
-    from sereno.operations.schedules import resume as operation  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.schedules.operations import resume as operation  # noqa: PLC0415 - slow to import; --help needs none
 
     later = rest["dry_run"] or rest["background"]
     parked = 0 if wanted.is_empty or later else _parked(desk, wanted)
@@ -78,7 +78,7 @@ def resume(desk: "Desk", wanted: "ScheduleFilter", **rest: Any) -> int:
 def _parked(desk: "Desk", wanted: "ScheduleFilter") -> int:
     from dataclasses import replace  # noqa: PLC0415 - slow to import; --help needs none
 
-    from sereno.operations.schedule_lists import tally  # noqa: PLC0415 - see above
+    from sereno.schedules.lists import tally  # noqa: PLC0415 - see above
 
     return desk.run(tally(replace(wanted, states=["parked"]), "resume")).total.value
 
@@ -92,7 +92,7 @@ def _parked(desk: "Desk", wanted: "ScheduleFilter") -> int:
 def disable(desk: "Desk", wanted: "ScheduleFilter", note: str | None, **rest: Any) -> int:
     """Fire them no more until somebody resumes them."""
     from sereno.operations.bulk import Steered  # noqa: PLC0415 - slow to import; --help needs none
-    from sereno.operations.schedules import disable as operation  # noqa: PLC0415 - see above
+    from sereno.schedules.operations import disable as operation  # noqa: PLC0415 - see above
 
     _check_note(note)
     return _change(desk, "disable", wanted, partial(operation, note=note), "", how=Steered(note=note), **rest)
@@ -105,7 +105,7 @@ def disable(desk: "Desk", wanted: "ScheduleFilter", note: str | None, **rest: An
 @desk_options
 def delete(desk: "Desk", wanted: "ScheduleFilter", **rest: Any) -> int:
     """Remove them for good. Their jobs stay as history."""
-    from sereno.operations.schedules import delete as operation  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.schedules.operations import delete as operation  # noqa: PLC0415 - slow to import; --help needs none
 
     return _change(desk, "delete", wanted, operation, "", **rest)
 
@@ -119,9 +119,9 @@ def delete(desk: "Desk", wanted: "ScheduleFilter", **rest: Any) -> int:
 def spread(desk: "Desk", wanted: "ScheduleFilter", over: str, **rest: Any) -> int:
     """Give each its own place in a window. It fires there after each instant, always at the same place."""
     from sereno.domain.duration import seconds, spoken  # noqa: PLC0415 - slow to import; --help needs none
-    from sereno.domain.when import Daily, checked  # noqa: PLC0415 - see above
     from sereno.operations.bulk import Steered  # noqa: PLC0415 - see above
-    from sereno.operations.schedules import spread as operation  # noqa: PLC0415 - see above
+    from sereno.schedules.operations import spread as operation  # noqa: PLC0415 - see above
+    from sereno.schedules.rules.when import Daily, checked  # noqa: PLC0415 - see above
 
     # Refused before anything is looked at, in the words of the rule.
     checked(Daily("00:00", spread=over))
@@ -145,7 +145,7 @@ def _change(
     rate: float | None,
     how: "Steered | None" = None,
 ) -> int:
-    from sereno.operations.schedule_lists import in_batches  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.schedules.lists import in_batches  # noqa: PLC0415 - slow to import; --help needs none
 
     if wanted.is_empty:
         raise click.UsageError(
@@ -202,7 +202,7 @@ def _begin(
 def _tell_tally(
     desk: "Desk", verb: "Verb", wanted: "ScheduleFilter", words: str, form: str, *, fail_empty: bool
 ) -> int:
-    from sereno.operations.schedule_lists import tally  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.schedules.lists import tally  # noqa: PLC0415 - slow to import; --help needs none
 
     if wanted.keys:
         existing(desk, next(iter(wanted.keys)))

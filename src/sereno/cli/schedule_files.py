@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from sereno.cli.desk import Desk
     from sereno.cli.schedule_import import Import, Refusal, Source
     from sereno.jobs.job_filter import ScheduleFilter
-    from sereno.operations.imports import Imported
+    from sereno.schedules.importers import Imported
 
-# As in sereno.operations.imports, which --help need not import.
+# As in sereno.schedules.importers, which --help need not import.
 PROGRAMS = ("celery-beat", "apscheduler", "pg-cron")
 SQL_TASK = "run_sql"
 PAGE = 1000
@@ -38,8 +38,8 @@ WORDS = ("Created", "changed", "unchanged", "refused")
 @desk_options
 def export_schedules(desk: "Desk", wanted: "ScheduleFilter") -> None:
     """Definitions, as lines of JSON. What they are, not how they went."""
-    from sereno.operations.schedule_objects import exported  # noqa: PLC0415 - slow to import; --help needs none
-    from sereno.store.schedules import page  # noqa: PLC0415 - see above
+    from sereno.schedules.bulk_write import exported  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.schedules.store import page  # noqa: PLC0415 - see above
 
     after, number = "", 0
     while rows := desk.run(page(wanted, PAGE, after)):
@@ -156,7 +156,7 @@ def _read_program(desk: "Desk", made: "Import", program: str, address: str | Non
 
 def _found(desk: "Desk", program: str, address: str | None) -> "list[Imported]":
     from sereno.database.connect import connect  # noqa: PLC0415 - see above
-    from sereno.operations.imports import read  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.schedules.importers import read  # noqa: PLC0415 - slow to import; --help needs none
 
     if address is None:
         return read(program, desk.connection())

@@ -16,7 +16,7 @@ from sereno.errors import InvalidArguments, Refused
 if TYPE_CHECKING:
     from sereno.cli.desk import Desk
     from sereno.jobs.job import Job
-    from sereno.operations.schedules import Backfill
+    from sereno.schedules.operations import Backfill
 
 # Instants that are listed before a backfill; the others are counted.
 LISTED = 20
@@ -28,7 +28,7 @@ LISTED = 20
 @desk_options
 def run_now(desk: "Desk", key: str, form: str) -> None:
     """Fire it now, and print the job's id. Whatever its rule says, and whether or not a run goes on."""
-    from sereno.operations.schedules import run_now as operation  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.schedules.operations import run_now as operation  # noqa: PLC0415 - slow to import; --help needs none
 
     existing(desk, key)
     made = desk.run(operation(key))
@@ -54,7 +54,7 @@ class Passed:
 @desk_options
 def tick(desk: "Desk", form: str) -> None:
     """Fire what is due, once, and exit. For whatever keeps time instead of a scheduler, such as the system's cron."""
-    from sereno.engine.ticker import Ticker, drive, passes  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.schedules.ticker import Ticker, drive, passes  # noqa: PLC0415 - slow to import; --help needs none
 
     done = drive(passes(Ticker()), desk.run)
     parked = [{"key": key, "why": why} for key, why in done.parked]
@@ -125,9 +125,9 @@ def _tell_made(jobs: "Sequence[Job]", left: int, form: str) -> None:
 
 def _planned(desk: "Desk", key: str, start: str, end: str) -> "Backfill":
     from sereno.domain.zones import moment  # noqa: PLC0415 - slow to import; --help needs none
-    from sereno.operations.schedule_lists import clock_of  # noqa: PLC0415 - see above
-    from sereno.operations.schedules import backfill_plan  # noqa: PLC0415 - see above
-    from sereno.store.schedules import clock  # noqa: PLC0415 - see above
+    from sereno.schedules.lists import clock_of  # noqa: PLC0415 - see above
+    from sereno.schedules.operations import backfill_plan  # noqa: PLC0415 - see above
+    from sereno.schedules.store import clock  # noqa: PLC0415 - see above
 
     row = existing(desk, key)
     now = moment(desk.run(clock()))
@@ -154,8 +154,8 @@ def _typed(text: str, clock: tzinfo) -> str:
 
 
 def _make(desk: "Desk", key: str, wanted: Sequence[datetime], rate: float | None) -> "list[Job]":
-    from sereno.operations.schedules import Pace, batches  # noqa: PLC0415 - slow to import; --help needs none
-    from sereno.operations.schedules import backfill as operation  # noqa: PLC0415 - see above
+    from sereno.schedules.operations import Pace, batches  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.schedules.operations import backfill as operation  # noqa: PLC0415 - see above
 
     made: list[Job] = []
     pace = Pace(rate)
@@ -174,7 +174,7 @@ def progress(length: int, label: str) -> Any:
 def _list_instants(plan: "Backfill", wanted: Sequence[datetime], rate: float | None) -> None:
     from sereno.cli.schedule_words import full_time, row_headline  # noqa: PLC0415 - slow to import; --help needs none
     from sereno.domain.duration import spoken  # noqa: PLC0415 - see above
-    from sereno.operations.schedule_lists import clock_of  # noqa: PLC0415 - see above
+    from sereno.schedules.lists import clock_of  # noqa: PLC0415 - see above
 
     click.echo(row_headline(plan.schedule))
     for at in plan.instants[:LISTED]:
@@ -188,7 +188,7 @@ def _list_instants(plan: "Backfill", wanted: Sequence[datetime], rate: float | N
 
 
 def _show_plan(plan: "Backfill", wanted: Sequence[datetime], form: str) -> None:
-    from sereno.operations.schedule_lists import clock_of  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.schedules.lists import clock_of  # noqa: PLC0415 - slow to import; --help needs none
 
     clock = clock_of(plan.schedule.rule)
     instants = [{"at": at, "local": at.astimezone(clock).isoformat(), "done": at in plan.done} for at in plan.instants]

@@ -12,11 +12,11 @@ import psycopg
 from sereno.cli.desk import Desk
 from sereno.cli.output import visible
 from sereno.errors import InvalidArguments, SerenoError
-from sereno.operations.imports.form import MakeJob
-from sereno.operations.schedule_objects import Described, described, write
+from sereno.schedules.bulk_write import Described, described, write
+from sereno.schedules.importers.definition import MakeJob
 
 if TYPE_CHECKING:
-    from sereno.operations.imports import Imported
+    from sereno.schedules.importers import Imported
 
 CHUNK = 1000
 

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from datetime import tzinfo
 
     from sereno.cli.desk import Desk
-    from sereno.domain.when import When
     from sereno.jobs.job_filter import ScheduleFilter
-    from sereno.operations.schedule_lists import ScheduleTally, Verb
-    from sereno.store.schedules import ScheduleRow
+    from sereno.schedules.lists import ScheduleTally, Verb
+    from sereno.schedules.rules.when import When
+    from sereno.schedules.store import ScheduleRow
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -112,8 +112,8 @@ def rule_options(function: F) -> F:
 
 def as_rule(options: dict[str, Any]) -> "When":
     """The rule of these options, or a usage error that says what is missing."""
-    from sereno.domain.when import decode  # noqa: PLC0415 - slow to import; --help needs none
     from sereno.domain.zones import zone  # noqa: PLC0415 - see above
+    from sereno.schedules.rules.when import decode  # noqa: PLC0415 - slow to import; --help needs none
 
     given = {name: value for name, value in options.items() if value is not None}
     kinds = [name for name in ("cron", "every", "daily", "at") if name in given]
@@ -174,7 +174,7 @@ class Moments:
 def existing(desk: "Desk", key: str) -> "ScheduleRow":
     """The schedule of this key; the command ends with 7 when there is none."""
     from sereno.jobs.job import check_text  # noqa: PLC0415 - slow to import; --help needs none
-    from sereno.operations.schedules import find  # noqa: PLC0415 - see above
+    from sereno.schedules.operations import find  # noqa: PLC0415 - see above
 
     check_text("key", key)
     try:
@@ -185,7 +185,7 @@ def existing(desk: "Desk", key: str) -> "ScheduleRow":
 
 def confirm(desk: "Desk", verb: "Verb", wanted: "ScheduleFilter", yes: bool) -> bool:
     """A schedule named by its key is meant; whatever a filter finds must be confirmed. False: it finds nothing."""
-    from sereno.operations.schedule_lists import tally  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.schedules.lists import tally  # noqa: PLC0415 - slow to import; --help needs none
 
     if yes or wanted.keys is not None:
         return True

@@ -22,12 +22,12 @@ from sereno.cli.schedule_words import (
     state_words,
 )
 from sereno.domain.duration import spoken
-from sereno.domain.when import Cron, decode
 from sereno.errors import InvalidSchedule
 from sereno.jobs.operations import JobDetail
-from sereno.operations.schedule_lists import clock_of, in_words
-from sereno.operations.schedules import ScheduleDetail
-from sereno.store.schedules import ScheduleRow
+from sereno.schedules.lists import clock_of, in_words
+from sereno.schedules.operations import ScheduleDetail
+from sereno.schedules.rules.when import Cron, decode
+from sereno.schedules.store import ScheduleRow
 
 WIDTH = 12
 MISSED = {

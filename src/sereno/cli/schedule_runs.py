@@ -12,8 +12,8 @@ from sereno.errors import JobNotFound
 from sereno.jobs.lifecycle import LIVE
 from sereno.jobs.operations import JobDetail
 from sereno.jobs.operations import show as show_job
-from sereno.operations.schedules import ScheduleDetail
-from sereno.store.schedules import FireRow, ScheduleRow
+from sereno.schedules.operations import ScheduleDetail
+from sereno.schedules.store import FireRow, ScheduleRow
 
 if TYPE_CHECKING:
     from sereno.cli.desk import Desk

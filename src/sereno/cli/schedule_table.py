@@ -9,8 +9,8 @@ import msgspec
 
 from sereno.cli.output import GAP, Column, human, terminal, visible
 from sereno.cli.schedule_words import brief_time, effective_state, first_line, last_words, soon
-from sereno.operations.schedule_lists import SchedulePage, clock_of, in_words
-from sereno.store.schedules import ScheduleRow
+from sereno.schedules.lists import SchedulePage, clock_of, in_words
+from sereno.schedules.store import ScheduleRow
 
 # Room that the rule should have, before other columns give way, in this order.
 RULE_ROOM = 26

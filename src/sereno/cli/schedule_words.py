@@ -8,11 +8,11 @@ import msgspec
 
 from sereno.cli.output import visible
 from sereno.domain.duration import spoken
-from sereno.domain.preview import Instant
-from sereno.domain.when import Once, When, decode, describe
 from sereno.errors import InvalidSchedule
-from sereno.operations.schedule_lists import clock_of, in_words
-from sereno.store.schedules import ScheduleRow
+from sereno.schedules.lists import clock_of, in_words
+from sereno.schedules.rules.preview import Instant
+from sereno.schedules.rules.when import Once, When, decode, describe
+from sereno.schedules.store import ScheduleRow
 
 MICROSECONDS = 1_000_000
 # Within these times the name of the day, and a date without a year, say enough.

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from datetime import tzinfo
 
     from sereno.cli.desk import Desk
-    from sereno.domain.schedule import NewSchedule
-    from sereno.domain.when import When
-    from sereno.operations.imports.form import MakeJob
-    from sereno.store.schedules import Upserted
+    from sereno.schedules.importers.definition import MakeJob
+    from sereno.schedules.rules.when import When
+    from sereno.schedules.schedule import NewSchedule
+    from sereno.schedules.store import Upserted
 
 POLICIES = (
     "missed",
@@ -65,7 +65,7 @@ POLICIES = (
 @desk_options
 def add(desk: "Desk", key: str, task: str, arguments: str, unchecked: bool, form: str, **options: Any) -> None:
     """Make a schedule, or change the one of this key to be so."""
-    from sereno.operations.schedule_objects import Described, write  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.schedules.bulk_write import Described, write  # noqa: PLC0415 - slow to import; --help needs none
 
     raw = sys.stdin.buffer.read() if arguments == "-" else arguments.encode(errors="surrogateescape")
     described = _described(key, task, raw, job_maker(desk, unchecked), options)
@@ -76,7 +76,7 @@ def add(desk: "Desk", key: str, task: str, arguments: str, unchecked: bool, form
 
 def job_maker(desk: "Desk", unchecked: bool) -> "MakeJob":
     """Checks the job with the application, if there is one."""
-    from sereno.operations.schedule_objects import unchecked_job  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.schedules.bulk_write import unchecked_job  # noqa: PLC0415 - slow to import; --help needs none
 
     if desk.settings.app and not unchecked:
         return desk.app.new_job
@@ -89,9 +89,9 @@ def job_maker(desk: "Desk", unchecked: bool) -> "MakeJob":
 
 
 def _described(key: str, task: str, raw: bytes, make_job: "MakeJob", options: dict[str, Any]) -> "NewSchedule":
-    from sereno.domain.schedule import NewSchedule  # noqa: PLC0415 - see above
     from sereno.domain.zones import zone  # noqa: PLC0415 - see above
     from sereno.jobs.job import JobOptions  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.schedules.schedule import NewSchedule  # noqa: PLC0415 - see above
 
     rule = options["rule"]
     when = as_rule(rule)
@@ -108,8 +108,8 @@ def _described(key: str, task: str, raw: bytes, make_job: "MakeJob", options: di
 def _clock(rule: dict[str, Any], when: "When") -> "tzinfo":
     """The clock that was named. A single moment keeps none, and is shown on the one that it was written for."""
     from sereno.domain.zones import zone  # noqa: PLC0415 - slow to import; --help needs none
-    from sereno.operations.schedule_lists import clock_of  # noqa: PLC0415 - see above
-    from sereno.operations.schedules import decode_object  # noqa: PLC0415 - see above
+    from sereno.schedules.lists import clock_of  # noqa: PLC0415 - see above
+    from sereno.schedules.operations import decode_object  # noqa: PLC0415 - see above
 
     return zone(rule["tz"]).info if rule["tz"] else clock_of(decode_object(when))
 
@@ -117,9 +117,9 @@ def _clock(rule: dict[str, Any], when: "When") -> "tzinfo":
 def _tell_made(desk: "Desk", when: "When", shown_on: "tzinfo", made: "Upserted", form: str) -> None:
     from sereno.cli.output import visible  # noqa: PLC0415 - slow to import
     from sereno.cli.schedule_words import full_time, relative  # noqa: PLC0415 - slow to import
-    from sereno.domain.when import describe  # noqa: PLC0415 - see above
     from sereno.domain.zones import moment  # noqa: PLC0415 - see above
-    from sereno.store.schedules import clock  # noqa: PLC0415 - see above
+    from sereno.schedules.rules.when import describe  # noqa: PLC0415 - see above
+    from sereno.schedules.store import clock  # noqa: PLC0415 - see above
 
     at = None if made.next_run_at is None else moment(made.next_run_at)
     if chosen_form(form) in ("json", "jsonl"):
@@ -148,10 +148,10 @@ def preview(
 ) -> None:
     """When a rule would run. With a note where its clock is turned; needs no database."""
     from sereno.cli import schedule_words as words  # noqa: PLC0415 - slow to import; --help needs none
-    from sereno.domain.preview import preview as upcoming  # noqa: PLC0415 - see above
-    from sereno.domain.schedule import shift  # noqa: PLC0415 - see above
-    from sereno.domain.when import describe  # noqa: PLC0415 - see above
     from sereno.jobs.job import check_text  # noqa: PLC0415 - see above
+    from sereno.schedules.rules.preview import preview as upcoming  # noqa: PLC0415 - see above
+    from sereno.schedules.rules.when import describe  # noqa: PLC0415 - see above
+    from sereno.schedules.schedule import shift  # noqa: PLC0415 - see above
 
     if expression is not None:
         if rule["cron"] is not None:

@@ -34,7 +34,7 @@ async def _until_told(desk: "Desk", where: str) -> None:
     import asyncio  # noqa: PLC0415 - slow to import; --help needs none
     import signal  # noqa: PLC0415 - beside it
 
-    from sereno.engine.scheduler import Scheduler  # noqa: PLC0415 - see above
+    from sereno.schedules.scheduler import Scheduler  # noqa: PLC0415 - see above
     from sereno.worker.log_writer import LogKeeper  # noqa: PLC0415 - see above
 
     told = asyncio.Event()

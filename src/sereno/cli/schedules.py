@@ -52,7 +52,7 @@ def list_schedules(
     """What runs when, how it went, what is next. Times are on the schedule's own clock."""
     from sereno.cli.schedule_table import PLAIN, as_object, lines, table_columns  # noqa: PLC0415 - slow to import
     from sereno.jobs.job import check_text  # noqa: PLC0415 - see above
-    from sereno.operations.schedule_lists import list_schedules as operation  # noqa: PLC0415 - see above
+    from sereno.schedules.lists import list_schedules as operation  # noqa: PLC0415 - see above
 
     if soonest and after:
         raise click.UsageError("--after goes on by key: it does not go with --soonest.")
@@ -82,7 +82,7 @@ def show(desk: "Desk", key: str, runs: int, form: str) -> None:
     """One schedule, with its last and its next runs."""
     from sereno.cli.schedule_page import page_object, show_page  # noqa: PLC0415 - slow to import; --help needs none
     from sereno.cli.schedule_runs import LOOKED_AT, last_job  # noqa: PLC0415 - see above
-    from sereno.operations.schedules import show as operation  # noqa: PLC0415 - see above
+    from sereno.schedules.operations import show as operation  # noqa: PLC0415 - see above
 
     existing(desk, key)
     as_json = chosen_form(form) in ("json", "jsonl")
@@ -102,8 +102,8 @@ def show(desk: "Desk", key: str, runs: int, form: str) -> None:
 def next_instants(desk: "Desk", key: str, count: int, form: str) -> None:
     """When it runs next. With a note where its clock is turned."""
     from sereno.cli import schedule_words as words  # noqa: PLC0415 - slow to import; --help needs none
-    from sereno.operations.schedule_lists import clock_of, in_words  # noqa: PLC0415 - see above
-    from sereno.operations.schedules import show as operation  # noqa: PLC0415 - see above
+    from sereno.schedules.lists import clock_of, in_words  # noqa: PLC0415 - see above
+    from sereno.schedules.operations import show as operation  # noqa: PLC0415 - see above
 
     existing(desk, key)
     detail = desk.run(operation(key, fires=0, upcoming=count))

@@ -7,9 +7,9 @@ from sereno.database.statement import Operation
 from sereno.domain.zones import moment
 from sereno.errors import InvalidArguments
 from sereno.jobs.rows import BOUND, Count
+from sereno.schedules import store as schedules
 from sereno.settings import A_DAY, ARCHIVE_KINDS, Settings
 from sereno.store import archive_sights as store
-from sereno.store import schedules
 from sereno.store.archive_sights import (
     About,
     BatchLine,

@@ -8,7 +8,6 @@ from sereno.access import audit
 from sereno.access.actor import default_actor
 from sereno.database.statement import Operation
 from sereno.domain.duration import Duration, seconds
-from sereno.domain.when import Daily, checked
 from sereno.domain.zones import moment
 from sereno.errors import InvalidArguments, Refused
 from sereno.jobs import operations as jobs
@@ -17,10 +16,12 @@ from sereno.jobs.job import MOST_TAGS, Job, JobOptions, NewJob, check_date, chec
 from sereno.jobs.job_filter import JobFilter, ScheduleFilter
 from sereno.jobs.lifecycle import FINAL
 from sereno.jobs.rows import Count, JobRow
-from sereno.operations import post, schedules
-from sereno.operations.schedule_lists import Verb, tally
+from sereno.operations import post
+from sereno.schedules import operations as schedules
+from sereno.schedules import store as schedules_store
+from sereno.schedules.lists import Verb, tally
+from sereno.schedules.rules.when import Daily, checked
 from sereno.store import bulk as store
-from sereno.store import schedules as schedules_store
 from sereno.store.bulk import Asked, BulkOperation, Change, JobAction, ScheduleAction, Step, Taken
 from sereno.store.post_rows import DeliveryFilter
 

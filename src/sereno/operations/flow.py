@@ -7,7 +7,8 @@ from sereno.database.statement import Operation
 from sereno.domain.zones import moment
 from sereno.jobs.queues import QueueLine, list_queues
 from sereno.jobs.rows import Count
-from sereno.store import schedules, workshop
+from sereno.schedules import store as schedules
+from sereno.store import workshop
 from sereno.store.workshop import MinuteRow
 
 # How far back the pictures go, and over which time a rate is taken.

@@ -9,7 +9,7 @@ from sereno.jobs import queries as job_queries
 from sereno.jobs.job_filter import ScheduleFilter
 from sereno.jobs.queues import QueueLine, list_queues
 from sereno.jobs.rows import BOUND, Count, NextJob, OpenTransaction, PauseRow
-from sereno.store import schedules
+from sereno.schedules import store as schedules
 
 
 @dataclass(frozen=True, slots=True)

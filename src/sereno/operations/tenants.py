@@ -9,9 +9,10 @@ from sereno.jobs import minute_stats
 from sereno.jobs.job import check_text
 from sereno.jobs.job_filter import ScheduleFilter
 from sereno.jobs.minute_stats import TenantFigures
+from sereno.schedules import store as schedules
+from sereno.schedules.store import ScheduleRow
 from sereno.search.sql_terms import Sought
-from sereno.store import schedules, tenants
-from sereno.store.schedules import ScheduleRow
+from sereno.store import tenants
 from sereno.store.tenants import Sort, Standing, TenantGate, TenantHour, TenantLine
 
 DAY = 86_400.0

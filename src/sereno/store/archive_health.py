@@ -5,8 +5,9 @@ from datetime import datetime
 
 from sereno.database.statement import Operation, Statement, queries
 from sereno.domain.zones import moment
+from sereno.schedules import store as schedules
 from sereno.settings import A_DAY, Settings
-from sereno.store import archive_sights, schedules
+from sereno.store import archive_sights
 
 _sql = queries("archive_health")
 

@@ -10,8 +10,9 @@ from sereno.database.statement import Operation, Row, Statement, queries
 from sereno.domain.concern import Concern, Level, command, concern, rank
 from sereno.domain.duration import spoken
 from sereno.domain.zones import moment
+from sereno.schedules import store as schedules
 from sereno.settings import A_DAY, Settings
-from sereno.store import health, schedules
+from sereno.store import health
 from sereno.store.archive_health import COUNTED as COUNTED_FILES
 from sereno.store.archive_health import archive_health
 from sereno.store.health import Holder

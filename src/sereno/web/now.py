@@ -18,11 +18,11 @@ from sereno.jobs.minute_stats import Figures, quantile
 from sereno.jobs.rows import BOUND
 from sereno.operations.attention import attention
 from sereno.operations.figures import Funnel, funnel
-from sereno.operations.heatmap import Heatmap, heatmap
 from sereno.operations.post import list_events
 from sereno.operations.snapshot import snapshot
 from sereno.reception.glances import Seen
-from sereno.store import schedules
+from sereno.schedules import store as schedules
+from sereno.schedules.heatmap import Heatmap, heatmap
 from sereno.web import charts
 from sereno.web.charts import Series, Stage
 from sereno.web.facets import toggled

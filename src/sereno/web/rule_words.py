@@ -3,9 +3,9 @@
 from typing import Any
 
 from sereno.domain.duration import seconds, spoken
-from sereno.domain.when import Cron, Daily, Every, Once, When, decode
 from sereno.errors import InvalidSchedule
-from sereno.operations.schedule_lists import in_words
+from sereno.schedules.lists import in_words
+from sereno.schedules.rules.when import Cron, Daily, Every, Once, When, decode
 from sereno.web.look import Look
 
 _UNITS = (("w", 604_800), ("d", 86_400), ("h", 3600), ("m", 60))

@@ -16,13 +16,13 @@ from sereno.database.statement import Operation
 from sereno.domain.duration import spoken
 from sereno.jobs.job import NAME_LIMIT, check_text
 from sereno.jobs.job_filter import ScheduleFilter
-from sereno.operations import schedules
-from sereno.operations.schedule_objects import exported
-from sereno.operations.schedules import ScheduleDetail
 from sereno.reception.declined import Declined, not_found
 from sereno.reception.tenancy import check_theirs
-from sereno.store import schedules as store
-from sereno.store.schedules import ScheduleRow
+from sereno.schedules import operations as schedules
+from sereno.schedules import store
+from sereno.schedules.bulk_write import exported
+from sereno.schedules.operations import ScheduleDetail
+from sereno.schedules.store import ScheduleRow
 from sereno.web.copies import copies
 from sereno.web.look import Look
 from sereno.web.pages import Pages

@@ -9,9 +9,9 @@ from urllib.parse import urlencode
 from markupsafe import Markup
 
 from sereno.jobs.job_filter import ScheduleFilter
-from sereno.operations.schedule_pages import ScheduleLine, lines
 from sereno.reception.glances import Seen
-from sereno.store.schedules import FireRow, ScheduleRow
+from sereno.schedules.list_pages import ScheduleLine, lines
+from sereno.schedules.store import FireRow, ScheduleRow
 from sereno.web.look import Look
 from sereno.web.rule_words import rule_words, zone_of
 from sereno.web.run_dots import Dot, run_dots

@@ -14,12 +14,12 @@ from sereno.domain.concern import Concern, filled
 from sereno.jobs.job import check_text
 from sereno.jobs.job_filter import ScheduleFilter
 from sereno.operations.attention import attention
-from sereno.operations.heatmap import Heatmap
-from sereno.operations.schedule_pages import ScheduleLines, ScheduleSum, lines, summary
 from sereno.reception.glances import Seen
+from sereno.schedules.heatmap import Heatmap
+from sereno.schedules.list_pages import ScheduleLines, ScheduleSum, lines, summary
+from sereno.schedules.store import WINDOW, ScheduleRow
 from sereno.search.search_filter import SCHEDULE_FIELDS
 from sereno.search.sql_terms import Sought
-from sereno.store.schedules import WINDOW, ScheduleRow
 from sereno.web import schedule_page
 from sereno.web.asked import Asked, sought_for
 from sereno.web.copies import copies

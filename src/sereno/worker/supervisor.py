@@ -16,8 +16,8 @@ from contextlib import suppress
 from time import monotonic
 
 from sereno.database.connect import Line
-from sereno.engine.scheduler import Scheduler
 from sereno.errors import DatabaseUnavailable
+from sereno.schedules.scheduler import Scheduler
 from sereno.settings import Settings
 from sereno.telemetry.log_events import emit
 from sereno.telemetry.metrics import Gauges, Tally, exposition

@@ -22,8 +22,13 @@ from hypothesis import strategies as st
 from sqlalchemy.pool import NullPool
 
 from sereno import Sereno
-from sereno.operations.imports import Imported, apscheduler, from_object, read
-from sereno.operations.imports.draft import Draft, finished
+from sereno.schedules.importers import (
+    Imported,
+    apscheduler,
+    from_object,
+    read,
+)
+from sereno.schedules.importers.draft import Draft, finished
 from tests.facts import advance, one
 from tests.operations.imports import old_states
 from tests.operations.imports.fires import fires

@@ -8,7 +8,7 @@ import pytest
 
 from sereno import Sereno
 from sereno.errors import ConfigurationError
-from sereno.operations.imports import Imported, from_object, read
+from sereno.schedules.importers import Imported, from_object, read
 from tests.facts import advance, one
 from tests.operations.imports.celery_tables import TABLES, USUAL, crontab, insert, interval
 from tests.operations.imports.fires import fires

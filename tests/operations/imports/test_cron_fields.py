@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sereno.domain.cron import CronExpression
-from sereno.operations.imports.cron_fields import EVERY_MONTH_DAY, EVERY_WEEKDAY, MINUTES, days, field, special_days
-from sereno.operations.imports.draft import Unreadable
+from sereno.schedules.importers.cron_fields import EVERY_MONTH_DAY, EVERY_WEEKDAY, MINUTES, days, field, special_days
+from sereno.schedules.importers.draft import Unreadable
+from sereno.schedules.rules.cron import CronExpression
 
 # Leap years and others, and months that begin on every weekday.
 DAYS = [date(2027, 1, 1) + timedelta(days=number) for number in range(3 * 366)]

@@ -8,10 +8,10 @@ import psycopg
 import pytest
 
 from sereno import Cron, Every, InvalidSchedule, Once, Sereno
-from sereno.domain.schedule import NewSchedule
 from sereno.errors import UnknownTask
-from sereno.operations.imports import as_object, from_object
-from sereno.operations.imports.form import FIELDS, plain_job
+from sereno.schedules.importers import as_object, from_object
+from sereno.schedules.importers.definition import FIELDS, plain_job
+from sereno.schedules.schedule import NewSchedule
 from tests.facts import one
 
 LEAST = {"key": "k", "task": "work", "when": {"kind": "cron", "expression": "0 3 * * *"}}

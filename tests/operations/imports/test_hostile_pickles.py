@@ -20,7 +20,7 @@ from apscheduler.triggers.cron import CronTrigger
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sereno.operations.imports import read
+from sereno.schedules.importers import read
 from tests.operations.imports import old_states
 from tests.operations.imports.test_apscheduler import read_bytes, read_state, state_of
 

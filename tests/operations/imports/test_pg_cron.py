@@ -7,7 +7,7 @@ import psycopg
 import pytest
 
 from sereno import Sereno
-from sereno.operations.imports import Imported, from_object, read
+from sereno.schedules.importers import Imported, from_object, read
 from tests.facts import advance, one
 from tests.operations.imports.fires import fires
 

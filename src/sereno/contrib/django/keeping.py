@@ -7,7 +7,7 @@ from django.utils import timezone
 
 from sereno.contrib.django.models import Return
 from sereno.contrib.django.project import app
-from sereno.domain.when import Every
+from sereno.schedules.rules.when import Every
 
 
 @app.cycle(Every("1h"))

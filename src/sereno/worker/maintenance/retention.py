@@ -8,8 +8,9 @@ import logging
 from sereno.database import partitions
 from sereno.database.connect import Line
 from sereno.errors import DatabaseUnavailable
+from sereno.schedules import fires
 from sereno.settings import Settings
-from sereno.store import bulk, fires
+from sereno.store import bulk
 from sereno.telemetry import central_log
 from sereno.telemetry.log_events import emit
 from sereno.worker.maintenance.duties import MAINTENANCE_TIMEOUT, Duty, Step, run_page

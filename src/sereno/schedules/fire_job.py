@@ -1,0 +1,40 @@
+"""The job that a fire makes: the schedule's, with the fire's names filled in."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from functools import lru_cache
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from sereno.domain.zones import moment, zone
+from sereno.schedules.fire_placeholders import filled
+from sereno.schedules.firing import SECOND
+from sereno.schedules.rules.when import decode
+
+# What a schedule says of its job, and a job does not need.
+_NOT_THE_JOBS = ("key", "expires_after")
+
+
+def fire_job(details: Mapping[str, Any], rule: str, nominal: int, now: int) -> dict[str, Any]:
+    """The object that the enqueue statements read. `nominal`: the instant that the rule names, without the spread."""
+    at = local(rule, nominal)
+    key, tenant = details["key"], details["tenant"]
+    row = {name: value for name, value in details.items() if value is not None and name not in _NOT_THE_JOBS}
+    # Its keys are made from what the code has declared.
+    row["by_rules"] = True
+    row["args"] = filled(details["args"], at, key, tenant)
+    if row.get("unique_key") is not None:
+        row["unique_key"] = filled(row["unique_key"], at, key, tenant)
+    if details["expires_after"] is not None:
+        row["expires_at"] = moment(now + round(details["expires_after"] * SECOND))
+    return row
+
+
+def local(rule: str, at: int) -> datetime:
+    """An instant on the clock of a rule."""
+    return moment(at).astimezone(_zone_of(rule))
+
+
+@lru_cache(maxsize=4096)
+def _zone_of(rule: str) -> ZoneInfo:
+    return zone(getattr(decode(rule), "tz", "UTC")).info

@@ -1,0 +1,121 @@
+"""APScheduler 3: the table of its SQLAlchemy job store, where every job is a pickle. The pickle is read, never run."""
+
+import base64
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+import psycopg
+
+from sereno.schedules.importers import apscheduler_triggers, apscheduler_values, pickle_reader
+from sereno.schedules.importers.apscheduler_triggers import DATE, INTERVAL
+from sereno.schedules.importers.apscheduler_values import moment, plain
+from sereno.schedules.importers.draft import Draft, Imported, Turn, Unreadable, finished
+from sereno.schedules.importers.pickle_reader import Made
+from sereno.schedules.importers.source import rows
+from sereno.schedules.schedule import LONGEST_WINDOW
+
+# A pickle that is too large does not even leave the server.
+_JOBS = """
+select jsonb_build_object(
+    'id', job.id,
+    'enabled', job.next_run_time is not null,
+    'size', octet_length(job.job_state),
+    'state', case when octet_length(job.job_state) <= %(largest)s then encode(job.job_state, 'base64') end
+)
+from apscheduler_jobs as job
+order by job.id
+"""
+_JOB = "apscheduler.job.Job"
+_KNOWN = apscheduler_values.KNOWN | apscheduler_triggers.KNOWN | {_JOB}
+_NEWEST = 1
+
+_STOPPED = "was paused in APScheduler"
+_CLOCK: dict[Turn, str] = {
+    ("fixed", "gap"): "APScheduler runs a time that the clock skips as much later; here it runs right after the gap",
+    ("fixed", "fold"): "APScheduler runs a time that comes twice on both passes; here it runs on the first",
+}
+# What APScheduler sets unless told otherwise, and few people know of.
+_SHORT_GRACE = 10
+_A_DAY = 86400
+
+
+def read(connection: psycopg.Connection, now: datetime) -> list[Imported]:
+    return [
+        finished(Draft(f"apscheduler:{row['id']}", row["enabled"], _STOPPED, _CLOCK), partial(_fill, row, now), now)
+        for row in rows(connection, _JOBS, "apscheduler_jobs", {"largest": pickle_reader.LARGEST})
+    ]
+
+
+def _fill(row: dict[str, Any], now: datetime, draft: Draft) -> None:
+    state = _state(row)
+    if state["args"]:
+        raise Unreadable(
+            "it has positional arguments, and arguments are stored by the names of their parameters: "
+            "give it keyword arguments (kwargs=) first"
+        )
+    draft.fields = {"task": state["func"], "args": plain(state["kwargs"]), **_when(state, now, draft)}
+    _overlap_and_missed(state, draft)
+    if state["executor"] != "default":
+        draft.notes.append(f"its executor {state['executor']!r:.60} is left out: the queue decides where a job runs")
+
+
+def _state(row: dict[str, Any]) -> dict[str, Any]:
+    if row["state"] is None:
+        raise Unreadable(f"its job state has {row['size']:,} bytes; more than {pickle_reader.LARGEST:,} are not read")
+    try:
+        found = pickle_reader.read(base64.b64decode(row["state"]), _KNOWN)
+    except Unreadable as error:
+        raise Unreadable(f"its job state {error}") from None
+    state = found.attributes() if isinstance(found, Made) and found.name == _JOB else found
+    if not isinstance(state, dict) or state.get("version", 1) != _NEWEST or not isinstance(state.get("kwargs"), dict):
+        raise Unreadable("its job state is not one of APScheduler 3")
+    return state
+
+
+def _when(state: dict[str, Any], now: datetime, draft: Draft) -> dict[str, Any]:
+    """The rule, and when it begins and ends."""
+    trigger = state["trigger"]
+    values = apscheduler_triggers.state_of(trigger)
+    when = apscheduler_triggers.rule(trigger, values)
+    found: dict[str, Any] = {"when": when}
+    upcoming = None if state["next_run_time"] is None else moment(state["next_run_time"])
+    if trigger.name == DATE:
+        # The job may have been moved since.
+        when["at"] = when["at"] if upcoming is None else upcoming.isoformat()
+        return found
+    if values["end_date"] is not None:
+        found["ends_at"] = moment(values["end_date"]).isoformat()
+    start = None if values["start_date"] is None else moment(values["start_date"])
+    if values.get("jitter"):
+        when["spread"] = values["jitter"]
+        draft.notes.append("its jitter, a new one for each run, becomes a spread: a share of its own, always the same")
+    elif trigger.name == INTERVAL:
+        # From the run that is planned on, it counts from run to run.
+        start = upcoming or start
+    if start is not None and (trigger.name == INTERVAL or start > now):
+        found["starts_at"] = start.isoformat()
+    return found
+
+
+def _overlap_and_missed(state: dict[str, Any], draft: Draft) -> None:
+    grace, most, coalesce = state["misfire_grace_time"], state["max_instances"], state["coalesce"]
+    fields = draft.fields
+    fields["overlap"] = "skip" if most == 1 and coalesce else "allow"
+    fields["missed"] = "latest" if coalesce else "all"
+    if not coalesce and most == 1:
+        draft.notes.append("missed runs come one after the other there; here they run side by side")
+    if not coalesce:
+        draft.notes.append("of the runs that it missed, it makes up for the last 100 of one day, not for all")
+    if most > 1:
+        draft.notes.append(f"at most {most} of its runs go on at once there; here there is no such number")
+    if grace is None or grace > LONGEST_WINDOW:
+        return
+    fields["max_lateness"] = grace
+    if not coalesce and grace > _A_DAY:
+        fields["missed_window"] = grace
+    if grace <= _SHORT_GRACE:
+        draft.notes.append(
+            f"a run that is more than {grace} s late is skipped, also when one scheduler takes over from another; "
+            "if nobody chose that, take max_lateness away"
+        )

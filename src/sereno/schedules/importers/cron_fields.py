@@ -1,0 +1,97 @@
+"""Sets of numbers as the fields of a cron expression.
+
+Celery and APScheduler want the day of the month *and* the day of the week to match. Here, as in cron, either is enough
+unless one of them begins with a star; `days` finds the expression that means the same.
+"""
+
+from collections.abc import Set as AbstractSet
+from itertools import groupby
+
+from sereno.schedules.importers.draft import Unreadable
+
+SECONDS = MINUTES = (0, 59)
+HOURS = (0, 23)
+MONTH_DAYS = (1, 31)
+MONTHS = (1, 12)
+WEEKDAYS = (0, 6)
+
+WEEKDAY_NAMES = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
+EVERY_MONTH_DAY = frozenset(range(1, 32))
+EVERY_WEEKDAY = frozenset(range(7))
+# The days on which a weekday comes for the first time in a month, for the second time, and so on.
+_WEEKS = [frozenset(range(first, min(first + 7, 32))) for first in range(1, 32, 7)]
+# A step that leaves nothing but the first value: with it, a list begins with a star.
+_ONLY_THE_FIRST, _ONLY_SUNDAY = "*/31", "*/8"
+# Shorter runs are written one by one.
+_A_RUN = 3
+
+
+def field(values: AbstractSet[int], bounds: tuple[int, int], *, star: bool = False) -> str:
+    """The field that matches exactly these values. `star`: as */n if that can be."""
+    low, high = bounds
+    every = range(low, high + 1)
+    if not values:
+        raise Unreadable("it never comes: one of its fields matches nothing")
+    if len(values) == len(every):
+        return "*"
+    for step in range(2, len(every) + 1) if star else ():
+        if set(every[::step]) == values:
+            return f"*/{step}"
+    return ",".join(_runs(values))
+
+
+def days(month_days: AbstractSet[int], weekdays: AbstractSet[int], *, star: bool = False) -> tuple[str, str]:
+    """Day of month and day of week that must both match. `star`: the day of month as */n if that can be."""
+    if weekdays == EVERY_WEEKDAY:
+        return field(month_days, MONTH_DAYS, star=star), "*"
+    names = _names(weekdays)
+    if month_days == EVERY_MONTH_DAY:
+        return "*", names
+    if (stepped := field(month_days, MONTH_DAYS, star=True)).startswith("*"):
+        return stepped, names
+    weeks = [number for number, week in enumerate(_WEEKS, 1) if week <= month_days]
+    if month_days == frozenset().union(*(_WEEKS[number - 1] for number in weeks)):
+        return "*", ",".join(f"{name}#{number}" for number in weeks for name in names_of(weekdays))
+    if 1 in month_days:
+        return ",".join([_ONLY_THE_FIRST, *_runs(month_days - {1})]), names
+    if 0 in weekdays:
+        return field(month_days, MONTH_DAYS), ",".join([_ONLY_SUNDAY, *names_of(weekdays - {0})])
+    raise Unreadable(
+        f"days {field(month_days, MONTH_DAYS)} of a month that are also {names}: a cron expression cannot say that; "
+        "schedule one of the two and let the task look at the other"
+    )
+
+
+def special_days(
+    month_days: AbstractSet[int], weekdays: AbstractSet[int], *, last: bool, positions: AbstractSet[str]
+) -> tuple[str, str]:
+    """The same for days of the month among which are the last one, or positions such as FRI#2."""
+    if weekdays != EVERY_WEEKDAY:
+        raise Unreadable("a special day of the month that is also a certain weekday: a cron expression cannot say that")
+    if month_days == EVERY_MONTH_DAY:
+        return "*", "*"
+    # Without a star, so that either is enough.
+    plain = [*_runs(month_days), *(["L"] if last else [])]
+    return ",".join(plain) or "*", ",".join(sorted(positions)) or "*"
+
+
+def names_of(weekdays: AbstractSet[int]) -> list[str]:
+    return [WEEKDAY_NAMES[day] for day in sorted(weekdays)]
+
+
+def _names(weekdays: AbstractSet[int]) -> str:
+    """MON-FRI, or a list."""
+    if not weekdays:
+        raise Unreadable("it never comes: its day of week matches nothing")
+    names = names_of(weekdays)
+    is_run = len(names) >= _A_RUN and max(weekdays) - min(weekdays) == len(weekdays) - 1
+    return f"{names[0]}-{names[-1]}" if is_run else ",".join(names)
+
+
+def _runs(values: AbstractSet[int]) -> list[str]:
+    """1, 2, 3, 7 as "1-3" and "7"."""
+    found: list[str] = []
+    for _, numbered in groupby(enumerate(sorted(values)), key=lambda pair: pair[1] - pair[0]):
+        run = [value for _, value in numbered]
+        found += [f"{run[0]}-{run[-1]}"] if len(run) >= _A_RUN else map(str, run)
+    return found

@@ -1,0 +1,143 @@
+"""A row of another scheduler on its way to a schedule: what is known of it, what differs, why it must stay behind."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Literal
+
+import msgspec
+
+from sereno.domain.zones import DAY, instant, moment
+from sereno.errors import InvalidSchedule
+from sereno.jobs.job import NAME_LIMIT
+from sereno.schedules.fire_placeholders import has_names
+from sereno.schedules.firing import first_instant
+from sereno.schedules.importers.definition import from_object, plain_job, without_key
+from sereno.schedules.rules.instants import WallRule, compile_rule
+from sereno.schedules.rules.when import Once, encode
+from sereno.schedules.schedule import NewSchedule, shift
+
+# Every zone that turns its clock at all turns it within this time.
+_A_YEAR = 366 * DAY
+
+# What a row says that no code foresaw: other types, other keys, numbers beyond any calendar.
+_ODD_ROWS = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+
+# A fixed time or a rhythm, as `WallRule` has them, where the clock goes forward or back.
+Turn = tuple[Literal["fixed", "rhythm"], Literal["gap", "fold"]]
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """A row of another scheduler as a schedule of ours.
+
+    `schedule` is its object form; or it is None, and `problem` says why. `note` says what will be different here.
+    `enabled` is whether it runs there. With neither schedule nor problem it is left out: it has no meaning here, and
+    `note` says why.
+    """
+
+    key: str
+    schedule: dict[str, Any] | None
+    problem: str | None
+    enabled: bool
+    note: str | None
+
+    @property
+    def left_out(self) -> bool:
+        return self.schedule is None and self.problem is None
+
+
+class Unreadable(Exception):  # noqa: N818 - named for what happened
+    """Why a row cannot be brought over, in plain words."""
+
+
+class Needless(Exception):  # noqa: N818 - named for what it is
+    """Why a row has no meaning here, in plain words: nobody will miss it."""
+
+
+@dataclass(slots=True)
+class Draft:
+    """What a reader knows so far.
+
+    `stopped`: what is said of one that does not run there. `clock`: what that scheduler does otherwise where a clock
+    skips or repeats a time.
+    """
+
+    key: str
+    enabled: bool
+    stopped: str
+    clock: Mapping[Turn, str] = field(default_factory=dict)
+    fields: dict[str, Any] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+
+def finished(draft: Draft, fill: Callable[[Draft], None], now: datetime) -> Imported:
+    """The draft, filled and checked. One odd row does not keep the others from being read."""
+    try:
+        fill(draft)
+        schedule = from_object({"key": draft.key, **draft.fields}, plain_job)
+        _check_names(schedule)
+        _check_future(schedule, now)
+    except Needless as why:
+        return Imported(draft.key, None, None, draft.enabled, f"left out: {why}")
+    except (Unreadable, InvalidSchedule) as error:
+        return _left(draft, _reason(draft, error))
+    except _ODD_ROWS as error:
+        return _left(draft, f"it cannot be read: {type(error).__name__} {error!s:.100}")
+    notes = [*([] if draft.enabled else [draft.stopped]), *draft.notes, *_turned(draft, schedule, now)]
+    made = {"key": draft.key, **draft.fields, "when": msgspec.json.decode(encode(schedule.when))}
+    return Imported(draft.key, made, None, draft.enabled, _joined(notes))
+
+
+def _left(draft: Draft, why: str) -> Imported:
+    return Imported(draft.key, None, why, draft.enabled, None)
+
+
+def _reason(draft: Draft, error: Exception) -> str:
+    """Without the key, which is shown beside it, and without the drawing below it."""
+    return without_key(error, draft.key).partition("\n")[0]
+
+
+def _joined(sentences: list[str]) -> str | None:
+    """Short enough to be kept with a schedule."""
+    return "; ".join(sentences)[:NAME_LIMIT] or None
+
+
+def _check_names(schedule: NewSchedule) -> None:
+    """A brace that was just a brace there must not become the date of a fire here."""
+    if has_names(schedule.job.args.decode()):
+        raise Unreadable(
+            "its arguments hold {fire…}, {date}, {key} or {tenant}, which a schedule fills in: write this one by hand"
+        )
+
+
+def _check_future(schedule: NewSchedule, now: datetime) -> None:
+    starts_at = None if schedule.starts_at is None else instant(schedule.starts_at)
+    at = first_instant(compile_rule(schedule.when), shift(schedule.key, schedule.when), instant(now), starts_at)
+    if at is None or (schedule.ends_at is not None and at > instant(schedule.ends_at)):
+        raise Unreadable("it would never fire again: its instants are all past")
+
+
+def _turned(draft: Draft, schedule: NewSchedule, now: datetime) -> Iterator[str]:
+    """What will be different when its clock is turned, if one of its times is skipped or repeated then."""
+    if isinstance(schedule.when, Once):
+        return
+    rule = compile_rule(schedule.when)
+    if not isinstance(rule, WallRule):
+        return
+    for turn, at in _turns(rule, instant(now)).items():
+        if turn in draft.clock:
+            yield f"{schedule.when.tz} turns its clock on {moment(at):%Y-%m-%d}: {draft.clock[turn]}"
+
+
+def _turns(rule: WallRule, start: int) -> dict[Turn, int]:
+    """The first changes of the clock that skip or repeat one of its times."""
+    found: dict[Turn, int] = {}
+    segment = rule.zone.segment(start)
+    while segment.end < start + _A_YEAR:
+        at = segment.end
+        before, after = at + segment.offset, at + segment.offset_after
+        if rule.walls.first_from(min(before, after)) < max(before, after):
+            found.setdefault(("fixed" if rule.shifts else "rhythm", "gap" if before < after else "fold"), at)
+        segment = rule.zone.segment(at)
+    return found

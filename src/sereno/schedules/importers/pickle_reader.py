@@ -1,0 +1,201 @@
+"""Reads a pickle without running it: every opcode is looked at, and none is obeyed.
+
+A pickle is a small program that may call anything. Here nothing is imported and nothing is called: what would be an
+object is a `Made`, its name and the values beside it. Names that the caller does not list end the reading.
+"""
+
+import pickletools
+from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from typing import Any
+
+from sereno.schedules.importers.draft import Unreadable
+
+# A job of a scheduler is a function's name and a few arguments.
+LARGEST = 256 * 1024
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Name:
+    """Something that would be imported: "datetime.timedelta"."""
+
+    text: str
+
+
+@dataclass(slots=True, eq=False)
+class Made:
+    """Something that would be made: by what name, from which arguments, with which state."""
+
+    name: str
+    args: tuple[Any, ...]
+    state: Any = None
+
+    def attributes(self) -> dict[str, Any]:
+        """Its state by name; with slots, it is the second half of a pair."""
+        state = self.state[1] if isinstance(self.state, tuple) and len(self.state) > 1 else self.state
+        if not isinstance(state, dict):
+            raise Unreadable(f"holds a {self.name} without its values")
+        return state
+
+
+def read(data: bytes, known: AbstractSet[str]) -> Any:
+    """What is in the pickle, if it holds nothing but plain values and objects of the known names."""
+    if len(data) > LARGEST:
+        raise Unreadable(f"holds {len(data):,} bytes; more than {LARGEST:,} are not read")
+    machine = _Machine(known)
+    try:
+        for opcode, argument, _ in pickletools.genops(data):
+            if opcode.name == "STOP":
+                return machine.pop()
+            machine.step(opcode.name, argument)
+    except (IndexError, KeyError, OverflowError, TypeError, ValueError) as error:
+        raise Unreadable(f"holds a broken pickle: {error!s:.80}") from None
+    raise Unreadable("holds a broken pickle: it has no end")
+
+
+# Opcodes whose argument is the value.
+_VALUES = frozenset(
+    {
+        *("INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4", "FLOAT", "BINFLOAT"),
+        *("STRING", "BINSTRING", "SHORT_BINSTRING", "BINBYTES", "SHORT_BINBYTES", "BINBYTES8"),
+        *("UNICODE", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8"),
+    }
+)
+_CONSTANTS: Mapping[str, Any] = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
+_FRESH: Mapping[str, Callable[[], Any]] = {"EMPTY_LIST": list, "EMPTY_TUPLE": tuple, "EMPTY_DICT": dict}
+_TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
+_PUTS, _GETS = frozenset({"PUT", "BINPUT", "LONG_BINPUT"}), frozenset({"GET", "BINGET", "LONG_BINGET"})
+_SILENT = frozenset({"PROTO", "FRAME"})
+# Names with which pickles are written, whatever is in them. None of them is called.
+_GRAMMAR = frozenset(
+    {
+        "builtins.getattr",
+        "__builtin__.getattr",
+        "builtins.object",
+        "__builtin__.object",
+        "_codecs.encode",
+        "copyreg._reconstructor",
+        "copy_reg._reconstructor",
+    }
+)
+_ZONE, _ZONE_READER = "ZoneInfo", "_unpickle"
+
+
+class _Machine:
+    """The stack and the memo of a pickle; it builds lists, tuples, dicts with text keys, and `Made`s."""
+
+    def __init__(self, known: AbstractSet[str]) -> None:
+        self._known = known
+        self._stack: list[Any] = []
+        self._marks: list[int] = []
+        # By number, and not a list: a pickle may ask for place four billion.
+        self._memo: dict[int, Any] = {}
+        self._others: Mapping[str, Callable[[Any], None]] = {
+            "MARK": self._mark,
+            "LIST": lambda _: self._push(self._since_mark()),
+            "TUPLE": lambda _: self._push(tuple(self._since_mark())),
+            "DICT": lambda _: self._push(self._filled({}, self._since_mark())),
+            "APPEND": lambda _: self._append([self.pop()]),
+            "APPENDS": lambda _: self._append(self._since_mark()),
+            "SETITEM": lambda _: self._set([self._stack.pop(-2), self.pop()]),
+            "SETITEMS": lambda _: self._set(self._since_mark()),
+            "MEMOIZE": lambda _: self._remember(len(self._memo)),
+            "GLOBAL": lambda text: self._push(self._named(*text.split(" ", 1))),
+            "STACK_GLOBAL": lambda _: self._push(self._named(self._stack.pop(-2), self.pop())),
+            "NEWOBJ": lambda _: self._make(),
+            "REDUCE": lambda _: self._make(),
+            "BUILD": lambda _: self._build(self.pop()),
+        }
+
+    def step(self, name: str, argument: Any) -> None:
+        if name in _VALUES:
+            self._push(argument)
+        elif name in _CONSTANTS:
+            self._push(_CONSTANTS[name])
+        elif name in _FRESH:
+            self._push(_FRESH[name]())
+        elif name in _TUPLES:
+            self._push(tuple(self._taken(len(self._stack) - _TUPLES[name])))
+        elif name in _PUTS:
+            self._remember(argument)
+        elif name in _GETS:
+            self._push(self._memo[argument])
+        elif name in self._others:
+            self._others[name](argument)
+        elif name not in _SILENT:
+            raise Unreadable(f"holds {name}, which is not read")
+
+    def pop(self) -> Any:
+        return self._stack.pop()
+
+    def _push(self, value: Any) -> None:
+        self._stack.append(value)
+
+    def _mark(self, _: Any) -> None:
+        self._marks.append(len(self._stack))
+
+    def _since_mark(self) -> list[Any]:
+        return self._taken(self._marks.pop())
+
+    def _taken(self, place: int) -> list[Any]:
+        if not 0 <= place <= len(self._stack):
+            raise ValueError("its stack is empty")
+        values = self._stack[place:]
+        del self._stack[place:]
+        return values
+
+    def _remember(self, number: int) -> None:
+        self._memo[number] = self._stack[-1]
+
+    def _append(self, values: list[Any]) -> None:
+        target = self._stack[-1]
+        if not isinstance(target, list):
+            raise TypeError("it appends to what is no list")
+        target.extend(values)
+
+    def _set(self, pairs: list[Any]) -> None:
+        target = self._stack[-1]
+        if not isinstance(target, dict):
+            raise TypeError("it sets a key of what is no dict")
+        self._filled(target, pairs)
+
+    @staticmethod
+    def _filled(target: dict[str, Any], pairs: list[Any]) -> dict[str, Any]:
+        for name, value in zip(pairs[::2], pairs[1::2], strict=True):
+            # JSON has no others, and a million numbers can be chosen so that they all collide.
+            if not isinstance(name, str):
+                raise Unreadable("holds a dict with keys that are no text")
+            target[name] = value
+        return target
+
+    def _named(self, module: Any, name: Any) -> Name:
+        if not (isinstance(module, str) and isinstance(name, str)):
+            raise TypeError("it imports what is no name")
+        text = f"{module}.{name}"
+        if text not in self._known and text not in _GRAMMAR:
+            raise Unreadable(f"holds {text!r:.80}, which is not read")
+        return Name(text)
+
+    def _make(self) -> None:
+        args, what = self.pop(), self.pop()
+        if not (isinstance(what, Name) and isinstance(args, tuple)):
+            raise TypeError("it calls what is no name")
+        self._push(self._grammar(what, args) if what.text in _GRAMMAR else Made(what.text, args))
+
+    def _grammar(self, what: Name, args: tuple[Any, ...]) -> Any:
+        """The few turns of phrase that stand for a value: bytes, a bare object, the reader of a zone."""
+        match what.text.rpartition(".")[2], args:
+            case "encode", (str(text), "latin1"):
+                return text.encode("latin1")
+            case "_reconstructor", (Name(text=text), Name(), None):
+                return Made(text, ())
+            case "getattr", (Name(text=text), str(name)) if text.endswith(_ZONE) and name == _ZONE_READER:
+                return self._named(text, name)
+        raise Unreadable(f"holds {what.text!r}, which is not read")
+
+    def _build(self, state: Any) -> None:
+        target = self._stack[-1]
+        if not isinstance(target, Made):
+            raise TypeError("it gives a state to what has none")
+        target.state = state

@@ -1,0 +1,65 @@
+"""Schedules with their last runs beside them, as a screen shows them."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from sereno.database.statement import Operation
+from sereno.jobs.job_filter import ScheduleFilter
+from sereno.jobs.rows import BOUND
+from sereno.schedules import runs as schedule_runs
+from sereno.schedules import store
+from sereno.schedules.lists import list_schedules
+from sereno.schedules.runs import StateCount
+from sereno.schedules.store import FireRow, ScheduleRow
+
+# So many runs are drawn in a row, the newest last.
+RUNS = 30
+# So many of those that are due next.
+SOONEST = 6
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleLine:
+    """A schedule, and its newest instants, the newest first."""
+
+    row: ScheduleRow
+    runs: list[FireRow]
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleLines:
+    """One page of a list; `next` is the cursor of the page after it."""
+
+    items: list[ScheduleLine]
+    now: datetime
+    next: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleSum:
+    """How many there are, how many need somebody, and which are due next. `exact`: all of them were looked at."""
+
+    total: int
+    exact: bool
+    by_state: dict[str, int]
+    troubled: int
+    soonest: list[ScheduleRow]
+
+
+def lines(
+    wanted: ScheduleFilter, *, limit: int, after: str = "", soonest: bool = False, runs: int = RUNS
+) -> Operation[ScheduleLines]:
+    """By key, or by when they are due next: two statements, however many there are."""
+    page = yield from list_schedules(wanted, limit=limit, after=after, soonest=soonest)
+    found = yield from schedule_runs.newest([row.id for row in page.items], runs)
+    return ScheduleLines([ScheduleLine(row, found[row.id]) for row in page.items], page.now, page.next)
+
+
+def summary(wanted: ScheduleFilter) -> Operation[ScheduleSum]:
+    """Counted up to a bound."""
+    found: list[StateCount] = yield from schedule_runs.tally(wanted, BOUND)
+    soonest = yield from store.soonest(wanted, SOONEST)
+    total = sum(each.number for each in found)
+    by_state = {each.state: each.number for each in found}
+    troubled = sum(each.troubled for each in found)
+    return ScheduleSum(total, total < BOUND, by_state, troubled, soonest)

@@ -1,0 +1,129 @@
+"""Many schedules: a page of a list, a rule in words, what a bulk change would touch, and the change in batches."""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, tzinfo
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from sereno.database.plan import Plan
+from sereno.database.statement import Operation
+from sereno.domain.zones import moment, zone
+from sereno.errors import InvalidSchedule
+from sereno.jobs.job_filter import ScheduleFilter
+from sereno.jobs.rows import Count
+from sereno.schedules import store
+from sereno.schedules.operations import PAGE, run_now
+from sereno.schedules.rules.when import Once, decode, describe
+from sereno.schedules.store import ScheduleRow
+
+Verb: TypeAlias = Literal["pause", "resume", "disable", "delete", "spread", "run"]
+
+# A dry run looks at no more than this many.
+TALLY_BOUND = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulePage:
+    """One page of a list, when it was looked at, and the cursor of the page after it."""
+
+    items: list[ScheduleRow]
+    now: datetime
+    next: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleTally:
+    """What a bulk change would touch."""
+
+    total: Count
+    by_state: dict[str, int]
+    by_task: dict[str, int]
+
+
+def list_schedules(
+    wanted: ScheduleFilter, *, limit: int = 50, after: str = "", soonest: bool = False, whole: bool = False
+) -> Operation[SchedulePage]:
+    """By key, or by when they are due next. What is searched for is looked for among so many; `next` goes on there.
+
+    `whole`: with arguments that are too large for a list.
+    """
+    most = None if whole else store.LINE
+    now = moment((yield from store.clock()))
+    if soonest:
+        return SchedulePage((yield from store.soonest(wanted, limit)), now, None)
+    if wanted.sought is None:
+        found, ended = (yield from store.page(wanted, limit + 1, after, most=most)), None
+    else:
+        found, ended = yield from store.search(wanted, limit + 1, after, most=most)
+    page = found[:limit]
+    return SchedulePage(page, now, page[-1].key if len(found) > limit else ended)
+
+
+def tally(wanted: ScheduleFilter, verb: Verb) -> Operation[ScheduleTally]:
+    """Changes nothing; counts up to a bound."""
+    by_state: Counter[str] = Counter()
+    by_task: Counter[str] = Counter()
+    seen, after = 0, ""
+    while seen <= TALLY_BOUND and (page := (yield from store.page(wanted, PAGE, after, most=store.LINE))):
+        seen, after = seen + len(page), page[-1].key
+        touched = [row for row in page if _touches[verb](row)]
+        by_state.update("paused" if row.state == "enabled" and row.paused_until else row.state for row in touched)
+        by_task.update(row.task for row in touched)
+    return ScheduleTally(
+        Count(by_state.total(), seen <= TALLY_BOUND), dict(by_state.most_common()), dict(by_task.most_common())
+    )
+
+
+def in_batches(wanted: ScheduleFilter, change: Callable[[ScheduleFilter], Operation[int]]) -> Plan[int]:
+    """A change of everything that matches, in transactions of a thousand: none keeps the scheduler waiting for long."""
+    changed, after = 0, ""
+    while page := (yield store.page(wanted, PAGE, after, most=store.LINE)):
+        after = page[-1].key
+        changed += yield change(replace(wanted, keys=[row.key for row in page], pattern=None))
+    return changed
+
+
+def run_all(wanted: ScheduleFilter, *, actor: str | None = None) -> Operation[int]:
+    """Each once, whatever its rule says; answers how many. One whose rule makes no sense is left alone."""
+    found = [row for row in (yield from store.page_to_change(wanted, PAGE)) if _makes_sense(row)]
+    for row in found:
+        yield from run_now(row.key, actor=actor)
+    return len(found)
+
+
+def _makes_sense(row: ScheduleRow) -> bool:
+    try:
+        decode(row.rule)
+    except InvalidSchedule:
+        return False
+    return True
+
+
+def in_words(rule: dict[str, Any]) -> str:
+    """A rule for people; one that makes no sense as it is stored."""
+    try:
+        return describe(decode(rule))
+    except InvalidSchedule:
+        return msgspec.json.encode(rule).decode()
+
+
+def clock_of(rule: dict[str, Any]) -> tzinfo:
+    """The clock that a rule looks at; UTC where it looks at none, or makes no sense."""
+    try:
+        when = decode(rule)
+    except InvalidSchedule:
+        return UTC
+    return UTC if isinstance(when, Once) else zone(when.tz).info
+
+
+_touches: dict[Verb, Callable[[ScheduleRow], bool]] = {
+    "pause": lambda row: row.state in ("enabled", "paused"),
+    "resume": lambda row: row.state != "enabled" or row.paused_until is not None,
+    "disable": lambda row: row.state != "disabled",
+    "delete": lambda _: True,
+    "spread": lambda row: row.rule.get("kind") != "once",
+    "run": _makes_sense,
+}

@@ -1,0 +1,69 @@
+"""Newer time zone data moves instants: those that are to come are worked out again, a page at a time."""
+
+import logging
+
+from sereno.database.connect import Line
+from sereno.domain.zones import VERSION
+from sereno.errors import InvalidSchedule
+from sereno.schedules import leader_lease, tick
+from sereno.schedules import store as schedules
+from sereno.schedules.firing import first_instant
+from sereno.schedules.rules.instants import compile_text
+from sereno.telemetry.log_events import emit
+
+PAGE = 5000
+PATIENCE = 60.0
+
+
+class Replanner:
+    """One round over every schedule that has a zone, by the leader with this fence."""
+
+    def __init__(self, before: str | None, fence: int) -> None:
+        self._before = before
+        self._fence = fence
+        self._after = 0
+        self._moved = 0
+
+    @classmethod
+    def after(cls, before: str | None, fence: int) -> "Replanner | None":
+        """What is to be done for a leader that meets instants of this version; older data moves nothing back."""
+        if before is not None and before > VERSION:
+            emit(
+                logging.WARNING,
+                "scheduler.zones_old",
+                f"time zone data {VERSION} here, {before} was in use: upgrade tzdata on this host",
+            )
+        return cls(before, fence) if before is None or before < VERSION else None
+
+    async def page(self, line: Line) -> bool:
+        """The next page; whether that was all."""
+        if self._before is not None:
+            rows = await line.run(tick.zoned(self._after, PAGE))
+            if rows:
+                self._after = rows[-1][0]
+                self._moved += await self._replan(line, rows)
+                return False
+            emit(
+                logging.WARNING,
+                "scheduler.zones_changed",
+                f"time zone data changed from {self._before} to {VERSION}: {self._moved} schedules have another next "
+                "instant",
+                moved=self._moved,
+            )
+        await line.run(leader_lease.set_zones(self._fence, VERSION))
+        return True
+
+    async def _replan(self, line: Line, rows: list[tuple[int, str, int, int, int | None]]) -> int:
+        now = await line.run(schedules.clock())
+        changed = []
+        for number, text, seen, shift, last in rows:
+            try:
+                rule = compile_text(text)
+                at = first_instant(rule, shift, max(now, last or 0), None) if rule.uses_zone else None
+            except (InvalidSchedule, ValueError, ArithmeticError):
+                # The tick parks it when it is due.
+                continue
+            # What is due already is fired as it was planned.
+            if at is not None and at != seen and seen > now:
+                changed.append({"id": number, "seen": seen, "next": at})
+        return await line.run(tick.replan(changed), PATIENCE) if changed else 0

@@ -1,0 +1,232 @@
+"""From a rule to its instants, in whole microseconds since 1970, UTC.
+
+A rule with a clock is evaluated between two changes of that clock, where wall time is UTC plus a constant. What happens
+at a change is decided in one place, `WallRule.next`. An instant outside 1900 to 9999 does not exist.
+"""
+
+from abc import ABC, abstractmethod
+from datetime import datetime, timedelta
+from functools import lru_cache
+from typing import Protocol
+
+from sereno.domain.zones import BEGINNING, DAY, FOREVER, SECOND, Segment, Zone, instant, zone
+from sereno.jobs.job import EARLIEST, LATEST
+from sereno.schedules.rules.cron import CronExpression, parsed
+from sereno.schedules.rules.when import (
+    LONGEST_ELAPSED,
+    Cron,
+    Daily,
+    DstFold,
+    Every,
+    Once,
+    When,
+    decode,
+    encode,
+    microseconds,
+)
+
+FIRST, LAST = instant(EARLIEST), instant(LATEST)
+# A million schedules share a few hundred rules.
+_CACHED_RULES = 65536
+# The first look back from the present, and how much further each next one goes.
+_LOOK_BACK = 60 * SECOND
+_FURTHER = 8
+_WALL_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - wall time
+_SECOND = timedelta(seconds=1)
+
+
+class Rule(ABC):
+    """The instants of one schedule. `anchor` is the instant planned last, or when the schedule was made."""
+
+    # Whether another version of the zone data may move the instants.
+    uses_zone = False
+    # Whether instants follow from the one before, and whether that is the end of its run.
+    uses_anchor = False
+    waits_for_end = False
+
+    @abstractmethod
+    def next(self, after: int, anchor: int) -> int | None:
+        """The first instant after this one."""
+
+    def latest(self, after: int, until: int, anchor: int) -> int | None:
+        """The last instant in (after, until], found by looking back from the end in growing steps."""
+        distance = _LOOK_BACK
+        while True:
+            start = max(after, until - distance)
+            found = self.next(start, anchor)
+            if found is not None and found <= until:
+                return self._last_from(found, until, anchor)
+            if start <= after:
+                return None
+            distance *= _FURTHER
+
+    def _last_from(self, found: int, until: int, anchor: int) -> int:
+        """The last instant up to `until`, given an earlier one: halve what is between them until nothing is."""
+        beyond = until
+        while (following := self.next(found, anchor)) is not None and following <= until:
+            found, middle = following, (following + beyond) // 2
+            later = self.next(middle, anchor)
+            if later is not None and later <= until:
+                found = later
+            else:
+                beyond = middle
+        return found
+
+    def count(self, after: int, until: int, anchor: int, cap: int) -> int:
+        """How many instants in (after, until]; nobody needs to know more than `cap`."""
+        number = 0
+        at = self.next(after, anchor)
+        while at is not None and at <= until and number < cap:
+            number += 1
+            at = self.next(at, anchor)
+        return number
+
+
+class OnceRule(Rule):
+    """One instant."""
+
+    def __init__(self, at: int) -> None:
+        self.at = at
+
+    def next(self, after: int, anchor: int) -> int | None:  # noqa: ARG002 - the same for every rule
+        return self.at if self.at > after else None
+
+
+class StepRule(Rule):
+    """The anchor, and on from there in equal steps."""
+
+    uses_anchor = True
+
+    def __init__(self, interval: int, *, waits_for_end: bool) -> None:
+        self.interval = interval
+        self.waits_for_end = waits_for_end
+
+    def next(self, after: int, anchor: int) -> int | None:
+        found = anchor + (max(0, (after - anchor) // self.interval) + 1) * self.interval
+        return found if found <= LAST else None
+
+    def latest(self, after: int, until: int, anchor: int) -> int | None:
+        steps = (min(until, LAST) - anchor) // self.interval
+        found = anchor + steps * self.interval
+        return found if steps > 0 and found > after else None
+
+    def count(self, after: int, until: int, anchor: int, cap: int) -> int:
+        skipped = max(0, (after - anchor) // self.interval)
+        return max(0, min(cap, (min(until, LAST) - anchor) // self.interval - skipped))
+
+
+class Walls(Protocol):
+    """Wall times: microseconds since 1970-01-01 00:00 on the clock in question."""
+
+    def first_from(self, wall: int) -> int:
+        """The first wall time that is not before this one; FOREVER when there is none."""
+        ...
+
+
+class Marks:
+    """The marks of a clock: every interval, moved by a phase."""
+
+    def __init__(self, interval: int, phase: int) -> None:
+        self.interval = interval
+        self.phase = phase
+
+    def first_from(self, wall: int) -> int:
+        return wall + (self.phase - wall) % self.interval
+
+
+class CronWalls:
+    """The wall times of a cron expression."""
+
+    def __init__(self, expression: CronExpression) -> None:
+        self.expression = expression
+        # From the first to the second nothing matches but the second: many schedules ask the same question.
+        self._known = (0, BEGINNING)
+
+    def first_from(self, wall: int) -> int:
+        low, high = self._known
+        if low <= wall <= high:
+            return high
+        # Up to the next whole second.
+        found = self.expression.next_wall(_WALL_EPOCH + timedelta(seconds=-(-wall // SECOND)))
+        answer = FOREVER if found is None else (found - _WALL_EPOCH) // _SECOND * SECOND
+        self._known = (wall, answer)
+        return answer
+
+
+class WallRule(Rule):
+    """Wall times of a zone.
+
+    A fixed rule looks at the clock. When the clock goes forward over a wall time, the rule fires right after (shift) or
+    not at all (skip); when the clock goes back, the times that come twice fire on the first pass, the second, or both.
+    A rule that follows elapsed time fires whenever the clock shows a matching time: that is skip and both.
+    """
+
+    def __init__(self, walls: Walls, zone_: Zone, *, shifts: bool, fold: DstFold) -> None:
+        self.walls = walls
+        self.zone = zone_
+        self.shifts = shifts
+        self.fold = fold
+        self.uses_zone = not zone_.is_fixed
+
+    def next(self, after: int, anchor: int) -> int | None:  # noqa: ARG002 - the same for every rule
+        at = max(after + 1, FIRST)
+        while at <= LAST:
+            segment = self.zone.segment(at)
+            start, end, offset, offset_before, offset_after = segment
+            if at == start and self.shifts and self.swallowed(segment) is not None:
+                return at
+            low, high = at + offset, end + offset
+            if self.fold == "first":
+                # Wall times below this one were shown before the clock went back.
+                low = max(low, start + offset_before)
+            elif self.fold == "second":
+                high = min(high, end + offset_after)
+            wall = self.walls.first_from(low)
+            if wall < high:
+                return wall - offset if wall - offset <= LAST else None
+            if wall == FOREVER:
+                return None
+            at = end
+        return None
+
+    def swallowed(self, segment: Segment) -> int | None:
+        """The first of its wall times that the clock jumped over to get to this segment."""
+        if segment.offset <= segment.offset_before:
+            return None
+        wall = self.walls.first_from(segment.start + segment.offset_before)
+        return wall if wall < segment.start + segment.offset else None
+
+
+def compile_rule(when: When) -> Rule:
+    """The rule of what a user wrote."""
+    return compile_text(encode(when))
+
+
+@lru_cache(maxsize=_CACHED_RULES)
+def compile_text(text: str | bytes) -> Rule:
+    """The rule of a stored JSON text."""
+    when = decode(text)
+    match when:
+        case Once(at=at):
+            return OnceRule(instant(at))
+        case Every(count_from="clock"):
+            interval = microseconds(when.interval)
+            marks = Marks(interval, microseconds(when.phase))
+            return _wall_rule(marks, when, elapsed=interval <= LONGEST_ELAPSED * SECOND)
+        case Every():
+            return StepRule(microseconds(when.interval), waits_for_end=when.count_from == "end")
+        case Cron():
+            expression = parsed(when.expression)
+            return _wall_rule(CronWalls(expression), when, elapsed=expression.is_wildcard)
+        case Daily():
+            return _wall_rule(Marks(DAY, _time_of_day(when.at)), when, elapsed=False)
+
+
+def _wall_rule(walls: Walls, when: Every | Cron | Daily, *, elapsed: bool) -> WallRule:
+    shifts = when.dst_gap == "shift" and not elapsed
+    return WallRule(walls, zone(when.tz), shifts=shifts, fold="both" if elapsed else when.dst_fold)
+
+
+def _time_of_day(text: str) -> int:
+    hour, minute, second = (*map(int, text.split(":")), 0)[:3]
+    return (hour * 3600 + minute * 60 + second) * SECOND

@@ -1,0 +1,34 @@
+"""How many schedules went, lately: the runs of a whole page in one statement, and counts up to a bound."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from sereno.database.statement import Operation, Statement, queries
+from sereno.jobs.job_filter import ScheduleFilter
+from sereno.schedules.store import FireRow
+
+_sql = queries("schedule_runs")
+
+
+class StateCount(NamedTuple):
+    """How many schedules are in a state, and how many of them need somebody."""
+
+    state: str
+    number: int
+    troubled: int
+
+
+def newest(schedules: Sequence[int], limit: int) -> Operation[dict[int, list[FireRow]]]:
+    """The newest instants of each, by the id of the schedule; the newest first."""
+    found: dict[int, list[FireRow]] = {schedule: [] for schedule in schedules}
+    if schedules and limit:
+        rows = yield Statement(_sql["newest"], {"ids": list(schedules), "limit": limit})
+        for schedule, *rest in rows:
+            found[schedule].append(FireRow(*rest))
+    return found
+
+
+def tally(wanted: ScheduleFilter, bound: int) -> Operation[list[StateCount]]:
+    """By state; those beyond the bound are not looked at."""
+    rows = yield Statement(_sql["tally"], wanted.params() | {"bound": bound})
+    return [StateCount(row[0], int(row[1]), int(row[2])) for row in rows]

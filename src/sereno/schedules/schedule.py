@@ -1,0 +1,190 @@
+"""A schedule as it is asked for: a key, a job, a rule, and what to do when things go wrong."""
+
+import hashlib
+from datetime import datetime
+from functools import lru_cache
+from typing import Any, TypedDict
+
+import msgspec
+
+from sereno.domain.duration import Duration, seconds
+from sereno.errors import ConfigurationError, InvalidArguments, InvalidSchedule
+from sereno.jobs.job import NewJob, check_date, check_text
+from sereno.schedules.fire_placeholders import check_names, has_names
+from sereno.schedules.firing import Missed, Overlap
+from sereno.schedules.rules.when import Once, When, checked, encode
+
+MISSED = ("skip", "latest", "all")
+OVERLAPS = ("skip", "allow", "queue_one", "cancel_previous")
+# More missed runs than this at once are no catching up, but a flood.
+MOST_CAUGHT_UP = 10_000
+LONGEST_WINDOW = 366 * 86400.0
+
+
+class Policies(TypedDict, total=False):
+    """What a schedule does when things go wrong, and its limits.
+
+    missed         "latest" (default), "skip" or "all", with missed_limit (100) and missed_window ("24h")
+    max_lateness   an instant that is noticed later than this is skipped
+    overlap        "skip" (default), "allow", "queue_one" or "cancel_previous"
+    starts_at, ends_at, max_fires    its limits
+    disable_after  so many runs in a row that ended dead disable it
+    expires_after  a job that has not started by then is not started any more
+    """
+
+    missed: Missed
+    missed_limit: int
+    missed_window: Duration
+    max_lateness: Duration | None
+    overlap: Overlap
+    starts_at: datetime | None
+    ends_at: datetime | None
+    max_fires: int | None
+    disable_after: int | None
+    expires_after: Duration | None
+
+
+class ScheduleOptions(Policies, total=False):
+    """What may be said of a schedule besides its key, its job and its rule. `tenant`: whose it is, and its jobs."""
+
+    tenant: str | None
+
+
+class NewSchedule(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything about a schedule but its state."""
+
+    key: str
+    job: NewJob
+    when: When
+    missed: Missed = "latest"
+    missed_limit: int = 100
+    missed_window: Duration = "24h"
+    max_lateness: Duration | None = None
+    overlap: Overlap = "skip"
+    starts_at: datetime | None = None
+    ends_at: datetime | None = None
+    max_fires: int | None = None
+    disable_after: int | None = None
+    expires_after: Duration | None = None
+
+    def checked(self) -> "NewSchedule":
+        """Itself with its rule in one spelling, or InvalidSchedule that names what is wrong."""
+        try:
+            check_text("key", self.key)
+            check_date("starts_at", self.starts_at)
+            check_date("ends_at", self.ends_at)
+        except InvalidArguments as error:
+            raise self.refusal(str(error)) from None
+        _check_choice(self, "missed", MISSED)
+        _check_choice(self, "overlap", OVERLAPS)
+        self._check_numbers()
+        if self.starts_at is not None and self.ends_at is not None and self.ends_at <= self.starts_at:
+            raise self.refusal(f"ends_at {self.ends_at} is not after starts_at {self.starts_at}: it could never fire")
+        if self.missed == "all" and self.overlap != "allow":
+            raise self.refusal(
+                'missed="all" runs several at once: it needs overlap="allow"; '
+                'or let one run stand for all with missed="latest"'
+            )
+        self._check_job()
+        try:
+            return msgspec.structs.replace(self, when=_spelled(self.when))
+        except InvalidSchedule as error:
+            raise self.refusal(str(error)) from None
+
+    def refusal(self, why: str) -> InvalidSchedule:
+        return InvalidSchedule(f"schedule {self.key!r:.80}: {why}")
+
+    def _check_numbers(self) -> None:
+        for name, most in (("missed_limit", MOST_CAUGHT_UP), ("max_fires", 2**62), ("disable_after", 2**30)):
+            value = getattr(self, name)
+            if value is not None and (type(value) is not int or not 1 <= value <= most):
+                raise self.refusal(f"{name} {value!r:.40} is out of range: 1 to {most}")
+        for name in ("missed_window", "max_lateness", "expires_after"):
+            value = getattr(self, name)
+            try:
+                length = 0.0 if value is None else seconds(value)
+            except ConfigurationError as error:
+                raise self.refusal(f"{name}: {error}") from None
+            if length > LONGEST_WINDOW:
+                raise self.refusal(f"{name} {value!r:.40} is out of range: at most 366 days")
+
+    def _check_job(self) -> None:
+        if not isinstance(self.job, NewJob):
+            raise self.refusal(f"it needs a job, such as task.job(...), not {self.job!r:.60}")
+        options = self.job.options
+        if options.run_at is not None or options.delay is not None:
+            raise self.refusal("its job has a run_at or a delay: the schedule says when")
+        if options.expires_at is not None:
+            raise self.refusal("its job has an expires_at, which would pass: give the schedule expires_after")
+        if options.on_conflict == "raise":
+            raise self.refusal('on_conflict="raise" has nobody to raise to: use "keep" or "replace"')
+        try:
+            check_names([msgspec.json.decode(self.job.args), options.unique_key])
+        except InvalidSchedule as error:
+            raise self.refusal(str(error)) from None
+
+    def as_row(self) -> dict[str, Any]:
+        """The object that the upsert reads; where it fires first is for whoever knows the time."""
+        options = self.job.options
+        return {
+            "key": self.key,
+            "rule": msgspec.Raw(rule_text(self.when)),
+            "shift": shift(self.key, self.when),
+            "task": self.job.task,
+            "args": msgspec.Raw(self.job.args),
+            "templated": has_names(self.job.args.decode()) or has_names(options.unique_key or ""),
+            "queue": options.queue,
+            "priority": options.priority,
+            "tenant": options.tenant,
+            "trace": options.trace,
+            "tags": list(options.tags) or None,
+            "unique_key": options.unique_key,
+            "unique_for": None if options.unique_for in ("live", "forever") else seconds(options.unique_for),
+            "unique_forever": True if options.unique_for == "forever" else None,
+            "on_conflict": None if options.unique_key is None else options.on_conflict,
+            "expires_after": None if self.expires_after is None else seconds(self.expires_after),
+            "missed": self.missed,
+            "missed_limit": self.missed_limit,
+            "missed_window": seconds(self.missed_window),
+            "max_lateness": None if self.max_lateness is None else seconds(self.max_lateness),
+            "overlap": self.overlap,
+            "starts_at": self.starts_at,
+            "ends_at": self.ends_at,
+            "max_fires": self.max_fires,
+            "disable_after": self.disable_after,
+        }
+
+
+@lru_cache(maxsize=4096)
+def rule_text(when: When) -> bytes:
+    """The JSON of a rule; a million schedules share a few hundred."""
+    return encode(when)
+
+
+@lru_cache(maxsize=4096)
+def _known(when: When) -> When:
+    return checked(when)
+
+
+def _spelled(when: When) -> When:
+    try:
+        return _known(when)
+    except TypeError:
+        # Something that cannot be looked up: not a rule, and `checked` says why.
+        return checked(when)
+
+
+def shift(key: str, when: When) -> int:
+    """Where inside its spread a schedule fires, in microseconds: the same for ever, different for each key."""
+    window = 0 if isinstance(when, Once) else round(seconds(when.spread) * 1_000_000)
+    if not window:
+        return 0
+    digest = hashlib.blake2b(key.encode(), digest_size=8).digest()
+    # Whole milliseconds, so that times stay readable.
+    return int.from_bytes(digest) % window // 1000 * 1000
+
+
+def _check_choice(schedule: NewSchedule, name: str, known: tuple[str, ...]) -> None:
+    value = getattr(schedule, name)
+    if value not in known:
+        raise schedule.refusal(f"{name} is one of {', '.join(known)}, not {value!r:.40}")

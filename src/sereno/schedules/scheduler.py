@@ -1,0 +1,332 @@
+"""The scheduler: sleeps until a schedule is due, ticks, and sleeps again.
+
+Any number of them may run; every row is locked while it is fired, and a fire is unique. One leads under a lease, so
+that the others can sleep; a follower that sees the leader fall behind ticks as well. NOTIFY wakes it when a schedule
+becomes due sooner than it meant to wake.
+"""
+
+import asyncio
+import logging
+import math
+import os
+import random
+import secrets
+import socket
+from time import monotonic
+
+import psycopg
+
+from sereno.database.connect import Line
+from sereno.engine.alerts import Watch
+from sereno.errors import DatabaseUnavailable
+from sereno.schedules import leader_lease, tick
+from sereno.schedules.firing import SECOND
+from sereno.schedules.replanner import Replanner
+from sereno.schedules.ticker import BATCH, Ticked, Ticker, is_a_rows_fault
+from sereno.settings import Settings
+from sereno.telemetry.log_events import emit
+from sereno.telemetry.metrics import SchedulerFigures
+from sereno.telemetry.service import Service
+from sereno.worker.floor import LookBack, Reach, exceeded_time
+from sereno.worker.listener import Listener
+from sereno.worker.maintenance.duties import Maintenance, maintenance_line
+from sereno.worker.maintenance.retention import fires_duty
+
+# A leader that is gone is missed after this long.
+LEASE = 20.0
+REST = 7.0
+# Passes in a row that were full: whatever comes each second should not call for help.
+MUCH = 2 * BATCH
+# Before one as long as this, what is not needed is put away.
+LONG_REST = 1.0
+# While something waits for a run to end.
+REST_AWAITING = 0.5
+# A follower helps when the leader is this far behind.
+OVERDUE = 2.0
+LOCKED_REST = 0.1
+# How far behind the present the floor stays: transactions that are under way may still bring schedules.
+MARGIN = 5 * SECOND
+# What a look costs on a healthy table.
+ORDINARY_LOOK = 0.005
+TICK_TIMEOUT = 60.0
+# How far below its floor a look-back starts after one from zero took too long.
+FIRST_REACH = 3600 * SECOND
+# A pass that took too long is tried again with this part of its rows; the next ones grow again.
+SMALLER, LARGER = 8, 2
+# What waits for a run that is gone is looked for this often.
+HEAL_EVERY = 60.0
+
+
+class Scheduler(Service):
+    """Fires schedules until it is stopped."""
+
+    def __init__(self, url: str, settings: Settings) -> None:
+        super().__init__("scheduler")
+        self.holder = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}"
+        self.figures = SchedulerFigures()
+        self._line = Line(url, settings, "scheduler")
+        # Open only while there is more to do than one connection can.
+        self._second_line = Line(url, settings, "scheduler")
+        heard = {"schedule": lambda _: self.wake(), "clock": lambda _: self._clock_was_set()}
+        self._listener = Listener(url, settings, heard, self._clock_was_set)
+        self._watch = Watch(url, settings, lambda: self.leads)
+        # Beside the ticks: nothing that is due waits for it.
+        beside = maintenance_line(url, settings, "scheduler housekeeping")
+        self._housekeeping = Maintenance("scheduler housekeeping", beside, [fires_duty(settings)])
+        self._ticker, self._second_ticker = Ticker(), Ticker()
+        self._fence: int | None = None
+        self._floor = self._ended_up_to = 0
+        self._look_back = LookBack()
+        self._reach = Reach(FIRST_REACH)
+        self._last = leader_lease.LastTick()
+        # Something waits for a run to end, as far as the last look at everything knows.
+        self._awaits = False
+        self._healed_at = -math.inf
+        # Where a round of pages goes on; none is under way otherwise.
+        self._healed_up_to: int | None = None
+        self._replanner: Replanner | None = None
+        self._batch = BATCH
+        # One row at a time, because a row in the batch could not be written.
+        self._single = 0
+
+    @property
+    def leads(self) -> bool:
+        return self._fence is not None
+
+    def start(self) -> None:
+        self._listener.start()
+        self._watch.start()
+        self._housekeeping.start()
+        super().start()
+
+    async def stop(self) -> None:
+        await self._watch.stop()
+        await self._housekeeping.stop()
+        await super().stop()
+        await self._listener.stop()
+        if self._fence is not None:
+            try:
+                await self._line.run(leader_lease.resign(self.holder), patience=3.0)
+            except DatabaseUnavailable:
+                emit(logging.WARNING, "scheduler.unresigned", "the scheduler's lease will run out by itself")
+        await self._line.close()
+        await self._second_line.close()
+
+    async def run_once(self) -> float:
+        self.figures.leads = self.leads
+        if self._fence is None:
+            return await self._follow()
+        began = monotonic()
+        everything = self._look_back.begins(began)
+        floor = self._reach.start(self._floor) if everything else self._floor
+        ended = 0 if everything and self._reach.is_unlimited else self._ended_up_to
+        rest = REST * random.uniform(0.8, 1.0)  # noqa: S311 - jitter
+        seen = await self._look(self._fence, rest, floor, ended, everything=everything)
+        self._last = leader_lease.LastTick()
+        if everything:
+            now = monotonic()
+            self._look_back.done(now, now - began, ORDINARY_LOOK)
+            self._reach.done(self._floor)
+            self._awaits = seen.awaits
+        if not seen.leads:
+            emit(logging.WARNING, "scheduler.deposed", f"scheduler {self.holder}: another one leads now")
+            self._fence = None
+            return 0.0
+        freed = seen.free
+        if seen.ends:
+            try:
+                freed = await self._end_runs(ended) or freed
+            except psycopg.Error as error:
+                # Whatever is wrong with them, what is due is fired.
+                emit(
+                    logging.ERROR, "scheduler.uncounted", f"runs that ended could not be counted: {error}", error=error
+                )
+        if freed or (seen.next_due is not None and seen.next_due <= 0):
+            # Nothing taken although something is due: somebody is changing those rows right now.
+            rest = 0.0 if await self._ticks(floor, look_at_held=freed) else LOCKED_REST
+        elif not everything:
+            # Below the floor may be what a slow transaction brought, or what was locked.
+            rest = min(rest, self._look_back.due_in(monotonic()))
+        # What may wait comes after what is due, a page at a time.
+        if await self._maintain():
+            return 0.0
+        return await self._rest_until(rest, seen)
+
+    async def _look(self, fence: int, rest: float, floor: int, ended: int, *, everything: bool) -> leader_lease.Look:
+        look = leader_lease.look(
+            self.holder,
+            fence,
+            lease=LEASE,
+            rest=rest,
+            floor=floor,
+            ended=ended,
+            everything=everything,
+            last=self._last,
+        )
+        try:
+            return await self._line.run(look)
+        except DatabaseUnavailable as error:
+            if everything and exceeded_time(error):
+                self._look_back.failed(monotonic())
+                self._reach.failed()
+            raise
+
+    def _clock_was_set(self) -> None:
+        """Or may have been, while nobody listened: set back, it makes due what lies below the floor."""
+        self._look_back.ask()
+        self.wake()
+
+    async def _rest_until(self, rest: float, seen: leader_lease.Look) -> float:
+        if self._awaits:
+            rest = min(rest, REST_AWAITING)
+        if seen.next_due is not None and seen.next_due > 0:
+            rest = min(rest, seen.next_due + 0.0005)
+        if rest > LONG_REST:
+            await self._second_line.close()
+        return rest
+
+    async def _maintain(self) -> bool:
+        """Whether there is more of it right now."""
+        if self._replanner is not None and await self._replanner.page(self._line):
+            self._replanner = None
+        if self._healed_up_to is not None or monotonic() - self._healed_at > HEAL_EVERY:
+            self._healed_up_to = await self._heal(self._healed_up_to or 0)
+        return self._replanner is not None or self._healed_up_to is not None
+
+    async def _follow(self) -> float:
+        lead = await self._line.run(leader_lease.lead(self.holder, LEASE, OVERDUE))
+        if lead.fence is None:
+            if lead.overdue:
+                await self._ticks(0, look_at_held=False)
+            return REST * random.uniform(0.8, 1.0)  # noqa: S311 - jitter
+        emit(logging.INFO, "scheduler.leads", f"scheduler {self.holder} leads", fence=lead.fence)
+        self._fence = lead.fence
+        self._replanner = Replanner.after(lead.zones, lead.fence)
+        self._healed_at, self._healed_up_to = -math.inf, None
+        return 0.0
+
+    async def _end_runs(self, after: int) -> bool:
+        """Whether a fire that waited is free now. For a third of a lease at most: runs may end faster than we count."""
+        end = monotonic() + LEASE / 3
+        freed, full = False, True
+        while full and monotonic() < end and not self.stopping:
+            ended = await self._line.run(tick.end_runs(after), TICK_TIMEOUT)
+            full = ended.looked_at >= tick.PAGE_OF_ENDS
+            after = ended.reached or after
+            freed = freed or ended.freed > 0
+            for key, note in ended.disabled:
+                emit(logging.ERROR, "schedule.disabled", f"schedule {key}: {note}", schedule=key)
+        self._ended_up_to = after
+        return freed
+
+    async def _ticks(self, floor: int, *, look_at_held: bool) -> int:
+        """One pass after the other until nothing is due, for a third of a lease at most; answers how many rows it met.
+
+        Where there is much to do, a second connection takes from it as well: alone, one would use one processor of the
+        server.
+        """
+        began = monotonic()
+        end = began + LEASE / 3
+        total = Ticked()
+        second: asyncio.Task[bool] | None = None
+        begin, full = floor, True
+        try:
+            while full and monotonic() < end and not self.stopping:
+                limit = 1 if self._single else self._batch
+                done = await self._tick(floor, limit, look_at_held=look_at_held)
+                if done is None:
+                    continue
+                self._single = max(0, self._single - 1)
+                full = done.taken >= limit or done.more
+                self._batch = min(BATCH, self._batch * LARGER)
+                # What a full pass left is at or after where it stopped; locked rows are met by the next look at
+                # everything.
+                floor = done.reached if full else max(floor, done.now - MARGIN)
+                total.add(done)
+                self._note(done)
+                if full and total.taken >= MUCH and second is None:
+                    second = asyncio.create_task(self._second(floor, end, total), name="sereno scheduler's second")
+            if second is not None and not await second:
+                floor = begin
+        finally:
+            if second is not None:
+                second.cancel()
+                await asyncio.wait([second])
+        self._floor = floor
+        self.figures.late = total.latest
+        self._last = leader_lease.LastTick(total.now or None, monotonic() - began, total.fires)
+        emit(
+            logging.INFO if total.fires or total.skips else logging.DEBUG,
+            "scheduler.tick",
+            f"tick: fired {total.fires}, skipped {total.skips}, took {(monotonic() - began) * 1000:.0f} ms, "
+            f"the latest was {total.latest * 1000:.0f} ms late",
+            fires=total.fires,
+            skips=total.skips,
+        )
+        return total.taken - total.left
+
+    async def _second(self, floor: int, end: float, total: Ticked) -> bool:
+        """Passes beside those of the first connection, as long as they are full.
+
+        False when one failed: the first connection then meets those rows, and finds out what is wrong with them.
+        """
+        full = True
+        try:
+            while full and monotonic() < end and not self.stopping:
+                work = self._second_ticker.tick(floor, BATCH, look_at_held=False)
+                done = await self._second_line.run(work, TICK_TIMEOUT, atomic=True)
+                full = done.taken >= BATCH or done.more
+                floor = done.reached
+                total.add(done)
+                self._note(done)
+        except Exception:  # noqa: BLE001 - whatever it is, the first connection meets it as well
+            return False
+        return True
+
+    async def _tick(self, floor: int, limit: int, *, look_at_held: bool) -> Ticked | None:
+        """None when a row could not be written: the rows of that pass are then met one by one."""
+        try:
+            return await self._line.run(
+                self._ticker.tick(floor, limit, look_at_held=look_at_held), TICK_TIMEOUT, atomic=True
+            )
+        except DatabaseUnavailable as error:
+            if exceeded_time(error):
+                self._batch = max(1, limit // SMALLER)
+            raise
+        except Exception as error:
+            emit(logging.ERROR, "scheduler.refused", f"a schedule could not be fired: {error}", error=error)
+            if self._fence is not None:
+                await self._line.run(leader_lease.note_error(self.holder, self._fence, str(error)))
+            if not is_a_rows_fault(error) or not self._ticker.taken:
+                raise
+            if limit > 1:
+                self._single = len(self._ticker.taken) + 1
+                return None
+            for key, why in await self._line.run(tick.park(self._ticker.refused(error))):
+                self._parked(key, why)
+            return None
+
+    def _note(self, done: Ticked) -> None:
+        self.figures.ticks += 1
+        self.figures.fires += done.fires
+        self.figures.skips += done.skips
+        for key, why in done.parked:
+            self._parked(key, why)
+
+    def _parked(self, key: str, why: str) -> None:
+        self.figures.parked += 1
+        emit(logging.ERROR, "schedule.parked", f"schedule {key} is parked: {why}", schedule=key)
+
+    async def _heal(self, after: int) -> int | None:
+        """A page of schedules that wait; answers where the next page begins, None after the last."""
+        reached, keys = await self._line.run(tick.heal(after))
+        for key in keys:
+            emit(
+                logging.WARNING,
+                "schedule.healed",
+                f"schedule {key} waited for a run that is gone: it goes on",
+                schedule=key,
+            )
+        if reached is None:
+            self._healed_at = monotonic()
+        return reached

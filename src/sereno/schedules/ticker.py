@@ -1,0 +1,392 @@
+"""One pass over what is due, as one transaction: take, decide, write.
+
+Most rows fire one instant, in time, and go on to the next: for them the decision is one look into a table of known
+instants, and the statement does the rest. Whatever is late, held, limited, keyed or broken takes the careful way.
+"""
+
+import random
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias, TypeVar
+
+import psycopg
+
+from sereno.database.connect import TOO_LARGE
+from sereno.database.statement import Operation
+from sereno.errors import DatabaseUnavailable, InvalidSchedule
+from sereno.jobs import transitions
+from sereno.schedules import tick as ticks
+from sereno.schedules.fire_job import fire_job
+from sereno.schedules.firing import ON_TIME, SECOND, Due, Fire, Plan, plan
+from sereno.schedules.rules.instants import Rule, compile_text
+
+T = TypeVar("T")
+
+# As many rows as a transaction should hold; a larger backlog takes several.
+BATCH = 2000
+# Known instants that are kept. A million schedules share a few thousand.
+REMEMBERED = 200_000
+# The last bucket of lateness is for whatever is later than everything else.
+BUCKETS = 40
+# Fires of one pass, once it has to look closer: what is caught up may be thousands for a single row.
+MOST_FIRES = 5000
+# How long a pass waits for unique keys that are in somebody's open transaction, in seconds: for all of its rows
+# together, then for each alone; after so many in vain, the others are left to another pass.
+PATIENCE, PATIENCE_EACH, MOST_IN_VAIN = 0.1, 0.02, 10
+
+
+@dataclass
+class Ticked:
+    """What a pass did. `latest`: the latest fire, in seconds; `parked`: (key, why)."""
+
+    now: int = 0
+    taken: int = 0
+    fires: int = 0
+    skips: int = 0
+    latest: float = 0.0
+    parked: list[tuple[str, str]] = field(default_factory=list)
+    runs_ended: int = 0
+    # Taken and left as they were, because somebody is at their jobs right now.
+    left: int = 0
+    # The last instant that was taken: a full pass goes on from here.
+    reached: int = 0
+
+    # It met more than a pass should do.
+    more: bool = False
+
+    def put_off(self, rows: Sequence[Due]) -> None:
+        """These are left to the next pass, which begins with them."""
+        self.left += len(rows)
+        self.more = True
+        self.reached = min([self.reached, *(due.at for due in rows if not due.free)])
+
+    def add(self, other: "Ticked") -> None:
+        """What another pass did."""
+        self.now = max(self.now, other.now)
+        self.taken += other.taken
+        self.left += other.left
+        self.fires += other.fires
+        self.skips += other.skips
+        self.latest = max(self.latest, other.latest)
+
+
+@dataclass
+class Made:
+    """What the fires of one schedule made: the last job, and which of the jobs are new."""
+
+    last: int | None = None
+    fires: list[tuple[Fire, bool]] = field(default_factory=list)
+
+    @property
+    def new(self) -> list[Fire]:
+        return [fire for fire, created in self.fires if created]
+
+
+_NOTHING = Made()
+
+Planned: TypeAlias = tuple[Due, Plan]
+
+
+class Ticker:
+    """Remembers what it worked out; several schedulers need not agree on anything but the rows."""
+
+    def __init__(self) -> None:
+        self._next: dict[tuple[str, int], int | None] = {}
+        # Ids of the pass under way, for whoever has to find the one that broke it.
+        self.taken: list[int] = []
+
+    def tick(self, floor: int = 0, limit: int = BATCH, *, look_at_held: bool = True) -> Operation[Ticked]:
+        """To be run as one transaction."""
+        self.taken = []
+        rows, unreadable, now = yield from ticks.take(floor, limit, look_at_held=look_at_held)
+        self.taken = [due.id for due in rows]
+        done = Ticked(
+            now, len(rows) + len(unreadable), reached=max((due.at for due in rows if not due.free), default=0)
+        )
+        done.parked = yield from ticks.park([(number, f"it cannot be read: {why}") for number, why in unreadable])
+        yield from _see_runs(rows)
+        common: list[ticks.Fired] = []
+        special: list[Due] = []
+        for due in rows:
+            fired = self._common(due, now)
+            if fired is None:
+                special.append(due)
+            else:
+                common.append(fired)
+                done.latest = max(done.latest, (now - due.at) / SECOND)
+        if common:
+            done.fires += yield from ticks.fire(common)
+        if special:
+            yield from self._carefully(special, now, done)
+        return done
+
+    def refused(self, error: Exception) -> list[tuple[int, str]]:
+        """The rows of the pass that ended so, with why; to be parked, when there is only one."""
+        return [(number, f"it could not be fired: {error}") for number in self.taken]
+
+    def _common(self, due: Due, now: int) -> ticks.Fired | None:
+        """A fire that needs no closer look."""
+        if (
+            not due.planned
+            or due.free
+            or due.busy
+            or due.held is not None
+            or due.job is not None
+            or due.fires_left is not None
+            or due.max_lateness is not None
+            or (due.missed != "latest" and now - due.at > ON_TIME)
+        ):
+            return None
+        base = due.at - due.shift
+        known = (due.rule, base)
+        try:
+            following = self._next[known]
+        except KeyError:
+            following = self._remember(known)
+        if following is None:
+            return None
+        following += due.shift
+        if following <= now or (due.ends_at is not None and following > due.ends_at):
+            return None
+        return ticks.Fired(due.id, due.place, due.at, following, bucket(now - due.at))
+
+    def _remember(self, known: tuple[str, int]) -> int | None:
+        """The instant after this one; None when it takes a closer look."""
+        text, base = known
+        try:
+            rule = compile_text(text)
+        except InvalidSchedule:
+            return None
+        following = None if rule.waits_for_end else rule.next(base, base)
+        if not rule.uses_anchor:
+            # Whoever counts from its own last instant shares it with nobody.
+            if len(self._next) >= REMEMBERED:
+                self._next.clear()
+            self._next[known] = following
+        return following
+
+    def _carefully(self, rows: Sequence[Due], now: int, done: Ticked) -> Operation[None]:
+        plans: list[Planned] = []
+        unfit: list[tuple[int, str]] = []
+        fires = 0
+        for number, due in enumerate(rows):
+            if fires >= MOST_FIRES:
+                done.put_off(rows[number:])
+                break
+            try:
+                found = plan(due, compile_text(due.rule), now)
+            except InvalidSchedule as error:
+                unfit.append((due.id, str(error)))
+            else:
+                plans.append((due, found))
+                fires += len(found.fires)
+        done.parked += yield from ticks.park(unfit)
+        free = yield from _cancel_previous(plans)
+        done.left += len(plans) - len(free)
+        plain: list[Planned] = []
+        keyed: list[Planned] = []
+        for due, found in free:
+            (keyed if found.fires and due.job and due.job["unique_key"] else plain).append((due, found))
+        if plain:
+            yield from self._write(plain, now, done, PATIENCE)
+        if keyed:
+            done.left += yield from self._write_keyed(keyed, now, done)
+
+    def _write_keyed(self, plans: list[Planned], now: int, done: Ticked) -> Operation[int]:
+        """All together; where a key is in somebody's open transaction, one by one. Answers how many are left."""
+        if (yield from self._try_to_write(plans, now, done, PATIENCE)):
+            return 0
+        left = 0
+        # Those that are in vain must not always be the same.
+        for number, planned in enumerate(random.sample(plans, len(plans))):
+            if not (yield from self._try_to_write([planned], now, done, PATIENCE_EACH)):
+                left += 1
+            if left >= MOST_IN_VAIN:
+                return left + len(plans) - number - 1
+        return left
+
+    def _try_to_write(self, plans: Sequence[Planned], now: int, done: Ticked, patience: float) -> Operation[bool]:
+        yield from ticks.savepoint()
+        if (yield from self._write(plans, now, done, patience)):
+            yield from ticks.keep_since_savepoint()
+            return True
+        yield from ticks.undo_since_savepoint()
+        return False
+
+    def _write(self, plans: Sequence[Planned], now: int, done: Ticked, patience: float) -> Operation[bool]:
+        """Fires, jobs, and where the schedules stand afterwards; False when the jobs could not be made right now."""
+        fresh = yield from ticks.record(_records(plans))
+        made = yield from self._make_jobs(plans, fresh, now, patience)
+        if made is None:
+            return False
+        yield from ticks.advance([_row(due, found, made.get(due.id, _NOTHING), now) for due, found in plans])
+        for due, found in plans:
+            done.skips += sum(skip.count for skip in found.skips)
+            for fire, created in made.get(due.id, _NOTHING).fires:
+                done.fires += created
+                done.skips += not created
+                done.latest = max(done.latest, (now - fire.at) / SECOND)
+        return True
+
+    def _make_jobs(
+        self, plans: Sequence[Planned], fresh: set[tuple[int, int]], now: int, patience: float
+    ) -> Operation[dict[int, "Made"] | None]:
+        """The jobs of the fires that are ours, by schedule; None when a unique key is in an open transaction."""
+        wanted = [(due, fire) for due, found in plans for fire in found.fires if (due.id, fire.at) in fresh]
+        if not wanted:
+            return {}
+        plain = [due.id for due, _ in wanted if due.job is None]
+        details = (yield from ticks.details(plain)) if plain else {}
+        rows = [fire_job(due.job or details[due.id], due.rule, fire.at - due.shift, now) for due, fire in wanted]
+        made = yield from ticks.try_make_jobs(rows, patience)
+        if made is None:
+            return None
+        yield from ticks.link(
+            [
+                {"id": due.id, "planned": fire.at, "stands_for": fire.stands_for, "job_id": made_id, "created": created}
+                for (due, fire), (made_id, created) in zip(wanted, made, strict=True)
+            ]
+        )
+        answers: dict[int, Made] = {}
+        for (due, fire), (made_id, created) in zip(wanted, made, strict=True):
+            of_schedule = answers.setdefault(due.id, Made())
+            of_schedule.last = made_id
+            of_schedule.fires.append((fire, created))
+        return answers
+
+
+def _see_runs(rows: Sequence[Due]) -> Operation[None]:
+    """Which of them have a run under way, where that matters."""
+    asked = [due.id for due in rows if due.overlap != "allow"]
+    if not asked:
+        return
+    busy = yield from ticks.busy(asked)
+    for due in rows:
+        due.busy = due.id in busy
+
+
+def is_a_rows_fault(error: Exception) -> bool:
+    """Whether it may be about what a row holds; the server, a table, a right or an index are no fault of any row."""
+    others = (DatabaseUnavailable, psycopg.OperationalError, psycopg.ProgrammingError, psycopg.InternalError)
+    return isinstance(error, TOO_LARGE) or not isinstance(error, others)
+
+
+def passes(ticker: Ticker) -> Generator[Operation[Any], Any, Ticked]:
+    """Until what is due by now is met, each operation in a transaction of its own, for whoever has no scheduler.
+
+    A row that cannot be written is found by meeting the rows of its pass one by one, and parked.
+    """
+    total, began, single = Ticked(), 0, 0
+    total.runs_ended = yield ticks.end_all_runs()
+    while True:
+        limit = 1 if single else BATCH
+        try:
+            done: Ticked = yield ticker.tick(limit=limit)
+        except Exception as error:
+            if not is_a_rows_fault(error) or not ticker.taken:
+                raise
+            if limit > 1:
+                single = len(ticker.taken)
+                continue
+            parked = yield ticks.park(ticker.refused(error))
+            if not parked:
+                # It can be neither fired nor put out of the way: whoever asked has to know.
+                raise
+            total.parked += parked
+            continue
+        began, single = began or done.now, max(0, single - 1)
+        total.add(done)
+        total.parked += done.parked
+        # A rhythm of milliseconds is always due again.
+        if (done.taken < limit and not done.more) or (done.reached >= began) or done.left == done.taken:
+            return total
+
+
+def drive(found: Generator[Operation[Any], Any, T], run: Callable[[Operation[Any]], Any]) -> T:
+    """Run them one after the other."""
+    try:
+        operation = next(found)
+        while True:
+            try:
+                answer = run(operation)
+            except Exception as error:  # noqa: BLE001 - they know which of them are theirs
+                operation = found.throw(error)
+            else:
+                operation = found.send(answer)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+
+
+async def adrive(found: Generator[Operation[Any], Any, T], run: Callable[[Operation[Any]], Awaitable[Any]]) -> T:
+    """`drive` for async code."""
+    try:
+        operation = next(found)
+        while True:
+            try:
+                answer = await run(operation)
+            except Exception as error:  # noqa: BLE001 - see above
+                operation = found.throw(error)
+            else:
+                operation = found.send(answer)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+
+
+def bucket(late: int) -> int:
+    """Bucket n holds fires that were up to 2^n ms late."""
+    return min(BUCKETS, max(1, (max(0, late) // 1000).bit_length()))
+
+
+def _records(plans: Sequence[Planned]) -> list[dict[str, Any]]:
+    fires = [(due.id, fire.at, fire.stands_for, None) for due, decided in plans for fire in decided.fires]
+    skips = [(due.id, skip.at, skip.count, skip.reason) for due, decided in plans for skip in decided.skips]
+    return [dict(zip(("id", "planned", "stands_for", "reason"), row, strict=True)) for row in (*fires, *skips)]
+
+
+def _cancel_previous(plans: list[Planned]) -> Operation[list[Planned]]:
+    """Runs that make way for the next one; answers the plans but for those whose runs somebody is at right now."""
+    cancelling = [due.id for due, found in plans if found.cancels_previous]
+    if not cancelling:
+        return plans
+    runs = yield from ticks.lock_runs(cancelling)
+    taken = {run.schedule for run in runs if not run.free}
+    over = [run.job for run in runs if run.schedule not in taken]
+    if over:
+        yield from transitions.cancel(over, "the next run of its schedule was due")
+    return [planned for planned in plans if planned[0].id not in taken]
+
+
+def _row(due: Due, found: Plan, made: Made, now: int) -> dict[str, Any]:
+    """How a schedule stands afterwards."""
+    skipped = dict(due.skipped)
+    for skip in found.skips:
+        skipped[skip.reason] = skipped.get(skip.reason, 0) + skip.count
+    duplicates = len(made.fires) - len(made.new)
+    if duplicates:
+        skipped["duplicate"] = skipped.get("duplicate", 0) + duplicates
+    missed = sum(skip.count for skip in found.skips if skip.reason in ("missed", "late"))
+    return {
+        "id": due.id,
+        "next": found.next if made.new else _unless_it_waits(due, found, now),
+        "state": "finished" if found.finished else None,
+        "last_planned": found.last,
+        "fired": len(made.new),
+        "missed": missed + sum(fire.stands_for - 1 for fire, _ in made.fires),
+        "skipped": skipped,
+        "job_id": made.last,
+        "held": found.held.at if found.held else None,
+        "held_for": found.held.stands_for if found.held else 1,
+        # With no run under way and none begun, it waits for nothing.
+        "held_free": found.held is not None and not due.busy and not made.new,
+        "bucket": bucket(now - (made.new[-1].at if made.new else now)),
+    }
+
+
+def _unless_it_waits(due: Due, found: Plan, now: int) -> int | None:
+    """The next instant; where the end of a run was to decide, and no run of ours began, it counts from now."""
+    if found.next is not None or found.finished or not found.fires:
+        return found.next
+    rule: Rule = compile_text(due.rule)
+    return rule.next(now, now) if rule.waits_for_end else None
