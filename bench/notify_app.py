@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from sereno import Content, Recipient, Sereno
 from sereno.channels.expo import Expo
-from sereno.notifications import QUEUE, Event
+from sereno.notifications.client import QUEUE, Event
 from sereno.testing.expo import ExpoProvider
 
 SLOTS = 10

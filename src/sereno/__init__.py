@@ -9,8 +9,6 @@ if TYPE_CHECKING:
     from sereno.app import Sereno
     from sereno.channels.contract import Channel
     from sereno.channels.in_app import in_app
-    from sereno.domain.event import Content, Digest, Recipient, Throttle
-    from sereno.domain.quiet import Quiet
     from sereno.errors import (
         ConfigurationError,
         DatabaseUnavailable,
@@ -29,6 +27,8 @@ if TYPE_CHECKING:
     from sereno.jobs.limits.limit import Limit, Rate
     from sereno.jobs.retry import Backoff
     from sereno.jobs.task_handle import Task
+    from sereno.notifications.event import Content, Digest, Recipient, Throttle
+    from sereno.notifications.recipients.quiet_hours import Quiet
     from sereno.schedules.rules.when import Cron, Daily, Every, Once
     from sereno.worker.context import Context
 

@@ -19,7 +19,6 @@ from sereno.database.embedded import EmbeddedPostgres
 from sereno.database.migrate import Migration, check, migrate
 from sereno.decorators import BatchDecorator, ScheduleDecorator, TaskDecorator
 from sereno.domain.duration import Duration
-from sereno.domain.event import Digest, Throttle
 from sereno.engine.procedures import ProcedureOptions, declared
 from sereno.errors import ConfigurationError
 from sereno.jobs.enqueue import aenqueue, enqueue
@@ -32,8 +31,9 @@ from sereno.jobs.retry import Backoff
 from sereno.jobs.task import DEFAULT_TIMEOUT, Registry, define, define_queue
 from sereno.jobs.task_handle import Task
 from sereno.jobs.task_rows import declare_code
-from sereno.notifications import ChannelName, Event, Notifications
-from sereno.recipients import Inbox, Recipients
+from sereno.notifications.client import ChannelName, Event, Notifications
+from sereno.notifications.event import Digest, Throttle
+from sereno.notifications.recipients.client import Inbox, Recipients
 from sereno.schedules.client import Schedules
 from sereno.schedules.rules.when import Every, When
 from sereno.schedules.schedule import ScheduleOptions

@@ -22,7 +22,7 @@ from sereno.api.build import build
 from sereno.api.problems import answer
 from sereno.api.unsubscribe import routes as unsubscribe
 from sereno.app import Sereno
-from sereno.notifications import Event
+from sereno.notifications.client import Event
 from sereno.reception.guard import Authenticate, Guard
 from sereno.reception.house import House
 from sereno.reception.probes import routes as probes

@@ -10,7 +10,7 @@ from sereno import Sereno
 from sereno.domain.concern import concern
 from sereno.engine.alerts import Seen, follow
 from sereno.jobs import queues
-from sereno.store import deliveries
+from sereno.notifications.deliveries import store as deliveries
 from tests.api.conftest import Ask
 from tests.facts import one
 

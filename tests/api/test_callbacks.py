@@ -11,8 +11,8 @@ import pytest
 from sereno import Sereno
 from sereno.channels.contract import Callback
 from sereno.channels.twilio import Twilio, signature
-from sereno.domain.delivery import Receipt
 from sereno.errors import RejectedCallback
+from sereno.notifications.deliveries.delivery import Receipt
 from tests.api.conftest import Ask
 from tests.facts import one
 from tests.notifications.conftest import Pager, Tender

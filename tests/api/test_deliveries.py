@@ -7,7 +7,7 @@ import psycopg
 import pytest
 
 from sereno import Sereno
-from sereno.domain.delivery import Failed, Invalid
+from sereno.notifications.deliveries.delivery import Failed, Invalid
 from tests.api.conftest import Ask
 from tests.facts import one
 from tests.notifications.conftest import Pager, Tender

@@ -7,10 +7,10 @@ import psycopg
 import pytest
 
 from sereno import Content, Recipient, Sereno
-from sereno.domain.inbox_token import LONGEST_TOKEN, PREFIX, Reader, make_token, read_token
-from sereno.domain.unsubscribe import Unsubscribe
-from sereno.domain.unsubscribe import make_token as make_link
 from sereno.errors import ConfigurationError, InvalidArguments
+from sereno.notifications.recipients.inbox_token import LONGEST_TOKEN, PREFIX, Reader, make_token, read_token
+from sereno.notifications.recipients.unsubscribe import Unsubscribe
+from sereno.notifications.recipients.unsubscribe import make_token as make_link
 from tests.api.conftest import Ask, Served
 from tests.facts import one
 from tests.notifications.conftest import Tender

@@ -15,9 +15,9 @@ import pytest
 from sereno import Sereno
 from sereno.access.operations import create, revoke
 from sereno.api import inbox, inbox_stream, inbox_watch
-from sereno.domain.inbox_token import Reader, make_token
+from sereno.notifications.recipients.inbox_token import Reader, make_token
+from sereno.notifications.recipients.inboxes import MOST_UNREAD, Standing, standings
 from sereno.reception import guard
-from sereno.store.inboxes import MOST_UNREAD, Standing, standings
 from tests.api.conftest import Served
 from tests.facts import auntil
 from tests.web.outages import away

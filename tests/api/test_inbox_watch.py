@@ -9,7 +9,7 @@ from sereno.api import inbox_stream, inbox_watch
 from sereno.api.inbox import Owner
 from sereno.api.inbox_watch import Watch
 from sereno.database.statement import Operation
-from sereno.store.inboxes import Standing
+from sereno.notifications.recipients.inboxes import Standing
 from tests.facts import auntil
 
 

@@ -12,7 +12,7 @@ from pydantic import BaseModel, model_validator
 
 from sereno import InvalidArguments, Sereno
 from sereno.api.pages import LARGEST_PAGE
-from sereno.store import templates
+from sereno.notifications.templates import store as templates
 from tests.api.conftest import Ask, Served
 from tests.plain_http import NO_CERTIFICATES
 

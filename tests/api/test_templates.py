@@ -10,9 +10,9 @@ import psycopg
 import pytest
 
 from sereno import Content, Recipient, Sereno
-from sereno.channels import templates as compiled_templates
-from sereno.operations.previews import render
-from sereno.operations.templates import place, write
+from sereno.notifications.templates import templates as compiled_templates
+from sereno.notifications.templates.operations import place, write
+from sereno.notifications.templates.preview import render
 from tests.api.conftest import Ask
 from tests.channels.hostile_templates import LARGE_TO_COMPILE
 from tests.facts import one

@@ -5,7 +5,7 @@ import psycopg
 import pytest
 
 from sereno import Sereno
-from sereno.domain.unsubscribe import Unsubscribe, make_token
+from sereno.notifications.recipients.unsubscribe import Unsubscribe, make_token
 from tests.api.conftest import Served
 from tests.facts import one
 

@@ -19,14 +19,14 @@ from sereno.database.statement import Operation as Statements
 from sereno.database.statement import Statement
 from sereno.domain.alert import Rule, Target
 from sereno.domain.concern import concern
-from sereno.domain.delivery import Failed
-from sereno.domain.event import IN_APP
 from sereno.domain.procedure import Signature
 from sereno.engine.alerts import Seen, follow
 from sereno.jobs import error_groups, queues
 from sereno.jobs import operations as jobs
 from sereno.jobs.fingerprint import Failure
 from sereno.jobs.job_filter import JobFilter
+from sereno.notifications.deliveries.delivery import Failed
+from sereno.notifications.event import IN_APP
 from sereno.operations import alerts, procedures
 from sereno.telemetry import central_log
 from sereno.telemetry.log_record import as_line

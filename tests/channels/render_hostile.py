@@ -9,9 +9,9 @@ import sys
 from collections.abc import Iterator
 
 from sereno import Recipient
-from sereno.channels import sandbox, sandbox_costs  # noqa: F401 - imported before there are limits
-from sereno.channels.render_process import limit
-from sereno.channels.templates import TemplateFailed, TemplateSet, forget_compiled
+from sereno.notifications.templates import sandbox, sandbox_costs  # noqa: F401 - imported before there are limits
+from sereno.notifications.templates.render_process import limit
+from sereno.notifications.templates.templates import TemplateFailed, TemplateSet, forget_compiled
 from tests.channels.hostile_templates import HOSTILE, OUT_OF_THE_SANDBOX, TOO_LARGE, UNPAID, UNPAID_HTML
 
 # Only a template that escapes takes as much.

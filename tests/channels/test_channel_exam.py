@@ -20,8 +20,17 @@ from sereno.channels.twilio import Twilio
 from sereno.channels.web_push import WebPush
 from sereno.channels.webhook import Webhook
 from sereno.channels.whatsapp import WhatsApp
-from sereno.domain.delivery import Delivered, Down, Invalid, Outcome, Receipt, Retryable, Sent, Unknown
 from sereno.errors import InvalidAddress
+from sereno.notifications.deliveries.delivery import (
+    Delivered,
+    Down,
+    Invalid,
+    Outcome,
+    Receipt,
+    Retryable,
+    Sent,
+    Unknown,
+)
 from sereno.testing.channel_exam import ChannelExam, Subject
 from sereno.testing.chats import DiscordProvider, SlackProvider, TelegramProvider
 from sereno.testing.expo import ExpoProvider

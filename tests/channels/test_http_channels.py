@@ -26,8 +26,8 @@ from sereno.channels.slack import Slack
 from sereno.channels.telegram import Telegram
 from sereno.channels.twilio import Twilio
 from sereno.channels.whatsapp import WhatsApp
-from sereno.domain.delivery import Delivered, Down, Failed, Invalid, Outcome, Retryable, Sent, Unknown
 from sereno.errors import ConfigurationError, InvalidAddress
+from sereno.notifications.deliveries.delivery import Delivered, Down, Failed, Invalid, Outcome, Retryable, Sent, Unknown
 from sereno.testing.provider import RETRY_AFTER, Fault, Provider, Request
 
 PHONE = "+5511987654321"

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from sereno import Content, Recipient
-from sereno.channels import render_process, template_lint, templates
-from sereno.channels.lint_process import compile_apart, lint_apart
-from sereno.channels.render_process import render_apart
-from sereno.channels.template_lint import declared, lint
-from sereno.channels.templates import TemplateFailed, TemplateSet
+from sereno.notifications.templates import lint as template_lint
+from sereno.notifications.templates import render_process, templates
+from sereno.notifications.templates.lint import declared, lint
+from sereno.notifications.templates.lint_process import compile_apart, lint_apart
+from sereno.notifications.templates.render_process import render_apart
+from sereno.notifications.templates.templates import TemplateFailed, TemplateSet
 from tests.channels.hostile_templates import LARGE_TO_COMPILE, SLOW_TO_COMPILE, UNPAID
 
 ADA = Recipient(key="user:7", locale="pt-BR", unsubscribe_url="https://u")
@@ -95,7 +96,7 @@ def test_the_environment_of_the_server_stays_there(monkeypatch: pytest.MonkeyPat
     ids=["memory", "cpu", "files"],
 )
 def test_the_limits_of_the_process(tmp_path: Path, deed: str, said: str) -> None:
-    code = f"from sereno.channels.render_process import limit; limit(cpu=1)\n{deed}\nprint('survived')"
+    code = f"from sereno.notifications.templates.render_process import limit; limit(cpu=1)\n{deed}\nprint('survived')"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path)
     assert ended.returncode != 0
     assert said in ended.stderr

@@ -7,8 +7,8 @@ import pytest
 
 from sereno.channels.contract import Exchange, Message
 from sereno.channels.slack import Slack
-from sereno.domain.delivery import Delivered, Down, Failed, Invalid, Outcome, Retryable
 from sereno.errors import InvalidAddress
+from sereno.notifications.deliveries.delivery import Delivered, Down, Failed, Invalid, Outcome, Retryable
 from sereno.testing.chats import SlackProvider
 from sereno.testing.provider import RETRY_AFTER
 

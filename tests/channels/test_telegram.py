@@ -7,9 +7,9 @@ import pytest
 
 from sereno.channels.contract import Exchange, Message
 from sereno.channels.telegram import Telegram
-from sereno.domain.delivery import Delivered, Down, Failed, Invalid, Outcome, Retryable
 from sereno.errors import InvalidAddress
 from sereno.jobs.limits.limit import Rate
+from sereno.notifications.deliveries.delivery import Delivered, Down, Failed, Invalid, Outcome, Retryable
 from sereno.testing.chats import TelegramProvider
 
 

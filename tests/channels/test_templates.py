@@ -16,13 +16,13 @@ import psycopg
 import pytest
 
 from sereno import Content, Recipient, Sereno
-from sereno.channels import sandbox_costs
 from sereno.channels.expo import Expo
-from sereno.channels.sandbox_costs import ITEMS_A_STEP, LARGEST, LETTERS_A_STEP, MOST_ITEMS, MOST_STEPS
-from sereno.channels.template_lint import Declared, Finding, declared, lint, sms_parts
-from sereno.channels.templates import TemplateFailed, TemplateSet, compiled, directory_of
 from sereno.errors import ConfigurationError
-from sereno.operations.templates import change, delete, place
+from sereno.notifications.templates import sandbox_costs
+from sereno.notifications.templates.lint import Declared, Finding, declared, lint, sms_parts
+from sereno.notifications.templates.operations import change, delete, place
+from sereno.notifications.templates.sandbox_costs import ITEMS_A_STEP, LARGEST, LETTERS_A_STEP, MOST_ITEMS, MOST_STEPS
+from sereno.notifications.templates.templates import TemplateFailed, TemplateSet, compiled, directory_of
 from tests.channels import render_hostile
 from tests.channels.hostile_templates import UNPAID_COPIES, UNPAID_HTML
 from tests.facts import auntil, one

@@ -19,8 +19,8 @@ from sereno.channels.web_push import (
     private_key,
     vapid_token,
 )
-from sereno.domain.delivery import Down, Failed, Invalid, Outcome, Retryable, Sent, Unknown
 from sereno.errors import ConfigurationError, InvalidAddress
+from sereno.notifications.deliveries.delivery import Down, Failed, Invalid, Outcome, Retryable, Sent, Unknown
 from sereno.testing.provider import Request
 from sereno.testing.push_service import Browser, PushService, _verify, from_base64, in_base64
 

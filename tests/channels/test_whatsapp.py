@@ -8,8 +8,8 @@ import pytest
 
 from sereno.channels.contract import Exchange, Message
 from sereno.channels.whatsapp import WhatsApp, signature
-from sereno.domain.delivery import Down, Failed, Invalid, Outcome, Retryable, Sent
 from sereno.errors import RejectedCallback
+from sereno.notifications.deliveries.delivery import Down, Failed, Invalid, Outcome, Retryable, Sent
 from sereno.testing.whatsapp import WhatsAppProvider
 
 PHONE = "+5511987654321"

@@ -13,7 +13,7 @@ from click.testing import Result
 
 from sereno import Sereno
 from sereno.cli.delivery import STATES
-from sereno.domain.delivery import Failed, Invalid, Retryable, State
+from sereno.notifications.deliveries.delivery import Failed, Invalid, Retryable, State
 from tests.cli.conftest import Command, process_environment
 from tests.facts import one
 from tests.notifications.conftest import Pager, Tender

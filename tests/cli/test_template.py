@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from sereno import Sereno
-from sereno.domain.event import Content
+from sereno.notifications.event import Content
 from tests.cli.conftest import Command, House
 from tests.notifications.conftest import Tender
 

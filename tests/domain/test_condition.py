@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from sereno.domain.condition import (
+from sereno.errors import InvalidArguments
+from sereno.notifications.recipients.condition import (
     DEEPEST,
     LONGEST,
     LONGEST_TEXT,
@@ -14,7 +15,6 @@ from sereno.domain.condition import (
     compile_condition,
     holds,
 )
-from sereno.errors import InvalidArguments
 
 TENDER = {
     "region": "RM",

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sereno.domain.preference import Choice, Decision, Preference, decide, resolve, specificity
-from sereno.domain.quiet import Quiet
 from sereno.errors import InvalidArguments
+from sereno.notifications.recipients.preference import Choice, Decision, Preference, decide, resolve, specificity
+from sereno.notifications.recipients.quiet_hours import Quiet
 
 NIGHT = Quiet("22:00", "08:00")
 NOON = Quiet("12:00", "13:00")

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sereno.domain.unsubscribe import LONGEST_TOKEN, Unsubscribe, make_token, read_token
 from sereno.errors import InvalidArguments
+from sereno.notifications.recipients.unsubscribe import LONGEST_TOKEN, Unsubscribe, make_token, read_token
 
 SECRET = "s" * 32
 OTHER = "t" * 32

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sereno.domain.delivery import (
+from sereno.notifications.deliveries.delivery import (
     ENDED,
     TRANSITIONS,
     Delivered,
@@ -19,7 +19,7 @@ from sereno.domain.delivery import (
     Sent,
     Unknown,
 )
-from sereno.domain.verdict import LONGEST_AFTER, Policy, judge
+from sereno.notifications.deliveries.transition import LONGEST_AFTER, Policy, judge
 
 POLICY = Policy(delays=(60.0, 120.0), receipts_after=900.0)
 PARKED = Policy(delays=(60.0,), on_unknown="park")

@@ -26,10 +26,11 @@ from sereno.engine import alerts as engine
 from sereno.engine.alerts import Seen, Watch, follow
 from sereno.errors import InvalidAddress, InvalidArguments
 from sereno.jobs import queues
+from sereno.notifications.deliveries import store as deliveries
 from sereno.operations import alerts
 from sereno.schedules.scheduler import Scheduler
 from sereno.store import alerts as store
-from sereno.store import attention, deliveries
+from sereno.store import attention
 from sereno.testing.chats import DiscordProvider
 from sereno.testing.webhook import WebhookReceiver
 from sereno.worker import sessions

@@ -19,12 +19,12 @@ from aiohttp import web
 from sereno import Channel, Content, Recipient, Sereno, in_app
 from sereno.channels.contract import Exchange, Message
 from sereno.channels.http import Answer, call, refused
-from sereno.domain.delivery import Failed, Invalid, Outcome, Receipt, Retryable, Sent, Unknown
-from sereno.engine import courier
+from sereno.notifications import fan_out
+from sereno.notifications.deliveries.delivery import Failed, Invalid, Outcome, Receipt, Retryable, Sent, Unknown
 
 # In a worker of the storm alone: so short that a crash finds a fan-out half-way.
 if "TEST_PROVIDER" in os.environ:
-    courier.STEP = 500
+    fan_out.STEP = 500
 
 
 @dataclass(frozen=True)

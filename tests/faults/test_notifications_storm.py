@@ -21,7 +21,7 @@ import pytest
 
 from sereno.database.embedded import EmbeddedPostgres
 from sereno.database.statement import run
-from sereno.domain.delivery import TRANSITIONS
+from sereno.notifications.deliveries.delivery import TRANSITIONS
 from sereno.operations.verify import verify
 from tests.acceptance.conftest import ROOT, WorkerProcess
 from tests.facts import one, until

@@ -8,9 +8,9 @@ import pytest
 
 from sereno import Content, Digest, Quiet, Recipient, Sereno, in_app
 from sereno.channels.contract import Exchange, Message
-from sereno.domain.delivery import Outcome, Receipt, Retryable, Sent
-from sereno.domain.verdict import Verdict
-from sereno.store import deliveries
+from sereno.notifications.deliveries import store as deliveries
+from sereno.notifications.deliveries.delivery import Outcome, Receipt, Retryable, Sent
+from sereno.notifications.deliveries.transition import Verdict
 from tests.facts import advance, auntil, one
 from tests.notifications.conftest import Pager, States, Tender
 

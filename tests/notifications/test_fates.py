@@ -9,11 +9,11 @@ import pytest
 
 from sereno import Content, Digest, Quiet, Recipient, Sereno, in_app
 from sereno.channels.contract import Exchange, Message
-from sereno.domain.delivery import Failed, Invalid, Outcome, Receipt, Retryable, Sent
-from sereno.domain.verdict import Verdict
-from sereno.engine.turns import ONCE
-from sereno.notifications import Event
-from sereno.store import deliveries
+from sereno.notifications.client import Event
+from sereno.notifications.deliveries import store as deliveries
+from sereno.notifications.deliveries.delivery import Failed, Invalid, Outcome, Receipt, Retryable, Sent
+from sereno.notifications.deliveries.send_jobs import ONCE
+from sereno.notifications.deliveries.transition import Verdict
 from tests.facts import advance, one
 from tests.notifications.conftest import Pager, States, Tender
 

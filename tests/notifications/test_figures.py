@@ -9,11 +9,11 @@ import pytest
 from sereno import Digest, Sereno, in_app
 from sereno.channels.contract import Callback
 from sereno.database.statement import run
-from sereno.domain.delivery import Failed, Invalid, Receipt, Retryable, Unknown
 from sereno.jobs import minute_stats
-from sereno.operations.figures import Funnel, channel_health, funnel
-from sereno.store import delivery_figures
-from sereno.telemetry.post import MOST_CODES, OTHER, Change, PostTally
+from sereno.notifications.deliveries import stats_queries
+from sereno.notifications.deliveries.delivery import Failed, Invalid, Receipt, Retryable, Unknown
+from sereno.notifications.deliveries.figures import Funnel, channel_health, funnel
+from sereno.notifications.deliveries.stats import MOST_CODES, OTHER, Change, PostTally
 from tests.facts import advance, auntil, one, ten_past
 from tests.notifications.conftest import Pager, Tender
 
@@ -166,17 +166,15 @@ def test_two_who_write_add_up_and_what_is_old_is_forgotten(connection: psycopg.C
             [Change("pager", "e", "t", "pending", None, 5), Change("pager", "e", "t", "skipped", "condition", 2)]
         )
         tally.channel("pager", "").receipt(0.2)
-        run(connection, delivery_figures.add(tally))
-    assert {
-        (line.state, line.reason): line.count for line in run(connection, delivery_figures.hours(60, step=3600))
-    } == {
+        run(connection, stats_queries.add(tally))
+    assert {(line.state, line.reason): line.count for line in run(connection, stats_queries.hours(60, step=3600))} == {
         ("matched", ""): 14,
         ("pending", ""): 10,
         ("skipped", "condition"): 4,
     }
-    (of_tenant,) = run(connection, delivery_figures.tenant_hours(60, step=3600, tenant="t"))
+    (of_tenant,) = run(connection, stats_queries.tenant_hours(60, step=3600, tenant="t"))
     assert (of_tenant.matched, of_tenant.eligible, of_tenant.skipped) == (14, 10, 4)
-    (channel,) = run(connection, delivery_figures.channels(60, step=60, most=10))
+    (channel,) = run(connection, stats_queries.channels(60, step=60, most=10))
     assert sum(channel.receipts) == 2
     tables = ("delivery_hours", "delivery_tenant_hours", "channel_minutes", "channel_codes")
     for days, left in ((9, [3, 1, 0, 0]), (93, [0, 0, 0, 0])):

@@ -7,10 +7,10 @@ from typing import Literal
 import psycopg
 import pytest
 
-import sereno.engine.turns
+import sereno.notifications.deliveries.send_jobs
 from sereno import Digest, Rate, Sereno
 from sereno.channels.contract import Exchange, Message
-from sereno.domain.delivery import Failed, Outcome, Receipt, Retryable
+from sereno.notifications.deliveries.delivery import Failed, Outcome, Receipt, Retryable
 from tests.facts import advance, auntil, one
 from tests.notifications.conftest import Pager, States, Tender
 from tests.notifications.test_fates import Asked, Phone, fates
@@ -132,7 +132,7 @@ class Slow(Pager):
 async def test_who_finds_every_seat_taken_is_not_forgotten(
     app: Sereno, connection: psycopg.Connection, states: States, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sereno.engine.turns, "randrange", lambda _: 0)
+    monkeypatch.setattr(sereno.notifications.deliveries.send_jobs, "randrange", lambda _: 0)
     channel = Slow()
     published = app.event("tender.published", Tender, channels=[channel])
     await people(app, "a")

@@ -12,8 +12,8 @@ from sereno import ConfigurationError, Content, Digest, Recipient, Sereno, Throt
 from sereno.channels.contract import Exchange, Message
 from sereno.channels.failover import Failover
 from sereno.database.statement import run
-from sereno.domain.delivery import Down, Failed, Outcome, Receipt, Retryable, Sent, Unknown
-from sereno.store import events
+from sereno.notifications import events
+from sereno.notifications.deliveries.delivery import Down, Failed, Outcome, Receipt, Retryable, Sent, Unknown
 from tests.facts import advance, auntil, one, until
 from tests.notifications.conftest import Pager, States, Tender
 

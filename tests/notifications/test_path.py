@@ -5,7 +5,7 @@ from functools import partial
 import psycopg
 
 from sereno import Content, Quiet, Recipient, Sereno, in_app
-from sereno.domain.delivery import Down, Failed, Invalid, Receipt, Retryable, Unknown
+from sereno.notifications.deliveries.delivery import Down, Failed, Invalid, Receipt, Retryable, Unknown
 from tests.facts import advance, auntil, one
 from tests.notifications.conftest import Pager, States, Tender
 

@@ -7,9 +7,9 @@ import pytest
 
 from sereno import Quiet, Sereno
 from sereno.channels.email import Email
-from sereno.domain.unsubscribe import LONGEST_TOKEN, Unsubscribe, make_token
-from sereno.engine.links import PATH, Links
 from sereno.errors import ConfigurationError, InvalidArguments
+from sereno.notifications.recipients.unsubscribe import LONGEST_TOKEN, Unsubscribe, make_token
+from sereno.notifications.recipients.unsubscribe_links import PATH, Links
 from sereno.settings import LONGEST_PUBLIC_URL
 from tests.facts import one
 

@@ -8,10 +8,10 @@ import psycopg
 
 from sereno import Content, Digest, Rate, Recipient, Sereno, in_app
 from sereno.database.statement import run
-from sereno.domain.delivery import Failed, Retryable
-from sereno.engine.turns import MOST_TOKENS, ONCE
-from sereno.notifications import Event
-from sereno.store import deliveries
+from sereno.notifications.client import Event
+from sereno.notifications.deliveries import store as deliveries
+from sereno.notifications.deliveries.delivery import Failed, Retryable
+from sereno.notifications.deliveries.send_jobs import MOST_TOKENS, ONCE
 from tests.facts import advance, auntil, one, until
 from tests.notifications.conftest import Pager, States, Tender
 from tests.store.acts import waits_for_a_lock

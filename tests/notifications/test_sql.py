@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 from sereno import Content, Digest, Limit, Quiet, Recipient, Sereno, Throttle, in_app
 from sereno.database.migrate import migrate
 from sereno.database.statement import run
-from sereno.domain.event import EventDefinition
-from sereno.domain.quiet import checked
 from sereno.errors import InvalidArguments
 from sereno.jobs.limits import store as limits
-from sereno.store import event_types
+from sereno.notifications import event_types
+from sereno.notifications.event import EventDefinition
+from sereno.notifications.recipients.quiet_hours import checked
 from tests.facts import auntil, one
 from tests.notifications.conftest import Pager, States, Tender
 

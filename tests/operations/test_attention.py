@@ -10,9 +10,9 @@ from sereno.database.migrate import migrate
 from sereno.domain.concern import KINDS, Concern, clean, concern, filled
 from sereno.errors import InvalidArguments
 from sereno.jobs import queues
+from sereno.notifications.deliveries import store as deliveries
 from sereno.operations.attention import attention
 from sereno.store import attention as store
-from sereno.store import deliveries
 from tests.facts import advance, until
 from tests.operations.conftest import House
 

@@ -6,12 +6,12 @@ import psycopg
 import pytest
 
 from sereno import Quiet, Sereno, in_app
-from sereno.domain.delivery import Delivered, Down, Failed, Outcome, Retryable
 from sereno.errors import ConfigurationError, InvalidArguments
 from sereno.jobs.limits.why import moment
-from sereno.operations import post
-from sereno.operations.why_post import Kind, why_post
-from sereno.store.post_rows import DeliveryFilter
+from sereno.notifications import operations as notifications
+from sereno.notifications.deliveries.delivery import Delivered, Down, Failed, Outcome, Retryable
+from sereno.notifications.rows import DeliveryFilter
+from sereno.notifications.why import Kind, why_post
 from tests.facts import one
 from tests.notifications.conftest import Pager, Tender
 from tests.store.plans import accesses, plan
@@ -123,7 +123,7 @@ def test_what_would_be_decided_now(desk: Desk, connection: psycopg.Connection) -
     assert "sent at once, it is critical." in desk.why(kind="alarm", known=critical)
     on_request = {"alarm": Kind("alarm", ["pager"], opt_in=True)}
     assert "only for those who ask for it" in desk.why(kind="alarm", known=on_request)
-    desk.app.database.run(post.pause_channel("pager", "they are down"))
+    desk.app.database.run(notifications.pause_channel("pager", "they are down"))
     said = desk.why(known=KNOWN)
     assert "the channel pager is paused since" in said
     assert "(they are down); to go on: sereno channel resume pager" in said
@@ -159,10 +159,10 @@ async def test_in_app_says_whether_it_was_read(app: Sereno) -> None:
 
 
 def test_an_address_is_recognised_by_its_owner_alone() -> None:
-    assert post.masked("ana@example.lv") == "ana….lv"
-    assert post.masked("+37120000000") == "+37…000"
-    assert post.masked("abc") == "…"
-    assert all(len(post.masked("x" * length)) <= length // 2 + 1 for length in range(1, 200))
+    assert notifications.masked("ana@example.lv") == "ana….lv"
+    assert notifications.masked("+37120000000") == "+37…000"
+    assert notifications.masked("abc") == "…"
+    assert all(len(notifications.masked("x" * length)) <= length // 2 + 1 for length in range(1, 200))
 
 
 async def test_everything_works_in_another_schema(database_url: str) -> None:
@@ -172,13 +172,13 @@ async def test_everything_works_in_another_schema(database_url: str) -> None:
     app.recipients.upsert("user:7", {"pager": "a7"}, data={"name": "Ana"})
     event = await desk.tell("T1", ["user:7"])
     run = app.database.run
-    assert run(post.show_event(event)).total.value == 1
-    (line,) = run(post.list_deliveries(DeliveryFilter(recipient="user:7")))
-    assert run(post.show_delivery(line.id)).delivery.address == "a7"
-    assert bytes(run(post.show_recipient("user:7")).recipient.data) == b'{"name": "Ana"}'
-    assert [each.channel for each in run(post.list_channels(["email"]))] == ["email", "pager"]
+    assert run(notifications.show_event(event)).total.value == 1
+    (line,) = run(notifications.list_deliveries(DeliveryFilter(recipient="user:7")))
+    assert run(notifications.show_delivery(line.id)).delivery.address == "a7"
+    assert bytes(run(notifications.show_recipient("user:7")).recipient.data) == b'{"name": "Ana"}'
+    assert [each.channel for each in run(notifications.list_channels(["email"]))] == ["email", "pager"]
     with pytest.raises(ConfigurationError, match="no delivery has the id"):
-        run(post.show_delivery(line.id + 1))
+        run(notifications.show_delivery(line.id + 1))
     await app.aclose()
 
 

@@ -9,13 +9,14 @@ import psycopg
 import pytest
 
 from sereno.database.statement import Operation, run
-from sereno.operations import bulk, post
+from sereno.notifications import operations as notifications
+from sereno.notifications import queries as notification_queries
+from sereno.notifications.rows import DeliveryFilter
+from sereno.operations import bulk
 from sereno.search.search_filter import DELIVERY_FIELDS, EVENT_FIELDS, RECIPIENT_FIELDS, sought
 from sereno.search.sql_terms import Sought
 from sereno.search.syntax import Field, InvalidSearch
-from sereno.store import post_sights
 from sereno.store.bulk import Taken
-from sereno.store.post_rows import DeliveryFilter
 from tests.facts import one
 
 # Of each: the tenant, the type, the subject, the key, the category, the channels, what it says, its trace, days ago.
@@ -211,7 +212,7 @@ def check(cases: tuple[tuple[str, str | None], ...], ids: list[int], find: Calla
 def test_deliveries(connection: psycopg.Connection, post_of_three: dict[str, list[int]]) -> None:
     def find(text: str) -> list[int]:
         wanted = DeliveryFilter(sought=meant(text, DELIVERY_FIELDS))
-        found = [line.id for line in run(connection, post.list_deliveries(wanted))]
+        found = [line.id for line in run(connection, notifications.list_deliveries(wanted))]
         # What a bulk change would touch is the same, but for the states in which nothing can be done.
         count = run(connection, bulk.count_requeue(wanted)).value
         assert count == sum(number != post_of_three["deliveries"][1] for number in found), text
@@ -237,7 +238,7 @@ def test_deliveries_by_number(connection: psycopg.Connection, post_of_three: dic
 
     def find(text: str) -> list[int]:
         wanted = DeliveryFilter(sought=meant(text, DELIVERY_FIELDS))
-        return [line.id for line in run(connection, post.list_deliveries(wanted))]
+        return [line.id for line in run(connection, notifications.list_deliveries(wanted))]
 
     check(cases, made, find)
 
@@ -247,7 +248,7 @@ def test_a_filter_and_a_search_both_hold(connection: psycopg.Connection, post_of
 
     def find(text: str, **named: Any) -> list[int]:
         wanted = DeliveryFilter(**named, sought=meant(text, DELIVERY_FIELDS))
-        return [line.id for line in run(connection, post.list_deliveries(wanted))]
+        return [line.id for line in run(connection, notifications.list_deliveries(wanted))]
 
     assert find("channel:push", tenant="r1") == [made[1]]
     assert find("tenant:r2", tenant="r1") == []
@@ -291,19 +292,21 @@ def test_events(connection: psycopg.Connection, post_of_three: dict[str, list[in
     numbers = ((f"id:{made[0]}", "0"), (f"{made[1]}", "1"), (f"-{made[1]}", "0 2"), (f"id:{made[0]} type:bill.*", ""))
 
     def find(text: str) -> list[int]:
-        return [line.id for line in run(connection, post.list_events(sought=meant(text, EVENT_FIELDS)))]
+        return [line.id for line in run(connection, notifications.list_events(sought=meant(text, EVENT_FIELDS)))]
 
     check((*OF_EVENTS, *numbers), made, find)
-    theirs = post.list_events(tenant="r1", sought=meant("trace:t-1", EVENT_FIELDS))
+    theirs = notifications.list_events(tenant="r1", sought=meant("trace:t-1", EVENT_FIELDS))
     assert run(connection, theirs) == []
 
 
 def test_recipients(connection: psycopg.Connection, post_of_three: dict[str, list[int]]) -> None:
     def find(text: str) -> list[int]:
-        return [line.id for line in run(connection, post.list_recipients(sought=meant(text, RECIPIENT_FIELDS)))]
+        return [
+            line.id for line in run(connection, notifications.list_recipients(sought=meant(text, RECIPIENT_FIELDS)))
+        ]
 
     check(OF_PEOPLE, post_of_three["people"], find)
-    theirs = post.list_recipients("user:*", tenant="r1", sought=meant("-key:shop", RECIPIENT_FIELDS))
+    theirs = notifications.list_recipients("user:*", tenant="r1", sought=meant("-key:shop", RECIPIENT_FIELDS))
     assert [line.key for line in run(connection, theirs)] == ["user:bob"]
 
 
@@ -311,12 +314,15 @@ def test_a_page_goes_on_where_the_last_one_ended(
     connection: psycopg.Connection, post_of_three: dict[str, list[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What no index finds is looked for among the newest; what one finds is found wherever it is."""
-    monkeypatch.setattr(post_sights, "WINDOW", 2)
+    monkeypatch.setattr(notification_queries, "WINDOW", 2)
     made, events = post_of_three["deliveries"], post_of_three["events"]
 
     def deliveries(text: str, before: int | None = None) -> list[int]:
         wanted = DeliveryFilter(sought=meant(text, DELIVERY_FIELDS))
-        return [line.id for line in run(connection, post_sights.deliveries(wanted, before=before, limit=1, window=2))]
+        return [
+            line.id
+            for line in run(connection, notification_queries.deliveries(wanted, before=before, limit=1, window=2))
+        ]
 
     assert deliveries("event:tender.*") == [made[1]]
     assert deliveries("event:tender.*", made[1]) == [made[0]]
@@ -325,7 +331,7 @@ def test_a_page_goes_on_where_the_last_one_ended(
     assert deliveries(f"channel:email event_id:{events[0]}") == [made[0]]
 
     def found(text: str) -> list[int]:
-        return [line.id for line in run(connection, post.list_events(sought=meant(text, EVENT_FIELDS)))]
+        return [line.id for line in run(connection, notifications.list_events(sought=meant(text, EVENT_FIELDS)))]
 
     assert found("type:tender.published") == []
     assert found("subject:T-1") == found("trace:t-1") == found(f"id:{events[0]}") == [events[0]]

@@ -6,10 +6,10 @@ import psycopg
 import pytest
 
 from sereno import Sereno
-from sereno.domain.delivery import Failed, Receipt
 from sereno.domain.error_text import describe
 from sereno.errors import ConfigurationError, InvalidArguments
 from sereno.jobs.attempt import Settlement
+from sereno.notifications.deliveries.delivery import Failed, Receipt
 from sereno.operations.trace import Trace, find, trace
 from sereno.schedules.rules.when import Every
 from sereno.store import traces

@@ -6,7 +6,7 @@ import psycopg
 import pytest
 
 from sereno import Sereno, in_app
-from sereno.domain.delivery import Invalid, Receipt, Retryable
+from sereno.notifications.deliveries.delivery import Invalid, Receipt, Retryable
 from sereno.operations.verify import verify
 from tests.facts import advance, auntil, one
 from tests.notifications.conftest import Pager, Tender

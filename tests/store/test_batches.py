@@ -6,7 +6,7 @@ import psycopg
 
 from sereno.database.migrate import _apply, migrate, migrations
 from sereno.database.statement import run
-from sereno.store.deliveries import take_batches
+from sereno.notifications.deliveries.store import take_batches
 from tests.facts import advance, one
 
 

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sereno.domain.condition import (
+from sereno.errors import InvalidArguments
+from sereno.notifications.recipients.condition import (
     DEEPEST,
     LONGEST,
     LONGEST_TEXT,
@@ -18,7 +19,6 @@ from sereno.domain.condition import (
     compile_condition,
     holds,
 )
-from sereno.errors import InvalidArguments
 from tests.facts import one
 from tests.store.test_condition_sql import Chance, Pair, payloads, text
 

@@ -10,7 +10,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sereno.domain.condition import DEEPEST, LONGEST, LONGEST_TEXT, MOST_CLAUSES, compile_condition, holds
+from sereno.notifications.recipients.condition import (
+    DEEPEST,
+    LONGEST,
+    LONGEST_TEXT,
+    MOST_CLAUSES,
+    compile_condition,
+    holds,
+)
 from tests.facts import one
 
 Pair = tuple[dict[str, Any], Any]

@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
-from sereno.domain.delivery import Receipt, State
-from sereno.domain.verdict import Verdict
-from sereno.store import deliveries, receipts, recipients
-from sereno.store.deliveries import take_batches
+from sereno.notifications.deliveries import receipts
+from sereno.notifications.deliveries import store as deliveries
+from sereno.notifications.deliveries.delivery import Receipt, State
+from sereno.notifications.deliveries.store import take_batches
+from sereno.notifications.deliveries.transition import Verdict
+from sereno.notifications.recipients import store as recipients
 from tests.facts import PATIENCE, one, until
 from tests.store.acts import Connection, do, line
 

@@ -9,12 +9,12 @@ import pytest
 
 from sereno.database.statement import Operation
 from sereno.jobs.job_filter import ScheduleFilter
-from sereno.operations import post
+from sereno.notifications import operations as notifications
+from sereno.notifications.rows import DeliveryFilter
 from sereno.schedules.lists import list_schedules
 from sereno.search.search_filter import DELIVERY_FIELDS, EVENT_FIELDS, RECIPIENT_FIELDS, SCHEDULE_FIELDS, sought
 from sereno.search.sql_terms import Sought
 from sereno.search.syntax import Field
-from sereno.store.post_rows import DeliveryFilter
 from tests.store.acts import Connection, line
 from tests.store.plans import Access, accesses, plan
 
@@ -86,7 +86,7 @@ def meant(text: str, fields: tuple[Field, ...]) -> Sought | None:
     "text", ["state:sent", "nobody", "event:bill.* recipient:ana", "id:7", "event_id:7", "age:<1h"]
 )
 def test_deliveries_are_read_along_an_index(connection: Connection, text: str) -> None:
-    found = looked(connection, post.list_deliveries(DeliveryFilter(sought=meant(text, DELIVERY_FIELDS))))
+    found = looked(connection, notifications.list_deliveries(DeliveryFilter(sought=meant(text, DELIVERY_FIELDS))))
     assert {each.by for each in found["deliveries"]} <= {
         "deliveries_pkey",
         "deliveries_once",
@@ -97,14 +97,14 @@ def test_deliveries_are_read_along_an_index(connection: Connection, text: str) -
 
 @pytest.mark.parametrize("text", ["type:bill.*", "nothing", "payload.n:2", "id:7", "subject:T-7", "trace:t-7"])
 def test_events_are_read_along_an_index(connection: Connection, text: str) -> None:
-    found = looked(connection, post.list_events(sought=meant(text, EVENT_FIELDS)))
+    found = looked(connection, notifications.list_events(sought=meant(text, EVENT_FIELDS)))
     assert {each.by for each in found["events"]} <= {"events_pkey", "events_subject", "events_trace"}
     _check(found)
 
 
 @pytest.mark.parametrize("text", ["nobody", "channel:push data.n:2", "tenant:r1 key:user:1", "tenant:r1 zone:UTC"])
 def test_recipients_are_read_along_an_index(connection: Connection, text: str) -> None:
-    found = looked(connection, post.list_recipients(sought=meant(text, RECIPIENT_FIELDS)))
+    found = looked(connection, notifications.list_recipients(sought=meant(text, RECIPIENT_FIELDS)))
     assert {each.by for each in found["recipients"]} <= {"recipients_pkey", "recipients_in_order", "recipients_key"}
     _check(found)
 

@@ -14,7 +14,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Mount, Route
 
 from sereno import Sereno
-from sereno.domain.inbox_token import Reader, make_token
+from sereno.notifications.recipients.inbox_token import Reader, make_token
 from sereno.server import asgi
 from sereno.web.static_files import all_files
 from tests.api.conftest import Served

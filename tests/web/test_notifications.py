@@ -14,10 +14,10 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from sereno import Sereno
-from sereno.domain.delivery import Failed
-from sereno.domain.event import IN_APP, Content
-from sereno.store import delivery_figures
-from sereno.telemetry.post import Change, PostTally
+from sereno.notifications.deliveries import stats_queries
+from sereno.notifications.deliveries.delivery import Failed
+from sereno.notifications.deliveries.stats import Change, PostTally
+from sereno.notifications.event import IN_APP, Content
 from tests.api.conftest import Ask, Served
 from tests.facts import one
 from tests.notifications.conftest import Pager, Tender
@@ -123,7 +123,7 @@ def figures(app: Sereno) -> None:
     pager.trouble("DeviceNotRegistered", 17)
     pager.trouble(HOSTILE, 3)
     pager.receipt(12.0, 4000)
-    app.database.run(delivery_figures.add(tally))
+    app.database.run(stats_queries.add(tally))
 
 
 @pytest.mark.usefixtures("figures")

@@ -6,7 +6,7 @@ Cookies never count there: only what was asked with the token of an inbox can be
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
-from sereno.domain.inbox_token import PREFIX
+from sereno.notifications.recipients.inbox_token import PREFIX
 from sereno.reception.house import House
 
 Scope = MutableMapping[str, Any]

@@ -11,7 +11,7 @@ from sereno.api.door import Door, Who
 from sereno.api.pages import Page
 from sereno.api.post import page_shape, together, told
 from sereno.jobs.job import check_text
-from sereno.operations import post
+from sereno.notifications import operations as notifications
 from sereno.reception.house import House
 
 
@@ -46,16 +46,18 @@ def rooms(house: House) -> Door:
     """`/channels`."""
     door = Door(house, "channels")
 
-    @door.at("GET", "/channels", role="viewer", response_model=page_shape(post.ChannelSight))
+    @door.at("GET", "/channels", role="viewer", response_model=page_shape(notifications.ChannelSight))
     async def list_channels() -> Response:
         """Those that the application knows, that somebody has an address of, or that were used lately."""
-        found = await house.read(post.list_channels(list(house.parts["channels"].known)))
+        found = await house.read(notifications.list_channels(list(house.parts["channels"].known)))
         return told(Page(found))
 
     @door.at("POST", "/channels/{name}/pause", role="operator", also=[HTTPStatus.NOT_FOUND])
     async def pause(name: str, body: PauseChannel, who: Who) -> ChannelPaused:
         """Send nothing by it. New deliveries are made and wait; nobody's tries are used up."""
-        changed = await house.change(post.pause_channel(name, body.reason, account=body.account, actor=who.actor))
+        changed = await house.change(
+            notifications.pause_channel(name, body.reason, account=body.account, actor=who.actor)
+        )
         return ChannelPaused(changed)
 
     @door.at("POST", "/channels/{name}/resume", role="operator", also=[HTTPStatus.NOT_FOUND])
@@ -67,7 +69,7 @@ def rooms(house: House) -> Door:
             accounts: list[str] = await house.parts["notifications"].aresume(name, body.account, conn=hands.conn)
             if accounts:
                 detail = {"accounts": accounts}
-                await hands.run(post.noted("channel.resume", f"channel {name}", detail, actor=who.actor))
+                await hands.run(notifications.noted("channel.resume", f"channel {name}", detail, actor=who.actor))
         return ChannelResumed(accounts)
 
     return door

@@ -15,19 +15,20 @@ from sereno.api.door import Door, Who
 from sereno.api.pages import Page, Paging, page_of, paging
 from sereno.api.post import delivery_shown, line_shown, page_shape, shape, there, together, told
 from sereno.database.statement import Operation
-from sereno.domain.delivery import State
 from sereno.errors import ConfigurationError, InvalidArguments, Refused
 from sereno.jobs.rows import Count
-from sereno.operations import bulk, post
+from sereno.notifications import operations as post
+from sereno.notifications import queries as notification_queries
+from sereno.notifications.deliveries.delivery import State
+from sereno.notifications.rows import DeliveryFilter, DeliveryLine
+from sereno.operations import bulk
 from sereno.reception.archived import gone
 from sereno.reception.house import House
 from sereno.reception.searching import searched
 from sereno.reception.tenancy import check_theirs, their_tenant
 from sereno.search.search_filter import DELIVERY_FIELDS
 from sereno.search.syntax import LONGEST
-from sereno.store import post_sights
 from sereno.store.bulk import BulkOperation
-from sereno.store.post_rows import DeliveryFilter, DeliveryLine
 
 # What goes back to work when nothing else is said: somebody has to decide about it.
 FAILED: tuple[State, ...] = ("failed", "dead")
@@ -204,7 +205,7 @@ def _by_id(body: Requeue, who: Principal) -> Operation[Sequence[DeliveryLine]]:
     """Those that are theirs; Refused if one of them may not go back."""
     found: list[DeliveryLine] = []
     for number in dict.fromkeys(body.ids or ()):
-        row = yield from post_sights.delivery(number)
+        row = yield from notification_queries.delivery(number)
         if row is not None and who.tenant in (None, row.tenant):
             found.append(row)
     others = [line for line in found if line.state not in body.allowed]

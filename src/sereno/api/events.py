@@ -16,15 +16,15 @@ from sereno.api.pages import Paging, page_of, paging
 from sereno.api.post import check_storable, page_shape, payload_shown, shape, there, together, told
 from sereno.database.json_values import encoder
 from sereno.database.statement import Operation
-from sereno.domain.event import EventDefinition
 from sereno.errors import UnknownEvent
-from sereno.operations import post
+from sereno.notifications import operations as notifications
+from sereno.notifications.event import EventDefinition
+from sereno.notifications.rows import EventLine, EventRow
 from sereno.reception.house import House
 from sereno.reception.searching import searched
 from sereno.reception.tenancy import check_theirs, their_tenant
 from sereno.search.search_filter import EVENT_FIELDS
 from sereno.search.syntax import LONGEST
-from sereno.store.post_rows import EventLine, EventRow
 
 EventId = Annotated[int, Path(ge=0, lt=2**63)]
 
@@ -73,7 +73,9 @@ def rooms(house: House) -> Door:
         theirs, sought = their_tenant(who, tenant), searched(q, EVENT_FIELDS, who)
 
         def look(most: int, before: int | None) -> Operation[list[EventLine]]:
-            return post.list_events(kind=kind, tenant=theirs, since=since, sought=sought, limit=most, before=before)
+            return notifications.list_events(
+                kind=kind, tenant=theirs, since=since, sought=sought, limit=most, before=before
+            )
 
         return told(await house.read(page_of(page, look, lambda line: line.id)))
 
@@ -83,7 +85,7 @@ def rooms(house: House) -> Door:
         role="viewer",
         of_tenants=True,
         also=[HTTPStatus.NOT_FOUND],
-        response_model=shape(post.EventDetail),
+        response_model=shape(notifications.EventDetail),
     )
     async def show_event(event_id: EventId, who: Who) -> Response:
         """One event: what it says, to whom, and what became of its deliveries.
@@ -113,7 +115,7 @@ def rooms(house: House) -> Door:
 async def _notify(house: House, body: NewEventBody, who: Principal) -> Notified:
     definitions = house.parts["notifications"].definitions
     if body.type not in definitions:
-        raise UnknownEvent(post.unknown_type(body.type, definitions))
+        raise UnknownEvent(notifications.unknown_type(body.type, definitions))
     tell = partial(
         house.parts["event"](body.type).anotify,
         await asyncio.to_thread(_decoded, definitions[body.type], body.payload),
@@ -125,12 +127,12 @@ async def _notify(house: House, body: NewEventBody, who: Principal) -> Notified:
         ttl=body.ttl,
     )
     async with together(house) as hands:
-        newest = await hands.run(post.list_events(limit=1))
+        newest = await hands.run(notifications.list_events(limit=1))
         number: int = await tell(conn=hands.conn)
         is_new = not newest or number > newest[0].id
         detail = {"type": body.type, "created": is_new}
-        await hands.run(post.noted("event.notify", f"event {number}", detail, actor=who.actor))
-        made = await hands.run(post.show_event(number))
+        await hands.run(notifications.noted("event.notify", f"event {number}", detail, actor=who.actor))
+        made = await hands.run(notifications.show_event(number))
     return Notified(number, is_new, made.event)
 
 
@@ -139,7 +141,7 @@ def _decoded(definition: EventDefinition, payload: dict[str, Any]) -> Any:
     return definition.decode(encoder.encode(payload))
 
 
-def _theirs(number: int, who: Principal) -> Operation[post.EventDetail]:
-    found = yield from there(post.show_event(number), f"event {number}")
+def _theirs(number: int, who: Principal) -> Operation[notifications.EventDetail]:
+    found = yield from there(notifications.show_event(number), f"event {number}")
     check_theirs(who, found.event.tenant, f"event {number}")
     return found

@@ -14,8 +14,8 @@ from sereno.database.statement import Operation
 from sereno.jobs import minute_stats
 from sereno.jobs.job import NAME_LIMIT, check_text
 from sereno.jobs.minute_stats import Figures, TenantFigures
-from sereno.operations import figures
-from sereno.operations.figures import ChannelHealth, Funnel
+from sereno.notifications.deliveries import figures
+from sereno.notifications.deliveries.figures import ChannelHealth, Funnel
 from sereno.reception.house import House
 from sereno.reception.tenancy import their_tenant
 

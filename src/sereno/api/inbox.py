@@ -15,16 +15,16 @@ from sereno.api.pages import LARGEST_PAGE, Page, Paging, paging
 from sereno.api.post import page_shape, told
 from sereno.api.problems import responses
 from sereno.database.statement import Operation
-from sereno.domain.inbox_token import PREFIX, read_token
 from sereno.errors import InvalidArguments
 from sereno.jobs.job import check_text
-from sereno.operations.post import noted
+from sereno.notifications.operations import noted
+from sereno.notifications.recipients import store
+from sereno.notifications.recipients.inbox_token import PREFIX, read_token
+from sereno.notifications.recipients.store import InboxRow
 from sereno.reception.declined import Declined
 from sereno.reception.guard import ASKING, tenant_share
 from sereno.reception.house import House
 from sereno.reception.tenancy import their_tenant
-from sereno.store import recipients as store
-from sereno.store.recipients import InboxRow
 
 F = TypeVar("F", bound=Callable[..., Any])
 _BEARER = "bearer "

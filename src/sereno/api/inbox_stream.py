@@ -13,10 +13,10 @@ from sereno.api.door import Door
 from sereno.api.inbox import Owner, at, owner_of
 from sereno.api.inbox_watch import Watch
 from sereno.api.stream import EVENT_STREAM, HEADERS, LONGEST_SECONDS, SILENCE_SECONDS, TRUST_SECONDS
+from sereno.notifications.recipients.inboxes import Standing, exists, standings
 from sereno.reception.busy import BUSY
 from sereno.reception.declined import Declined, not_found
 from sereno.reception.house import House
-from sereno.store.inboxes import Standing, exists, standings
 
 
 def rooms(house: House) -> Door:

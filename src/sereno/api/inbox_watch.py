@@ -6,12 +6,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http import HTTPStatus
 
+from sereno.notifications.recipients.inboxes import Standing, standings
 from sereno.reception.busy import BUSY
 from sereno.reception.declined import Declined
 from sereno.reception.glances import Reader
 from sereno.reception.guard import ASKING
 from sereno.reception.stream_places import PlaceLimits, StreamPlaces
-from sereno.store.inboxes import Standing, standings
 
 BEAT_SECONDS = 1.0
 # On one server, and of one inbox: somebody with ten windows must not take everybody's place.

@@ -19,10 +19,10 @@ from sereno.database.json_values import encoder, stored
 from sereno.database.statement import Operation, arun
 from sereno.errors import ConfigurationError, InvalidArguments
 from sereno.jobs.queries import patience
-from sereno.operations.post import DeliveryDetail, RecipientDetail, masked
+from sereno.notifications.operations import DeliveryDetail, RecipientDetail, masked
+from sereno.notifications.rows import DeliveryLine
 from sereno.reception.declined import not_found
 from sereno.reception.house import CHANGE_SECONDS, House
-from sereno.store.post_rows import DeliveryLine
 
 T = TypeVar("T")
 

@@ -9,8 +9,8 @@ from sereno.access.identity import Principal
 from sereno.api.door import Door, Who
 from sereno.api.post import shape, there, told
 from sereno.database.statement import Operation
-from sereno.operations import post
-from sereno.operations.reveal_post import reveal_delivery, reveal_recipient
+from sereno.notifications import operations as notifications
+from sereno.notifications.reveal import reveal_delivery, reveal_recipient
 from sereno.reception.declined import Declined
 from sereno.reception.house import House
 from sereno.reception.tenancy import check_theirs, their_tenant
@@ -30,7 +30,7 @@ def rooms(house: House) -> Door:
         "/recipients/{key:path}/reveal",
         role="operator",
         of_tenants=True,
-        response_model=shape(post.RecipientDetail),
+        response_model=shape(notifications.RecipientDetail),
     )
     async def reveal_one(key: str, who: Who, tenant: Tenant = None) -> Response:
         """Somebody with whole addresses. Elsewhere they are masked; the audit says who looked here."""
@@ -41,7 +41,7 @@ def rooms(house: House) -> Door:
         "/deliveries/{delivery_id}/reveal",
         role="operator",
         of_tenants=True,
-        response_model=shape(post.DeliveryDetail),
+        response_model=shape(notifications.DeliveryDetail),
     )
     async def reveal_its_address(delivery_id: DeliveryId, who: Who) -> Response:
         """A delivery with its whole address; the audit says who looked here."""
@@ -57,13 +57,13 @@ async def _written_down(house: House, operation: Operation[T]) -> T:
     return await house.change(operation)
 
 
-def _whole_recipient(key: str, who: Principal, tenant: str | None) -> Operation[post.RecipientDetail]:
+def _whole_recipient(key: str, who: Principal, tenant: str | None) -> Operation[notifications.RecipientDetail]:
     theirs = their_tenant(who, tenant)
-    found = yield from there(post.show_recipient(key, tenant=theirs), f"recipient {key!r:.80}")
+    found = yield from there(notifications.show_recipient(key, tenant=theirs), f"recipient {key!r:.80}")
     return (yield from reveal_recipient(found, actor=who.actor))
 
 
-def _whole_delivery(number: int, who: Principal) -> Operation[post.DeliveryDetail]:
-    found = yield from there(post.show_delivery(number), f"delivery {number}")
+def _whole_delivery(number: int, who: Principal) -> Operation[notifications.DeliveryDetail]:
+    found = yield from there(notifications.show_delivery(number), f"delivery {number}")
     check_theirs(who, found.delivery.tenant, f"delivery {number}")
     return (yield from reveal_delivery(found, actor=who.actor))

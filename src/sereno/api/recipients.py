@@ -22,11 +22,13 @@ from sereno.api.post import (
     told,
 )
 from sereno.database.statement import Operation
-from sereno.domain.quiet import Quiet
 from sereno.errors import InvalidArguments
 from sereno.jobs.job import check_text
-from sereno.operations import post
-from sereno.operations.why_post import why_post
+from sereno.notifications import operations as notifications
+from sereno.notifications import queries as notification_queries
+from sereno.notifications.recipients.quiet_hours import Quiet
+from sereno.notifications.rows import PreferenceRow, RecipientLine
+from sereno.notifications.why import why_post
 from sereno.reception.declined import not_found
 from sereno.reception.house import House
 from sereno.reception.kinds import known_kinds
@@ -34,12 +36,10 @@ from sereno.reception.searching import searched
 from sereno.reception.tenancy import their_tenant
 from sereno.search.search_filter import RECIPIENT_FIELDS
 from sereno.search.syntax import LONGEST
-from sereno.store import post_sights
-from sereno.store.post_rows import PreferenceRow, RecipientLine
 
 ASPECTS = ("wanted", "condition", "quiet")
 NOT_FOUND = (HTTPStatus.NOT_FOUND,)
-DETAIL = shape(post.RecipientDetail)
+DETAIL = shape(notifications.RecipientDetail)
 # A key may hold slashes.
 ONE = "/recipients/{key:path}"
 
@@ -132,7 +132,7 @@ def rooms(house: House) -> Door:
         theirs, sought = their_tenant(who, tenant), searched(q, RECIPIENT_FIELDS, who)
 
         def look(most: int, before: int | None) -> Operation[list[RecipientLine]]:
-            return post.list_recipients(pattern, tenant=theirs, sought=sought, limit=most, before=before)
+            return notifications.list_recipients(pattern, tenant=theirs, sought=sought, limit=most, before=before)
 
         return told(await house.read(page_of(page, look, lambda line: line.id)))
 
@@ -175,7 +175,7 @@ def _one(house: House, door: Door) -> None:
             if not await house.parts["recipients"].adelete(key, tenant=theirs, conn=hands.conn):
                 raise not_found(f"recipient {key!r:.80}")
             detail = {"tenant": theirs}
-            await hands.run(post.noted("recipient.delete", f"recipient {key}", detail, actor=who.actor))
+            await hands.run(notifications.noted("recipient.delete", f"recipient {key}", detail, actor=who.actor))
 
 
 def _addresses(house: House, door: Door) -> None:
@@ -183,7 +183,12 @@ def _addresses(house: House, door: Door) -> None:
     async def unsubscribe(key: str, body: UnsubscribeBody, who: Who, tenant: Tenant = None) -> Response:
         """Never again to this address, whatever else is said."""
         theirs = their_tenant(who, tenant)
-        said = {"tenant": theirs, "channel": body.channel, "address": post.masked(body.address), "reason": body.reason}
+        said = {
+            "tenant": theirs,
+            "channel": body.channel,
+            "address": notifications.masked(body.address),
+            "reason": body.reason,
+        }
         async with together(house) as hands:
             await hands.run(_theirs(key, theirs))
             is_known = await house.parts["recipients"].aunsubscribe(
@@ -191,8 +196,8 @@ def _addresses(house: House, door: Door) -> None:
             )
             if not is_known:
                 raise not_found(f"such address of {key!r:.80}")
-            await hands.run(post.noted("recipient.unsubscribe", f"recipient {key}", said, actor=who.actor))
-            found = await hands.run(post.show_recipient(key, tenant=theirs))
+            await hands.run(notifications.noted("recipient.unsubscribe", f"recipient {key}", said, actor=who.actor))
+            found = await hands.run(notifications.show_recipient(key, tenant=theirs))
         return told(recipient_shown(found, who))
 
 
@@ -203,10 +208,10 @@ def _preferences(house: House, door: Door) -> None:
         theirs = their_tenant(who, tenant)
         wish = body.wish(theirs)
         async with together(house) as hands:
-            await hands.run(there(post.find_recipient(key, tenant=theirs), f"recipient {key!r:.80}"))
+            await hands.run(there(notifications.find_recipient(key, tenant=theirs), f"recipient {key!r:.80}"))
             await house.parts["recipients"].aprefer(key, conn=hands.conn, **wish)
-            await hands.run(post.noted("recipient.prefer", f"recipient {key}", wish, actor=who.actor))
-            found = await hands.run(post.show_recipient(key, tenant=theirs))
+            await hands.run(notifications.noted("recipient.prefer", f"recipient {key}", wish, actor=who.actor))
+            found = await hands.run(notifications.show_recipient(key, tenant=theirs))
         return told(recipient_shown(found, who))
 
     defaults = shape(PreferenceRow)
@@ -223,12 +228,14 @@ def _preferences(house: House, door: Door) -> None:
         wish = body.wish(theirs)
         async with together(house) as hands:
             await house.parts["recipients"].aprefer(None, conn=hands.conn, **wish)
-            await hands.run(post.noted("recipient.prefer", "the default", wish, actor=who.actor))
+            await hands.run(notifications.noted("recipient.prefer", "the default", wish, actor=who.actor))
             found = await hands.run(_defaults(theirs))
         return told(found)
 
 
-async def _set(house: House, key: str, body: RecipientBody, who: Principal, tenant: str | None) -> post.RecipientDetail:
+async def _set(
+    house: House, key: str, body: RecipientBody, who: Principal, tenant: str | None
+) -> notifications.RecipientDetail:
     addresses: dict[str, list[Any]] = {}
     for channel, given in body.addresses.items():
         check_text("channel", channel)
@@ -236,21 +243,21 @@ async def _set(house: House, key: str, body: RecipientBody, who: Principal, tena
     await asyncio.to_thread(check_storable, "addresses", addresses)
     await asyncio.to_thread(check_storable, "data", body.data)
     texts = {
-        channel: [post.masked(each if isinstance(each, str) else each.address) for each in given]
+        channel: [notifications.masked(each if isinstance(each, str) else each.address) for each in given]
         for channel, given in body.addresses.items()
     }
     detail = {"tenant": tenant, "zone": body.zone, "locale": body.locale, "addresses": texts}
     person = {"zone": body.zone, "locale": body.locale, "data": body.data, "tenant": tenant}
     async with together(house) as hands:
         await house.parts["recipients"].aupsert(key, addresses, conn=hands.conn, **person)
-        await hands.run(post.noted("recipient.set", f"recipient {key}", detail, actor=who.actor))
-        return await hands.run(post.show_recipient(key, tenant=tenant))
+        await hands.run(notifications.noted("recipient.set", f"recipient {key}", detail, actor=who.actor))
+        return await hands.run(notifications.show_recipient(key, tenant=tenant))
 
 
-def _theirs(key: str, tenant: str | None) -> Operation[post.RecipientDetail]:
-    return there(post.show_recipient(key, tenant=tenant), f"recipient {key!r:.80}")
+def _theirs(key: str, tenant: str | None) -> Operation[notifications.RecipientDetail]:
+    return there(notifications.show_recipient(key, tenant=tenant), f"recipient {key!r:.80}")
 
 
 def _defaults(tenant: str | None) -> Operation[list[PreferenceRow]]:
     check_text("tenant", tenant)
-    return post_sights.preferences(None, tenant=tenant)
+    return notification_queries.preferences(None, tenant=tenant)

@@ -16,17 +16,17 @@ from sereno.api.bounds import Name
 from sereno.api.door import Door, Who
 from sereno.api.pages import Page
 from sereno.api.post import check_storable, shape, told
-from sereno.channels.lint_process import compile_apart, lint_apart
-from sereno.channels.template_lint import Finding, declared
-from sereno.channels.templates import LARGEST_SOURCE, Key, TemplateSet, directory_of, spelled
-from sereno.domain.event import Recipient
 from sereno.errors import InvalidArguments
 from sereno.jobs.job import check_text
-from sereno.operations import templates
-from sereno.operations.previews import render
+from sereno.notifications.event import Recipient
+from sereno.notifications.templates import operations as templates
+from sereno.notifications.templates import store
+from sereno.notifications.templates.lint import Finding, declared
+from sereno.notifications.templates.lint_process import compile_apart, lint_apart
+from sereno.notifications.templates.preview import render
+from sereno.notifications.templates.templates import LARGEST_SOURCE, Key, TemplateSet, directory_of, spelled
 from sereno.reception.declined import not_found
 from sereno.reception.house import House
-from sereno.store import templates as store
 
 T = TypeVar("T")
 NOT_FOUND = (HTTPStatus.NOT_FOUND,)

@@ -12,8 +12,8 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse
 from starlette.routing import Route
 
-from sereno.domain.unsubscribe import Unsubscribe, read_token
 from sereno.errors import ConfigurationError, DatabaseUnavailable, InvalidArguments
+from sereno.notifications.recipients.unsubscribe import Unsubscribe, read_token
 from sereno.reception.house import House
 
 PATH = "/unsubscribe/{token}"

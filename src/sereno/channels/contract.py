@@ -19,11 +19,11 @@ from typing import Any, ClassVar, Literal, Self
 
 import msgspec
 
-from sereno.domain.delivery import Outcome, Receipt
 from sereno.domain.duration import Duration, seconds
-from sereno.domain.event import Step
 from sereno.errors import RejectedCallback
 from sereno.jobs.limits.limit import Rate
+from sereno.notifications.deliveries.delivery import Outcome, Receipt
+from sereno.notifications.event import Step
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True):

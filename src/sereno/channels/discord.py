@@ -27,8 +27,8 @@ from sereno.channels.single_message import (
     verdict,
     words,
 )
-from sereno.domain.delivery import Delivered, Failed, Invalid, Outcome, Retryable, Unknown
 from sereno.errors import InvalidAddress
+from sereno.notifications.deliveries.delivery import Delivered, Failed, Invalid, Outcome, Retryable, Unknown
 
 LONGEST = 2000
 HOSTS = frozenset(

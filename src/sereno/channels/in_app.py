@@ -1,7 +1,7 @@
 """Told inside the application: a row in the inbox. The engine writes it, in the transaction of the delivery."""
 
 from sereno.channels.contract import Channel
-from sereno.domain.event import IN_APP
+from sereno.notifications.event import IN_APP
 
 
 class InApp(Channel):

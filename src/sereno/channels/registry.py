@@ -6,8 +6,8 @@ from typing import Any
 
 from sereno.channels.contract import Channel
 from sereno.channels.in_app import in_app
-from sereno.domain.event import IN_APP
 from sereno.errors import ConfigurationError, InvalidAddress
+from sereno.notifications.event import IN_APP
 
 LONGEST_ADDRESS = 2000
 # Where packages say which channels they bring: name = "package.module:Class".

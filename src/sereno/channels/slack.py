@@ -26,8 +26,8 @@ from sereno.channels.single_message import (
     verdict,
     words,
 )
-from sereno.domain.delivery import Delivered, Down, Failed, Invalid, Outcome, Retryable
 from sereno.errors import InvalidAddress
+from sereno.notifications.deliveries.delivery import Delivered, Down, Failed, Invalid, Outcome, Retryable
 
 HOOKS = "https://hooks.slack.com"
 

@@ -30,9 +30,9 @@ from sereno.channels.single_message import (
     verdict,
     words,
 )
-from sereno.domain.delivery import Delivered, Down, Failed, Invalid, Outcome, Retryable
 from sereno.errors import InvalidAddress
 from sereno.jobs.limits.limit import Rate
+from sereno.notifications.deliveries.delivery import Delivered, Down, Failed, Invalid, Outcome, Retryable
 
 LONGEST = 4096
 # Of a refused request, the sentences that speak of the chat and not of the message.

@@ -32,8 +32,8 @@ from sereno.channels.single_message import (
     verdict,
     words,
 )
-from sereno.domain.delivery import Down, Failed, Invalid, Outcome, Receipt, Retryable, Sent, Unknown
 from sereno.errors import RejectedCallback
+from sereno.notifications.deliveries.delivery import Down, Failed, Invalid, Outcome, Receipt, Retryable, Sent, Unknown
 
 LONGEST = 1600
 # Twilio sends about twenty.

@@ -25,8 +25,8 @@ from sereno.channels.ssrf import (
     objection,
     read_target,
 )
-from sereno.domain.delivery import Delivered, Down, Failed, Invalid, Outcome, Retryable, Unknown
 from sereno.errors import ConfigurationError, InvalidAddress
+from sereno.notifications.deliveries.delivery import Delivered, Down, Failed, Invalid, Outcome, Retryable, Unknown
 from sereno.version import __version__
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from sereno.errors import InvalidArguments
 
 if TYPE_CHECKING:
     from sereno.cli.desk import Desk
-    from sereno.operations.post import ChannelSight
+    from sereno.notifications.operations import ChannelSight
 
 
 def _paused(line: "ChannelSight") -> str:
@@ -44,7 +44,7 @@ def list_channels(desk: "Desk", form: str) -> None:
 
     Lately: among the newest hundred thousand deliveries.
     """
-    from sereno.operations.post import list_channels as operation  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.notifications.operations import list_channels as operation  # noqa: PLC0415 - slow to import; --help needs none
 
     known = list(desk.app.channels.known) if desk.settings.app else []
     found = desk.run(operation(known))
@@ -62,7 +62,7 @@ def list_channels(desk: "Desk", form: str) -> None:
 @desk_options
 def pause(desk: "Desk", name: str, reason: str, account: str | None) -> None:
     """Send nothing by it. New deliveries are made and wait; nobody's tries are used up."""
-    from sereno.operations.post import pause_channel  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.notifications.operations import pause_channel  # noqa: PLC0415 - slow to import; --help needs none
 
     changed = desk.run(pause_channel(name, reason, account=account))
     click.echo(f"The channel {name!r}{_of(account)} {'is paused' if changed else 'was paused already'}.", err=True)
@@ -76,7 +76,7 @@ def resume(desk: "Desk", name: str, account: str | None) -> None:
     """It works again: what waited for it leaves. It needs your application (-a)."""
     import asyncio  # noqa: PLC0415 - slow to import; --help needs none
 
-    from sereno.operations.post import noted  # noqa: PLC0415 - see above
+    from sereno.notifications.operations import noted  # noqa: PLC0415 - see above
 
     for text in (name, account or ""):
         if "\x00" in text:

@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from sereno.cli.desk import Desk
-    from sereno.operations.post import DeliveryDetail
-    from sereno.store.post_rows import DeliveryFilter, DeliveryLine
+    from sereno.notifications.operations import DeliveryDetail
+    from sereno.notifications.rows import DeliveryFilter, DeliveryLine
 
-# As in sereno.domain.delivery, which is slow to import: --help needs none of it.
+# As in sereno.notifications.deliveries.delivery, which is slow to import: --help needs none of it.
 STATES = (
     *("pending", "sending", "sent", "delivered", "read", "bounced"),
     *("skipped", "failed", "invalid", "expired", "dead", "unknown"),
@@ -96,7 +96,7 @@ def delivery() -> None:
 @desk_options
 def list_deliveries(desk: "Desk", limit: int, before: int | None, fail_empty: bool, form: str, **which: Any) -> int:
     """Deliveries, newest first. A filter or a SEARCH looks at the newest hundred thousand."""
-    from sereno.operations.post import list_deliveries as operation  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.notifications.operations import list_deliveries as operation  # noqa: PLC0415 - slow to import; --help needs none
 
     found = look(desk, operation(_filter(**which), limit=limit, before=before))
     show_list(form, found, COLUMNS, empty="No delivery matches.")
@@ -110,12 +110,12 @@ def list_deliveries(desk: "Desk", limit: int, before: int | None, fail_empty: bo
 @desk_options
 def show(desk: "Desk", number: int, reveal: bool, form: str) -> None:
     """One delivery: its event, its address, what became of it, and what its provider said later."""
+    from sereno.notifications.operations import masked, show_delivery  # noqa: PLC0415 - see above
     from sereno.operations.archived import or_archived  # noqa: PLC0415 - slow to import; --help needs none
-    from sereno.operations.post import masked, show_delivery  # noqa: PLC0415 - see above
 
     detail = look(desk, or_archived("delivery", number, show_delivery(number)))
     if reveal:
-        from sereno.operations.reveal_post import reveal_delivery  # noqa: PLC0415 - see above
+        from sereno.notifications.reveal import reveal_delivery  # noqa: PLC0415 - see above
 
         desk.run(reveal_delivery(detail))
     if detail.delivery.address is not None and not reveal:
@@ -187,7 +187,7 @@ def requeue(
     **which: Any,
 ) -> int:
     """Send again what ended without having arrived, with fresh tries. At once, it needs your application (-a)."""
-    from sereno.operations import post  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.notifications import operations as notifications  # noqa: PLC0415 - slow to import; --help needs none
 
     wanted = _filter(**which)
     if bool(ids) != wanted.is_empty:
@@ -196,16 +196,16 @@ def requeue(
         return _begin(desk, wanted, ids, rate=rate, yes=yes, form=form, fail_empty=fail_empty)
     if not background:
         check_rate(rate)
-    found = [] if ids else look(desk, post.requeueable(wanted))
+    found = [] if ids else look(desk, notifications.requeueable(wanted))
     if dry_run and ids:
-        found = [line for number in ids for line in [look(desk, post.show_delivery(number)).delivery]]
-        found = [line for line in found if line.state in post.REQUEUEABLE]
+        found = [line for number in ids for line in [look(desk, notifications.show_delivery(number)).delivery]]
+        found = [line for line in found if line.state in notifications.REQUEUEABLE]
     if dry_run:
         return _tell_tally(found, fail_empty=fail_empty, form=form)
     if found and not yes:
         raise Refused(f"this would requeue {_how_many(found)}: look with --dry-run, confirm with --yes")
     chosen = list(ids) or [line.id for line in found]
-    done = _requeue(desk, [number for number in chosen if 0 < number <= post.LARGEST_ID])
+    done = _requeue(desk, [number for number in chosen if 0 < number <= notifications.LARGEST_ID])
     return _tell_requeued(chosen, done, is_named=bool(ids), fail_empty=fail_empty, form=form)
 
 
@@ -220,12 +220,13 @@ def _begin(
     fail_empty: bool,
 ) -> int:
     """Leave it to a worker."""
-    from sereno.operations import bulk, post  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.notifications import operations as notifications  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.operations import bulk  # noqa: PLC0415 - slow to import; --help needs none
 
-    named = [number for number in ids if 0 < number <= post.LARGEST_ID] if ids else None
+    named = [number for number in ids if 0 < number <= notifications.LARGEST_ID] if ids else None
     if named is None and not yes:
         raise Refused("this would requeue every delivery that matches: look with --dry-run, confirm with --yes")
-    look(desk, post.check_filter(wanted))
+    look(desk, notifications.check_filter(wanted))
     total = counted_in_time(desk, bulk.count_requeue(wanted, named))
     made = desk.run(bulk.begin_requeue(wanted, ids=named, rate=rate, yes=yes, total=total))
     return tell_begun(made, form=form, fail_empty=fail_empty)
@@ -233,7 +234,7 @@ def _begin(
 
 def _requeue(desk: "Desk", chosen: "Sequence[int]") -> list[int]:
     """In batches: what is sent back and the record of it, both or neither."""
-    from sereno.operations.post import noted  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.notifications.operations import noted  # noqa: PLC0415 - slow to import; --help needs none
 
     done: list[int] = []
     with application(desk) as app:
@@ -248,7 +249,7 @@ def _requeue(desk: "Desk", chosen: "Sequence[int]") -> list[int]:
 
 
 def _how_many(found: "Sequence[DeliveryLine]") -> str:
-    from sereno.operations.post import MOST_REQUEUED  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.notifications.operations import MOST_REQUEUED  # noqa: PLC0415 - slow to import; --help needs none
 
     first = "the newest " if len(found) >= MOST_REQUEUED else ""
     return first + _deliveries(len(found))
@@ -259,7 +260,7 @@ def _deliveries(count: int) -> str:
 
 
 def _tell_tally(found: "Sequence[DeliveryLine]", *, fail_empty: bool, form: str) -> int:
-    from sereno.operations.post import tally  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.notifications.operations import tally  # noqa: PLC0415 - slow to import; --help needs none
 
     counts = tally(found)
     if chosen_form(form) in ("json", "jsonl"):
@@ -301,8 +302,8 @@ def _filter(
     subject: str | None,
     search: str | None,
 ) -> "DeliveryFilter":
+    from sereno.notifications.rows import DeliveryFilter  # noqa: PLC0415 - see above
     from sereno.search.search_filter import DELIVERY_FIELDS  # noqa: PLC0415 - slow to import; --help needs none
-    from sereno.store.post_rows import DeliveryFilter  # noqa: PLC0415 - see above
 
     found = searched(search, DELIVERY_FIELDS)
     return DeliveryFilter(states or None, channel, recipient, event, tenant, since, kind, subject, found)

@@ -16,7 +16,8 @@ from sereno.cli.serving import Serving
 from sereno.errors import ConfigurationError
 from sereno.jobs import queries as job_queries
 from sereno.jobs.job_filter import JobFilter
-from sereno.operations import bulk, templates
+from sereno.notifications.templates import operations as templates
+from sereno.operations import bulk
 
 SYSTEMS = ("tenders", "separate_worker", "reminders", "reconciliation", "triggers")
 # Who kills a worker wants to see its jobs come back.

@@ -18,8 +18,8 @@ from sereno.cli.options import stdout_is_terminal
 from sereno.cli.output import Column, table, terminal
 from sereno.jobs import queries as job_queries
 from sereno.jobs.rows import TaskLine
-from sereno.store import post_sights
-from sereno.store.post_rows import DeliveryFilter, DeliveryLine
+from sereno.notifications import queries as notification_queries
+from sereno.notifications.rows import DeliveryFilter, DeliveryLine
 
 # How often the screen is drawn; in a pipe, a line every five seconds is enough.
 FRAME = 0.5
@@ -134,7 +134,7 @@ class Show:
                 click.echo(f"The worker of {system.name} was killed; another one is at work (pid {system.pid}).")
         await self._house.lend_a_hand()
         lines = await self._house.app.database.arun_one(job_queries.by_task())
-        newest = post_sights.deliveries(DeliveryFilter(), before=None, limit=MOST_DELIVERIES)
+        newest = notification_queries.deliveries(DeliveryFilter(), before=None, limit=MOST_DELIVERIES)
         self._deliveries = await self._house.app.database.arun_one(newest)
         self._figures = [_figures(system, lines, self._deliveries) for system in self._house.systems]
 

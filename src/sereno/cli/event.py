@@ -22,8 +22,8 @@ from sereno.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from sereno.cli.desk import Desk
-    from sereno.operations.post import EventDetail
-    from sereno.store.post_rows import EventLine
+    from sereno.notifications.operations import EventDetail
+    from sereno.notifications.rows import EventLine
 
 MOST_NAMED = 10
 
@@ -81,7 +81,7 @@ def list_events(
     form: str,
 ) -> int:
     """Events, newest first. A filter or a SEARCH looks at the newest hundred thousand."""
-    from sereno.operations.post import list_events as operation  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.notifications.operations import list_events as operation  # noqa: PLC0415 - slow to import; --help needs none
     from sereno.search.search_filter import EVENT_FIELDS  # noqa: PLC0415 - see above
 
     sought = searched(search, EVENT_FIELDS)
@@ -96,7 +96,7 @@ def list_events(
 @desk_options
 def show(desk: "Desk", number: int, form: str) -> None:
     """One event: what it says, to whom, and what became of its deliveries."""
-    from sereno.operations.post import show_event  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.notifications.operations import show_event  # noqa: PLC0415 - slow to import; --help needs none
 
     detail = look(desk, show_event(number))
     if chosen_form(form) in ("json", "jsonl"):
@@ -156,17 +156,17 @@ def notify(
     form: str,
 ) -> None:
     """Tell people. The payload is one JSON object; "-" reads it from stdin. It needs your application (-a)."""
-    from sereno.notifications import Event  # noqa: PLC0415 - slow to import; --help needs none
-    from sereno.operations import post  # noqa: PLC0415 - see above
+    from sereno.notifications import operations as notifications  # noqa: PLC0415 - see above
+    from sereno.notifications.client import Event  # noqa: PLC0415 - slow to import; --help needs none
 
     raw = sys.stdin.buffer.read() if payload == "-" else payload.encode(errors="surrogateescape")
     with application(desk) as app:
         definition = app.notifications.definitions.get(kind)
         if definition is None:
-            raise ConfigurationError(post.unknown_type(kind, app.notifications.definitions))
+            raise ConfigurationError(notifications.unknown_type(kind, app.notifications.definitions))
         connection = desk.connection(create=True)
         with connection.transaction():
-            newest = desk.run(post.list_events(limit=1))
+            newest = desk.run(notifications.list_events(limit=1))
             number = Event(definition, app.notifications).notify(
                 definition.decode(raw),
                 to=recipients or None,
@@ -176,8 +176,8 @@ def notify(
                 conn=connection,
             )
             is_new = not newest or number > newest[0].id
-            desk.run(post.noted("event.notify", f"event {number}", {"type": kind, "created": is_new}))
-            made = desk.run(post.show_event(number)).event
+            desk.run(notifications.noted("event.notify", f"event {number}", {"type": kind, "created": is_new}))
+            made = desk.run(notifications.show_event(number)).event
     if chosen_form(form) in ("json", "jsonl"):
         show_json({"id": number, "created": is_new, "event": made}, indent=2 if form == "json" else 0)
         return

@@ -22,9 +22,9 @@ from sereno.errors import InvalidArguments, Refused
 
 if TYPE_CHECKING:
     from sereno.cli.desk import Desk
-    from sereno.domain.quiet import Quiet
-    from sereno.operations.post import RecipientDetail
-    from sereno.store.post_rows import PreferenceRow
+    from sereno.notifications.operations import RecipientDetail
+    from sereno.notifications.recipients.quiet_hours import Quiet
+    from sereno.notifications.rows import PreferenceRow
 
 COLUMNS = (
     Column("id", lambda line: str(line.id), "number"),
@@ -92,7 +92,7 @@ def list_recipients(
     form: str,
 ) -> int:
     """Recipients, newest first. A pattern has * for anything, and looks at the newest hundred thousand."""
-    from sereno.operations.post import list_recipients as operation  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.notifications.operations import list_recipients as operation  # noqa: PLC0415 - slow to import; --help needs none
     from sereno.search.search_filter import RECIPIENT_FIELDS  # noqa: PLC0415 - see above
 
     sought = searched(search, RECIPIENT_FIELDS)
@@ -109,11 +109,11 @@ def list_recipients(
 @desk_options
 def show(desk: "Desk", key: str, tenant: str | None, reveal: bool, form: str) -> None:
     """Somebody: the ways to reach them, what they want, and the defaults that hold for them."""
-    from sereno.operations.post import masked, show_recipient  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.notifications.operations import masked, show_recipient  # noqa: PLC0415 - slow to import; --help needs none
 
     detail = look(desk, show_recipient(key, tenant=tenant))
     if reveal:
-        from sereno.operations.reveal_post import reveal_recipient  # noqa: PLC0415 - see above
+        from sereno.notifications.reveal import reveal_recipient  # noqa: PLC0415 - see above
 
         desk.run(reveal_recipient(detail))
     for address in detail.addresses if not reveal else ():
@@ -157,7 +157,7 @@ def set_recipient(
     desk: "Desk", key: str, ways: tuple[str, ...], zone: str | None, locale: str | None, tenant: str | None
 ) -> None:
     """Make somebody, or change what is given. An address given again is active again, unless it unsubscribed."""
-    from sereno.operations import post  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.notifications import operations as notifications  # noqa: PLC0415 - slow to import; --help needs none
 
     addresses = _addresses(ways)
     connection = desk.connection(create=True)
@@ -167,17 +167,20 @@ def set_recipient(
             "tenant": tenant,
             "zone": zone,
             "locale": locale,
-            "addresses": {channel: [post.masked(each) for each in texts] for channel, texts in addresses.items()},
+            "addresses": {
+                channel: [notifications.masked(each) for each in texts] for channel, texts in addresses.items()
+            },
         }
-        desk.run(post.noted("recipient.set", f"recipient {key}", detail))
-        found = desk.run(post.show_recipient(key, tenant=tenant))
+        desk.run(notifications.noted("recipient.set", f"recipient {key}", detail))
+        found = desk.run(notifications.show_recipient(key, tenant=tenant))
         strange = [name for name in addresses if name not in app.channels.known] if desk.settings.app else []
     reached = sorted({address.channel for address in found.addresses if address.state == "active"})
     click.echo(f"{key} is reached by {shown(', '.join(reached)) or 'nothing but the application itself'}.", err=True)
     for address in found.addresses:
         if address.address in addresses.get(address.channel, ()) and address.state != "active":
             click.echo(
-                f"{shown(post.masked(address.address))} of {shown(address.channel)} stays {address.state}.", err=True
+                f"{shown(notifications.masked(address.address))} of {shown(address.channel)} stays {address.state}.",
+                err=True,
             )
     if strange:
         click.echo(f"This application does not know: {', '.join(strange)}.", err=True)
@@ -208,8 +211,8 @@ def prefer(
     **names: Any,
 ) -> None:
     """What somebody wants of exactly this event, category and channel. What is not given stays as it was."""
-    from sereno.domain.preference import Preference  # noqa: PLC0415 - slow to import; --help needs none
-    from sereno.operations import post  # noqa: PLC0415 - see above
+    from sereno.notifications import operations as notifications  # noqa: PLC0415 - see above
+    from sereno.notifications.recipients.preference import Preference  # noqa: PLC0415 - slow to import; --help needs none
 
     if (key is None) != is_default:
         raise click.UsageError("Whose preference? Give a KEY, or --default for all who say nothing themselves.")
@@ -227,11 +230,11 @@ def prefer(
     # Refuses what makes no sense, before anything is written.
     Preference(recipient=key, **wish)
     if key is not None:
-        look(desk, post.find_recipient(key, tenant=wish["tenant"]))
+        look(desk, notifications.find_recipient(key, tenant=wish["tenant"]))
     connection = desk.connection()
     with any_application(desk) as app, connection.transaction():
         app.recipients.prefer(key, conn=connection, **wish)
-        desk.run(post.noted("recipient.prefer", f"recipient {key}" if key else "the default", wish))
+        desk.run(notifications.noted("recipient.prefer", f"recipient {key}" if key else "the default", wish))
     click.echo(f"Written{f' for {key}' if key else ' as the default'}; it holds for what is not sent yet.", err=True)
 
 
@@ -244,19 +247,21 @@ def prefer(
 @desk_options
 def unsubscribe(desk: "Desk", key: str, channel: str, address: str, reason: str | None, tenant: str | None) -> None:
     """Never again to this address, whatever else is said."""
-    from sereno.operations import post  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.notifications import operations as notifications  # noqa: PLC0415 - slow to import; --help needs none
 
-    detail = look(desk, post.show_recipient(key, tenant=tenant))
+    detail = look(desk, notifications.show_recipient(key, tenant=tenant))
     connection = desk.connection()
     with any_application(desk) as app, connection.transaction():
         is_known = app.recipients.unsubscribe(key, channel, address, tenant=tenant, reason=reason, conn=connection)
         if is_known:
-            said = {"tenant": tenant, "channel": channel, "address": post.masked(address), "reason": reason}
-            desk.run(post.noted("recipient.unsubscribe", f"recipient {key}", said))
+            said = {"tenant": tenant, "channel": channel, "address": notifications.masked(address), "reason": reason}
+            desk.run(notifications.noted("recipient.unsubscribe", f"recipient {key}", said))
     if not is_known:
-        known = ", ".join(f"{each.channel} {post.masked(each.address)}" for each in detail.addresses[:8]) or "none"
+        known = (
+            ", ".join(f"{each.channel} {notifications.masked(each.address)}" for each in detail.addresses[:8]) or "none"
+        )
         raise InvalidArguments(f"{key} has no such address of {channel!r:.60}; there are: {known}")
-    click.echo(f"Nothing is sent to {post.masked(address)} of {channel} any more.", err=True)
+    click.echo(f"Nothing is sent to {notifications.masked(address)} of {channel} any more.", err=True)
 
 
 @recipient.command(epilog="Example: sereno recipient delete user:7 --yes")
@@ -266,9 +271,9 @@ def unsubscribe(desk: "Desk", key: str, channel: str, address: str, reason: str 
 @desk_options
 def delete(desk: "Desk", key: str, yes: bool, tenant: str | None) -> None:
     """Gone for good, with addresses, preferences and inbox. Deliveries stay: they are history."""
-    from sereno.operations import post  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.notifications import operations as notifications  # noqa: PLC0415 - slow to import; --help needs none
 
-    detail = look(desk, post.show_recipient(key, tenant=tenant))
+    detail = look(desk, notifications.show_recipient(key, tenant=tenant))
     own = sum(row.is_own for row in detail.preferences)
     if not yes:
         raise Refused(
@@ -278,7 +283,7 @@ def delete(desk: "Desk", key: str, yes: bool, tenant: str | None) -> None:
     connection = desk.connection()
     with any_application(desk) as app, connection.transaction():
         app.recipients.delete(key, tenant=tenant, conn=connection)
-        desk.run(post.noted("recipient.delete", f"recipient {key}", {"tenant": tenant}))
+        desk.run(notifications.noted("recipient.delete", f"recipient {key}", {"tenant": tenant}))
     click.echo(f"Deleted: {key}.", err=True)
 
 
@@ -300,7 +305,7 @@ def _condition(text: str) -> Any:
 
 
 def _span(text: str) -> "Quiet":
-    from sereno.domain.quiet import Quiet  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.notifications.recipients.quiet_hours import Quiet  # noqa: PLC0415 - slow to import; --help needs none
 
     hours, _, days = text.strip().partition(" ")
     start, sign, end = hours.partition("-")

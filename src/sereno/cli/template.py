@@ -12,10 +12,10 @@ from sereno.cli.output import Column, chosen_form, counted, show_json, show_list
 from sereno.errors import InvalidArguments
 
 if TYPE_CHECKING:
-    from sereno.channels.template_lint import Declared
-    from sereno.channels.templates import TemplateSet
     from sereno.cli.desk import Desk
-    from sereno.domain.event import Content, Recipient
+    from sereno.notifications.event import Content, Recipient
+    from sereno.notifications.templates.lint import Declared
+    from sereno.notifications.templates.templates import TemplateSet
 
 PARTS = ("title", "body", "html", "options")
 COLUMNS = ("event", "channel", "locale", "tenant", "part", "from", "length", "changed_at", "changed_by")
@@ -57,7 +57,7 @@ _part = click.argument("part", type=click.Choice(PARTS))
 @desk_options
 def list_templates(desk: "Desk", event: str | None, form: str) -> None:
     """All templates, files and rows, with who changed a row last."""
-    from sereno.store.templates import list_rows  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.notifications.templates.store import list_rows  # noqa: PLC0415 - slow to import; --help needs none
 
     rows = [_line(row, "row", row.length, row.changed_at, row.changed_by) for row in desk.run(list_rows(event))]
     sources = _templates(desk, rows=False).sources()
@@ -99,7 +99,7 @@ def set_template(
     desk: "Desk", event: str, channel: str, part: str, file: IO[str], locale: str | None, tenant: str | None
 ) -> None:
     """Write a row, from a file or from the standard input. It goes before the files; workers see it in a minute."""
-    from sereno.operations.templates import change, place  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.notifications.templates.operations import change, place  # noqa: PLC0415 - slow to import; --help needs none
 
     where = place(event, channel, part, locale, tenant)
     try:
@@ -119,8 +119,8 @@ def set_template(
 @desk_options
 def delete(desk: "Desk", event: str, channel: str, part: str, locale: str | None, tenant: str | None) -> None:
     """Delete a row: what a file says counts again."""
-    from sereno.operations.templates import delete as operation  # noqa: PLC0415 - slow to import; --help needs none
-    from sereno.operations.templates import place  # noqa: PLC0415 - see above
+    from sereno.notifications.templates.operations import delete as operation  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.notifications.templates.operations import place  # noqa: PLC0415 - see above
 
     where = place(event, channel, part, locale, tenant)
     if not desk.run(operation(where)):
@@ -150,7 +150,7 @@ def preview(
     form: str,
 ) -> None:
     """What a recipient would read."""
-    from sereno.domain.event import Recipient  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.notifications.event import Recipient  # noqa: PLC0415 - slow to import; --help needs none
 
     if (payload is None) != last:
         raise click.UsageError("With what? Give --payload JSON, or --last for that of the last event.")
@@ -175,8 +175,8 @@ def lint(desk: "Desk", form: str) -> int:
 
     With -a it knows events and channels. It measures with the last event of each type, or the bare words without one.
     """
-    from sereno.channels.lint_process import lint_apart  # noqa: PLC0415 - slow to import; --help needs none
-    from sereno.store.templates import last_payload  # noqa: PLC0415 - see above
+    from sereno.notifications.templates.lint_process import lint_apart  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.notifications.templates.store import last_payload  # noqa: PLC0415 - see above
 
     templates = _templates(desk)
     payloads = {name: desk.run(last_payload(name)) for name in templates.events()}
@@ -192,8 +192,8 @@ def lint(desk: "Desk", form: str) -> int:
 
 
 def _templates(desk: "Desk", *, rows: bool = True) -> "TemplateSet":
-    from sereno.channels.templates import TemplateSet, directory_of  # noqa: PLC0415 - slow to import; --help needs none
-    from sereno.store.templates import read  # noqa: PLC0415 - see above
+    from sereno.notifications.templates.store import read  # noqa: PLC0415 - see above
+    from sereno.notifications.templates.templates import TemplateSet, directory_of  # noqa: PLC0415 - slow to import; --help needs none
 
     made = TemplateSet(directory_of(desk.settings.templates))
     if rows:
@@ -203,7 +203,7 @@ def _templates(desk: "Desk", *, rows: bool = True) -> "TemplateSet":
 
 def _content(desk: "Desk", event: str, channel: str, values: dict[str, Any], recipient: "Recipient") -> "Content":
     """As a worker does it: a function of the code may go before the templates, or behind."""
-    from sereno.operations.previews import render  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.notifications.templates.preview import render  # noqa: PLC0415 - slow to import; --help needs none
 
     definition = desk.app.notifications.definitions.get(event) if desk.settings.app else None
     templates = _templates(desk)
@@ -214,7 +214,7 @@ def _content(desk: "Desk", event: str, channel: str, values: dict[str, Any], rec
 
 
 def _tried(action: Callable[[], T]) -> T:
-    from sereno.channels.templates import TemplateFailed  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.notifications.templates.templates import TemplateFailed  # noqa: PLC0415 - slow to import; --help needs none
 
     try:
         return action()
@@ -223,7 +223,7 @@ def _tried(action: Callable[[], T]) -> T:
 
 
 def _events(desk: "Desk") -> "dict[str, Declared] | None":
-    from sereno.channels.template_lint import declared  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.notifications.templates.lint import declared  # noqa: PLC0415 - slow to import; --help needs none
 
     if not desk.settings.app:
         return None
@@ -232,7 +232,7 @@ def _events(desk: "Desk") -> "dict[str, Declared] | None":
 
 
 def _last(desk: "Desk", event: str, tenant: str | None) -> dict[str, Any]:
-    from sereno.store.templates import last_payload  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.notifications.templates.store import last_payload  # noqa: PLC0415 - slow to import; --help needs none
 
     found = desk.run(last_payload(event, tenant))
     if found is None:
@@ -255,7 +255,7 @@ def _line(key: Any, place: str, length: int, changed_at: Any = None, changed_by:
 
 
 def _spelled(where: Any) -> str:
-    from sereno.channels.templates import Key, spelled  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.notifications.templates.templates import Key, spelled  # noqa: PLC0415 - slow to import; --help needs none
 
     return spelled(Key(*where))
 

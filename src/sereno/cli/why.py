@@ -10,7 +10,7 @@ from sereno.cli.post_page import shown
 
 if TYPE_CHECKING:
     from sereno.cli.desk import Desk
-    from sereno.operations.why_post import Kind
+    from sereno.notifications.why import Kind
 
 
 @click.command(epilog="Example: sereno why 4711, or sereno why user:7 tender.published")
@@ -24,7 +24,7 @@ def why(desk: "Desk", subject: str, event: str | None, tenant: str | None, form:
     if event is None:
         _why_job(desk, subject, form)
         return
-    from sereno.operations.why_post import why_post  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.notifications.why import why_post  # noqa: PLC0415 - slow to import; --help needs none
 
     sentences = desk.run(why_post(subject, event, tenant=tenant, known=_known(desk)))
     record = {"recipient": subject, "event": event, "tenant": tenant, "why": sentences}
@@ -46,7 +46,7 @@ def _why_job(desk: "Desk", subject: str, form: str) -> None:
 
 def _known(desk: "Desk") -> "dict[str, Kind] | None":
     """What the application declares, with the channels that are active; None without an application."""
-    from sereno.operations.why_post import Kind  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.notifications.why import Kind  # noqa: PLC0415 - slow to import; --help needs none
 
     if not desk.settings.app:
         return None

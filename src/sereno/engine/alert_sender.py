@@ -8,8 +8,8 @@ from sereno.channels.discord import Discord
 from sereno.channels.slack import Slack
 from sereno.channels.webhook import Webhook
 from sereno.domain.alert import Target
-from sereno.domain.delivery import Delivered, Outcome, Retryable, Sent, Unknown, kept
 from sereno.jobs.attempt import Dead, Retry
+from sereno.notifications.deliveries.delivery import Delivered, Outcome, Retryable, Sent, Unknown, kept
 from sereno.store.alerts import Told
 
 # Those that need no account: an address is all.

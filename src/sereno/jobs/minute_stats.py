@@ -9,7 +9,7 @@ import msgspec
 
 from sereno.database.statement import Operation, Statement, queries
 from sereno.jobs import error_groups
-from sereno.store import delivery_figures
+from sereno.notifications.deliveries import stats_queries
 from sereno.store.upkeep import PAGE
 from sereno.telemetry.metrics import BUCKETS, Tally
 
@@ -83,7 +83,7 @@ def add(tally: Tally) -> Operation[None]:
 def forget() -> Operation[bool]:
     """A page of what is too old to be looked at, also of failures by kind; whether there may be more."""
     more = (yield Statement(_sql["forget"], {"most": PAGE}))[0][0] >= PAGE
-    more = (yield from delivery_figures.forget()) or more
+    more = (yield from stats_queries.forget()) or more
     return (yield from error_groups.forget()) or more
 
 

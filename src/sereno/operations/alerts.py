@@ -15,7 +15,7 @@ from sereno.domain.concern import Level
 from sereno.errors import InvalidArguments, Refused
 from sereno.jobs import transitions
 from sereno.jobs.job import JobOptions, NewJob, check_date
-from sereno.operations.post import masked
+from sereno.notifications.operations import masked
 from sereno.store import alerts as store
 from sereno.store.alerts import AlertRow, RuleRow
 

@@ -16,14 +16,14 @@ from sereno.jobs.job import MOST_TAGS, Job, JobOptions, NewJob, check_date, chec
 from sereno.jobs.job_filter import JobFilter, ScheduleFilter
 from sereno.jobs.lifecycle import FINAL
 from sereno.jobs.rows import Count, JobRow
-from sereno.operations import post
+from sereno.notifications import operations as notifications
+from sereno.notifications.rows import DeliveryFilter
 from sereno.schedules import operations as schedules
 from sereno.schedules import store as schedules_store
 from sereno.schedules.lists import Verb, tally
 from sereno.schedules.rules.when import Daily, checked
 from sereno.store import bulk as store
 from sereno.store.bulk import Asked, BulkOperation, Change, JobAction, ScheduleAction, Step, Taken
-from sereno.store.post_rows import DeliveryFilter
 
 # A job that was made from another one says so in a tag, by which each is found from the other.
 ORIGIN = "retry-of:"
@@ -160,8 +160,8 @@ def begin_requeue(
 
 
 def _requeueable(wanted: DeliveryFilter) -> Operation[DeliveryFilter]:
-    yield from post.check_filter(wanted)
-    states = [state for state in post.REQUEUEABLE if wanted.states is None or state in wanted.states]
+    yield from notifications.check_filter(wanted)
+    states = [state for state in notifications.REQUEUEABLE if wanted.states is None or state in wanted.states]
     return replace(wanted, states=states)
 
 

@@ -10,7 +10,8 @@ from sereno.database.statement import Operation
 from sereno.domain.trace import Lane, Segment, Span, cut
 from sereno.errors import ConfigurationError, InvalidArguments
 from sereno.jobs.job import check_text
-from sereno.store import post_sights, traces
+from sereno.notifications import queries as notification_queries
+from sereno.store import traces
 from sereno.store.traces import (
     TracedAttempt,
     TracedDelivery,
@@ -142,7 +143,7 @@ def _of_thing(kind: str, number: int, tenant: str | None) -> Operation[Trace]:
 
 
 def _told(trace_id: str, jobs: Sequence[TracedJob], events: Sequence[TracedEvent]) -> Operation[Trace]:
-    now = yield from post_sights.now()
+    now = yield from notification_queries.now()
     shown, facts = jobs[: traces.MOST_JOBS], events[: traces.MOST_EVENTS]
     attempts = (yield from traces.attempts([each.id for each in shown])) if shown else []
     fires = yield from traces.fires(shown)

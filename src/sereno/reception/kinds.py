@@ -1,6 +1,6 @@
 """The kinds of events that the application declares, as whoever explains a decision needs them."""
 
-from sereno.operations.why_post import Kind
+from sereno.notifications.why import Kind
 from sereno.reception.house import House
 
 

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import get_args
 
-from sereno.domain.delivery import State
 from sereno.jobs.lifecycle import FINAL, STATES
 from sereno.jobs.search import ages, moments, numbers
+from sereno.notifications.deliveries.delivery import State
 from sereno.search.sql_terms import Sought, Test, parameter, piece_test, range_test, word_test
 from sereno.search.syntax import MOST_DIGITS, Field, Kind, Term, Word, parse
 

@@ -15,7 +15,7 @@ from sereno.jobs import transitions
 from sereno.jobs.job import DEFAULT_PRIORITY, JobOptions, NewJob
 from sereno.jobs.job_filter import JobFilter, ScheduleFilter
 from sereno.jobs.rows import Count
-from sereno.store.post_rows import DeliveryFilter
+from sereno.notifications.rows import DeliveryFilter
 
 # Of what one asked for, in a list: it may name ten thousand ids.
 MOST_WANTED_BYTES = 16 * 1024

@@ -8,8 +8,8 @@ from starlette.responses import Response
 
 from sereno.domain.alert import LOG_LEVELS, NAMED_KINDS
 from sereno.domain.concern import LEVELS
-from sereno.domain.event import IN_APP
 from sereno.engine.alert_sender import BUILT_IN
+from sereno.notifications.event import IN_APP
 from sereno.operations.alerts import RuleLine, list_alerts, list_rules
 from sereno.store.alerts import AlertRow
 from sereno.web.copies import copies

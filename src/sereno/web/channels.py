@@ -11,11 +11,12 @@ from starlette.responses import Response
 
 from sereno.channels.contract import Channel
 from sereno.domain.duration import seconds, spoken
-from sereno.operations import figures, post
-from sereno.operations.figures import ChannelHealth
-from sereno.operations.post import ChannelSight
-from sereno.store import post_sights
-from sereno.store.post_rows import ChannelPause
+from sereno.notifications import operations as notifications
+from sereno.notifications import queries as notification_queries
+from sereno.notifications.deliveries import figures
+from sereno.notifications.deliveries.figures import ChannelHealth
+from sereno.notifications.operations import ChannelSight
+from sereno.notifications.rows import ChannelPause
 from sereno.web.copies import copies
 from sereno.web.look import Look
 from sereno.web.pages import Pages
@@ -60,8 +61,10 @@ def rooms(pages: Pages) -> None:
     async def channels(look: Look) -> Response:
         known: dict[str, Channel] = look.house.parts["channels"].known
         found, pauses, health = await asyncio.gather(
-            look.see(("channels", tuple(sorted(known))), partial(post.list_channels, list(known)), fresh=FRESH),
-            look.see("pauses", post_sights.pauses, fresh=AT_ONCE),
+            look.see(
+                ("channels", tuple(sorted(known))), partial(notifications.list_channels, list(known)), fresh=FRESH
+            ),
+            look.see("pauses", notification_queries.pauses, fresh=AT_ONCE),
             look.see(("channel health", HOUR), partial(figures.channel_health, HOUR, step=STEP), fresh=5.0),
         )
         stopped = pauses.value or []

@@ -10,16 +10,17 @@ from typing import Any
 from starlette.responses import Response
 
 from sereno.access.masking import masked
-from sereno.operations import figures, post
-from sereno.operations.figures import ChannelHealth, Funnel
-from sereno.operations.post import EventDetail, TallyLine
+from sereno.notifications import operations as post
+from sereno.notifications import queries as notification_queries
+from sereno.notifications.deliveries import figures
+from sereno.notifications.deliveries.figures import ChannelHealth, Funnel
+from sereno.notifications.operations import EventDetail, TallyLine
+from sereno.notifications.rows import ChannelPause, EventLine
 from sereno.reception.declined import not_found
 from sereno.reception.glances import Seen
 from sereno.reception.tenancy import check_theirs, their_tenant
 from sereno.search.search_filter import EVENT_FIELDS
 from sereno.search.sql_terms import Sought
-from sereno.store import post_sights
-from sereno.store.post_rows import ChannelPause, EventLine
 from sereno.web import charts
 from sereno.web.asked import Asked, listed, sought_for
 from sereno.web.charts import Series
@@ -112,7 +113,7 @@ async def _health(look: Look, tenant: str | None) -> Any:
     look_up = partial(figures.channel_health, HEALTH_SECONDS, step=HEALTH_STEP)
     seen, pauses = await asyncio.gather(
         look.see(("channel health", HEALTH_SECONDS), look_up, fresh=FUNNEL_FRESH),
-        look.see("pauses", post_sights.pauses, fresh=AT_ONCE),
+        look.see("pauses", notification_queries.pauses, fresh=AT_ONCE),
     )
     stopped = {(each.channel, each.account): each for each in pauses.value or ()}
     return Seen(None if seen.value is None else [_as_now(each, stopped) for each in seen.value], seen.age)

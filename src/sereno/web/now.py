@@ -16,9 +16,9 @@ from sereno.jobs import queries as job_queries
 from sereno.jobs.job_filter import JobFilter, ScheduleFilter
 from sereno.jobs.minute_stats import Figures, quantile
 from sereno.jobs.rows import BOUND
+from sereno.notifications.deliveries.figures import Funnel, funnel
+from sereno.notifications.operations import list_events
 from sereno.operations.attention import attention
-from sereno.operations.figures import Funnel, funnel
-from sereno.operations.post import list_events
 from sereno.operations.snapshot import snapshot
 from sereno.reception.glances import Seen
 from sereno.schedules import store as schedules

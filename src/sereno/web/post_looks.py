@@ -2,28 +2,28 @@
 
 from sereno.database.statement import Operation
 from sereno.errors import ConfigurationError
-from sereno.operations import post
-from sereno.operations.post import DeliveryDetail, EventDetail, RecipientDetail
-from sereno.store.post_rows import DeliveryFilter, DeliveryLine
+from sereno.notifications import operations as notifications
+from sereno.notifications.operations import DeliveryDetail, EventDetail, RecipientDetail
+from sereno.notifications.rows import DeliveryFilter, DeliveryLine
 
 
 def event(number: int) -> Operation[EventDetail | None]:
     try:
-        return (yield from post.show_event(number))
+        return (yield from notifications.show_event(number))
     except ConfigurationError:
         return None
 
 
 def delivery(number: int) -> Operation[DeliveryDetail | None]:
     try:
-        return (yield from post.show_delivery(number))
+        return (yield from notifications.show_delivery(number))
     except ConfigurationError:
         return None
 
 
 def recipient(key: str, tenant: str | None) -> Operation[RecipientDetail | None]:
     try:
-        return (yield from post.show_recipient(key, tenant=tenant))
+        return (yield from notifications.show_recipient(key, tenant=tenant))
     except ConfigurationError:
         return None
 
@@ -31,6 +31,6 @@ def recipient(key: str, tenant: str | None) -> Operation[RecipientDetail | None]
 def deliveries(wanted: DeliveryFilter, limit: int, before: int | None) -> Operation[list[DeliveryLine] | None]:
     """None where the filter names somebody who is not there."""
     try:
-        return (yield from post.list_deliveries(wanted, limit=limit, before=before))
+        return (yield from notifications.list_deliveries(wanted, limit=limit, before=before))
     except ConfigurationError:
         return None

@@ -4,11 +4,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from sereno.domain.event import IN_APP
-from sereno.domain.preference import Preference, resolve
-from sereno.domain.quiet import DAYS
-from sereno.operations.why_post import Kind
-from sereno.store.post_rows import PreferenceRow
+from sereno.notifications.event import IN_APP
+from sereno.notifications.recipients.preference import Preference, resolve
+from sereno.notifications.recipients.quiet_hours import DAYS
+from sereno.notifications.rows import PreferenceRow
+from sereno.notifications.why import Kind
 from sereno.web.look import Look
 
 # Columns of a matrix that fits a page, and its rows.

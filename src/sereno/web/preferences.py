@@ -8,12 +8,12 @@ from starlette.responses import Response
 
 from sereno.database.statement import Operation
 from sereno.domain.duration import seconds, spoken
-from sereno.domain.event import EventDefinition
 from sereno.jobs.job import check_text
+from sereno.notifications import queries as notification_queries
+from sereno.notifications.event import EventDefinition
+from sereno.notifications.rows import PreferenceRow
 from sereno.reception.kinds import known_kinds
 from sereno.reception.tenancy import their_tenant
-from sereno.store import post_sights
-from sereno.store.post_rows import PreferenceRow
 from sereno.web.copies import copies
 from sereno.web.look import Look
 from sereno.web.pages import Pages
@@ -46,7 +46,7 @@ def rooms(pages: Pages) -> None:
 
 def _defaults(tenant: str | None) -> Operation[list[PreferenceRow]]:
     check_text("tenant", tenant)
-    return (yield from post_sights.preferences(None, tenant=tenant))
+    return (yield from notification_queries.preferences(None, tenant=tenant))
 
 
 def _sentence(look: Look, definitions: dict[str, EventDefinition]) -> str:

@@ -10,17 +10,17 @@ from urllib.parse import quote, urlencode
 from starlette.responses import Response
 
 from sereno.access.masking import masked as hidden
-from sereno.operations import post
-from sereno.operations.post import RecipientDetail, masked
-from sereno.operations.why_post import why_event, why_post
+from sereno.notifications import operations as notifications
+from sereno.notifications import queries as notification_queries
+from sereno.notifications.operations import RecipientDetail, masked
+from sereno.notifications.rows import AddressRow, DeliveryFilter, PreferenceRow, RecipientLine
+from sereno.notifications.why import why_event, why_post
 from sereno.reception.declined import not_found
 from sereno.reception.glances import Seen
 from sereno.reception.kinds import known_kinds
 from sereno.reception.tenancy import their_tenant
 from sereno.search.search_filter import RECIPIENT_FIELDS
 from sereno.search.sql_terms import Sought
-from sereno.store import post_sights
-from sereno.store.post_rows import AddressRow, DeliveryFilter, PreferenceRow, RecipientLine
 from sereno.web import post_looks
 from sereno.web.asked import Asked, listed, sought_for
 from sereno.web.copies import copies
@@ -46,7 +46,9 @@ def rooms(pages: Pages) -> None:
     async def recipients(look: Look) -> Response:
         tenant, asked = their_tenant(look.who, look.query.get("tenant") or None), sought_for(look, RECIPIENT_FIELDS)
         before = number_of(look.query.get("before"))
-        wanted = partial(post.list_recipients, tenant=tenant, sought=asked.wanted, limit=ROWS + 1, before=before)
+        wanted = partial(
+            notifications.list_recipients, tenant=tenant, sought=asked.wanted, limit=ROWS + 1, before=before
+        )
         found = await listed(look, asked, ("recipients", tenant, before), wanted)
         lines = (found.value or [])[:ROWS]
         is_last = len(found.value or []) <= ROWS
@@ -104,7 +106,7 @@ async def _shown(look: Look, key: str, tenant: str | None, seen: Seen[RecipientD
     mine = DeliveryFilter(recipient=key, tenant=tenant)
     last, types, said = await asyncio.gather(
         look.see(("deliveries", str(mine), LAST), partial(post_looks.deliveries, mine, LAST, None)),
-        look.see("event types", partial(post_sights.types, MOST_TYPES), fresh=TYPES_FRESH),
+        look.see("event types", partial(notification_queries.types, MOST_TYPES), fresh=TYPES_FRESH),
         _why(look, key, tenant, asked) if asked else _nothing(),
     )
     detail, kinds = seen.value, known_kinds(look.house)

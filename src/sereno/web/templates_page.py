@@ -13,16 +13,16 @@ from urllib.parse import parse_qs, quote, urlencode
 from starlette.responses import HTMLResponse, Response
 
 from sereno.access.masking import masked
-from sereno.channels.template_lint import size_of, sms_parts
-from sereno.channels.templates import LARGEST_SOURCE, PARTS, Key, TemplateSet, directory_of, normal
-from sereno.domain.event import Content, Recipient
 from sereno.errors import SerenoError
 from sereno.jobs.job import check_text
-from sereno.operations import templates
-from sereno.operations.previews import render
-from sereno.operations.templates import Version
-from sereno.store import templates as store
-from sereno.store.templates import Place
+from sereno.notifications.event import Content, Recipient
+from sereno.notifications.templates import operations as templates
+from sereno.notifications.templates import store
+from sereno.notifications.templates.lint import size_of, sms_parts
+from sereno.notifications.templates.operations import Version
+from sereno.notifications.templates.preview import render
+from sereno.notifications.templates.store import Place
+from sereno.notifications.templates.templates import LARGEST_SOURCE, PARTS, Key, TemplateSet, directory_of, normal
 from sereno.web.copies import copies
 from sereno.web.look import Look
 from sereno.web.pages import Pages

@@ -14,9 +14,9 @@ from sereno.domain.concern import Concern, filled
 from sereno.jobs.error_groups import ErrorGroup
 from sereno.jobs.lifecycle import STATES
 from sereno.jobs.limits.operations import in_words
+from sereno.notifications.deliveries.figures import funnel
 from sereno.operations import error_groups, tenants
 from sereno.operations.attention import attention
-from sereno.operations.figures import funnel
 from sereno.operations.tenants import DAY, TenantDetail
 from sereno.reception.tenancy import their_tenant
 from sereno.store.tenants import WINDOW

@@ -1,0 +1,398 @@
+"""`app.event`, `app.channels`: what is worth telling people, and how it leaves the house.
+
+A worker of the application does the rest, by four tasks of ours in the queue `notifications`.
+"""
+
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
+from functools import partial
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from sereno.channels.contract import Callback, Chain, Channel
+from sereno.channels.registry import Channels
+from sereno.database.caller_connection import arun_borrowed, run_borrowed
+from sereno.database.database import Database
+from sereno.database.statement import Operation
+from sereno.domain.duration import Duration, seconds
+from sereno.engine import bulk
+from sereno.engine.alert_board import AlertBoard
+from sereno.errors import ConfigurationError, InvalidArguments, UnknownEvent
+from sereno.jobs import transitions as jobs_store
+from sereno.jobs.job import NewJob, check_date, check_text
+from sereno.jobs.retry import Backoff
+from sereno.jobs.task import Registry
+from sereno.jobs.task_handle import Task
+from sereno.notifications import event_types, events
+from sereno.notifications.deliveries import store as deliveries
+from sereno.notifications.deliveries.outcomes import Ledger
+from sereno.notifications.deliveries.send_jobs import LATER, MOST_TOKENS, Turns
+from sereno.notifications.deliveries.sender import Dispatch
+from sereno.notifications.deliveries.store import Taken, TakenEvent
+from sereno.notifications.event import (
+    Content,
+    Digest,
+    DigestTemplate,
+    EventDefinition,
+    Step,
+    Template,
+    Throttle,
+)
+from sereno.notifications.events import NewEvent, Status
+from sereno.notifications.fan_out import Courier
+from sereno.notifications.payload_check import can_be_told
+from sereno.notifications.templates.rendering import Wording
+from sereno.operations.bulk import changes
+from sereno.worker.context import Context
+
+P = TypeVar("P")
+T = TypeVar("T")
+
+QUEUE = "notifications"
+# One call tells at most so many by name; more than that is an audience.
+MOST_NAMED = 10_000
+
+ChannelName = Channel | str
+
+
+class Event(Generic[P]):
+    """One kind of event, made by `app.event`."""
+
+    def __init__(self, definition: EventDefinition, post: "Notifications") -> None:
+        self._definition = definition
+        self._post = post
+
+    @property
+    def name(self) -> str:
+        return self._definition.name
+
+    def __repr__(self) -> str:
+        return f"<Event {self.name}>"
+
+    def template(self, channel: ChannelName | None = None) -> Callable[[Template], Template]:
+        """The words for a channel, or for all that have none: a function of (payload, recipient) that gives Content."""
+        name = None if channel is None else _name(channel)
+
+        def decorate(function: Template) -> Template:
+            self._definition.templates[name] = function
+            return function
+
+        return decorate
+
+    def digest_template(self, channel: ChannelName | None = None) -> Callable[[DigestTemplate], DigestTemplate]:
+        """The words for several at once: a function of (payloads, recipient) that gives Content."""
+        name = None if channel is None else _name(channel)
+
+        def decorate(function: DigestTemplate) -> DigestTemplate:
+            self._definition.digest_templates[name] = function
+            return function
+
+        return decorate
+
+    def status(self, subject: str | None = None, key: str | None = None, *, tenant: str | None = None) -> Status | None:
+        """How the event of this subject and key stands: pending, sent or overdue; None if there is none."""
+        return self._post.run(events.status(self.name, subject, key, tenant))
+
+    async def astatus(
+        self, subject: str | None = None, key: str | None = None, *, tenant: str | None = None
+    ) -> Status | None:
+        return await self._post.arun(events.status(self.name, subject, key, tenant))
+
+    def notify(
+        self,
+        payload: P,
+        *,
+        to: str | Sequence[str] | None = None,
+        subject: str | None = None,
+        key: str | None = None,
+        tenant: str | None = None,
+        at: datetime | None = None,
+        ttl: Duration | None = None,
+        trace: str | None = None,
+        conn: Any = None,
+    ) -> int:
+        """Write it down, once for (subject, key), in the transaction of `conn` if there is one; answers its id.
+
+        `to`: keys of recipients; without it, everybody whose preferences say so. `at`: not before then. `ttl`: what is
+        not sent by then is no longer true. `trace`: by which it is found with what caused it, such as `ctx.trace`.
+        """
+        event = self._new(payload, to, subject, key, tenant, at, ttl, trace)
+        return self._post.run(self._post.write(event), conn)
+
+    async def anotify(
+        self,
+        payload: P,
+        *,
+        to: str | Sequence[str] | None = None,
+        subject: str | None = None,
+        key: str | None = None,
+        tenant: str | None = None,
+        at: datetime | None = None,
+        ttl: Duration | None = None,
+        trace: str | None = None,
+        conn: Any = None,
+    ) -> int:
+        """`notify` for async code."""
+        event = self._new(payload, to, subject, key, tenant, at, ttl, trace)
+        return await self._post.arun(self._post.write(event), conn)
+
+    def _new(
+        self,
+        payload: P,
+        to: str | Sequence[str] | None,
+        subject: str | None,
+        key: str | None,
+        tenant: str | None,
+        at: datetime | None,
+        ttl: Duration | None,
+        trace: str | None,
+    ) -> NewEvent:
+        definition = self._definition
+        for name, value in (("subject", subject), ("key", key), ("tenant", tenant), ("trace", trace)):
+            check_text(name, value)
+        check_date("at", at)
+        channels, note = self._post.channels.resolve(definition.channels)
+        raw = definition.encode(payload)
+        gathered, throttle, digest = definition.digest_key(raw), definition.throttle, definition.digest
+        return NewEvent(
+            type=definition.name,
+            payload=raw,
+            channels=channels,
+            tenant=tenant,
+            subject=subject,
+            # Without a name of its own it is told apart from every other.
+            key=key if key is not None or subject is not None else uuid.uuid4().hex,
+            category=definition.category,
+            audience=_audience(to),
+            critical=definition.critical,
+            opt_in=definition.opt_in,
+            due_at=at,
+            ttl=definition.ttl if ttl is None else seconds(ttl),
+            note=note,
+            steps=[msgspec.structs.asdict(step) for step in self._steps()],
+            throttle=(throttle.most, seconds(throttle.per)) if throttle else None,
+            digest=(gathered, seconds(digest.window)) if gathered and digest else None,
+            trace=trace,
+        )
+
+    def _steps(self) -> Iterator[Step]:
+        """Past a channel that is not active here, people go on to the next one, when its turn would have been."""
+        passed: dict[str, Step] = {}
+        for step in self._definition.steps:
+            before = passed.get(step.first)
+            here = (
+                step
+                if before is None
+                else msgspec.structs.replace(step, first=before.first, after=before.after + step.after)
+            )
+            if self._post.channels.is_active(step.second):
+                yield here
+            else:
+                passed[step.second] = here
+
+
+class Notifications:
+    """The events and channels of one application, and the tasks that carry them."""
+
+    def __init__(
+        self,
+        database: Database,
+        make_task: Callable[..., Any],
+        each_minute: Callable[[NewJob], None],
+        active: Callable[[], Sequence[str] | None],
+    ) -> None:
+        self._database = database
+        self._make_task = make_task
+        self._each_minute = each_minute
+        self.channels = Channels(active)
+        self.definitions: dict[str, EventDefinition] = {}
+        # What the fields of each are, for the lint of templates.
+        self.payloads: dict[str, Any] = {}
+        self.wording = Wording(database)
+        self._tasks: dict[str, Task[..., Any]] = {}
+        known, accounts = self.channels.known, self.channels.accounts
+        self._turns = turns = Turns(known, lambda: self._task("deliver"), lambda: self._task("receipts"))
+        ledger = Ledger(database, known, turns)
+        self.dispatch = Dispatch(database, known, accounts, self._render, ledger, turns)
+        self.courier = Courier(database, known, self.dispatch, ledger, turns, self._escalation, self._fan_out_again)
+        self.alerts = AlertBoard(database, known, self.dispatch.exchange, make_task)
+
+    def register(self, registry: Registry) -> Registry:
+        """The same registry; where there are tasks at all, with those that send alerts and that change many things."""
+        if len(self.alerts.register(registry)):
+            bulk.register(registry, self._database, changes(partial(self._requeue, only_known=True)))
+        return registry
+
+    def declare(self) -> Operation[None]:
+        """What a worker writes when it starts: the events and the alert rules of the code."""
+        yield from event_types.declare(self.definitions.values(), self.channels.resolve)
+        yield from self.alerts.declare()
+
+    def define(
+        self,
+        name: str,
+        payload: Any,
+        *,
+        channels: Sequence[ChannelName | Chain],
+        category: str | None,
+        critical: bool,
+        opt_in: bool,
+        ttl: Duration | None,
+        throttle: Throttle | None,
+        digest: Digest | None,
+    ) -> Event[Any]:
+        """Declare a kind of event. Channels that are given as such are added."""
+        if name in self.definitions:
+            raise ConfigurationError(f"there are two events named {name}: give one of them another name")
+        chains = [channel if isinstance(channel, Chain) else Chain([channel]) for channel in channels]
+        for channel in (link for chain in chains for link in chain.links):
+            self.channels.know(channel)
+        definition = EventDefinition(
+            name,
+            payload,
+            channels=[_name(chain.links[0]) for chain in chains],
+            steps=[step for chain in chains for step in chain.steps],
+            throttle=throttle,
+            digest=digest,
+            category=category,
+            critical=critical,
+            opt_in=opt_in,
+            ttl=None if ttl is None else seconds(ttl),
+        )
+        self.definitions[name], self.payloads[name] = definition, payload
+        self._declare_tasks()
+        return Event(definition, self)
+
+    # Write
+
+    def write(self, event: NewEvent) -> Operation[int]:
+        """The event and the job that tells people of it, together."""
+        number, is_new = yield from events.notify(event)
+        if is_new:
+            fan_out = self._task("fan_out").using(run_at=event.due_at, tenant=event.tenant, trace=event.trace)
+            yield from jobs_store.enqueue([fan_out.job(number)])
+        return number
+
+    def _escalation(self, event: int, due_in: float) -> Sequence[NewJob]:
+        return [self._task("escalate").using(delay=due_in).job(event)]
+
+    def requeue(self, ids: Sequence[int], *, conn: Any = None) -> list[int]:
+        """Deliveries that ended without having arrived go back to work; answers those that did."""
+        return self.run(self._requeue(ids), conn)
+
+    async def arequeue(self, ids: Sequence[int], *, conn: Any = None) -> list[int]:
+        return await self.arun(self._requeue(ids), conn)
+
+    def _requeue(self, ids: Sequence[int], *, only_known: bool = False) -> Operation[list[int]]:
+        """`only_known`: what leaves by channels of another application is found by that one's sweep."""
+        back = yield from deliveries.requeue(ids)
+        for channel, account in sorted({(channel, account) for _, channel, account in back}):
+            if channel in self.channels.known or not only_known:
+                yield from jobs_store.enqueue(self._turns.to_send(channel, account))
+        return [delivery for delivery, _, _ in back]
+
+    def resume(self, channel: str, account: str | None = None, *, conn: Any = None) -> list[str]:
+        """A channel that was paused works again; what waited for it leaves. Answers the accounts."""
+        return self.run(self._resume(channel, account), conn)
+
+    async def aresume(self, channel: str, account: str | None = None, *, conn: Any = None) -> list[str]:
+        return await self.arun(self._resume(channel, account), conn)
+
+    def _resume(self, channel: str, account: str | None) -> Operation[list[str]]:
+        accounts = yield from deliveries.resume_channel(channel, account)
+        # A pause for everybody held up those with credentials of their own too.
+        waiting = (yield from deliveries.waiting_accounts(channel)) if accounts else []
+        for each in waiting:
+            yield from jobs_store.enqueue(self._turns.to_send(channel, each, MOST_TOKENS + 1))
+        return accounts
+
+    async def callback(self, channel: str, callback: Callback, account: str = "") -> int:
+        """What a provider tells by itself, as it reached us; answers how many deliveries it moved."""
+        settings = self.channels.accounts.get(channel, {})
+        if account:
+            settings = await self._database.arun(deliveries.account_settings(channel, account))
+        return await self.courier.received(channel, account, self.channels[channel].webhook(callback, settings))
+
+    def run(self, operation: Operation[T], conn: Any = None) -> T:
+        if conn is None:
+            return self._database.run(operation)
+        settings = self._database.settings
+        return run_borrowed(conn, operation, settings.schema, notify=settings.notify)
+
+    async def arun(self, operation: Operation[T], conn: Any = None) -> T:
+        if conn is None:
+            return await self._database.arun(operation)
+        return await arun_borrowed(
+            conn, operation, self._database.settings.schema, notify=self._database.settings.notify
+        )
+
+    # Tasks
+
+    def _declare_tasks(self) -> None:
+        if self._tasks:
+            return
+        courier, dispatch, wording = self.courier, self.dispatch, self.wording
+
+        async def fan_out(event: int) -> None:
+            if await can_be_told(self._database, self.definitions, event):
+                await courier.fan_out(event)
+
+        async def escalate(event: int) -> None:
+            await courier.escalate(event)
+
+        async def deliver(ctx: Context, channel: str, account: str, seat: int = LATER) -> None:
+            await wording.refresh()
+            await dispatch.deliver(ctx.job_id, channel, account, seat)
+
+        async def receipts(channel: str, account: str) -> None:
+            await courier.receipts(channel, account)
+
+        async def sweep_post() -> None:
+            await courier.sweep()
+
+        retry = Backoff(8)
+        for function, timeout, history in (
+            (fan_out, "2h", True),
+            (escalate, "2h", False),
+            (deliver, "10m", False),
+            (receipts, "10m", False),
+            (sweep_post, "10m", False),
+        ):
+            name = function.__name__
+            decorate = self._make_task(
+                name=f"sereno.{name}", queue=QUEUE, retry=retry, timeout=timeout, history=history
+            )
+            self._tasks[name] = decorate(function)
+        self._each_minute(self._tasks["sweep_post"].job())
+
+    def _task(self, name: str) -> Task[..., Any]:
+        self._declare_tasks()
+        return self._tasks[name]
+
+    def _fan_out_again(self, event: int, tenant: str | None) -> Sequence[NewJob]:
+        return [self._task("fan_out").using(tenant=tenant, unique_key=f"event {event}").job(event)]
+
+    def _render(self, channel: str, taken: Taken, event: TakenEvent, unsubscribe_url: str | None) -> Content:
+        definition = self.definitions.get(event.type)
+        if definition is None:
+            raise UnknownEvent(f"no event {event.type} is declared in this worker's code")
+        return self.wording.said(definition, channel, taken, event, unsubscribe_url)
+
+
+def _name(channel: ChannelName) -> str:
+    return channel if isinstance(channel, str) else channel.name
+
+
+def _audience(to: str | Sequence[str] | None) -> list[str] | None:
+    if to is None:
+        return None
+    named = [to] if isinstance(to, str) else list(to)
+    if not named:
+        raise InvalidArguments("to=[]: nobody would be told; leave it out to tell all who want it")
+    if len(named) > MOST_NAMED:
+        raise InvalidArguments(f"to: {len(named):,} recipients by name, at most {MOST_NAMED:,}; use preferences")
+    for key in named:
+        check_text("to", key)
+    return sorted(set(named))

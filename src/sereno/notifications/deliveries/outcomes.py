@@ -1,0 +1,232 @@
+"""What became of deliveries, written down: surely, because what is not written is sent again."""
+
+import asyncio
+import logging
+import math
+import random
+from collections.abc import Mapping, Sequence
+
+import psycopg
+
+from sereno.channels.contract import Channel
+from sereno.database.database import Database
+from sereno.database.statement import Operation
+from sereno.errors import DatabaseUnavailable
+from sereno.jobs import transitions
+from sereno.notifications.deliveries import store as deliveries
+from sereno.notifications.deliveries.delivery import Down, Outcome, kept
+from sereno.notifications.deliveries.send_jobs import Turns
+from sereno.notifications.deliveries.stats_writer import Kinds, PostReporter
+from sereno.notifications.deliveries.store import Batch, Recorded, Taken
+from sereno.notifications.deliveries.transition import Policy, Verdict, judge
+from sereno.notifications.event import IN_APP
+from sereno.telemetry.log_events import emit
+
+# Nobody knows whether it was sent: after so many times, a person has to decide.
+MOST_UNKNOWN = 3
+# Nobody here knows what to do with it: somebody else may have it after so many seconds, and the older it is, the later.
+ELSEWHERE_SECONDS = (1.0, 30.0)
+ELSEWHERE_SHARE = 0.25
+# Up to so long, those who wait are told apart by seconds.
+FINE_SECONDS = 10
+# One job asks for the receipts of what is sent within so many seconds, so much later; where they come sooner, less.
+ASK_TOGETHER = 5.0
+# What was sent is to be written down: so often, and so many seconds apart, before it is given up.
+WRITE_AGAIN = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 10.0)
+
+
+class Elsewhere:
+    """Nobody here knows the channel or the event: a worker with other code does, or will."""
+
+
+class Ledger:
+    """Writes down what became of deliveries, and who comes back for them later."""
+
+    def __init__(self, database: Database, channels: Mapping[str, Channel], turns: Turns) -> None:
+        self._database = database
+        self._channels = channels
+        self._turns = turns
+        self.figures = PostReporter(database)
+        self._chance = random.Random()  # noqa: S311 - jitter, not secrets
+        # Until when a job that asks covers what is sent by each channel and account.
+        self._asking: dict[tuple[str, str], float] = {}
+
+    def policy(self, channel: str) -> Policy:
+        known = self._channels.get(channel)
+        if known is None:
+            return Policy(delays=Channel.delays)
+        is_told = known.receipts_after is None or type(known).webhook is not Channel.webhook
+        return Policy(
+            delays=known.delays,
+            on_unknown=known.on_unknown,
+            receipts_after=known.receipts_after,
+            receipts_for=known.receipts_for,
+            is_told=is_told,
+        )
+
+    async def record(
+        self,
+        job: int,
+        channel: str,
+        account: str,
+        batch: Batch,
+        taken: Sequence[Taken],
+        outcomes: Mapping[int, Outcome | Elsewhere],
+    ) -> None:
+        """What became of these; they are all that is left of the batch."""
+        policy = self.policy(channel)
+        verdicts = [
+            _elsewhere(each)
+            if isinstance(outcome := outcomes[each.id], Elsewhere)
+            else judge(each.id, each.attempt, outcome, policy, self._chance)
+            for each in taken
+        ]
+        kinds = {each.id: (batch.events[each.event_id].type, each.tenant or "") for each in taken}
+        await _Entry(self, job, channel, account, batch.batches, kinds).write(verdicts)
+        down = next((outcome for outcome in outcomes.values() if isinstance(outcome, Down)), None)
+        if down is not None:
+            await self.pause(channel, account, kept(down.code), kept(down.message))
+
+    async def settle_stranded(self, job: int, channel: str, account: str) -> None:
+        """Somebody died while sending: what became of those, nobody knows. The channel's policy decides."""
+        if not await self._database.arun_one(deliveries.stranded(channel, account, job)):
+            return
+        verdicts, kinds = await self._database.arun(self._settle(job, channel, account))
+        if verdicts:
+            self.figures.settled(channel, account, verdicts, kinds)
+            emit(
+                logging.WARNING,
+                "delivery.unknown",
+                f"{len(verdicts)} deliveries by {channel}: whoever was sending them died, "
+                "so nobody knows what became of them",
+                channel=channel,
+            )
+
+    def _settle(self, job: int, channel: str, account: str) -> Operation[tuple[list[Verdict], Kinds]]:
+        """Found and settled under one lock: somebody else who found them too may be sending them again by now."""
+        parks = channel != IN_APP and self.policy(channel).on_unknown == "park"
+        found = yield from deliveries.stranded(channel, account, job)
+        verdicts = [
+            _lost(delivery, is_parked=parks or unknowns >= MOST_UNKNOWN)
+            for batch in found
+            for delivery, unknowns in batch.deliveries
+        ]
+        yield from deliveries.record(job, [batch.batch for batch in found], verdicts)
+        if len(found) >= deliveries.MOST_STRANDED or any(verdict.state == "pending" for verdict in verdicts):
+            # Also for what the batch of this job does not hold.
+            yield from transitions.enqueue(self._turns.to_send(channel, account))
+        kinds = {
+            delivery: kind for batch in found for (delivery, _), kind in zip(batch.deliveries, batch.kinds, strict=True)
+        }
+        return verdicts, kinds
+
+    def write(
+        self, job: int, channel: str, account: str, batches: Sequence[int], verdicts: Sequence[Verdict], *, last: bool
+    ) -> Operation[Recorded]:
+        """What became of them, and whoever comes back for them later, together; answers which, and when that was."""
+        policy = self.policy(channel)
+        for verdict in verdicts:
+            if verdict.due_in is not None:
+                verdict.due_in = _rounded(verdict.due_in)
+        recorded = yield from deliveries.record(
+            job, batches, verdicts, last=last, named=policy.is_told, receipts_for=policy.receipts_for
+        )
+        waits = [verdict.due_in for verdict in verdicts if verdict.state == "pending" and verdict.due_in is not None]
+        asked = [verdict.receipt_in for verdict in verdicts if verdict.receipt_in is not None]
+        tokens = [token for wait in sorted(set(waits)) for token in self._turns.to_send(channel, account, 1, wait)]
+        if asked and not self._is_asked_for(channel, account, recorded.now):
+            tokens.append(self._turns.to_ask(channel, account, min(asked) + _together(min(asked))))
+        if tokens:
+            yield from transitions.enqueue(tokens)
+        return recorded
+
+    def _is_asked_for(self, channel: str, account: str, now: float) -> bool:
+        """Whether a job that was written lately will ask for what is sent now, too."""
+        return self._asking.get((channel, account), -math.inf) > now
+
+    def wrote(self, channel: str, account: str, verdicts: Sequence[Verdict], now: float) -> None:
+        """It is committed: for a while, nobody else has to see to it that receipts are asked for."""
+        asked = [verdict.receipt_in for verdict in verdicts if verdict.receipt_in is not None]
+        if asked and not self._is_asked_for(channel, account, now):
+            self._asking[channel, account] = now + _together(min(asked))
+
+    async def run(self, operation: Operation[Recorded]) -> Recorded:
+        return await self._database.arun(operation)
+
+    async def pause(self, channel: str, account: str, code: str, message: str) -> None:
+        if await self._database.arun(deliveries.pause_channel(channel, account, f"{code}: {message}")):
+            emit(
+                logging.ERROR,
+                "channel.paused",
+                f"the channel {channel} is paused: {code} {message}; mend it, then: sereno channel resume {channel}",
+                channel=channel,
+            )
+
+
+class _Entry:
+    """One batch in the ledger. An outage is waited out, and one bad row takes no other along."""
+
+    def __init__(
+        self, ledger: Ledger, job: int, channel: str, account: str, batches: Sequence[int], kinds: Kinds
+    ) -> None:
+        self._ledger = ledger
+        self._of = (job, channel, account, batches)
+        self._kinds = kinds
+
+    async def write(self, verdicts: Sequence[Verdict], *, last: bool = True) -> None:
+        for pause in WRITE_AGAIN:
+            try:
+                await self._write(verdicts, last=last)
+            except (DatabaseUnavailable, psycopg.OperationalError):
+                await asyncio.sleep(pause)
+            except psycopg.Error as error:
+                await self._write_apart(verdicts, error, last=last)
+                return
+            else:
+                return
+        await self._write(verdicts, last=last)
+
+    async def _write_apart(self, verdicts: Sequence[Verdict], error: psycopg.Error, *, last: bool) -> None:
+        if len(verdicts) > 1:
+            middle = len(verdicts) // 2
+            await self.write(verdicts[:middle], last=False)
+            await self.write(verdicts[middle:], last=last)
+            return
+        reason = f"its outcome could not be written: {type(error).__name__}"
+        lost = Verdict(id=verdicts[0].id, state="unknown", reason=reason, is_unknown=True, attempt=verdicts[0].attempt)
+        await self._write([lost], last=last)
+
+    async def _write(self, verdicts: Sequence[Verdict], *, last: bool) -> None:
+        _, channel, account, _ = self._of
+        recorded = await self._ledger.run(self._ledger.write(*self._of, verdicts, last=last))
+        self._ledger.wrote(channel, account, verdicts, recorded.now)
+        ours = [verdict for verdict in verdicts if verdict.id in recorded.ids]
+        self._ledger.figures.settled(channel, account, ours, self._kinds)
+
+
+def _rounded(wait: float) -> float:
+    """Those that are due at about the same time wait together: never less long, and never twice as long."""
+    return float(math.ceil(wait) if wait <= FINE_SECONDS else math.ceil(wait / FINE_SECONDS) * FINE_SECONDS)
+
+
+def _together(after: float) -> float:
+    return min(ASK_TOGETHER, after / 10)
+
+
+def _elsewhere(taken: Taken) -> Verdict:
+    """It waits a moment for a worker that knows what to do with it, and no try is used up."""
+    reason = "the worker that had it does not know its event or channel"
+    soon, late = ELSEWHERE_SECONDS
+    wait = min(late, max(soon, ELSEWHERE_SHARE * taken.age))
+    return Verdict(id=taken.id, state="pending", reason=reason, due_in=wait, refund=True, attempt=taken.attempt)
+
+
+def _lost(delivery: int, *, is_parked: bool) -> Verdict:
+    return Verdict(
+        id=delivery,
+        state="unknown" if is_parked else "pending",
+        reason="the worker died while it was sending",
+        code="no_answer",
+        due_in=None if is_parked else 0.0,
+        is_unknown=True,
+    )

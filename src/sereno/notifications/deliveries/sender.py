@@ -1,0 +1,266 @@
+"""deliveries ──▶ messages: a batch is taken, committed as `sending`, handed to its channel, and each outcome written.
+
+What was sent and cannot be written down would be sent again, so nothing here is allowed to fail for more than one
+delivery.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from time import monotonic
+from typing import Any
+
+import msgspec
+import psycopg
+
+from sereno.channels.contract import Channel, Exchange, Message
+from sereno.database.database import Database
+from sereno.database.statement import Operation
+from sereno.errors import UnknownEvent
+from sereno.jobs import transitions
+from sereno.notifications.deliveries import store as deliveries
+from sereno.notifications.deliveries.delivery import Down, Failed, Outcome, Unknown
+from sereno.notifications.deliveries.outcomes import Elsewhere, Ledger
+from sereno.notifications.deliveries.send_jobs import Turns
+from sereno.notifications.deliveries.store import Batch, Taken, TakenEvent
+from sereno.notifications.deliveries.transition import Verdict
+from sereno.notifications.event import IN_APP, Content
+from sereno.notifications.recipients.unsubscribe_links import Links
+
+# Messages of the inbox in one statement.
+INBOX_BATCH = 500
+# A job goes on with the next batch for so many seconds, where no rate is kept; then others have their turn.
+TURN_SECONDS = 2.0
+# Credentials that were changed are used within so many seconds.
+ACCOUNT_SECONDS = 30.0
+
+Render = Callable[[str, Taken, TakenEvent, str | None], Content]
+
+
+class Dispatch:
+    """Sends what is due."""
+
+    def __init__(
+        self,
+        database: Database,
+        channels: Mapping[str, Channel],
+        accounts: Mapping[str, Mapping[str, Any]],
+        render: Render,
+        ledger: Ledger,
+        turns: Turns,
+    ) -> None:
+        self._database = database
+        self._channels = channels
+        self._accounts = accounts
+        self._render = render
+        self._ledger = ledger
+        self._turns = turns
+        self._links = Links(database)
+        self._exchanges: dict[tuple[asyncio.AbstractEventLoop, str, str], tuple[float, Exchange]] = {}
+
+    def batch_of(self, channel: str) -> int:
+        known = self._channels.get(channel)
+        return INBOX_BATCH if channel == IN_APP or known is None else known.batch
+
+    async def deliver(self, job: int, channel: str, account: str, seat: int) -> int:
+        """The next batches of a channel; answers how many were looked at. `seat`: who goes on, if there is more."""
+        await self._ledger.settle_stranded(job, channel, account)
+        known, total, until = self._channels.get(channel), 0, monotonic() + TURN_SECONDS
+        while True:
+            # A rate is counted in jobs: each of them is one batch.
+            is_last = known is None or known.rate is not None or monotonic() > until
+            # Before anything is committed as sending: whoever cannot be asked for has sent nothing.
+            exchange = None if known is None or channel == IN_APP else await self.exchange(channel, account)
+            batch = await self._database.arun(self._take(job, channel, account, seat if is_last else None))
+            self._ledger.figures.changed(batch.changes)
+            if batch.deliveries:
+                if channel == IN_APP:
+                    await self._put_into_inbox(job, batch)
+                else:
+                    await self._send(job, channel, account, batch, exchange)
+            total += batch.looked_at
+            if is_last or batch.looked_at < self.batch_of(channel):
+                break
+        if seat >= 0 and total < self.batch_of(channel):
+            # Whoever came while this seat was taken found it so, and went home.
+            await self._database.arun(self._leave(channel, account))
+        return total
+
+    def _leave(self, channel: str, account: str) -> Operation[None]:
+        if (yield from deliveries.any_due(channel, account)):
+            yield from transitions.enqueue([self._turns.standing(channel, account)])
+
+    def _take(self, job: int, channel: str, account: str, seat: int | None) -> Operation[Batch]:
+        """A batch, and whoever takes the next one, together: nobody may live to ask for it.
+
+        A full batch means that there is more; what falls into quiet hours is looked for when they end.
+        """
+        size = self.batch_of(channel)
+        batch = yield from deliveries.take(channel, account, job, size)
+        tokens = [token for due_in in batch.held for token in self._turns.to_send(channel, account, 1, due_in)]
+        if seat is not None and batch.looked_at >= size:
+            following = self._turns.after(channel, account, seat)
+            tokens += [] if following is None else [following]
+        if tokens:
+            yield from transitions.enqueue(tokens)
+        return batch
+
+    async def _send(self, job: int, channel: str, account: str, batch: Batch, exchange: Exchange | None) -> None:
+        known = self._channels.get(channel)
+        messages: list[Message] = []
+        outcomes: dict[int, Outcome | Elsewhere] = {}
+        payloads: dict[int, dict[str, Any]] = {}
+        for taken in batch.deliveries:
+            made = self._message(channel, taken, batch.events, payloads) if known is not None else Elsewhere()
+            if isinstance(made, Message):
+                messages.append(made)
+            else:
+                outcomes[taken.id] = made
+        if known is not None and messages:
+            said: Sequence[Outcome] = [Down("no_account", "the account has no settings")] * len(messages)
+            if exchange is not None:
+                said = await _said(known, messages, exchange)
+            outcomes |= zip([message.delivery for message in messages], said, strict=True)
+        await self._ledger.record(job, channel, account, batch, batch.deliveries, outcomes)
+
+    async def _put_into_inbox(self, job: int, batch: Batch) -> None:
+        made = {
+            taken.id: self._content(IN_APP, taken, batch.events[taken.event_id], None) for taken in batch.deliveries
+        }
+        outcomes = {number: outcome for number, outcome in made.items() if not isinstance(outcome, Content)}
+        bad = [taken for taken in batch.deliveries if taken.id in outcomes]
+        good = [
+            _inbox_row(taken, batch.events[taken.event_id], made[taken.id])
+            for taken in batch.deliveries
+            if taken.id not in outcomes
+        ]
+        try:
+            if good:
+                await self._put(batch, good, last=not bad)
+        except (psycopg.DataError, psycopg.IntegrityError):
+            # One of them cannot be stored, or its recipient has just been deleted: each by itself.
+            for message in good:
+                try:
+                    await self._put(batch, [message], last=False)
+                except (psycopg.DataError, psycopg.IntegrityError) as error:
+                    outcomes[message["id"]] = Failed("unstorable", type(error).__name__)
+            bad = [taken for taken in batch.deliveries if taken.id in outcomes]
+        if bad:
+            await self._ledger.record(job, IN_APP, "", batch, bad, outcomes)
+
+    async def _put(self, batch: Batch, rows: Sequence[dict[str, Any]], *, last: bool) -> None:
+        put = await self._database.arun(deliveries.put_into_inbox(batch.batches, rows, last=last))
+        tenants = {taken.id: taken.tenant or "" for taken in batch.deliveries}
+        # Where somebody else settled some of them, which ones is not known here, and hardly matters.
+        done = [Verdict(id=row["id"], state="delivered") for row in rows[:put]]
+        kinds = {row["id"]: (row["event"], tenants[row["id"]]) for row in rows[:put]}
+        self._ledger.figures.settled(IN_APP, "", done, kinds)
+
+    def _message(
+        self,
+        channel: str,
+        taken: Taken,
+        events: Mapping[int, TakenEvent],
+        payloads: dict[int, dict[str, Any]],
+    ) -> Message | Failed | Elsewhere:
+        event = events[taken.event_id]
+        unsubscribe_url = self._links.of(channel, taken, event)
+        made = self._content(channel, taken, event, unsubscribe_url)
+        if not isinstance(made, Content):
+            return made
+        if event.id not in payloads:
+            payloads[event.id] = msgspec.json.decode(event.payload)
+        return Message(
+            delivery=taken.id,
+            key=f"sereno-{taken.id}",
+            address=taken.address or "",
+            keys=taken.keys or {},
+            title=made.title,
+            body=made.body,
+            html=made.html,
+            data=payloads[event.id],
+            options=made.options,
+            event=event.type,
+            recipient=taken.recipient,
+            tenant=taken.tenant,
+            locale=taken.locale,
+            attempt=taken.attempt,
+            unsubscribe_url=unsubscribe_url,
+        )
+
+    def _content(
+        self, channel: str, taken: Taken, event: TakenEvent, unsubscribe_url: str | None
+    ) -> Content | Failed | Elsewhere:
+        """A template is the user's code: what it raises, or gives instead of words, concerns this delivery alone."""
+        try:
+            made = self._render(channel, taken, event, unsubscribe_url)
+        except UnknownEvent:
+            return Elsewhere()
+        except Exception as error:  # noqa: BLE001 - whatever a template raises is an outcome
+            return Failed("template", f"{type(error).__name__}: {error}"[:300])
+        if not (isinstance(made, Content) and isinstance(made.title, str) and isinstance(made.body, str)):
+            return Failed("template", f"it gave {type(made).__name__}, not Content with a title and a body")
+        if not (isinstance(made.html, str | None) and isinstance(made.options, Mapping)):
+            return Failed("template", "it gave Content whose html is no text, or whose options are no mapping")
+        return Content(storable(made.title), storable(made.body), made.html and storable(made.html), made.options)
+
+    async def exchange(self, channel: str, account: str) -> Exchange | None:
+        """Connections are kept from batch to batch, and the credentials for a moment; None for an account without any.
+
+        A tenant's own settings stand alone: the house's secrets never go to an address that a tenant chose.
+        """
+        place = (asyncio.get_running_loop(), channel, account)
+        until, exchange = self._exchanges.get(place, (0.0, None))
+        if exchange is not None and until > monotonic():
+            return exchange
+        house = self._accounts.get(channel, {})
+        settings = await self._database.arun_one(deliveries.account_settings(channel, account)) if account else house
+        if account and not settings:
+            return None
+        # Asked for by somebody else meanwhile: theirs is as new.
+        exchange = self._exchanges[place][1] if place in self._exchanges else Exchange()
+        exchange.account, exchange.own, exchange.private = settings, bool(account), bool(house.get("private"))
+        self._exchanges[place] = (monotonic() + ACCOUNT_SECONDS, exchange)
+        return exchange
+
+    async def close(self) -> None:
+        """Give back the connections of this loop, and say what was counted."""
+        await self._ledger.figures.write()
+        loop = asyncio.get_running_loop()
+        for place in [place for place in self._exchanges if place[0] is loop or place[0].is_closed()]:
+            _, exchange = self._exchanges.pop(place)
+            if place[0] is loop:
+                await exchange.close()
+
+
+def storable(text: str) -> str:
+    """As PostgreSQL takes it."""
+    if text.isascii() and "\x00" not in text:
+        return text
+    return text.encode("utf-8", "replace").decode().replace("\x00", "")
+
+
+def _inbox_row(taken: Taken, event: TakenEvent, content: Any) -> dict[str, Any]:
+    return {
+        "id": taken.id,
+        "attempt": taken.attempt,
+        "recipient": taken.recipient_id,
+        "event": event.type,
+        "title": content.title,
+        "body": content.body,
+        "data": event.payload,
+    }
+
+
+async def _said(channel: Channel, messages: Sequence[Message], exchange: Exchange) -> Sequence[Outcome]:
+    """What the channel answers; a channel that breaks its contract may have sent everything."""
+    try:
+        outcomes = list(await channel.send(messages, exchange))
+    except Exception as error:  # noqa: BLE001 - a channel may be anybody's code
+        return [Unknown("channel_error", type(error).__name__)] * len(messages)
+    if len(outcomes) != len(messages):
+        wrong = f"{len(outcomes)} outcomes for {len(messages)} messages"
+        return [Unknown("channel_error", wrong)] * len(messages)
+    return [
+        outcome if isinstance(outcome, Outcome) else Unknown("channel_error", type(outcome).__name__)
+        for outcome in outcomes
+    ]

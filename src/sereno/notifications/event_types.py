@@ -1,0 +1,50 @@
+"""Kinds of events as rows: what code declares, for SQL to tell of; and events that SQL wrote."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from sereno.database.statement import Operation, Statement, queries
+from sereno.domain.duration import seconds
+from sereno.notifications.event import EventDefinition
+
+_sql = queries("event_types")
+
+# Those of these channels that are active here, and what is to be said of the others.
+Resolve = Callable[[Sequence[str]], tuple[list[str], str | None]]
+
+
+def declare(definitions: Iterable[EventDefinition], resolve: Resolve) -> Operation[None]:
+    """Write what the code says of its events."""
+    types = [{"name": each.name, "definition": _definition(each, resolve)} for each in definitions]
+    if types:
+        yield Statement(_sql["declare"], {"types": msgspec.json.encode(types).decode()})
+
+
+def _definition(event: EventDefinition, resolve: Resolve) -> dict[str, Any]:
+    channels, note = resolve(event.channels)
+    throttle, digest = event.throttle, event.digest
+    said = {
+        "channels": channels,
+        "note": note,
+        "category": event.category,
+        "critical": event.critical,
+        "opt_in": event.opt_in,
+        "ttl": event.ttl,
+        "steps": [msgspec.structs.asdict(step) for step in event.steps] or None,
+        "throttle": throttle and {"most": throttle.most, "seconds": seconds(throttle.per)},
+        "digest": digest and {"key": digest.key, "seconds": seconds(digest.window)},
+    }
+    return {name: value for name, value in said.items() if value is not None}
+
+
+def unchecked(event: int) -> Operation[tuple[str, bytes] | None]:
+    """Type and payload of an event that SQL wrote, unless it has been walked; None for any other."""
+    rows = yield Statement(_sql["unchecked"], {"event": event})
+    return (rows[0][0], rows[0][1].encode()) if rows else None
+
+
+def refuse(event: int, note: str) -> Operation[None]:
+    """Nobody is told of it."""
+    yield Statement(_sql["refuse"], {"event": event, "note": note})

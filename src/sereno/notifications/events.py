@@ -1,0 +1,169 @@
+"""Events as rows, and the walk from an event to its deliveries."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+
+from sereno.database.statement import Operation, Statement, queries
+from sereno.notifications.deliveries.stats import Change
+from sereno.notifications.event import Step
+
+_sql = queries("events")
+_waiting = msgspec.json.Decoder(list[tuple[str, str, int, float]])
+_against = msgspec.json.Decoder(list[tuple[str, str | None, int]])
+_changes = msgspec.json.Decoder(list[Change])
+
+
+class NewEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """An event to be written. `audience`: keys of recipients, or None for all who want it."""
+
+    type: str
+    payload: bytes
+    channels: Sequence[str]
+    tenant: str | None = None
+    subject: str | None = None
+    key: str | None = None
+    category: str | None = None
+    audience: Sequence[str] | None = None
+    critical: bool = False
+    opt_in: bool = False
+    due_at: datetime | None = None
+    ttl: float | None = None
+    note: str | None = None
+    steps: Sequence[Mapping[str, Any]] = ()
+    throttle: tuple[int, float] | None = None
+    digest: tuple[str, float] | None = None
+    trace: str | None = None
+
+
+class Status(msgspec.Struct, frozen=True):
+    """How an event stands. `state`: pending, sent, or overdue: it is due, and nobody has got it yet."""
+
+    id: int
+    due_at: datetime
+    is_due: bool
+    matched_at: datetime | None
+    deliveries: dict[str, int]
+
+    @property
+    def state(self) -> Literal["pending", "sent", "overdue"]:
+        if self.deliveries.keys() & {"sent", "delivered", "read"}:
+            return "sent"
+        return "overdue" if self.is_due else "pending"
+
+
+class Escalated(NamedTuple):
+    """`waiting`: recipients of whom it is too early to say. `ripe`: those who get another channel. `made`: by account.
+
+    `walked`: the recipient to go on behind; None at the end. `changes`: what was made, for the figures.
+    """
+
+    waiting: int
+    ripe: int
+    walked: int | None
+    made: list[tuple[str, int]]
+    changes: list[Change]
+
+
+class Walked(NamedTuple):
+    """What a step of a fan-out made.
+
+    `waiting`: channel, account, how many deliveries, and in how many seconds they are due. `made`: deliveries, also
+    those that say why nothing is sent. `more`: there are recipients left. `changes`: what was made, for the figures.
+    """
+
+    waiting: list[tuple[str, str, int, float]]
+    made: int
+    more: bool
+    changes: list[Change]
+
+
+def notify(event: NewEvent) -> Operation[tuple[int, bool]]:
+    """Write it; answers its id, and whether it is new."""
+    values: dict[str, Any] = {name: getattr(event, name) for name in event.__struct_fields__}
+    values |= {
+        "tenant": event.tenant or "",
+        "payload": event.payload.decode(),
+        "channels": list(event.channels),
+        "audience": None if event.audience is None else list(event.audience),
+        "steps": msgspec.json.encode(event.steps).decode() if event.steps else None,
+        "throttle_most": event.throttle[0] if event.throttle else None,
+        "throttle_seconds": event.throttle[1] if event.throttle else None,
+        "digest": event.digest[0] if event.digest else None,
+        "digest_seconds": event.digest[1] if event.digest else None,
+    }
+    del values["throttle"]
+    rows = yield Statement(_sql["notify"], values)
+    if not rows:
+        # Another transaction has just committed the same event; this statement's snapshot is older.
+        rows = yield Statement(_sql["notify"], values)
+    return rows[0][0], rows[0][1]
+
+
+def name_recipients(event: int) -> Operation[None]:
+    """Those who are named and were never heard of."""
+    yield Statement(_sql["name_recipients"], {"event": event})
+
+
+def fan_out(event: int, size: int, batches: Mapping[str, int] | None = None) -> Operation[Walked]:
+    """Deliveries for the next `size` recipients. `batches`: how many go into one call of each channel."""
+    yield Statement(_sql["hold_throttle"], {"event": event})
+    sizes = msgspec.json.encode(batches or {}).decode()
+    rows = yield Statement(_sql["fan_out"], {"event": event, "size": size, "sizes": sizes})
+    waiting, made, more, kind, tenant, against = rows[0]
+    found = _waiting.decode(waiting)
+    changes = [Change(channel, kind, tenant, "pending", None, count) for channel, _, count, _ in found]
+    changes += [
+        Change(channel, kind, tenant, "skipped", why, count) for channel, why, count in _against.decode(against)
+    ]
+    return Walked(found, made, bool(more), changes)
+
+
+# What it takes for somebody to count as reached.
+REACHED = {
+    "sent": ["sent", "delivered", "read"],
+    "delivered": ["delivered", "read"],
+    "read": ["read"],
+}
+
+
+def steps(event: int) -> Operation[list[Step]]:
+    """The channels behind its channels."""
+    rows = yield Statement(_sql["steps"], {"event": event})
+    return msgspec.json.decode(rows[0][0], type=list[Step]) if rows else []
+
+
+def unwalked() -> Operation[list[tuple[int, str | None]]]:
+    """Events that are due, and whose audience nobody walks."""
+    rows = yield Statement(_sql["unwalked"])
+    return msgspec.json.decode(rows[0][0], type=list[tuple[int, str | None]])
+
+
+def escalate(event: int, step: Step, walked: int, size: int) -> Operation[Escalated]:
+    """Deliveries by the second channel for those whom the first did not reach, of so many recipients behind one."""
+    rows = yield Statement(
+        _sql["escalate"],
+        {
+            "event": event,
+            "first": step.first,
+            "second": step.second,
+            "after": step.after,
+            "reached": REACHED[step.unless],
+            "walked": walked,
+            "size": size,
+        },
+    )
+    waiting, ripe, walked_to, made, changes = rows[0]
+    by_account = msgspec.json.decode(made, type=list[tuple[str, int]])
+    return Escalated(waiting, ripe, walked_to, by_account, _changes.decode(changes))
+
+
+def status(kind: str, subject: str | None, key: str | None, tenant: str | None) -> Operation[Status | None]:
+    """How it stands, or None where there is none."""
+    rows = yield Statement(_sql["status"], {"type": kind, "subject": subject, "key": key, "tenant": tenant or ""})
+    if not rows:
+        return None
+    number, due_at, is_due, matched_at, states = rows[0]
+    return Status(number, due_at, is_due, matched_at, msgspec.json.decode(states, type=dict[str, int]))

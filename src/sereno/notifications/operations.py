@@ -1,0 +1,278 @@
+"""Notifications as a person sees and steers them: events, deliveries, recipients, channels."""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from difflib import get_close_matches
+from typing import Any
+
+from sereno.access import audit
+from sereno.access.actor import default_actor
+from sereno.database.statement import Operation
+from sereno.errors import ConfigurationError
+from sereno.jobs.job import check_text
+from sereno.jobs.rows import Count
+from sereno.notifications import queries as notification_queries
+from sereno.notifications.deliveries import store as delivery_store
+from sereno.notifications.recipients import store as recipient_store
+from sereno.notifications.rows import (
+    AddressRow,
+    ChannelPause,
+    DeliveryFilter,
+    DeliveryLine,
+    DeliveryRow,
+    EventLine,
+    EventRow,
+    PreferenceRow,
+    ReceiptRow,
+    RecipientLine,
+    RecipientRow,
+)
+from sereno.search.sql_terms import Sought
+
+# What a person may send back to work: it ended without having arrived, or nobody knows.
+REQUEUEABLE = ("skipped", "failed", "invalid", "expired", "dead", "unknown", "bounced")
+# One command sends back so many, of so many that it looks at.
+MOST_REQUEUED = 10_000
+REQUEUE_WINDOW = 1_000_000
+# In an error: as many names as one reads.
+NAMED = 8
+# Of an address, so many letters are shown at each end.
+SHOWN = 4
+LARGEST_ID = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class TallyLine:
+    """So many deliveries of an event by one channel are in one state, for one reason."""
+
+    channel: str
+    state: str
+    reason: str | None
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class EventDetail:
+    """One event, and what became of it."""
+
+    event: EventRow
+    total: Count
+    deliveries: list[TallyLine]
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryDetail:
+    """One delivery, and what its provider said later."""
+
+    delivery: DeliveryRow
+    receipts: list[ReceiptRow]
+
+
+@dataclass(frozen=True, slots=True)
+class RecipientDetail:
+    """Somebody: how to reach them, what they want. `unread`: in their inbox, up to a thousand."""
+
+    recipient: RecipientRow
+    addresses: list[AddressRow]
+    preferences: list[PreferenceRow]
+    unread: int
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelSight:
+    """A channel: what waits for it, how the newest deliveries fared, and for whom it is paused."""
+
+    channel: str
+    is_known: bool
+    pending: Count
+    sent: int
+    failed: int
+    unknown: int
+    pauses: list[ChannelPause]
+
+
+def masked(address: str) -> str:
+    """An address that its owner recognises and nobody else can use."""
+    ends = min(SHOWN, len(address) // 4)
+    return f"{address[:ends]}…{address[-ends:]}" if ends else "…"
+
+
+def unknown_type(name: str, known: Iterable[str]) -> str:
+    """What to say of an event type that nobody has heard of."""
+    names = sorted(known)
+    if not names:
+        return f"there is no event type {name!r:.80}, and no other: declare it with app.event(…)"
+    near = get_close_matches(name, names, 1)
+    hint = f": did you mean {near[0]}?" if near else ";"
+    more = ", …" if len(names) > NAMED else ""
+    return f"there is no event type {name!r:.80}{hint} there are: {', '.join(names[:NAMED])}{more}"
+
+
+# Events
+
+
+def list_events(
+    *,
+    kind: str | None = None,
+    tenant: str | None = None,
+    since: datetime | None = None,
+    sought: Sought | None = None,
+    limit: int = 50,
+    before: int | None = None,
+) -> Operation[list[EventLine]]:
+    """The newest first; `before`: the id at which the page before ended. `sought`: what a search asks."""
+    _check_texts(type=kind, tenant=tenant)
+    look = notification_queries.events(kind=kind, tenant=tenant, since=since, before=before, limit=limit, sought=sought)
+    return (yield from look)
+
+
+def show_event(number: int) -> Operation[EventDetail]:
+    """With what it says, and what became of its deliveries; ConfigurationError if there is none."""
+    row = (yield from notification_queries.event(number)) if _is_id(number) else None
+    if row is None:
+        raise ConfigurationError(f"no event has the id {number}: `sereno event list` shows the newest")
+    tally = [TallyLine(*line) for line in (yield from notification_queries.event_tally(number))]
+    return EventDetail(row, Count.bounded(sum(line.count for line in tally), notification_queries.TALLY_BOUND), tally)
+
+
+# Deliveries
+
+
+def list_deliveries(
+    wanted: DeliveryFilter | None = None, *, limit: int = 50, before: int | None = None
+) -> Operation[list[DeliveryLine]]:
+    """The newest first; `before`: the id at which the page before ended."""
+    chosen = wanted or DeliveryFilter()
+    yield from check_filter(chosen)
+    return (yield from notification_queries.deliveries(chosen, before=before, limit=limit))
+
+
+def show_delivery(number: int) -> Operation[DeliveryDetail]:
+    """With its event, its address and its receipts; ConfigurationError if there is none."""
+    row = (yield from notification_queries.delivery(number)) if _is_id(number) else None
+    if row is None:
+        raise ConfigurationError(f"no delivery has the id {number}: `sereno delivery list` shows the newest")
+    return DeliveryDetail(row, (yield from notification_queries.receipts(number)))
+
+
+def requeueable(wanted: DeliveryFilter) -> Operation[list[DeliveryLine]]:
+    """What `requeue` would send back to work, the newest first; no more than MOST_REQUEUED."""
+    states = [state for state in REQUEUEABLE if wanted.states is None or state in wanted.states]
+    chosen = replace(wanted, states=states)
+    yield from check_filter(chosen)
+    if not states:
+        return []
+    return (yield from notification_queries.deliveries(chosen, before=None, limit=MOST_REQUEUED, window=REQUEUE_WINDOW))
+
+
+def tally(lines: Sequence[DeliveryLine]) -> dict[str, dict[str, int]]:
+    """How many by channel, by state and by event type."""
+    return {
+        "channel": dict(Counter(line.channel for line in lines).most_common()),
+        "state": dict(Counter(line.state for line in lines).most_common()),
+        "event": dict(Counter(line.event or "gone" for line in lines).most_common()),
+    }
+
+
+def check_filter(wanted: DeliveryFilter) -> Operation[None]:
+    """ConfigurationError if there is no such event or recipient."""
+    _check_texts(
+        channel=wanted.channel,
+        recipient=wanted.recipient,
+        tenant=wanted.tenant,
+        type=wanted.type,
+        subject=wanted.subject,
+    )
+    if wanted.event is not None and not _is_id(wanted.event):
+        raise ConfigurationError(f"no event has the id {wanted.event}: `sereno event list` shows the newest")
+    if wanted.recipient is not None:
+        yield from find_recipient(wanted.recipient, tenant=wanted.tenant)
+
+
+# Recipients
+
+
+def list_recipients(
+    pattern: str | None = None,
+    *,
+    tenant: str | None = None,
+    sought: Sought | None = None,
+    limit: int = 50,
+    before: int | None = None,
+) -> Operation[list[RecipientLine]]:
+    """The newest first; "user:*" is a pattern. `sought`: what a search asks."""
+    _check_texts(pattern=pattern, tenant=tenant)
+    look = notification_queries.recipients(pattern=pattern, tenant=tenant, before=before, limit=limit, sought=sought)
+    return (yield from look)
+
+
+def find_recipient(key: str, *, tenant: str | None = None) -> Operation[RecipientRow]:
+    """One, or ConfigurationError that says how to make one."""
+    _check_texts(recipient=key, tenant=tenant)
+    row = yield from notification_queries.recipient(key, tenant=tenant)
+    if row is None:
+        where = f" in the tenant {tenant}" if tenant else " without a tenant (others: --tenant)"
+        raise ConfigurationError(f"there is no recipient {key!r:.80}{where}: `sereno recipient set` makes one")
+    return row
+
+
+def show_recipient(key: str, *, tenant: str | None = None) -> Operation[RecipientDetail]:
+    """With the ways to reach them and what they want."""
+    row = yield from find_recipient(key, tenant=tenant)
+    addresses = yield from notification_queries.addresses(row.id)
+    preferences = yield from notification_queries.preferences(row.id, tenant=tenant)
+    unread = yield from recipient_store.unread(key, tenant=tenant)
+    return RecipientDetail(row, addresses, preferences, unread)
+
+
+# Channels
+
+
+def list_channels(known: Collection[str] = ()) -> Operation[list[ChannelSight]]:
+    """Those that the code knows, and those that the database has seen."""
+    lines = yield from notification_queries.channels(known)
+    pauses = yield from notification_queries.pauses()
+    return [
+        ChannelSight(
+            line.channel,
+            line.is_known,
+            Count.bounded(line.pending, notification_queries.PENDING_BOUND),
+            line.sent,
+            line.failed,
+            line.unknown,
+            [pause for pause in pauses if pause.channel == line.channel],
+        )
+        for line in lines
+    ]
+
+
+def pause_channel(
+    channel: str, reason: str, *, account: str | None = None, actor: str | None = None
+) -> Operation[bool]:
+    """Nothing leaves by it, for anybody or for one account, until it is resumed. False when it was paused already."""
+    _check_texts(channel=channel, reason=reason, account=account)
+    changed = yield from delivery_store.pause_channel(channel, account or "", reason)
+    if changed:
+        yield from noted("channel.pause", f"channel {channel}", {"account": account, "reason": reason}, actor=actor)
+    return changed
+
+
+# The record
+
+
+def noted(action: str, subject: str, detail: Mapping[str, Any], *, actor: str | None = None) -> Operation[None]:
+    """Who did what. Addresses go in masked."""
+    check_text("actor", actor)
+    yield from audit.audit(actor or default_actor(), action, subject, detail)
+
+
+def _is_id(number: int) -> bool:
+    """Whether a row can have it; PostgreSQL refuses others."""
+    return 0 < number <= LARGEST_ID
+
+
+def _check_texts(**texts: str | None) -> None:
+    for name, value in texts.items():
+        check_text(name, value)

@@ -1,0 +1,158 @@
+"""What a person may see of events, deliveries, recipients and channels. Every look has a bound."""
+
+from collections.abc import Collection, Sequence
+from datetime import datetime
+from typing import Any, TypeVar
+
+import msgspec
+
+from sereno.database.statement import Operation, Row, Statement, queries
+from sereno.notifications.rows import (
+    AddressRow,
+    ChannelLine,
+    ChannelPause,
+    DeliveryFilter,
+    DeliveryLine,
+    DeliveryRow,
+    DeliverySight,
+    EventLine,
+    EventRow,
+    PreferenceRow,
+    ReceiptRow,
+    RecipientLine,
+    RecipientRow,
+)
+from sereno.search.sql_terms import Sought, like_exactly
+
+_sql = queries("sights_post")
+T = TypeVar("T")
+
+# No list looks further back than this.
+WINDOW = 100_000
+# As many events are looked into for the deliveries of one recipient.
+EVENT_WINDOW = 10_000
+# Of the deliveries of one event, so many are counted; of those that wait for a channel, so many.
+TALLY_BOUND = 100_000
+PENDING_BOUND = 10_000
+# Parts of one thing on its page: addresses, preferences, receipts, reasons.
+MOST_PARTS = 200
+# Keys of an audience on a page.
+MOST_NAMED = 20
+
+
+def _rows(shape: type[T], rows: Sequence[Row]) -> list[T]:
+    return [msgspec.json.decode(row[0], type=shape) for row in rows]
+
+
+def _first(shape: type[T], rows: Sequence[Row]) -> T | None:
+    return msgspec.json.decode(rows[0][0], type=shape) if rows else None
+
+
+def now() -> Operation[datetime]:
+    rows = yield Statement(_sql["clock"])
+    found: datetime = rows[0][0]
+    return found
+
+
+def events(
+    *,
+    kind: str | None,
+    tenant: str | None,
+    since: datetime | None,
+    before: int | None,
+    limit: int,
+    sought: Sought | None = None,
+) -> Operation[list[EventLine]]:
+    params = {"type": kind, "tenant": tenant, "since": since, "before": before, "limit": limit, "window": WINDOW}
+    return _rows(EventLine, (yield Statement(_sql["events"], params | _along(sought))))
+
+
+def _along(sought: Sought | None) -> dict[str, Any]:
+    """Which index finds what is searched for."""
+    if sought is None:
+        return {"along": "newest", "terms": None, "ids": None, "subject": None, "trace": None}
+    found = {"ids": sought.numbers("id"), "subject": sought.one("subject"), "trace": sought.one("trace")}
+    ways = (("id", "ids"), ("trace", "trace"), ("subject", "subject"))
+    along = next((way for way, name in ways if found[name] is not None), "newest")
+    return {**found, "along": along, "terms": sought.terms}
+
+
+def event(number: int) -> Operation[EventRow | None]:
+    return _first(EventRow, (yield Statement(_sql["event"], {"event": number, "most": MOST_NAMED})))
+
+
+def types(most: int) -> Operation[list[str]]:
+    rows = yield Statement(_sql["types"], {"window": WINDOW, "most": most})
+    return [row[0] for row in rows]
+
+
+def events_for(kind: str, *, tenant: str | None, recipient: str | None, most: int) -> Operation[list[EventRow]]:
+    """The newest ones of a type that are for this recipient; without one, for anybody."""
+    params = {"type": kind, "tenant": tenant or "", "recipient": recipient, "most": most, "window": WINDOW}
+    return _rows(EventRow, (yield Statement(_sql["events_for"], params)))
+
+
+def event_tally(number: int) -> Operation[list[tuple[str, str, str | None, int]]]:
+    """Channel, state, reason and how many, the most first."""
+    params = {"event": number, "bound": TALLY_BOUND, "most": MOST_PARTS}
+    rows = yield Statement(_sql["event_tally"], params)
+    return [(row[0], row[1], row[2], row[3]) for row in rows]
+
+
+def deliveries(
+    wanted: DeliveryFilter, *, before: int | None, limit: int, window: int = WINDOW
+) -> Operation[list[DeliveryLine]]:
+    params = wanted.params() | {"before": before, "limit": limit, "window": window, "events": EVENT_WINDOW}
+    return _rows(DeliveryLine, (yield Statement(_sql["deliveries"], params)))
+
+
+def delivery(number: int) -> Operation[DeliveryRow | None]:
+    return _first(DeliveryRow, (yield Statement(_sql["delivery"], {"delivery": number})))
+
+
+def receipts(delivery: int) -> Operation[list[ReceiptRow]]:
+    params = {"delivery": delivery, "window": WINDOW, "most": MOST_PARTS}
+    return _rows(ReceiptRow, (yield Statement(_sql["receipts"], params)))
+
+
+def deliveries_for(events: Sequence[int], recipient: int) -> Operation[list[DeliverySight]]:
+    params = {"events": list(events), "recipient": recipient, "most": MOST_PARTS}
+    return _rows(DeliverySight, (yield Statement(_sql["deliveries_for"], params)))
+
+
+def recipients(
+    *, pattern: str | None, tenant: str | None, before: int | None, limit: int, sought: Sought | None = None
+) -> Operation[list[RecipientLine]]:
+    """In a pattern, * stands for anything."""
+    like = None if pattern is None else like_exactly(pattern).replace("*", "%")
+    params: dict[str, Any] = {"pattern": like, "tenant": tenant, "before": before, "limit": limit}
+    params |= {"keys": None, "terms": None}
+    if sought is not None:
+        whose = tenant or sought.one("tenant")
+        params |= {"tenant": whose, "terms": sought.terms, "keys": sought.values("key") if whose else None}
+    rows = yield Statement(_sql["recipients"], params | {"window": WINDOW, "addresses": MOST_PARTS})
+    return _rows(RecipientLine, rows)
+
+
+def recipient(key: str, *, tenant: str | None) -> Operation[RecipientRow | None]:
+    return _first(RecipientRow, (yield Statement(_sql["recipient"], {"tenant": tenant or "", "key": key})))
+
+
+def addresses(recipient: int) -> Operation[list[AddressRow]]:
+    return _rows(AddressRow, (yield Statement(_sql["addresses"], {"recipient": recipient, "most": MOST_PARTS})))
+
+
+def preferences(recipient: int | None, *, tenant: str | None) -> Operation[list[PreferenceRow]]:
+    """Their own and the defaults of the tenant; those that decide first come first."""
+    params = {"recipient": recipient, "tenant": tenant or "", "most": MOST_PARTS}
+    return _rows(PreferenceRow, (yield Statement(_sql["preferences"], params)))
+
+
+def pauses() -> Operation[list[ChannelPause]]:
+    return _rows(ChannelPause, (yield Statement(_sql["pauses"], {"most": MOST_PARTS})))
+
+
+def channels(known: Collection[str]) -> Operation[list[ChannelLine]]:
+    """Those that the code knows, and those that the database has seen."""
+    params = {"known": sorted(known), "window": WINDOW, "bound": PENDING_BOUND, "most": MOST_PARTS}
+    return _rows(ChannelLine, (yield Statement(_sql["channels"], params)))

@@ -1,0 +1,328 @@
+"""`app.recipients` and `app.inbox`: whom to tell, how, what they want, and what they were told inside the application.
+
+Every method has an async twin with an `a` in front. `conn`: yours, so that it commits with your rows.
+"""
+
+import contextlib
+import math
+import time
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, Literal, TypedDict, TypeVar, Unpack
+
+from sereno.channels.registry import LONGEST_ADDRESS
+from sereno.database.caller_connection import arun_borrowed, run_borrowed
+from sereno.database.database import Database
+from sereno.database.json_values import stored
+from sereno.database.statement import Operation
+from sereno.domain.duration import Duration, seconds
+from sereno.domain.zones import zone as find_zone
+from sereno.errors import ConfigurationError, InvalidAddress, InvalidArguments
+from sereno.jobs.job import check_text
+from sereno.notifications.recipients import inbox_token, store
+from sereno.notifications.recipients.condition import compile_condition
+from sereno.notifications.recipients.preference import Preference
+from sereno.notifications.recipients.quiet_hours import DAYS, Quiet
+from sereno.notifications.recipients.store import InboxRow
+from sereno.notifications.recipients.unsubscribe import read_token
+
+T = TypeVar("T")
+
+# One page of an inbox.
+PAGE = 50
+# Bytes of JSON that are kept with a recipient.
+LARGEST_DATA = 64 * 1024
+# What opens an inbox for longer than so many seconds is a password, which belongs elsewhere.
+LONGEST_TOKEN_LIFE = 366 * 86400
+
+# A text, or a text with what belongs to it: {"address": "https://…", "secrets": ["whsec_…"]}.
+Address = str | Mapping[str, Any]
+
+
+class Person(TypedDict, total=False):
+    """What may be said of a recipient; what is left out stays as it is."""
+
+    tenant: str | None
+    locale: str | None
+    zone: str | None
+    data: Mapping[str, Any] | None
+
+
+class Wish(TypedDict, total=False):
+    """What is wanted, of what: of an event, a category, on a channel; left out, of any."""
+
+    tenant: str | None
+    category: str | None
+    event: str | None
+    channel: str | None
+    wanted: bool | None
+    condition: Mapping[str, Any] | None
+    quiet: Quiet | Sequence[Quiet] | None
+
+
+class Rows:
+    """On a connection of the application's own, or on the caller's."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def _run(self, operation: Operation[T], conn: Any) -> T:
+        if conn is None:
+            return self._database.run(operation)
+        settings = self._database.settings
+        return run_borrowed(conn, operation, settings.schema, notify=settings.notify)
+
+    def _arun(self, operation: Operation[T], conn: Any) -> Coroutine[Any, Any, T]:
+        if conn is None:
+            return self._database.arun(operation)
+        settings = self._database.settings
+        return arun_borrowed(conn, operation, settings.schema, notify=settings.notify)
+
+
+class Recipients(Rows):
+    """Whoever may be told something, by the key that the application knows them by."""
+
+    def __init__(self, database: Database, check_address: Callable[[str, str], str]) -> None:
+        super().__init__(database)
+        self._check_address = check_address
+
+    def upsert(
+        self,
+        key: str,
+        addresses: Mapping[str, Address | Sequence[Address]] | None = None,
+        *,
+        conn: Any = None,
+        **person: Unpack[Person],
+    ) -> int:
+        """Create them, or change what is given: `upsert("user:7", {"email": "a@b.lv"}, zone="Europe/Riga")`.
+
+        An address that is given again is active again, unless its owner unsubscribed it.
+        """
+        return self._run(self._upsert(key, addresses or {}, person), conn)
+
+    async def aupsert(
+        self,
+        key: str,
+        addresses: Mapping[str, Address | Sequence[Address]] | None = None,
+        *,
+        conn: Any = None,
+        **person: Unpack[Person],
+    ) -> int:
+        return await self._arun(self._upsert(key, addresses or {}, person), conn)
+
+    def prefer(self, key: str | None, *, conn: Any = None, **wish: Unpack[Wish]) -> None:
+        """What somebody wants; without a key, the default of the tenant. The more closely described wins.
+
+        What is given changes, what is left out stays, and None takes back what was said.
+        """
+        if not self._run(_prefer(key, wish), conn):
+            raise _nobody(key)
+
+    async def aprefer(self, key: str | None, *, conn: Any = None, **wish: Unpack[Wish]) -> None:
+        if not await self._arun(_prefer(key, wish), conn):
+            raise _nobody(key)
+
+    def unsubscribe(
+        self,
+        key: str,
+        channel: str,
+        address: str,
+        *,
+        tenant: str | None = None,
+        reason: str | None = None,
+        conn: Any = None,
+    ) -> bool:
+        """Never again to this address, whatever else is said; True if it is known."""
+        return self._run(self._unsubscribe(key, channel, address, tenant, reason), conn)
+
+    async def aunsubscribe(
+        self,
+        key: str,
+        channel: str,
+        address: str,
+        *,
+        tenant: str | None = None,
+        reason: str | None = None,
+        conn: Any = None,
+    ) -> bool:
+        return await self._arun(self._unsubscribe(key, channel, address, tenant, reason), conn)
+
+    def unsubscribe_with(self, token: str, *, conn: Any = None) -> bool:
+        """What the link in a message says: no more of its category by its channel, or else never again to its address.
+
+        Once or ten times is the same. False if there is nobody, or no such address, any more. InvalidArguments if the
+        token is not one of ours.
+        """
+        return self._run(self._unsubscribe_with(token), conn)
+
+    async def aunsubscribe_with(self, token: str, *, conn: Any = None) -> bool:
+        return await self._arun(self._unsubscribe_with(token), conn)
+
+    def delete(self, key: str, *, tenant: str | None = None, conn: Any = None) -> bool:
+        """Gone, with addresses, preferences and inbox; True if there was one."""
+        return self._run(store.delete(key, tenant=tenant), conn)
+
+    async def adelete(self, key: str, *, tenant: str | None = None, conn: Any = None) -> bool:
+        return await self._arun(store.delete(key, tenant=tenant), conn)
+
+    def _upsert(self, key: str, addresses: Mapping[str, Address | Sequence[Address]], person: Person) -> Operation[int]:
+        check_text("key", key)
+        check_text("tenant", person.get("tenant"))
+        if (name := person.get("zone")) is not None:
+            find_zone(name)
+        _check_data(person.get("data"))
+        rows = [
+            self._address(channel, each)
+            for channel, given in addresses.items()
+            for each in ([given] if isinstance(given, str | Mapping) else given)
+        ]
+        return store.upsert(
+            key,
+            tenant=person.get("tenant"),
+            locale=person.get("locale"),
+            zone=person.get("zone"),
+            data=person.get("data"),
+            addresses=rows,
+        )
+
+    def _unsubscribe(
+        self, key: str, channel: str, address: str, tenant: str | None, reason: str | None
+    ) -> Operation[bool]:
+        for name, value in (("key", key), ("channel", channel), ("tenant", tenant), ("reason", reason)):
+            check_text(name, value)
+        _check_stored(address)
+        spellings = [address]
+        # One that the channel would not take today may have been stored long ago.
+        with contextlib.suppress(InvalidAddress):
+            spellings.append(self._check_address(channel, address))
+        return store.change_address(
+            key, channel, spellings, tenant=tenant, state="unsubscribed", reason=reason or "by the recipient"
+        )
+
+    def _unsubscribe_with(self, token: str) -> Operation[bool]:
+        secret = self._database.settings.secret
+        if secret is None:
+            raise ConfigurationError("links to unsubscribe are signed: set SERENO_SECRET")
+        return store.unsubscribe(read_token(secret, token), "by the link in a message")
+
+    def _address(self, channel: str, given: Address) -> dict[str, Any]:
+        more = {} if isinstance(given, str) else dict(given)
+        text = given if isinstance(given, str) else more.pop("address", None)
+        if not isinstance(text, str):
+            raise InvalidArguments(f"an address of {channel} needs a text: {{'address': '…'}}")
+        state = more.pop("state", "active")
+        return {
+            "channel": channel,
+            "address": self._check_address(channel, text),
+            "keys": more or None,
+            "state": state,
+        }
+
+
+class Inbox(Rows):
+    """What people were told inside the application."""
+
+    def list(
+        self,
+        key: str,
+        *,
+        tenant: str | None = None,
+        before: int | None = None,
+        most: int = PAGE,
+        archived: bool = False,
+    ) -> "Sequence[InboxRow]":
+        """The newest first; `before`: the id from which the page before went on."""
+        return self._run(store.inbox(key, tenant=tenant, before=before, most=most, archived=archived), None)
+
+    async def alist(
+        self,
+        key: str,
+        *,
+        tenant: str | None = None,
+        before: int | None = None,
+        most: int = PAGE,
+        archived: bool = False,
+    ) -> "Sequence[InboxRow]":
+        return await self._arun(store.inbox(key, tenant=tenant, before=before, most=most, archived=archived), None)
+
+    def unread(self, key: str, *, tenant: str | None = None) -> int:
+        """How many are unread, counted up to 1,000."""
+        return self._run(store.unread(key, tenant=tenant), None)
+
+    async def aunread(self, key: str, *, tenant: str | None = None) -> int:
+        return await self._arun(store.unread(key, tenant=tenant), None)
+
+    def mark(
+        self,
+        key: str,
+        what: Literal["seen", "read", "archived"],
+        ids: Sequence[int] | None = None,
+        *,
+        tenant: str | None = None,
+        conn: Any = None,
+    ) -> int:
+        """Seen, read or archived: these, or all of them. Answers how many."""
+        return self._run(store.mark(key, what, ids, tenant=tenant), conn)
+
+    async def amark(
+        self,
+        key: str,
+        what: Literal["seen", "read", "archived"],
+        ids: Sequence[int] | None = None,
+        *,
+        tenant: str | None = None,
+        conn: Any = None,
+    ) -> int:
+        return await self._arun(store.mark(key, what, ids, tenant=tenant), conn)
+
+    def token(self, key: str, *, tenant: str | None = None, expires_in: Duration = "12h") -> str:
+        """What this person shows to the server's `/inbox`, as `Authorization: Bearer …`; it opens their inbox alone.
+
+        Give it to whoever has signed in to your application as them. It needs the setting `secret`.
+        """
+        check_text("key", key)
+        check_text("tenant", tenant)
+        secret, lasts = self._database.settings.secret, seconds(expires_in)
+        if secret is None:
+            raise ConfigurationError("tokens of inboxes are signed: set SERENO_SECRET")
+        if not 0 < lasts <= LONGEST_TOKEN_LIFE:
+            raise InvalidArguments(f"expires_in={expires_in!r:.60}: more than nothing, and a year at most")
+        return inbox_token.make_token(secret, inbox_token.Reader(tenant, key, math.ceil(time.time() + lasts)))
+
+
+def _prefer(key: str | None, wish: Wish) -> Operation[bool]:
+    given: dict[str, Any] = {**wish}
+    preference = Preference(recipient=key, **given)
+    condition, quiet = preference.condition, preference.quiet
+    return store.prefer(
+        preference,
+        [aspect for aspect in store.ASPECTS if aspect in given],
+        compiled=None if condition is None else compile_condition(condition),
+        quiet=None if quiet is None else [_span(span) for span in quiet],
+    )
+
+
+def _check_data(data: Mapping[str, Any] | None) -> None:
+    if data is None:
+        return
+    size = len(stored(data, lambda why: InvalidArguments(f"data: {why}")))
+    if size > LARGEST_DATA:
+        raise InvalidArguments(
+            f"data: {size:,} bytes, the limit is {LARGEST_DATA:,}; store it elsewhere, keep a reference"
+        )
+
+
+def _check_stored(address: str) -> None:
+    """That it may be the text of a stored address."""
+    if not isinstance(address, str) or not address or len(address) > LONGEST_ADDRESS:
+        raise InvalidArguments(f"address {address!r:.60} must be text of 1 to {LONGEST_ADDRESS:,} characters")
+    stored(address, lambda why: InvalidArguments(f"address: {why}"))
+
+
+def _nobody(key: str | None) -> InvalidArguments:
+    return InvalidArguments(f"there is no recipient {key!r}: app.recipients.upsert(…) them first")
+
+
+def _span(quiet: Quiet) -> dict[str, Any]:
+    """As the database reads it: days by number, 1 for Monday."""
+    days = None if quiet.days is None else sorted(DAYS.index(day) + 1 for day in quiet.days)
+    return {"start": quiet.start, "end": quiet.end, "days": days}

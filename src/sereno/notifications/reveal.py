@@ -1,0 +1,21 @@
+"""Whole addresses, for somebody who works with them; that they looked is part of the audit."""
+
+from sereno.database.statement import Operation
+from sereno.notifications import operations as notifications
+from sereno.notifications.operations import DeliveryDetail, RecipientDetail
+
+
+def reveal_recipient(found: RecipientDetail, *, actor: str | None = None) -> Operation[RecipientDetail]:
+    """Somebody as they are, with their addresses."""
+    row = found.recipient
+    detail = {"tenant": row.tenant, "addresses": len(found.addresses)}
+    yield from notifications.noted("recipient.reveal", f"recipient {row.key}", detail, actor=actor)
+    return found
+
+
+def reveal_delivery(found: DeliveryDetail, *, actor: str | None = None) -> Operation[DeliveryDetail]:
+    """A delivery as it is, with its address."""
+    row = found.delivery
+    detail = {"tenant": row.tenant, "recipient": row.recipient, "channel": row.channel}
+    yield from notifications.noted("delivery.reveal", f"delivery {row.id}", detail, actor=actor)
+    return found

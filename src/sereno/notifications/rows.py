@@ -1,0 +1,245 @@
+"""Events, deliveries, recipients and channels as a person sees them: the rows of the read operations, by name."""
+
+from collections.abc import Collection
+from dataclasses import dataclass, fields
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from sereno.notifications.recipients.preference import Preference
+from sereno.notifications.recipients.quiet_hours import DAYS, Quiet
+from sereno.search.sql_terms import Sought
+
+
+class EventLine(msgspec.Struct, kw_only=True):
+    """An event. `named`: how many recipients it names; None for all who want it. `walked`: up to whom it came."""
+
+    id: int
+    type: str
+    tenant: str | None
+    subject: str | None
+    key: str | None
+    category: str | None
+    channels: list[str]
+    named: int | None
+    critical: bool
+    opt_in: bool
+    due_at: datetime
+    expires_at: datetime | None
+    created_at: datetime
+    matched_at: datetime | None
+    walked: int
+    note: str | None
+
+
+class EventRow(EventLine, kw_only=True):
+    """With what it says, and the first of those whom it names."""
+
+    payload: msgspec.Raw
+    audience: list[str] | None = None
+
+
+class DeliveryLine(msgspec.Struct, kw_only=True):
+    """A delivery as a list shows it. `event`, `recipient`: None when that is gone."""
+
+    id: int
+    state: str
+    event: str | None
+    event_id: int
+    recipient: str | None
+    channel: str
+    tenant: str | None
+    attempts: int
+    due_at: datetime
+    sent_at: datetime | None
+    created_at: datetime
+    changed_at: datetime
+    reason: str | None
+    error_code: str | None
+    error_message: str | None
+
+
+class DeliveryRow(DeliveryLine, kw_only=True):
+    """Everything that its own row holds, with its address and its event; `payload` is null when that is gone."""
+
+    recipient_id: int
+    address_id: int | None
+    account: str | None
+    expires_at: datetime | None
+    unknowns: int
+    job_id: int | None
+    provider_id: str | None
+    receipt_at: datetime | None
+    address: str | None
+    address_state: str | None
+    address_reason: str | None
+    subject: str | None
+    event_key: str | None
+    payload: msgspec.Raw
+
+
+class DeliverySight(msgspec.Struct, kw_only=True):
+    """What became of an event for one recipient."""
+
+    id: int
+    state: str
+    event_id: int
+    channel: str
+    attempts: int
+    due_at: datetime
+    sent_at: datetime | None
+    created_at: datetime
+    changed_at: datetime
+    reason: str | None
+    error_code: str | None
+    error_message: str | None
+    expires_at: datetime | None
+    job_id: int | None
+    receipt_at: datetime | None
+    account: str
+    address: str | None
+
+
+class ReceiptRow(msgspec.Struct, kw_only=True):
+    """What a provider said later."""
+
+    id: int
+    receipt_id: str
+    outcome: str
+    code: str | None
+    at: datetime
+
+
+class RecipientLine(msgspec.Struct, kw_only=True):
+    """Somebody, and by which channels they can be reached."""
+
+    id: int
+    key: str
+    tenant: str | None
+    locale: str | None
+    zone: str | None
+    created_at: datetime
+    changed_at: datetime
+    channels: list[str]
+
+
+class RecipientRow(msgspec.Struct, kw_only=True):
+    """Somebody, and what the application keeps with them."""
+
+    id: int
+    key: str
+    tenant: str | None
+    locale: str | None
+    zone: str | None
+    data: msgspec.Raw
+    created_at: datetime
+    changed_at: datetime
+
+
+class AddressRow(msgspec.Struct, kw_only=True):
+    """One way to reach somebody. `has_keys`: something belongs to it that is never shown."""
+
+    id: int
+    channel: str
+    address: str
+    has_keys: bool
+    state: str
+    reason: str | None
+    created_at: datetime
+    changed_at: datetime
+
+
+class PreferenceRow(msgspec.Struct, kw_only=True):
+    """What somebody wants, or a default of their tenant."""
+
+    id: int
+    tenant: str | None
+    is_own: bool
+    category: str | None
+    event: str | None
+    channel: str | None
+    wanted: bool | None
+    condition: dict[str, Any] | None
+    quiet: list[dict[str, Any]] | None
+    changed_at: datetime
+    weight: int
+
+    def preference(self, recipient: str) -> Preference:
+        """As the domain decides by it."""
+        return Preference(
+            tenant=self.tenant,
+            recipient=recipient if self.is_own else None,
+            category=self.category,
+            event=self.event,
+            channel=self.channel,
+            wanted=self.wanted,
+            condition=self.condition,
+            quiet=None if self.quiet is None else [_quiet(span) for span in self.quiet],
+        )
+
+
+class ChannelLine(msgspec.Struct, kw_only=True):
+    """A channel. `pending` is counted up to PENDING_BOUND; the others are counted among the newest deliveries."""
+
+    channel: str
+    is_known: bool
+    pending: int
+    sent: int
+    failed: int
+    unknown: int
+
+
+class ChannelPause(msgspec.Struct, kw_only=True):
+    """A channel that does not work; `account` is empty when it does not work for anybody."""
+
+    channel: str
+    account: str
+    reason: str
+    since: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryFilter:
+    """Everything that is given must hold; None means any. A recipient is looked for in the tenant, or in none.
+
+    `sought`: what a search asks besides.
+    """
+
+    states: Collection[str] | None = None
+    channel: str | None = None
+    recipient: str | None = None
+    event: int | None = None
+    tenant: str | None = None
+    since: datetime | None = None
+    # Of the event.
+    type: str | None = None
+    subject: str | None = None
+    sought: Sought | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        return all(getattr(self, field.name) is None for field in fields(self))
+
+    def params(self) -> dict[str, Any]:
+        """Parameters of the statements that filter. What a search names whole is found by an index as well."""
+        found = self._named() | {"ids": None, "terms": None}
+        if self.sought is None:
+            return found
+        if self.event is None and (event := self.sought.one("event_id")) is not None:
+            found["event"] = int(event)
+        return found | {"ids": self.sought.numbers("id"), "terms": self.sought.terms}
+
+    def as_detail(self) -> dict[str, Any]:
+        """What was given, for the audit. `q`: the search."""
+        said = {} if self.sought is None else {"q": self.sought.text}
+        return {name: value for name, value in self._named().items() if value is not None} | said
+
+    def _named(self) -> dict[str, Any]:
+        values = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "sought"}
+        return values | {"states": None if self.states is None else sorted(self.states)}
+
+
+def _quiet(span: dict[str, Any]) -> Quiet:
+    days = span.get("days")
+    return Quiet(span["start"][:5], span["end"][:5], None if days is None else [DAYS[day - 1] for day in days])

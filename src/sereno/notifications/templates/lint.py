@@ -1,0 +1,258 @@
+"""What is wrong with templates, before anybody gets them: names that no payload has, messages that are too large."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+import msgspec
+
+from sereno.notifications.event import Content, Recipient
+from sereno.notifications.templates.templates import (
+    ANY,
+    LARGEST_SOURCE,
+    NAMES,
+    Source,
+    TemplateFailed,
+    TemplateSet,
+    compiled,
+    failure,
+    sandbox,
+)
+
+SMS, MAIL = "sms", "email"
+PUSH = frozenset({"expo", "web_push"})
+# What a telephone shows without cutting it off.
+PUSH_TITLE, PUSH_BODY = 65, 240
+# Letters of a message, and of each part of a longer one: in the alphabet of GSM, or in any other.
+GSM_SIZES, OTHER_SIZES = (160, 153), (70, 67)
+# A provider that takes more takes it as several messages, or not at all.
+MOST_SMS_PARTS = 10
+_GSM = frozenset(
+    "@£$¥èéùìòÇ\nØø\rÅåΔ_ΦΓΛΩΠΨΣΘΞÆæßÉ !\"#¤%&'()*+,-./0123456789:;<=>?¡ABCDEFGHIJKLMNOPQRSTUVWXYZÄÖÑÜ§¿"
+    "abcdefghijklmnopqrstuvwxyzäöñüà"
+)
+_GSM_TWICE = frozenset("^{}\\[~]|€\f")
+# Of one event. A template can name tens of thousands of fields that no payload has.
+MOST_FINDINGS = 100
+# Names of Jinja's own.
+_OF_JINJA = frozenset({"range", "namespace", "self", "super", "caller", "varargs", "kwargs", "loop"})
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """One thing that is wrong."""
+
+    level: Literal["error", "warning"]
+    template: str
+    message: str
+
+
+class Declared(msgspec.Struct, frozen=True):
+    """What the code says of an event. `fields`: of its payload; None when nobody can say."""
+
+    channels: Sequence[str]
+    fields: frozenset[str] | None
+
+
+def declared(channels: Sequence[str], payload: Any) -> Declared:
+    """From an event's declaration: fields of a dataclass, a struct, a typed dict or a model, as JSON names them."""
+    models = getattr(payload, "model_fields", None)
+    if isinstance(models, Mapping):
+        return Declared(channels, frozenset(models))
+    try:
+        fields = getattr(msgspec.inspect.type_info(payload), "fields", None)
+    except TypeError:
+        fields = None
+    return Declared(channels, None if fields is None else frozenset(field.encode_name for field in fields))
+
+
+def lint(
+    templates: TemplateSet,
+    events: Mapping[str, Declared] | None = None,
+    largest: Mapping[str, int] | None = None,
+    payloads: Mapping[str, Mapping[str, Any]] | None = None,
+) -> list[Finding]:
+    """Return what is wrong with all templates, in this process; those of a stranger are for `lint_apart`.
+
+    `events`, None: unknown. `largest`: bytes that a channel takes. `payloads`: real ones, to
+    measure messages with.
+    """
+    found = of_strangers(templates)
+    for event in templates.events():
+        found += lint_event(templates, event, events, largest or {}, (payloads or {}).get(event))
+    return found
+
+
+def of_strangers(templates: TemplateSet) -> list[Finding]:
+    """Return a warning for each file that is no template."""
+    return [Finding("warning", name, "this is no name of a template") for name in templates.strangers]
+
+
+def lint_event(
+    templates: TemplateSet,
+    event: str,
+    events: Mapping[str, Declared] | None,
+    largest: Mapping[str, int],
+    payload: Mapping[str, Any] | None,
+    begin: Callable[[], None] = lambda: None,
+) -> list[Finding]:
+    """Return what is wrong with the templates of one event, at most MOST_FINDINGS and a word about the others.
+
+    `begin` is called before each template and each message.
+    """
+    found: dict[Finding, None] = {}
+    for finding in _of_event(templates, event, events, largest, payload, begin):
+        if finding not in found and len(found) >= MOST_FINDINGS:
+            return [*found, Finding("error", event, f"there is more: the first {MOST_FINDINGS} findings are shown")]
+        found[finding] = None
+    return list(found)
+
+
+def _of_event(
+    templates: TemplateSet,
+    event: str,
+    events: Mapping[str, Declared] | None,
+    largest: Mapping[str, int],
+    payload: Mapping[str, Any] | None,
+    begin: Callable[[], None],
+) -> Iterator[Finding]:
+    try:
+        sources = templates.sources(event)
+    except TemplateFailed as error:
+        yield Finding("error", "files", str(error))
+        return
+    broken = set()
+    for source in sources:
+        begin()
+        for finding in _of_source(source, events):
+            yield finding
+            if finding.level == "error":
+                broken.add(source.name)
+    for channel, locale, tenant in _messages(sources, (events or {}).get(event)):
+        begin()
+        parts = templates.find(event, channel, locale, tenant)
+        if broken & {source.name for source in parts.values()}:
+            continue
+        where = f"{event} by {channel}{f' in {locale}' if locale else ''}{f' for {tenant}' if tenant else ''}"
+        yield from _of_parts(where, channel, parts)
+        try:
+            content = _literal(parts) if payload is None else _real(templates, event, channel, locale, tenant, payload)
+        except TemplateFailed as error:
+            yield Finding("error", where, str(error))
+            continue
+        if content is not None:
+            yield from _of_size(where, channel, content, payload, largest.get(channel))
+
+
+def _of_source(source: Source, events: Mapping[str, Declared] | None) -> Iterator[Finding]:
+    if len(source.text) > LARGEST_SOURCE:
+        yield Finding("error", source.name, f"it is longer than {LARGEST_SOURCE:,} characters")
+        return
+    try:
+        compiled(source.name, source.text, is_html=source.key.part == "html")
+        names = _names(source)
+    except TemplateFailed as error:
+        yield Finding("error", source.name, str(error).removeprefix(source.name).lstrip(":, "))
+        return
+    if events is None:
+        return
+    known = events.get(source.key.event)
+    if known is None:
+        yield Finding("warning", source.name, f"the code declares no event {source.key.event}")
+        return
+    if source.key.channel not in (ANY, *known.channels):
+        yield Finding("warning", source.name, f"the event is not told by {source.key.channel}")
+    if known.fields is not None:
+        for name in sorted(names - known.fields - NAMES - _OF_JINJA):
+            there_are = ", ".join(sorted(known.fields | NAMES))
+            yield Finding("error", source.name, f"{name!r:.80} is no field of the payload; there are {there_are}")
+        for name in sorted(names & known.fields & NAMES):
+            yield Finding("warning", source.name, f"{name!r} is not the field of the payload: it has another meaning")
+
+
+def _names(source: Source) -> set[str]:
+    from jinja2 import meta  # noqa: PLC0415 - slow to import
+
+    try:
+        return meta.find_undeclared_variables(sandbox(is_html=False).parse(source.text))
+    except Exception as error:  # noqa: BLE001 - the compiler meets the words of a stranger
+        raise failure(source.name, error) from None
+
+
+def _messages(sources: Sequence[Source], declaration: Declared | None) -> list[tuple[str, str, str]]:
+    """Every kind of message of an event that there are words for."""
+    found: dict[tuple[str, str, str], None] = {}
+    for source in sources:
+        _, channel, locale, tenant, _ = source.key
+        wanted = declaration.channels if channel == ANY and declaration is not None else [channel]
+        for each in wanted:
+            found[each, locale, tenant] = None
+    return list(found)
+
+
+def _of_parts(where: str, channel: str, parts: Mapping[str, Source]) -> Iterator[Finding]:
+    if channel == MAIL and "title" not in parts:
+        yield Finding("error", where, "a mail needs a title: it is the subject")
+    if "html" in parts and "body" not in parts:
+        yield Finding("error", where, "there is HTML and no text: not everybody can read it")
+    if set(parts) == {"options"}:
+        yield Finding("warning", where, "there are options and no words, so they are not used")
+
+
+def _real(
+    templates: TemplateSet, event: str, channel: str, locale: str, tenant: str, payload: Mapping[str, Any]
+) -> Content | None:
+    recipient = Recipient(key="somebody", tenant=tenant or None, locale=locale or None)
+    return templates.render(event, channel, locale, tenant, payload, recipient)
+
+
+def _literal(parts: Mapping[str, Source]) -> Content:
+    """Without values: it will be at least so long. What stands in branches and loops is left out."""
+    from jinja2 import nodes  # noqa: PLC0415 - slow to import
+
+    said = {}
+    for part, source in parts.items():
+        tree = sandbox(is_html=False).parse(source.text)
+        outputs = [node for node in tree.body if isinstance(node, nodes.Output)]
+        pieces = [piece for output in outputs for piece in output.nodes if isinstance(piece, nodes.TemplateData)]
+        said[part] = "".join(piece.data for piece in pieces).strip()
+    return Content(said.get("title", ""), said.get("body", ""), said.get("html"))
+
+
+def _of_size(
+    where: str, channel: str, content: Content, payload: Mapping[str, Any] | None, largest: int | None
+) -> Iterator[Finding]:
+    size = size_of(channel, content, payload)
+    if largest is not None and size > largest:
+        yield Finding("error", where, f"{size:,} bytes, and {channel} takes at most {largest:,}")
+    if channel in PUSH:
+        for what, text, most in (("title", content.title, PUSH_TITLE), ("body", content.body, PUSH_BODY)):
+            if len(text) > most:
+                yield Finding("warning", where, f"the {what} has {len(text)} characters: after {most} it is cut off")
+    if channel == SMS:
+        yield from _of_sms(where, "\n".join(text for text in (content.title, content.body) if text))
+
+
+def size_of(channel: str, content: Content, payload: Mapping[str, Any] | None) -> int:
+    """In bytes, as the provider will count it, or nearly so."""
+    texts = [content.title, content.body, content.html or ""]
+    size = sum(len(text.encode()) for text in texts) + (len(msgspec.json.encode(content.options)) - 2)
+    if channel in PUSH and payload is not None:
+        # It travels along.
+        size += len(msgspec.json.encode(payload))
+    return size
+
+
+def _of_sms(where: str, text: str) -> Iterator[Finding]:
+    parts, is_gsm = sms_parts(text)
+    if parts == 1:
+        return
+    why = "" if is_gsm else f", because of {next(one for one in text if one not in _GSM | _GSM_TWICE)!r}"
+    level: Literal["error", "warning"] = "error" if parts > MOST_SMS_PARTS else "warning"
+    yield Finding(level, where, f"{parts} parts of an SMS, each paid for: {len(text)} characters{why}")
+
+
+def sms_parts(text: str) -> tuple[int, bool]:
+    """How many a provider makes of it, and whether the alphabet of GSM is enough."""
+    is_gsm = all(one in _GSM or one in _GSM_TWICE for one in text)
+    length = sum(2 if one in _GSM_TWICE else 1 for one in text) if is_gsm else len(text.encode("utf-16-le")) // 2
+    whole, each = GSM_SIZES if is_gsm else OTHER_SIZES
+    return (1 if length <= whole else -(-length // each)), is_gsm

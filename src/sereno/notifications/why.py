@@ -1,0 +1,315 @@
+"""Why was somebody told, or not? What was decided, event by event and channel by channel, in plain words."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from sereno.database.statement import Operation
+from sereno.domain.duration import spoken
+from sereno.jobs.job import check_text
+from sereno.jobs.limits.why import moment
+from sereno.notifications import queries as notification_queries
+from sereno.notifications.event import IN_APP
+from sereno.notifications.operations import masked, unknown_type
+from sereno.notifications.recipients.preference import Decision, Preference, decide, resolve
+from sereno.notifications.recipients.quiet_hours import quiet_until
+from sereno.notifications.rows import AddressRow, ChannelPause, DeliverySight, EventRow, RecipientRow
+
+# As many events as one reads.
+MOST_EVENTS = 5
+MOST_TYPES = 50
+LONGEST_CONDITION = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What decides about a kind of event: as the code declares it, or as the newest one of it was."""
+
+    name: str
+    channels: Sequence[str]
+    category: str | None = None
+    critical: bool = False
+    opt_in: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Person:
+    """Everything that decides about one recipient, at this moment."""
+
+    row: RecipientRow
+    addresses: list[AddressRow]
+    preferences: list[Preference]
+    pauses: list[ChannelPause]
+    now: datetime
+
+    def decision(self, kind: Kind, channel: str, payload: Any) -> Decision:
+        choice = resolve(self.preferences, category=kind.category, event=kind.name, channel=channel)
+        return decide(choice, payload=payload, critical=kind.critical, default_wanted=not kind.opt_in)
+
+    def pause(self, channel: str, account: str) -> ChannelPause | None:
+        holds = (pause for pause in self.pauses if pause.channel == channel and pause.account in ("", account))
+        return next(holds, None)
+
+
+def why_post(
+    recipient: str, kind: str, *, tenant: str | None = None, known: Mapping[str, Kind] | None = None
+) -> Operation[list[str]]:
+    """Sentences for a person. `known`: what the application declares; without one, what the newest event says."""
+    for name, value in (("recipient", recipient), ("event", kind), ("tenant", tenant)):
+        check_text(name, value)
+    newest = yield from notification_queries.events_for(kind, tenant=tenant, recipient=None, most=1)
+    declared = (known or {}).get(kind)
+    if declared is None and not newest:
+        return (yield from _no_such_type(kind, tenant, known))
+    row = yield from notification_queries.recipient(recipient, tenant=tenant)
+    if row is None:
+        return _no_such_recipient(recipient, tenant)
+    person = yield from _person(row)
+    theirs = yield from notification_queries.events_for(kind, tenant=tenant, recipient=recipient, most=MOST_EVENTS)
+    found = yield from notification_queries.deliveries_for([event.id for event in theirs], row.id)
+    sentences = [
+        sentence
+        for event in theirs
+        for sentence in _about(event, [each for each in found if each.event_id == event.id], person)
+    ]
+    if not theirs:
+        sentences.append(_not_theirs(kind, recipient, newest))
+    if known is not None and declared is None:
+        sentences.append(f"This application declares no event {kind} any more.")
+    if not found:
+        sentences += _outlook(declared or _kind(newest[0]), person)
+    return sentences
+
+
+def why_event(number: int, recipient: str, *, tenant: str | None = None) -> Operation[list[str]]:
+    """What was decided about one event for one recipient; nothing where one of them is not there."""
+    check_text("recipient", recipient)
+    check_text("tenant", tenant)
+    event = yield from notification_queries.event(number)
+    row = yield from notification_queries.recipient(recipient, tenant=tenant)
+    if event is None or row is None or event.tenant != row.tenant:
+        return []
+    person = yield from _person(row)
+    found = yield from notification_queries.deliveries_for([number], row.id)
+    if not found and event.named is not None:
+        names = "1 recipient" if event.named == 1 else f"{event.named:,} recipients"
+        return [f"Event {number} names {names}, and has made no delivery for {recipient}."]
+    return list(_about(event, found, person))
+
+
+def _person(row: RecipientRow) -> Operation[Person]:
+    addresses = yield from notification_queries.addresses(row.id)
+    preferences = yield from notification_queries.preferences(row.id, tenant=row.tenant)
+    pauses = yield from notification_queries.pauses()
+    now = yield from notification_queries.now()
+    return Person(row, addresses, [each.preference(row.key) for each in preferences], pauses, now)
+
+
+def _no_such_type(kind: str, tenant: str | None, known: Mapping[str, Kind] | None) -> Operation[list[str]]:
+    seen = yield from notification_queries.types(MOST_TYPES)
+    if kind in seen:
+        where = f"in the tenant {tenant}" if tenant else "without a tenant (others: --tenant)"
+        return [
+            f"There was no {kind} {where} lately.",
+            "What would be decided is in the code: name the application with -a, or SERENO_APP.",
+        ]
+    said = unknown_type(kind, {*seen, *(known or {})})
+    return [f"{said[0].upper()}{said[1:]}{'' if said.endswith('…') else '.'}"]
+
+
+def _no_such_recipient(key: str, tenant: str | None) -> list[str]:
+    where = f" in the tenant {tenant}" if tenant else " without a tenant (others: --tenant)"
+    return [
+        f"There is no recipient {key}{where}, so nobody can tell them anything.",
+        f"To make one: sereno recipient set {key} --channel CHANNEL=ADDRESS",
+    ]
+
+
+def _not_theirs(kind: str, key: str, newest: Sequence[EventRow]) -> str:
+    if not newest:
+        return f"There was no {kind} lately."
+    event = newest[0]
+    return (
+        f"{key} is in the audience of no {kind} lately: the newest, event {event.id} at {moment(event.created_at)}, "
+        f"names {'1 other' if event.named == 1 else f'{event.named:,} others'}."
+    )
+
+
+# What was decided
+
+
+def _about(event: EventRow, deliveries: Sequence[DeliverySight], person: Person) -> Iterator[str]:
+    subject = f" ({event.subject})" if event.subject else ""
+    title = f"Event {event.id}{subject}, {moment(event.created_at)}"
+    if not deliveries:
+        yield f"{title}: {_left_out(event, person)}."
+    for delivery in deliveries:
+        to = f" to {masked(delivery.address)}" if delivery.address else ""
+        yield f"{title}, by {delivery.channel}{to}: {_fate(delivery, event, person)}."
+    if event.note:
+        yield f"Event {event.id}: {event.note}."
+
+
+def _fate(delivery: DeliverySight, event: EventRow, person: Person) -> str:
+    match delivery.state:
+        case "pending":
+            return _waits(delivery, person)
+        case "sending":
+            return f"it is being sent by job {delivery.job_id} (sereno why {delivery.job_id})"
+        case "sent":
+            asked = f"; it is asked what became of it at {moment(delivery.receipt_at)}" if delivery.receipt_at else ""
+            return f"the provider took it at {moment(delivery.sent_at)}, and has not said yet that it arrived{asked}"
+        case "delivered" if delivery.channel == IN_APP:
+            return f"it is in the inbox since {moment(delivery.sent_at)}, unread"
+        case "delivered":
+            return f"it arrived; it was sent at {moment(delivery.sent_at)}"
+        case "read":
+            return f"it was read, by {moment(delivery.changed_at)}"
+        case "skipped":
+            return f"nothing was sent: {delivery.reason}{_by_whom(delivery, event, person)}"
+        case _:
+            return _not_arrived(delivery)
+
+
+def _not_arrived(delivery: DeliverySight) -> str:
+    error = _error(delivery)
+    words = {
+        "bounced": f"it came back at {moment(delivery.changed_at)}{error}",
+        "failed": f"it failed for good: {delivery.reason or 'refused'}{error}",
+        "invalid": f"the provider knows no such address{error}, so that the address is no longer used",
+        "expired": f"it was not sent in time: it was true until {moment(delivery.expires_at)}",
+        "dead": f"it is in the dead letter: {delivery.reason}{error}",
+        "unknown": f"it may have been sent, nobody can say{error}",
+    }
+    return f"{words.get(delivery.state, delivery.state)}; to send it again: sereno delivery requeue {delivery.id}"
+
+
+def _waits(delivery: DeliverySight, person: Person) -> str:
+    pause = person.pause(delivery.channel, delivery.account)
+    if pause is not None:
+        return f"it waits: {_paused(pause)}"
+    wait = (delivery.due_at - person.now).total_seconds()
+    tried = f", after {delivery.attempts} {'try' if delivery.attempts == 1 else 'tries'}{_error(delivery)}"
+    because = {None: "", "tried again": tried}.get(delivery.reason, f" ({delivery.reason})")
+    if wait > 0:
+        return f"it waits until {moment(delivery.due_at)}, for {spoken(wait)} more{because}"
+    return f"it is due since {moment(delivery.due_at)}{because}; a worker of the queue 'notifications' sends it"
+
+
+def _by_whom(delivery: DeliverySight, event: EventRow, person: Person) -> str:
+    """Which preference says so; it may have changed since."""
+    if delivery.reason not in ("preference off", "condition"):
+        return ""
+    decision = person.decision(_kind(event), delivery.channel, _payload(event))
+    if decision.reason != delivery.reason:
+        return ", which has changed since"
+    return f", by {_row_words(decision.by)}"
+
+
+def _left_out(event: EventRow, person: Person) -> str:
+    """An event for all that left no row, or one that has not come so far."""
+    if event.matched_at is None:
+        if event.due_at > person.now:
+            return f"it is told at {moment(event.due_at)}"
+        if event.walked < person.row.id:
+            return "its audience is still being walked, and it has not come so far"
+    if event.matched_at is not None and person.row.created_at > event.matched_at:
+        return f"{person.row.key} was not known yet, but since {moment(person.row.created_at)}"
+    kind, payload = _kind(event), _payload(event)
+    against = []
+    for channel in event.channels:
+        decision = person.decision(kind, channel, payload)
+        if decision.reason is not None:
+            against.append(f"by {channel}: {decision.reason}, by {_row_words(decision.by)}")
+    said = "; ".join(against) or "what they want has changed since"
+    return f"it was told to all who wanted it, and left {person.row.key} out ({said})"
+
+
+# What would be decided
+
+
+def _outlook(kind: Kind, person: Person) -> Iterator[str]:
+    for channel in kind.channels:
+        yield f"If it happened now, by {channel}: {_verdict(kind, channel, person)}."
+
+
+def _verdict(kind: Kind, channel: str, person: Person) -> str:
+    choice = resolve(person.preferences, category=kind.category, event=kind.name, channel=channel)
+    # What the payload will say is not known.
+    decision = decide(
+        msgspec.structs.replace(choice, condition=None),
+        payload=None,
+        critical=kind.critical,
+        default_wanted=not kind.opt_in,
+    )
+    if decision.reason is not None:
+        return f"nothing, {decision.reason}, by {_row_words(decision.by)}"
+    only = ""
+    if choice.condition and not kind.critical:
+        only = f"; only if {_short(choice.condition)} holds, by {_row_words(choice.condition_by)}"
+    if (missing := _unreachable(channel, person)) is not None:
+        return f"nothing, {missing}"
+    pause = person.pause(channel, person.row.tenant or "")
+    if pause is not None:
+        return f"it would wait, {_paused(pause)}{only}"
+    zone = person.row.zone or "UTC"
+    until = quiet_until(decision.quiet, zone, person.now) if decision.quiet else None
+    if until is not None:
+        return f"it would wait for quiet hours to end at {moment(until)}, by {_row_words(choice.quiet_by)}{only}"
+    by = "it is critical" if kind.critical else f"by {_row_words(choice.wanted_by)}" if choice.wanted_by else ""
+    return f"it would be sent at once{f', {by}' if by else ''}{only}"
+
+
+def _unreachable(channel: str, person: Person) -> str | None:
+    ways = [address for address in person.addresses if address.channel == channel]
+    if channel == IN_APP or any(address.state == "active" for address in ways):
+        return None
+    if not ways:
+        return f"no active address: they have none of {channel}"
+    last = ways[-1]
+    reason = f": {last.reason}" if last.reason else ""
+    return f"no active address: {masked(last.address)} is {last.state}{reason}"
+
+
+def _paused(pause: ChannelPause) -> str:
+    account = f" for the account {pause.account}" if pause.account else ""
+    return (
+        f"the channel {pause.channel} is paused{account} since {moment(pause.since)} ({pause.reason}); "
+        f"to go on: sereno channel resume {pause.channel}"
+    )
+
+
+def _row_words(row: Preference | None) -> str:
+    """Which row of the preferences, in words."""
+    if row is None:
+        return "the event itself, which is only for those who ask for it"
+    default = f"the default of the tenant {row.tenant}" if row.tenant else "the default for everybody"
+    whose = f"the preference of {row.recipient}" if row.recipient else default
+    of = [
+        f"{word} {value}"
+        for word, value in (("event", row.event), ("category", row.category), ("channel", row.channel))
+        if value
+    ]
+    return f"{whose} for {', '.join(of) if of else 'everything'}"
+
+
+def _kind(event: EventRow) -> Kind:
+    return Kind(event.type, event.channels, event.category, event.critical, event.opt_in)
+
+
+def _payload(event: EventRow) -> Any:
+    return json.loads(bytes(event.payload))
+
+
+def _short(condition: Mapping[str, Any]) -> str:
+    text = json.dumps(condition, ensure_ascii=False)
+    return text if len(text) <= LONGEST_CONDITION else f"{text[:LONGEST_CONDITION]}…"
+
+
+def _error(delivery: DeliverySight) -> str:
+    said = ": ".join(" ".join(part.split()) for part in (delivery.error_code, delivery.error_message) if part)
+    return f" ({said})" if said else ""
