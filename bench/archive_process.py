@@ -7,7 +7,7 @@ import sys
 import time
 
 from sereno import Sereno
-from sereno.engine.archivist import TOGETHER
+from sereno.archive.archiver import TOGETHER
 
 
 async def main(url: str, directory: str) -> None:

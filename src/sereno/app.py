@@ -9,7 +9,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, Unpack, cast, overload
 
 from msgspec.structs import replace
 
-from sereno.archives import Archive
+from sereno.archive.client import Archive
 from sereno.channels.contract import Chain
 from sereno.channels.registry import Channels
 from sereno.database import roles

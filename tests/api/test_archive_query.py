@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sereno import Sereno
-from sereno.operations import archive_query
+from sereno.archive import query as archive_query
 from tests.api.archived import OLD_JOBS, archive, fill
 from tests.api.conftest import Ask
 from tests.facts import auntil, one

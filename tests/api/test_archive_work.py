@@ -97,7 +97,7 @@ async def test_a_restore_is_tried_first_and_then_done(cold: Sereno, ask: Ask, co
 async def test_many_rows_need_a_second_word(
     cold: Sereno, ask: Ask, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sereno.operations.restore.MOST", OLD_JOBS - 1)
+    monkeypatch.setattr("sereno.archive.restore.MOST", OLD_JOBS - 1)
     client, span = ask("admin"), {"kind": "jobs", "from": "2000-01-01T00:00:00Z"}
     refused = await work(cold, connection, client, "/archive/restore", span)
     assert (refused["state"], refused["result"]) == ("dead", None)

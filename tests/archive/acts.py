@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sereno import Sereno
-from sereno.engine.archivist import Archivist, OwnTable
+from sereno.archive.archiver import Archivist, OwnTable
 from tests.shared_server import MEMORY
 
 DAY = 86400

@@ -11,7 +11,7 @@ import boto3
 import pytest
 from moto.server import ThreadedMotoServer
 
-from sereno.archive import place as module
+from sereno.archive import storage as module
 from tests.archive.faulty import FaultyStore
 
 # What must never be read anywhere.

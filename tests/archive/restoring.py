@@ -8,11 +8,11 @@ from typing import Any
 import psycopg
 
 from sereno import Sereno
-from sereno.archive.place import Place
+from sereno.archive import restore
+from sereno.archive.restore import Asked, Outcome
+from sereno.archive.restore_store import Span
+from sereno.archive.storage import Place
 from sereno.database.plan import carry_out
-from sereno.operations import restore
-from sereno.operations.restore import Asked, Outcome
-from sereno.store.restore import Span
 
 # Whatever is old is older than this.
 EVER = datetime(9000, 1, 1, tzinfo=UTC)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sereno.archive.place import NotThere, Place
+from sereno.archive.storage import NotThere, Place
 from sereno.errors import ArchiveUnavailable, ConfigurationError
 
 

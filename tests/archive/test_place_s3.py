@@ -13,11 +13,11 @@ import psycopg
 import pytest
 
 from sereno import Sereno
-from sereno.archive import place as module
-from sereno.archive.place import NotThere, Place
-from sereno.engine.archivist import Archivist
+from sereno.archive import storage as module
+from sereno.archive import store as archive
+from sereno.archive.archiver import Archivist
+from sereno.archive.storage import NotThere, Place
 from sereno.errors import ArchiveUnavailable
-from sereno.store import archive
 from tests.archive.acts import DAY, TENDERS, add_everything, add_logs, archivist, everything, places_of
 from tests.archive.conftest import CANARIES, Bucket
 from tests.archive.faulty import LATE_BYTES, SHORT, Fault

@@ -11,13 +11,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from sereno import Sereno
-from sereno.archive.duck import Answers
-from sereno.archive.place import Place
+from sereno.archive.archiver import OwnTable
+from sereno.archive.duckdb_views import Answers
+from sereno.archive.files import export, views
+from sereno.archive.restore_store import Span
+from sereno.archive.storage import Place
 from sereno.database.plan import carry_out
-from sereno.engine.archivist import OwnTable
 from sereno.errors import ArchiveUnavailable, InvalidArguments
-from sereno.operations.archive_files import export, views
-from sereno.store.restore import Span
 from tests.archive.acts import DAY, TENDERS, add_jobs, add_logs, add_tenders, archivist, cold_place
 from tests.archive.conftest import Bucket
 from tests.archive.restoring import bring_back, cold

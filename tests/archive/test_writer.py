@@ -15,9 +15,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from sereno import Sereno
-from sereno.archive import writer
+from sereno.archive import file_process
+from sereno.archive.file_process import SMALL_ROWS
 from sereno.archive.parquet import BadFile
-from sereno.archive.writer import SMALL_ROWS
 from tests.archive.acts import DAY, add_jobs, archivist, cold_place
 from tests.facts import advance, auntil, one, until
 
@@ -43,7 +43,10 @@ def writing(connection: psycopg.Connection) -> bool:
 def writers() -> list[int]:
     """The processes of ours that write."""
     found = subprocess.run(
-        ["pgrep", "-P", str(os.getpid()), "-f", "sereno.archive.writer"], check=False, stdout=subprocess.PIPE, text=True
+        ["pgrep", "-P", str(os.getpid()), "-f", "sereno.archive.file_process"],
+        check=False,
+        stdout=subprocess.PIPE,
+        text=True,
     )
     return [int(line) for line in found.stdout.split()]
 
@@ -67,7 +70,7 @@ async def test_a_large_batch_leaves_through_a_process_of_its_own(
     run, started = subprocess.run, Counter[str]()
 
     def noted(command: Sequence[str], **options: Any) -> Any:
-        if command[-1] == "sereno.archive.writer" and "input" in options:
+        if command[-1] == "sereno.archive.file_process" and "input" in options:
             started[json.loads(options["input"])[0]] += 1
         return run(command, **options)
 
@@ -86,7 +89,7 @@ async def test_a_large_batch_leaves_through_a_process_of_its_own(
 
 async def test_meanwhile_the_loop_goes_on(database_url: str, connection: psycopg.Connection, tmp_path: Path) -> None:
     slow = asyncio.create_task(
-        asyncio.to_thread(writer.write, SMALL_ROWS, database_url, SLEEPS, tmp_path / "file", [], {})
+        asyncio.to_thread(file_process.write, SMALL_ROWS, database_url, SLEEPS, tmp_path / "file", [], {})
     )
     await auntil(lambda: writing(connection) and bool(writers()))
     for pid in writers():
@@ -99,7 +102,7 @@ async def test_meanwhile_the_loop_goes_on(database_url: str, connection: psycopg
 @pytest.mark.parametrize("rows", [1, SMALL_ROWS])
 def test_what_went_wrong_is_told_in_the_same_words(database_url: str, tmp_path: Path, rows: int) -> None:
     with pytest.raises(BadFile, match="the rows did not become a file") as said:
-        writer.write(
+        file_process.write(
             rows, database_url, "select 1 / (n - n) from generate_series(1, 3) as n", tmp_path / "file", [], {}
         )
     assert "division by zero" in str(said.value)
@@ -111,7 +114,7 @@ def test_a_password_is_in_no_message_and_in_no_list_of_processes(
 ) -> None:
     nobody = f"postgresql://ann:{CANARY}@127.0.0.1:1/shop"
     with pytest.raises(BadFile) as refused:
-        writer.write(rows, nobody, "select 1", tmp_path / "file", [], {})
+        file_process.write(rows, nobody, "select 1", tmp_path / "file", [], {})
     assert CANARY not in str(refused.value)
     assert CANARY not in "".join(capfd.readouterr())
 
@@ -120,7 +123,9 @@ async def test_what_the_machine_shows_of_it_holds_no_password(
     database_url: str, connection: psycopg.Connection, tmp_path: Path
 ) -> None:
     url = database_url.replace("//postgres@", f"//postgres:{CANARY}@")
-    slow = asyncio.create_task(asyncio.to_thread(writer.write, SMALL_ROWS, url, SLEEPS, tmp_path / "file", [], {}))
+    slow = asyncio.create_task(
+        asyncio.to_thread(file_process.write, SMALL_ROWS, url, SLEEPS, tmp_path / "file", [], {})
+    )
     await auntil(lambda: writing(connection) and bool(writers()))
     (pid,) = writers()
     shown = shown_of(pid)

@@ -18,7 +18,7 @@ import psycopg
 import pytest
 
 from sereno import Sereno
-from sereno.archive.place import Place
+from sereno.archive.storage import Place
 from tests.archive.acts import DAY, add_deliveries, add_event, add_jobs, add_logs, archivist, cold_place
 from tests.cli.conftest import PROGRAM, Command, process_environment
 from tests.facts import advance, one, until
@@ -167,7 +167,7 @@ def _ids(connection: psycopg.Connection, kind: str) -> list[int]:
 def test_many_rows_need_a_yes(
     sereno: Command, connection: psycopg.Connection, on: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sereno.operations.restore.MOST", 3)
+    monkeypatch.setattr("sereno.archive.restore.MOST", 3)
     refused = sereno("archive", "restore", "logs", "--from", "2000-01-01", **on)
     assert refused.exit_code == 8
     assert "--yes" in refused.stderr

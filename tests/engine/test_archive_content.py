@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sereno import Sereno
-from sereno.archive import parquet, writer
+from sereno.archive import file_process, parquet
 from sereno.archive.checksum import LONG, PAGE_ROWS
 from tests.archive.acts import DAY, TENDERS, add_tenders, archivist, cold_place
 from tests.facts import advance, one
@@ -49,7 +49,7 @@ async def test_a_file_with_one_other_value_is_refused_and_nothing_is_dropped(
     working = archivist(app, place, TENDERS)
     await working.move()
 
-    write_well = writer.write
+    write_well = file_process.write
 
     def faulty(name: str, swap: bool) -> Callable[..., None]:
         def write(
@@ -63,7 +63,7 @@ async def test_a_file_with_one_other_value_is_refused_and_nothing_is_dropped(
     names = ("published_at", "price", "data", "tags", "unit", "span", "open", "raw", "ratio")
     for name, swap in product(names, (False, True)):
         with monkeypatch.context() as patch:
-            patch.setattr(writer, "write", faulty(name, swap))
+            patch.setattr(file_process, "write", faulty(name, swap))
             done = await working.export()
         assert [problem for problem in done.problems if "its values are not those of the table" in problem] != [], name
         assert done.dropped == 0

@@ -7,7 +7,7 @@ import psycopg
 import pytest
 
 from sereno import Sereno
-from sereno.engine import archivist as module
+from sereno.archive import archiver as module
 from tests.archive.acts import DAY, add_jobs, archivist, cold_place
 from tests.facts import advance, one
 

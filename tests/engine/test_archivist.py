@@ -15,10 +15,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from sereno import Sereno
+from sereno.archive import archiver as module
 from sereno.archive import manifest, parquet
-from sereno.engine import archivist as module
-from sereno.engine.archivist import OwnTable
-from sereno.store import archive
+from sereno.archive import store as archive
+from sereno.archive.archiver import OwnTable
 from tests.archive.acts import (
     DAY,
     TENDERS,

@@ -17,8 +17,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sereno import Sereno
-from sereno.engine import archivist as module
-from sereno.engine.archivist import OwnTable
+from sereno.archive import archiver as module
+from sereno.archive.archiver import OwnTable
 from tests.archive.acts import DAY, archivist, cold_place, everything, filed
 from tests.facts import advance, one
 

@@ -9,13 +9,13 @@ import psycopg
 import pytest
 
 from sereno import Sereno
+from sereno.archive import restore
+from sereno.archive.archiver import OwnTable
+from sereno.archive.restore import Asked
+from sereno.archive.restore_store import Span
 from sereno.database.plan import carry_out
-from sereno.engine.archivist import OwnTable
 from sereno.errors import ArchiveUnavailable, InvalidArguments, Refused
 from sereno.jobs import transitions
-from sereno.operations import restore
-from sereno.operations.restore import Asked
-from sereno.store.restore import Span
 from tests.archive.acts import (
     DAY,
     HOT,

@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sereno import Sereno
-from sereno.archive import rows as module
-from sereno.engine.archivist import OwnTable
+from sereno.archive import row_text as module
+from sereno.archive.archiver import OwnTable
 from tests.archive.acts import DAY, archivist, cold_place
 from tests.archive.restoring import bring_back, digests
 from tests.engine.test_archivist_types import OLD, STRANGE, TYPES, VALUES, add_tables

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from sereno import Sereno
+from sereno.archive import archiver as module
 from sereno.archive import parquet
-from sereno.engine import archivist as module
-from sereno.engine.archivist import Archivist
+from sereno.archive.archiver import Archivist
 from tests.archive.acts import TENDERS, archivist
 
 # Small ones, so that batches have several files.

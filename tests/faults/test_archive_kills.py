@@ -17,9 +17,9 @@ import psycopg
 import pytest
 
 from sereno import DatabaseUnavailable, Sereno
+from sereno.archive import store as archive
 from sereno.database.embedded import EmbeddedPostgres
 from sereno.operations.verify import verify
-from sereno.store import archive
 from tests.acceptance.conftest import WorkerProcess
 from tests.archive.acts import (
     DAY,

@@ -8,9 +8,9 @@ import psycopg
 import pytest
 from psycopg.sql import SQL, Identifier
 
+from sereno.archive import store as archive
 from sereno.database import partitions
 from sereno.database.statement import run
-from sereno.store import archive
 from tests.archive.acts import (
     DAY,
     add_deliveries,

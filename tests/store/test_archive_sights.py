@@ -9,10 +9,10 @@ import psycopg
 import pytest
 
 from sereno import Sereno
+from sereno.archive import operations as archive
+from sereno.archive import store as moves
+from sereno.archive.operations import Status
 from sereno.errors import InvalidArguments
-from sereno.operations import archive
-from sereno.operations.archive import Status
-from sereno.store import archive as moves
 from tests.archive.acts import DAY, TENDERS, add_everything, add_jobs, add_logs, archivist, cold_place
 from tests.archive.restoring import bring_back
 from tests.facts import advance, one

@@ -12,15 +12,15 @@ from fastapi import Depends, Path, Query
 from sereno.access.identity import Principal
 from sereno.api.door import Door, Who
 from sereno.api.pages import Page, Paging, page_of, paging
+from sereno.archive import operations as archive
+from sereno.archive.operations import BatchDetail, Status
+from sereno.archive.queries import BatchLine, BatchState, DayLine, Found
 from sereno.database.statement import Operation
 from sereno.errors import Refused
 from sereno.jobs import operations as jobs
 from sereno.jobs.job import NAME_LIMIT, Job, JobOptions
-from sereno.operations import archive
-from sereno.operations.archive import BatchDetail, Status
 from sereno.reception.declined import not_found
 from sereno.reception.house import House
-from sereno.store.archive_sights import BatchLine, BatchState, DayLine, Found
 
 MOVE = "sereno.archive_move"
 EXPORT = "sereno.archive_export"

@@ -10,13 +10,13 @@ from pydantic import AwareDatetime, BaseModel, Field
 from sereno.access import audit
 from sereno.access.masking import without_secrets
 from sereno.api.door import Door, Who
+from sereno.archive import files as archive_files
+from sereno.archive.query import LONGEST_QUESTION, MOST_ROWS, MOST_SECONDS, Question, TooSlow, ask
+from sereno.archive.restore_store import Span
 from sereno.errors import ArchiveUnavailable, InvalidArguments
-from sereno.operations import archive_files
-from sereno.operations.archive_query import LONGEST_QUESTION, MOST_ROWS, MOST_SECONDS, Question, TooSlow, ask
 from sereno.reception.declined import Declined
 from sereno.reception.house import House
 from sereno.settings import DISK
-from sereno.store.restore import Span
 
 # Of a question, as much as the audit keeps.
 KEPT = 2000

@@ -12,18 +12,18 @@ from sereno.access.identity import Principal
 from sereno.api.archive import OFF
 from sereno.api.door import Door, Who
 from sereno.api.limits import Length
+from sereno.archive import jobs as archive_work
+from sereno.archive import restore_store as store
+from sereno.archive.jobs import TASKS, ExtractOrder, Form, Order, RestoreOrder, VerifyOrder, Work, known
+from sereno.archive.restore import MOST, MOST_KEYS, meant
 from sereno.database.json_values import encoder
 from sereno.database.statement import Operation
 from sereno.domain.duration import seconds
 from sereno.errors import InvalidArguments, JobNotFound, Refused
 from sereno.jobs import operations as jobs
 from sereno.jobs.job import NAME_LIMIT, JobOptions
-from sereno.operations import archive_work
-from sereno.operations.archive_work import TASKS, ExtractOrder, Form, Order, RestoreOrder, VerifyOrder, Work, known
-from sereno.operations.restore import MOST, MOST_KEYS, meant
 from sereno.reception.declined import Declined
 from sereno.reception.house import House
-from sereno.store import restore as store
 
 JobId = Annotated[int, Path(ge=0, lt=2**63)]
 Kind = Annotated[str, Field(min_length=1, max_length=NAME_LIMIT, description="jobs, deliveries, …, or schema.table.")]

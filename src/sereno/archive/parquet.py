@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from sereno.archive import checksum
 from sereno.archive.checksum import PAGE_ROWS
-from sereno.archive.place import missing
+from sereno.archive.storage import missing
 from sereno.errors import ArchiveUnavailable, first_line
 
 # Small pieces from the server, middling groups in the file: some tens of megabytes at any time.

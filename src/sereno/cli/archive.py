@@ -16,9 +16,9 @@ from sereno.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from sereno.app import Sereno
+    from sereno.archive.archiver import Exported, Moved
+    from sereno.archive.operations import BatchDetail, Status
     from sereno.cli.desk import Desk
-    from sereno.engine.archivist import Exported, Moved
-    from sereno.operations.archive import BatchDetail, Status
 
 STATES = ("moved", "failed", "verified", "dropped")
 # Something could not be moved, written, read or verified.
@@ -82,7 +82,7 @@ def archive() -> None:
 @desk_options
 def status(desk: "Desk", form: str) -> None:
     """How much lies where, what waits, what failed."""
-    from sereno.operations.archive import status as operation  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.archive.operations import status as operation  # noqa: PLC0415 - slow to import; --help needs none
 
     found = desk.run(operation(desk.settings))
     match chosen_form(form):
@@ -104,8 +104,8 @@ def list_batches(
     desk: "Desk", kind: str | None, state: str | None, limit: int, before: int | None, fail_empty: bool, form: str
 ) -> int:
     """Batches, newest first: what left together."""
+    from sereno.archive.operations import batches  # noqa: PLC0415 - see above
     from sereno.cli.post_page import end_of_page  # noqa: PLC0415 - slow to import; --help needs none
-    from sereno.operations.archive import batches  # noqa: PLC0415 - see above
 
     wanted = None if kind is None else kind_named(kind)
     found = desk.run(batches(wanted, state, before, limit))  # type: ignore[arg-type]  # click has checked it
@@ -120,7 +120,7 @@ def list_batches(
 @desk_options
 def show(desk: "Desk", number: int, form: str) -> None:
     """One batch with its files."""
-    from sereno.operations.archive import batch  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.archive.operations import batch  # noqa: PLC0415 - slow to import; --help needs none
 
     found = desk.run(batch(number))
     if found is None:

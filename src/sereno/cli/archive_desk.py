@@ -12,9 +12,9 @@ from sereno.errors import ConfigurationError, Refused
 
 if TYPE_CHECKING:
     from sereno.app import Sereno
-    from sereno.archive.place import Place
+    from sereno.archive.restore_store import Span
+    from sereno.archive.storage import Place
     from sereno.cli.desk import Desk
-    from sereno.store.restore import Span
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -46,7 +46,7 @@ def kind_named(word: str) -> str:
 @contextmanager
 def archive_of(desk: "Desk") -> "Iterator[Sereno]":
     """The application of this command; ConfigurationError where it has no archive and never had one."""
-    from sereno.store.restore import kinds  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.archive.restore_store import kinds  # noqa: PLC0415 - slow to import; --help needs none
 
     # A database that is not there is found out here, and none is made.
     known = desk.run(kinds())
@@ -62,7 +62,7 @@ def place_of(app: "Sereno") -> "Place":
 
 
 def span_of(from_at: Any, to_at: Any) -> "Span":
-    from sereno.store.restore import Span  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.archive.restore_store import Span  # noqa: PLC0415 - slow to import; --help needs none
 
     return Span(from_at=from_at, to_at=to_at)
 

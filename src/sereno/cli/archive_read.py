@@ -18,9 +18,9 @@ from sereno.cli.post_page import NotThere
 from sereno.cli.progress import progress
 
 if TYPE_CHECKING:
-    from sereno.archive.duck import Answers
+    from sereno.archive.duckdb_views import Answers
+    from sereno.archive.verifier import Inspected
     from sereno.cli.desk import Desk
-    from sereno.engine.inspector import Inspected
 
 FORMS = ("auto", "table", "json", "jsonl", "csv")
 # Of a table; nobody reads more of them.
@@ -35,8 +35,8 @@ BROKEN = 1
 @desk_options
 def verify(desk: "Desk", batch: int | None, sample: int | None, since: datetime | None) -> int:
     """Read files again, and compare all of them with what the database knows. Exits with 1 when anything is wrong."""
-    from sereno.engine.inspector import Inspector  # noqa: PLC0415 - slow to import; --help needs none
-    from sereno.store.restore import Which  # noqa: PLC0415 - see above
+    from sereno.archive.restore_store import Which  # noqa: PLC0415 - see above
+    from sereno.archive.verifier import Inspector  # noqa: PLC0415 - slow to import; --help needs none
 
     with archive_of(desk) as app, progress("Verify") as said:
         done = Inspector(app.database, app.settings).inspect(Which(batch, since), sample, said)
@@ -68,8 +68,8 @@ def query(desk: "Desk", question: str, from_at: datetime | None, to_at: datetime
 
     DuckDB answers, from files that are verified. --from and --to spare it the others. It can read nothing else.
     """
-    from sereno.archive.duck import Answers  # noqa: PLC0415 - slow to import; --help needs none
-    from sereno.operations.archive_files import views  # noqa: PLC0415 - see above
+    from sereno.archive.duckdb_views import Answers  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.archive.files import views  # noqa: PLC0415 - see above
 
     with archive_of(desk) as app:
         found = desk.run(views(span_of(from_at, to_at)))
@@ -120,8 +120,8 @@ def _show_table(form: str, names: list[str], rows: Iterable[tuple[str | None, ..
 @desk_options
 def export(desk: "Desk", kind: str, from_at: datetime | None, to_at: datetime | None, out: Path) -> None:
     """Archived rows of a time as one file. Each file that they come from is compared with its checksum first."""
+    from sereno.archive.files import export as plan  # noqa: PLC0415 - slow to import; --help needs none
     from sereno.database.plan import carry_out  # noqa: PLC0415 - see above
-    from sereno.operations.archive_files import export as plan  # noqa: PLC0415 - slow to import; --help needs none
 
     with archive_of(desk) as app, progress("Export") as said:
         written = carry_out(app.database, plan(kind_named(kind), span_of(from_at, to_at), place_of(app), out, said))

@@ -15,8 +15,8 @@ from sereno.cli.progress import progress
 from sereno.domain.duration import seconds
 
 if TYPE_CHECKING:
+    from sereno.archive.restore import Asked, Outcome
     from sereno.cli.desk import Desk
-    from sereno.operations.restore import Asked, Outcome
 
 
 @click.command(epilog="Example: sereno archive restore job 4711 --for 30d")
@@ -44,8 +44,8 @@ def restore(
     Jobs come with their attempts, deliveries with their receipts. What is there already is left alone. When its time
     is over it leaves again, unless somebody changed it.
     """
-    from sereno.operations.restore import Asked  # noqa: PLC0415 - slow to import; --help needs none
-    from sereno.store.restore import Span  # noqa: PLC0415 - see above
+    from sereno.archive.restore import Asked  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.archive.restore_store import Span  # noqa: PLC0415 - see above
 
     span = Span(list(dict.fromkeys(ids)) or None, from_at, to_at)
     asked = Asked(kind_named(kind), span, seconds(keep), without)
@@ -65,8 +65,8 @@ def restore(
 
 
 def _counted(desk: "Desk", asked: "Asked") -> int:
+    from sereno.archive.restore import count  # noqa: PLC0415 - see above
     from sereno.database.plan import carry_out  # noqa: PLC0415 - slow to import; --help needs none
-    from sereno.operations.restore import count  # noqa: PLC0415 - see above
 
     # Closed wherever it ends: it holds copies of files.
     with (
@@ -79,8 +79,8 @@ def _counted(desk: "Desk", asked: "Asked") -> int:
 
 
 def _done(desk: "Desk", asked: "Asked", *, yes: bool) -> int:
+    from sereno.archive.restore import restore as operation  # noqa: PLC0415 - see above
     from sereno.database.plan import carry_out  # noqa: PLC0415 - slow to import; --help needs none
-    from sereno.operations.restore import restore as operation  # noqa: PLC0415 - see above
 
     with (
         archive_of(desk) as app,

@@ -110,8 +110,8 @@ def list_deliveries(desk: "Desk", limit: int, before: int | None, fail_empty: bo
 @desk_options
 def show(desk: "Desk", number: int, reveal: bool, form: str) -> None:
     """One delivery: its event, its address, what became of it, and what its provider said later."""
+    from sereno.archive.lookup import or_archived  # noqa: PLC0415 - slow to import; --help needs none
     from sereno.notifications.operations import masked, show_delivery  # noqa: PLC0415 - see above
-    from sereno.operations.archived import or_archived  # noqa: PLC0415 - slow to import; --help needs none
 
     detail = look(desk, or_archived("delivery", number, show_delivery(number)))
     if reveal:

@@ -81,9 +81,9 @@ def list_jobs(
 @desk_options
 def show(desk: "Desk", job_id: int, form: str) -> None:
     """One job with all its attempts, steps and progress."""
+    from sereno.archive.lookup import or_archived  # noqa: PLC0415 - see above
     from sereno.cli.job_page import show_page  # noqa: PLC0415 - slow to import; --help needs none
     from sereno.jobs.operations import show as operation  # noqa: PLC0415 - see above
-    from sereno.operations.archived import or_archived  # noqa: PLC0415 - see above
 
     detail = desk.run(or_archived("job", job_id, operation(job_id)))
     if chosen_form(form) in ("json", "jsonl"):

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 from urllib.parse import urlsplit
 
+from sereno.archive.health import ArchiveHealth, archive_health
 from sereno.database import roles
 from sereno.database.migrate import migrations
 from sereno.database.statement import Operation
@@ -14,7 +15,6 @@ from sereno.jobs import queries as job_queries
 from sereno.operations.procedures import Standings, standings
 from sereno.settings import Settings
 from sereno.store import health
-from sereno.store.archive_health import ArchiveHealth, archive_health
 from sereno.store.attention import ARCHIVE_BEHIND
 from sereno.store.health import Holder, LimitHealth, ScheduleHealth, Server
 

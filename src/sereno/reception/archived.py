@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from http import HTTPStatus
 
 from sereno.access.identity import Principal
+from sereno.archive.lookup import KINDS, Noun, words
+from sereno.archive.operations import whereabouts
+from sereno.archive.queries import Found
 from sereno.database.statement import Operation
-from sereno.operations.archive import whereabouts
-from sereno.operations.archived import KINDS, Noun, words
 from sereno.reception.declined import Declined, not_found
-from sereno.store.archive_sights import Found
 
 
 def places(noun: Noun, number: int, who: Principal) -> Operation[Sequence[Found]]:

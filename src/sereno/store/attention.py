@@ -5,6 +5,8 @@ from datetime import datetime, timedelta
 from functools import cache, partial
 from typing import NamedTuple
 
+from sereno.archive.health import COUNTED as COUNTED_FILES
+from sereno.archive.health import archive_health
 from sereno.database.migrate import migrations
 from sereno.database.statement import Operation, Row, Statement, queries
 from sereno.domain.concern import Concern, Level, command, concern, rank
@@ -13,8 +15,6 @@ from sereno.domain.zones import moment
 from sereno.schedules import store as schedules
 from sereno.settings import A_DAY, Settings
 from sereno.store import health
-from sereno.store.archive_health import COUNTED as COUNTED_FILES
-from sereno.store.archive_health import archive_health
 from sereno.store.health import Holder
 
 _sql = queries("attention")

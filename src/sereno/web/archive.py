@@ -9,13 +9,13 @@ from typing import Any, get_args
 
 from starlette.responses import Response
 
+from sereno.archive import operations
+from sereno.archive.operations import BatchDetail, Status
+from sereno.archive.queries import BatchState, DayLine
 from sereno.database.statement import Operation
-from sereno.operations import archive as operations
-from sereno.operations.archive import BatchDetail, Status
 from sereno.operations.upkeep import Kept, kept
 from sereno.reception.glances import Seen
 from sereno.store import upkeep
-from sereno.store.archive_sights import BatchState, DayLine
 from sereno.web import archive_words, cursor, day_squares
 from sereno.web.copies import copies
 from sereno.web.look import Look

@@ -6,10 +6,10 @@ from functools import partial
 
 from markupsafe import Markup
 
+from sereno.archive.operations import Status
+from sereno.archive.queries import DayLine
 from sereno.domain.duration import spoken
-from sereno.operations.archive import Status
 from sereno.operations.upkeep import Kept, KeptDay
-from sereno.store.archive_sights import DayLine
 from sereno.store.attention import ARCHIVE_BEHIND
 from sereno.web import day_squares
 from sereno.web.day_squares import Day

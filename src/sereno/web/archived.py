@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from functools import partial
 
-from sereno.operations.archived import Noun
+from sereno.archive.lookup import Noun
+from sereno.archive.queries import Found
 from sereno.reception.archived import places
-from sereno.store.archive_sights import Found
 from sereno.web.look import Look
 
 

@@ -10,6 +10,7 @@ from typing import Any, get_args
 from starlette.responses import Response
 
 from sereno.access.masking import masked as hidden
+from sereno.archive.queries import Found
 from sereno.notifications.deliveries.delivery import State
 from sereno.notifications.operations import DeliveryDetail, masked
 from sereno.notifications.rows import DeliveryFilter, DeliveryLine
@@ -18,7 +19,6 @@ from sereno.reception.glances import Seen
 from sereno.reception.tenancy import their_tenant
 from sereno.search.search_filter import DELIVERY_FIELDS
 from sereno.search.sql_terms import Sought
-from sereno.store.archive_sights import Found
 from sereno.web import post_looks
 from sereno.web.archived import archived
 from sereno.web.asked import Asked, sought_for

@@ -9,6 +9,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from sereno.archive.queries import Found
 from sereno.errors import JobNotFound
 from sereno.jobs import operations as jobs
 from sereno.jobs import queries as job_queries
@@ -20,7 +21,6 @@ from sereno.jobs.rows import AttemptRow, JobLine, JobRow
 from sereno.jobs.why import why
 from sereno.operations.bulk import ORIGIN
 from sereno.reception.glances import Seen
-from sereno.store.archive_sights import Found
 from sereno.web import cursor, job_charts, tracebacks
 from sereno.web.archived import archived
 from sereno.web.copies import copies

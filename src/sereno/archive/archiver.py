@@ -18,20 +18,20 @@ from typing import Literal
 import psycopg
 from psycopg.conninfo import make_conninfo
 
-from sereno.archive import parquet, writer
+from sereno.archive import file_process, parquet
+from sereno.archive import store as archive
 from sereno.archive.manifest import Described, Manifest, encode
 from sereno.archive.parquet import BadFile
-from sereno.archive.place import Place
+from sereno.archive.restore_expiry import leave
 from sereno.archive.scratch import scratch
+from sereno.archive.storage import Place
+from sereno.archive.store import Filed, Measured, Part, Recipe
 from sereno.database import partitions as days
 from sereno.database.connect import CONNECT_PARAMETERS
 from sereno.database.database import Database
 from sereno.database.statement import Operation
-from sereno.engine.leaving import leave
 from sereno.errors import ArchiveUnavailable, first_line
 from sereno.settings import A_DAY, DISK, Settings
-from sereno.store import archive
-from sereno.store.archive import Filed, Measured, Part, Recipe
 from sereno.telemetry.archive_stats import COUNTED, Outcome
 from sereno.telemetry.log_events import emit
 
@@ -243,7 +243,9 @@ class Archivist:
         with scratch("archive") as directory:
             file = directory / "written"
             facts = {"kind": recipe.kind, "batch": str(batch), "keys_hash": measured.keys_hash}
-            await asyncio.to_thread(writer.write, measured.rows, self._url, recipe.query, file, recipe.rising, facts)
+            await asyncio.to_thread(
+                file_process.write, measured.rows, self._url, recipe.query, file, recipe.rising, facts
+            )
             manifest = await asyncio.to_thread(_manifest, batch, number, recipe, measured, file)
             await asyncio.to_thread(self.place.put, manifest.object, file)
             if not await self._database.arun(_uploaded(manifest, measured)):
@@ -272,7 +274,7 @@ class Archivist:
             raise Unverified(f"{manifest.object}: {length:,} bytes were read back, {manifest.bytes:,} were written")
         if sha256 != manifest.sha256:
             raise Unverified(f"{manifest.object}: its checksum is {sha256[:12]}…, and not {manifest.sha256[:12]}…")
-        rows, keys_hash, content_hash = writer.checksums(manifest.rows, file, manifest.key_columns)
+        rows, keys_hash, content_hash = file_process.checksums(manifest.rows, file, manifest.key_columns)
         if rows != manifest.rows:
             raise Unverified(f"{manifest.object}: it holds {rows:,} rows, the table {manifest.rows:,}")
         if keys_hash != manifest.keys_hash:

@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from datetime import datetime
 
+from sereno.archive import queries as archive_queries
 from sereno.database.statement import Operation, Statement, queries
 from sereno.domain.zones import moment
 from sereno.schedules import store as schedules
 from sereno.settings import A_DAY, Settings
-from sereno.store import archive_sights
 
 _sql = queries("archive_health")
 
@@ -43,7 +43,7 @@ def archive_health(settings: Settings) -> Operation[ArchiveHealth]:
 
 def _overdue(settings: Settings) -> Operation[list[float]]:
     """For how many seconds something should have left. Of deliveries and events, the oldest may have to stay."""
-    oldest = yield from archive_sights.oldest()
+    oldest = yield from archive_queries.oldest()
     now = moment((yield from schedules.clock()))
     # A day leaves when all of it is old.
     ages = {

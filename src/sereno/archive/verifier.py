@@ -10,16 +10,17 @@ from itertools import islice
 
 import msgspec
 
+from sereno.archive import restore_store
+from sereno.archive import store as archive
+from sereno.archive.archiver import Archivist, Said, Unverified
 from sereno.archive.manifest import Described, Manifest, decode, encode
 from sereno.archive.parquet import BadFile
-from sereno.archive.place import EXTRACTS, NotThere, Place
+from sereno.archive.restore_store import Checkable, Which
 from sereno.archive.scratch import scratch
+from sereno.archive.storage import EXTRACTS, NotThere, Place
 from sereno.database.database import Database
-from sereno.engine.archivist import Archivist, Said, Unverified
 from sereno.errors import ArchiveUnavailable, first_line
 from sereno.settings import Settings
-from sereno.store import archive, restore
-from sereno.store.restore import Checkable, Which
 from sereno.telemetry.log_events import emit
 
 # Asked for at once.
@@ -59,7 +60,7 @@ class Inspector:
     def inspect(self, which: Which, sample: int | None, said: Said) -> Inspected:
         """Every file, those of a batch or since a moment, or some by chance; then objects that nobody knows."""
         done = Inspected()
-        files, length = self._database.run(restore.how_many(which))
+        files, length = self._database.run(restore_store.how_many(which))
         total = min(files, sample) if sample is not None else files
         for file in self._files(which, sample):
             said(min(1.0, done.files / max(total, 1)), f"{done.files:,} of {total:,} files, {done.bytes:,} bytes")
@@ -71,10 +72,10 @@ class Inspector:
 
     def _files(self, which: Which, sample: int | None) -> Iterator[Checkable]:
         if sample is not None:
-            yield from self._database.run(restore.sampled(which, sample))
+            yield from self._database.run(restore_store.sampled(which, sample))
             return
         after = (0, 0)
-        while page := self._database.run(restore.checkable(which, after, PAGE)):
+        while page := self._database.run(restore_store.checkable(which, after, PAGE)):
             yield from page
             after = (page[-1].batch, page[-1].number)
 
@@ -126,7 +127,7 @@ class Inspector:
         names = (name for name in self.place.names() if not name.startswith(EXTRACTS))
         while page := list(islice(names, PAGE)):
             files = {name.removesuffix(".json") for name in page}
-            known = self._database.run(restore.known(sorted(files)))
+            known = self._database.run(restore_store.known(sorted(files)))
             strangers = [name for name in page if name.removesuffix(".json") not in known]
             done.unknown += len(strangers)
             done.strangers += strangers[: MOST_TOLD - len(done.strangers)]

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Literal, TypeVar
 
+from sereno.archive.operations import whereabouts
+from sereno.archive.queries import Found
 from sereno.database.statement import Operation
 from sereno.errors import ConfigurationError, JobNotFound
-from sereno.operations.archive import whereabouts
-from sereno.store.archive_sights import Found
 
 T = TypeVar("T")
 

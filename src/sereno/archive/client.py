@@ -12,20 +12,10 @@ from typing import Any
 
 import psycopg
 
-from sereno.archive.place import EXTRACTS
-from sereno.archive.scratch import scratch
-from sereno.database.database import Database
-from sereno.database.plan import carry_out
-from sereno.database.statement import run
-from sereno.domain.duration import Duration, seconds
-from sereno.engine.archivist import Archivist, OwnTable
-from sereno.engine.inspector import Inspector
-from sereno.errors import ArchiveUnavailable, ConfigurationError, InvalidArguments, Refused, first_line
-from sereno.jobs.attempt import Cancel, Dead
-from sereno.jobs.retry import Backoff
-from sereno.jobs.task_handle import Task
-from sereno.operations import archive_files, restore
-from sereno.operations.archive_work import (
+from sereno.archive import files as archive_files
+from sereno.archive import restore
+from sereno.archive.archiver import Archivist, OwnTable
+from sereno.archive.jobs import (
     EXTRACT,
     RESTORE,
     VERIFY,
@@ -35,12 +25,23 @@ from sereno.operations.archive_work import (
     VerifyOrder,
     ended,
 )
-from sereno.operations.restore import MOST
+from sereno.archive.restore import MOST
+from sereno.archive.restore_store import Span, Which
+from sereno.archive.scratch import scratch
+from sereno.archive.storage import EXTRACTS
+from sereno.archive.verifier import Inspector
+from sereno.database.database import Database
+from sereno.database.plan import carry_out
+from sereno.database.statement import run
+from sereno.domain.duration import Duration, seconds
+from sereno.errors import ArchiveUnavailable, ConfigurationError, InvalidArguments, Refused, first_line
+from sereno.jobs.attempt import Cancel, Dead
+from sereno.jobs.retry import Backoff
+from sereno.jobs.task_handle import Task
 from sereno.schedules.client import Schedules
 from sereno.schedules.rules.when import Cron
 from sereno.schedules.schedule import NewSchedule
 from sereno.settings import A_DAY
-from sereno.store.restore import Span, Which
 from sereno.worker.context import Context
 
 MOVE = "sereno.archive_move"

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from sereno.archive import parquet
-from sereno.archive.place import Place
+from sereno.archive.storage import Place
 from sereno.errors import ArchiveUnavailable
 
 # A piece that goes to PostgreSQL at once: whichever comes first.

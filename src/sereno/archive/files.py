@@ -6,15 +6,15 @@ from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 
-from sereno.archive import rows
-from sereno.archive.duck import Answers, View
-from sereno.archive.place import Place
+from sereno.archive import restore_store as store
+from sereno.archive import row_text
+from sereno.archive.duckdb_views import Answers, View
+from sereno.archive.restore_store import ArchivedFile, Span
 from sereno.archive.scratch import scratch
+from sereno.archive.storage import Place
 from sereno.database.plan import Plan
 from sereno.database.statement import Operation
 from sereno.errors import ConfigurationError, InvalidArguments
-from sereno.store import restore as store
-from sereno.store.restore import ArchivedFile, Span
 
 Said = Callable[[float, str], None]
 
@@ -60,7 +60,7 @@ def export(kind: str, span: Span, place: Place, out: Path, said: Said) -> Plan[i
             said(0.8 * done / total, f"{file.object} is copied and compared")
             copy = directory / file.object
             copy.parent.mkdir(parents=True, exist_ok=True)
-            rows.fetch(place, file.object, file.bytes, file.sha256, copy)
+            row_text.fetch(place, file.object, file.bytes, file.sha256, copy)
             done += file.bytes
         said(0.8, f"{out.name} is written")
         view = _view(kind, files, doubled, span.from_at, span.to_at)

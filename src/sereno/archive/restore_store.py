@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
+from sereno.archive.store import Column
 from sereno.database.statement import Operation, Row, Statement, queries
-from sereno.store.archive import Column
 
 _sql = queries("restore")
 

@@ -3,14 +3,8 @@
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 
-from sereno.database.statement import Operation
-from sereno.domain.zones import moment
-from sereno.errors import InvalidArguments
-from sereno.jobs.rows import BOUND, Count
-from sereno.schedules import store as schedules
-from sereno.settings import A_DAY, ARCHIVE_KINDS, Settings
-from sereno.store import archive_sights as store
-from sereno.store.archive_sights import (
+from sereno.archive import queries as store
+from sereno.archive.queries import (
     About,
     BatchLine,
     BatchState,
@@ -21,6 +15,12 @@ from sereno.store.archive_sights import (
     KindLine,
     Restored,
 )
+from sereno.database.statement import Operation
+from sereno.domain.zones import moment
+from sereno.errors import InvalidArguments
+from sereno.jobs.rows import BOUND, Count
+from sereno.schedules import store as schedules
+from sereno.settings import A_DAY, ARCHIVE_KINDS, Settings
 
 # A calendar of more days is no calendar.
 MOST_DAYS = 400

@@ -1,4 +1,4 @@
-"""Large files are written and checked by a process of their own: `python -m sereno.archive.writer`, its order on stdin.
+"""Large files are written and checked by a process of their own: `python -m sereno.archive.file_process`, its order on stdin.
 
 The libraries hold Python's lock from the first row to the last: in the worker, leases would run out meanwhile, and two
 files at once would be no faster than one after the other.
@@ -39,7 +39,7 @@ def checksums(rows: int, file: Path, key_columns: Sequence[str]) -> tuple[int, s
 def _elsewhere(order: list[Any]) -> str:
     """What the process says that carries out this order."""
     done = subprocess.run(
-        [sys.executable, "-P", "-m", "sereno.archive.writer"],
+        [sys.executable, "-P", "-m", "sereno.archive.file_process"],
         # Not as arguments: those can be read by everybody on the machine, and there is a password in the URL.
         input=json.dumps(order).encode(),
         stdout=subprocess.PIPE,

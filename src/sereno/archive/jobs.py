@@ -10,13 +10,13 @@ from typing import Any, Literal, TypeAlias
 
 from sereno.access import audit, tokens
 from sereno.access.masking import masked
+from sereno.archive import restore_store
+from sereno.archive.restore import Asked
+from sereno.archive.restore_store import Span
 from sereno.database.statement import Operation
 from sereno.errors import InvalidArguments, JobNotFound
 from sereno.jobs import operations as jobs
 from sereno.jobs.job import check_date
-from sereno.operations.restore import Asked
-from sereno.store import restore
-from sereno.store.restore import Span
 
 VERIFY = "sereno.archive_verify"
 RESTORE = "sereno.archive_restore"
@@ -100,7 +100,7 @@ class Work:
 
 def known(order: ExtractOrder) -> Operation[None]:
     """InvalidArguments where the archive has nothing of that kind, or the time makes no sense."""
-    kinds = yield from restore.kinds()
+    kinds = yield from restore_store.kinds()
     if order.kind not in kinds:
         words = f"there are {', '.join(kinds)}" if kinds else "it is empty"
         raise InvalidArguments(f"the archive has nothing of {order.kind!r:.80}: {words}")

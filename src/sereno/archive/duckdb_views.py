@@ -15,9 +15,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from sereno.archive.place import Place
-from sereno.archive.readable import PROTOCOL, readable
 from sereno.archive.scratch import scratch
+from sereno.archive.storage import Place
+from sereno.archive.storage_files import PROTOCOL, readable
 from sereno.errors import ArchiveUnavailable, ConfigurationError, InvalidArguments
 
 T = TypeVar("T")

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Literal, TypeAlias
 
+from sereno.archive.store import Column
 from sereno.database.statement import Operation, Statement, queries
 from sereno.jobs.rows import BOUND
-from sereno.store.archive import Column
 
 _sql = queries("archive_sights")
 

@@ -11,16 +11,16 @@ from pathlib import Path
 
 from sereno.access import audit
 from sereno.access.actor import default_actor
-from sereno.archive import rows
-from sereno.archive.place import Place
+from sereno.archive import restore_store as store
+from sereno.archive import row_text
+from sereno.archive.restore_store import Brought, KindOfRows, Source, Span
 from sereno.archive.scratch import scratch
+from sereno.archive.storage import Place
 from sereno.database.plan import Plan
 from sereno.database.statement import Operation
 from sereno.errors import InvalidArguments, Refused
 from sereno.jobs.job import check_date
 from sereno.settings import A_DAY
-from sereno.store import restore as store
-from sereno.store.restore import Brought, KindOfRows, Source, Span
 
 KEEP_DAYS = 30
 LONGEST_KEEP = 3660 * A_DAY
@@ -84,13 +84,13 @@ class Errand:
     actor: str
     parent: tuple[str, str] | None = None
 
-    def wanted(self, source: Source) -> rows.Wanted:
+    def wanted(self, source: Source) -> row_text.Wanted:
         span = self.asked.span
         column = self.parent[1] if self.parent else source.key_columns[0]
         keys = None if span.keys is None else frozenset(span.keys)
         if self.parent:
-            return rows.Wanted(column, keys, source.time_column, None, None)
-        return rows.Wanted(column, keys, source.time_column, span.from_at, span.to_at)
+            return row_text.Wanted(column, keys, source.time_column, None, None)
+        return row_text.Wanted(column, keys, source.time_column, span.from_at, span.to_at)
 
     def held_span(self, source: Source) -> Span:
         """Of children, whoever has come back: that is looked up beside the rows."""
@@ -172,7 +172,7 @@ def _count(errand: Errand, sources: Sequence[Source], said: Said, enough: int | 
         else:
             with scratch("restore") as directory:
                 file = _fetched(errand, source, directory)
-                found += rows.count(file, errand.wanted(source))
+                found += row_text.count(file, errand.wanted(source))
         if enough is not None and found >= enough:
             return found
     return found
@@ -215,7 +215,7 @@ def _from_source(errand: Errand, source: Source) -> Plan[Brought]:
 
 def _fetched(errand: Errand, source: Source, directory: Path) -> Path:
     file = directory / "fetched.parquet"
-    rows.fetch(errand.place, source.object, source.bytes, source.sha256, file)
+    row_text.fetch(errand.place, source.object, source.bytes, source.sha256, file)
     return file
 
 
@@ -230,7 +230,7 @@ def _from_pages(errand: Errand, source: Source, blocks: tuple[int, int]) -> Oper
 def _from_file(errand: Errand, source: Source, file: Path) -> Operation[Brought]:
     yield from store.one_at_a_time()
     brought = Brought()
-    for piece in rows.pieces(file, errand.wanted(source)):
+    for piece in row_text.pieces(file, errand.wanted(source)):
         chosen = piece if errand.parent is None else (yield from _of_parents(piece, *errand.parent))
         if chosen.rows:
             brought += yield from store.restore_rows(
@@ -240,7 +240,7 @@ def _from_file(errand: Errand, source: Source, file: Path) -> Operation[Brought]
     return brought
 
 
-def _of_parents(piece: rows.Piece, kind: str, refers: str) -> Operation[rows.Piece]:
+def _of_parents(piece: row_text.Piece, kind: str, refers: str) -> Operation[row_text.Piece]:
     """Rows whose parent has come back: nobody sends a million others."""
     named = {key for key in piece.column(refers) if key is not None}
     here = yield from store.marked(kind, list(named))

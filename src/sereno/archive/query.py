@@ -1,7 +1,7 @@
-"""A question to archived rows from somebody who is not at this machine: `python -m sereno.operations.archive_query`.
+"""A question to archived rows from somebody who is not at this machine: `python -m sereno.archive.query`.
 
 DuckDB answers in a process of its own. It can be killed when its time is over, its memory has an end that it cannot
-move, and whatever becomes of it, the server goes on. What it may read is said in `sereno.archive.duck`.
+move, and whatever becomes of it, the server goes on. What it may read is said in `sereno.archive.duckdb_views`.
 """
 
 import asyncio
@@ -16,8 +16,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from sereno.archive.duck import Answers, View
-from sereno.archive.place import Place
+from sereno.archive.duckdb_views import Answers, View
+from sereno.archive.storage import Place
 from sereno.errors import ArchiveUnavailable, ConfigurationError, InvalidArguments, Refused, SerenoError
 
 # Of DuckDB; and of its process as a whole, with the libraries that it brings.
@@ -81,7 +81,7 @@ async def ask(question: Question) -> Answer:
     """The answer; InvalidArguments for a question that makes no sense, Refused where a package is missing."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
-        *("-P", "-m", "sereno.operations.archive_query"),
+        *("-P", "-m", "sereno.archive.query"),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.DEVNULL,

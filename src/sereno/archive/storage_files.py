@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from sereno.archive.place import Place
+from sereno.archive.storage import Place
 from sereno.errors import ArchiveUnavailable, ConfigurationError
 
 PROTOCOL: Final = "archived"
