@@ -17,7 +17,7 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from sereno import Cron, Every, Once, Sereno
-from sereno.operations import procedures
+from sereno.procedures import operations as procedures
 from triggers.app import app, close_day, recount_tanks, refresh_stock, settle_month
 
 HERE = Path(__file__).parent

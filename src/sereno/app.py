@@ -19,7 +19,6 @@ from sereno.database.embedded import EmbeddedPostgres
 from sereno.database.migrate import Migration, check, migrate
 from sereno.decorators import BatchDecorator, ScheduleDecorator, TaskDecorator
 from sereno.domain.duration import Duration
-from sereno.engine.procedures import ProcedureOptions, declared
 from sereno.errors import ConfigurationError
 from sereno.jobs.enqueue import aenqueue, enqueue
 from sereno.jobs.enqueue_stream import aenqueue_stream, enqueue_stream
@@ -34,6 +33,7 @@ from sereno.jobs.task_rows import declare_code
 from sereno.notifications.client import ChannelName, Event, Notifications
 from sereno.notifications.event import Digest, Throttle
 from sereno.notifications.recipients.client import Inbox, Recipients
+from sereno.procedures.task import ProcedureOptions, declared
 from sereno.schedules.client import Schedules
 from sereno.schedules.rules.when import Every, When
 from sereno.schedules.schedule import ScheduleOptions

@@ -19,7 +19,6 @@ from sereno.database.statement import Operation as Statements
 from sereno.database.statement import Statement
 from sereno.domain.alert import Rule, Target
 from sereno.domain.concern import concern
-from sereno.domain.procedure import Signature
 from sereno.engine.alerts import Seen, follow
 from sereno.jobs import error_groups, queues
 from sereno.jobs import operations as jobs
@@ -27,7 +26,9 @@ from sereno.jobs.fingerprint import Failure
 from sereno.jobs.job_filter import JobFilter
 from sereno.notifications.deliveries.delivery import Failed
 from sereno.notifications.event import IN_APP
-from sereno.operations import alerts, procedures
+from sereno.operations import alerts
+from sereno.procedures import operations as procedures
+from sereno.procedures.procedure import Signature
 from sereno.telemetry import central_log
 from sereno.telemetry.log_record import as_line
 from sereno.telemetry.metrics import Tally

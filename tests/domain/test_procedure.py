@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sereno.domain.procedure import Parameter, ProcedureName, Signature, check_given, check_params, choose, still
-from sereno.domain.procedure_calls import mysql_call
-from sereno.domain.procedure_result import LONGEST_TEXT, MOST_BYTES, MOST_ROWS, Notices, Result, plain, plain_row
-from sereno.domain.procedure_values import converted
 from sereno.errors import InvalidArguments, Refused
+from sereno.procedures.call_sql import mysql_call
+from sereno.procedures.procedure import Parameter, ProcedureName, Signature, check_given, check_params, choose, still
+from sereno.procedures.result import LONGEST_TEXT, MOST_BYTES, MOST_ROWS, Notices, Result, plain, plain_row
+from sereno.procedures.values import converted
 
 NAME = ProcedureName("reporting", "close_day")
 DAY = Parameter("day", "date")

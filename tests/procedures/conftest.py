@@ -9,8 +9,8 @@ import pytest
 from psycopg import conninfo, sql
 
 from sereno import Sereno
-from sereno.operations import procedures
-from sereno.store.procedures import Allowed
+from sereno.procedures import operations as procedures
+from sereno.procedures.store import Allowed
 from tests.facts import auntil, state
 
 PASSWORD = "only-for-procedures"  # noqa: S105 - of a role that lives as long as its test

@@ -12,13 +12,13 @@ import pytest
 
 from sereno import Backoff, Sereno
 from sereno.database.plan import acarry_out
-from sereno.domain.procedure import ProcedureName
-from sereno.domain.procedure_result import MOST_ROWS
 from sereno.errors import ConfigurationError, Refused
 from sereno.jobs import operations as jobs
 from sereno.jobs.job_filter import JobFilter
-from sereno.operations.procedures import Board, find, list_allowed
-from sereno.store.targets import mysql
+from sereno.procedures.operations import Board, find, list_allowed
+from sereno.procedures.procedure import ProcedureName
+from sereno.procedures.result import MOST_ROWS
+from sereno.procedures.targets import mysql
 from tests.facts import auntil, one, state
 from tests.procedures.conftest import allow_on, reason, result, run
 from tests.procedures.mariadb import SERVER, MariaDB, running

@@ -8,11 +8,11 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from psycopg import sql
 
-from sereno.domain.procedure import ProcedureName, parse_name
-from sereno.domain.procedure_result import Notices
 from sereno.errors import InvalidArguments, Refused
-from sereno.store.targets.contract import Timeouts
-from sereno.store.targets.postgres import PostgresTarget
+from sereno.procedures.procedure import ProcedureName, parse_name
+from sereno.procedures.result import Notices
+from sereno.procedures.targets.contract import Timeouts
+from sereno.procedures.targets.postgres import PostgresTarget
 from tests.facts import one
 from tests.procedures.conftest import Login
 

@@ -8,7 +8,7 @@ from psycopg import conninfo
 
 from sereno import Backoff, Sereno
 from sereno.errors import ConfigurationError, InvalidArguments, Refused
-from sereno.operations.procedures import revoke
+from sereno.procedures.operations import revoke
 from tests.facts import one
 from tests.procedures.conftest import Allow, Login, allow_on, reason, result, run
 

@@ -6,15 +6,15 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from sereno.domain.procedure import Parameter, ProcedureName, Signature
-from sereno.domain.procedure_calls import sqlserver_call
-from sereno.domain.procedure_result import Notices
-from sereno.domain.procedure_values import converted
 from sereno.errors import ConfigurationError, InvalidArguments
+from sereno.procedures.call_sql import sqlserver_call
+from sereno.procedures.procedure import Parameter, ProcedureName, Signature
+from sereno.procedures.result import Notices
+from sereno.procedures.targets.address import Targets, _for_sqlserver
+from sereno.procedures.targets.contract import Timeouts, UnsafeLogin
+from sereno.procedures.targets.sqlserver import LOGIN, PARAMETERS, ROUTINES, SqlServerSession, signature_of
+from sereno.procedures.values import converted
 from sereno.settings import Settings
-from sereno.store.targets.address import Targets, _for_sqlserver
-from sereno.store.targets.contract import Timeouts, UnsafeLogin
-from sereno.store.targets.sqlserver import LOGIN, PARAMETERS, ROUTINES, SqlServerSession, signature_of
 
 CLOSE = ProcedureName("dbo", "close_day")
 # name, type, max_length, precision, scale, is_output, is_user_defined, is_table_type

@@ -8,8 +8,8 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from sereno import Sereno
-from sereno.domain.procedure import Parameter, Signature
-from sereno.operations import procedures
+from sereno.procedures import operations as procedures
+from sereno.procedures.procedure import Parameter, Signature
 from tests.api.conftest import Ask, Served
 from tests.facts import one, until
 from tests.web.reading import Read, reader

@@ -8,7 +8,7 @@ import pytest
 
 from sereno import Every
 from sereno.errors import InvalidArguments, Refused
-from sereno.operations import procedures
+from sereno.procedures import operations as procedures
 from sereno.testing.kit import Kit
 from triggers.app import app, close_day, purge_readings, refresh_stock
 from triggers.tests.conftest import Ask, command

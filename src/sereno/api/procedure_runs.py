@@ -10,15 +10,15 @@ from sereno.api.post import check_storable
 from sereno.api.procedures import Name, Target
 from sereno.database.json_values import stored
 from sereno.database.statement import Operation
-from sereno.domain.open_arguments import ProcedureArguments
 from sereno.errors import InvalidArguments, Refused
 from sereno.jobs import operations as jobs
 from sereno.jobs.job import NAME_LIMIT, JobOptions
-from sereno.operations import procedures
-from sereno.operations.procedures import Board
+from sereno.procedures import operations as procedures
+from sereno.procedures.open_arguments import ProcedureArguments
+from sereno.procedures.operations import Board
+from sereno.procedures.store import Allowed
 from sereno.reception.declined import not_found
 from sereno.reception.house import House
-from sereno.store.procedures import Allowed
 
 
 class RunBody(BaseModel):

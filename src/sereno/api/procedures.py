@@ -17,11 +17,11 @@ from sereno.api.limits import Length
 from sereno.api.pages import Page
 from sereno.database.statement import Operation
 from sereno.errors import Refused
-from sereno.operations import procedures
-from sereno.operations.procedures import Board, Finding
+from sereno.procedures import operations as procedures
+from sereno.procedures.operations import Board, Finding
+from sereno.procedures.store import Allowed, LastRun, RunRow
 from sereno.reception.declined import not_found
 from sereno.reception.house import House
-from sereno.store.procedures import Allowed, LastRun, RunRow
 
 T = TypeVar("T")
 

@@ -15,8 +15,8 @@ from sereno.errors import ConfigurationError, InvalidArguments
 if TYPE_CHECKING:
     from sereno.app import Sereno
     from sereno.cli.desk import Desk
-    from sereno.operations.procedures import Board, ProcedureDetail
-    from sereno.store.procedures import Allowed
+    from sereno.procedures.operations import Board, ProcedureDetail
+    from sereno.procedures.store import Allowed
 
 T = TypeVar("T")
 
@@ -75,7 +75,7 @@ def allow(
     **options: Any,
 ) -> None:
     """Let jobs call it, as long as its signature stays what it is now. Said again, the newest word holds."""
-    from sereno.operations.procedures import allow as operation  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.procedures.operations import allow as operation  # noqa: PLC0415 - slow to import; --help needs none
 
     signature = _done(_board(desk).resolve(target, name, params=params, kind=kind))
     made = desk.run(operation(target, signature, given=dict(map(_pair, given)), **options))
@@ -91,7 +91,7 @@ def allow(
 @desk_options
 def list_allowed(desk: "Desk", form: str) -> None:
     """Those that jobs may call, each with its newest call that ended well."""
-    from sereno.operations.procedures import list_allowed as operation  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.procedures.operations import list_allowed as operation  # noqa: PLC0415 - slow to import; --help needs none
 
     show_list(form, desk.run(operation()), COLUMNS, empty="Jobs may call none: sereno procedure allow SCHEMA.NAME")
 
@@ -103,7 +103,7 @@ def list_allowed(desk: "Desk", form: str) -> None:
 @desk_options
 def show(desk: "Desk", name: str, target: str, form: str) -> None:
     """One that jobs may call, and what its newest calls brought."""
-    from sereno.operations.procedures import show as operation  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.procedures.operations import show as operation  # noqa: PLC0415 - slow to import; --help needs none
 
     found = desk.run(operation(target, name))
     show_record(form, found, lambda: _lines(found))
@@ -115,7 +115,7 @@ def show(desk: "Desk", name: str, target: str, form: str) -> None:
 @desk_options
 def revoke(desk: "Desk", name: str, target: str) -> None:
     """No job calls it any more: those that want to end as dead. What was brought so far stays with its jobs."""
-    from sereno.operations.procedures import revoke as operation  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.procedures.operations import revoke as operation  # noqa: PLC0415 - slow to import; --help needs none
 
     click.echo(f"No job may call {desk.run(operation(target, name)).signature}.", err=True)
 
@@ -127,7 +127,7 @@ def revoke(desk: "Desk", name: str, target: str) -> None:
 @desk_options
 def check(desk: "Desk", name: str | None, target: str, form: str) -> int:
     """Whether they are still what was allowed, each in its own database. Exits with 6 when one is not."""
-    from sereno.operations import procedures  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.procedures import operations as procedures  # noqa: PLC0415 - slow to import; --help needs none
 
     if name is None:
         wanted = [line.allowed for line in desk.run(procedures.list_allowed())]
@@ -169,7 +169,7 @@ def run(
     """Make a job that calls it, and print its id. Refused at once when the parameters do not fit."""
     from sereno.jobs.job import JobOptions  # noqa: PLC0415 - slow to import; --help needs none
     from sereno.jobs.operations import enqueue  # noqa: PLC0415 - see above
-    from sereno.operations.procedures import find  # noqa: PLC0415 - see above
+    from sereno.procedures.operations import find  # noqa: PLC0415 - see above
 
     given = {**_object(arguments), **dict(map(_pair, params))}
     allowed = desk.run(find(target, name))
@@ -191,13 +191,13 @@ def _done(work: Coroutine[Any, Any, T]) -> T:
 
 
 def _board(desk: "Desk") -> "Board":
-    from sereno.operations.procedures import Board  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.procedures.operations import Board  # noqa: PLC0415 - slow to import; --help needs none
 
     return Board(desk.settings, desk.url)
 
 
 def _task(app: "Sereno", allowed: "Allowed") -> str:
-    from sereno.domain.open_arguments import ProcedureArguments  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.procedures.open_arguments import ProcedureArguments  # noqa: PLC0415 - slow to import; --help needs none
 
     for each in app.registry:
         known = each.arguments

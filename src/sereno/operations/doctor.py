@@ -12,7 +12,7 @@ from sereno.database.migrate import migrations
 from sereno.database.statement import Operation
 from sereno.domain.duration import spoken
 from sereno.jobs import queries as job_queries
-from sereno.operations.procedures import Standings, standings
+from sereno.procedures.operations import Standings, standings
 from sereno.settings import Settings
 from sereno.store import health
 from sereno.store.attention import ARCHIVE_BEHIND

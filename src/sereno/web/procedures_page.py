@@ -5,7 +5,7 @@ from urllib.parse import quote
 
 from starlette.responses import Response
 
-from sereno.operations.procedures import Procedure, list_allowed
+from sereno.procedures.operations import Procedure, list_allowed
 from sereno.web.copies import copies
 from sereno.web.look import Look
 from sereno.web.pages import Pages

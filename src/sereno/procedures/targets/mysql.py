@@ -8,13 +8,13 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeVar
 
-from sereno.domain.procedure import Dialect, Parameter, ProcedureName, Signature
-from sereno.domain.procedure_calls import mysql_call
-from sereno.domain.procedure_result import MOST_ROWS, Notices, Result, plain_row
-from sereno.domain.procedure_values import KNOWN, converted, word_of
 from sereno.errors import DatabaseUnavailable
-from sereno.store.targets.contract import CONNECT_SECONDS, Timeouts, UnsafeLogin
-from sereno.store.targets.threads import driver, in_thread, watched
+from sereno.procedures.call_sql import mysql_call
+from sereno.procedures.procedure import Dialect, Parameter, ProcedureName, Signature
+from sereno.procedures.result import MOST_ROWS, Notices, Result, plain_row
+from sereno.procedures.targets.contract import CONNECT_SECONDS, Timeouts, UnsafeLogin
+from sereno.procedures.targets.threads import driver, in_thread, watched
+from sereno.procedures.values import KNOWN, converted, word_of
 from sereno.telemetry.log_events import emit
 
 T = TypeVar("T")

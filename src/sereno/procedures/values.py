@@ -10,8 +10,8 @@ from uuid import UUID
 
 import msgspec
 
-from sereno.domain.procedure import Parameter, Signature
 from sereno.errors import InvalidArguments
+from sereno.procedures.procedure import Parameter, Signature
 
 _LENGTH = re.compile(r"\(\s*(\d+)")
 _WORDS = re.compile(r"'((?:[^']|'')*)'")

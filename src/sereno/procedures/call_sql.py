@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from sereno.domain.procedure import Signature
+from sereno.procedures.procedure import Signature
 
 # A variable of SQL Server cannot be quoted.
 _VARIABLE = re.compile(r"[^\W\d][\w$#]{0,127}")

@@ -4,13 +4,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
-from sereno.domain.procedure import HERE
 from sereno.errors import ConfigurationError
+from sereno.procedures.procedure import HERE
+from sereno.procedures.targets.contract import Target
+from sereno.procedures.targets.mysql import MySQLTarget
+from sereno.procedures.targets.postgres import PostgresTarget
+from sereno.procedures.targets.sqlserver import SqlServerTarget
 from sereno.settings import Settings
-from sereno.store.targets.contract import Target
-from sereno.store.targets.mysql import MySQLTarget
-from sereno.store.targets.postgres import PostgresTarget
-from sereno.store.targets.sqlserver import SqlServerTarget
 
 MYSQL_PORT = 3306
 # What may stand after the `?` of a MySQL's address.

@@ -13,11 +13,11 @@ from psycopg.rows import tuple_row
 
 from sereno.database.connect import CONNECT_PARAMETERS, unavailable
 from sereno.database.statement import arun
-from sereno.domain.procedure import Dialect, Parameter, ProcedureName, Signature
-from sereno.domain.procedure_result import MOST_ROWS, Notices, Result, plain, plain_row
 from sereno.errors import InvalidArguments
-from sereno.store import procedures
-from sereno.store.targets.contract import CONNECT_SECONDS, GIVE_UP_AFTER, Timeouts, UnsafeLogin
+from sereno.procedures import store as procedures
+from sereno.procedures.procedure import Dialect, Parameter, ProcedureName, Signature
+from sereno.procedures.result import MOST_ROWS, Notices, Result, plain, plain_row
+from sereno.procedures.targets.contract import CONNECT_SECONDS, GIVE_UP_AFTER, Timeouts, UnsafeLogin
 
 # Names of the catalogue mean the catalogue's things, whatever anybody has made elsewhere.
 CATALOGUE_ONLY = "select pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', false)"

@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Any, NamedTuple, Protocol
 
-from sereno.domain.procedure import Dialect, ProcedureName, Signature
-from sereno.domain.procedure_result import Notices, Result
 from sereno.errors import ConfigurationError
+from sereno.procedures.procedure import Dialect, ProcedureName, Signature
+from sereno.procedures.result import Notices, Result
 
 # A server that does not end a statement by itself is given up so long after it should have.
 GIVE_UP_AFTER = 15.0

@@ -9,8 +9,8 @@ import msgspec
 
 from sereno.database.json_values import encoder
 from sereno.database.statement import Operation, Statement, queries
-from sereno.domain.procedure import Parameter, ProcedureName, Shape, Signature
 from sereno.errors import LeaseLost
+from sereno.procedures.procedure import Parameter, ProcedureName, Shape, Signature
 
 _sql = queries("procedures")
 

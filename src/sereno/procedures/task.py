@@ -18,19 +18,19 @@ import psycopg
 
 from sereno.database.database import Database
 from sereno.domain.duration import Duration
-from sereno.domain.open_arguments import ProcedureArguments
-from sereno.domain.procedure import HERE, TASK_PREFIX, ProcedureName, Signature, check_params, parse_name, still
-from sereno.domain.procedure_result import Notices, Result
 from sereno.errors import ConfigurationError, DatabaseUnavailable, InvalidArguments
 from sereno.jobs.attempt import Dead
 from sereno.jobs.job import DEFAULT_PRIORITY, JobOptions
 from sereno.jobs.limits.limit import Limits, rule
 from sereno.jobs.retry import Backoff
 from sereno.jobs.task import TaskDefinition, define
-from sereno.store import procedures
-from sereno.store.procedures import Allowed
-from sereno.store.targets.address import Targets
-from sereno.store.targets.contract import Session, Timeouts
+from sereno.procedures import store as procedures
+from sereno.procedures.open_arguments import ProcedureArguments
+from sereno.procedures.procedure import HERE, TASK_PREFIX, ProcedureName, Signature, check_params, parse_name, still
+from sereno.procedures.result import Notices, Result
+from sereno.procedures.store import Allowed
+from sereno.procedures.targets.address import Targets
+from sereno.procedures.targets.contract import Session, Timeouts
 from sereno.telemetry.log_events import emit
 from sereno.worker.context import Context
 

@@ -11,7 +11,10 @@ from sereno.access import audit
 from sereno.access.actor import default_actor
 from sereno.database.statement import Operation
 from sereno.domain.duration import Duration, seconds
-from sereno.domain.procedure import (
+from sereno.errors import DatabaseUnavailable, InvalidArguments, Refused, SerenoError
+from sereno.jobs.job import check_text
+from sereno.procedures import store
+from sereno.procedures.procedure import (
     HERE,
     Kind,
     ProcedureName,
@@ -22,13 +25,10 @@ from sereno.domain.procedure import (
     parse_name,
     still,
 )
-from sereno.errors import DatabaseUnavailable, InvalidArguments, Refused, SerenoError
-from sereno.jobs.job import check_text
+from sereno.procedures.store import Allowed, LastRun, RunRow
+from sereno.procedures.targets.address import Targets
+from sereno.procedures.targets.contract import Session
 from sereno.settings import Settings
-from sereno.store import procedures as store
-from sereno.store.procedures import Allowed, LastRun, RunRow
-from sereno.store.targets.address import Targets
-from sereno.store.targets.contract import Session
 
 DEFAULT_TIMEOUT = "5m"
 DEFAULT_LOCK_TIMEOUT = "10s"

@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 
 from sereno.database.json_values import stored
-from sereno.domain.procedure import LONGEST_PART, ProcedureName
 from sereno.jobs.arguments import Arguments
+from sereno.procedures.procedure import LONGEST_PART, ProcedureName
 
 _parameters = msgspec.json.Decoder(dict[str, Any])
 
