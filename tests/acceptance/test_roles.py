@@ -14,11 +14,12 @@ import pytest
 
 from sereno import Sereno
 from sereno.access.operations import create
+from sereno.bulk import operations as bulk
 from sereno.database import migrate
 from sereno.database.statement import run
 from sereno.domain.alert import Rule, Target
 from sereno.jobs.job_filter import JobFilter
-from sereno.operations import alerts, bulk
+from sereno.operations import alerts
 from sereno.operations.doctor import doctor
 from sereno.operations.verify import verify
 from tests.acceptance.conftest import ROOT

@@ -9,12 +9,12 @@ import psycopg
 import pytest
 
 from sereno import Sereno
+from sereno.bulk import operations as bulk
+from sereno.bulk.operations import MOST_OF_A_TENANT
+from sereno.bulk.store import TASK
 from sereno.database.plan import carry_out
 from sereno.jobs import operations as jobs
 from sereno.jobs.job_filter import JobFilter
-from sereno.operations import bulk
-from sereno.operations.bulk import MOST_OF_A_TENANT
-from sereno.store.bulk import TASK
 from tests.api.conftest import Ask, Served
 from tests.api.schedule_acts import DAILY, JSON, body
 from tests.facts import one

@@ -8,8 +8,8 @@ import psycopg
 import pytest
 
 from sereno import Sereno
+from sereno.bulk import operations as bulk
 from sereno.jobs.job_filter import JobFilter
-from sereno.operations import bulk
 from tests.cli.conftest import Command, Process
 from tests.cli.schedule_acts import add
 from tests.cli.test_post import Told, _id, shop, told

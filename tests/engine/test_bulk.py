@@ -10,19 +10,19 @@ import psycopg
 import pytest
 
 from sereno import Context, Daily, Once, Sereno
+from sereno.bulk import operations as bulk
+from sereno.bulk import store
+from sereno.bulk import task as engine_bulk
+from sereno.bulk.operations import Steered
+from sereno.bulk.store import BulkOperation
 from sereno.database.connect import Line
 from sereno.database.plan import carry_out
-from sereno.engine import bulk as engine_bulk
 from sereno.errors import ConfigurationError, InvalidArguments, InvalidSchedule, Refused
 from sereno.jobs import operations as jobs
 from sereno.jobs.job_filter import JobFilter, ScheduleFilter
 from sereno.jobs.search import jobs_wanted
 from sereno.notifications.deliveries.delivery import Failed
 from sereno.notifications.rows import DeliveryFilter
-from sereno.operations import bulk
-from sereno.operations.bulk import Steered
-from sereno.store import bulk as store
-from sereno.store.bulk import BulkOperation
 from sereno.worker.maintenance import retention
 from tests.acceptance.conftest import WorkerProcess, leases_run_out
 from tests.engine.duties import do_all

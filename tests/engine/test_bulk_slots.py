@@ -6,10 +6,10 @@ import psycopg
 import pytest
 
 from sereno import Sereno
+from sereno.bulk import operations as bulk
+from sereno.bulk import store
+from sereno.bulk.store import BulkOperation
 from sereno.jobs.job_filter import JobFilter
-from sereno.operations import bulk
-from sereno.store import bulk as store
-from sereno.store.bulk import BulkOperation
 from tests.facts import advance, auntil, one, state
 
 # One batch of one, and then ten seconds of nothing.

@@ -9,6 +9,8 @@ import pytest
 
 from sereno import Sereno
 from sereno.access import audit, tokens
+from sereno.bulk.operations import begin_schedules, changes
+from sereno.bulk.store import Taken
 from sereno.database.plan import carry_out
 from sereno.database.statement import run
 from sereno.jobs import error_groups as groups_store
@@ -16,7 +18,6 @@ from sereno.jobs import minute_stats, queues
 from sereno.jobs.fingerprint import Failure
 from sereno.jobs.job_filter import ScheduleFilter
 from sereno.operations import error_groups, tenants
-from sereno.operations.bulk import begin_schedules, changes
 from sereno.schedules import operations as schedules
 from sereno.schedules import store as schedules_store
 from sereno.schedules.lists import in_batches, list_schedules, tally
@@ -30,7 +31,6 @@ from sereno.search.search_filter import (
 )
 from sereno.search.sql_terms import Sought
 from sereno.search.syntax import Field, InvalidSearch
-from sereno.store.bulk import Taken
 from sereno.telemetry.metrics import Tally
 from tests.facts import one
 from tests.operations.test_sought_post import check

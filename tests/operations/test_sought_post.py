@@ -8,15 +8,15 @@ from typing import Any
 import psycopg
 import pytest
 
+from sereno.bulk import operations as bulk
+from sereno.bulk.store import Taken
 from sereno.database.statement import Operation, run
 from sereno.notifications import operations as notifications
 from sereno.notifications import queries as notification_queries
 from sereno.notifications.rows import DeliveryFilter
-from sereno.operations import bulk
 from sereno.search.search_filter import DELIVERY_FIELDS, EVENT_FIELDS, RECIPIENT_FIELDS, sought
 from sereno.search.sql_terms import Sought
 from sereno.search.syntax import Field, InvalidSearch
-from sereno.store.bulk import Taken
 from tests.facts import one
 
 # Of each: the tenant, the type, the subject, the key, the category, the channels, what it says, its trace, days ago.

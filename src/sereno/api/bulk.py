@@ -12,14 +12,14 @@ from sereno.access.identity import Principal
 from sereno.api.door import Door, Who
 from sereno.api.pages import Page, Paging, page_of, paging
 from sereno.api.post import told
+from sereno.bulk import operations as bulk
+from sereno.bulk.store import BulkOperation
 from sereno.database.statement import Operation
 from sereno.errors import InvalidArguments
 from sereno.jobs.rows import Count
-from sereno.operations import bulk
 from sereno.reception.declined import not_found
 from sereno.reception.house import House
 from sereno.reception.tenancy import check_theirs
-from sereno.store.bulk import BulkOperation
 
 OperationId = Annotated[int, Path(ge=0, lt=2**63)]
 InBackground = Annotated[bool, Field(description="A worker does it; the answer is 202, with the operation.")]

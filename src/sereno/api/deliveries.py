@@ -14,6 +14,8 @@ from sereno.api.bulk import ACCEPTED, InBackground, PerSecond, begun, check_rate
 from sereno.api.door import Door, Who
 from sereno.api.pages import Page, Paging, page_of, paging
 from sereno.api.post import delivery_shown, line_shown, page_shape, shape, there, together, told
+from sereno.bulk import operations as bulk
+from sereno.bulk.store import BulkOperation
 from sereno.database.statement import Operation
 from sereno.errors import ConfigurationError, InvalidArguments, Refused
 from sereno.jobs.rows import Count
@@ -21,14 +23,12 @@ from sereno.notifications import operations as post
 from sereno.notifications import queries as notification_queries
 from sereno.notifications.deliveries.delivery import State
 from sereno.notifications.rows import DeliveryFilter, DeliveryLine
-from sereno.operations import bulk
 from sereno.reception.archived import gone
 from sereno.reception.house import House
 from sereno.reception.searching import searched
 from sereno.reception.tenancy import check_theirs, their_tenant
 from sereno.search.search_filter import DELIVERY_FIELDS
 from sereno.search.syntax import LONGEST
-from sereno.store.bulk import BulkOperation
 
 # What goes back to work when nothing else is said: somebody has to decide about it.
 FAILED: tuple[State, ...] = ("failed", "dead")

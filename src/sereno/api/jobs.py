@@ -15,6 +15,8 @@ from sereno.api.bounds import Name, Tags
 from sereno.api.bulk import ACCEPTED, InBackground, PerSecond, begun, check_rate
 from sereno.api.door import Door, Who
 from sereno.api.pages import Page, Paging, page_of, paging
+from sereno.bulk import operations as bulk
+from sereno.bulk.store import BulkOperation, JobAction
 from sereno.database.json_values import stored
 from sereno.database.statement import Operation
 from sereno.errors import InvalidArguments, JobNotFound
@@ -27,14 +29,12 @@ from sereno.jobs.rows import Count, JobLine
 from sereno.jobs.search import JOB_FIELDS, jobs_wanted
 from sereno.jobs.transitions import KeyConflict
 from sereno.jobs.why import why
-from sereno.operations import bulk
 from sereno.reception.archived import gone
 from sereno.reception.hiding import sees_all
 from sereno.reception.house import House, check_task
 from sereno.reception.searching import check_search
 from sereno.reception.tenancy import check_theirs, their_tenant
 from sereno.search.syntax import LONGEST
-from sereno.store.bulk import BulkOperation, JobAction
 
 JobId = Annotated[int, Path(ge=0, lt=2**63)]
 

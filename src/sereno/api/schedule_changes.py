@@ -18,14 +18,15 @@ from sereno.api.bounds import Tags, check_few
 from sereno.api.bulk import ACCEPTED, InBackground, PerSecond, begun, check_rate
 from sereno.api.door import Door, Who
 from sereno.api.schedule_names import Key, SchedulesWanted, Text, called
+from sereno.bulk import operations as bulk
+from sereno.bulk.operations import Steered
+from sereno.bulk.store import BulkOperation, ScheduleAction
 from sereno.database.statement import Operation
 from sereno.domain.zones import moment
 from sereno.errors import InvalidArguments, Refused, SerenoError
 from sereno.jobs.job import JobOptions, NewJob, check_text
 from sereno.jobs.job_filter import ScheduleFilter
 from sereno.jobs.rows import Count
-from sereno.operations import bulk
-from sereno.operations.bulk import Steered
 from sereno.reception.declined import Declined
 from sereno.reception.house import House, check_task
 from sereno.reception.tenancy import check_theirs, their_tenant
@@ -36,7 +37,6 @@ from sereno.schedules.importers.definition import MakeJob
 from sereno.schedules.lists import ScheduleTally, Verb, in_batches, run_all, tally
 from sereno.schedules.rules.when import Daily, checked, describe
 from sereno.schedules.store import Upserted
-from sereno.store.bulk import BulkOperation, ScheduleAction
 
 MOST_IMPORTED = 1000
 MOST_FIELDS = 100

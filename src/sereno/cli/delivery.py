@@ -220,8 +220,8 @@ def _begin(
     fail_empty: bool,
 ) -> int:
     """Leave it to a worker."""
+    from sereno.bulk import operations as bulk  # noqa: PLC0415 - slow to import; --help needs none
     from sereno.notifications import operations as notifications  # noqa: PLC0415 - slow to import; --help needs none
-    from sereno.operations import bulk  # noqa: PLC0415 - slow to import; --help needs none
 
     named = [number for number in ids if 0 < number <= notifications.LARGEST_ID] if ids else None
     if named is None and not yes:

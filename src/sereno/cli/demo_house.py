@@ -11,13 +11,13 @@ from typing import IO, Self
 
 import sereno
 from sereno.app import Sereno
+from sereno.bulk import operations as bulk
 from sereno.cli.desk import load_app
 from sereno.cli.serving import Serving
 from sereno.errors import ConfigurationError
 from sereno.jobs import queries as job_queries
 from sereno.jobs.job_filter import JobFilter
 from sereno.notifications.templates import operations as templates
-from sereno.operations import bulk
 
 SYSTEMS = ("tenders", "separate_worker", "reminders", "reconciliation", "triggers")
 # Who kills a worker wants to see its jobs come back.

@@ -11,11 +11,11 @@ from sereno.cli.options import Rate, desk_options, output_option, stdout_is_term
 from sereno.cli.output import Column, chosen_form, human, show_json, show_list, visible
 
 if TYPE_CHECKING:
+    from sereno.bulk.store import BulkOperation, JobAction
     from sereno.cli.desk import Desk
     from sereno.database.statement import Operation
     from sereno.jobs.job_filter import JobFilter
     from sereno.jobs.rows import Count
-    from sereno.store.bulk import BulkOperation, JobAction
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -78,7 +78,7 @@ def operation() -> None:
 @desk_options
 def list_operations(desk: "Desk", tenant: str | None, limit: int, before: int | None, form: str) -> None:
     """All of them, newest first."""
-    from sereno.operations.bulk import list_operations as look  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.bulk.operations import list_operations as look  # noqa: PLC0415 - slow to import; --help needs none
 
     found = desk.run(look(limit, before, tenant=tenant))
     show_list(form, found, COLUMNS, empty="There is no operation: sereno job retry … --background makes one.")
@@ -112,7 +112,7 @@ def show(desk: "Desk", number: int, follow: bool, every: float, form: str) -> in
 @desk_options
 def stop(desk: "Desk", number: int) -> None:
     """It ends within a second. What was done stays done."""
-    from sereno.operations.bulk import stop as ask  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.bulk.operations import stop as ask  # noqa: PLC0415 - slow to import; --help needs none
 
     found = desk.run(ask(number))
     words = "is stopped" if found.is_over else "stops as soon as its batch has ended"
@@ -131,7 +131,7 @@ def begin(
     fail_empty: bool,
 ) -> int:
     """Leave jobs to a worker; answers what the command exits with."""
-    from sereno.operations import bulk  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.bulk import operations as bulk  # noqa: PLC0415 - slow to import; --help needs none
 
     total = counted_in_time(desk, bulk.count_jobs(action, wanted))
     made = desk.run(bulk.begin(action, wanted, rate=rate, reason=reason, yes=yes, total=total))
@@ -161,8 +161,8 @@ def counted_in_time(desk: "Desk", count: "Operation[Count]") -> "Count | None":
 
 
 def _look(desk: "Desk", number: int) -> "BulkOperation":
+    from sereno.bulk.operations import show as look  # noqa: PLC0415 - see above
     from sereno.errors import InvalidArguments  # noqa: PLC0415 - slow to import; --help needs none
-    from sereno.operations.bulk import show as look  # noqa: PLC0415 - see above
 
     found = desk.run(look(number))
     if found is None:

@@ -14,12 +14,12 @@ from sereno.cli.output import chosen_form, show_json
 from sereno.cli.schedule_options import confirm, existing, how_many, which_options, would
 
 if TYPE_CHECKING:
+    from sereno.bulk.operations import Steered
+    from sereno.bulk.store import ScheduleAction
     from sereno.cli.desk import Desk
     from sereno.database.statement import Operation
     from sereno.jobs.job_filter import ScheduleFilter
-    from sereno.operations.bulk import Steered
     from sereno.schedules.lists import Verb
-    from sereno.store.bulk import ScheduleAction
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -48,7 +48,7 @@ def steering_options(function: F) -> F:
 @desk_options
 def pause(desk: "Desk", wanted: "ScheduleFilter", until: datetime | None, note: str | None, **rest: Any) -> int:
     """Fire them no more, or not before a date. What runs goes on."""
-    from sereno.operations.bulk import Steered  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.bulk.operations import Steered  # noqa: PLC0415 - slow to import; --help needs none
     from sereno.schedules.operations import pause as operation  # noqa: PLC0415 - see above
 
     _check_note(note)
@@ -91,7 +91,7 @@ def _parked(desk: "Desk", wanted: "ScheduleFilter") -> int:
 @desk_options
 def disable(desk: "Desk", wanted: "ScheduleFilter", note: str | None, **rest: Any) -> int:
     """Fire them no more until somebody resumes them."""
-    from sereno.operations.bulk import Steered  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.bulk.operations import Steered  # noqa: PLC0415 - slow to import; --help needs none
     from sereno.schedules.operations import disable as operation  # noqa: PLC0415 - see above
 
     _check_note(note)
@@ -118,8 +118,8 @@ def delete(desk: "Desk", wanted: "ScheduleFilter", **rest: Any) -> int:
 @desk_options
 def spread(desk: "Desk", wanted: "ScheduleFilter", over: str, **rest: Any) -> int:
     """Give each its own place in a window. It fires there after each instant, always at the same place."""
+    from sereno.bulk.operations import Steered  # noqa: PLC0415 - see above
     from sereno.domain.duration import seconds, spoken  # noqa: PLC0415 - slow to import; --help needs none
-    from sereno.operations.bulk import Steered  # noqa: PLC0415 - see above
     from sereno.schedules.operations import spread as operation  # noqa: PLC0415 - see above
     from sereno.schedules.rules.when import Daily, checked  # noqa: PLC0415 - see above
 
@@ -191,7 +191,7 @@ def _begin(
     fail_empty: bool,
 ) -> int:
     """Leave it to a worker; it has been confirmed."""
-    from sereno.operations import bulk  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.bulk import operations as bulk  # noqa: PLC0415 - slow to import; --help needs none
 
     action = ACTIONS[verb]
     total = counted_in_time(desk, bulk.count_schedules(action, wanted))

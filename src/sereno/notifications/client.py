@@ -11,13 +11,14 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from sereno.bulk import task as bulk
+from sereno.bulk.operations import changes
 from sereno.channels.contract import Callback, Chain, Channel
 from sereno.channels.registry import Channels
 from sereno.database.caller_connection import arun_borrowed, run_borrowed
 from sereno.database.database import Database
 from sereno.database.statement import Operation
 from sereno.domain.duration import Duration, seconds
-from sereno.engine import bulk
 from sereno.engine.alert_board import AlertBoard
 from sereno.errors import ConfigurationError, InvalidArguments, UnknownEvent
 from sereno.jobs import transitions as jobs_store
@@ -44,7 +45,6 @@ from sereno.notifications.events import NewEvent, Status
 from sereno.notifications.fan_out import Courier
 from sereno.notifications.payload_check import can_be_told
 from sereno.notifications.templates.rendering import Wording
-from sereno.operations.bulk import changes
 from sereno.worker.context import Context
 
 P = TypeVar("P")

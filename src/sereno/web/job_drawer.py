@@ -10,6 +10,7 @@ from typing import Any
 from markupsafe import Markup
 
 from sereno.archive.queries import Found
+from sereno.bulk.operations import ORIGIN
 from sereno.errors import JobNotFound
 from sereno.jobs import operations as jobs
 from sereno.jobs import queries as job_queries
@@ -19,7 +20,6 @@ from sereno.jobs.operations import CANCELLABLE, DELETABLE, JobDetail
 from sereno.jobs.reveal import hidden
 from sereno.jobs.rows import AttemptRow, JobLine, JobRow
 from sereno.jobs.why import why
-from sereno.operations.bulk import ORIGIN
 from sereno.reception.glances import Seen
 from sereno.web import cursor, job_charts, tracebacks
 from sereno.web.archived import archived

@@ -6,10 +6,10 @@ from urllib.parse import urlencode
 
 from starlette.responses import RedirectResponse, Response
 
-from sereno.operations import bulk
+from sereno.bulk import operations as bulk
+from sereno.bulk.store import BulkOperation
 from sereno.reception.declined import not_found
 from sereno.reception.tenancy import check_theirs
-from sereno.store.bulk import BulkOperation
 from sereno.web import cursor
 from sereno.web.copies import copies
 from sereno.web.look import Look

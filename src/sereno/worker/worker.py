@@ -15,15 +15,15 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from time import monotonic
 from typing import Protocol
 
+from sereno.bulk import task as bulk
+from sereno.bulk.store import adopt
 from sereno.database.connect import Line
 from sereno.database.database import Database
 from sereno.database.statement import Operation
-from sereno.engine import bulk
 from sereno.errors import ConfigurationError, DatabaseUnavailable
 from sereno.jobs.job import PRIORITIES, ClaimedJob
 from sereno.jobs.task import Registry
 from sereno.jobs.task_rows import declare_code
-from sereno.store.bulk import adopt
 from sereno.telemetry.archive_stats import COUNTED
 from sereno.telemetry.log_events import emit
 from sereno.telemetry.metrics import Gauges, Tally

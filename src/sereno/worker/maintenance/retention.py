@@ -5,12 +5,12 @@ What goes to the archive is left to it: nothing is deleted before its file was r
 
 import logging
 
+from sereno.bulk import store as bulk
 from sereno.database import partitions
 from sereno.database.connect import Line
 from sereno.errors import DatabaseUnavailable
 from sereno.schedules import fires
 from sereno.settings import Settings
-from sereno.store import bulk
 from sereno.telemetry import central_log
 from sereno.telemetry.log_events import emit
 from sereno.worker.maintenance.duties import MAINTENANCE_TIMEOUT, Duty, Step, run_page

@@ -6,6 +6,8 @@ from datetime import datetime
 
 from sereno.access import audit
 from sereno.access.actor import default_actor
+from sereno.bulk import store
+from sereno.bulk.store import Asked, BulkOperation, Change, JobAction, ScheduleAction, Step, Taken
 from sereno.database.statement import Operation
 from sereno.domain.duration import Duration, seconds
 from sereno.domain.zones import moment
@@ -22,8 +24,6 @@ from sereno.schedules import operations as schedules
 from sereno.schedules import store as schedules_store
 from sereno.schedules.lists import Verb, tally
 from sereno.schedules.rules.when import Daily, checked
-from sereno.store import bulk as store
-from sereno.store.bulk import Asked, BulkOperation, Change, JobAction, ScheduleAction, Step, Taken
 
 # A job that was made from another one says so in a tag, by which each is found from the other.
 ORIGIN = "retry-of:"

@@ -10,13 +10,13 @@ from collections.abc import Iterable, Mapping
 
 import psycopg
 
+from sereno.bulk import store as bulk
 from sereno.database.database import Database
 from sereno.domain.error_text import storable
 from sereno.errors import DatabaseUnavailable, SerenoError
 from sereno.jobs.attempt import Released, Snooze
 from sereno.jobs.retry import Backoff
 from sereno.jobs.task import Registry, define
-from sereno.store import bulk
 from sereno.telemetry.log_events import emit
 from sereno.worker.context import Context
 from sereno.worker.running_call import Running
