@@ -9,7 +9,7 @@ from pydantic.alias_generators import to_camel
 from separate_worker.app import CYCLE, app, connect
 from sereno import InvalidSchedule
 from sereno.jobs.rows import SessionRow
-from sereno.operations.status import SchedulerLine, status
+from sereno.monitoring.status import SchedulerLine, status
 from sereno.worker.operations import list_workers
 
 # The newest run that has ended is among so many, unless a cycle hangs.

@@ -10,7 +10,7 @@ import pytest
 from sereno.database.statement import run
 from sereno.jobs.limits.limit import Limit
 from sereno.jobs.transitions import enqueue
-from sereno.operations.verify import verify
+from sereno.monitoring.verify import verify
 from tests.acceptance.conftest import WorkerProcess
 from tests.facts import one, until
 from tests.store.lane_acts import keys, limited_job, set_limit

@@ -17,11 +17,11 @@ from sereno.access.operations import create
 from sereno.bulk import operations as bulk
 from sereno.database import migrate
 from sereno.database.statement import run
-from sereno.domain.alert import Rule, Target
 from sereno.jobs.job_filter import JobFilter
-from sereno.operations import alerts
-from sereno.operations.doctor import doctor
-from sereno.operations.verify import verify
+from sereno.monitoring.alerts import operations as alerts
+from sereno.monitoring.alerts.rule import Rule, Target
+from sereno.monitoring.doctor import doctor
+from sereno.monitoring.verify import verify
 from tests.acceptance.conftest import ROOT
 from tests.acceptance.roles_app import Shop, declare
 from tests.api.conftest import Served

@@ -15,7 +15,7 @@ import pytest
 from sereno.database.embedded.programs import wheel_bin_dir
 from sereno.database.statement import run
 from sereno.jobs import transitions
-from sereno.operations.verify import verify
+from sereno.monitoring.verify import verify
 from tests.acceptance.conftest import ROOT, WorkerProcess, alive_sessions, lines
 from tests.docs.pages import blocks
 from tests.facts import one, state, until

@@ -7,9 +7,9 @@ import psycopg
 import pytest
 
 from sereno import Sereno
-from sereno.domain.concern import concern
-from sereno.engine.alerts import Seen, follow
 from sereno.jobs import queues
+from sereno.monitoring.alerts.condition import concern
+from sereno.monitoring.alerts.watcher import Seen, follow
 from sereno.notifications.deliveries import store as deliveries
 from tests.api.conftest import Ask
 from tests.facts import one

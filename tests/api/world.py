@@ -17,16 +17,16 @@ from sereno.access.operations import create
 from sereno.database.plan import carry_out
 from sereno.database.statement import Operation as Statements
 from sereno.database.statement import Statement
-from sereno.domain.alert import Rule, Target
-from sereno.domain.concern import concern
-from sereno.engine.alerts import Seen, follow
 from sereno.jobs import error_groups, queues
 from sereno.jobs import operations as jobs
 from sereno.jobs.fingerprint import Failure
 from sereno.jobs.job_filter import JobFilter
+from sereno.monitoring.alerts import operations as alerts
+from sereno.monitoring.alerts.condition import concern
+from sereno.monitoring.alerts.rule import Rule, Target
+from sereno.monitoring.alerts.watcher import Seen, follow
 from sereno.notifications.deliveries.delivery import Failed
 from sereno.notifications.event import IN_APP
-from sereno.operations import alerts
 from sereno.procedures import operations as procedures
 from sereno.procedures.procedure import Signature
 from sereno.telemetry import central_log

@@ -5,8 +5,8 @@ from typing import Any
 
 import psycopg
 
-from sereno.domain.concern import concern
-from sereno.engine.alerts import Seen, follow
+from sereno.monitoring.alerts.condition import concern
+from sereno.monitoring.alerts.watcher import Seen, follow
 from tests.cli.conftest import Command, House
 from tests.facts import one
 

@@ -6,7 +6,7 @@ import pytest
 
 from sereno.cli.output import Column, _plain, _widths, human, human_seconds
 from sereno.jobs.rows import Count
-from sereno.operations.settings import masked
+from sereno.monitoring.settings import masked
 
 COLUMNS = (Column("id", str, "number"), Column("what happened", str, "wide"))
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sereno.domain.trace import MOST_BREAK_WIDTH, MOST_BREAKS, Span, cut, place
+from sereno.monitoring.traces.trace import MOST_BREAK_WIDTH, MOST_BREAKS, Span, cut, place
 
 START = datetime(2026, 11, 15, 3, tzinfo=UTC)
 

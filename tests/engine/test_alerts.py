@@ -19,18 +19,17 @@ from hypothesis import strategies as st
 from sereno import Sereno
 from sereno.channels.discord import Discord
 from sereno.channels.webhook import Webhook
-from sereno.domain.alert import AGAIN, Alert, LogRule, Rule, Target, calm, checked, decide
-from sereno.domain.concern import Concern, concern
-from sereno.engine import alert_sender
-from sereno.engine import alerts as engine
-from sereno.engine.alerts import Seen, Watch, follow
 from sereno.errors import InvalidAddress, InvalidArguments
 from sereno.jobs import queues
+from sereno.monitoring.alerts import condition_queries, store
+from sereno.monitoring.alerts import operations as alerts
+from sereno.monitoring.alerts import sender as alert_sender
+from sereno.monitoring.alerts import watcher as engine
+from sereno.monitoring.alerts.condition import Concern, concern
+from sereno.monitoring.alerts.rule import AGAIN, Alert, LogRule, Rule, Target, calm, checked, decide
+from sereno.monitoring.alerts.watcher import Seen, Watch, follow
 from sereno.notifications.deliveries import store as deliveries
-from sereno.operations import alerts
 from sereno.schedules.scheduler import Scheduler
-from sereno.store import alerts as store
-from sereno.store import attention
 from sereno.testing.chats import DiscordProvider
 from sereno.testing.webhook import WebhookReceiver
 from sereno.worker import sessions
@@ -274,8 +273,8 @@ async def test_a_rule_or_a_look_that_fails_harms_no_other(
     def breaks(_tenant: str | None, _late: float) -> Any:
         raise psycopg.errors.InternalError("a table is broken")
 
-    looks = [each._replace(see=breaks) if "job.dead" in each.kinds else each for each in attention.LOOKS]
-    monkeypatch.setattr(attention, "LOOKS", tuple(looks))
+    looks = [each._replace(see=breaks) if "job.dead" in each.kinds else each for each in condition_queries.LOOKS]
+    monkeypatch.setattr(condition_queries, "LOOKS", tuple(looks))
     await watch.look()
     told = connection.execute("select rule from sereno.alerts where told_at is not null order by rule").fetchall()
     assert [each for (each,) in told] == ["a-good", "c-good", "d-dead"]

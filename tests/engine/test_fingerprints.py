@@ -7,7 +7,7 @@ from sereno import Backoff, Cancel, Dead, Sereno, Snooze
 from sereno.database.plan import carry_out
 from sereno.jobs import operations as jobs
 from sereno.jobs.job_filter import JobFilter
-from sereno.operations import error_groups
+from sereno.monitoring import error_operations
 from tests.engine import isolated_tasks
 from tests.facts import advance, auntil, one, state
 
@@ -30,7 +30,7 @@ async def test_the_tries_and_the_death_of_a_job_have_one_fingerprint(
         "select fingerprint from sereno.attempts union select fingerprint from sereno.history_dead"
     ).fetchall()
     ((fingerprint,),) = found
-    detail = app.database.run(error_groups.show(fingerprint))
+    detail = app.database.run(error_operations.show(fingerprint))
     assert detail is not None
     assert (detail.group.task, detail.group.error_type, detail.group.frame) == (
         "charge",
@@ -95,8 +95,8 @@ async def test_whatever_a_handler_says_its_job_settles(
     assert one(connection, "select count(*) from sereno.history_dead where fingerprint is null") == 0
     assert one(connection, "select sum(count) from sereno.error_groups") == len(HOSTILE)
     assert one(connection, "select max(length(message)) from sereno.error_groups") <= 500
-    for group in app.database.run(error_groups.list_groups()):
-        assert app.database.run(error_groups.show(group.fingerprint)) is not None
+    for group in app.database.run(error_operations.list_groups()):
+        assert app.database.run(error_operations.show(group.fingerprint)) is not None
 
 
 async def test_a_process_of_its_own_that_died_is_a_kind_of_failure(app: Sereno, connection: psycopg.Connection) -> None:
@@ -104,7 +104,7 @@ async def test_a_process_of_its_own_that_died_is_a_kind_of_failure(app: Sereno, 
     job = (await app.aenqueue_many([isolated_tasks.kills_its_process.job()]))[0]
     async with app.working():
         await auntil(lambda: one(connection, "select crashes from sereno.jobs where id = %s", job.id) == 1)
-    (group,) = app.database.run(error_groups.list_groups())
+    (group,) = app.database.run(error_operations.list_groups())
     assert (group.error_type, group.message) == ("Crash", "its process died (SIGKILL)")
     assert one(connection, "select fingerprint from sereno.attempts where job_id = %s", job.id) == group.fingerprint
 
@@ -127,5 +127,5 @@ async def test_an_error_without_any_words_settles_its_job(app: Sereno, connectio
         await auntil(
             lambda: one(connection, "select failures from sereno.jobs where id = %s", job.id) == 1, patience=10
         )
-    (group,) = app.database.run(error_groups.list_groups())
+    (group,) = app.database.run(error_operations.list_groups())
     assert (group.error_type, group.frame) == ("WordlessError", "test_fingerprints.py:work")

@@ -8,7 +8,7 @@ import pytest
 from sereno import Sereno
 from sereno.database.connect import Line
 from sereno.database.statement import run
-from sereno.store import upkeep
+from sereno.monitoring import storage_queries
 from sereno.worker.maintenance import vacuum
 from sereno.worker.maintenance.vacuum import Vacuum
 from tests.facts import auntil, one
@@ -24,7 +24,7 @@ async def service(app: Sereno) -> AsyncIterator[Vacuum]:
     await made.stop()
 
 
-def litter(connection: psycopg.Connection, rows: int = upkeep.DEAD_ROWS + 1) -> None:
+def litter(connection: psycopg.Connection, rows: int = storage_queries.DEAD_ROWS + 1) -> None:
     """So many dead rows, which autovacuum does not find first; the server knows of them."""
     connection.execute("alter table sereno.jobs set (autovacuum_enabled = off)")
     connection.execute(
@@ -38,11 +38,11 @@ def litter(connection: psycopg.Connection, rows: int = upkeep.DEAD_ROWS + 1) -> 
 
 async def test_many_dead_rows_are_vacuumed(connection: psycopg.Connection, service: Vacuum) -> None:
     litter(connection)
-    assert run(connection, upkeep.littered()) == ["jobs"]
+    assert run(connection, storage_queries.littered()) == ["jobs"]
     service.settled(vacuum.ENOUGH)
     await service.run_once()
     await auntil(lambda: one(connection, VACUUMS) == 1)
-    assert run(connection, upkeep.littered()) == []
+    assert run(connection, storage_queries.littered()) == []
 
 
 async def test_few_dead_rows_are_left_to_autovacuum(connection: psycopg.Connection, service: Vacuum) -> None:
@@ -80,7 +80,7 @@ async def test_vacuums_take_a_share_of_the_time(
             service.settled(vacuum.ENOUGH)
             await service.run_once()
         await auntil(lambda: one(connection, VACUUMS) == 1)
-        assert run(connection, upkeep.littered()) == ["jobs"]
+        assert run(connection, storage_queries.littered()) == ["jobs"]
     assert one(connection, "select done_at > sereno.now() from sereno.duties where name = 'vacuum jobs'")
 
 
@@ -89,16 +89,16 @@ def test_who_may_not_vacuum_does_not_try(connection: psycopg.Connection) -> None
     role = f"reader_of_{connection.info.dbname}"
     connection.execute(f"create role {role}; grant usage on schema sereno to {role}; set role {role}".encode())
     try:
-        assert run(connection, upkeep.littered()) == []
+        assert run(connection, storage_queries.littered()) == []
     finally:
         connection.execute(f"reset role; drop owned by {role}; drop role {role}".encode())
 
 
 def test_only_hot_tables_are_vacuumed(connection: psycopg.Connection) -> None:
-    for table in upkeep.HOT:
-        run(connection, upkeep.vacuum(table))
+    for table in storage_queries.HOT:
+        run(connection, storage_queries.vacuum(table))
     with pytest.raises(ValueError, match="not one of the tables"):
-        run(connection, upkeep.vacuum("jobs; drop table sereno.jobs"))
+        run(connection, storage_queries.vacuum("jobs; drop table sereno.jobs"))
 
 
 async def test_a_worker_vacuums_after_its_jobs(
@@ -106,7 +106,7 @@ async def test_a_worker_vacuums_after_its_jobs(
 ) -> None:
     monkeypatch.setattr(vacuum, "LOOK_EVERY", 0.05)
     monkeypatch.setattr(vacuum, "ENOUGH", 1)
-    monkeypatch.setattr(upkeep, "DEAD_ROWS", 50)
+    monkeypatch.setattr(storage_queries, "DEAD_ROWS", 50)
     connection.execute("alter table sereno.jobs set (autovacuum_enabled = off)")
 
     @app.task

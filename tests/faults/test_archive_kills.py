@@ -19,7 +19,7 @@ import pytest
 from sereno import DatabaseUnavailable, Sereno
 from sereno.archive import store as archive
 from sereno.database.embedded import EmbeddedPostgres
-from sereno.operations.verify import verify
+from sereno.monitoring.verify import verify
 from tests.acceptance.conftest import WorkerProcess
 from tests.archive.acts import (
     DAY,

@@ -20,7 +20,7 @@ from sereno import Sereno
 from sereno.database.embedded import EmbeddedPostgres
 from sereno.database.statement import run
 from sereno.jobs.job import NewJob
-from sereno.operations.verify import verify
+from sereno.monitoring.verify import verify
 from tests.acceptance.conftest import ROOT, WorkerProcess
 from tests.facts import one, until
 from tests.faults import limited_app

@@ -21,8 +21,8 @@ import pytest
 
 from sereno.database.embedded import EmbeddedPostgres
 from sereno.database.statement import run
+from sereno.monitoring.verify import verify
 from sereno.notifications.deliveries.delivery import TRANSITIONS
-from sereno.operations.verify import verify
 from tests.acceptance.conftest import ROOT, WorkerProcess
 from tests.facts import one, until
 from tests.faults.notified_app import Offer, app, offer_closed, offer_made

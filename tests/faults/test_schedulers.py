@@ -25,7 +25,7 @@ from sereno.database.statement import run
 from sereno.jobs import settlement
 from sereno.jobs.attempt import SUCCEEDED
 from sereno.jobs.settlement import Settled
-from sereno.operations.verify import verify
+from sereno.monitoring.verify import verify
 from sereno.schedules import tick as ticks
 from sereno.schedules.rules.when import When
 from sereno.schedules.ticker import Ticker

@@ -16,7 +16,7 @@ import pytest
 
 from sereno.database.embedded import EmbeddedPostgres
 from sereno.database.statement import run
-from sereno.operations.verify import verify
+from sereno.monitoring.verify import verify
 from tests.acceptance.conftest import WorkerProcess, lines
 from tests.facts import one, until, until_at_rest
 from tests.faults.proxy import Proxy

@@ -14,9 +14,9 @@ from sereno.jobs import queries as job_queries
 from sereno.jobs import queues
 from sereno.jobs.job_filter import JobFilter
 from sereno.jobs.why import why
-from sereno.operations.doctor import doctor
-from sereno.operations.status import status
-from sereno.operations.verify import verify
+from sereno.monitoring.doctor import doctor
+from sereno.monitoring.status import status
+from sereno.monitoring.verify import verify
 from sereno.settings import SCHEMA_LENGTH
 from sereno.store import rehearsal
 from sereno.worker import operations as workers

@@ -8,11 +8,11 @@ import psycopg
 import pytest
 
 from sereno import Sereno
-from sereno.domain.concern import Concern
-from sereno.engine.alerts import Watch
-from sereno.operations.attention import attention
-from sereno.operations.doctor import Check, doctor
-from sereno.operations.verify import verify
+from sereno.monitoring.alerts.condition import Concern
+from sereno.monitoring.alerts.current_conditions import attention
+from sereno.monitoring.alerts.watcher import Watch
+from sereno.monitoring.doctor import Check, doctor
+from sereno.monitoring.verify import verify
 from sereno.settings import A_DAY
 from tests.api.archived import archive, export, fill, move, old_delivery
 from tests.facts import advance, one

@@ -7,12 +7,12 @@ import pytest
 
 from sereno import Daily, Sereno
 from sereno.database.migrate import migrate
-from sereno.domain.concern import KINDS, Concern, clean, concern, filled
 from sereno.errors import InvalidArguments
 from sereno.jobs import queues
+from sereno.monitoring.alerts import condition_queries as store
+from sereno.monitoring.alerts.condition import KINDS, Concern, clean, concern, filled
+from sereno.monitoring.alerts.current_conditions import attention
 from sereno.notifications.deliveries import store as deliveries
-from sereno.operations.attention import attention
-from sereno.store import attention as store
 from tests.facts import advance, until
 from tests.operations.conftest import House
 

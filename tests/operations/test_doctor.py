@@ -5,7 +5,7 @@ import time
 import psycopg
 import pytest
 
-from sereno.operations.doctor import Check, doctor
+from sereno.monitoring.doctor import Check, doctor
 from sereno.settings import Settings
 from tests.operations.conftest import House
 
@@ -85,7 +85,7 @@ def test_a_session_that_nobody_buried(house: House) -> None:
 
 
 def test_an_old_transaction_is_named(house: House, database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sereno.operations.doctor.LONG_TRANSACTION", 0.0)
+    monkeypatch.setattr("sereno.monitoring.doctor.LONG_TRANSACTION", 0.0)
     with psycopg.connect(database_url, application_name="metabase") as other:
         other.execute("select 1")
         check = _checks(house)["transactions"]

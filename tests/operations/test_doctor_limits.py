@@ -10,7 +10,7 @@ from sereno.database.statement import run
 from sereno.domain.error_text import describe
 from sereno.jobs.attempt import Settlement
 from sereno.jobs.limits import store as limits
-from sereno.operations.doctor import MANY_WAKES, Check, doctor
+from sereno.monitoring.doctor import MANY_WAKES, Check, doctor
 from tests.store.acts import do
 from tests.store.lane_acts import Claimer, keys, put, set_limit
 

@@ -4,7 +4,7 @@ import psycopg
 
 from sereno import Every, Sereno
 from sereno.database.statement import run
-from sereno.operations.doctor import Check, doctor
+from sereno.monitoring.doctor import Check, doctor
 from tests.facts import advance
 
 

@@ -2,7 +2,7 @@
 
 from sereno.jobs import queues
 from sereno.jobs.rows import Count
-from sereno.operations.status import status
+from sereno.monitoring.status import status
 from sereno.worker import operations as workers
 from tests.operations.conftest import House
 

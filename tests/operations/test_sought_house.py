@@ -17,7 +17,7 @@ from sereno.jobs import error_groups as groups_store
 from sereno.jobs import minute_stats, queues
 from sereno.jobs.fingerprint import Failure
 from sereno.jobs.job_filter import ScheduleFilter
-from sereno.operations import error_groups, tenants
+from sereno.monitoring import error_operations, tenants
 from sereno.schedules import operations as schedules
 from sereno.schedules import store as schedules_store
 from sereno.schedules.lists import in_batches, list_schedules, tally
@@ -279,7 +279,7 @@ def test_errors(connection: psycopg.Connection) -> None:
     run(connection, groups_store.add(failed))
 
     def find(text: str) -> list[int]:
-        found = run(connection, error_groups.list_groups(sought=meant(text, ERROR_FIELDS)))
+        found = run(connection, error_operations.list_groups(sought=meant(text, ERROR_FIELDS)))
         return [int(group.fingerprint, 16) - 10 for group in found]
 
     check(OF_ERRORS, [0, 1, 2], find)
@@ -288,7 +288,7 @@ def test_errors(connection: psycopg.Connection) -> None:
     assert find("type:ValueError") == []
     assert (find("muted:yes"), sorted(find("muted:no")), sorted(find("-muted:yes"))) == ([1], [0, 2], [0, 2])
     assert find("note:TEAM muted:yes,no") == [1]
-    both = error_groups.list_groups(task="bill", sought=meant("menu", ERROR_FIELDS))
+    both = error_operations.list_groups(task="bill", sought=meant("menu", ERROR_FIELDS))
     assert run(connection, both) == []
 
 

@@ -9,7 +9,7 @@ from sereno.errors import InvalidArguments
 from sereno.jobs import error_groups, minute_stats, queues
 from sereno.jobs.limits import weights
 from sereno.jobs.limits.store import declare
-from sereno.operations import tenants
+from sereno.monitoring import tenants
 from sereno.telemetry.metrics import Tally
 from tests.facts import advance
 

@@ -9,10 +9,10 @@ from sereno import Sereno
 from sereno.domain.error_text import describe
 from sereno.errors import ConfigurationError, InvalidArguments
 from sereno.jobs.attempt import Settlement
+from sereno.monitoring.traces import store as traces
+from sereno.monitoring.traces.operations import Trace, find, trace
 from sereno.notifications.deliveries.delivery import Failed, Receipt
-from sereno.operations.trace import Trace, find, trace
 from sereno.schedules.rules.when import Every
-from sereno.store import traces
 from tests.facts import advance, one
 from tests.notifications.conftest import Pager, Tender
 from tests.operations.conftest import House, house

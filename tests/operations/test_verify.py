@@ -8,8 +8,8 @@ from sereno.domain.error_text import describe
 from sereno.jobs import operations as jobs
 from sereno.jobs.attempt import SUCCEEDED, Settlement
 from sereno.jobs.job_filter import JobFilter
-from sereno.operations.verify import Proof, verify
-from sereno.store.proofs import PROMISES
+from sereno.monitoring.invariants import PROMISES
+from sereno.monitoring.verify import Proof, verify
 from tests.operations.conftest import House
 
 

@@ -12,7 +12,7 @@ from sereno.domain.error_text import describe
 from sereno.jobs import operations as jobs
 from sereno.jobs.attempt import Settlement
 from sereno.jobs.job_filter import JobFilter
-from sereno.operations.verify import verify
+from sereno.monitoring.verify import verify
 from tests.facts import advance, auntil, one
 from tests.store.lane_acts import Claimer, keys, put, set_limit
 

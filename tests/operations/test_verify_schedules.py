@@ -7,7 +7,7 @@ import psycopg
 import pytest
 
 from sereno import Every, Once, Sereno
-from sereno.operations.verify import verify
+from sereno.monitoring.verify import verify
 from sereno.schedules import tick
 from tests.facts import advance, one
 from tests.operations.conftest import House

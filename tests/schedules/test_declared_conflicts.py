@@ -8,7 +8,7 @@ import pytest
 
 from sereno import Every, Sereno
 from sereno.database.statement import run
-from sereno.operations.doctor import doctor
+from sereno.monitoring.doctor import doctor
 from tests.facts import advance, auntil, one, until
 from tests.schedules.acts import Connection, Deploy
 

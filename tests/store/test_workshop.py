@@ -5,9 +5,9 @@ import psycopg
 from sereno.database import partitions
 from sereno.database.statement import run
 from sereno.jobs import minute_stats, transitions
-from sereno.operations.flow import flow
-from sereno.operations.upkeep import kept
-from sereno.store import upkeep, workshop
+from sereno.monitoring import activity, storage_queries
+from sereno.monitoring.queue_flow import flow
+from sereno.monitoring.storage import kept
 from sereno.telemetry.metrics import Tally
 from tests.facts import advance
 from tests.store.acts import decided, end, new, session, take
@@ -20,7 +20,7 @@ def test_the_work_of_each_worker(connection: psycopg.Connection) -> None:
     first, second, third = take(connection, owner, 3)
     end(connection, owner, [first], decided())
     end(connection, owner, [second], decided(ValueError("no")))
-    found = {row.job: row for row in run(connection, workshop.work(300, 100))}
+    found = {row.job: row for row in run(connection, activity.work(300, 100))}
     assert {number: row.outcome for number, row in found.items()} == {
         first.id: "succeeded",
         second.id: "retry",
@@ -29,9 +29,9 @@ def test_the_work_of_each_worker(connection: psycopg.Connection) -> None:
     assert {row.session for row in found.values()} == {owner}
     assert {row.task for row in found.values()} == {"work"}
     assert found[third.id].finished_at is None
-    assert len(run(connection, workshop.work(300, 2))) == 2
+    assert len(run(connection, activity.work(300, 2))) == 2
     advance(connection, 600)
-    assert [row.outcome for row in run(connection, workshop.work(300, 100))] == ["running"]
+    assert [row.outcome for row in run(connection, activity.work(300, 100))] == ["running"]
 
 
 def test_what_has_ended_is_found_along_indexes(connection: psycopg.Connection) -> None:
@@ -75,15 +75,15 @@ def test_more_than_is_looked_at_is_said_to_be_more(connection: psycopg.Connectio
         "insert into sereno.jobs (task, state, ready_seq) "
         "select 'work', 'ready', nextval('sereno.ready_seq') from generate_series(1, 10001)"
     )
-    assert not run(connection, workshop.arrived(300))["default"].exact
+    assert not run(connection, activity.arrived(300))["default"].exact
 
 
 def test_tables_and_days(connection: psycopg.Connection) -> None:
-    tables = {table.name: table for table in run(connection, upkeep.tables())}
+    tables = {table.name: table for table in run(connection, storage_queries.tables())}
     assert {"jobs", "history_done", "history_dead", "fires", "logs"} <= set(tables)
     assert not [name for name in tables if name[-8:].isdecimal()]
     assert tables["jobs"].bytes > 0
-    today = run(connection, upkeep.today())
+    today = run(connection, storage_queries.today())
     for ago in (0, 3, 31, 40):
         connection.execute("select sereno.make_history_partition(%s::date - %s)", [today, ago])
     found = run(connection, kept(30))

@@ -15,8 +15,8 @@ from jinja2 import nodes
 
 import sereno.web
 from sereno.access.identity import ROLES
-from sereno.domain.concern import LEVELS, SAID
 from sereno.jobs.lifecycle import STATES
+from sereno.monitoring.alerts.condition import LEVELS, SAID
 from sereno.web.look import ROOMS, environment
 from sereno.web.words import LANGUAGES, choose, dictionary, say
 

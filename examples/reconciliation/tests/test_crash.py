@@ -7,7 +7,7 @@ from reconciliation.accounts import Account, Connection, key_of, save
 from reconciliation.app import app
 from reconciliation.stand_ins import PartnerStandIn
 
-from sereno.operations.verify import verify
+from sereno.monitoring.verify import verify
 from sereno.testing.kit import Kit
 
 STAGES = ("request", "poll", "download")

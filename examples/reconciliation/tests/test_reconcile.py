@@ -19,7 +19,7 @@ from reconciliation.app import app
 from reconciliation.partner import LIMIT
 from reconciliation.stand_ins import CSV, PartnerStandIn
 
-from sereno.operations.verify import verify
+from sereno.monitoring.verify import verify
 from sereno.testing.chats import DiscordProvider
 from sereno.testing.kit import Kit
 

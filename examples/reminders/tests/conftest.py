@@ -14,7 +14,7 @@ from reminders.stand_ins import StandIns
 from reminders.tests.asking import Ask, sql
 
 from sereno import Sereno
-from sereno.operations.verify import verify
+from sereno.monitoring.verify import verify
 from sereno.server import asgi
 from sereno.testing.kit import Kit
 

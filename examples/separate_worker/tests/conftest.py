@@ -13,7 +13,7 @@ from separate_worker import app as module
 from separate_worker.app import add_organisation, app, connect, create_tables
 from separate_worker.stand_ins import Crm
 from separate_worker.tests.processes import Processes
-from sereno.operations.verify import verify
+from sereno.monitoring.verify import verify
 from sereno.testing.kit import Kit
 
 ORGANISATIONS = ("acme", "globex")

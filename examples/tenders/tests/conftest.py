@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sereno import Sereno
-from sereno.operations.verify import verify
+from sereno.monitoring.verify import verify
 from sereno.testing.expo import ExpoProvider
 from sereno.testing.kit import Kit
 from sereno.testing.provider import Provider

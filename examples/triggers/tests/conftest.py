@@ -14,7 +14,7 @@ import pytest
 from psycopg import sql
 
 from sereno import Sereno
-from sereno.operations.verify import verify
+from sereno.monitoring.verify import verify
 from sereno.testing.kit import Kit
 from sereno.testing.process import WorkerProcess
 from triggers.app import app

@@ -9,8 +9,8 @@ import msgspec
 
 from sereno.access.identity import Principal, Role, SignIn
 from sereno.database.statement import Operation, Statement, queries
+from sereno.monitoring.storage_queries import PAGE
 from sereno.search.sql_terms import Sought
-from sereno.store.upkeep import PAGE
 
 _sql = queries("tokens")
 

@@ -11,16 +11,16 @@ from pydantic import AwareDatetime, BaseModel, Field
 
 from sereno.api.door import Door, Who
 from sereno.api.pages import Page, Paging, page_of, paging
-from sereno.domain.alert import AGAIN, DAY, MOST_COUNT, MOST_TARGETS, LogRule, Rule, Target
-from sereno.domain.concern import Level
 from sereno.jobs.job import NAME_LIMIT
-from sereno.operations import alerts
-from sereno.operations.alerts import RuleLine
-from sereno.operations.attention import Concern, attention
+from sereno.monitoring.alerts import operations as alerts
+from sereno.monitoring.alerts.condition import Level
+from sereno.monitoring.alerts.current_conditions import Concern, attention
+from sereno.monitoring.alerts.operations import RuleLine
+from sereno.monitoring.alerts.rule import AGAIN, DAY, MOST_COUNT, MOST_TARGETS, LogRule, Rule, Target
+from sereno.monitoring.alerts.store import AlertRow
 from sereno.reception.declined import not_found
 from sereno.reception.house import House
 from sereno.reception.tenancy import their_tenant
-from sereno.store.alerts import AlertRow
 
 RuleName = Annotated[str, Path(min_length=1, max_length=100)]
 AlertId = Annotated[int, Path(ge=0, lt=2**63)]

@@ -9,8 +9,8 @@ from pydantic import AwareDatetime, BaseModel, Field
 from sereno.api.door import Door, Who
 from sereno.api.pages import Page, Paging, paging
 from sereno.jobs.error_groups import MOST_GROUPS, ErrorGroup
-from sereno.operations import error_groups
-from sereno.operations.error_groups import LONGEST_NOTE, ErrorDetail, Sort, span
+from sereno.monitoring import error_operations
+from sereno.monitoring.error_operations import LONGEST_NOTE, ErrorDetail, Sort, span
 from sereno.reception.declined import not_found
 from sereno.reception.house import House
 from sereno.reception.searching import searched
@@ -52,7 +52,7 @@ def rooms(house: House) -> Door:
         """Kinds of failure that were seen of late. `next` is the number of those before."""
         skip = page.skip + min(page.before or 0, MOST_GROUPS)
         found = await house.read(
-            error_groups.list_groups(
+            error_operations.list_groups(
                 since=since,
                 task=task,
                 tenant=tenant,
@@ -68,7 +68,7 @@ def rooms(house: House) -> Door:
     @door.at("GET", "/errors/{fingerprint}", role="viewer")
     async def show(fingerprint: Fingerprint, since: Since = "24h") -> ErrorDetail:
         """One kind: its hours, whom it hit, its dead letters, and the newest one with its traceback."""
-        found = await house.read(error_groups.show(fingerprint, since=since))
+        found = await house.read(error_operations.show(fingerprint, since=since))
         if found is None:
             raise not_found(f"error {fingerprint}")
         return found
@@ -76,7 +76,7 @@ def rooms(house: House) -> Door:
     @door.at("POST", "/errors/{fingerprint}/mute", role="operator")
     async def mute(fingerprint: Fingerprint, body: Mute, who: Who) -> ErrorGroup:
         """Leave it out of lists until then; its failures are counted all the same."""
-        changed = error_groups.mute(fingerprint, body.moment(), note=body.note, actor=who.actor)
+        changed = error_operations.mute(fingerprint, body.moment(), note=body.note, actor=who.actor)
         found = await house.change(changed)
         if found is None:
             raise not_found(f"error {fingerprint}")

@@ -1,8 +1,8 @@
 """How far the schema is. The server's login may not change it, and shall not: `sereno migrate` does."""
 
 from sereno.api.door import Door
-from sereno.operations import migrations
-from sereno.operations.migrations import SchemaStatus
+from sereno.monitoring import migrations
+from sereno.monitoring.migrations import SchemaStatus
 from sereno.reception.house import House
 
 

@@ -10,7 +10,7 @@ from fastapi.responses import StreamingResponse
 
 from sereno.access.identity import Principal
 from sereno.api.door import Door, Who
-from sereno.operations.snapshot import snapshot
+from sereno.monitoring.snapshot import snapshot
 from sereno.reception.busy import BUSY
 from sereno.reception.declined import Declined
 from sereno.reception.house import House

@@ -24,11 +24,11 @@ from sereno.jobs.minute_stats import Figures
 from sereno.jobs.queues import QueueLine
 from sereno.jobs.rows import Count, TaskLine
 from sereno.jobs.task import TaskDefinition
-from sereno.operations import doctor, verify
-from sereno.operations.doctor import Check
-from sereno.operations.settings import SettingLine, list_settings
-from sereno.operations.status import Status, status
-from sereno.operations.verify import Proof
+from sereno.monitoring import doctor, verify
+from sereno.monitoring.doctor import Check
+from sereno.monitoring.settings import SettingLine, list_settings
+from sereno.monitoring.status import Status, status
+from sereno.monitoring.verify import Proof
 from sereno.reception.declined import Declined
 from sereno.reception.house import House
 from sereno.reception.searching import searched

@@ -9,12 +9,12 @@ from fastapi import Depends, Query
 from sereno.api.door import Door, Who
 from sereno.api.pages import Page, Paging, paging
 from sereno.jobs.job import NAME_LIMIT
-from sereno.operations import tenants
+from sereno.monitoring import tenants
+from sereno.monitoring.tenant_queries import SCHEDULE_BOUND, Sort, TenantLine
 from sereno.reception.house import House
 from sereno.reception.searching import searched
 from sereno.search.search_filter import TENANT_FIELDS
 from sereno.search.syntax import LONGEST
-from sereno.store.tenants import SCHEDULE_BOUND, Sort, TenantLine
 
 
 @dataclass

@@ -10,8 +10,8 @@ from sereno.api.pages import Page
 from sereno.database.statement import Operation
 from sereno.errors import ConfigurationError
 from sereno.jobs.job import NAME_LIMIT
-from sereno.operations import trace
-from sereno.operations.trace import Trace, TraceLine
+from sereno.monitoring.traces import operations as trace
+from sereno.monitoring.traces.operations import Trace, TraceLine
 from sereno.reception.declined import not_found
 from sereno.reception.house import House
 

@@ -12,7 +12,7 @@ from sereno.errors import InvalidArguments
 
 if TYPE_CHECKING:
     from sereno.cli.desk import Desk
-    from sereno.operations.alerts import RuleLine
+    from sereno.monitoring.alerts.operations import RuleLine
 
 ALERTS = (
     Column("id", lambda line: str(line.id), "number"),
@@ -67,7 +67,7 @@ def now(desk: "Desk", tenant: str | None, late: str, form: str) -> None:
     """Everything that needs a person right now, the worst first."""
     import msgspec  # noqa: PLC0415 - slow to import; --help needs none
 
-    from sereno.operations.attention import attention  # noqa: PLC0415 - see above
+    from sereno.monitoring.alerts.current_conditions import attention  # noqa: PLC0415 - see above
 
     found = desk.run(attention(desk.settings, tenant=tenant, late=late))
     lines = [msgspec.to_builtins(each, builtin_types=(datetime,)) | {"words": each.words} for each in found]
@@ -85,7 +85,7 @@ def list_alerts(
     desk: "Desk", is_open: bool | None, rule: str | None, limit: int, before: int | None, form: str
 ) -> None:
     """What rules have found, newest first."""
-    from sereno.operations.alerts import list_alerts as operation  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.monitoring.alerts.operations import list_alerts as operation  # noqa: PLC0415 - slow to import; --help needs none
 
     found = desk.run(operation(limit, before, rule=rule, is_open=is_open))
     show_list(form, found, ALERTS, empty="No alert: sereno alert rules shows who would be told of what.")
@@ -96,7 +96,7 @@ def list_alerts(
 @desk_options
 def rules(desk: "Desk", form: str) -> None:
     """Who is told of what. Addresses are masked."""
-    from sereno.operations.alerts import list_rules  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.monitoring.alerts.operations import list_rules  # noqa: PLC0415 - slow to import; --help needs none
 
     show_list(form, desk.run(list_rules()), RULES, empty="There is no rule: sereno alert set")
 
@@ -122,8 +122,8 @@ def rules(desk: "Desk", form: str) -> None:
 @desk_options
 def set_rule(desk: "Desk", form: str, **given: Any) -> None:
     """Make a rule, or change the one of this name to be so."""
-    from sereno.domain.alert import checked  # noqa: PLC0415 - slow to import; --help needs none
-    from sereno.operations.alerts import set_rule as operation  # noqa: PLC0415 - see above
+    from sereno.monitoring.alerts.operations import set_rule as operation  # noqa: PLC0415 - see above
+    from sereno.monitoring.alerts.rule import checked  # noqa: PLC0415 - slow to import; --help needs none
 
     app = desk.app_or_none()
     check = checked if app is None else app.alerts.checked
@@ -137,8 +137,8 @@ def set_rule(desk: "Desk", form: str, **given: Any) -> None:
 
 
 def _rule(given: dict[str, Any]) -> Any:
-    from sereno.domain.alert import LogRule, Rule, Target  # noqa: PLC0415 - slow to import; --help needs none
     from sereno.domain.duration import seconds  # noqa: PLC0415 - see above
+    from sereno.monitoring.alerts.rule import LogRule, Rule, Target  # noqa: PLC0415 - slow to import; --help needs none
 
     log = None
     if given["log_event"] is not None or given["log_level"] is not None:
@@ -172,7 +172,7 @@ def _rule(given: dict[str, Any]) -> Any:
 @desk_options
 def remove(desk: "Desk", name: str) -> None:
     """It tells nobody any more; what it had open is over."""
-    from sereno.operations.alerts import remove_rule  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.monitoring.alerts.operations import remove_rule  # noqa: PLC0415 - slow to import; --help needs none
 
     if not desk.run(remove_rule(name)):
         raise InvalidArguments(f"there is no alert rule {name!r:.60}: sereno alert rules")
@@ -184,7 +184,7 @@ def remove(desk: "Desk", name: str) -> None:
 @desk_options
 def test(desk: "Desk", name: str) -> None:
     """Send a message to each target that says it is a test; print the jobs that send them."""
-    from sereno.operations.alerts import try_rule  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.monitoring.alerts.operations import try_rule  # noqa: PLC0415 - slow to import; --help needs none
 
     for job in desk.run(try_rule(name)):
         click.echo(job)
@@ -197,7 +197,7 @@ def test(desk: "Desk", name: str) -> None:
 @desk_options
 def silence(desk: "Desk", number: int, until: datetime | None, off: bool) -> None:
     """Tell nobody of an open alert before a time, nor of its end."""
-    from sereno.operations.alerts import silence as operation  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.monitoring.alerts.operations import silence as operation  # noqa: PLC0415 - slow to import; --help needs none
 
     if (until is None) != off:
         raise InvalidArguments("say until when, with --until, or --off")

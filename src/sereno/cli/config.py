@@ -27,7 +27,7 @@ def config() -> None:
 @desk_options
 def show(desk: "Desk", form: str) -> None:
     """Every setting, its value and where it came from. Secrets are masked."""
-    from sereno.operations.settings import list_settings  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.monitoring.settings import list_settings  # noqa: PLC0415 - slow to import; --help needs none
 
     lines = list_settings(desk.settings, desk.sources)
     show_list(form, lines, COLUMNS, empty="")

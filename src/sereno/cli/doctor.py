@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 @desk_options
 def doctor(desk: "Desk", form: str) -> int:
     """Look for trouble, and say what helps. Exits with 6 when something fails."""
-    from sereno.operations.doctor import doctor as operation  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.monitoring.doctor import doctor as operation  # noqa: PLC0415 - slow to import; --help needs none
 
     checks = desk.run(operation(desk.settings))
     failed = any(check.level == "fail" for check in checks)

@@ -12,7 +12,7 @@ from sereno.cli.output import Column, chosen_form, counted, short_time, show_jso
 
 if TYPE_CHECKING:
     from sereno.cli.desk import Desk
-    from sereno.operations.error_groups import ErrorDetail, Sort
+    from sereno.monitoring.error_operations import ErrorDetail, Sort
 
 # The end of a traceback holds the cause.
 TRACEBACK_LINES = 12
@@ -63,7 +63,7 @@ def list_errors(
     form: str,
 ) -> None:
     """Kinds of failure that were seen of late, with the last 24 hours."""
-    from sereno.operations.error_groups import list_groups  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.monitoring.error_operations import list_groups  # noqa: PLC0415 - slow to import; --help needs none
     from sereno.search.search_filter import ERROR_FIELDS  # noqa: PLC0415 - see above
 
     sought = searched(search, ERROR_FIELDS)
@@ -82,7 +82,7 @@ def list_errors(
 def show(desk: "Desk", fingerprint: str, since: str, form: str) -> None:
     """One kind of failure: its hours, whom it hit, its dead letters, and what the newest one looked like."""
     from sereno.cli.output import visible  # noqa: PLC0415 - slow to import; --help needs none
-    from sereno.operations.error_groups import show as operation  # noqa: PLC0415 - see above
+    from sereno.monitoring.error_operations import show as operation  # noqa: PLC0415 - see above
 
     detail = desk.run(operation(fingerprint, since=since))
     if detail is None:
@@ -103,7 +103,7 @@ def show(desk: "Desk", fingerprint: str, since: str, form: str) -> None:
 @desk_options
 def mute(desk: "Desk", fingerprint: str, until: datetime | None, off: bool, note: str | None) -> None:
     """Leave it out of the list for a while. It is counted all the same."""
-    from sereno.operations.error_groups import mute as operation  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.monitoring.error_operations import mute as operation  # noqa: PLC0415 - slow to import; --help needs none
 
     if (until is None) != off:
         raise click.UsageError("Until when? Give --until 8h; or --off, if it is to be heard again.")

@@ -10,7 +10,7 @@ from sereno.cli.output import chosen_form, counted, short_time, show_json, table
 
 if TYPE_CHECKING:
     from sereno.cli.desk import Desk
-    from sereno.operations.status import SchedulerLine, Status
+    from sereno.monitoring.status import SchedulerLine, Status
 
 # A transaction open for longer is worth a line.
 LONG_TRANSACTION = 60.0
@@ -24,7 +24,7 @@ BEHIND = 1.0
 def status(desk: "Desk", form: str) -> None:
     """Everything on one screen: workers, the scheduler, queues, dead letters, pauses."""
     from sereno.cli.queues import COLUMNS  # noqa: PLC0415 - slow to import; --help needs none
-    from sereno.operations.status import status as operation  # noqa: PLC0415 - see above
+    from sereno.monitoring.status import status as operation  # noqa: PLC0415 - see above
 
     found = desk.run(operation())
     if chosen_form(form) in ("json", "jsonl"):

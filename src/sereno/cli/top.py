@@ -18,7 +18,7 @@ from sereno.cli.output import Column, table, terminal, visible
 if TYPE_CHECKING:
     from sereno.cli.desk import Desk
     from sereno.jobs.rows import FailureRow, SessionRow
-    from sereno.operations.status import Status
+    from sereno.monitoring.status import Status
 
 BLOCKS = " ▁▂▃▄▅▆▇█"
 # So many looks back is the line of rates drawn.
@@ -74,7 +74,7 @@ class Watch:
 
     def look(self) -> None:
         from sereno.jobs import queries as job_queries  # noqa: PLC0415 - see above
-        from sereno.operations.status import status  # noqa: PLC0415 - slow to import; --help needs none
+        from sereno.monitoring.status import status  # noqa: PLC0415 - slow to import; --help needs none
 
         self.status = self._desk.run(status())
         self._failures = self._desk.run(job_queries.newest_failures(8))

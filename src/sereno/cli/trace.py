@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from sereno.cli.desk import Desk
-    from sereno.domain.trace import Lane, Segment
-    from sereno.operations.trace import Trace, TraceLine
+    from sereno.monitoring.traces.operations import Trace, TraceLine
+    from sereno.monitoring.traces.trace import Lane, Segment
 
 # Of a line, so much is the picture; and so much the name before it.
 WIDTH = 60
@@ -46,7 +46,7 @@ def trace(
 
     By the id that they carry, or by something that took part; job:7 and event:7 stand for what carries none.
     """
-    from sereno.operations import trace as operation  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.monitoring.traces import operations as operation  # noqa: PLC0415 - slow to import; --help needs none
 
     if (trace_id is None) == (subject is None and job is None and delivery is None):
         raise click.UsageError("say the id of a trace, or one of --subject, --job and --delivery")
@@ -88,7 +88,7 @@ def _lines(told: "Trace") -> Iterator[str]:
 
 def picture(lane: "Lane", segments: "Sequence[Segment]") -> str:
     """One line of signs, as wide as every other."""
-    from sereno.domain.trace import place  # noqa: PLC0415 - see above
+    from sereno.monitoring.traces.trace import place  # noqa: PLC0415 - see above
 
     signs = [" "] * WIDTH
 

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 def verify(desk: "Desk", everything: bool, form: str) -> int:
     """Prove the invariants on the live database, reading only. Exits with 6 when one is broken."""
     from sereno.cli.doctor import tell  # noqa: PLC0415 - slow to import; --help needs none
-    from sereno.operations.verify import WINDOW  # noqa: PLC0415 - see above
-    from sereno.operations.verify import verify as operation  # noqa: PLC0415 - see above
+    from sereno.monitoring.verify import WINDOW  # noqa: PLC0415 - see above
+    from sereno.monitoring.verify import verify as operation  # noqa: PLC0415 - see above
 
     proofs = desk.run_bare(operation(lease=desk.settings.lease, window=None if everything else WINDOW))
     broken = [proof for proof in proofs if not proof.holds]

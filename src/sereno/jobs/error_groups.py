@@ -9,8 +9,8 @@ import msgspec
 from sereno.database.json_values import encoder
 from sereno.database.statement import Operation, Statement, queries
 from sereno.jobs.rows import BOUND, Count
+from sereno.monitoring.storage_queries import PAGE
 from sereno.search.sql_terms import Sought
-from sereno.store.upkeep import PAGE
 from sereno.telemetry.metrics import Tally
 
 _sql = queries("error_groups")

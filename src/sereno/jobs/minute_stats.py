@@ -9,8 +9,8 @@ import msgspec
 
 from sereno.database.statement import Operation, Statement, queries
 from sereno.jobs import error_groups
+from sereno.monitoring.storage_queries import PAGE
 from sereno.notifications.deliveries import stats_queries
-from sereno.store.upkeep import PAGE
 from sereno.telemetry.metrics import BUCKETS, Tally
 
 _sql = queries("minutes")

@@ -19,13 +19,13 @@ from sereno.database.caller_connection import arun_borrowed, run_borrowed
 from sereno.database.database import Database
 from sereno.database.statement import Operation
 from sereno.domain.duration import Duration, seconds
-from sereno.engine.alert_board import AlertBoard
 from sereno.errors import ConfigurationError, InvalidArguments, UnknownEvent
 from sereno.jobs import transitions as jobs_store
 from sereno.jobs.job import NewJob, check_date, check_text
 from sereno.jobs.retry import Backoff
 from sereno.jobs.task import Registry
 from sereno.jobs.task_handle import Task
+from sereno.monitoring.alerts.registry import AlertBoard
 from sereno.notifications import event_types, events
 from sereno.notifications.deliveries import store as deliveries
 from sereno.notifications.deliveries.outcomes import Ledger

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 
 from sereno.access.identity import Principal
-from sereno.operations.snapshot import Snapshot, snapshot
+from sereno.monitoring.snapshot import Snapshot, snapshot
 from sereno.reception.busy import BUSY
 from sereno.reception.declined import Declined
 from sereno.reception.glances import Reader

@@ -17,8 +17,8 @@ from time import monotonic
 import psycopg
 
 from sereno.database.connect import Line
-from sereno.engine.alerts import Watch
 from sereno.errors import DatabaseUnavailable
+from sereno.monitoring.alerts.watcher import Watch
 from sereno.schedules import leader_lease, tick
 from sereno.schedules.firing import SECOND
 from sereno.schedules.replanner import Replanner

@@ -6,12 +6,12 @@ from typing import Any
 
 from starlette.responses import Response
 
-from sereno.domain.alert import LOG_LEVELS, NAMED_KINDS
-from sereno.domain.concern import LEVELS
-from sereno.engine.alert_sender import BUILT_IN
+from sereno.monitoring.alerts.condition import LEVELS
+from sereno.monitoring.alerts.operations import RuleLine, list_alerts, list_rules
+from sereno.monitoring.alerts.rule import LOG_LEVELS, NAMED_KINDS
+from sereno.monitoring.alerts.sender import BUILT_IN
+from sereno.monitoring.alerts.store import AlertRow
 from sereno.notifications.event import IN_APP
-from sereno.operations.alerts import RuleLine, list_alerts, list_rules
-from sereno.store.alerts import AlertRow
 from sereno.web.copies import copies
 from sereno.web.cursor import number
 from sereno.web.look import Look

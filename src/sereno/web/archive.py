@@ -13,9 +13,9 @@ from sereno.archive import operations
 from sereno.archive.operations import BatchDetail, Status
 from sereno.archive.queries import BatchState, DayLine
 from sereno.database.statement import Operation
-from sereno.operations.upkeep import Kept, kept
+from sereno.monitoring import storage_queries
+from sereno.monitoring.storage import Kept, kept
 from sereno.reception.glances import Seen
-from sereno.store import upkeep
 from sereno.web import archive_words, cursor, day_squares
 from sereno.web.copies import copies
 from sereno.web.look import Look
@@ -95,7 +95,7 @@ def rooms(pages: Pages) -> None:
 
 def _calendar(kind: str) -> Operation[tuple[date, list[DayLine]]]:
     """Today, and the days of a kind that files hold."""
-    today = yield from upkeep.today()
+    today = yield from storage_queries.today()
     return today, (yield from operations.days(day_squares.first_day(today, WEEKS), today, kind))
 
 

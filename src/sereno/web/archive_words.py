@@ -9,8 +9,8 @@ from markupsafe import Markup
 from sereno.archive.operations import Status
 from sereno.archive.queries import DayLine
 from sereno.domain.duration import spoken
-from sereno.operations.upkeep import Kept, KeptDay
-from sereno.store.attention import ARCHIVE_BEHIND
+from sereno.monitoring.alerts.condition_queries import ARCHIVE_BEHIND
+from sereno.monitoring.storage import Kept, KeptDay
 from sereno.web import day_squares
 from sereno.web.day_squares import Day
 from sereno.web.look import Look

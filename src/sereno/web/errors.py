@@ -12,8 +12,8 @@ from starlette.responses import RedirectResponse, Response
 
 from sereno.jobs import error_groups as store
 from sereno.jobs.error_groups import ErrorGroup
-from sereno.operations import error_groups
-from sereno.operations.error_groups import ErrorDetail, Sort
+from sereno.monitoring import error_operations
+from sereno.monitoring.error_operations import ErrorDetail, Sort
 from sereno.reception.declined import not_found
 from sereno.reception.glances import Seen
 from sereno.search.search_filter import ERROR_FIELDS
@@ -72,7 +72,7 @@ def rooms(pages: Pages) -> None:
             raise not_found(f"error {fingerprint!r:.30}")
         since = _range(look)
         found = await look.see(
-            ("error", fingerprint, since), partial(error_groups.show, fingerprint, since=since), fresh=2.0
+            ("error", fingerprint, since), partial(error_operations.show, fingerprint, since=since), fresh=2.0
         )
         if found.value is None and not found.is_missing:
             raise not_found(f"error {fingerprint}")
@@ -103,7 +103,7 @@ async def _groups(
     look: Look, asked: dict[str, Any], search: Asked[Sought | None], *, muted: bool
 ) -> Seen[list[ErrorGroup]]:
     wanted = {**asked, "muted": muted, "skip": 0 if muted else asked["skip"]}
-    look_up = partial(error_groups.list_groups, **wanted, sought=search.wanted, limit=ROWS + 1)
+    look_up = partial(error_operations.list_groups, **wanted, sought=search.wanted, limit=ROWS + 1)
     return await listed(look, search, ("errors", *wanted.values()), look_up, fresh=2.0)
 
 
@@ -112,7 +112,7 @@ async def _breadth(look: Look, lines: Sequence[ErrorGroup], since: str) -> dict[
     wanted = tuple(sorted({line.fingerprint for line in lines}))
     if not wanted:
         return {}
-    key, length = ("breadth", since, wanted), error_groups.span(since)
+    key, length = ("breadth", since, wanted), error_operations.span(since)
     return (await look.see(key, partial(store.breadth, wanted, length), fresh=10.0)).value or {}
 
 

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
-from sereno.domain.trace import Segment, Span, cut, place
 from sereno.jobs.rows import AttemptRow, JobRow
+from sereno.monitoring.traces.trace import Segment, Span, cut, place
 from sereno.web.times import length
 
 WIDTH = 592.0

@@ -19,7 +19,7 @@ from sereno.jobs.operations import JobPage, list_jobs
 from sereno.jobs.queues import QueueLine, list_queues
 from sereno.jobs.rows import BOUND, Count, JobLine, TaskLine
 from sereno.jobs.search import JOB_FIELDS, WINDOW, jobs_wanted
-from sereno.operations.snapshot import Snapshot, snapshot
+from sereno.monitoring.snapshot import Snapshot, snapshot
 from sereno.reception.hiding import sees_all
 from sereno.reception.tenancy import their_tenant
 from sereno.search.syntax import Term

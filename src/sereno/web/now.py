@@ -10,16 +10,16 @@ from urllib.parse import urlencode
 
 from starlette.responses import RedirectResponse, Response
 
-from sereno.domain.concern import Concern, filled
 from sereno.jobs import minute_stats
 from sereno.jobs import queries as job_queries
 from sereno.jobs.job_filter import JobFilter, ScheduleFilter
 from sereno.jobs.minute_stats import Figures, quantile
 from sereno.jobs.rows import BOUND
+from sereno.monitoring.alerts.condition import Concern, filled
+from sereno.monitoring.alerts.current_conditions import attention
+from sereno.monitoring.snapshot import snapshot
 from sereno.notifications.deliveries.figures import Funnel, funnel
 from sereno.notifications.operations import list_events
-from sereno.operations.attention import attention
-from sereno.operations.snapshot import snapshot
 from sereno.reception.glances import Seen
 from sereno.schedules import store as schedules
 from sereno.schedules.heatmap import Heatmap, heatmap

@@ -13,9 +13,9 @@ from starlette.responses import Response
 from sereno.jobs.limits import operations as limits
 from sereno.jobs.limits.store import LimitRow
 from sereno.jobs.rows import Count, SessionRow
-from sereno.operations.flow import SPAN, Flow, QueueFlow, flow
-from sereno.store import workshop
-from sereno.store.workshop import WorkRow
+from sereno.monitoring import activity
+from sereno.monitoring.activity import WorkRow
+from sereno.monitoring.queue_flow import SPAN, Flow, QueueFlow, flow
 from sereno.web import lanes_picture
 from sereno.web.copies import copies
 from sereno.web.facets import toggled
@@ -67,7 +67,7 @@ def rooms(pages: Pages) -> None:
         seen, workers, work, limited = await asyncio.gather(
             look.see("flow", flow),
             look.see("workers", list_workers),
-            look.see("work", partial(workshop.work, LANE_SECONDS, MOST_BARS)),
+            look.see("work", partial(activity.work, LANE_SECONDS, MOST_BARS)),
             look.see(("limits", pattern), partial(limits.list_limits, pattern, most=MOST_LIMITS + 1), fresh=2.0),
         )
         sessions = workers.value or []

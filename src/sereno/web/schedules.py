@@ -10,10 +10,10 @@ from typing import Any
 
 from starlette.responses import Response
 
-from sereno.domain.concern import Concern, filled
 from sereno.jobs.job import check_text
 from sereno.jobs.job_filter import ScheduleFilter
-from sereno.operations.attention import attention
+from sereno.monitoring.alerts.condition import Concern, filled
+from sereno.monitoring.alerts.current_conditions import attention
 from sereno.reception.glances import Seen
 from sereno.schedules.heatmap import Heatmap
 from sereno.schedules.list_pages import ScheduleLines, ScheduleSum, lines, summary

@@ -12,13 +12,13 @@ from sereno.access.identity import ROLES
 from sereno.access.operations import list_tokens
 from sereno.access.tokens import AUDIT_WINDOW, TokenRow, audit_lines
 from sereno.jobs import queries as job_queries
-from sereno.operations.doctor import Check, doctor
-from sereno.operations.settings import list_settings
-from sereno.operations.status import scheduler
+from sereno.monitoring import health_queries, storage_queries
+from sereno.monitoring.doctor import Check, doctor
+from sereno.monitoring.settings import list_settings
+from sereno.monitoring.status import scheduler
 from sereno.reception.declined import Declined
 from sereno.search.search_filter import AUDIT_FIELDS
 from sereno.search.sql_terms import Sought
-from sereno.store import health, upkeep
 from sereno.web.asked import Asked, listed, sought_for
 from sereno.web.copies import copies
 from sereno.web.cursor import number
@@ -50,11 +50,11 @@ async def _health(look: Look) -> Response:
     house = look.house
     checks, tables, holders, keeper, version, server = await asyncio.gather(
         look.see("doctor", partial(doctor, house.settings), fresh=DOCTOR_FRESH),
-        look.see("tables", upkeep.tables, fresh=SIZE_FRESH),
-        look.see("pinned", health.pinned, fresh=2.0),
+        look.see("tables", storage_queries.tables, fresh=SIZE_FRESH),
+        look.see("pinned", health_queries.pinned, fresh=2.0),
         look.see("scheduler", scheduler, fresh=2.0),
         look.see("schema version", job_queries.schema_version, fresh=SIZE_FRESH),
-        look.see("server", health.server, fresh=2.0),
+        look.see("server", health_queries.server, fresh=2.0),
     )
     return _page(
         look,

@@ -10,16 +10,16 @@ from urllib.parse import quote
 from markupsafe import Markup
 from starlette.responses import RedirectResponse, Response
 
-from sereno.domain.concern import Concern, filled
 from sereno.jobs.error_groups import ErrorGroup
 from sereno.jobs.lifecycle import STATES
 from sereno.jobs.limits.operations import in_words
+from sereno.monitoring import error_operations, tenants
+from sereno.monitoring.alerts.condition import Concern, filled
+from sereno.monitoring.alerts.current_conditions import attention
+from sereno.monitoring.tenant_queries import WINDOW
+from sereno.monitoring.tenants import DAY, TenantDetail
 from sereno.notifications.deliveries.figures import funnel
-from sereno.operations import error_groups, tenants
-from sereno.operations.attention import attention
-from sereno.operations.tenants import DAY, TenantDetail
 from sereno.reception.tenancy import their_tenant
-from sereno.store.tenants import WINDOW
 from sereno.web import charts
 from sereno.web.charts import Series
 from sereno.web.copies import copies
@@ -48,7 +48,7 @@ def rooms(pages: Pages) -> None:
             look.see(("funnel", name), partial(funnel, DAY, tenant=name), fresh=5.0),
             look.see(
                 ("errors of", name),
-                partial(error_groups.list_groups, tenant=name, sort="count", muted=True, limit=MOST_ERRORS),
+                partial(error_operations.list_groups, tenant=name, sort="count", muted=True, limit=MOST_ERRORS),
                 fresh=5.0,
             ),
         )

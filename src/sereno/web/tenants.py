@@ -10,11 +10,11 @@ from urllib.parse import urlencode
 from starlette.responses import RedirectResponse, Response
 
 from sereno.jobs.job import NAME_LIMIT, check_text
-from sereno.operations import tenants
-from sereno.operations.tenants import TOP
+from sereno.monitoring import tenants
+from sereno.monitoring.tenant_queries import SCHEDULE_BOUND, Sort, TenantHour, TenantLine
+from sereno.monitoring.tenants import TOP
 from sereno.search.search_filter import TENANT_FIELDS
 from sereno.search.sql_terms import Sought
-from sereno.store.tenants import SCHEDULE_BOUND, Sort, TenantHour, TenantLine
 from sereno.web import charts, cursor, tenant_page
 from sereno.web.asked import Asked, listed, sought_for
 from sereno.web.charts import Series

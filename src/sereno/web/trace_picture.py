@@ -12,8 +12,8 @@ from html import escape
 
 from markupsafe import Markup
 
-from sereno.domain.trace import Lane, Segment, Span, cut, place
-from sereno.operations.trace import Trace
+from sereno.monitoring.traces.operations import Trace
+from sereno.monitoring.traces.trace import Lane, Segment, Span, cut, place
 from sereno.web.times import length
 
 WIDTH = 1120.0

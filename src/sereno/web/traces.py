@@ -11,10 +11,10 @@ from urllib.parse import quote
 from starlette.responses import RedirectResponse, Response
 
 from sereno.database.statement import Operation
-from sereno.domain.trace import Lane
 from sereno.errors import ConfigurationError, InvalidArguments
-from sereno.operations import trace as operation
-from sereno.operations.trace import Trace, TraceLine
+from sereno.monitoring.traces import operations as operation
+from sereno.monitoring.traces.operations import Trace, TraceLine
+from sereno.monitoring.traces.trace import Lane
 from sereno.reception.declined import not_found
 from sereno.reception.glances import Seen
 from sereno.web import trace_picture

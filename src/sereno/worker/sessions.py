@@ -9,7 +9,7 @@ import msgspec
 from sereno.database.json_values import encoder
 from sereno.database.statement import Operation, Statement, queries
 from sereno.jobs.transitions import EVERYTHING
-from sereno.store.upkeep import PAGE
+from sereno.monitoring.storage_queries import PAGE
 
 _sql = queries("sessions")
 _ids = msgspec.json.Decoder(list[int])

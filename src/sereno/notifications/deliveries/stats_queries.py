@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 
 from sereno.database.statement import Operation, Statement, queries
+from sereno.monitoring.storage_queries import PAGE
 from sereno.notifications.deliveries.stats import PostTally
-from sereno.store.upkeep import PAGE
 
 _sql = queries("delivery_figures")
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from sereno.database.migrate import migrations
 from sereno.database.statement import Operation
-from sereno.store import health, proofs
+from sereno.monitoring import health_queries, invariants
 
 # Beyond the lease, a worker needs this long to notice a dead session and take its jobs back.
 GRACE = 10.0
@@ -37,12 +37,12 @@ class Proof:
 
 def verify(*, lease: float, window: int | None = WINDOW, timeout: float = TIMEOUT) -> Operation[list[Proof]]:
     """Every promise. It must be the first thing in its transaction. `window=None`: look at every row."""
-    yield from proofs.begin(timeout)
+    yield from invariants.begin(timeout)
     found = []
-    for name, promise in proofs.PROMISES.items():
-        rows = yield from proofs.violations(name, window=window, grace=lease + GRACE)
+    for name, promise in invariants.PROMISES.items():
+        rows = yield from invariants.violations(name, window=window, grace=lease + GRACE)
         found.append(Proof(name, promise, [Violation(*row) for row in rows]))
-    applied = yield from health.applied()
+    applied = yield from health_queries.applied()
     found.append(_schema(applied or {}))
     return found
 

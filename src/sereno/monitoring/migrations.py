@@ -5,7 +5,7 @@ from typing import Literal, TypeAlias
 
 from sereno.database.migrate import migrations
 from sereno.database.statement import Operation
-from sereno.store import health
+from sereno.monitoring import health_queries
 
 # `changed`: what was applied under this number is not what this version has. `unknown`: a newer version applied it.
 State: TypeAlias = Literal["applied", "pending", "changed", "unknown"]
@@ -33,7 +33,7 @@ class SchemaStatus:
 
 def status(schema: str) -> Operation[SchemaStatus]:
     """What `sereno migrate --check` sees. Changes nothing."""
-    applied = (yield from health.applied()) or {}
+    applied = (yield from health_queries.applied()) or {}
     known = {each.number: each for each in migrations()}
     lines = [_line(number, known[number].name, known[number].checksum, applied.get(number)) for number in known]
     lines += [MigrationLine(number, None, "unknown") for number in sorted(applied.keys() - known.keys())]

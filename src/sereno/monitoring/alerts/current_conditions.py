@@ -1,13 +1,13 @@
 """What needs a person: everything in the house, or what is one tenant's."""
 
 from sereno.database.statement import Operation
-from sereno.domain.concern import KINDS, Concern, filled
 from sereno.domain.duration import Duration, seconds
 from sereno.errors import InvalidArguments
 from sereno.jobs.job import check_text
+from sereno.monitoring import health_queries
+from sereno.monitoring.alerts import condition_queries as store
+from sereno.monitoring.alerts.condition import KINDS, Concern, filled
 from sereno.settings import Settings
-from sereno.store import attention as store
-from sereno.store import health
 
 __all__ = ["KINDS", "Concern", "attention", "filled"]
 
@@ -26,7 +26,7 @@ def attention(
     if not SHORTEST_LATE <= bound <= LONGEST_LATE:
         raise InvalidArguments("late: from a second to a day")
     if tenant is None:
-        applied = yield from health.applied()
+        applied = yield from health_queries.applied()
         if applied is None:
             return store.schema_concerns(applied, settings.schema)
     return (yield from store.attention(settings, tenant=tenant, late=bound))

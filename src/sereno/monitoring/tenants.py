@@ -9,11 +9,11 @@ from sereno.jobs import minute_stats
 from sereno.jobs.job import check_text
 from sereno.jobs.job_filter import ScheduleFilter
 from sereno.jobs.minute_stats import TenantFigures
+from sereno.monitoring import tenant_queries
+from sereno.monitoring.tenant_queries import Sort, Standing, TenantGate, TenantHour, TenantLine
 from sereno.schedules import store as schedules
 from sereno.schedules.store import ScheduleRow
 from sereno.search.sql_terms import Sought
-from sereno.store import tenants
-from sereno.store.tenants import Sort, Standing, TenantGate, TenantHour, TenantLine
 
 DAY = 86_400.0
 # As long as minutes are kept, by which the whole house is measured.
@@ -59,13 +59,13 @@ def list_tenants(
     check_span(since)
     if not 0 <= skip <= DEEPEST:
         raise InvalidArguments(f"a list of tenants goes to {DEEPEST:,}: look for a name")
-    return tenants.list_tenants(since, part=part, sought=sought, sort=sort, limit=limit, skip=skip)
+    return tenant_queries.list_tenants(since, part=part, sought=sought, sort=sort, limit=limit, skip=skip)
 
 
 def hours(*, since: float = DAY, most: int = TOP) -> Operation[list[TenantHour]]:
     """Seconds of work by the hour for those who had most, and for everybody."""
     check_span(since)
-    return tenants.hours(since, most=most)
+    return tenant_queries.hours(since, most=most)
 
 
 def show(name: str, *, since: float = DAY) -> Operation[TenantDetail]:
@@ -77,14 +77,14 @@ def show(name: str, *, since: float = DAY) -> Operation[TenantDetail]:
     first = yield from schedules.page(wanted, MOST_SCHEDULES)
     return TenantDetail(
         name,
-        standing=(yield from tenants.standing(name)),
+        standing=(yield from tenant_queries.standing(name)),
         figures=figures[0] if figures else None,
-        hours=(yield from tenants.hours(since, tenant=name)),
-        states=(yield from tenants.states(name)),
-        schedules=(yield from schedules.count(wanted, tenants.SCHEDULE_BOUND)),
+        hours=(yield from tenant_queries.hours(since, tenant=name)),
+        states=(yield from tenant_queries.states(name)),
+        schedules=(yield from schedules.count(wanted, tenant_queries.SCHEDULE_BOUND)),
         failing=[row for row in first if row.failed_in_row][:SHOWN_SCHEDULES],
         coming=(yield from schedules.soonest(wanted, SHOWN_SCHEDULES)),
-        gates=(yield from tenants.gates(name)),
+        gates=(yield from tenant_queries.gates(name)),
     )
 
 

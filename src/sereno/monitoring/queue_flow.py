@@ -7,9 +7,9 @@ from sereno.database.statement import Operation
 from sereno.domain.zones import moment
 from sereno.jobs.queues import QueueLine, list_queues
 from sereno.jobs.rows import Count
+from sereno.monitoring import activity
+from sereno.monitoring.activity import MinuteRow
 from sereno.schedules import store as schedules
-from sereno.store import workshop
-from sereno.store.workshop import MinuteRow
 
 # How far back the pictures go, and over which time a rate is taken.
 SPAN = 3600.0
@@ -54,8 +54,8 @@ class Flow:
 def flow() -> Operation[Flow]:
     """Every queue that has work, a worker or a pause."""
     lines = yield from list_queues()
-    came = yield from workshop.arrived(LATELY)
-    went = yield from workshop.ended([line.queue for line in lines], SPAN)
+    came = yield from activity.arrived(LATELY)
+    went = yield from activity.ended([line.queue for line in lines], SPAN)
     now = moment((yield from schedules.clock()))
     return Flow(now, [_flow(line, came.get(line.queue, Count(0)), went.get(line.queue, []), now) for line in lines])
 

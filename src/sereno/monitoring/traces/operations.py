@@ -7,12 +7,10 @@ from datetime import datetime
 from typing import Literal
 
 from sereno.database.statement import Operation
-from sereno.domain.trace import Lane, Segment, Span, cut
 from sereno.errors import ConfigurationError, InvalidArguments
 from sereno.jobs.job import check_text
-from sereno.notifications import queries as notification_queries
-from sereno.store import traces
-from sereno.store.traces import (
+from sereno.monitoring.traces import store as traces
+from sereno.monitoring.traces.store import (
     TracedAttempt,
     TracedDelivery,
     TracedEvent,
@@ -21,6 +19,8 @@ from sereno.store.traces import (
     TracedJob,
     TracedReceipt,
 )
+from sereno.monitoring.traces.trace import Lane, Segment, Span, cut
+from sereno.notifications import queries as notification_queries
 
 LARGEST_ID = 2**63 - 1
 LONGEST_NUMBER = 20

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 
 from sereno.database.statement import Operation
-from sereno.store import upkeep
-from sereno.store.upkeep import DayRow, TableRow
+from sereno.monitoring import storage_queries
+from sereno.monitoring.storage_queries import DayRow, TableRow
 
 # A retention may be any number of days; a calendar ends.
 MOST_DAYS = 100_000
@@ -43,9 +43,9 @@ class Kept:
 
 def kept(keep_days: int) -> Operation[Kept]:
     """`keep_days`: as the settings say."""
-    today = yield from upkeep.today()
-    days = yield from upkeep.days()
-    tables = {table.name: table for table in (yield from upkeep.tables())}
+    today = yield from storage_queries.today()
+    days = yield from storage_queries.days()
+    tables = {table.name: table for table in (yield from storage_queries.tables())}
     past = [_kept(row, keep_days, today) for row in days if row.day <= today]
     return Kept(today, past, tables.get("history_dead"), tables.get("fires"), tables.get("logs"))
 

@@ -6,14 +6,14 @@ from typing import Any
 from sereno.channels.contract import Channel
 from sereno.database.database import Database
 from sereno.database.statement import Operation
-from sereno.domain.alert import TASK, LogRule, Rule, Target, checked
-from sereno.domain.concern import Level
 from sereno.domain.duration import Duration, seconds
-from sereno.engine.alert_sender import AlertSender, FindExchange, channel_of
 from sereno.jobs.retry import Backoff
 from sereno.jobs.task import Registry
-from sereno.store import alerts
-from sereno.store.alerts import Told
+from sereno.monitoring.alerts import store as alerts
+from sereno.monitoring.alerts.condition import Level
+from sereno.monitoring.alerts.rule import TASK, LogRule, Rule, Target, checked
+from sereno.monitoring.alerts.sender import AlertSender, FindExchange, channel_of
+from sereno.monitoring.alerts.store import Told
 from sereno.worker.context import Context
 
 # Who has written a rule that stands in the code.

@@ -7,10 +7,10 @@ from sereno.channels.contract import Channel, Exchange, Message
 from sereno.channels.discord import Discord
 from sereno.channels.slack import Slack
 from sereno.channels.webhook import Webhook
-from sereno.domain.alert import Target
 from sereno.jobs.attempt import Dead, Retry
+from sereno.monitoring.alerts.rule import Target
+from sereno.monitoring.alerts.store import Told
 from sereno.notifications.deliveries.delivery import Delivered, Outcome, Retryable, Sent, Unknown, kept
-from sereno.store.alerts import Told
 
 # Those that need no account: an address is all.
 BUILT_IN: dict[str, Callable[[], Channel]] = {"discord": Discord, "slack": Slack, "webhook": Webhook}

@@ -17,17 +17,18 @@ import msgspec
 from sereno.channels.contract import Exchange
 from sereno.database.connect import Line
 from sereno.database.statement import Operation
-from sereno.domain.alert import TASK, LogRule, Step, Target, decide, log_concern, wants
-from sereno.domain.concern import Concern
-from sereno.engine.alert_sender import AlertSender
 from sereno.errors import DatabaseUnavailable
 from sereno.jobs import transitions
 from sereno.jobs.job import JobOptions, NewJob
+from sereno.monitoring.alerts import condition_queries
+from sereno.monitoring.alerts import store as alerts
+from sereno.monitoring.alerts.condition import Concern
+from sereno.monitoring.alerts.condition_queries import LATE
+from sereno.monitoring.alerts.rule import TASK, LogRule, Step, Target, decide, log_concern, wants
+from sereno.monitoring.alerts.sender import AlertSender
+from sereno.monitoring.alerts.store import Told as TellsOf
+from sereno.monitoring.alerts.store import Watched
 from sereno.settings import Settings
-from sereno.store import alerts, attention
-from sereno.store.alerts import Told as TellsOf
-from sereno.store.alerts import Watched
-from sereno.store.attention import LATE
 from sereno.telemetry.log_events import emit
 from sereno.telemetry.service import Service
 
@@ -85,13 +86,13 @@ class Watch(Service):
 
     async def _see(self, tenant: str | None) -> Seen:
         seen = Seen([], set())
-        for each in attention.looks(tenant, self._settings):
+        for each in condition_queries.looks(tenant, self._settings):
             try:
                 seen.found += await self._line.run(each.see(tenant, LATE), PATIENCE, atomic=True)
             except Exception as error:  # noqa: BLE001 - whatever it is, the other looks are taken
                 seen.blind.update(each.kinds)
                 emit(logging.WARNING, "alert.blind", f"no look at {', '.join(each.kinds)}: {error}", error=error)
-        seen.found = attention.worst_first(seen.found)
+        seen.found = condition_queries.worst_first(seen.found)
         return seen
 
     async def _follow(self, name: str, seen: Seen) -> None:

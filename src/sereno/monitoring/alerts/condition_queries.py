@@ -9,13 +9,13 @@ from sereno.archive.health import COUNTED as COUNTED_FILES
 from sereno.archive.health import archive_health
 from sereno.database.migrate import migrations
 from sereno.database.statement import Operation, Row, Statement, queries
-from sereno.domain.concern import Concern, Level, command, concern, rank
 from sereno.domain.duration import spoken
 from sereno.domain.zones import moment
+from sereno.monitoring import health_queries
+from sereno.monitoring.alerts.condition import Concern, Level, command, concern, rank
+from sereno.monitoring.health_queries import Holder
 from sereno.schedules import store as schedules
 from sereno.settings import A_DAY, Settings
-from sereno.store import health
-from sereno.store.health import Holder
 
 _sql = queries("attention")
 
@@ -68,7 +68,7 @@ def worst_first(found: Sequence[Concern]) -> list[Concern]:
 
 
 def _schema(_tenant: str | None, _late: float) -> Operation[list[Concern]]:
-    return schema_concerns((yield from health.applied()), "")
+    return schema_concerns((yield from health_queries.applied()), "")
 
 
 def schema_concerns(applied: dict[int, str] | None, schema: str) -> list[Concern]:
@@ -85,7 +85,7 @@ def _known() -> frozenset[int]:
 
 
 def _work(_tenant: str | None, late: float) -> Operation[list[Concern]]:
-    alive, silent = yield from health.live_workers()
+    alive, silent = yield from health_queries.live_workers()
     rows = yield Statement(_sql["queues"], {"bound": COUNTED, "most": BOUND})
     found: list[Concern] = []
     if not alive:
@@ -96,7 +96,7 @@ def _work(_tenant: str | None, late: float) -> Operation[list[Concern]]:
     slow = [row for row in rows if row[4] and not row[5] and (row[2] or 0) > late]
     found += unserved[:MOST]
     found += [_queue("queue.late", row, "bad" if row[2] > max(VERY_LATE, late) else "warn") for row in slow[:MOST]]
-    for task, queue in (yield from health.unknown_tasks()):
+    for task, queue in (yield from health_queries.unknown_tasks()):
         remedy = command("sereno job list --task", task)
         found.append(concern("task.unknown", f"{task} in {queue}", "bad", remedy, task=task, queue=queue))
     return found
@@ -123,7 +123,7 @@ def _dead(tenant: str | None, _late: float) -> Operation[list[Concern]]:
 
 
 def _keeping_time(_tenant: str | None, _late: float) -> Operation[list[Concern]]:
-    found = yield from health.schedules()
+    found = yield from health_queries.schedules()
     if found.any_due and not found.led:
         return [concern("scheduler.none", "", "bad", "sereno scheduler")]
     if found.behind is None or found.behind <= SCHEDULER_BEHIND:
@@ -193,7 +193,7 @@ def _tenant(tenant: str | None, _late: float) -> Operation[list[Concern]]:
 
 
 def _limits(_tenant: str | None, _late: float) -> Operation[list[Concern]]:
-    found = yield from health.limits(LONG_CLOSED, 0)
+    found = yield from health_queries.limits(LONG_CLOSED, 0)
     unknown = [
         concern("limit.unknown", name, "bad", command("sereno limit set", name), limit=name) for name in found.unknown
     ]
@@ -210,14 +210,14 @@ def _limits(_tenant: str | None, _late: float) -> Operation[list[Concern]]:
 
 def _server(_tenant: str | None, _late: float) -> Operation[list[Concern]]:
     found: list[Concern] = []
-    server = yield from health.server()
+    server = yield from health_queries.server()
     if server.notifications > NOTIFICATION_USAGE:
         percent = round(100 * server.notifications)
         found.append(concern("notify.full", "", "bad", "sereno doctor", percent=percent))
-    ahead = yield from health.clock_ahead()
+    ahead = yield from health_queries.clock_ahead()
     if ahead is not None:
         found.append(concern("clock.moved", "", "warn", "sereno doctor", age=spoken(abs(ahead))))
-    for holder in (yield from health.pinned()):
+    for holder in (yield from health_queries.pinned()):
         if holder.seconds is None or holder.seconds > LONG_TRANSACTION:
             age = "an unknown time" if holder.seconds is None else spoken(holder.seconds)
             found.append(_pinned(holder, age))

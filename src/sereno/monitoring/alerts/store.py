@@ -9,8 +9,8 @@ import msgspec
 
 from sereno.database.json_values import encoder
 from sereno.database.statement import Operation, Statement, queries
-from sereno.domain.alert import TASK, Alert, LogRule, Rule, Step, Target, levels_from
-from sereno.domain.concern import Concern, Level
+from sereno.monitoring.alerts.condition import Concern, Level
+from sereno.monitoring.alerts.rule import TASK, Alert, LogRule, Rule, Step, Target, levels_from
 
 _sql = queries("alerts")
 

@@ -13,10 +13,10 @@ from typing import Any, Literal
 
 import msgspec
 
-from sereno.domain.concern import KINDS, LEVELS, Concern, Level, clean, concern, rank
 from sereno.domain.duration import spoken
 from sereno.errors import InvalidArguments
 from sereno.jobs.job import check_text
+from sereno.monitoring.alerts.condition import KINDS, LEVELS, Concern, Level, clean, concern, rank
 
 # The task that sends one message about an alert.
 TASK = "sereno.alert"

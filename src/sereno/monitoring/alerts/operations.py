@@ -10,14 +10,14 @@ import msgspec
 from sereno.access import audit
 from sereno.access.actor import default_actor
 from sereno.database.statement import Operation
-from sereno.domain.alert import TASK, LogRule, Rule, Target, checked
-from sereno.domain.concern import Level
 from sereno.errors import InvalidArguments, Refused
 from sereno.jobs import transitions
 from sereno.jobs.job import JobOptions, NewJob, check_date
+from sereno.monitoring.alerts import store
+from sereno.monitoring.alerts.condition import Level
+from sereno.monitoring.alerts.rule import TASK, LogRule, Rule, Target, checked
+from sereno.monitoring.alerts.store import AlertRow, RuleRow
 from sereno.notifications.operations import masked
-from sereno.store import alerts as store
-from sereno.store.alerts import AlertRow, RuleRow
 
 HIDDEN = "…"
 # Before everything else that waits in its queue.

@@ -12,11 +12,11 @@ from sereno.database.migrate import migrations
 from sereno.database.statement import Operation
 from sereno.domain.duration import spoken
 from sereno.jobs import queries as job_queries
+from sereno.monitoring import health_queries
+from sereno.monitoring.alerts.condition_queries import ARCHIVE_BEHIND
+from sereno.monitoring.health_queries import Holder, LimitHealth, ScheduleHealth, Server
 from sereno.procedures.operations import Standings, standings
 from sereno.settings import Settings
-from sereno.store import health
-from sereno.store.attention import ARCHIVE_BEHIND
-from sereno.store.health import Holder, LimitHealth, ScheduleHealth, Server
 
 Level = Literal["ok", "warn", "fail"]
 
@@ -46,31 +46,31 @@ class Check:
 
 def doctor(settings: Settings, clock: Callable[[], float] = time.time) -> Operation[list[Check]]:
     """Every check, in the order in which one would look."""
-    server = yield from health.server()
+    server = yield from health_queries.server()
     checks = [*_server(server, clock()), *_pooler(settings)]
-    applied = yield from health.applied()
+    applied = yield from health_queries.applied()
     schema = _schema(applied, settings.schema)
     checks.append(schema)
     if schema.level == "fail":
         return checks
     login = yield from roles.mine()
     checks.append(_login(login, settings))
-    ahead = yield from health.clock_ahead()
+    ahead = yield from health_queries.clock_ahead()
     checks.append(_moved_clock(ahead))
     checks += yield from _work()
-    allowed, processes, slots = yield from health.connections()
+    allowed, processes, slots = yield from health_queries.connections()
     checks += _connections(allowed, processes, slots, settings)
-    keeping = yield from health.schedules()
+    keeping = yield from health_queries.schedules()
     checks += _schedules(keeping)
-    limited = yield from health.limits(LONG_CLOSED, MANY_WAKES)
+    limited = yield from health_queries.limits(LONG_CLOSED, MANY_WAKES)
     checks += _limits(limited)
     called = yield from standings()
     checks += _procedures(called, settings)
-    holders = yield from health.pinned()
+    holders = yield from health_queries.pinned()
     checks.append(_pinned(holders))
-    dead, live = yield from health.dead_tuples()
+    dead, live = yield from health_queries.dead_tuples()
     checks.append(_dead_tuples(dead, live))
-    today, tomorrow, strays = yield from health.partitions()
+    today, tomorrow, strays = yield from health_queries.partitions()
     checks += _partitions(today, tomorrow, strays)
     kept = yield from archive_health(settings)
     checks += _archive(kept)
@@ -78,9 +78,9 @@ def doctor(settings: Settings, clock: Callable[[], float] = time.time) -> Operat
 
 
 def _work() -> Operation[list[Check]]:
-    alive, unburied = yield from health.live_workers()
-    queues = yield from health.unserved_queues()
-    tasks = yield from health.unknown_tasks()
+    alive, unburied = yield from health_queries.live_workers()
+    queues = yield from health_queries.unserved_queues()
+    tasks = yield from health_queries.unknown_tasks()
     dead = yield from job_queries.dead_letters()
     checks = [
         Check("workers", "ok", f"{alive} alive")
