@@ -15,9 +15,9 @@ from sereno import Sereno
 from sereno.access.identity import Principal, make_cookie, read_cookie
 from sereno.access.operations import NewToken, create, revoke
 from sereno.errors import ConfigurationError
-from sereno.reception import guard
-from sereno.reception.guard import COOKIE, FRESH_SECONDS, Guard
-from sereno.reception.proxies import FORWARDING_HEADERS
+from sereno.server.shared import authenticator as guard
+from sereno.server.shared.authenticator import COOKIE, FRESH_SECONDS, Guard
+from sereno.server.shared.proxies import FORWARDING_HEADERS
 from tests.api.conftest import Served
 from tests.facts import advance, until
 from tests.plain_http import NO_CERTIFICATES

@@ -10,7 +10,7 @@ import pytest
 from sereno import Sereno
 from sereno.access.masking import masked
 from sereno.jobs import operations as jobs
-from sereno.reception.hiding import hidden
+from sereno.server.shared.error_masking import hidden
 from tests.api.conftest import Ask, Served
 
 SECRET, PERSON = "hunter2x", "carl@example.org"

@@ -14,10 +14,10 @@ import pytest
 
 from sereno import Sereno
 from sereno.access.operations import create, revoke
-from sereno.api import inbox, inbox_stream, inbox_watch
 from sereno.notifications.recipients.inbox_token import Reader, make_token
 from sereno.notifications.recipients.inboxes import MOST_UNREAD, Standing, standings
-from sereno.reception import guard
+from sereno.server.api.notifications import inbox, inbox_stream, inbox_watch
+from sereno.server.shared import authenticator
 from tests.api.conftest import Served
 from tests.facts import auntil
 from tests.web.outages import away
@@ -134,7 +134,7 @@ async def test_a_stream_ends_with_its_token(served: Served, put: Put, monkeypatc
 async def test_an_admin_whose_token_is_revoked_hears_no_more(
     app: Sereno, served: Served, put: Put, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(guard, "FRESH_SECONDS", 0.1)
+    monkeypatch.setattr(authenticator, "FRESH_SECONDS", 0.1)
     monkeypatch.setattr(inbox_stream, "TRUST_SECONDS", 0.1)
     put()
     secret = app.database.run(create("ann", "admin", actor="test")).secret

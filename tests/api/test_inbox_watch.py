@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from sereno.api import inbox_stream, inbox_watch
-from sereno.api.inbox import Owner
-from sereno.api.inbox_watch import Watch
 from sereno.database.statement import Operation
 from sereno.notifications.recipients.inboxes import Standing
+from sereno.server.api.notifications import inbox_stream, inbox_watch
+from sereno.server.api.notifications.inbox import Owner
+from sereno.server.api.notifications.inbox_watch import Watch
 from tests.facts import auntil
 
 

@@ -4,7 +4,7 @@ import psycopg
 import pytest
 
 from sereno import Sereno
-from sereno.api import schedule_changes
+from sereno.server.api.schedules import changes as schedule_changes
 from tests.api.conftest import Ask
 from tests.api.schedule_acts import fill
 from tests.facts import one

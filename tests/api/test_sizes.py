@@ -11,8 +11,8 @@ from psycopg.types.json import Jsonb
 from pydantic import BaseModel, model_validator
 
 from sereno import InvalidArguments, Sereno
-from sereno.api.pages import LARGEST_PAGE
 from sereno.notifications.templates import store as templates
+from sereno.server.api.paging import LARGEST_PAGE
 from tests.api.conftest import Ask, Served
 from tests.plain_http import NO_CERTIFICATES
 

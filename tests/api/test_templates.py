@@ -143,7 +143,7 @@ def test_somebody_who_asks_for_many_previews_waits_for_their_own(ask: Ask, monke
             assert release.wait(60)
         return render(*args)
 
-    monkeypatch.setattr("sereno.api.templates.render", slow)
+    monkeypatch.setattr("sereno.server.api.notifications.templates.render", slow)
     many, other = ask("viewer"), ask("viewer")
     trial = {"event": "tender.published", "channel": "email", "payload": {"code": "T1", "amount": 3}}
     with ThreadPoolExecutor(5) as pool:

@@ -9,7 +9,7 @@ import pytest
 from sereno import Sereno
 from sereno.access.operations import revoke
 from sereno.errors import Refused
-from sereno.reception import guard
+from sereno.server.shared import authenticator
 from tests.api.conftest import Ask, Served
 from tests.facts import auntil, one, until
 from tests.plain_http import NO_CERTIFICATES
@@ -18,7 +18,7 @@ from tests.plain_http import NO_CERTIFICATES
 def test_made_used_and_revoked(
     ask: Ask, served: Served, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(guard, "FRESH_SECONDS", 0.1)
+    monkeypatch.setattr(authenticator, "FRESH_SECONDS", 0.1)
     client = ask("admin")
     answer = client.post("/tokens", json={"name": "grafana", "role": "operator", "tenant": "r42", "expires_in": "90d"})
     assert answer.status_code == 201

@@ -19,9 +19,9 @@ import yaml
 
 from sereno import Sereno
 from sereno.access.operations import create
-from sereno.api.stream import SILENCE_SECONDS
+from sereno.server.api.stream import SILENCE_SECONDS
+from sereno.server.web.sign_in import MOST_TRIES
 from sereno.settings import Settings
-from sereno.web.sign_in import MOST_TRIES
 from sereno.worker.health import HealthServer
 from sereno.worker.worker import CANCEL_PATIENCE
 from tests.api.conftest import Served, serve, served

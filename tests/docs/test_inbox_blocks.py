@@ -19,7 +19,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Mount, Route
 
-from sereno.web.static_files import all_files
+from sereno.server.web.static_files import all_files
 from tests.docs.pages import ROOT, only
 from tests.docs.test_docs import PATIENCE, environment, run_program
 from tests.facts import one, until

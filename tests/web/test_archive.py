@@ -10,8 +10,8 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from sereno import Sereno
-from sereno.web.day_squares import Day, first_day, squares
-from sereno.web.sizes import size
+from sereno.server.web.charts.day_squares import Day, first_day, squares
+from sereno.server.web.sizes import size
 from tests.api.archived import archive, export, fill, move, old_delivery
 from tests.api.conftest import Ask, Served
 from tests.facts import advance, one

@@ -15,11 +15,11 @@ from sereno.access.masking import MASK, is_secret, masked
 from sereno.access.operations import create
 from sereno.database.statement import Operation, Statement
 from sereno.jobs.queries import pauses, schema_version
-from sereno.reception import glances, pulse
-from sereno.reception.declined import Declined
-from sereno.reception.glances import Glances
-from sereno.reception.guard import ASKING, Guard
-from sereno.reception.house import MOST_OF_ONE, MOST_WAITING, House
+from sereno.server.shared import cache, change_feed
+from sereno.server.shared.authenticator import ASKING, Guard
+from sereno.server.shared.cache import Glances
+from sereno.server.shared.context import MOST_OF_ONE, MOST_WAITING, House
+from sereno.server.shared.http_error import Declined
 from tests.api.conftest import Ask, Served
 from tests.facts import PATIENCE, auntil, one
 from tests.web.outages import locked
@@ -164,7 +164,7 @@ async def test_all_statements_of_a_look_together_have_an_end(
             yield Statement("select pg_sleep(0.01)")
 
     with monkeypatch.context() as patched:
-        patched.setattr("sereno.reception.house.WHOLE_LOOK", 0.1)
+        patched.setattr("sereno.server.shared.context.WHOLE_LOOK", 0.1)
         async with asyncio.timeout(PATIENCE):
             cut = await asyncio.gather(*(house.read(long(), seconds=20.0) for _ in range(size)), return_exceptions=True)
     assert [type(each) for each in cut] == [TimeoutError] * size
@@ -205,10 +205,10 @@ async def test_what_nobody_looks_at_is_forgotten(house: House, monkeypatch: pyte
     await seen.see("used", pauses)
     between = time.monotonic()
     await seen.see("used", pauses, fresh=0.0)
-    monkeypatch.setattr(glances, "REMEMBERED_SECONDS", time.monotonic() - between)
+    monkeypatch.setattr(cache, "REMEMBERED_SECONDS", time.monotonic() - between)
     await seen.see("new", pauses)
     assert "old" not in seen._values
-    monkeypatch.setattr(glances, "REMEMBERED_SECONDS", 900.0)
+    monkeypatch.setattr(cache, "REMEMBERED_SECONDS", 900.0)
     await seen.see("newer", pauses)
     assert "new" in seen._values
 
@@ -217,8 +217,8 @@ async def test_what_nobody_looks_at_is_forgotten(house: House, monkeypatch: pyte
 
 
 async def test_one_person_has_so_many_streams(app: Sereno, served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert pulse.MOST_OF_ONE == 100
-    monkeypatch.setattr(pulse, "MOST_OF_ONE", 2)
+    assert change_feed.MOST_OF_ONE == 100
+    monkeypatch.setattr(change_feed, "MOST_OF_ONE", 2)
     path = "/api/v1/stream"
     async with _client(app, served, "eve", "text/event-stream") as eve, AsyncExitStack() as streams:
         # Held, because one that nobody reads any more is closed.
@@ -239,10 +239,10 @@ async def test_one_person_has_so_many_streams(app: Sereno, served: Served, monke
 async def test_one_tenant_has_so_many_streams_however_many_tokens_it_has(
     app: Sereno, served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert pulse.MOST_OF_TENANT * 5 <= pulse.MOST_LISTENERS
-    assert pulse.MOST_OF_TENANTS < pulse.MOST_LISTENERS
-    monkeypatch.setattr(pulse, "MOST_OF_TENANT", 2)
-    monkeypatch.setattr(pulse, "MOST_OF_TENANTS", 3)
+    assert change_feed.MOST_OF_TENANT * 5 <= change_feed.MOST_LISTENERS
+    assert change_feed.MOST_OF_TENANTS < change_feed.MOST_LISTENERS
+    monkeypatch.setattr(change_feed, "MOST_OF_TENANT", 2)
+    monkeypatch.setattr(change_feed, "MOST_OF_TENANTS", 3)
     path = "/api/v1/stream"
     async with AsyncExitStack() as streams:
 

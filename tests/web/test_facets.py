@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from sereno.jobs.search import JOB_FIELDS
 from sereno.search.syntax import parse
-from sereno.web.facets import facets, left_out, toggled
+from sereno.server.web.facets import facets, left_out, toggled
 
 VALUES = st.text(st.characters(blacklist_categories=("Cs", "Cc")), min_size=1, max_size=40).filter(str.strip)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 from playwright.sync_api import Page, expect
 
-from sereno.web.look import ROOMS
+from sereno.server.web.page_request import ROOMS
 from tests.api.conftest import Served
 from tests.web.visit import Visits
 

@@ -13,10 +13,10 @@ from sereno.database.statement import Operation
 from sereno.jobs import queues
 from sereno.jobs.queries import pauses
 from sereno.jobs.rows import PauseRow
-from sereno.reception import guard
-from sereno.reception.glances import MISSING, MOST_REMEMBERED, Glances
-from sereno.reception.guard import Guard
-from sereno.reception.house import House
+from sereno.server.shared import authenticator
+from sereno.server.shared.authenticator import Guard
+from sereno.server.shared.cache import MISSING, MOST_REMEMBERED, Glances
+from sereno.server.shared.context import House
 from tests.api.conftest import Ask, Served
 from tests.facts import until
 from tests.web.outages import away, locked
@@ -155,7 +155,7 @@ def test_a_page_over_no_database_is_a_page(
     ask: Ask, served: Served, server_url: str, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As long as the doorkeeper remembers who asks."""
-    monkeypatch.setattr(guard, "FRESH_SECONDS", 60.0)
+    monkeypatch.setattr(authenticator, "FRESH_SECONDS", 60.0)
     client = _pages(ask, served)
     assert client.get("/").status_code == 200
     with away(server_url, database_url):

@@ -15,9 +15,9 @@ from playwright.sync_api import Page, expect
 
 from sereno import Sereno
 from sereno.access.operations import create, revoke
-from sereno.api import stream
-from sereno.reception import guard
-from sereno.server import asgi
+from sereno.server.api import stream
+from sereno.server.asgi import asgi
+from sereno.server.shared import authenticator
 from tests.api.conftest import Served
 from tests.facts import until
 from tests.web.outages import away, locked
@@ -155,7 +155,7 @@ def test_a_server_that_comes_back_is_found(browse: Visits, database_url: str, po
 def test_a_database_that_is_away_takes_nothing_from_the_page(
     browse: Visits, work: Any, server_url: str, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(guard, "FRESH_SECONDS", 0.1)
+    monkeypatch.setattr(authenticator, "FRESH_SECONDS", 0.1)
     browse.forgive("status of 503|ERR_INCOMPLETE_CHUNKED")
     first = work.enqueue()
     page = browse("")
@@ -170,7 +170,7 @@ def test_a_database_that_is_away_takes_nothing_from_the_page(
 
 
 def test_who_is_sent_away_is_asked_to_sign_in(browse: Visits, app: Sereno, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(guard, "FRESH_SECONDS", 0.1)
+    monkeypatch.setattr(authenticator, "FRESH_SECONDS", 0.1)
     monkeypatch.setattr(stream, "TRUST_SECONDS", 0.1)
     browse.forgive("status of 401")
     page = browse("?range=6h", role="viewer")
@@ -180,7 +180,7 @@ def test_who_is_sent_away_is_asked_to_sign_in(browse: Visits, app: Sereno, monke
 
 
 async def test_a_stream_ends_with_its_token(app: Sereno, served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(guard, "FRESH_SECONDS", 0.1)
+    monkeypatch.setattr(authenticator, "FRESH_SECONDS", 0.1)
     monkeypatch.setattr(stream, "TRUST_SECONDS", 0.1)
     secret = app.database.run(create("ann", "viewer", actor="test")).secret
     async with _client(served, secret) as client, client.stream("GET", "/api/v1/stream") as answer:

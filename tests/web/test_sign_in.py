@@ -12,8 +12,8 @@ from starlette.requests import HTTPConnection
 from sereno import Sereno
 from sereno.access.identity import Principal
 from sereno.access.operations import create, revoke
-from sereno.reception.guard import COOKIE, SECURE_COOKIE, SIGNED_IN_SECONDS
-from sereno.web.sign_in import MOST_TRIES, TRIES_SECONDS, Tries
+from sereno.server.shared.authenticator import COOKIE, SECURE_COOKIE, SIGNED_IN_SECONDS
+from sereno.server.web.sign_in import MOST_TRIES, TRIES_SECONDS, Tries
 from tests.api.conftest import Served
 from tests.web.visit import Visits
 

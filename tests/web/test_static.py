@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from sereno.web.static_files import all_files, house_hash
+from sereno.server.web.static_files import all_files, house_hash
 from tests.api.conftest import Served
 
 TRAVERSALS = [

@@ -1,6 +1,6 @@
 """Of a traceback, the last frame of somebody's own code is found, whatever Python the worker had."""
 
-from sereno.web import tracebacks
+from sereno.server.web.monitoring import tracebacks
 
 TEXT = """Traceback (most recent call last):
   File "/srv/app/shop/tasks.py", line 12, in reconcile

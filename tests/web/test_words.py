@@ -17,8 +17,8 @@ import sereno.web
 from sereno.access.identity import ROLES
 from sereno.jobs.lifecycle import STATES
 from sereno.monitoring.alerts.condition import LEVELS, SAID
-from sereno.web.look import ROOMS, environment
-from sereno.web.words import LANGUAGES, choose, dictionary, say
+from sereno.server.web.messages import LANGUAGES, choose, dictionary, say
+from sereno.server.web.page_request import ROOMS, environment
 
 WEB = Path(sereno.web.__file__).parent
 OTHERS = [language for language in LANGUAGES if language != "en"]

@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Dialog,
 
 from sereno import Sereno
 from sereno.access.operations import create
-from sereno.reception.guard import COOKIE
+from sereno.server.shared.authenticator import COOKIE
 from tests.plain_http import NO_CERTIFICATES
 from tests.web.chromium import Chromium
 

@@ -1,0 +1,84 @@
+"""Tokens: who may ask. Made, listed, revoked; an admin of a tenant does so for that tenant alone."""
+
+from http import HTTPStatus
+from typing import Annotated
+
+from fastapi import Path
+from pydantic import BaseModel, Field
+
+from sereno.access import operations as tokens
+from sereno.access import tokens as store
+from sereno.access.identity import Principal, Role
+from sereno.access.operations import NewToken
+from sereno.access.tokens import TokenRow
+from sereno.database.statement import Operation
+from sereno.jobs.job import NAME_LIMIT
+from sereno.server.api.jobs.limits import Length
+from sereno.server.api.paging import Page
+from sereno.server.api.router import Door, Who
+from sereno.server.shared.context import House
+from sereno.server.shared.http_error import Declined, not_found
+from sereno.server.shared.tenant_scope import their_tenant
+
+# In a list, the living first.
+MOST = 1000
+# Among all, to find those of one tenant, or one by its number.
+EVERY = 1_000_000
+
+TokenId = Annotated[int, Path(ge=0, lt=2**63)]
+GONE = [HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT]
+
+
+class NewTokenBody(BaseModel):
+    """`tenant`: it opens this tenant's things alone. `expires_in`: such as "90d"; without it, never."""
+
+    # A number would be taken for the id of another one.
+    name: str = Field(min_length=1, max_length=200, pattern=r"[^0-9]")
+    role: Role = "viewer"
+    tenant: str | None = Field(None, min_length=1, max_length=NAME_LIMIT)
+    expires_in: Length | None = None
+
+
+def rooms(house: House) -> Door:
+    """`/tokens`."""
+    # A name is given once anyway.
+    door = Door(house, "tokens", remembers=False)
+
+    @door.at("GET", "/tokens", role="admin", of_tenants=True)
+    async def list_tokens(who: Who) -> Page[TokenRow]:
+        """All of them, the living first; never what they open with."""
+        return Page((await house.read(_theirs(who)))[:MOST])
+
+    @door.at("POST", "/tokens", role="admin", of_tenants=True, status_code=201, also=[HTTPStatus.NOT_FOUND])
+    async def create(body: NewTokenBody, who: Who) -> NewToken:
+        """Make one. Its secret is in this answer, and nowhere else; an Idempotency-Key does not bring it back."""
+        tenant = their_tenant(who, body.tenant)
+        if not who.may(body.role):
+            raise Declined(HTTPStatus.FORBIDDEN, f"{who.name} is {who.role}, and cannot make somebody {body.role}")
+        return await house.change(
+            tokens.create(body.name, body.role, tenant=tenant, expires_in=body.expires_in, actor=who.actor)
+        )
+
+    @door.at("DELETE", "/tokens/{token_id}", role="admin", of_tenants=True, also=GONE, status_code=204)
+    async def revoke(token_id: TokenId, who: Who) -> None:
+        """It opens nothing any more, within seconds. Who signed in with it is signed out."""
+        await house.change(_revoke(token_id, who))
+
+    return door
+
+
+def _theirs(who: Principal) -> Operation[list[TokenRow]]:
+    found = yield from store.list_tokens(MOST if who.tenant is None else EVERY)
+    return [row for row in found if who.tenant is None or row.tenant == who.tenant]
+
+
+def _revoke(token_id: int, who: Principal) -> Operation[None]:
+    living = [row for row in (yield from store.list_tokens(EVERY)) if row.revoked_at is None]
+    wanted = str(token_id)
+    row = next((row for row in living if row.id == token_id), None)
+    if row is None or who.tenant not in (None, row.tenant):
+        raise not_found(f"token {token_id}")
+    # The same word would revoke both.
+    if any(other.name == wanted for other in living if other.id != token_id):
+        raise Declined(HTTPStatus.CONFLICT, f"another token is named {wanted}: revoke that one by its number first")
+    yield from tokens.revoke(wanted, actor=who.actor)

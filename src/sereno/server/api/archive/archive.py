@@ -1,0 +1,116 @@
+"""The archive: how much lies where, batches with their files, where something is, and both of its cycles now.
+
+Files hold the rows of all tenants: nothing here is for somebody of one tenant.
+"""
+
+from dataclasses import dataclass
+from datetime import date
+from typing import Annotated
+
+from fastapi import Depends, Path, Query
+
+from sereno.access.identity import Principal
+from sereno.archive import operations as archive
+from sereno.archive.operations import BatchDetail, Status
+from sereno.archive.queries import BatchLine, BatchState, DayLine, Found
+from sereno.database.statement import Operation
+from sereno.errors import Refused
+from sereno.jobs import operations as jobs
+from sereno.jobs.job import NAME_LIMIT, Job, JobOptions
+from sereno.server.api.paging import Page, Paging, page_of, paging
+from sereno.server.api.router import Door, Who
+from sereno.server.shared.context import House
+from sereno.server.shared.http_error import not_found
+
+MOVE = "sereno.archive_move"
+EXPORT = "sereno.archive_export"
+# What the first cycle has found by then becomes files with it; the rest waits for the next night.
+EXPORT_AFTER = 30.0
+OFF = (
+    "the archive is off: set SERENO_ARCHIVE_URL (`disk`, or s3://bucket/folder), or name a table with app.archive.table"
+)
+
+BatchId = Annotated[int, Path(ge=0, lt=2**63)]
+Kind = Annotated[str | None, Query(max_length=NAME_LIMIT, description="jobs, deliveries, …, or schema.table.")]
+
+
+@dataclass
+class Began:
+    """The jobs of both cycles; one that waits or runs already goes on."""
+
+    move: int
+    export: int
+
+
+def rooms(house: House) -> Door:
+    """`/archive`."""
+    door = Door(house, "archive")
+
+    @door.at("GET", "/archive", role="viewer")
+    async def status() -> Status:
+        """How much was archived, how much waits, what failed and why, and how late it is."""
+        return await house.read(archive.status(house.settings))
+
+    @door.at("GET", "/archive/batches", role="viewer")
+    async def list_batches(
+        page: Annotated[Paging, Depends(paging)],
+        kind: Kind = None,
+        state: Annotated[BatchState | None, Query(description="`failed`: a file of it could not be verified.")] = None,
+    ) -> Page[BatchLine]:
+        """Batches, newest first."""
+
+        def look(most: int, before: int | None) -> Operation[list[BatchLine]]:
+            return archive.batches(kind, state, before, most)
+
+        return await house.read(page_of(page, look, lambda line: line.id))
+
+    @door.at("GET", "/archive/batches/{batch_id}", role="viewer")
+    async def show_batch(batch_id: BatchId) -> BatchDetail:
+        """One batch with its files, their checksums and what went wrong with them."""
+        found = await house.read(archive.batch(batch_id))
+        if found is None:
+            raise not_found(f"batch {batch_id}")
+        return found
+
+    _where(house, door)
+    _run(house, door)
+    return door
+
+
+def _where(house: House, door: Door) -> None:
+    @door.at("GET", "/archive/days", role="viewer")
+    async def list_days(
+        first: Annotated[date, Query(description="In UTC.")],
+        last: Annotated[date, Query(description="With it.")],
+        kind: Kind = None,
+    ) -> Page[DayLine]:
+        """Which days of UTC are archived, by kind: how much, and whether it is verified."""
+        return Page(await house.read(archive.days(first, last, kind)))
+
+    @door.at("GET", "/archive/whereabouts", role="viewer")
+    async def whereabouts(
+        kind: Annotated[str, Query(max_length=NAME_LIMIT, description="jobs, deliveries, events, logs, …")],
+        number: Annotated[int, Query(ge=0, lt=2**63, alias="id")],
+    ) -> Page[Found]:
+        """In which batches and files something with this number is or may be."""
+        return Page(await house.read(archive.whereabouts(kind, number)))
+
+
+def _run(house: House, door: Door) -> None:
+    @door.at("POST", "/archive/run", role="admin", status_code=202)
+    async def run(who: Who) -> Began:
+        """Both cycles now, as jobs: what is old is moved, then it becomes files. 409 where the archive is off."""
+        shelf = house.parts["app"].archive
+        if not shelf.is_on:
+            raise Refused(OFF)
+        shelf.register()
+        move, export = await house.change(_enqueue(house, who))
+        return Began(move.id, export.id)
+
+
+def _enqueue(house: House, who: Principal) -> Operation[list[Job]]:
+    wanted = [
+        house.new_job(MOVE, b"{}", JobOptions(unique_key=f"{MOVE} now")),
+        house.new_job(EXPORT, b"{}", JobOptions(unique_key=f"{EXPORT} now", delay=EXPORT_AFTER)),
+    ]
+    return jobs.enqueue(wanted, actor=who.actor)

@@ -1,0 +1,152 @@
+"""Long work on the archive: files are read again, rows come back, a file is laid down. A worker does it, as a job."""
+
+import hashlib
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Annotated
+
+from fastapi import Path, Response
+from pydantic import AwareDatetime, BaseModel, Field
+
+from sereno.access.identity import Principal
+from sereno.archive import jobs as archive_work
+from sereno.archive import restore_store as store
+from sereno.archive.jobs import TASKS, ExtractOrder, Form, Order, RestoreOrder, VerifyOrder, Work, known
+from sereno.archive.restore import MOST, MOST_KEYS, meant
+from sereno.database.json_values import encoder
+from sereno.database.statement import Operation
+from sereno.domain.duration import seconds
+from sereno.errors import InvalidArguments, JobNotFound, Refused
+from sereno.jobs import operations as jobs
+from sereno.jobs.job import NAME_LIMIT, JobOptions
+from sereno.server.api.archive.archive import OFF
+from sereno.server.api.jobs.limits import Length
+from sereno.server.api.router import Door, Who
+from sereno.server.shared.context import House
+from sereno.server.shared.http_error import Declined
+
+JobId = Annotated[int, Path(ge=0, lt=2**63)]
+Kind = Annotated[str, Field(min_length=1, max_length=NAME_LIMIT, description="jobs, deliveries, …, or schema.table.")]
+Key = Annotated[str, Field(min_length=1, max_length=NAME_LIMIT)]
+Number = Annotated[int, Field(ge=-(2**63), lt=2**63)]
+
+
+class VerifyBody(BaseModel):
+    """Nothing: every file. `sample`: so many, by chance."""
+
+    batch: Annotated[int, Field(ge=1, lt=2**63)] | None = None
+    sample: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+    since: Annotated[AwareDatetime | None, Field(description="Files that were verified since.")] = None
+
+
+class RestoreBody(BaseModel):
+    """Rows by their `ids`, or those with their time between `from` and `to`; they stay `for` so long.
+
+    `dry_run`: only count them. `without`: columns that the table no longer has.
+    """
+
+    kind: Kind
+    ids: list[Number | Key] | None = Field(None, min_length=1, max_length=MOST_KEYS)
+    from_at: AwareDatetime | None = Field(None, alias="from")
+    to_at: AwareDatetime | None = Field(None, alias="to")
+    keep: Length = Field("30d", alias="for")
+    without: list[Key] = Field([], max_length=100)
+    dry_run: bool = False
+    all: bool = Field(False, description=f"Also when more than {MOST:,} rows come back.")
+
+
+class ExportBody(BaseModel):
+    """Rows with their time between `from` and `to`; without both, all."""
+
+    kind: Kind
+    form: Form = "parquet"
+    from_at: AwareDatetime | None = Field(None, alias="from")
+    to_at: AwareDatetime | None = Field(None, alias="to")
+
+
+@dataclass
+class Begun:
+    """The job that does it. `created`: false where it waits or runs already. `look`: where it says how far it is."""
+
+    job: int
+    created: bool
+    look: str
+
+
+def rooms(house: House) -> Door:
+    """`/archive/verify`, `/archive/restore`, `/archive/export`, `/archive/work`."""
+    door = Door(house, "archive")
+
+    @door.at("POST", "/archive/verify", role="admin", status_code=202)
+    async def verify(who: Who, response: Response, body: VerifyBody | None = None) -> Begun:
+        """Read files again, and compare all of them with what the database knows. What is broken is marked."""
+        wanted = body or VerifyBody()
+        order = VerifyOrder(asked_by=who.actor, batch=wanted.batch, sample=wanted.sample, since=wanted.since)
+        return await _begun(house, order, response)
+
+    @door.at("POST", "/archive/restore", role="admin", status_code=202)
+    async def restore(body: RestoreBody, who: Who, response: Response) -> Begun:
+        """Bring rows back for a while, jobs with their attempts; what is there already is left alone."""
+        return await _begun(house, _restore_order(body, who), response)
+
+    @door.at("POST", "/archive/export", role="admin", status_code=202)
+    async def export(body: ExportBody, who: Who, response: Response) -> Begun:
+        """Archived rows of a time as one file, laid beside the others; the result says where. Needs `sereno[query]`."""
+        order = ExtractOrder(asked_by=who.actor, kind=body.kind, form=body.form, from_at=body.from_at, to_at=body.to_at)
+        return await _begun(house, order, response)
+
+    @door.at("GET", "/archive/work/{job_id}", role="viewer")
+    async def show_work(job_id: JobId) -> Work:
+        """How far a job of the archive is, and what came of it. `POST /jobs/cancel` stops it between two files."""
+        return await house.read(_there(job_id))
+
+    return door
+
+
+def _restore_order(body: RestoreBody, who: Principal) -> RestoreOrder:
+    return RestoreOrder(
+        asked_by=who.actor,
+        kind=body.kind,
+        ids=None if body.ids is None else list(dict.fromkeys(map(str, body.ids))),
+        from_at=body.from_at,
+        to_at=body.to_at,
+        keep=seconds(body.keep),
+        without=tuple(body.without),
+        dry_run=body.dry_run,
+        yes=body.all,
+    )
+
+
+async def _begun(house: House, order: Order, response: Response) -> Begun:
+    """Whoever asks for the same again, while it waits or runs, hears of the same job."""
+    shelf = house.parts["app"].archive
+    await house.read(_check(order, is_on=shelf.is_on))
+    shelf.register()
+    task, arguments = TASKS[type(order)], encoder.encode({"order": order})
+    key = f"{task} {hashlib.sha256(arguments).hexdigest()[:32]}"
+    wanted = house.new_job(task, arguments, JobOptions(unique_key=key))
+    (made,) = await house.change(jobs.enqueue([wanted], actor=order.asked_by))
+    response.headers["Location"] = f"work/{made.id}"
+    return Begun(made.id, made.created, f"/archive/work/{made.id}")
+
+
+def _check(order: Order, *, is_on: bool) -> Operation[None]:
+    """What can be known at once is said at once, in the words of this door."""
+    if not is_on and not (yield from store.kinds()):
+        raise Refused(OFF)
+    if isinstance(order, VerifyOrder):
+        return
+    try:
+        if isinstance(order, RestoreOrder):
+            yield from meant(order.asked)
+        else:
+            yield from known(order)
+    except InvalidArguments as error:
+        raise InvalidArguments(str(error).replace("--from", "from").replace("--to", "to")) from None
+
+
+def _there(job_id: int) -> Operation[Work]:
+    try:
+        return (yield from archive_work.show(job_id))
+    except JobNotFound:
+        raise Declined(HTTPStatus.NOT_FOUND, f"there is no job {job_id} of the archive") from None

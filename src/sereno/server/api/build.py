@@ -1,0 +1,118 @@
+"""The API as one ASGI application: `/api/v1`, its OpenAPI document, and the doorkeeper before every room."""
+
+from fastapi import FastAPI
+
+from sereno.server.api import problems, stream
+from sereno.server.api.access import tokens
+from sereno.server.api.archive import archive
+from sereno.server.api.archive import jobs as archive_work
+from sereno.server.api.archive import query as archive_query
+from sereno.server.api.jobs import (
+    bulk,
+    jobs,
+    limits,
+    queues,
+    workers,
+)
+from sereno.server.api.jobs import (
+    reveal as job_reveal,
+)
+from sereno.server.api.monitoring import (
+    alerts,
+    error_groups,
+    figures,
+    logs,
+    migrations,
+    system,
+    tenants,
+    traces,
+)
+from sereno.server.api.notifications import (
+    callbacks,
+    channels,
+    deliveries,
+    events,
+    inbox,
+    inbox_stream,
+    recipients,
+    templates,
+)
+from sereno.server.api.notifications import (
+    reveal as post_reveal,
+)
+from sereno.server.api.problems import Problem
+from sereno.server.api.procedures import procedures
+from sereno.server.api.procedures import runs as procedure_runs
+from sereno.server.api.router import Later
+from sereno.server.api.schedules import schedules
+from sereno.server.shared.context import House
+from sereno.version import __version__
+
+ROOMS = (
+    jobs,
+    job_reveal,
+    alerts,
+    error_groups,
+    bulk,
+    schedules,
+    limits,
+    queues,
+    system,
+    tokens,
+    workers,
+    logs,
+    events,
+    deliveries,
+    post_reveal,
+    recipients,
+    inbox,
+    inbox_stream,
+    channels,
+    templates,
+    callbacks,
+    stream,
+    figures,
+    traces,
+    tenants,
+    archive,
+    archive_work,
+    archive_query,
+    migrations,
+    procedures,
+    procedure_runs,
+)
+
+
+def build(house: House) -> FastAPI:
+    """All rooms of the house."""
+    app = FastAPI(
+        title="sereno",
+        version=__version__,
+        description="Schedules, jobs and notifications. Errors are problems as RFC 9457 describes them.",
+        openapi_url="/openapi.json",
+        docs_url=None,
+        redirect_slashes=False,
+        redoc_url=None,
+    )
+    problems.install(app)
+    for room in ROOMS:
+        # Included, each route would be worked out a second time, and all of them while the first request waits.
+        app.router.routes.extend(room.rooms(house).routes)
+    _describe(app)
+    return app
+
+
+def _describe(app: FastAPI) -> None:
+    """What every operation has in common, in the document."""
+    original = app.openapi
+
+    def openapi() -> dict[str, object]:
+        routes = app.router.routes
+        routes[:] = [each.whole if isinstance(each, Later) else each for each in routes]
+        document = original()
+        parts = document.setdefault("components", {})
+        parts.setdefault("schemas", {})["Problem"] = Problem.model_json_schema()
+        parts["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+        return document
+
+    app.openapi = openapi  # type: ignore[method-assign]  # how FastAPI is extended

@@ -1,0 +1,67 @@
+"""Pages of other origins: those that `inbox_origins` names may ask for inboxes, and no page may ask for anything else.
+
+Cookies never count there: only what was asked with the token of an inbox can be read by such a page.
+"""
+
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+from sereno.notifications.recipients.inbox_token import PREFIX
+from sereno.server.shared.context import House
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Scope]]
+Send = Callable[[Scope], Awaitable[None]]
+Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+PATHS = frozenset({"/api/v1/inbox", "/api/v1/inbox/unread", "/api/v1/inbox/mark", "/api/v1/inbox/stream"})
+# So many seconds a browser remembers that it may ask.
+REMEMBERED_SECONDS = 600
+VARY = (b"vary", b"Origin")
+_SHOWN = f"bearer {PREFIX}".encode()
+
+
+class Across:
+    """Answers for the rooms inside whether a page of another origin may ask, and may see what they say."""
+
+    def __init__(self, inside: Asgi, house: House) -> None:
+        self._inside = inside
+        self._house = house
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path = scope.get("path", "").removeprefix(scope.get("root_path", ""))
+        if scope["type"] != "http" or path not in PATHS:
+            await self._inside(scope, receive, send)
+            return
+        said = dict(scope["headers"])
+        origin = said.get(b"origin", b"")
+        is_allowed = origin.decode("latin-1") in (self._house.settings.inbox_origins or ())
+        if is_allowed and scope["method"] == "OPTIONS" and b"access-control-request-method" in said:
+            await _allow(origin, send)
+            return
+        may_see = is_allowed and said.get(b"authorization", b"").lower().startswith(_SHOWN)
+        more = [VARY, *((_of(origin), (b"access-control-expose-headers", b"Retry-After")) if may_see else ())]
+
+        async def marked(message: Scope) -> None:
+            if message["type"] == "http.response.start":
+                message = {**message, "headers": [*message.get("headers", ()), *more]}
+            await send(message)
+
+        await self._inside(scope, receive, marked)
+
+
+async def _allow(origin: bytes, send: Send) -> None:
+    """Before a browser asks with a token, it asks whether it may."""
+    headers = [
+        _of(origin),
+        VARY,
+        (b"access-control-allow-methods", b"GET, POST"),
+        (b"access-control-allow-headers", b"Authorization, Content-Type"),
+        (b"access-control-max-age", b"%d" % REMEMBERED_SECONDS),
+    ]
+    await send({"type": "http.response.start", "status": 204, "headers": headers})
+    await send({"type": "http.response.body", "body": b""})
+
+
+def _of(origin: bytes) -> tuple[bytes, bytes]:
+    return (b"access-control-allow-origin", origin)

@@ -1,0 +1,90 @@
+"""Bulk changes in the background: how far they are, and how to stop them."""
+
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import Annotated, Any
+
+import psycopg
+from fastapi import Depends, Path, Response
+from pydantic import Field
+
+from sereno.access.identity import Principal
+from sereno.bulk import operations as bulk
+from sereno.bulk.store import BulkOperation
+from sereno.database.statement import Operation
+from sereno.errors import InvalidArguments
+from sereno.jobs.rows import Count
+from sereno.server.api.notifications.answers import told
+from sereno.server.api.paging import Page, Paging, page_of, paging
+from sereno.server.api.router import Door, Who
+from sereno.server.shared.context import House
+from sereno.server.shared.http_error import not_found
+from sereno.server.shared.tenant_scope import check_theirs
+
+OperationId = Annotated[int, Path(ge=0, lt=2**63)]
+InBackground = Annotated[bool, Field(description="A worker does it; the answer is 202, with the operation.")]
+PerSecond = Annotated[float, Field(ge=0.1, le=100_000)]
+
+# What else an operation answers that may go on in the background.
+ACCEPTED: dict[int | str, dict[str, Any]] = {
+    int(HTTPStatus.ACCEPTED): {
+        "model": BulkOperation,
+        "description": "With `in_background`: it goes on as this operation.",
+    }
+}
+
+
+def rooms(house: House) -> Door:
+    """`/operations`."""
+    door = Door(house, "operations")
+
+    @door.at("GET", "/operations", role="viewer", of_tenants=True)
+    async def list_operations(who: Who, page: Annotated[Paging, Depends(paging)]) -> Page[BulkOperation]:
+        """Bulk changes in the background, newest first."""
+
+        def look(most: int, before: int | None) -> Operation[list[BulkOperation]]:
+            return bulk.list_operations(most, before, tenant=who.tenant)
+
+        return await house.read(page_of(page, look, lambda line: line.id))
+
+    @door.at("GET", "/operations/{operation_id}", role="viewer", of_tenants=True)
+    async def show_operation(operation_id: OperationId, who: Who) -> BulkOperation:
+        """How far one is. `waits_for`: what is missing for it to go on."""
+        return await house.read(_theirs(operation_id, who))
+
+    @door.at("POST", "/operations/{operation_id}/stop", role="operator", of_tenants=True)
+    async def stop_operation(operation_id: OperationId, who: Who) -> BulkOperation:
+        """It ends within a second. What was done stays done. 409 when it is over."""
+
+        def operation() -> Operation[BulkOperation]:
+            yield from _theirs(operation_id, who)
+            return (yield from bulk.stop(operation_id, actor=who.actor))
+
+        return await house.change(operation())
+
+    return door
+
+
+def check_rate(rate: float | None, *, in_background: bool) -> None:
+    """At once is at once."""
+    if rate is not None and not in_background:
+        raise InvalidArguments('"rate" goes with "in_background" here: without it, everything is done at once')
+
+
+async def begun(
+    house: House, count: Operation[Count], begin: Callable[[Count | None], Operation[BulkOperation]]
+) -> Response:
+    """202, with the operation. What takes too long to count can still be done."""
+    try:
+        total = await house.read(count)
+    except psycopg.errors.QueryCanceled:
+        total = None
+    return told(await house.change(begin(total)), HTTPStatus.ACCEPTED)
+
+
+def _theirs(number: int, who: Principal) -> Operation[BulkOperation]:
+    found = yield from bulk.show(number)
+    if found is None:
+        raise not_found(f"operation {number}")
+    check_theirs(who, found.tenant, f"operation {number}")
+    return found

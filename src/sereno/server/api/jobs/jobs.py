@@ -1,0 +1,306 @@
+"""Jobs: list, show, why, enqueue, retry, cancel, delete."""
+
+import asyncio
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import partial
+from http import HTTPStatus
+from typing import Annotated, Any
+
+from fastapi import Depends, Path, Query, Response
+from pydantic import AwareDatetime, BaseModel, Field
+
+from sereno.access.identity import Principal
+from sereno.bulk import operations as bulk
+from sereno.bulk.store import BulkOperation, JobAction
+from sereno.database.json_values import stored
+from sereno.database.statement import Operation
+from sereno.errors import InvalidArguments, JobNotFound
+from sereno.jobs import operations as jobs
+from sereno.jobs import queries as job_queries
+from sereno.jobs.job import JobOptions
+from sereno.jobs.job_filter import JobFilter
+from sereno.jobs.reveal import hidden
+from sereno.jobs.rows import Count, JobLine
+from sereno.jobs.search import JOB_FIELDS, jobs_wanted
+from sereno.jobs.transitions import KeyConflict
+from sereno.jobs.why import why
+from sereno.search.syntax import LONGEST
+from sereno.server.api.bounds import Name, Tags
+from sereno.server.api.jobs.bulk import ACCEPTED, InBackground, PerSecond, begun, check_rate
+from sereno.server.api.paging import Page, Paging, page_of, paging
+from sereno.server.api.router import Door, Who
+from sereno.server.shared.archived import gone
+from sereno.server.shared.context import House, check_task
+from sereno.server.shared.error_masking import sees_all
+from sereno.server.shared.search_access import check_search
+from sereno.server.shared.tenant_scope import check_theirs, their_tenant
+
+JobId = Annotated[int, Path(ge=0, lt=2**63)]
+
+
+class JobsWanted(BaseModel):
+    """Which jobs; everything that is given must hold. `q`: a search, as on the command line."""
+
+    q: str | None = Field(None, max_length=LONGEST)
+    ids: list[Annotated[int, Field(ge=0, lt=2**63)]] | None = Field(None, max_length=10_000)
+    states: list[Annotated[str, Field(max_length=50)]] | None = Field(None, max_length=20)
+    queue: Name | None = None
+    task: Name | None = None
+    tenant: Name | None = None
+    tag: Name | None = None
+    error: Name | None = None
+    unique_key: Name | None = None
+    created_after: AwareDatetime | None = None
+    created_before: AwareDatetime | None = None
+    finished_after: AwareDatetime | None = None
+    finished_before: AwareDatetime | None = None
+
+    def filter(self, who: Principal) -> JobFilter:
+        given = JobFilter(**self.model_dump(include=set(JobsWanted.model_fields) - {"q"}))
+        return of_theirs(given.both(searched(self.q)), who)
+
+
+class NewJobBody(BaseModel):
+    """A job to be made."""
+
+    task: Name
+    arguments: dict[str, Any] = {}
+    queue: Name | None = None
+    priority: int | None = Field(None, ge=0, le=9)
+    delay: Annotated[str, Field(max_length=50)] | float | None = None
+    run_at: AwareDatetime | None = None
+    expires_at: AwareDatetime | None = None
+    tenant: Name | None = None
+    unique_key: Name | None = None
+    tags: Tags = []
+
+
+class Again(BaseModel):
+    """All arguments of the new job, not only those that change."""
+
+    arguments: dict[str, Any]
+
+
+class Bulk(JobsWanted):
+    """`dry_run`: only say what it would touch. `rate`: so many a second. `reason`: kept with the jobs."""
+
+    dry_run: bool = False
+    in_background: InBackground = False
+    all: bool = Field(False, description="Really all of them, where nothing else is named.")
+    rate: PerSecond | None = None
+    reason: str | None = Field(None, max_length=500)
+
+
+@dataclass
+class Made:
+    """`created`: false where a job with this unique key was there already."""
+
+    id: int
+    created: bool
+
+
+@dataclass
+class Why:
+    """Sentences, the most important first."""
+
+    sentences: list[str]
+
+
+@dataclass
+class BulkAnswer:
+    """What was done; with `dry_run`, what would be. `conflicts`: those left alone whose unique key a live job has."""
+
+    dry_run: bool
+    total: int
+    exact: bool
+    by_task: dict[str, int]
+    by_queue: dict[str, int]
+    by_tenant: dict[str, int]
+    done: list[int]
+    asked: list[int]
+    left: list[int]
+    conflicts: list[KeyConflict]
+
+
+def of_theirs(wanted: JobFilter, who: Principal) -> JobFilter:
+    """What somebody of a tenant asks for is that tenant's; another's is nothing. Errors are found as they see them."""
+    return replace(wanted, tenant=their_tenant(who, wanted.tenant), masked=not sees_all(who))
+
+
+def searched(text: str | None) -> JobFilter:
+    """What a search means now. Its days are those of UTC: the same for everybody who asks."""
+    return jobs_wanted(text or "", datetime.now(UTC))
+
+
+def asked_for(
+    who: Who,
+    q: Annotated[
+        str | None, Query(max_length=LONGEST, description="A search: state:dead tenant:r42 -tag:canary attempts:>3")
+    ] = None,
+    states: Annotated[list[str] | None, Query(description="One of, repeatable.")] = None,
+    queue: str | None = None,
+    task: str | None = None,
+    tenant: str | None = None,
+    tag: str | None = None,
+    error: Annotated[str | None, Query(description="Part of a reason, an error's type or message.")] = None,
+    unique_key: str | None = None,
+    created_after: AwareDatetime | None = None,
+    created_before: AwareDatetime | None = None,
+    finished_after: AwareDatetime | None = None,
+    finished_before: AwareDatetime | None = None,
+) -> JobFilter:
+    """Which jobs a list shows."""
+    given = JobFilter(
+        states=states,
+        queue=queue,
+        task=task,
+        tenant=tenant,
+        tag=tag,
+        error=error,
+        unique_key=unique_key,
+        created_after=created_after,
+        created_before=created_before,
+        finished_after=finished_after,
+        finished_before=finished_before,
+    )
+    check_search(q, JOB_FIELDS, who)
+    return given.both(searched(q))
+
+
+def rooms(house: House) -> Door:
+    """`/jobs`."""
+    door = Door(house, "jobs")
+
+    @door.at("GET", "/jobs", role="viewer", of_tenants=True, also=[HTTPStatus.NOT_FOUND])
+    async def list_jobs(
+        who: Who, page: Annotated[Paging, Depends(paging)], wanted: Annotated[JobFilter, Depends(asked_for)]
+    ) -> Page[JobLine]:
+        """Live and finished jobs, newest first."""
+        look = partial(job_queries.list_jobs, of_theirs(wanted, who))
+        return await house.read(page_of(page, look, lambda line: line.id))
+
+    @door.at("POST", "/jobs", role="operator", of_tenants=True, also=[HTTPStatus.NOT_FOUND], status_code=201)
+    async def enqueue(body: NewJobBody, who: Who) -> Made:
+        """Make a job."""
+        given = body.model_dump(exclude={"task", "arguments"})
+        options = JobOptions(**{**given, "tenant": their_tenant(who, body.tenant)})
+        make_job = await house.job_maker(who)
+        # Large arguments take a while, in which the server answers others.
+        wanted = await asyncio.to_thread(lambda: make_job(body.task, _encoded(body.arguments), options))
+        (made,) = await house.change(jobs.enqueue([wanted], actor=who.actor))
+        return Made(made.id, made.created)
+
+    @door.at("GET", "/jobs/{job_id}", role="viewer", of_tenants=True)
+    async def show(job_id: JobId, who: Who) -> jobs.JobDetail:
+        """One job with all its attempts, steps and progress. What looks like a secret in its arguments is hidden."""
+        return hidden(await house.read(_theirs(job_id, who)))
+
+    @door.at("GET", "/jobs/{job_id}/why", role="viewer", of_tenants=True)
+    async def why_job(job_id: JobId, who: Who) -> Why:
+        """Why it is where it is, in words."""
+
+        def operation() -> Operation[list[str]]:
+            yield from _theirs(job_id, who)
+            return (yield from why(job_id, tenant=who.tenant))
+
+        return Why(await house.read(operation()))
+
+    _bulk(house, door)
+    _again(house, door)
+    return door
+
+
+def _bulk(house: House, door: Door) -> None:
+    answers: dict[str, Any] = {"also": [HTTPStatus.NOT_FOUND], "response_model": BulkAnswer, "responses": ACCEPTED}
+
+    @door.at("POST", "/jobs/retry", role="operator", of_tenants=True, **answers)
+    async def retry(body: Bulk, who: Who) -> BulkAnswer | Response:
+        """Finished jobs go back to work, under their own ids and with a fresh budget of tries."""
+        wanted = await _open_to(house, who, body.filter(who))
+        if body.dry_run:
+            return _would(await house.read(jobs.count_retry(wanted)))
+        if body.in_background:
+            return await _begun(house, who, "job.retry", body, wanted)
+        return _did(await house.carry_out(jobs.retry(wanted, rate=body.rate, yes=body.all, actor=who.actor)))
+
+    @door.at("POST", "/jobs/cancel", role="operator", of_tenants=True, **answers)
+    async def cancel(body: Bulk, who: Who) -> BulkAnswer | Response:
+        """Waiting jobs end at once; running ones are asked to stop."""
+        wanted = body.filter(who)
+        if body.dry_run:
+            return _would(await house.read(jobs.count_cancel(wanted)))
+        if body.in_background:
+            return await _begun(house, who, "job.cancel", body, wanted)
+        check_rate(body.rate, in_background=False)
+        return _did(await house.carry_out(jobs.cancel(wanted, reason=body.reason, yes=body.all, actor=who.actor)))
+
+    @door.at("POST", "/jobs/delete", role="admin", of_tenants=True, **answers)
+    async def delete(body: Bulk, who: Who) -> BulkAnswer | Response:
+        """Gone for good, with their attempts. Refused when a running job is named."""
+        wanted = body.filter(who)
+        if body.dry_run:
+            return _would(await house.read(jobs.count_delete(wanted)))
+        if body.in_background:
+            return await _begun(house, who, "job.delete", body, wanted)
+        check_rate(body.rate, in_background=False)
+        return _did(await house.carry_out(jobs.delete(wanted, yes=body.all, actor=who.actor)))
+
+
+def _again(house: House, door: Door) -> None:
+    @door.at("POST", "/jobs/{job_id}/retry", role="operator", of_tenants=True, status_code=201)
+    async def retry_edited(job_id: JobId, body: Again, who: Who) -> Made:
+        """A new job like one that has ended, with other arguments. Its tag `retry-of:ID` names the old one."""
+        make_job = await house.job_maker(who)
+        row = (await house.read(_theirs(job_id, who))).job
+        wanted = await asyncio.to_thread(lambda: bulk.edited(row, _encoded(body.arguments), make_job))
+
+        def operation() -> Operation[Made]:
+            made = yield from bulk.retry_edited(row, wanted, actor=who.actor)
+            return Made(made.id, made.created)
+
+        return await house.change(operation())
+
+
+def _encoded(arguments: dict[str, Any]) -> bytes:
+    return stored(arguments, lambda why: InvalidArguments(f"arguments: {why}"))
+
+
+async def _open_to(house: House, who: Principal, wanted: JobFilter) -> JobFilter:
+    """Without jobs of tasks that somebody may not have run; 403 for one that was named by its id."""
+    allowed = await house.open_tasks(who)
+    if allowed is None:
+        return wanted
+    if wanted.ids is not None:
+        for task in (await house.read(jobs.count_retry(wanted))).by_task:
+            check_task(task, allowed)
+    return replace(wanted, tasks=sorted(allowed))
+
+
+async def _begun(house: House, who: Principal, action: JobAction, body: Bulk, wanted: JobFilter) -> Response:
+    def begin(total: Count | None) -> Operation[BulkOperation]:
+        return bulk.begin(
+            action, wanted, rate=body.rate, reason=body.reason, yes=body.all, total=total, actor=who.actor
+        )
+
+    return await begun(house, bulk.count_jobs(action, wanted), begin)
+
+
+def _theirs(job_id: int, who: Principal) -> Operation[jobs.JobDetail]:
+    try:
+        found = yield from jobs.show(job_id)
+    except JobNotFound:
+        # To somebody of a tenant, in the same words as one that is somebody else's.
+        raise (yield from gone("job", job_id, who)) from None
+    check_theirs(who, found.job.tenant, f"job {job_id}")
+    return found
+
+
+def _would(tally: jobs.Tally) -> BulkAnswer:
+    total = tally.total
+    return BulkAnswer(True, total.value, total.exact, tally.by_task, tally.by_queue, tally.by_tenant, [], [], [], [])
+
+
+def _did(changed: jobs.Changed) -> BulkAnswer:
+    total = len(changed.done) + len(changed.asked)
+    return BulkAnswer(False, total, True, {}, {}, {}, changed.done, changed.asked, changed.left, changed.conflicts)

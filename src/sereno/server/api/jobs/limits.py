@@ -1,0 +1,232 @@
+"""Limits: how many at once, how many in a time; changed, closed, opened while everything runs. And weights."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from http import HTTPStatus
+from typing import Annotated, Any, TypeVar
+
+from fastapi import Path, Query
+from msgspec.structs import asdict
+from pydantic import BaseModel, Field
+
+from sereno.database.statement import Operation
+from sereno.errors import ConfigurationError
+from sereno.jobs.job import NAME_LIMIT
+from sereno.jobs.limits import operations as limits
+from sereno.jobs.limits import weights
+from sereno.jobs.limits.limit import MOST_SLOTS
+from sereno.jobs.limits.store import BOUND, GateRow, LimitRow
+from sereno.jobs.limits.weights import LEAST_WEIGHT, MOST_WEIGHT, WeightLine
+from sereno.server.api.jobs.queues import NO_SUCH, Name
+from sereno.server.api.paging import Page
+from sereno.server.api.router import Door, Who
+from sereno.server.shared.context import House
+from sereno.server.shared.http_error import Declined
+
+T = TypeVar("T")
+
+Number = Annotated[float, Field(gt=0, le=1e12, allow_inf_nan=False)]
+# "1m", or seconds.
+Length = Annotated[str, Field(max_length=50)] | Number
+Key = Annotated[str, Field(max_length=NAME_LIMIT)]
+
+
+@dataclass
+class LimitLine:
+    """A limit as it holds now, and in words (`says`); `declared`: what the code says. Counts go to a thousand."""
+
+    name: str
+    says: str
+    kind: str
+    slots: int | None
+    units: float | None
+    period: float | None
+    burst: float | None
+    queue: str | None
+    key: str
+    declared: Mapping[str, Any] | None
+    declared_by: str | None
+    overridden: bool
+    note: str | None
+    changed_by: str | None
+    changed_at: datetime
+    keys: int
+    held: int
+    waiting: int
+    closed: int
+
+
+@dataclass
+class KeyLine:
+    """One key of a limit: the jobs that are in, its tokens, until when it is closed, how many ready jobs wait."""
+
+    key: str
+    held: list[int]
+    taken: int
+    tokens: float | None
+    closed_until: datetime | None
+    waiting: int
+    used_at: datetime
+
+
+@dataclass
+class LimitPage:
+    """One limit, and those of its keys that matter most: closed, waited for, in use."""
+
+    limit: LimitLine
+    keys: list[KeyLine]
+
+
+class Numbers(BaseModel):
+    """Either `slots`, how many at once; or `rate`, how many in `per`, with `burst` of them together."""
+
+    slots: int | None = Field(None, ge=0, le=MOST_SLOTS)
+    rate: Number | None = None
+    per: Length | None = None
+    burst: Number | None = None
+    note: str | None = Field(None, max_length=500)
+
+
+class NumbersOfLimit(Numbers):
+    """`queue`: it holds for this queue as a whole, and is made if there is none."""
+
+    queue: str | None = Field(None, max_length=NAME_LIMIT)
+
+
+class Closing(BaseModel):
+    """For how long. `key`: only this one; a limit that counts keys apart needs it."""
+
+    seconds: Length
+    key: Key | None = None
+
+
+class Opening(BaseModel):
+    """`key`: only this one; without it, all that are closed."""
+
+    key: Key | None = None
+
+
+class Weight(BaseModel):
+    """So many turns for one of the others; 1 is as everybody else."""
+
+    weight: float = Field(ge=LEAST_WEIGHT, le=MOST_WEIGHT, allow_inf_nan=False)
+
+
+@dataclass
+class Reset:
+    """`limit`: as the code says; null where no code declares it, so that it is gone."""
+
+    limit: LimitLine | None
+
+
+@dataclass
+class Closed:
+    """Until when nothing starts under it."""
+
+    until: datetime
+
+
+@dataclass
+class Opened:
+    """How many keys were closed."""
+
+    opened: int
+
+
+@dataclass
+class Weighed:
+    """What a fair key weighs now."""
+
+    key: str
+    weight: float
+
+
+def rooms(house: House) -> Door:
+    """`/limits`, `/weights`."""
+    door = Door(house, "limits")
+
+    @door.at("GET", "/limits", role="viewer")
+    async def list_limits(
+        pattern: Annotated[str | None, Query(max_length=NAME_LIMIT, description="A name; * is anything.")] = None,
+        limit: Annotated[int, Query(ge=1, le=BOUND, description="So many at most.")] = BOUND,
+    ) -> Page[LimitLine]:
+        """What each limit says, how much of it is in use, who changed it."""
+        return Page([_line(row) for row in await house.read(limits.list_limits(pattern, most=limit))])
+
+    @door.at("GET", "/limits/{name:path}", role="viewer", also=NO_SUCH)
+    async def show(
+        name: Name,
+        key: Annotated[str | None, Query(max_length=NAME_LIMIT, description="Only this key.")] = None,
+        keys: Annotated[int, Query(ge=1, le=BOUND, description="So many keys at most.")] = 20,
+    ) -> LimitPage:
+        """One limit, with its keys: closed ones first, then those that jobs wait for, then those in use."""
+        found = await house.read(_known(limits.show(name, key=key, keys=keys)))
+        return LimitPage(_line(found.limit), [_key_line(row) for row in found.keys])
+
+    _change(house, door)
+    _close(house, door)
+    _weigh(house, door)
+    return door
+
+
+def _change(house: House, door: Door) -> None:
+    @door.at("PUT", "/limits/{name:path}", role="admin", also=NO_SUCH)
+    async def change(name: Name, body: NumbersOfLimit, who: Who) -> LimitLine:
+        """Other numbers for a limit. They hold at once and everywhere, until it is reset; what runs goes on."""
+        return _line(await house.change(_known(limits.change(name, **body.model_dump(), actor=who.actor))))
+
+    @door.at("PUT", "/queues/{name:path}/limit", role="admin", also=NO_SUCH)
+    async def change_queue(name: Name, body: Numbers, who: Who) -> LimitLine:
+        """The same for a queue as a whole, also for one that no code limits."""
+        return _line(await house.change(limits.change(queue=name, **body.model_dump(), actor=who.actor)))
+
+    @door.at("POST", "/limits/{name:path}/reset", role="admin", also=NO_SUCH)
+    async def reset(name: Name, who: Who) -> Reset:
+        """What the code says holds again. A limit that no code declares is taken away."""
+        row = await house.change(_known(limits.reset(name, actor=who.actor)))
+        return Reset(None if row is None else _line(row))
+
+
+def _close(house: House, door: Door) -> None:
+    @door.at("POST", "/limits/{name:path}/close", role="operator", also=NO_SUCH)
+    async def close(name: Name, body: Closing, who: Who) -> Closed:
+        """Start nothing under it for a while. What runs goes on; what was closed for longer stays so."""
+        return Closed(
+            await house.change(_known(limits.close(name, body.seconds, key=body.key, actor=who.actor))),
+        )
+
+    @door.at("POST", "/limits/{name:path}/open", role="operator", also=NO_SUCH)
+    async def reopen(name: Name, who: Who, body: Opening | None = None) -> Opened:
+        """Start again what was closed."""
+        key = None if body is None else body.key
+        return Opened(await house.change(_known(limits.reopen(name, key=key, actor=who.actor))))
+
+
+def _weigh(house: House, door: Door) -> None:
+    @door.at("GET", "/weights", role="viewer")
+    async def list_weights() -> Page[WeightLine]:
+        """Fair keys that do not weigh 1. The heaviest come first."""
+        return Page(await house.read(weights.list_weights()))
+
+    @door.at("PUT", "/weights/{key:path}", role="admin", also=NO_SUCH)
+    async def weigh(key: Annotated[str, Path(max_length=NAME_LIMIT)], body: Weight, who: Who) -> Weighed:
+        """Give a fair key more turns than others, or fewer."""
+        await house.change(weights.weigh(key, body.weight, actor=who.actor))
+        return Weighed(key, body.weight)
+
+
+def _known(operation: Operation[T]) -> Operation[T]:
+    """404 for a limit that is not there, with a word about which there are."""
+    try:
+        return (yield from operation)
+    except ConfigurationError as error:
+        raise Declined(HTTPStatus.NOT_FOUND, str(error)) from None
+
+
+def _line(row: LimitRow) -> LimitLine:
+    return LimitLine(says=limits.in_words(row.numbers), **asdict(row))
+
+
+def _key_line(row: GateRow) -> KeyLine:
+    return KeyLine(**asdict(row))

@@ -1,0 +1,46 @@
+"""The arguments of a job in the clear, for those who may change it; that they looked is written down."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from fastapi import Path
+
+from sereno.database.statement import Operation
+from sereno.errors import JobNotFound
+from sereno.jobs import operations as jobs
+from sereno.jobs.reveal import reveal
+from sereno.server.api.router import Door, Who
+from sereno.server.shared.context import House
+from sereno.server.shared.http_error import not_found
+from sereno.server.shared.tenant_scope import check_theirs
+
+JobId = Annotated[int, Path(ge=0, lt=2**63)]
+
+
+@dataclass
+class Revealed:
+    """All arguments of one job."""
+
+    arguments: Mapping[str, Any]
+
+
+def rooms(house: House) -> Door:
+    """`/jobs/{job_id}/reveal`."""
+    door = Door(house, "jobs", remembers=False)
+
+    @door.at("POST", "/jobs/{job_id}/reveal", role="operator", of_tenants=True)
+    async def reveal_job(job_id: JobId, who: Who) -> Revealed:
+        """The arguments without masks. Elsewhere what looks like a secret is hidden; the audit says who looked here."""
+
+        def operation() -> Operation[Mapping[str, Any]]:
+            try:
+                found = yield from jobs.show(job_id)
+            except JobNotFound:
+                raise not_found(f"job {job_id}") from None
+            check_theirs(who, found.job.tenant, f"job {job_id}")
+            return (yield from reveal(found, actor=who.actor))
+
+        return Revealed(await house.change(operation()))
+
+    return door

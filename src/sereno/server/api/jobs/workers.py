@@ -1,0 +1,19 @@
+"""Workers: who is at work, and who was lately."""
+
+from sereno.jobs.rows import SessionRow
+from sereno.server.api.paging import Page
+from sereno.server.api.router import Door
+from sereno.server.shared.context import House
+from sereno.worker import operations as workers
+
+
+def rooms(house: House) -> Door:
+    """`/workers`."""
+    door = Door(house, "workers")
+
+    @door.at("GET", "/workers", role="viewer")
+    async def list_workers() -> Page[SessionRow]:
+        """Workers that live, then those that ended within a day."""
+        return Page(await house.read(workers.list_workers()))
+
+    return door

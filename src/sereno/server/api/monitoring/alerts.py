@@ -1,0 +1,172 @@
+"""What needs a person, the rules that say who is told, and what was told."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from http import HTTPStatus
+from typing import Annotated, Any, Literal
+
+from fastapi import Depends, Path, Query
+from pydantic import AwareDatetime, BaseModel, Field
+
+from sereno.jobs.job import NAME_LIMIT
+from sereno.monitoring.alerts import operations as alerts
+from sereno.monitoring.alerts.condition import Level
+from sereno.monitoring.alerts.current_conditions import Concern, attention
+from sereno.monitoring.alerts.operations import RuleLine
+from sereno.monitoring.alerts.rule import AGAIN, DAY, MOST_COUNT, MOST_TARGETS, LogRule, Rule, Target
+from sereno.monitoring.alerts.store import AlertRow
+from sereno.server.api.paging import Page, Paging, page_of, paging
+from sereno.server.api.router import Door, Who
+from sereno.server.shared.context import House
+from sereno.server.shared.http_error import not_found
+from sereno.server.shared.tenant_scope import their_tenant
+
+RuleName = Annotated[str, Path(min_length=1, max_length=100)]
+AlertId = Annotated[int, Path(ge=0, lt=2**63)]
+Name = Annotated[str, Field(min_length=1, max_length=NAME_LIMIT)]
+GONE = [HTTPStatus.NOT_FOUND]
+
+
+class TargetBody(BaseModel):
+    """`address` as it is shown, with its …, stays the one that it was. `keys`: such as the secrets of a webhook."""
+
+    channel: Name
+    address: str = Field(min_length=1, max_length=2000)
+    keys: dict[str, Any] = Field({}, max_length=20)
+
+
+class LogBody(BaseModel):
+    """So many lines of the log, at this level or above, within so many seconds."""
+
+    level: Literal["debug", "info", "warning", "error", "critical"] = "error"
+    event: Name | None = None
+    count: int = Field(1, ge=1, le=MOST_COUNT)
+    within: float = Field(300.0, ge=1, le=DAY)
+
+
+class RuleBody(BaseModel):
+    """Who is told of what. Left out, `kinds` are all of them; `log` is over lines of the log instead."""
+
+    to: list[TargetBody] = Field(min_length=1, max_length=MOST_TARGETS)
+    kinds: list[Name] | None = Field(None, max_length=100)
+    log: LogBody | None = None
+    level: Level = "warn"
+    tenant: Name | None = None
+    queue: Name | None = None
+    task: Name | None = None
+    for_seconds: float = Field(0.0, ge=0, le=7 * DAY, description="It must last so long before anybody is told.")
+    again_seconds: float = Field(
+        AGAIN, ge=60, le=30 * DAY, description="While it lasts, it is told again after so long."
+    )
+    enabled: bool = True
+    note: str | None = Field(None, max_length=500)
+
+    def rule(self, name: str) -> Rule:
+        given = self.model_dump(exclude={"to", "log"})
+        targets = [Target(channel=each.channel, address=each.address, keys=each.keys) for each in self.to]
+        log = None if self.log is None else LogRule(**self.log.model_dump())
+        return Rule(name=name, targets=targets, log=log, **given)
+
+
+class Silence(BaseModel):
+    """`until`: nobody is told before then; null tells again."""
+
+    until: AwareDatetime | None
+
+
+@dataclass
+class ConcernLine:
+    """One thing that needs a person. `words` is `said` with its `values` filled in."""
+
+    kind: str
+    subject: str
+    level: Level
+    words: str
+    said: str
+    values: dict[str, str | int]
+    remedy: str
+    since: datetime | None
+
+
+@dataclass
+class Tested:
+    """The jobs that send the messages."""
+
+    jobs: list[int]
+
+
+def rooms(house: House) -> Door:
+    """`/attention`, `/alerts` and `/alerts/rules`."""
+    door = Door(house, "alerts")
+
+    @door.at("GET", "/attention", role="viewer", of_tenants=True)
+    async def what_needs_a_person(
+        who: Who,
+        tenant: Annotated[str | None, Query(min_length=1, max_length=NAME_LIMIT, description="Of this alone.")] = None,
+        late: Annotated[float, Query(ge=1, le=DAY, description="Seconds that a ready job may wait.")] = 60.0,
+    ) -> Page[ConcernLine]:
+        """Everything that needs a person, the worst first. Somebody of a tenant sees that tenant's own."""
+        found = await house.read(attention(house.settings, tenant=their_tenant(who, tenant), late=late))
+        return Page([_line(each) for each in found])
+
+    @door.at("GET", "/alerts", role="viewer")
+    async def list_alerts(
+        page: Annotated[Paging, Depends(paging)],
+        rule: Annotated[str | None, Query(min_length=1, max_length=100)] = None,
+        state: Annotated[Literal["open", "past"] | None, Query(description="All of them, unless given.")] = None,
+    ) -> Page[AlertRow]:
+        """What rules have found, newest first: what lasts, and what is over."""
+        look = partial(alerts.list_alerts, rule=rule, is_open=None if state is None else state == "open")
+        return await house.read(page_of(page, look, lambda row: row.id))
+
+    @door.at("POST", "/alerts/{alert_id}/silence", role="operator", also=GONE)
+    async def silence(alert_id: AlertId, body: Silence, who: Who) -> AlertRow:
+        """Tell nobody of an open alert before a time, nor of its end."""
+        found = await house.change(alerts.silence(alert_id, body.until, actor=who.actor))
+        if found is None:
+            raise not_found(f"open alert {alert_id}")
+        return found
+
+    _rules(house, door)
+    return door
+
+
+def _rules(house: House, door: Door) -> None:
+    @door.at("GET", "/alerts/rules", role="viewer")
+    async def list_rules() -> Page[RuleLine]:
+        """Who is told of what. Addresses are masked, for everybody."""
+        return Page(await house.read(alerts.list_rules()))
+
+    @door.at("GET", "/alerts/rules/{name}", role="viewer", also=GONE)
+    async def show_rule(name: RuleName) -> RuleLine:
+        """One rule."""
+        found = await house.read(alerts.show_rule(name))
+        if found is None:
+            raise not_found(f"alert rule {name!r:.60}")
+        return found
+
+    @door.at("PUT", "/alerts/rules/{name}", role="admin")
+    async def set_rule(name: RuleName, body: RuleBody, who: Who) -> RuleLine:
+        """Make a rule, or change the one of this name to be so."""
+        check = house.parts["notifications"].alerts.checked
+        return await house.change(alerts.set_rule(body.rule(name), check=check, actor=who.actor))
+
+    @door.at("DELETE", "/alerts/rules/{name}", role="admin", also=GONE, status_code=204)
+    async def remove_rule(name: RuleName, who: Who) -> None:
+        """It tells nobody any more; what it had open is over."""
+        if not await house.change(alerts.remove_rule(name, actor=who.actor)):
+            raise not_found(f"alert rule {name!r:.60}")
+
+    @door.at("POST", "/alerts/rules/{name}/test", role="operator", also=GONE)
+    async def test_rule(name: RuleName, who: Who) -> Tested:
+        """Send a message to each target that says it is a test. A worker does so, by jobs of its own."""
+        if await house.read(alerts.show_rule(name)) is None:
+            raise not_found(f"alert rule {name!r:.60}")
+        return Tested(await house.change(alerts.try_rule(name, actor=who.actor)))
+
+
+def _line(found: Concern) -> ConcernLine:
+    return ConcernLine(
+        found.kind, found.subject, found.level, found.words, found.said, found.values, found.remedy, found.since
+    )

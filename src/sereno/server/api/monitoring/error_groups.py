@@ -1,0 +1,85 @@
+"""Errors: failures by kind, since when, how often, and for whom; mute those that are known."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Annotated
+
+from fastapi import Depends, Path, Query
+from pydantic import AwareDatetime, BaseModel, Field
+
+from sereno.jobs.error_groups import MOST_GROUPS, ErrorGroup
+from sereno.monitoring import error_operations
+from sereno.monitoring.error_operations import LONGEST_NOTE, ErrorDetail, Sort, span
+from sereno.search.search_filter import ERROR_FIELDS
+from sereno.search.syntax import LONGEST
+from sereno.server.api.paging import Page, Paging, paging
+from sereno.server.api.router import Door, Who
+from sereno.server.shared.context import House
+from sereno.server.shared.http_error import not_found
+from sereno.server.shared.search_access import searched
+
+Fingerprint = Annotated[str, Path(pattern="^[0-9a-f]{12}$", description="As a list of errors has it.")]
+Since = Annotated[str, Query(max_length=50, description="So far back, at most 30 days: 1h, 24h, 7d.")]
+
+
+class Mute(BaseModel):
+    """Until a moment, or for a length of time; without either it is heard again."""
+
+    until: AwareDatetime | None = None
+    length: str | None = Field(None, alias="for", max_length=50, description='Such as "8h", at most 30 days.')
+    note: str | None = Field(None, max_length=LONGEST_NOTE, description="Why; an empty one takes the note away.")
+
+    def moment(self) -> datetime | None:
+        return self.until if self.length is None else datetime.now(UTC) + timedelta(seconds=span(self.length))
+
+
+def rooms(house: House) -> Door:
+    """`/errors`. Its messages are of any tenant: nobody of one tenant alone sees them."""
+    door = Door(house, "errors")
+
+    @door.at("GET", "/errors", role="viewer")
+    async def list_errors(
+        who: Who,
+        page: Annotated[Paging, Depends(paging)],
+        since: Since = "24h",
+        task: str | None = None,
+        tenant: Annotated[str | None, Query(description="Counted for this one alone.")] = None,
+        sort: Annotated[Sort, Query(description="The latest first, or the most frequent.")] = "last",
+        muted: Annotated[bool, Query(description="Also those that are muted.")] = False,
+        q: Annotated[
+            str | None, Query(max_length=LONGEST, description="A search: task:menu type:OSError count:>10 reset")
+        ] = None,
+    ) -> Page[ErrorGroup]:
+        """Kinds of failure that were seen of late. `next` is the number of those before."""
+        skip = page.skip + min(page.before or 0, MOST_GROUPS)
+        found = await house.read(
+            error_operations.list_groups(
+                since=since,
+                task=task,
+                tenant=tenant,
+                sort=sort,
+                muted=muted,
+                sought=searched(q, ERROR_FIELDS, who),
+                limit=page.limit + 1,
+                skip=skip,
+            )
+        )
+        return Page(found[: page.limit], skip + page.limit if len(found) > page.limit else None)
+
+    @door.at("GET", "/errors/{fingerprint}", role="viewer")
+    async def show(fingerprint: Fingerprint, since: Since = "24h") -> ErrorDetail:
+        """One kind: its hours, whom it hit, its dead letters, and the newest one with its traceback."""
+        found = await house.read(error_operations.show(fingerprint, since=since))
+        if found is None:
+            raise not_found(f"error {fingerprint}")
+        return found
+
+    @door.at("POST", "/errors/{fingerprint}/mute", role="operator")
+    async def mute(fingerprint: Fingerprint, body: Mute, who: Who) -> ErrorGroup:
+        """Leave it out of lists until then; its failures are counted all the same."""
+        changed = error_operations.mute(fingerprint, body.moment(), note=body.note, actor=who.actor)
+        found = await house.change(changed)
+        if found is None:
+            raise not_found(f"error {fingerprint}")
+        return found
+
+    return door

@@ -1,0 +1,122 @@
+"""Figures for a dashboard, none of which is counted to answer: what becomes of deliveries, providers and jobs."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from http import HTTPStatus
+from typing import Annotated
+
+from fastapi import Query
+
+from sereno.database.statement import Operation
+from sereno.jobs import minute_stats
+from sereno.jobs.job import NAME_LIMIT, check_text
+from sereno.jobs.minute_stats import Figures, TenantFigures
+from sereno.notifications.deliveries import figures
+from sereno.notifications.deliveries.figures import ChannelHealth, Funnel
+from sereno.server.api.paging import Page
+from sereno.server.api.router import Door, Who
+from sereno.server.shared.context import House
+from sereno.server.shared.tenant_scope import their_tenant
+
+MOST_TENANTS = 100
+
+Text = Annotated[str | None, Query(min_length=1, max_length=NAME_LIMIT)]
+Minutes = Annotated[
+    float, Query(gt=0, le=figures.LONGEST_MINUTES, allow_inf_nan=False, description="Of the last so many seconds.")
+]
+Hours = Annotated[
+    float,
+    Query(gt=0, le=figures.LONGEST_HOURS, allow_inf_nan=False, description="Of the last so many seconds, whole hours."),
+]
+Step = Annotated[
+    float, Query(ge=60, le=figures.LONGEST_MINUTES, allow_inf_nan=False, description="Seconds of each step.")
+]
+
+
+@dataclass
+class JobStep:
+    """Attempts that ended in a span of time; half of them, and all but one of twenty, waited and ran no longer."""
+
+    at: datetime
+    succeeded: int
+    retried: int
+    dead: int
+    cancelled: int
+    other: int
+    run_seconds: float
+    waited_median: float | None
+    waited_p95: float | None
+    ran_median: float | None
+    ran_p95: float | None
+
+
+@dataclass
+class JobFigures:
+    """`tenants`: those for whom most work was done, by whole hours; empty where a queue or task is asked for."""
+
+    steps: list[JobStep]
+    tenants: list[TenantFigures]
+
+
+def rooms(house: House) -> Door:
+    """`/figures`."""
+    door = Door(house, "figures")
+
+    @door.at("GET", "/figures/deliveries", role="viewer", of_tenants=True, also=[HTTPStatus.NOT_FOUND])
+    async def deliveries(
+        who: Who,
+        since: Hours = figures.DAY,
+        step: Annotated[float, Query(ge=3600, le=figures.LONGEST_HOURS, allow_inf_nan=False)] = figures.HOUR,
+        tenant: Text = None,
+        event: Text = None,
+        channel: Text = None,
+    ) -> Funnel:
+        """How many deliveries were matched, skipped and why, sent, accepted, delivered, read, or failed, by the hour.
+
+        Of a tenant, or of a kind of event, not of both.
+        """
+        whose = their_tenant(who, tenant)
+        found = figures.funnel(since, step=step, tenant=whose, event=event, channel=channel)
+        return await house.read(found)
+
+    @door.at("GET", "/figures/channels", role="viewer")
+    async def channels(since: Minutes = figures.HOUR, step: Step = 60.0, channel: Text = None) -> Page[ChannelHealth]:
+        """How providers fare: what they were given, what they said, how long receipts take, and who is paused."""
+        return Page(await house.read(figures.channel_health(since, step=step, channel=channel)))
+
+    @door.at("GET", "/figures/jobs", role="viewer")
+    async def jobs(
+        since: Minutes = figures.HOUR, step: Step = 60.0, queue: Text = None, task: Text = None
+    ) -> JobFigures:
+        """Attempts that ended, how long they waited and ran; and the tenants for whom most was done."""
+        return await house.read(_jobs(since, step, queue, task))
+
+    return door
+
+
+def _jobs(since: float, step: float, queue: str | None, task: str | None) -> Operation[JobFigures]:
+    figures.check_spans(since, step, longest=figures.LONGEST_MINUTES, shortest_step=60.0)
+    check_text("queue", queue)
+    check_text("task", task)
+    found = yield from minute_stats.read(since, step=step, queue=queue, task=task)
+    tenants: Sequence[TenantFigures] = ()
+    if queue is None and task is None:
+        tenants = yield from minute_stats.tenants(since, most=MOST_TENANTS)
+    return JobFigures([_step(each) for each in found], list(tenants))
+
+
+def _step(each: Figures) -> JobStep:
+    return JobStep(
+        each.at,
+        each.succeeded,
+        each.retried,
+        each.dead,
+        each.cancelled,
+        each.other,
+        each.run_seconds,
+        minute_stats.quantile(each.waits, 0.5),
+        minute_stats.quantile(each.waits, 0.95),
+        minute_stats.quantile(each.runs, 0.5),
+        minute_stats.quantile(each.runs, 0.95),
+    )

@@ -1,0 +1,57 @@
+"""The central log: what handlers and the engine had to say."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import partial
+from http import HTTPStatus
+from typing import Annotated
+
+from fastapi import Depends, Path, Query
+
+from sereno.access.identity import Principal
+from sereno.database.statement import Operation
+from sereno.errors import ConfigurationError
+from sereno.search.syntax import LONGEST
+from sereno.server.api.paging import Page, Paging, page_of, paging
+from sereno.server.api.router import Door, Who
+from sereno.server.shared.context import House
+from sereno.server.shared.http_error import not_found
+from sereno.server.shared.tenant_scope import check_theirs, their_tenant
+from sereno.telemetry import log_search
+from sereno.telemetry.central_log import LogLine, WholeLine, list_lines
+from sereno.telemetry.log_search import lines_wanted
+
+LineId = Annotated[int, Path(ge=0, lt=2**63)]
+Sought = Annotated[
+    str | None, Query(max_length=LONGEST, description="A search: level:error event:job.* tenant:r42 at:2h.. reset")
+]
+
+
+def rooms(house: House) -> Door:
+    """`/logs`."""
+    door = Door(house, "logs")
+
+    @door.at("GET", "/logs", role="viewer", of_tenants=True, also=[HTTPStatus.NOT_FOUND])
+    async def list_log(who: Who, page: Annotated[Paging, Depends(paging)], q: Sought = None) -> Page[LogLine]:
+        """Lines of the log, newest first. Days of a search are those of UTC."""
+        wanted = lines_wanted(q or "", datetime.now(UTC))
+        theirs = replace(wanted, tenant=their_tenant(who, wanted.tenant))
+        return await house.read(page_of(page, partial(list_lines, theirs), lambda line: line.id))
+
+    @door.at("GET", "/logs/{line_id}", role="viewer", of_tenants=True)
+    async def show_line(line_id: LineId, who: Who) -> WholeLine:
+        """One line with its traceback."""
+        return await house.read(_theirs(line_id, who))
+
+    return door
+
+
+def _theirs(line_id: int, who: Principal) -> Operation[WholeLine]:
+    what = f"line {line_id} in the log"
+    try:
+        found = yield from log_search.show(line_id)
+    except ConfigurationError:
+        # In the same words as one that is somebody else's.
+        raise not_found(what) from None
+    check_theirs(who, found.tenant, what)
+    return found

@@ -1,0 +1,318 @@
+"""The house as a whole: status, health, figures, settings, who did what, and which tasks there are."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from http import HTTPStatus
+from typing import Annotated
+
+from fastapi import Depends, Query
+from psycopg.errors import QueryCanceled
+from pydantic import BaseModel, Field
+
+from sereno.access import tokens
+from sereno.access.identity import Role
+from sereno.access.tokens import AuditRow
+from sereno.database.statement import Operation
+from sereno.jobs import minute_stats
+from sereno.jobs import queries as job_queries
+from sereno.jobs.job import NAME_LIMIT
+from sereno.jobs.minute_stats import Figures
+from sereno.jobs.queues import QueueLine
+from sereno.jobs.rows import Count, TaskLine
+from sereno.jobs.task import TaskDefinition
+from sereno.monitoring import doctor, verify
+from sereno.monitoring.doctor import Check
+from sereno.monitoring.settings import SettingLine, list_settings
+from sereno.monitoring.status import Status, status
+from sereno.monitoring.verify import Proof
+from sereno.search.search_filter import AUDIT_FIELDS
+from sereno.search.syntax import LONGEST
+from sereno.server.api.paging import LARGEST_PAGE, Page, Paging, paging
+from sereno.server.api.router import Door, Who
+from sereno.server.shared.context import House
+from sereno.server.shared.http_error import Declined
+from sereno.server.shared.search_access import searched
+
+# All questions of a proof together; the command line has more time.
+VERIFY_SECONDS = 120.0
+AN_HOUR = 3600.0
+# In a subject, beside a name: "recipient …, tenant …".
+LONGEST_SUBJECT = 2 * NAME_LIMIT
+
+
+@dataclass
+class Me:
+    """Whoever asks. `tenant`: whose things they see; null for all."""
+
+    name: str
+    role: Role
+    tenant: str | None
+
+
+@dataclass
+class Health:
+    """`healthy`: no check fails."""
+
+    healthy: bool
+    checks: list[Check]
+
+
+class Question(BaseModel):
+    """`all`: look at every row, not only at the newest. `seconds`: no single question takes longer."""
+
+    all: bool = False
+    seconds: float = Field(default=verify.TIMEOUT, gt=0, le=verify.TIMEOUT, allow_inf_nan=False)
+
+
+@dataclass
+class Proofs:
+    """`holds`: no promise is broken."""
+
+    holds: bool
+    proofs: list[Proof]
+
+
+@dataclass
+class LastTick:
+    """How the scheduler's last pass over what was due went; nulls where none has run. `fires`: jobs that it made."""
+
+    at: datetime | None
+    seconds_ago: float | None
+    seconds: float | None
+    fires: int | None
+    error: str | None
+    error_at: datetime | None
+    lag_seconds: float | None
+
+
+@dataclass
+class Durations:
+    """Half of them, and all but one of twenty, took no longer than so many seconds; null without any."""
+
+    median: float | None
+    p95: float | None
+
+
+@dataclass
+class LastHour:
+    """Attempts that ended within the hour, how long they waited from due to started, and how long they ran."""
+
+    succeeded: int
+    retried: int
+    dead: int
+    cancelled: int
+    other: int
+    waited: Durations
+    ran: Durations
+
+
+@dataclass
+class Metrics:
+    """Figures for a dashboard. `finished_total` only grows; `tasks` are counted among the newest jobs."""
+
+    last_tick: LastTick
+    last_hour: LastHour
+    workers_alive: int
+    slots: int
+    schedules: dict[str, int]
+    queues: list[QueueLine]
+    dead_letters: Count
+    finished_total: int
+    tasks: list[TaskLine]
+
+
+@dataclass
+class Retry:
+    """How often it is tried again, and after how long, in seconds: `delays`, or `first` times `factor` up to `cap`."""
+
+    retries: int
+    first: float
+    factor: float
+    cap: float
+    delays: list[float]
+
+
+@dataclass
+class TaskOptions:
+    """A task as the application declares it. `timeout`: in seconds, null for none. `limits`: by their names."""
+
+    name: str
+    arguments: list[str]
+    queue: str
+    priority: int
+    retry: Retry
+    timeout: float | None
+    isolate: bool
+    batch: int
+    history: bool
+    settle_at_once: bool
+    limits: list[str]
+    fair_key: str | None
+    order_key: str | None
+    dead_blocks: bool
+
+
+def rooms(house: House) -> Door:
+    """`/status`, `/doctor`, `/verify`, `/metrics`, `/settings`, `/audit`, `/me`, `/tasks`."""
+    door = Door(house, "system")
+
+    @door.at("GET", "/me", role="viewer", of_tenants=True)
+    async def me(who: Who) -> Me:
+        """Whoever asks, as the server knows them."""
+        return Me(who.name, who.role, who.tenant)
+
+    @door.at("GET", "/status", role="viewer")
+    async def show_status() -> Status:
+        """Everything on one screen: workers, the scheduler, queues, dead letters, pauses."""
+        return await house.read(status())
+
+    @door.at("GET", "/metrics", role="viewer")
+    async def metrics() -> Metrics:
+        """Figures: the last tick and how long it took, what waits, what runs, what finished, how each task fares."""
+        return await house.read(_metrics())
+
+    @door.at("GET", "/tasks", role="viewer")
+    async def list_tasks() -> Page[TaskOptions]:
+        """The tasks of the application that the server was started with, by name."""
+        registry = house.parts["app"].registry
+        return Page([_task(registry.find(name)) for name in registry.names])
+
+    _health(house, door)
+    _record(house, door)
+    return door
+
+
+def _health(house: House, door: Door) -> None:
+    at_work = asyncio.Lock()
+
+    @door.at("GET", "/doctor", role="viewer")
+    async def look() -> Health:
+        """Look for trouble, and say what helps."""
+        checks = await house.read(doctor.doctor(house.settings))
+        return Health(all(check.level != "fail" for check in checks), checks)
+
+    @door.at("POST", "/verify", role="admin")
+    async def prove(body: Question | None = None) -> Proofs:
+        """Prove the invariants on the live database, reading only; one at a time. It may take a while."""
+        wanted = body or Question()
+        if at_work.locked():
+            raise Declined(HTTPStatus.CONFLICT, "somebody is proving them right now: wait for that answer")
+        window = None if wanted.all else verify.WINDOW
+        async with at_work:
+            found = await _bounded(
+                house, verify.verify(lease=house.settings.lease, window=window, timeout=wanted.seconds)
+            )
+        return Proofs(all(proof.holds for proof in found), found)
+
+
+def _record(house: House, door: Door) -> None:
+    @door.at("GET", "/settings", role="admin")
+    async def settings() -> Page[SettingLine]:
+        """Every setting, its value and where it came from. Secrets are masked."""
+        return Page(list_settings(house.settings, house.parts["app"].setting_sources))
+
+    @door.at("GET", "/audit", role="viewer")
+    async def audit(
+        who: Who,
+        page: Annotated[Paging, Depends(paging)],
+        subject: Annotated[
+            str | None, Query(max_length=LONGEST_SUBJECT, description='Of this alone, such as "queue ifood".')
+        ] = None,
+        actor: Annotated[str | None, Query(max_length=NAME_LIMIT, description="By this one alone.")] = None,
+        action: Annotated[
+            str | None, Query(max_length=NAME_LIMIT, description='"queue.pause", or "queue" for all of it.')
+        ] = None,
+        q: Annotated[
+            str | None, Query(max_length=LONGEST, description="A search: actor:maria action:schedule.* at:1d..")
+        ] = None,
+    ) -> Page[AuditRow]:
+        """Who did what, newest first. By whom and what are looked for among the newest lines."""
+        sought = searched(q, AUDIT_FIELDS, who)
+
+        found, has_more = await house.read(
+            tokens.audit_page(
+                before=page.before,
+                subject=subject,
+                actor=actor,
+                action=action,
+                sought=sought,
+                most=page.limit,
+                skip=page.skip,
+                most_bytes=LARGEST_PAGE,
+            )
+        )
+        return Page(found, found[-1].id if has_more else None)
+
+
+async def _bounded(house: House, operation: Operation[list[Proof]]) -> list[Proof]:
+    """It sets up its transaction itself, so it is given a bare one."""
+    try:
+        async with asyncio.timeout(VERIFY_SECONDS):
+            return await house.database.arun(operation)
+    except (TimeoutError, QueryCanceled):
+        raise Declined(
+            HTTPStatus.SERVICE_UNAVAILABLE, "it takes too long: `sereno verify` on the command line has more time"
+        ) from None
+
+
+def _metrics() -> Operation[Metrics]:
+    found = yield from status()
+    finished = yield from job_queries.finished_total()
+    by_task = yield from job_queries.by_task()
+    ended = yield from minute_stats.read(AN_HOUR, step=AN_HOUR)
+    tick = found.scheduler
+    return Metrics(
+        LastTick(
+            tick.ticked_at,
+            tick.ticked_seconds_ago,
+            tick.tick_seconds,
+            tick.tick_fires,
+            tick.error,
+            tick.error_at,
+            tick.lag_seconds,
+        ),
+        _last_hour(ended),
+        found.workers_alive,
+        found.slots,
+        tick.schedules,
+        found.queues,
+        found.dead_letters,
+        finished,
+        by_task,
+    )
+
+
+def _last_hour(found: Sequence[Figures]) -> LastHour:
+    waits = [sum(bucket) for bucket in zip(*(line.waits for line in found), strict=True)]
+    runs = [sum(bucket) for bucket in zip(*(line.runs for line in found), strict=True)]
+    return LastHour(
+        sum(line.succeeded for line in found),
+        sum(line.retried for line in found),
+        sum(line.dead for line in found),
+        sum(line.cancelled for line in found),
+        sum(line.other for line in found),
+        Durations(minute_stats.quantile(waits, 0.5), minute_stats.quantile(waits, 0.95)),
+        Durations(minute_stats.quantile(runs, 0.5), minute_stats.quantile(runs, 0.95)),
+    )
+
+
+def _task(task: TaskDefinition) -> TaskOptions:
+    retry, rule = task.retry, task.rule
+    return TaskOptions(
+        name=task.name,
+        arguments=list(task.arguments.names),
+        queue=task.queue,
+        priority=task.priority,
+        retry=Retry(retry.retries, retry.first, retry.factor, retry.cap, list(retry.delays)),
+        timeout=task.timeout,
+        isolate=task.isolate,
+        batch=task.batch,
+        history=task.history,
+        settle_at_once=task.settle_at_once,
+        limits=[str(limit.name) for limit in rule.limits],
+        fair_key=rule.fair,
+        order_key=rule.order,
+        dead_blocks=rule.dead_blocks,
+    )

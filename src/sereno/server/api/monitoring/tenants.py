@@ -1,0 +1,76 @@
+"""Tenants: for whom work was done, how much of all of it, and who is stopped."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Annotated
+
+from fastapi import Depends, Query
+
+from sereno.jobs.job import NAME_LIMIT
+from sereno.monitoring import tenants
+from sereno.monitoring.tenant_queries import SCHEDULE_BOUND, Sort, TenantLine
+from sereno.search.search_filter import TENANT_FIELDS
+from sereno.search.syntax import LONGEST
+from sereno.server.api.paging import Page, Paging, paging
+from sereno.server.api.router import Door, Who
+from sereno.server.shared.context import House
+from sereno.server.shared.search_access import searched
+
+
+@dataclass
+class TenantShare:
+    """One tenant. `share`: of all the seconds of work, from 0 to 1. `schedules`: counted to a thousand."""
+
+    tenant: str
+    ended: int
+    failed: int
+    seconds: float
+    share: float
+    deliveries: int
+    schedules: int
+    paused_at: datetime | None
+    weight: float
+
+
+def rooms(house: House) -> Door:
+    """`/tenants`."""
+    door = Door(house, "tenants")
+
+    @door.at("GET", "/tenants", role="viewer")
+    async def list_tenants(
+        who: Who,
+        page: Annotated[Paging, Depends(paging)],
+        since: Annotated[
+            float, Query(gt=0, le=tenants.LONGEST, allow_inf_nan=False, description="Of the last so many seconds.")
+        ] = tenants.DAY,
+        name: Annotated[str | None, Query(min_length=1, max_length=NAME_LIMIT, description="Part of a name.")] = None,
+        sort: Annotated[Sort, Query(description="The largest first.")] = "seconds",
+        q: Annotated[
+            str | None, Query(max_length=LONGEST, description="A search: tenant:r* failed:>10 paused:no")
+        ] = None,
+    ) -> Page[TenantShare]:
+        """Those for whom something was done of late, and those who are paused. `next` is the number of those before."""
+        skip = min(page.skip + (page.before or 0), tenants.DEEPEST)
+        sought = searched(q, TENANT_FIELDS, who)
+        found = await house.read(
+            tenants.list_tenants(since=since, part=name, sought=sought, sort=sort, limit=page.limit + 1, skip=skip)
+        )
+        return Page(
+            [_share(line) for line in found[: page.limit]], skip + page.limit if len(found) > page.limit else None
+        )
+
+    return door
+
+
+def _share(line: TenantLine) -> TenantShare:
+    return TenantShare(
+        line.tenant,
+        line.ended,
+        line.failed,
+        line.seconds,
+        line.share,
+        line.deliveries,
+        min(line.schedules, SCHEDULE_BOUND),
+        line.paused_at,
+        1.0 if line.weight is None else line.weight,
+    )

@@ -1,0 +1,53 @@
+"""Traces: everything that one cause brought about, ready to be drawn."""
+
+from http import HTTPStatus
+from typing import Annotated
+
+from fastapi import Path, Query
+
+from sereno.database.statement import Operation
+from sereno.errors import ConfigurationError
+from sereno.jobs.job import NAME_LIMIT
+from sereno.monitoring.traces import operations as trace
+from sereno.monitoring.traces.operations import Trace, TraceLine
+from sereno.server.api.paging import Page
+from sereno.server.api.router import Door, Who
+from sereno.server.shared.context import House
+from sereno.server.shared.http_error import not_found
+
+Number = Annotated[int | None, Query(ge=0, lt=2**63)]
+
+
+def rooms(house: House) -> Door:
+    """`/traces`."""
+    door = Door(house, "traces")
+
+    @door.at("GET", "/traces", role="viewer", of_tenants=True)
+    async def find(
+        who: Who,
+        subject: Annotated[
+            str | None, Query(min_length=1, max_length=NAME_LIMIT, description="Of events about it: tender 1057-22.")
+        ] = None,
+        job: Number = None,
+        delivery: Number = None,
+    ) -> Page[TraceLine]:
+        """The traces of events by their subject, of a job, or of a delivery: one of the three is asked for."""
+        return Page(await house.read(trace.find(subject=subject, job=job, delivery=delivery, tenant=who.tenant)))
+
+    @door.at("GET", "/traces/{trace_id:path}", role="viewer", of_tenants=True, also=[HTTPStatus.NOT_FOUND])
+    async def show(trace_id: Annotated[str, Path(min_length=1, max_length=NAME_LIMIT)], who: Who) -> Trace:
+        """Schedules, jobs with their tries, events, and what became of deliveries; for a tenant, its own part alone.
+
+        Deliveries are counted by channel and state; a few hundred of them are shown one by one. What carries no trace
+        is found as `job:7` or `event:7`.
+        """
+        return await house.read(_theirs(trace_id, who.tenant))
+
+    return door
+
+
+def _theirs(trace_id: str, tenant: str | None) -> Operation[Trace]:
+    try:
+        return (yield from trace.trace(trace_id, tenant=tenant))
+    except ConfigurationError:
+        raise not_found(f"trace {trace_id!r:.60}") from None

@@ -1,0 +1,79 @@
+"""What providers tell by themselves. Nobody shows a token here: each channel knows the signature of its provider."""
+
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import quote
+
+from fastapi import Request
+
+from sereno.channels.contract import Callback
+from sereno.errors import ConfigurationError, InvalidArguments, RejectedCallback
+from sereno.jobs.job import check_text
+from sereno.server.api.problems import responses
+from sereno.server.api.router import Door
+from sereno.server.shared.context import House
+from sereno.server.shared.http_error import Declined, not_found
+from sereno.server.shared.request_bodies import read_body
+
+# Where the API is, below the public address of the installation.
+API = "/api/v1"
+# Of what a provider says at once; those that gather events send some hundred kilobytes.
+LARGEST_CALLBACK = 1024 * 1024
+ALSO = (
+    HTTPStatus.FORBIDDEN,
+    HTTPStatus.NOT_FOUND,
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    HTTPStatus.UNPROCESSABLE_ENTITY,
+    HTTPStatus.SERVICE_UNAVAILABLE,
+)
+
+
+def rooms(house: House) -> Door:
+    """`/callbacks`."""
+    door = Door(house, "callbacks")
+    extra: dict[str, Any] = {"x-role": None, "x-of-tenants": True, "security": []}
+    common: dict[str, Any] = {"methods": ["POST"], "responses": responses(*ALSO), "openapi_extra": extra}
+
+    @door.api_route("/callbacks/{channel}", **common)
+    async def callback(channel: str, request: Request) -> dict[str, bool]:
+        """What a provider says of messages that it was given, in its own words and with its own signature."""
+        return await _received(house, request, channel, "")
+
+    @door.api_route("/callbacks/{channel}/{account}", **common)
+    async def callback_of_account(channel: str, account: str, request: Request) -> dict[str, bool]:
+        """The same, of messages that left by a tenant's own credentials."""
+        return await _received(house, request, channel, account)
+
+    return door
+
+
+async def _received(house: House, request: Request, channel: str, account: str) -> dict[str, bool]:
+    if house.settings.read_only:
+        raise Declined(HTTPStatus.FORBIDDEN, "this server is read-only: SERENO_READ_ONLY is set")
+    # What an installed package offers is not loaded because a stranger names it.
+    if channel not in house.parts["channels"].known:
+        raise not_found("such channel")
+    try:
+        check_text("account", account or None)
+        said = Callback(
+            body=await read_body(request, LARGEST_CALLBACK),
+            headers={name.lower(): value for name, value in request.headers.items()},
+            query=dict(request.query_params),
+            url=_signed_url(request, house.settings.public_url),
+        )
+        await house.parts["notifications"].callback(channel, said, account)
+    except (RejectedCallback, ConfigurationError, InvalidArguments):
+        # Why is nothing that a stranger needs to know.
+        raise Declined(HTTPStatus.FORBIDDEN, "this does not prove that it comes from the provider") from None
+    return {"received": True}
+
+
+def _signed_url(request: Request, public_url: str | None) -> str:
+    """As the provider called it: a proxy before us may have changed the name, the scheme and the beginning."""
+    if public_url is None:
+        return str(request.url)
+    raw: bytes = request.scope.get("raw_path") or quote(request.scope["path"]).encode()
+    # Behind the last one: neither a channel nor an account holds a slash.
+    tail = raw.decode("latin-1").rpartition("/callbacks/")[2]
+    query = request.scope["query_string"].decode("latin-1")
+    return f"{public_url}{API}/callbacks/{tail}{f'?{query}' if query else ''}"

@@ -1,0 +1,75 @@
+"""Channels: look at them; stop them and let them go on."""
+
+from dataclasses import dataclass
+from http import HTTPStatus
+
+from fastapi import Response
+from pydantic import BaseModel
+
+from sereno.jobs.job import check_text
+from sereno.notifications import operations as notifications
+from sereno.server.api.bounds import Name
+from sereno.server.api.notifications.answers import page_shape, together, told
+from sereno.server.api.paging import Page
+from sereno.server.api.router import Door, Who
+from sereno.server.shared.context import House
+
+
+class PauseChannel(BaseModel):
+    """`reason`: shown wherever somebody wonders. `account`: only what leaves by the credentials of this tenant."""
+
+    reason: Name
+    account: Name | None = None
+
+
+class ResumeChannel(BaseModel):
+    """`account`: only this one; left out, all that are paused."""
+
+    account: Name | None = None
+
+
+@dataclass
+class ChannelPaused:
+    """`changed`: false where it was paused already."""
+
+    changed: bool
+
+
+@dataclass
+class ChannelResumed:
+    """Which accounts go on; the empty one is everybody's. None where it was not paused."""
+
+    accounts: list[str]
+
+
+def rooms(house: House) -> Door:
+    """`/channels`."""
+    door = Door(house, "channels")
+
+    @door.at("GET", "/channels", role="viewer", response_model=page_shape(notifications.ChannelSight))
+    async def list_channels() -> Response:
+        """Those that the application knows, that somebody has an address of, or that were used lately."""
+        found = await house.read(notifications.list_channels(list(house.parts["channels"].known)))
+        return told(Page(found))
+
+    @door.at("POST", "/channels/{name}/pause", role="operator", also=[HTTPStatus.NOT_FOUND])
+    async def pause(name: str, body: PauseChannel, who: Who) -> ChannelPaused:
+        """Send nothing by it. New deliveries are made and wait; nobody's tries are used up."""
+        changed = await house.change(
+            notifications.pause_channel(name, body.reason, account=body.account, actor=who.actor)
+        )
+        return ChannelPaused(changed)
+
+    @door.at("POST", "/channels/{name}/resume", role="operator", also=[HTTPStatus.NOT_FOUND])
+    async def resume(name: str, body: ResumeChannel, who: Who) -> ChannelResumed:
+        """It works again: what waited for it leaves."""
+        check_text("channel", name)
+        check_text("account", body.account)
+        async with together(house) as hands:
+            accounts: list[str] = await house.parts["notifications"].aresume(name, body.account, conn=hands.conn)
+            if accounts:
+                detail = {"accounts": accounts}
+                await hands.run(notifications.noted("channel.resume", f"channel {name}", detail, actor=who.actor))
+        return ChannelResumed(accounts)
+
+    return door

@@ -1,0 +1,264 @@
+"""Deliveries: list, show, and send again."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from http import HTTPStatus
+from typing import Annotated, Any
+
+from fastapi import Depends, Path, Query, Response
+from pydantic import AwareDatetime, BaseModel, Field
+
+from sereno.access.identity import Principal
+from sereno.bulk import operations as bulk
+from sereno.bulk.store import BulkOperation
+from sereno.database.statement import Operation
+from sereno.errors import ConfigurationError, InvalidArguments, Refused
+from sereno.jobs.rows import Count
+from sereno.notifications import operations as post
+from sereno.notifications import queries as notification_queries
+from sereno.notifications.deliveries.delivery import State
+from sereno.notifications.rows import DeliveryFilter, DeliveryLine
+from sereno.search.search_filter import DELIVERY_FIELDS
+from sereno.search.syntax import LONGEST
+from sereno.server.api.bounds import Name
+from sereno.server.api.jobs.bulk import ACCEPTED, InBackground, PerSecond, begun, check_rate
+from sereno.server.api.notifications.answers import delivery_shown, line_shown, page_shape, shape, there, together, told
+from sereno.server.api.paging import Page, Paging, page_of, paging
+from sereno.server.api.router import Door, Who
+from sereno.server.shared.archived import gone
+from sereno.server.shared.context import House
+from sereno.server.shared.search_access import searched
+from sereno.server.shared.tenant_scope import check_theirs, their_tenant
+
+# What goes back to work when nothing else is said: somebody has to decide about it.
+FAILED: tuple[State, ...] = ("failed", "dead")
+# By id, each is looked at by itself.
+MOST_IDS = 1000
+# So many go back to work in one transaction.
+BATCH = 1000
+# In an error, as many as one reads.
+NAMED = 20
+
+DeliveryId = Annotated[int, Path(ge=0, lt=2**63)]
+Number = Annotated[int, Field(ge=1, lt=2**63)]
+
+
+class Requeue(BaseModel):
+    """Which deliveries: by id, or by a filter, of which everything that is given must hold.
+
+    `q`: a search, as in a list. `any_ended`: also what was skipped, expired, came back, or of which nobody knows.
+    `dry_run`: only say what it would touch. `rate`: in the background, so many a second.
+    """
+
+    ids: list[Number] | None = Field(None, min_length=1, max_length=MOST_IDS)
+    q: str | None = Field(None, max_length=LONGEST)
+    states: list[State] | None = Field(None, min_length=1, max_length=20)
+    channel: Name | None = None
+    recipient: Name | None = None
+    event: Number | None = None
+    tenant: Name | None = None
+    since: AwareDatetime | None = None
+    type: str | None = Field(None, max_length=500)
+    subject: str | None = Field(None, max_length=500)
+    any_ended: bool = False
+    dry_run: bool = False
+    all: bool = Field(False, description="Really all that the filter finds.")
+    in_background: InBackground = False
+    rate: PerSecond | None = None
+
+    def filter(self, who: Principal) -> DeliveryFilter:
+        return DeliveryFilter(
+            self.states,
+            self.channel,
+            self.recipient,
+            self.event,
+            self.tenant,
+            self.since,
+            self.type,
+            self.subject,
+            searched(self.q, DELIVERY_FIELDS, who),
+        )
+
+    @property
+    def allowed(self) -> Sequence[str]:
+        return post.REQUEUEABLE if self.any_ended else FAILED
+
+
+@dataclass
+class Requeued:
+    """What was done; with `dry_run`, what would be. `left`: not there, or moved on meanwhile."""
+
+    dry_run: bool
+    total: int
+    by_channel: dict[str, int]
+    by_state: dict[str, int]
+    by_event: dict[str, int]
+    done: list[int]
+    left: list[int]
+
+
+def asked_for(
+    who: Who,
+    q: Annotated[
+        str | None,
+        Query(max_length=LONGEST, description="A search: state:failed channel:email event:tender.* created:2d.."),
+    ] = None,
+    state: Annotated[list[State] | None, Query(description="One of, repeatable.")] = None,
+    channel: str | None = None,
+    recipient: Annotated[str | None, Query(description="A key; of a tenant's with `tenant`.")] = None,
+    event: Annotated[int | None, Query(ge=1, lt=2**63, description="The id of one.")] = None,
+    tenant: str | None = None,
+    since: AwareDatetime | None = None,
+    type: Annotated[str | None, Query(max_length=500, description="Of the event.")] = None,  # noqa: A002 - its name
+    subject: Annotated[str | None, Query(max_length=500, description="Of the event.")] = None,
+) -> DeliveryFilter:
+    """Which deliveries a list shows."""
+    found = searched(q, DELIVERY_FIELDS, who)
+    return DeliveryFilter(state, channel, recipient, event, tenant, since, type, subject, found)
+
+
+def rooms(house: House) -> Door:
+    """`/deliveries`."""
+    door = Door(house, "deliveries")
+
+    @door.at(
+        "GET",
+        "/deliveries",
+        role="viewer",
+        of_tenants=True,
+        also=[HTTPStatus.NOT_FOUND],
+        response_model=page_shape(DeliveryLine),
+    )
+    async def list_deliveries(
+        who: Who, page: Annotated[Paging, Depends(paging)], wanted: Annotated[DeliveryFilter, Depends(asked_for)]
+    ) -> Response:
+        """Deliveries, newest first. A filter looks at the newest hundred thousand."""
+        found = await house.read(_page(page, replace(wanted, tenant=their_tenant(who, wanted.tenant))))
+        for line in found.items:
+            line_shown(line, who)
+        return told(found)
+
+    @door.at(
+        "GET",
+        "/deliveries/{delivery_id}",
+        role="viewer",
+        of_tenants=True,
+        also=[HTTPStatus.NOT_FOUND],
+        response_model=shape(post.DeliveryDetail),
+    )
+    async def show_delivery(delivery_id: DeliveryId, who: Who) -> Response:
+        """One delivery: its event, its address, what became of it, and what its provider said later.
+
+        The whole address is revealed by `POST /deliveries/{delivery_id}/reveal`.
+        """
+        return told(delivery_shown(await house.read(_theirs(delivery_id, who)), who))
+
+    _again(house, door)
+    return door
+
+
+def _again(house: House, door: Door) -> None:
+    answers: dict[str, Any] = {"also": [HTTPStatus.NOT_FOUND], "response_model": Requeued, "responses": ACCEPTED}
+
+    @door.at("POST", "/deliveries/requeue", role="operator", of_tenants=True, **answers)
+    async def requeue(body: Requeue, who: Who) -> Requeued | Response:
+        """Send again what is failed or dead, with fresh tries. 409 for what is not, with its state."""
+        if (body.ids is None) == body.filter(who).is_empty:
+            raise InvalidArguments("which deliveries? Name their ids, or give a filter such as states; not both")
+        check_rate(body.rate, in_background=body.in_background)
+        if body.in_background and not body.dry_run:
+            return await _begun(house, body, who)
+        wanted = _by_id(body, who) if body.ids is not None else _by_filter(body, who)
+        found = await house.read(wanted)
+        done = [] if body.dry_run else await _requeue(house, [line.id for line in found], who)
+        counts = post.tally(found)
+        chosen = {*(body.ids or ()), *(line.id for line in found)}
+        left = [] if body.dry_run else sorted(chosen - {*done})
+        return Requeued(
+            body.dry_run,
+            len(found) if body.dry_run else len(done),
+            counts["channel"],
+            counts["state"],
+            counts["event"],
+            done,
+            left,
+        )
+
+
+def _page(page: Paging, wanted: DeliveryFilter) -> Operation[Page[DeliveryLine]]:
+    def look(most: int, before: int | None) -> Operation[list[DeliveryLine]]:
+        return there(post.list_deliveries(wanted, limit=most, before=before), "such recipient")
+
+    return page_of(page, look, lambda line: line.id)
+
+
+def _theirs(number: int, who: Principal) -> Operation[post.DeliveryDetail]:
+    try:
+        found = yield from post.show_delivery(number)
+    except ConfigurationError:
+        raise (yield from gone("delivery", number, who)) from None
+    check_theirs(who, found.delivery.tenant, f"delivery {number}")
+    return found
+
+
+def _by_id(body: Requeue, who: Principal) -> Operation[Sequence[DeliveryLine]]:
+    """Those that are theirs; Refused if one of them may not go back."""
+    found: list[DeliveryLine] = []
+    for number in dict.fromkeys(body.ids or ()):
+        row = yield from notification_queries.delivery(number)
+        if row is not None and who.tenant in (None, row.tenant):
+            found.append(row)
+    others = [line for line in found if line.state not in body.allowed]
+    if others:
+        more = ", …" if len(others) > NAMED else ""
+        states = ", ".join(f"{line.id} is {line.state}" for line in others[:NAMED])
+        raise Refused(f"{_rule(body)}, and {states}{more}")
+    return found
+
+
+def _by_filter(body: Requeue, who: Principal) -> Operation[Sequence[DeliveryLine]]:
+    """What it finds; Refused unless it is wanted, and may go back."""
+    found = yield from there(post.requeueable(_allowed(body, who)), "such recipient")
+    if found and not body.dry_run and not body.all:
+        raise Refused(f"this would requeue {len(found):,}: look with dry_run, confirm with all")
+    return found
+
+
+def _allowed(body: Requeue, who: Principal) -> DeliveryFilter:
+    """What the filter means; Refused if that may not go back."""
+    others = [state for state in body.states or () if state not in body.allowed]
+    if others:
+        raise Refused(f"{_rule(body)}, and not what is {' or '.join(others)}")
+    return replace(body.filter(who), states=body.states or body.allowed, tenant=their_tenant(who, body.tenant))
+
+
+async def _begun(house: House, body: Requeue, who: Principal) -> Response:
+    """Of those that are named, those that are theirs."""
+    ids = None if body.ids is None else [line.id for line in await house.read(_by_id(body, who))]
+    wanted = _allowed(body, who)
+
+    def begin(total: Count | None) -> Operation[BulkOperation]:
+        operation = bulk.begin_requeue(wanted, ids=ids, rate=body.rate, yes=body.all, total=total, actor=who.actor)
+        return there(operation, "such recipient")
+
+    return await begun(house, there(bulk.count_requeue(wanted, ids), "such recipient"), begin)
+
+
+def _rule(body: Requeue) -> str:
+    if body.any_ended:
+        return "only what ended without having arrived goes back to work"
+    return "only what is failed or dead goes back to work (with any_ended, all that ended without having arrived)"
+
+
+async def _requeue(house: House, chosen: Sequence[int], who: Principal) -> list[int]:
+    done: list[int] = []
+    notifications = house.parts["notifications"]
+    for start in range(0, len(chosen), BATCH):
+        async with together(house) as hands:
+            back: list[int] = await notifications.arequeue(chosen[start : start + BATCH], conn=hands.conn)
+            if back:
+                subject = f"delivery {back[0]}" if len(back) == 1 else f"{len(back)} deliveries"
+                detail = {"count": len(back), "ids": back}
+                await hands.run(post.noted("delivery.requeue", subject, detail, actor=who.actor))
+        done += back
+    return done

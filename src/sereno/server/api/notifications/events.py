@@ -1,0 +1,155 @@
+"""Events: list, show, and tell people of one."""
+
+import asyncio
+from dataclasses import dataclass
+from functools import partial
+from http import HTTPStatus
+from typing import Annotated, Any
+
+from fastapi import Depends, Path, Query, Response
+from pydantic import AwareDatetime, BaseModel, Field
+
+from sereno.access.identity import Principal
+from sereno.database.json_values import encoder
+from sereno.database.statement import Operation
+from sereno.errors import UnknownEvent
+from sereno.notifications import operations as notifications
+from sereno.notifications.event import EventDefinition
+from sereno.notifications.rows import EventLine, EventRow
+from sereno.search.search_filter import EVENT_FIELDS
+from sereno.search.syntax import LONGEST
+from sereno.server.api.bounds import Name
+from sereno.server.api.notifications.answers import (
+    check_storable,
+    page_shape,
+    payload_shown,
+    shape,
+    there,
+    together,
+    told,
+)
+from sereno.server.api.paging import Paging, page_of, paging
+from sereno.server.api.router import Door, Who
+from sereno.server.shared.context import House
+from sereno.server.shared.search_access import searched
+from sereno.server.shared.tenant_scope import check_theirs, their_tenant
+
+EventId = Annotated[int, Path(ge=0, lt=2**63)]
+
+
+class NewEventBody(BaseModel):
+    """Something to tell people of. `to`: keys of recipients; without it, all who want it are told.
+
+    It is told once for each subject and key. `at`: not before then. `ttl`: what is not sent by then is no longer true.
+    """
+
+    type: Name
+    payload: dict[str, Any]
+    to: list[Name] | None = Field(None, max_length=10_000)
+    subject: Name | None = None
+    key: Name | None = None
+    tenant: Name | None = None
+    at: AwareDatetime | None = None
+    ttl: Annotated[str, Field(max_length=50)] | float | None = None
+
+
+@dataclass
+class Notified:
+    """`created`: false where there was one with this subject and key already."""
+
+    id: int
+    created: bool
+    event: EventRow
+
+
+def rooms(house: House) -> Door:
+    """`/events`."""
+    door = Door(house, "events")
+
+    @door.at("GET", "/events", role="viewer", of_tenants=True, response_model=page_shape(EventLine))
+    async def list_events(
+        who: Who,
+        page: Annotated[Paging, Depends(paging)],
+        kind: Annotated[str | None, Query(alias="type")] = None,
+        tenant: str | None = None,
+        since: AwareDatetime | None = None,
+        q: Annotated[
+            str | None, Query(max_length=LONGEST, description="A search: type:tender.* subject:T-1 payload.code:42")
+        ] = None,
+    ) -> Response:
+        """Events, newest first. A filter looks at the newest hundred thousand."""
+        theirs, sought = their_tenant(who, tenant), searched(q, EVENT_FIELDS, who)
+
+        def look(most: int, before: int | None) -> Operation[list[EventLine]]:
+            return notifications.list_events(
+                kind=kind, tenant=theirs, since=since, sought=sought, limit=most, before=before
+            )
+
+        return told(await house.read(page_of(page, look, lambda line: line.id)))
+
+    @door.at(
+        "GET",
+        "/events/{event_id}",
+        role="viewer",
+        of_tenants=True,
+        also=[HTTPStatus.NOT_FOUND],
+        response_model=shape(notifications.EventDetail),
+    )
+    async def show_event(event_id: EventId, who: Who) -> Response:
+        """One event: what it says, to whom, and what became of its deliveries.
+
+        What looks like a secret or an address in its payload is hidden from those who only look.
+        """
+        found = await house.read(_theirs(event_id, who))
+        found.event.payload = payload_shown(found.event.payload, who)
+        return told(found)
+
+    @door.at(
+        "POST",
+        "/events",
+        role="operator",
+        of_tenants=True,
+        status_code=201,
+        also=[HTTPStatus.NOT_FOUND],
+        response_model=shape(Notified),
+    )
+    async def notify(body: NewEventBody, who: Who) -> Response:
+        """Tell people of something that the application declares."""
+        return told(await _notify(house, body, who), HTTPStatus.CREATED)
+
+    return door
+
+
+async def _notify(house: House, body: NewEventBody, who: Principal) -> Notified:
+    definitions = house.parts["notifications"].definitions
+    if body.type not in definitions:
+        raise UnknownEvent(notifications.unknown_type(body.type, definitions))
+    tell = partial(
+        house.parts["event"](body.type).anotify,
+        await asyncio.to_thread(_decoded, definitions[body.type], body.payload),
+        to=body.to,
+        subject=body.subject,
+        key=body.key,
+        tenant=their_tenant(who, body.tenant),
+        at=body.at,
+        ttl=body.ttl,
+    )
+    async with together(house) as hands:
+        newest = await hands.run(notifications.list_events(limit=1))
+        number: int = await tell(conn=hands.conn)
+        is_new = not newest or number > newest[0].id
+        detail = {"type": body.type, "created": is_new}
+        await hands.run(notifications.noted("event.notify", f"event {number}", detail, actor=who.actor))
+        made = await hands.run(notifications.show_event(number))
+    return Notified(number, is_new, made.event)
+
+
+def _decoded(definition: EventDefinition, payload: dict[str, Any]) -> Any:
+    check_storable("payload", payload)
+    return definition.decode(encoder.encode(payload))
+
+
+def _theirs(number: int, who: Principal) -> Operation[notifications.EventDetail]:
+    found = yield from there(notifications.show_event(number), f"event {number}")
+    check_theirs(who, found.event.tenant, f"event {number}")
+    return found

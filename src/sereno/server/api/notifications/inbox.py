@@ -1,0 +1,171 @@
+"""Inboxes: for their owners, who show a token that the application made for them, and for admins."""
+
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Annotated, Any, Literal, TypeVar
+
+from fastapi import Depends, Query, Request, Response
+from pydantic import BaseModel, Field
+
+from sereno.access.identity import Role
+from sereno.database.statement import Operation
+from sereno.errors import InvalidArguments
+from sereno.jobs.job import check_text
+from sereno.notifications.operations import noted
+from sereno.notifications.recipients import store
+from sereno.notifications.recipients.inbox_token import PREFIX, read_token
+from sereno.notifications.recipients.store import InboxRow
+from sereno.server.api.notifications.answers import page_shape, told
+from sereno.server.api.paging import LARGEST_PAGE, Page, Paging, paging
+from sereno.server.api.problems import responses
+from sereno.server.api.router import ALWAYS, Door
+from sereno.server.shared.authenticator import ASKING, tenant_share
+from sereno.server.shared.context import House
+from sereno.server.shared.http_error import Declined
+from sereno.server.shared.tenant_scope import their_tenant
+
+F = TypeVar("F", bound=Callable[..., Any])
+_BEARER = "bearer "
+# The share of database reads of all recipients without a tenant.
+INBOXES = ("all", "inboxes")
+
+
+@dataclass(frozen=True)
+class Owner:
+    """Whose inbox. `by`: the admin who looks into it; None when it is their own. `until`: when their token ends."""
+
+    key: str
+    tenant: str | None
+    by: str | None = None
+    until: int | None = None
+
+
+class Mark(BaseModel):
+    """Seen, read or archived: these, or without `ids` all of them."""
+
+    what: Literal["seen", "read", "archived"]
+    ids: list[Annotated[int, Field(ge=0, lt=2**63)]] | None = Field(None, max_length=10_000)
+
+
+@dataclass
+class Marked:
+    """How many."""
+
+    count: int
+
+
+@dataclass
+class Unread:
+    """Counted up to 1,000."""
+
+    count: int
+
+
+def rooms(house: House) -> Door:
+    """`/inbox`."""
+    door = Door(house, "inbox")
+    reader, writer = (Depends(owner_of(house, is_change=is_change)) for is_change in (False, True))
+    door.checks["/inbox/mark"] = _writer(house)
+
+    @at(door, "GET", "/inbox", response_model=page_shape(InboxRow))
+    async def list_inbox(
+        owner: Annotated[Owner, reader], page: Annotated[Paging, Depends(paging)], archived: bool = False
+    ) -> Response:
+        """What somebody was told inside the application, newest first; or what they have put away."""
+        return told(await house.read(_page(owner, page, archived=archived)))
+
+    @at(door, "GET", "/inbox/unread")
+    async def unread(owner: Annotated[Owner, reader]) -> Unread:
+        """How many they have not read."""
+        return Unread(await house.read(store.unread(owner.key, tenant=owner.tenant)))
+
+    @at(door, "POST", "/inbox/mark")
+    async def mark(body: Mark, owner: Annotated[Owner, writer]) -> Marked:
+        """They have seen or read them, or put them away. Once: the first moment stays."""
+        return Marked(await house.change(_mark(owner, body)))
+
+    return door
+
+
+def at(
+    door: Door, method: str, path: str, *, shown: dict[int | str, dict[str, Any]] | None = None, **more: Any
+) -> Callable[[F], F]:
+    """For admins, and for whoever shows a token of an inbox. `shown`: what else the document says of its answers."""
+    also = (HTTPStatus.NOT_FOUND, *((HTTPStatus.CONFLICT,) if method == "POST" else ()))
+    # Who it is, these rooms ask themselves.
+    extra = {"x-role": "admin", "x-of-tenants": True, "x-own-door": True, "security": [{"token": []}]}
+    answers = responses(*ALWAYS, *also) | (shown or {})
+    return door.api_route(path, methods=[method], responses=answers, openapi_extra=extra, **more)
+
+
+def owner_of(house: House, *, is_change: bool) -> Callable[..., Any]:
+    """Finds out whose inbox a request is about, and lets in nobody who may not."""
+    role: Role = "admin" if is_change else "viewer"
+
+    async def owner(
+        request: Request,
+        recipient: Annotated[str | None, Query(description="Whose inbox; for admins.")] = None,
+        tenant: Annotated[str | None, Query(description="Of the recipient; for admins.")] = None,
+    ) -> Owner:
+        shown = request.headers.get("authorization", "")
+        if shown[: len(_BEARER)].lower() == _BEARER and shown[len(_BEARER) :].strip().startswith(PREFIX):
+            return _by_token(house, shown[len(_BEARER) :].strip(), is_change=is_change)
+        who = await house.guard.check(request, role, of_tenants=True)
+        if not who.may("admin"):
+            raise Declined(HTTPStatus.FORBIDDEN, f"{who.name} is {who.role}; the inbox of others needs admin")
+        if recipient is None:
+            raise InvalidArguments("whose inbox? Name the recipient")
+        theirs = their_tenant(who, tenant)
+        check_text("recipient", recipient)
+        check_text("tenant", theirs)
+        return Owner(recipient, theirs, who.actor)
+
+    return owner
+
+
+def _writer(house: House) -> Callable[[Request], Awaitable[Owner]]:
+    """The same before the parameters of a request are read."""
+    owner = owner_of(house, is_change=True)
+
+    async def check(request: Request) -> Owner:
+        named = request.query_params
+        found: Owner = await owner(request, named.get("recipient"), named.get("tenant"))
+        return found
+
+    return check
+
+
+def _by_token(house: House, token: str, *, is_change: bool) -> Owner:
+    """Whatever else the request says, it is about the inbox of whom the token names."""
+    secret = house.settings.secret
+    reader = None if secret is None else read_token(secret, token, time.time())
+    if reader is None:
+        words = "this token of an inbox is not valid, or has ended: ask the application for another"
+        raise Declined(HTTPStatus.UNAUTHORIZED, words, {"WWW-Authenticate": "Bearer"})
+    if is_change and house.settings.read_only:
+        raise Declined(HTTPStatus.FORBIDDEN, "this server is read-only: SERENO_READ_ONLY is set")
+    ASKING.set(INBOXES if reader.tenant is None else tenant_share(reader.tenant))
+    return Owner(reader.recipient, reader.tenant, until=reader.until)
+
+
+def _page(owner: Owner, page: Paging, *, archived: bool) -> Operation[Page[InboxRow]]:
+    found, has_more = yield from store.inbox_page(
+        owner.key,
+        tenant=owner.tenant,
+        before=page.before,
+        most=page.limit,
+        archived=archived,
+        skip=page.skip,
+        most_bytes=LARGEST_PAGE,
+    )
+    return Page(found, found[-1].id if has_more else None)
+
+
+def _mark(owner: Owner, body: Mark) -> Operation[int]:
+    count = yield from store.mark(owner.key, body.what, body.ids, tenant=owner.tenant)
+    if owner.by is not None:
+        detail = {"tenant": owner.tenant, "what": body.what, "count": count}
+        yield from noted("inbox.mark", f"recipient {owner.key}", detail, actor=owner.by)
+    return count

@@ -1,0 +1,108 @@
+"""Who watches which inbox: one look a second for all of them together, however many there are."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http import HTTPStatus
+
+from sereno.notifications.recipients.inboxes import Standing, standings
+from sereno.server.shared.authenticator import ASKING
+from sereno.server.shared.busy import BUSY
+from sereno.server.shared.cache import Reader
+from sereno.server.shared.http_error import Declined
+from sereno.server.shared.stream_quota import PlaceLimits, StreamPlaces
+
+BEAT_SECONDS = 1.0
+# On one server, and of one inbox: somebody with ten windows must not take everybody's place.
+MOST_WATCHERS = 1000
+MOST_OF_ONE = 20
+# Of one tenant: three others find places beside it. Recipients without a tenant may take all.
+MOST_OF_TENANT = 250
+
+# Tenant and key.
+Name = tuple[str | None, str]
+
+
+@dataclass(eq=False)
+class Box:
+    """One inbox that is watched. `number` grows whenever something has changed in it; 0 before the first look."""
+
+    watchers: int = 0
+    number: int = 0
+    standing: Standing | None = None
+    is_ended: bool = False
+    moved: asyncio.Condition = field(default_factory=asyncio.Condition)
+
+    async def next(self, after: int, seconds: float) -> tuple[int, Standing] | None:
+        """Its number and what stands in it, once that has changed; None when it has not within the time, or ends."""
+        try:
+            async with asyncio.timeout(seconds), self.moved:
+                await self.moved.wait_for(lambda: self.is_ended or self.number > after)
+        except TimeoutError:
+            return None
+        return None if self.is_ended or self.standing is None else (self.number, self.standing)
+
+    async def change(self, standing: Standing | None, *, is_ended: bool = False) -> None:
+        """Tell those who wait."""
+        async with self.moved:
+            self.number, self.standing, self.is_ended = self.number + 1, standing, is_ended
+            self.moved.notify_all()
+
+
+class Watch:
+    """Looks while somebody watches, and rests when nobody does."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+        self._boxes: dict[Name, Box] = {}
+        self._places = StreamPlaces()
+        self._task: asyncio.Task[None] | None = None
+        self._is_ended = False
+
+    def check_place(self, name: Name) -> None:
+        """503 when too many watch already."""
+        limits = PlaceLimits(MOST_WATCHERS, MOST_OF_ONE, MOST_OF_TENANT, MOST_WATCHERS)
+        if self._is_ended or not self._places.has_room(name, name[0], limits):
+            words = "too many watch inboxes here right now: come again later, and ask for /inbox/unread meanwhile"
+            raise Declined(HTTPStatus.SERVICE_UNAVAILABLE, words, {"Retry-After": "30"})
+
+    @contextmanager
+    def watching(self, name: Name) -> Iterator[Box]:
+        """For as long as somebody wants to hear."""
+        self.check_place(name)
+        box = self._boxes.setdefault(name, Box())
+        box.watchers += 1
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._run())
+        try:
+            with self._places.hold(name, name[0]):
+                yield box
+        finally:
+            box.watchers -= 1
+            if not box.watchers:
+                del self._boxes[name]
+
+    async def end(self) -> None:
+        """Whoever watches hears no more."""
+        self._is_ended = True
+        for box in list(self._boxes.values()):
+            await box.change(None, is_ended=True)
+
+    async def _run(self) -> None:
+        # These reads are everybody's, and not counted for the first who came.
+        ASKING.set(None)
+        while self._boxes and not self._is_ended:
+            await self._look()
+            await asyncio.sleep(BEAT_SECONDS)
+
+    async def _look(self) -> None:
+        boxes = dict(self._boxes)
+        try:
+            seen = await self._reader.read(standings(list(boxes)))
+        except BUSY:
+            # What stood there before stands until somebody can look again.
+            return
+        for box, standing in zip(boxes.values(), seen, strict=True):
+            if standing != box.standing and not self._is_ended:
+                await box.change(standing)

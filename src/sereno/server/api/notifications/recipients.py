@@ -1,0 +1,263 @@
+"""Recipients: whom to tell, how to reach them, what they want, and why they were told."""
+
+import asyncio
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Annotated, Any, Literal
+
+from fastapi import Depends, Query, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from sereno.access.identity import Principal
+from sereno.database.statement import Operation
+from sereno.errors import InvalidArguments
+from sereno.jobs.job import check_text
+from sereno.notifications import operations as notifications
+from sereno.notifications import queries as notification_queries
+from sereno.notifications.recipients.quiet_hours import Quiet
+from sereno.notifications.rows import PreferenceRow, RecipientLine
+from sereno.notifications.why import why_post
+from sereno.search.search_filter import RECIPIENT_FIELDS
+from sereno.search.syntax import LONGEST
+from sereno.server.api.bounds import Name, at_most
+from sereno.server.api.notifications.answers import (
+    check_storable,
+    page_shape,
+    recipient_shown,
+    shape,
+    there,
+    together,
+    told,
+)
+from sereno.server.api.paging import Paging, page_of, paging
+from sereno.server.api.router import Door, Who
+from sereno.server.shared.context import House
+from sereno.server.shared.event_types import known_kinds
+from sereno.server.shared.http_error import not_found
+from sereno.server.shared.search_access import searched
+from sereno.server.shared.tenant_scope import their_tenant
+
+ASPECTS = ("wanted", "condition", "quiet")
+NOT_FOUND = (HTTPStatus.NOT_FOUND,)
+DETAIL = shape(notifications.RecipientDetail)
+# A key may hold slashes.
+ONE = "/recipients/{key:path}"
+
+Tenant = Annotated[str | None, Query(description="Whose recipient; left out, one that belongs to no tenant.")]
+
+
+Address = Annotated[str, Field(max_length=2000)]
+
+
+class AddressBody(BaseModel):
+    """An address, with what belongs to it beside its text: keys of a subscription, secrets of a webhook."""
+
+    model_config = ConfigDict(extra="allow")
+
+    address: Address
+    state: Literal["active", "unverified"] = "active"
+
+
+class RecipientBody(BaseModel):
+    """What is given changes; what is left out stays. An address given again is active again, unless unsubscribed."""
+
+    addresses: Annotated[dict[Name, Annotated[list[Address | AddressBody], Field(max_length=50)]], at_most(50)] = {}
+    zone: str | None = Field(None, max_length=100)
+    locale: str | None = Field(None, max_length=100)
+    data: dict[str, Any] | None = None
+
+
+class QuietBody(BaseModel):
+    """Quiet hours on the recipient's own clock, such as 22:00 to 08:00. `days`: those on which they start."""
+
+    start: str = Field(max_length=10)
+    end: str = Field(max_length=10)
+    days: list[Annotated[str, Field(max_length=20)]] | None = Field(None, max_length=7)
+
+
+class PreferenceBody(BaseModel):
+    """What is wanted of exactly this event, category and channel; left out, of any.
+
+    Of `wanted`, `condition` and `quiet`, what is given changes, what is left out stays, and null takes it back.
+    """
+
+    event: Name | None = None
+    category: Name | None = None
+    channel: Name | None = None
+    wanted: bool | None = None
+    condition: dict[str, Any] | None = None
+    quiet: list[QuietBody] | None = Field(None, max_length=50)
+
+    def wish(self, tenant: str | None) -> dict[str, Any]:
+        given = self.model_fields_set & {*ASPECTS}
+        if not given:
+            raise InvalidArguments("what is wanted? Give wanted, condition or quiet")
+        check_storable("condition", self.condition)
+        spans = None if self.quiet is None else [Quiet(each.start, each.end, each.days) for each in self.quiet]
+        values = {"wanted": self.wanted, "condition": self.condition, "quiet": spans}
+        names = {"event": self.event, "category": self.category, "channel": self.channel, "tenant": tenant}
+        return names | {aspect: values[aspect] for aspect in ASPECTS if aspect in given}
+
+
+class UnsubscribeBody(BaseModel):
+    """Never again to this address. `reason`: kept with it."""
+
+    channel: Name
+    address: Address
+    reason: Name | None = None
+
+
+@dataclass
+class WhyTold:
+    """Sentences, event by event and channel by channel."""
+
+    sentences: list[str]
+
+
+def rooms(house: House) -> Door:
+    """`/recipients`, `/preferences`."""
+    door = Door(house, "recipients")
+
+    @door.at("GET", "/recipients", role="viewer", of_tenants=True, response_model=page_shape(RecipientLine))
+    async def list_recipients(
+        who: Who,
+        page: Annotated[Paging, Depends(paging)],
+        pattern: Annotated[str | None, Query(description="Of a key; * stands for anything.")] = None,
+        tenant: str | None = None,
+        q: Annotated[
+            str | None, Query(max_length=LONGEST, description="A search: key:user:* channel:email zone:Europe/Riga")
+        ] = None,
+    ) -> Response:
+        """Recipients, newest first. A pattern or a search looks at the newest hundred thousand."""
+        theirs, sought = their_tenant(who, tenant), searched(q, RECIPIENT_FIELDS, who)
+
+        def look(most: int, before: int | None) -> Operation[list[RecipientLine]]:
+            return notifications.list_recipients(pattern, tenant=theirs, sought=sought, limit=most, before=before)
+
+        return told(await house.read(page_of(page, look, lambda line: line.id)))
+
+    @door.at("GET", f"{ONE}/why", role="viewer", of_tenants=True, also=NOT_FOUND)
+    async def why_told(key: str, event: str, who: Who, tenant: Tenant = None) -> WhyTold:
+        """Why they were told of a kind of event, or were not, in words."""
+        theirs = their_tenant(who, tenant)
+        return WhyTold(await house.read(why_post(key, event, tenant=theirs, known=known_kinds(house))))
+
+    _preferences(house, door)
+    _addresses(house, door)
+    _one(house, door)
+    return door
+
+
+def _one(house: House, door: Door) -> None:
+    """After those whose path goes on behind the key."""
+
+    @door.at("GET", ONE, role="viewer", of_tenants=True, also=NOT_FOUND, response_model=DETAIL)
+    async def show_recipient(key: str, who: Who, tenant: Tenant = None) -> Response:
+        """Somebody: the ways to reach them, what they want, and the defaults that hold for them.
+
+        Whole addresses are revealed by `POST /recipients/{key}/reveal`. What looks like a secret in `data` is hidden
+        from those who only look.
+        """
+        return told(recipient_shown(await house.read(_theirs(key, their_tenant(who, tenant))), who))
+
+    @door.at("PUT", ONE, role="admin", of_tenants=True, also=NOT_FOUND, response_model=DETAIL)
+    async def set_recipient(key: str, body: RecipientBody, who: Who, tenant: Tenant = None) -> Response:
+        """Make somebody, or change what is given."""
+        return told(recipient_shown(await _set(house, key, body, who, their_tenant(who, tenant)), who))
+
+    @door.at("DELETE", ONE, role="admin", of_tenants=True, also=NOT_FOUND, status_code=204)
+    async def delete_recipient(key: str, who: Who, tenant: Tenant = None) -> None:
+        """Gone for good, with addresses, preferences and inbox. Deliveries stay: they are history."""
+        theirs = their_tenant(who, tenant)
+        check_text("recipient", key)
+        check_text("tenant", theirs)
+        async with together(house) as hands:
+            if not await house.parts["recipients"].adelete(key, tenant=theirs, conn=hands.conn):
+                raise not_found(f"recipient {key!r:.80}")
+            detail = {"tenant": theirs}
+            await hands.run(notifications.noted("recipient.delete", f"recipient {key}", detail, actor=who.actor))
+
+
+def _addresses(house: House, door: Door) -> None:
+    @door.at("POST", f"{ONE}/unsubscribe", role="admin", of_tenants=True, also=NOT_FOUND, response_model=DETAIL)
+    async def unsubscribe(key: str, body: UnsubscribeBody, who: Who, tenant: Tenant = None) -> Response:
+        """Never again to this address, whatever else is said."""
+        theirs = their_tenant(who, tenant)
+        said = {
+            "tenant": theirs,
+            "channel": body.channel,
+            "address": notifications.masked(body.address),
+            "reason": body.reason,
+        }
+        async with together(house) as hands:
+            await hands.run(_theirs(key, theirs))
+            is_known = await house.parts["recipients"].aunsubscribe(
+                key, body.channel, body.address, tenant=theirs, reason=body.reason, conn=hands.conn
+            )
+            if not is_known:
+                raise not_found(f"such address of {key!r:.80}")
+            await hands.run(notifications.noted("recipient.unsubscribe", f"recipient {key}", said, actor=who.actor))
+            found = await hands.run(notifications.show_recipient(key, tenant=theirs))
+        return told(recipient_shown(found, who))
+
+
+def _preferences(house: House, door: Door) -> None:
+    @door.at("PUT", f"{ONE}/preferences", role="admin", of_tenants=True, also=NOT_FOUND, response_model=DETAIL)
+    async def prefer(key: str, body: PreferenceBody, who: Who, tenant: Tenant = None) -> Response:
+        """What somebody wants; it holds for what is not sent yet."""
+        theirs = their_tenant(who, tenant)
+        wish = body.wish(theirs)
+        async with together(house) as hands:
+            await hands.run(there(notifications.find_recipient(key, tenant=theirs), f"recipient {key!r:.80}"))
+            await house.parts["recipients"].aprefer(key, conn=hands.conn, **wish)
+            await hands.run(notifications.noted("recipient.prefer", f"recipient {key}", wish, actor=who.actor))
+            found = await hands.run(notifications.show_recipient(key, tenant=theirs))
+        return told(recipient_shown(found, who))
+
+    defaults = shape(PreferenceRow)
+
+    @door.at("GET", "/preferences", role="viewer", of_tenants=True, also=NOT_FOUND, response_model=list[defaults])  # type: ignore[valid-type]  # a value
+    async def list_defaults(who: Who, tenant: Tenant = None) -> Response:
+        """What holds for all of a tenant who say nothing themselves; without one, for those who belong to none."""
+        return told(await house.read(_defaults(their_tenant(who, tenant))))
+
+    @door.at("PUT", "/preferences", role="admin", of_tenants=True, also=NOT_FOUND, response_model=list[defaults])  # type: ignore[valid-type]  # a value
+    async def prefer_by_default(body: PreferenceBody, who: Who, tenant: Tenant = None) -> Response:
+        """What holds for all who say nothing themselves; it holds for what is not sent yet."""
+        theirs = their_tenant(who, tenant)
+        wish = body.wish(theirs)
+        async with together(house) as hands:
+            await house.parts["recipients"].aprefer(None, conn=hands.conn, **wish)
+            await hands.run(notifications.noted("recipient.prefer", "the default", wish, actor=who.actor))
+            found = await hands.run(_defaults(theirs))
+        return told(found)
+
+
+async def _set(
+    house: House, key: str, body: RecipientBody, who: Principal, tenant: str | None
+) -> notifications.RecipientDetail:
+    addresses: dict[str, list[Any]] = {}
+    for channel, given in body.addresses.items():
+        check_text("channel", channel)
+        addresses[channel] = [each if isinstance(each, str) else each.model_dump() for each in given]
+    await asyncio.to_thread(check_storable, "addresses", addresses)
+    await asyncio.to_thread(check_storable, "data", body.data)
+    texts = {
+        channel: [notifications.masked(each if isinstance(each, str) else each.address) for each in given]
+        for channel, given in body.addresses.items()
+    }
+    detail = {"tenant": tenant, "zone": body.zone, "locale": body.locale, "addresses": texts}
+    person = {"zone": body.zone, "locale": body.locale, "data": body.data, "tenant": tenant}
+    async with together(house) as hands:
+        await house.parts["recipients"].aupsert(key, addresses, conn=hands.conn, **person)
+        await hands.run(notifications.noted("recipient.set", f"recipient {key}", detail, actor=who.actor))
+        return await hands.run(notifications.show_recipient(key, tenant=tenant))
+
+
+def _theirs(key: str, tenant: str | None) -> Operation[notifications.RecipientDetail]:
+    return there(notifications.show_recipient(key, tenant=tenant), f"recipient {key!r:.80}")
+
+
+def _defaults(tenant: str | None) -> Operation[list[PreferenceRow]]:
+    check_text("tenant", tenant)
+    return notification_queries.preferences(None, tenant=tenant)

@@ -1,0 +1,69 @@
+"""Whole addresses of people, for those who work with them; that they looked is written down."""
+
+from http import HTTPStatus
+from typing import Annotated, TypeVar
+
+from fastapi import Path, Query, Response
+
+from sereno.access.identity import Principal
+from sereno.database.statement import Operation
+from sereno.notifications import operations as notifications
+from sereno.notifications.reveal import reveal_delivery, reveal_recipient
+from sereno.server.api.notifications.answers import shape, there, told
+from sereno.server.api.router import Door, Who
+from sereno.server.shared.context import House
+from sereno.server.shared.http_error import Declined
+from sereno.server.shared.tenant_scope import check_theirs, their_tenant
+
+T = TypeVar("T")
+
+DeliveryId = Annotated[int, Path(ge=0, lt=2**63)]
+Tenant = Annotated[str | None, Query(description="Whose recipient; left out, one that belongs to no tenant.")]
+
+
+def rooms(house: House) -> Door:
+    """`/recipients/{key}/reveal`, `/deliveries/{delivery_id}/reveal`."""
+    door = Door(house, "recipients", remembers=False)
+
+    @door.at(
+        "POST",
+        "/recipients/{key:path}/reveal",
+        role="operator",
+        of_tenants=True,
+        response_model=shape(notifications.RecipientDetail),
+    )
+    async def reveal_one(key: str, who: Who, tenant: Tenant = None) -> Response:
+        """Somebody with whole addresses. Elsewhere they are masked; the audit says who looked here."""
+        return told(await _written_down(house, _whole_recipient(key, who, tenant)))
+
+    @door.at(
+        "POST",
+        "/deliveries/{delivery_id}/reveal",
+        role="operator",
+        of_tenants=True,
+        response_model=shape(notifications.DeliveryDetail),
+    )
+    async def reveal_its_address(delivery_id: DeliveryId, who: Who) -> Response:
+        """A delivery with its whole address; the audit says who looked here."""
+        return told(await _written_down(house, _whole_delivery(delivery_id, who)))
+
+    return door
+
+
+async def _written_down(house: House, operation: Operation[T]) -> T:
+    """Nothing is revealed where nothing can be written down."""
+    if house.settings.read_only:
+        raise Declined(HTTPStatus.FORBIDDEN, "this server is read-only, and whole addresses are shown to nobody unseen")
+    return await house.change(operation)
+
+
+def _whole_recipient(key: str, who: Principal, tenant: str | None) -> Operation[notifications.RecipientDetail]:
+    theirs = their_tenant(who, tenant)
+    found = yield from there(notifications.show_recipient(key, tenant=theirs), f"recipient {key!r:.80}")
+    return (yield from reveal_recipient(found, actor=who.actor))
+
+
+def _whole_delivery(number: int, who: Principal) -> Operation[notifications.DeliveryDetail]:
+    found = yield from there(notifications.show_delivery(number), f"delivery {number}")
+    check_theirs(who, found.delivery.tenant, f"delivery {number}")
+    return (yield from reveal_delivery(found, actor=who.actor))

@@ -1,0 +1,218 @@
+"""Templates: look at them, try them, change them while everything runs."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from http import HTTPStatus
+from typing import Annotated, Any, Literal, TypeVar
+
+from fastapi import Query, Response
+from pydantic import BaseModel, Field
+
+from sereno.access.masking import masked
+from sereno.errors import InvalidArguments
+from sereno.jobs.job import check_text
+from sereno.notifications.event import Recipient
+from sereno.notifications.templates import operations as templates
+from sereno.notifications.templates import store
+from sereno.notifications.templates.lint import Finding, declared
+from sereno.notifications.templates.lint_process import compile_apart, lint_apart
+from sereno.notifications.templates.preview import render
+from sereno.notifications.templates.templates import LARGEST_SOURCE, Key, TemplateSet, directory_of, spelled
+from sereno.server.api.bounds import Name
+from sereno.server.api.notifications.answers import check_storable, shape, told
+from sereno.server.api.paging import Page
+from sereno.server.api.router import Door, Who
+from sereno.server.shared.context import House
+from sereno.server.shared.http_error import not_found
+
+T = TypeVar("T")
+NOT_FOUND = (HTTPStatus.NOT_FOUND,)
+ROW = "/templates/{event}/{channel}/{part}"
+
+Part = Literal["title", "body", "html", "options"]
+Locale = Annotated[str | None, Query(description="Such as pt-BR or pt; left out, any.")]
+Tenant = Annotated[str | None, Query(description="Whose words; left out, everybody's.")]
+
+
+@dataclass
+class TemplateLine:
+    """One template. `origin`: "row", or the name of its file. Empty: any locale, any tenant."""
+
+    event: str
+    channel: str
+    locale: str
+    tenant: str
+    part: str
+    origin: str
+    length: int
+    changed_at: datetime | None = None
+    changed_by: str | None = None
+
+
+@dataclass
+class TemplateWords:
+    """The source of one part, and where it comes from."""
+
+    origin: str
+    source: str
+
+
+class TemplateSource(BaseModel):
+    """A template as it is written, in Jinja's language."""
+
+    source: str = Field(max_length=LARGEST_SOURCE)
+
+
+@dataclass
+class TemplateWritten:
+    """`created`: false where there was a row already. Workers see it within a minute."""
+
+    name: str
+    created: bool
+
+
+class Trial(BaseModel):
+    """What to try words with: a payload, or with `last` that of the last event of this type."""
+
+    event: Name
+    channel: Name
+    payload: dict[str, Any] | None = None
+    last: bool = False
+    recipient: Name = "somebody"
+    locale: str | None = Field(None, max_length=100)
+    tenant: Name | None = None
+
+
+@dataclass
+class Rendered:
+    """What a recipient would read."""
+
+    title: str
+    body: str
+    html: str | None
+    options: dict[str, Any]
+
+
+@dataclass
+class Lint:
+    """What is wrong; `ok`: no error is among it."""
+
+    ok: bool
+    templates: int
+    findings: list[Finding]
+
+
+def rooms(house: House) -> Door:
+    """`/templates`."""
+    door = Door(house, "templates")
+
+    @door.at("GET", "/templates", role="viewer")
+    async def list_templates(event: str | None = None) -> Page[TemplateLine]:
+        """All templates, files and rows, with who changed a row last."""
+        check_text("event", event)
+        rows = await house.read(store.list_rows(event))
+        files = await _aside(lambda: TemplateSet(directory_of(house.settings.templates)).sources())
+        lines = [_line(row, "row", row.length, row.changed_at, row.changed_by) for row in rows]
+        lines += [_line(one.key, one.name, len(one.text)) for one in files if event in (None, one.key.event)]
+        return Page(sorted(lines, key=lambda line: (line.event, line.channel, line.locale, line.tenant, line.part)))
+
+    @door.at("GET", "/templates/{event}/{channel}", role="viewer", also=NOT_FOUND)
+    async def show_template(
+        event: str, channel: str, locale: Locale = None, tenant: Tenant = None
+    ) -> dict[str, TemplateWords]:
+        """What counts for a recipient with this locale, part by part, and where it comes from."""
+        found = (await _all(house)).find(event, channel, locale, tenant)
+        if not found:
+            raise not_found(f"template for {event!r:.80} by {channel!r:.80}")
+        return {part: TemplateWords(one.name, one.text) for part, one in found.items()}
+
+    _try(house, door)
+    _change(house, door)
+    return door
+
+
+def _change(house: House, door: Door) -> None:
+    @door.at("PUT", ROW, role="admin", also=NOT_FOUND)
+    async def set_template(
+        event: str,
+        channel: str,
+        part: Part,
+        body: TemplateSource,
+        who: Who,
+        locale: Locale = None,
+        tenant: Tenant = None,
+    ) -> TemplateWritten:
+        """Write a row. It goes before the files."""
+        check_storable("source", body.source)
+        where = templates.place(event, channel, part, locale, tenant)
+        templates.check_length(body.source)
+        name = spelled(Key(*where))
+        await house.start_process(partial(compile_apart, name, body.source, is_html=part == "html"))
+        is_new = await house.change(templates.write(where, body.source, actor=who.actor))
+        return TemplateWritten(name, is_new)
+
+    @door.at("DELETE", ROW, role="admin", also=NOT_FOUND, status_code=204)
+    async def delete_template(
+        event: str, channel: str, part: Part, who: Who, locale: Locale = None, tenant: Tenant = None
+    ) -> None:
+        """Delete a row: what a file says counts again."""
+        where = templates.place(event, channel, part, locale, tenant)
+        if not await house.change(templates.delete(where, actor=who.actor)):
+            raise not_found(f"row {spelled(Key(*where))}")
+
+
+def _try(house: House, door: Door) -> None:
+    @door.at("POST", "/templates/preview", role="viewer", also=NOT_FOUND)
+    async def preview(body: Trial, who: Who) -> Rendered:
+        """What a recipient would read. With `last`, what looks like a secret is hidden from those who only look."""
+        for name, value in (("event", body.event), ("channel", body.channel), ("tenant", body.tenant)):
+            check_text(name, value)
+        if (body.payload is None) != body.last:
+            raise InvalidArguments("with what? Give a payload, or last for that of the last event")
+        payload = body.payload
+        if payload is None:
+            payload = await house.read(store.last_payload(body.event, body.tenant))
+            payload = payload if who.may("operator") else masked(payload)
+        if payload is None:
+            raise not_found(f"event {body.event!r:.80} yet: give a payload")
+        check_storable("payload", payload)
+        recipient = Recipient(key=body.recipient, tenant=body.tenant, locale=body.locale)
+        definition = house.parts["notifications"].definitions.get(body.event)
+        made = await house.start_process(
+            partial(render, definition, await _all(house), body.event, body.channel, payload, recipient)
+        )
+        if made is None:
+            raise not_found(f"template for {body.event!r:.80} by {body.channel!r:.80}")
+        check_storable("what the template says", made)
+        return Rendered(made.title, made.body, made.html, dict(made.options))
+
+    @door.at("POST", "/templates/lint", role="viewer", response_model=shape(Lint))
+    async def lint() -> Response:
+        """Look for mistakes: names that no payload has, mails without a subject, messages too large."""
+        post, words = house.parts["notifications"], await _all(house)
+        payloads = {name: await house.read(store.last_payload(name)) for name in words.events()}
+        known = {name: payload for name, payload in payloads.items() if payload is not None}
+        events = {name: declared(one.channels, post.payloads.get(name)) for name, one in post.definitions.items()}
+        largest = {name: one.largest for name, one in house.parts["channels"].known.items() if one.largest is not None}
+        found = await house.start_process(partial(lint_apart, words, events, largest, known))
+        return told(Lint(not any(each.level == "error" for each in found), len(words), found))
+
+
+async def _all(house: House) -> TemplateSet:
+    """Files and rows, as they are now."""
+    _, rows = await house.read(store.read())
+    made = await _aside(lambda: TemplateSet(directory_of(house.settings.templates)))
+    made.use_rows(rows or {})
+    return made
+
+
+async def _aside(work: Callable[[], T]) -> T:
+    """Files are read and words are made beside the loop, which answers others meanwhile."""
+    return await asyncio.to_thread(work)
+
+
+def _line(key: Any, origin: str, length: int, at: datetime | None = None, by: str | None = None) -> TemplateLine:
+    return TemplateLine(key.event, key.channel, key.locale, key.tenant, key.part, origin, length, at, by)

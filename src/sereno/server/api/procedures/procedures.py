@@ -1,0 +1,164 @@
+"""Stored procedures that jobs may call: what is on the list, how it stands, and what it brought."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from http import HTTPStatus
+from typing import Annotated, Any, Literal, TypeVar
+
+from fastapi import Path
+from pydantic import BaseModel, Field
+
+from sereno.access.masking import masked
+from sereno.database.statement import Operation
+from sereno.errors import Refused
+from sereno.procedures import operations as procedures
+from sereno.procedures.operations import Board, Finding
+from sereno.procedures.store import Allowed, LastRun, RunRow
+from sereno.server.api.bounds import Name as ParameterName
+from sereno.server.api.bounds import at_most
+from sereno.server.api.jobs.limits import Length
+from sereno.server.api.paging import Page
+from sereno.server.api.router import Door, Who
+from sereno.server.shared.context import House
+from sereno.server.shared.http_error import not_found
+
+T = TypeVar("T")
+
+Target = Annotated[str, Path(max_length=60, description="`here`, or another one of `procedure_targets`.")]
+Name = Annotated[str, Path(max_length=600, description="`schema.name`, as the catalogue has it.")]
+ANSWERS = [HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT]
+
+
+Fact = Literal["job", "attempt", "tenant", "trace", "planned_at"]
+
+
+class AllowBody(BaseModel):
+    """`params` and `kind`: which of several of this name. `given`: parameters that are a fact of the job."""
+
+    params: str | None = Field(None, max_length=20_000)
+    kind: Literal["function", "procedure"] | None = None
+    given: Annotated[dict[ParameterName, Fact], at_most(1000)] = {}
+    timeout: Length = procedures.DEFAULT_TIMEOUT
+    lock_timeout: Length = procedures.DEFAULT_LOCK_TIMEOUT
+    note: str | None = Field(None, max_length=procedures.LONGEST_NOTE)
+
+
+@dataclass
+class ParameterLine:
+    """`mode`: in, out, inout, variadic or table."""
+
+    name: str
+    type: str
+    mode: str
+    has_default: bool
+
+
+@dataclass
+class ProcedureLine:
+    """One that jobs may call. Timeouts are in seconds. `definer`: with whose rights it runs, if not the caller's."""
+
+    target: str
+    name: str
+    kind: str
+    signature: str
+    parameters: list[ParameterLine]
+    returns: str | None
+    definer: str | None
+    given: dict[str, str]
+    timeout: float
+    lock_timeout: float
+    note: str | None
+    allowed_by: str
+    allowed_at: datetime
+    last: LastRun | None = None
+
+
+@dataclass
+class ProcedureShown:
+    """One that jobs may call, and what its newest calls brought. What looks like a secret is hidden."""
+
+    procedure: ProcedureLine
+    runs: list[RunRow]
+
+
+def rooms(house: House) -> Door:
+    """`/procedures`."""
+    door = Door(house, "procedures")
+
+    def board() -> Board:
+        return Board(house.settings, lambda: house.database.url)
+
+    @door.at("GET", "/procedures", role="viewer")
+    async def list_allowed() -> Page[ProcedureLine]:
+        """Those that jobs may call, each with its newest call that ended well."""
+        return Page([_line(each.allowed, each.last) for each in await house.read(procedures.list_allowed())])
+
+    @door.at("GET", "/procedures/{target}/{name}", role="viewer")
+    async def show(target: Target, name: Name) -> ProcedureShown:
+        """One that jobs may call, and what its newest calls brought."""
+        found = await house.read(_known(name, lambda: procedures.show(target, name)))
+        runs = [RunRow(each.job_id, each.attempt, each.seconds, each.finished_at, _hidden(each)) for each in found.runs]
+        return ProcedureShown(_line(found.allowed, None), runs)
+
+    @door.at("PUT", "/procedures/{target}/{name}", role="admin", also=ANSWERS)
+    async def allow(target: Target, name: Name, body: AllowBody, who: Who) -> ProcedureLine:
+        """Let jobs call it, as long as its signature stays what it is now. Said again, the newest word holds."""
+        signature = await board().resolve(target, name, params=body.params, kind=body.kind)
+        made = await house.change(
+            procedures.allow(
+                target,
+                signature,
+                given=body.given,
+                timeout=body.timeout,
+                lock_timeout=body.lock_timeout,
+                note=body.note,
+                actor=who.actor,
+            )
+        )
+        return _line(made, None)
+
+    @door.at("DELETE", "/procedures/{target}/{name}", role="admin", status_code=204)
+    async def revoke(target: Target, name: Name, who: Who) -> None:
+        """No job calls it any more: those that want to end as dead."""
+        await house.change(_known(name, lambda: procedures.revoke(target, name, actor=who.actor)))
+
+    @door.at("POST", "/procedures/{target}/{name}/check", role="operator")
+    async def check(target: Target, name: Name) -> Finding:
+        """Whether it is still what was allowed, in its own database."""
+        return await board().check(await house.read(_known(name, lambda: procedures.find(target, name))))
+
+    return door
+
+
+def _known(name: str, operation: Callable[[], Operation[T]]) -> Operation[T]:
+    """What is not on the list is not there."""
+    try:
+        return (yield from operation())
+    except Refused:
+        raise not_found(f"procedure {name:.200}") from None
+
+
+def _line(allowed: Allowed, last: LastRun | None) -> ProcedureLine:
+    signature = allowed.signature
+    return ProcedureLine(
+        allowed.target,
+        allowed.name,
+        signature.kind,
+        str(signature),
+        [ParameterLine(each.name, each.type, each.mode, each.has_default) for each in signature.parameters],
+        signature.returns,
+        signature.definer,
+        allowed.given,
+        allowed.timeout,
+        allowed.lock_timeout,
+        allowed.note,
+        allowed.allowed_by,
+        allowed.allowed_at,
+        last,
+    )
+
+
+def _hidden(run: RunRow) -> dict[str, Any]:
+    found: dict[str, Any] = masked(run.result)
+    return found

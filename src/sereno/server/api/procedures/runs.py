@@ -1,0 +1,73 @@
+"""A job that calls a stored procedure, asked for by the procedure's name."""
+
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from pydantic import BaseModel, Field
+
+from sereno.database.json_values import stored
+from sereno.database.statement import Operation
+from sereno.errors import InvalidArguments, Refused
+from sereno.jobs import operations as jobs
+from sereno.jobs.job import NAME_LIMIT, JobOptions
+from sereno.procedures import operations as procedures
+from sereno.procedures.open_arguments import ProcedureArguments
+from sereno.procedures.operations import Board
+from sereno.procedures.store import Allowed
+from sereno.server.api.notifications.answers import check_storable
+from sereno.server.api.procedures.procedures import Name, Target
+from sereno.server.api.router import Door, Who
+from sereno.server.shared.context import House
+from sereno.server.shared.http_error import not_found
+
+
+class RunBody(BaseModel):
+    """`params`: by name. `tenant`: whose job it is."""
+
+    params: Annotated[dict[str, Any], Field(max_length=1000)] = {}
+    tenant: Annotated[str, Field(min_length=1, max_length=NAME_LIMIT)] | None = None
+
+
+@dataclass
+class JobOfProcedure:
+    """The job that calls it; `GET /jobs/{id}` has what it brings."""
+
+    job: int
+
+
+def rooms(house: House) -> Door:
+    """`/procedures/{target}/{name}/run`."""
+    door = Door(house, "procedures")
+
+    @door.at("POST", "/procedures/{target}/{name}/run", role="operator", status_code=201)
+    async def run(target: Target, name: Name, who: Who, body: RunBody | None = None) -> JobOfProcedure:
+        """Make a job that calls it. Refused at once when the parameters do not fit, or it is not what was allowed."""
+        wanted = body or RunBody()
+        check_storable("params", wanted.params)
+        raw = stored(wanted.params, lambda why: InvalidArguments(f"params: {why}"))
+        allowed = await house.read(_known(target, name))
+        await Board(house.settings, lambda: house.database.url).check_params(allowed, wanted.params)
+        job = house.make_job(_task(house, allowed), raw, JobOptions(tenant=wanted.tenant))
+        (made,) = await house.change(jobs.enqueue([job], actor=who.actor))
+        return JobOfProcedure(made.id)
+
+    return door
+
+
+def _known(target: str, name: str) -> Operation[Allowed]:
+    """What is not on the list is not there."""
+    try:
+        return (yield from procedures.find(target, name))
+    except Refused:
+        raise not_found(f"procedure {name:.200}") from None
+
+
+def _task(house: House, allowed: Allowed) -> str:
+    for each in house.parts["app"].registry:
+        known = each.arguments
+        if isinstance(known, ProcedureArguments) and known.calls(allowed.target, allowed.signature.full_name):
+            return str(each.name)
+    raise Refused(
+        f"the server's application has no task that calls {allowed.name}: add app.procedure({allowed.name!r}), "
+        "and name the application with sereno server -a"
+    )

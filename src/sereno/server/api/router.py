@@ -1,0 +1,215 @@
+"""A router whose every operation says who may use it, and for whom it is."""
+
+import asyncio
+import hashlib
+import json
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from functools import cached_property
+from http import HTTPStatus
+from typing import Annotated, Any, TypeVar
+
+from fastapi import APIRouter, Depends, Header, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
+from starlette.routing import BaseRoute, Match, Route
+from starlette.types import Receive, Scope, Send
+
+from sereno.access import tokens
+from sereno.access.identity import Principal, Role
+from sereno.server.api.problems import responses
+from sereno.server.shared.authenticator import SAFE, current
+from sereno.server.shared.context import House
+from sereno.server.shared.error_masking import hidden, sees_all
+from sereno.server.shared.http_error import Declined
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+# Whoever asks, as the doorkeeper knows them.
+Who = Annotated[Principal, Depends(current)]
+
+LONGEST_KEY = 200
+# Bytes from which on a body is parsed aside: to parse them takes a millisecond or two.
+LARGE_BODY = 64 * 1024
+ALWAYS = (
+    HTTPStatus.UNAUTHORIZED,
+    HTTPStatus.FORBIDDEN,
+    HTTPStatus.NOT_FOUND,
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    HTTPStatus.UNPROCESSABLE_ENTITY,
+    HTTPStatus.SERVICE_UNAVAILABLE,
+)
+
+
+class Later(BaseRoute):
+    """A route that is worked out when somebody comes: all together take half a second, before the first request."""
+
+    def __init__(self, path: str, methods: Collection[str], work_out: Callable[[], BaseRoute]) -> None:
+        self._way = Route(path, lambda _: None, methods=methods)
+        self._work_out = work_out
+
+    @cached_property
+    def whole(self) -> BaseRoute:
+        return self._work_out()
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        found, _ = self._way.matches(scope)
+        return (found, {}) if found is Match.NONE else self.whole.matches(scope)
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self.whole.handle(scope, receive, send)
+
+
+class Door(APIRouter):
+    """`door.get("/jobs", role="viewer", of_tenants=True)`.
+
+    `of_tenants`: also for somebody who sees one tenant alone; the room then shows nothing else.
+    """
+
+    def __init__(self, house: House, name: str, *, remembers: bool = True) -> None:
+        """`remembers`: False where an answer that is kept for whoever asks again would hold a secret."""
+        # For paths that find out themselves who asks: what to call before anything of a body is read.
+        self.checks: dict[str, Callable[[Request], Awaitable[object]]] = {}
+        super().__init__(tags=[name], route_class=_answering_once(house, remembers, self.checks))
+        self._house = house
+
+    def at(
+        self,
+        method: str,
+        path: str,
+        *,
+        role: Role,
+        of_tenants: bool = False,
+        also: Sequence[HTTPStatus] = (),
+        **more: Any,
+    ) -> Callable[[F], F]:
+        """An operation for those who may."""
+
+        async def let_in(request: Request) -> None:
+            request.state.principal = await self._house.guard.check(request, role, of_tenants=of_tenants)
+
+        depends = [Depends(let_in)]
+        if method == "POST":
+            depends.append(Depends(_idempotency_key))
+            also = (*also, HTTPStatus.CONFLICT)
+        return self.api_route(
+            path,
+            methods=[method],
+            dependencies=depends,
+            responses=responses(*ALWAYS, *also) | more.pop("responses", {}),
+            openapi_extra={"x-role": role, "x-of-tenants": of_tenants, "security": [{"token": []}]},
+            **more,
+        )
+
+    def add_api_route(self, path: str, endpoint: Callable[..., Any], **more: Any) -> None:
+        def work_out() -> BaseRoute:
+            super(Door, self).add_api_route(path, endpoint, **more)
+            return self.routes.pop()
+
+        self.routes.append(Later(path, more["methods"], work_out))
+
+
+def _idempotency_key(
+    idempotency_key: Annotated[
+        str | None,
+        Header(max_length=LONGEST_KEY, description="The same request with the same key is done once, within a day."),
+    ] = None,
+) -> None:
+    """Says in the document that there is such a header."""
+
+
+def _answering_once(
+    house: House, remembers: bool, checks: Mapping[str, Callable[[Request], Awaitable[object]]]
+) -> type[APIRoute]:
+    """Routes that answer a POST with an Idempotency-Key once, and the second time say what they said before."""
+
+    class Once(APIRoute):
+        def get_route_handler(self) -> Callable[[Request], Any]:
+            original = super().get_route_handler()
+            said = self.openapi_extra or {}
+
+            async def handler(request: Request) -> Response:
+                if request.method not in SAFE and said.get("x-role") is not None and "x-own-door" not in said:
+                    # Before anything of the body is read, which a stranger may have made as strange as they like.
+                    await house.guard.check(request, said["x-role"], of_tenants=said["x-of-tenants"])
+                elif self.path in checks:
+                    await checks[self.path](request)
+                await _parse_aside(request, self.body_field)
+                key = request.headers.get("idempotency-key")
+                # Who only looks changes nothing, also not by what is kept of it.
+                is_kept = remembers and said.get("x-role") != "viewer"
+                if request.method in SAFE or not is_kept or not key or len(key) > LONGEST_KEY:
+                    return _as_seen(request, await original(request))
+                return await _once(house, request, key, original)
+
+            return handler
+
+    return Once
+
+
+def _as_seen(request: Request, response: Response) -> Response:
+    """The same answer, with errors as whoever asks may see them."""
+    who = getattr(request.state, "principal", None)
+    raw = bytes(getattr(response, "body", b""))
+    if not raw or not isinstance(who, Principal) or sees_all(who) or response.media_type != "application/json":
+        return response
+    said = json.loads(raw)
+    shown = hidden(said)
+    if shown == said:
+        return response
+    response.body = json.dumps(shown, ensure_ascii=False, separators=(",", ":")).encode()
+    response.headers["content-length"] = str(len(response.body))
+    return response
+
+
+async def _parse_aside(request: Request, field: Any) -> None:
+    """Parse and check a large body in a thread, while the server answers others. A small one is checked by FastAPI.
+
+    `field`: what FastAPI knows of the body; its class is private.
+    """
+    if field is None:
+        return
+    raw = await request.body()
+    if len(raw) > LARGE_BODY and "json" in request.headers.get("content-type", ""):
+        await asyncio.to_thread(_parse, request, raw, field)
+
+
+def _parse(request: Request, raw: bytes, field: Any) -> None:
+    try:
+        # Where Starlette keeps what it has parsed, so that it is not parsed twice.
+        request._json = json.loads(raw)  # noqa: SLF001
+    except (ValueError, RecursionError):
+        # FastAPI tries again, fails as soon, and has the words for it.
+        return
+    _, errors = field.validate(request._json, loc=("body",))  # noqa: SLF001
+    if errors:
+        raise RequestValidationError(errors)
+
+
+def _named(principal: Principal) -> str:
+    """Two who are not the same never get each other's answers: names are not numbers, and tenants have their own."""
+    if principal.token is not None:
+        return f"token {principal.token}"
+    return f"{principal.role} of {principal.tenant!r} {principal.name}"
+
+
+async def _once(house: House, request: Request, key: str, original: Callable[[Request], Any]) -> Response:
+    principal = await house.guard.who(request)
+    if principal is None:
+        response: Response = await original(request)
+        return response
+    who = _named(principal)
+    said = hashlib.sha256(b"\x00".join([request.method.encode(), str(request.url).encode(), await request.body()]))
+    found = await house.change(tokens.begin_answer(who, key, said.digest()))
+    if not found.is_ours:
+        if not found.is_same:
+            raise Declined(HTTPStatus.UNPROCESSABLE_ENTITY, "this Idempotency-Key was used for another request")
+        if found.status is None:
+            raise Declined(HTTPStatus.CONFLICT, "the same request is being answered right now", {"Retry-After": "1"})
+        return Response(found.body, found.status, media_type="application/json", headers={"Idempotent-Replay": "true"})
+    try:
+        response = await original(request)
+    except BaseException:
+        await house.change(tokens.drop_answer(who, key))
+        raise
+    await house.change(tokens.end_answer(who, key, response.status_code, bytes(response.body)))
+    return response

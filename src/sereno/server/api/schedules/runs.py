@@ -1,0 +1,165 @@
+"""Fires that somebody asks for: one schedule now, instants of the past, or whatever is due."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from http import HTTPStatus
+
+from pydantic import AwareDatetime, BaseModel, Field
+
+from sereno.access.identity import Principal
+from sereno.database.plan import Plan
+from sereno.database.statement import Operation
+from sereno.domain.zones import moment
+from sereno.errors import InvalidArguments
+from sereno.jobs.job import Job, check_date
+from sereno.schedules import operations as schedules
+from sereno.schedules import store
+from sereno.schedules.lists import clock_of
+from sereno.schedules.store import ScheduleRow
+from sereno.schedules.ticker import Ticker, adrive, passes
+from sereno.server.api.jobs.jobs import Made
+from sereno.server.api.router import Door, Who
+from sereno.server.api.schedules.selection import Key, theirs
+from sereno.server.api.threads import Aside
+from sereno.server.shared.context import House, check_task
+
+# Instants that are listed; the others are counted.
+LISTED = 1000
+
+
+class BackfillBody(BaseModel):
+    """Instants of the past, from `start` to `end`. `rate`: so many a second; without it, all at once."""
+
+    start: AwareDatetime
+    end: AwareDatetime
+    rate: float | None = Field(None, ge=0.001, le=100_000)
+    dry_run: bool = False
+
+
+@dataclass
+class PastInstant:
+    """`done`: it made a job before, and makes none again."""
+
+    at: datetime
+    local: str
+    done: bool
+
+
+@dataclass
+class Backfilled:
+    """The plan, and unless `dry_run` the jobs that were made.
+
+    `total`: instants in the range, of which the first 1,000 are listed. `to_make`: those that made no job before.
+    `there_before`: instants whose unique key had a job already. `left`: recorded by somebody else meanwhile.
+    """
+
+    key: str
+    dry_run: bool
+    total: int
+    to_make: int
+    instants: list[PastInstant]
+    jobs: list[int]
+    there_before: int
+    left: int
+
+
+@dataclass
+class Parked:
+    key: str
+    why: str
+
+
+@dataclass
+class Passed:
+    """What a pass did."""
+
+    fires: int
+    skips: int
+    runs_ended: int
+    parked: list[Parked]
+
+
+def rooms(house: House, door: Door, aside: Aside) -> None:
+    """What fires schedules."""
+
+    @door.at("POST", "/schedules/tick", role="operator")
+    async def tick() -> Passed:
+        """Fire what is due, once. For whatever keeps time instead of a scheduler."""
+        done = await adrive(passes(Ticker()), house.change)
+        return Passed(done.fires, done.skips, done.runs_ended, [Parked(key, why) for key, why in done.parked])
+
+    also = [HTTPStatus.NOT_FOUND]
+
+    @door.at("POST", "/schedules/{key:path}/run", role="operator", of_tenants=True, also=also, status_code=201)
+    async def run(key: Key, who: Who) -> Made:
+        """Fire it now, whatever its rule says, and whether or not a run goes on."""
+        allowed = await house.open_tasks(who)
+
+        def operation() -> Operation[Job]:
+            yield from _theirs(key, who, allowed, locked=True)
+            return (yield from schedules.run_now(key, actor=who.actor))
+
+        made = await house.change(operation())
+        return Made(made.id, made.created)
+
+    @door.at("POST", "/schedules/{key:path}/backfill", role="operator", of_tenants=True, also=also)
+    async def backfill(key: Key, body: BackfillBody, who: Who) -> Backfilled:
+        """Run instants of the past, each at most once. `dry_run` lists them and does nothing."""
+        allowed = await house.open_tasks(who)
+        plan = await aside.read(_planned(key, body, who, allowed))
+        wanted = [at for at in plan.instants if at not in plan.done]
+        jobs = [] if body.dry_run else await house.carry_out(_make(key, wanted, body.rate, who, allowed))
+        made = [job.id for job in jobs if job.created]
+        left = 0 if body.dry_run else len(wanted) - len(jobs)
+        return Backfilled(
+            key, body.dry_run, len(plan.instants), len(wanted), _listed(plan), made, len(jobs) - len(made), left
+        )
+
+
+def _theirs(
+    key: str, who: Principal, allowed: Collection[str] | None, *, locked: bool = False
+) -> Operation[ScheduleRow]:
+    """The schedule of this key, whose task somebody may have run."""
+    row = yield from theirs(key, who, locked=locked)
+    if allowed is not None:
+        check_task(row.task, allowed)
+    return row
+
+
+def _planned(
+    key: str, body: BackfillBody, who: Principal, allowed: Collection[str] | None
+) -> Operation[schedules.Backfill]:
+    check_date("start", body.start)
+    check_date("end", body.end)
+    yield from _theirs(key, who, allowed)
+    if body.end > moment((yield from store.clock())):
+        raise InvalidArguments(
+            f"a backfill is for the past, and end ({body.end.isoformat()}) is to come: its schedule will fire it"
+        )
+    if body.end <= body.start:
+        raise InvalidArguments(f"end ({body.end.isoformat()}) is not after start ({body.start.isoformat()})")
+    return (yield from schedules.backfill_plan(key, body.start, body.end))
+
+
+def _make(
+    key: str, wanted: Sequence[datetime], rate: float | None, who: Principal, allowed: Collection[str] | None
+) -> Plan[list[Job]]:
+    """In transactions of a few hundred."""
+    made: list[Job] = []
+    pace = schedules.Pace(rate)
+    for some in schedules.batches(wanted):
+        made += yield _some(key, some, pace, who, allowed)
+    return made
+
+
+def _some(
+    key: str, some: Sequence[datetime], pace: schedules.Pace, who: Principal, allowed: Collection[str] | None
+) -> Operation[list[Job]]:
+    yield from _theirs(key, who, allowed, locked=True)
+    return (yield from schedules.backfill(key, some, pace=pace, actor=who.actor))
+
+
+def _listed(plan: schedules.Backfill) -> list[PastInstant]:
+    clock = clock_of(plan.schedule.rule)
+    return [PastInstant(at, at.astimezone(clock).isoformat(), at in plan.done) for at in plan.instants[:LISTED]]

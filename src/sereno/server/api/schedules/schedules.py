@@ -1,0 +1,229 @@
+"""Schedules: list, show, what is to come, what was, a rule to look at, definitions. What changes them is next door."""
+
+import asyncio
+from datetime import datetime
+from http import HTTPStatus
+from typing import Annotated, Any
+
+from fastapi import Query
+from pydantic import AwareDatetime, BaseModel, Field
+
+from sereno.access.identity import Principal
+from sereno.access.masking import masked
+from sereno.database.json_values import encoder
+from sereno.database.statement import Operation
+from sereno.domain.duration import seconds
+from sereno.domain.zones import moment
+from sereno.errors import InvalidArguments, JobNotFound
+from sereno.jobs import operations as jobs
+from sereno.jobs.job import NAME_LIMIT, check_date, check_text
+from sereno.jobs.job_filter import ScheduleFilter
+from sereno.jobs.lifecycle import LIVE
+from sereno.schedules import operations as schedules
+from sereno.schedules import store
+from sereno.schedules.bulk_write import exported
+from sereno.schedules.heatmap import Heatmap, heatmap
+from sereno.schedules.lists import SchedulePage, in_words, list_schedules
+from sereno.schedules.rules.preview import preview
+from sereno.schedules.rules.when import decode, describe
+from sereno.schedules.schedule import shift
+from sereno.schedules.store import ScheduleRow
+from sereno.search.search_filter import FIRE_FIELDS
+from sereno.search.sql_terms import Sought
+from sereno.search.syntax import LONGEST
+from sereno.server.api.paging import MOST
+from sereno.server.api.router import Door, Who
+from sereno.server.api.schedules import changes as schedule_changes
+from sereno.server.api.schedules import runs as schedule_runs
+from sereno.server.api.schedules.selection import Key, Text, Wanted, of_theirs, theirs
+from sereno.server.api.schedules.views import (
+    Definitions,
+    Fires,
+    LastJob,
+    NextRuns,
+    Preview,
+    Schedules,
+    ScheduleStory,
+    shown,
+    shown_fires,
+    shown_instants,
+)
+from sereno.server.api.threads import Aside
+from sereno.server.shared.context import House
+from sereno.server.shared.search_access import searched
+
+MOST_INSTANTS = 1000
+MOST_DEFINITIONS = 1000
+# Of an export: schedules that are read at once, and bytes of arguments after which a page ends.
+AT_ONCE, LARGEST_PAGE = 50, 8 * 1024 * 1024
+# As on the command line: so long is a cell for every five minutes still a picture.
+SHORTEST_SPAN, LONGEST_SPAN = 300.0, 31 * 86400.0
+
+After = Annotated[str, Query(max_length=NAME_LIMIT, description="The `next` of the page before.")]
+Many = Annotated[int, Query(ge=0, le=MOST_INSTANTS)]
+
+
+class RuleToSee(BaseModel):
+    """A rule as a definition has it, such as {"kind": "daily", "at": "03:00", "tz": "Europe/Riga"}."""
+
+    when: dict[str, Any]
+    n: int = Field(5, ge=1, le=MOST_INSTANTS)
+    after: AwareDatetime | None = Field(None, description="From there on; else from now on.")
+    key: Text | None = Field(None, description="The place in the spread of the schedule with this key.")
+
+
+def rooms(house: House) -> Door:
+    """`/schedules`."""
+    door = Door(house, "schedules")
+    aside = Aside(house)
+    _many(house, door, aside)
+    _rule(house, door)
+    schedule_changes.rooms(house, door)
+    schedule_runs.rooms(house, door, aside)
+    # Last: a key may hold slashes, so its path matches everything that is left.
+    _one(house, door)
+    return door
+
+
+def _many(house: House, door: Door, aside: Aside) -> None:
+    @door.at("GET", "/schedules", role="viewer", of_tenants=True, also=[HTTPStatus.NOT_FOUND])
+    async def list_them(
+        who: Who,
+        wanted: Wanted,
+        limit: Annotated[int, Query(ge=1, le=MOST, description="So many at most.")] = 50,
+        after: After = "",
+        soonest: Annotated[bool, Query(description="Those that are due next come first; one page.")] = False,
+    ) -> Schedules:
+        """What runs when, how it went, what is next: by key, or by when they are due."""
+        if soonest and after:
+            raise InvalidArguments("after goes on by key: it does not go with soonest")
+        check_text("after", after or None)
+        look = list_schedules(of_theirs(wanted, who), limit=limit, after=after, soonest=soonest)
+        page = await house.read(look)
+        return Schedules([shown(row, who) for row in page.items], page.now, page.next)
+
+    @door.at("GET", "/schedules/heatmap", role="viewer", of_tenants=True, also=[HTTPStatus.NOT_FOUND])
+    async def draw_heatmap(
+        who: Who,
+        wanted: Wanted,
+        span: Annotated[str, Query(max_length=40, description='Such as "24h" or "7d"; at most 31 days.')] = "24h",
+    ) -> Heatmap:
+        """How many fires are to come, five minutes by five minutes, if nothing changes."""
+        return await aside.read(heatmap(of_theirs(wanted, who), _span(span)))
+
+    @door.at("GET", "/schedules/export", role="viewer", of_tenants=True, also=[HTTPStatus.NOT_FOUND])
+    async def export(
+        who: Who,
+        wanted: Wanted,
+        limit: Annotated[int, Query(ge=1, le=MOST_DEFINITIONS, description="So many at most.")] = MOST_DEFINITIONS,
+        after: After = "",
+    ) -> Definitions:
+        """Definitions by key: what schedules are, not how they went.
+
+        Operators get arguments whole, because an export is there to be imported again. For those who only look, what
+        looks like a secret in them is hidden: what they get is to be read.
+        """
+        check_text("after", after or None)
+        page = await house.read(_exported(of_theirs(wanted, who), limit, after))
+        return Definitions([_definition(row, who) for row in page.items], page.next)
+
+
+def _exported(wanted: ScheduleFilter, limit: int, after: str) -> Operation[SchedulePage]:
+    """A page that ends where it gets too large, a few schedules at a time: each may have a megabyte of arguments."""
+    items: list[ScheduleRow] = []
+    size = 0
+    while True:
+        some = min(limit - len(items), AT_ONCE)
+        page = yield from list_schedules(wanted, limit=some, after=after, whole=True)
+        items += page.items
+        size += sum(len(encoder.encode(row.args)) for row in page.items)
+        if page.next is None or len(items) >= limit or size > LARGEST_PAGE:
+            return SchedulePage(items, page.now, page.next)
+        after = page.next
+
+
+def _rule(house: House, door: Door) -> None:
+    @door.at("POST", "/schedules/preview", role="viewer", of_tenants=True)
+    async def preview_rule(body: RuleToSee) -> Preview:
+        """When a rule would run, on its own clock and with a note where that is turned. Nothing is written."""
+        when = decode(body.when)
+        check_text("key", body.key)
+        check_date("after", body.after)
+        after: datetime = body.after or moment(await house.read(store.clock()))
+        place = shift(body.key, when) if body.key else 0
+        found = await asyncio.to_thread(preview, when, after, body.n, place)
+        return Preview(describe(when), schedules.decode_object(when), shown_instants(found))
+
+
+def _one(house: House, door: Door) -> None:
+    @door.at("GET", "/schedules/{key:path}/next", role="viewer", of_tenants=True, also=[HTTPStatus.NOT_FOUND])
+    async def next_runs(key: Key, who: Who, n: Many = 5) -> NextRuns:
+        """When it runs next, with a note where its clock is turned."""
+        found = await house.read(_shown(key, who, fires=0, upcoming=n))
+        row = found.schedule
+        return NextRuns(row.key, in_words(row.rule), row.state, row.paused_until, shown_instants(found.upcoming))
+
+    @door.at("GET", "/schedules/{key:path}/fires", role="viewer", of_tenants=True, also=[HTTPStatus.NOT_FOUND])
+    async def fires(
+        key: Key,
+        who: Who,
+        limit: Many = 50,
+        q: Annotated[str | None, Query(max_length=LONGEST, description="A search: state:dead planned:1d..")] = None,
+    ) -> Fires:
+        """What became of its newest instants: the jobs that they made and how those went, or why there are none.
+
+        A search looks at the newest thousand.
+        """
+        sought = searched(q, FIRE_FIELDS, who)
+        found = await house.read(_shown(key, who, fires=limit, upcoming=0, sought=sought))
+        return Fires(shown_fires(found.fires))
+
+    @door.at("GET", "/schedules/{key:path}", role="viewer", of_tenants=True, also=[HTTPStatus.NOT_FOUND])
+    async def show(key: Key, who: Who, fires: Many = 10, n: Many = 5) -> ScheduleStory:
+        """One schedule, with its last `fires` and its next `n` runs."""
+
+        def operation() -> Operation[ScheduleStory]:
+            found = yield from _shown(key, who, fires=fires, upcoming=n)
+            last = yield from _last_job(found, who)
+            past, upcoming = shown_fires(found.fires), shown_instants(found.upcoming)
+            return ScheduleStory(shown(found.schedule, who), last, past, upcoming, found.now)
+
+        return await house.read(operation())
+
+
+def _shown(
+    key: str, who: Principal, *, fires: int, upcoming: int, sought: Sought | None = None
+) -> Operation[schedules.ScheduleDetail]:
+    yield from theirs(key, who)
+    return (yield from schedules.show(key, fires=fires, upcoming=upcoming, sought=sought))
+
+
+def _last_job(found: schedules.ScheduleDetail, who: Principal) -> Operation[LastJob | None]:
+    """The job of the last run: the one that goes on, where there is one. None: there was none, or it is gone."""
+    live = [fire.job_id for fire in found.fires if fire.reason is None and fire.state in LIVE]
+    wanted = found.schedule.last_job_id
+    if live and wanted not in live:
+        wanted = live[0]
+    if wanted is None:
+        return None
+    try:
+        job = (yield from jobs.show(wanted)).job
+    except JobNotFound:
+        return None
+    if who.tenant not in (None, job.tenant):
+        return None
+    return LastJob(job.id, job.state, job.attempt, job.run_at, job.started_at, job.finished_at)
+
+
+def _definition(row: ScheduleRow, who: Principal) -> dict[str, Any]:
+    found = exported(row)
+    if "args" in found and not who.may("operator"):
+        found["args"] = masked(found["args"])
+    return found
+
+
+def _span(text: str) -> float:
+    length = seconds(text)
+    if not SHORTEST_SPAN <= length <= LONGEST_SPAN:
+        raise InvalidArguments(f"span {text!r:.40} is out of range: 5 minutes to 31 days")
+    return length

@@ -1,0 +1,98 @@
+"""Which schedules are meant: one by its key, whatever characters that holds, or those that a filter finds."""
+
+from dataclasses import replace
+from typing import Annotated, Literal
+
+from fastapi import Depends, Path, Query
+from pydantic import BaseModel, Field
+
+from sereno.access.identity import Principal
+from sereno.database.statement import Operation
+from sereno.jobs.job import NAME_LIMIT, check_text
+from sereno.jobs.job_filter import ScheduleFilter
+from sereno.schedules import store
+from sereno.schedules.store import ScheduleRow
+from sereno.search.search_filter import SCHEDULE_FIELDS
+from sereno.search.syntax import LONGEST
+from sereno.server.api.router import Who
+from sereno.server.shared.http_error import not_found
+from sereno.server.shared.search_access import searched
+from sereno.server.shared.tenant_scope import check_theirs, their_tenant
+
+MOST_KEYS = 10_000
+KEY = "The key; slashes are part of it. One that no path can hold is given as `?key=`, with `-` in the path."
+EXACT = "The key instead of the one in the path: reaches any key there is, such as `..`, `heatmap` or `a/next`."
+
+State = Literal["enabled", "paused", "disabled", "parked", "finished"]
+Text = Annotated[str, Field(min_length=1, max_length=NAME_LIMIT)]
+
+
+def named(
+    key: Annotated[str, Path(min_length=1, max_length=NAME_LIMIT, description=KEY)],
+    exact: Annotated[str | None, Query(alias="key", min_length=1, max_length=NAME_LIMIT, description=EXACT)] = None,
+) -> str:
+    """The key of the one schedule that is meant."""
+    found = key if exact is None else exact
+    check_text("key", found)
+    return found
+
+
+Key = Annotated[str, Depends(named)]
+
+
+def asked_for(
+    who: Who,
+    q: Annotated[
+        str | None, Query(max_length=LONGEST, description="A search: state:paused task:menu tenant:r42 next:..tomorrow")
+    ] = None,
+    key: Annotated[Text | None, Query(description="A key, or a pattern in which * stands for anything.")] = None,
+    task: Annotated[Text | None, Query()] = None,
+    tenant: Annotated[Text | None, Query()] = None,
+    states: Annotated[list[State] | None, Query(description="One of, repeatable.")] = None,
+    declared_by: Annotated[Text | None, Query(description="The service whose code declares them.")] = None,
+) -> ScheduleFilter:
+    """Which schedules a list shows."""
+    found = searched(q, SCHEDULE_FIELDS, who)
+    return ScheduleFilter.of(key, task=task, tenant=tenant, states=states, declared_by=declared_by, sought=found)
+
+
+Wanted = Annotated[ScheduleFilter, Depends(asked_for)]
+
+
+class SchedulesWanted(BaseModel):
+    """Which schedules; everything that is given must hold. `pattern`: a key in which * stands for anything.
+
+    `q`: a search, as in a list.
+    """
+
+    q: str | None = Field(None, max_length=LONGEST)
+    keys: list[Text] | None = Field(None, max_length=MOST_KEYS)
+    pattern: Text | None = None
+    task: Text | None = None
+    tenant: Text | None = None
+    states: list[State] | None = Field(None, max_length=10)
+    declared_by: Text | None = None
+
+    def filter(self, who: Principal) -> ScheduleFilter:
+        named = self.model_dump(include=set(SchedulesWanted.model_fields) - {"q"})
+        return of_theirs(ScheduleFilter(**named, sought=searched(self.q, SCHEDULE_FIELDS, who)), who)
+
+
+def of_theirs(wanted: ScheduleFilter, who: Principal) -> ScheduleFilter:
+    """What somebody of a tenant asks for is that tenant's; another's is nothing."""
+    return replace(wanted, tenant=their_tenant(who, wanted.tenant))
+
+
+def theirs(key: str, who: Principal, *, locked: bool = False) -> Operation[ScheduleRow]:
+    """The schedule of this key. One that is not there and one of somebody else are told in the same words."""
+    look = store.page_to_change if locked else store.page
+    found = yield from look(ScheduleFilter(keys=[key]), 1)
+    if not found:
+        raise not_found(called(key))
+    check_theirs(who, found[0].tenant, called(key))
+    return found[0]
+
+
+def called(key: str) -> str:
+    """For a sentence."""
+    return f"schedule {key!r:.80}"

@@ -1,0 +1,79 @@
+"""What moves, as a stream: whoever asks for `text/event-stream` hears of every change, at most once a second."""
+
+import time
+from collections.abc import AsyncIterator
+from contextlib import suppress
+
+import msgspec
+from fastapi import Request, Response
+from fastapi.responses import StreamingResponse
+
+from sereno.access.identity import Principal
+from sereno.monitoring.snapshot import snapshot
+from sereno.server.api.router import Door, Who
+from sereno.server.shared.busy import BUSY
+from sereno.server.shared.change_feed import Beat, Pulse
+from sereno.server.shared.context import House
+from sereno.server.shared.http_error import Declined
+
+# A line now and then, so that nobody between us takes silence for an end.
+SILENCE_SECONDS = 15.0
+# Who asks is asked again so often: a token that was revoked hears no more.
+TRUST_SECONDS = 5.0
+# Then the browser connects anew.
+LONGEST_SECONDS = 900.0
+HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+EVENT_STREAM = "text/event-stream"
+
+
+def rooms(house: House) -> Door:
+    """`/stream`."""
+    door = Door(house, "stream")
+    pulse = Pulse(house)
+    house.endings.append(pulse.end)
+
+    @door.at(
+        "GET",
+        "/stream",
+        role="viewer",
+        of_tenants=True,
+        responses={200: {"content": {EVENT_STREAM: {}}}},
+        response_model=Beat,
+    )
+    async def stream(request: Request, who: Who) -> Response | Beat:
+        """The figures of the house once; as `text/event-stream`, at every change.
+
+        Somebody of a tenant hears that something has changed, and not what.
+        """
+        if EVENT_STREAM in request.headers.get("accept", ""):
+            pulse.check_place(who)
+            return StreamingResponse(_told(house, pulse, request, who), media_type=EVENT_STREAM, headers=HEADERS)
+        return Beat(0, None if who.tenant is not None else await house.read(snapshot()))
+
+    return door
+
+
+async def _told(house: House, pulse: Pulse, request: Request, who: Principal) -> AsyncIterator[bytes]:
+    last, began = 0, time.monotonic()
+    asked = said = began
+    yield b"retry: 2000\n\n"
+    # A place that was free when the answer began may be taken by now: the client comes again.
+    with suppress(Declined), pulse.listening(who):
+        while not pulse.is_ended and time.monotonic() < began + LONGEST_SECONDS:
+            beat = await pulse.next(last, TRUST_SECONDS)
+            now = time.monotonic()
+            if now > asked + TRUST_SECONDS:
+                asked = now
+                try:
+                    if await house.guard.who(request) is None:
+                        return
+                except BUSY:
+                    # Whoever was let in hears that the database does not answer, as everybody does.
+                    pass
+            if beat is not None:
+                last, said = beat.number, now
+                shown = Beat(beat.number, None, beat.answers) if who.tenant is not None else beat
+                yield b"event: now\nid: %d\ndata: %s\n\n" % (beat.number, msgspec.json.encode(shown))
+            elif now > said + SILENCE_SECONDS:
+                said = now
+                yield b": nothing new\n\n"

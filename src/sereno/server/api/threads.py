@@ -1,0 +1,29 @@
+"""Questions that keep the program busy rather than the database: answered in a thread, one after the other."""
+
+import asyncio
+from typing import TypeVar
+
+from sereno.database.statement import Operation
+from sereno.jobs.queries import patience, read_only
+from sereno.server.shared.context import LOOK_SECONDS, House
+
+T = TypeVar("T")
+
+
+class Aside:
+    """While one of them is worked out, everybody else is answered."""
+
+    def __init__(self, house: House) -> None:
+        self._database = house.database
+        self._turn = asyncio.Semaphore(1)
+
+    async def read(self, operation: Operation[T]) -> T:
+        """As `House.read`."""
+        async with self._turn:
+            return await asyncio.to_thread(self._database.run, _reading(operation))
+
+
+def _reading(operation: Operation[T]) -> Operation[T]:
+    yield from read_only()
+    yield from patience(LOOK_SECONDS)
+    return (yield from operation)

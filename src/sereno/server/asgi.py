@@ -1,0 +1,128 @@
+"""The server as an ASGI application: alone (`sereno server`), or mounted in yours under any path.
+
+    from sereno.server import asgi
+
+    web.mount("/sereno", asgi(app))
+
+Needs the extra `server`. Whoever asks shows a token, or is known by `authenticate`: your own sign-in.
+"""
+
+from collections.abc import Awaitable, Callable, MutableMapping
+from contextlib import suppress
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Mount
+
+from sereno.app import Sereno
+from sereno.notifications.client import Event
+from sereno.server.api.build import build
+from sereno.server.api.cors import Across
+from sereno.server.api.notifications.unsubscribe import routes as unsubscribe
+from sereno.server.api.problems import answer
+from sereno.server.shared.authenticator import Authenticate, Guard
+from sereno.server.shared.context import House
+from sereno.server.shared.probes import routes as probes
+from sereno.server.shared.proxies import resolve_client
+from sereno.server.web.build import routes as pages
+from sereno.server.web.notifications.inbox_script import routes as inbox_script
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Scope]]
+Send = Callable[[Scope], Awaitable[None]]
+Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+# The largest body that is read: a job's arguments may have a megabyte.
+LARGEST_BODY = 4 * 1024 * 1024
+HEADERS = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"same-origin"),
+    (b"cache-control", b"no-store"),
+)
+
+
+def asgi(app: Sereno, *, authenticate: Authenticate | None = None, is_open: bool = False) -> "Server":
+    """The pages, the API under `/api/v1`, and the page that links to unsubscribe lead to.
+
+    `is_open`: nobody has to sign in, from this machine alone.
+    """
+    guard = Guard(app.database, authenticate=authenticate, is_open=is_open)
+    parts = {
+        "app": app,
+        "channels": app.channels,
+        "event": lambda name: Event[Any](app.notifications.definitions[name], app.notifications),
+        "inbox": app.inbox,
+        "limits": app.limits,
+        "notifications": app.notifications,
+        "recipients": app.recipients,
+        "schedules": app.schedules,
+    }
+    house = House(app.database, guard, app.new_job, parts)
+    # What was counted here and not written yet, and the connections to providers.
+    house.endings.append(app.notifications.dispatch.close)
+    inside = [Mount("/api/v1", build(house)), *unsubscribe(house), *probes(house), *inbox_script(), *pages(house)]
+    rooms = Starlette(routes=inside, exception_handlers={HTTPException: _nowhere})
+    # A redirect would lead to whatever host the request names.
+    rooms.router.redirect_slashes = False
+    return Server(Across(rooms, house), house)
+
+
+async def _nowhere(_: Request, error: Exception) -> Response:
+    """For what is in no room of ours, as every room says it."""
+    assert isinstance(error, HTTPException)
+    return answer(error.status_code, str(error.detail), headers=error.headers)
+
+
+class Server:
+    """What holds for every request: no body is too large, and every answer carries the same headers."""
+
+    def __init__(self, inside: Asgi, house: House) -> None:
+        self._inside = inside
+        self._house = house
+
+    async def end(self) -> None:
+        """Streams end, so that whoever runs this can end too."""
+        await self._house.end()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._inside(scope, receive, send)
+            return
+        if _is_ambiguous(scope):
+            # The connection ends: where the next request on it begins is unknown.
+            words = "a request has either Content-Length or Transfer-Encoding, and the latter in HTTP/1.1 alone"
+            await answer(400, words, headers={"Connection": "close"})(scope, receive, send)
+            return
+        scope = resolve_client(scope, self._house.settings.trusted_proxies)
+        size = 0
+
+        async def limited() -> Scope:
+            nonlocal size
+            message = await receive()
+            size += len(message.get("body", b""))
+            if size > LARGEST_BODY:
+                raise HTTPException(413, f"a request has at most {LARGEST_BODY:,} bytes")
+            return message
+
+        async def dressed(message: Scope) -> None:
+            if message["type"] == "http.response.start":
+                given = {name.lower() for name, _ in message.get("headers", ())}
+                more = [pair for pair in HEADERS if pair[0] not in given]
+                message = {**message, "headers": [*message.get("headers", ()), *more]}
+            await send(message)
+
+        # A client that left before its request was complete is none of our errors.
+        with suppress(ClientDisconnect):
+            await self._inside(scope, limited, dressed)
+
+
+def _is_ambiguous(scope: Scope) -> bool:
+    """Return whether a proxy in front of the server may see the end of this request elsewhere (request smuggling)."""
+    names = {name.lower() for name, _ in scope["headers"]}
+    if b"transfer-encoding" not in names:
+        return False
+    return b"content-length" in names or scope.get("http_version") == "1.0"

@@ -1,0 +1,84 @@
+"""What moves, once a second for everybody who watches: one look at the database, however many there are."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http import HTTPStatus
+
+from sereno.access.identity import Principal
+from sereno.monitoring.snapshot import Snapshot, snapshot
+from sereno.server.shared.authenticator import ASKING
+from sereno.server.shared.busy import BUSY
+from sereno.server.shared.cache import Reader
+from sereno.server.shared.http_error import Declined
+from sereno.server.shared.stream_quota import PlaceLimits, StreamPlaces
+
+BEAT_SECONDS = 1.0
+# Streams of one server: in all, of one listener, of one tenant with all its tokens, and of all tenants together.
+MOST_LISTENERS, MOST_OF_ONE, MOST_OF_TENANT, MOST_OF_TENANTS = 1000, 100, 100, 800
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """A number that grows whenever something has changed; `answers`: whether the database does."""
+
+    number: int
+    seen: Snapshot | None
+    answers: bool = True
+
+
+class Pulse:
+    """Beats while somebody listens, and rests when nobody does."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+        self._beat = Beat(0, None)
+        self._moved = asyncio.Condition()
+        self._places = StreamPlaces()
+        self._task: asyncio.Task[None] | None = None
+        self.is_ended = False
+
+    def check_place(self, who: Principal) -> None:
+        """503 when too many listen already."""
+        limits = PlaceLimits(MOST_LISTENERS, MOST_OF_ONE, MOST_OF_TENANT, MOST_OF_TENANTS)
+        if not self._places.has_room(who.actor, who.tenant, limits):
+            raise Declined(HTTPStatus.SERVICE_UNAVAILABLE, "too many listen already", {"Retry-After": "30"})
+
+    @contextmanager
+    def listening(self, who: Principal) -> Iterator[None]:
+        """For as long as somebody wants to hear."""
+        self.check_place(who)
+        with self._places.hold(who.actor, who.tenant):
+            if self._task is None or self._task.done():
+                self._task = asyncio.create_task(self._run())
+            yield
+
+    async def next(self, after: int, seconds: float) -> Beat | None:
+        """The newest, once it is newer than that; None when there was none within the time, or there will be none."""
+        try:
+            async with asyncio.timeout(seconds), self._moved:
+                await self._moved.wait_for(lambda: self.is_ended or self._beat.number > after)
+        except TimeoutError:
+            return None
+        return None if self.is_ended else self._beat
+
+    async def end(self) -> None:
+        """Whoever listens hears no more."""
+        self.is_ended = True
+        async with self._moved:
+            self._moved.notify_all()
+
+    async def _run(self) -> None:
+        # For everybody, and not for whoever came first.
+        ASKING.set(None)
+        while self._places.total and not self.is_ended:
+            try:
+                seen = await self._reader.read(snapshot())
+            except BUSY:
+                seen = None
+            if self._beat.number == 0 or seen != self._beat.seen:
+                async with self._moved:
+                    self._beat = Beat(self._beat.number + 1, seen, seen is not None)
+                    self._moved.notify_all()
+            await asyncio.sleep(BEAT_SECONDS)

@@ -1,0 +1,44 @@
+"""What may be searched for: what is masked is not found by guessing either."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from http import HTTPStatus
+
+from sereno.access.identity import Principal
+from sereno.access.masking import is_secret, masked
+from sereno.search.search_filter import sought
+from sereno.search.sql_terms import Sought
+from sereno.search.syntax import Field, Term, Word, parse
+from sereno.server.shared.error_masking import sees_all
+from sereno.server.shared.http_error import Declined
+from sereno.server.shared.tenant_scope import their_tenant
+
+
+def check_search(text: str | None, fields: Sequence[Field], who: Principal) -> None:
+    """403 for a guess at what looks like a secret or an address, by somebody who cannot reveal it."""
+    if who.may("operator") or not text:
+        return
+    for term in parse(text, fields).terms:
+        if term.path and _is_masked(term):
+            name = ".".join((term.name, *term.path))
+            raise Declined(HTTPStatus.FORBIDDEN, f"{name:.80} is masked: to search by it takes operator")
+
+
+def searched(text: str | None, fields: Sequence[Field], who: Principal) -> Sought | None:
+    """What somebody's search asks of a list now. Its days are those of UTC: the same for everybody who asks.
+
+    404 for another's tenant, as where a list is asked for one by name.
+    """
+    check_search(text, fields, who)
+    found = sought(text, fields, datetime.now(UTC), hides=not sees_all(who))
+    if found is not None:
+        their_tenant(who, found.one("tenant"))
+    return found
+
+
+def _is_masked(term: Term) -> bool:
+    """By its name; or because it would be hidden, if what is guessed was there."""
+    if any(is_secret(part) for part in term.path):
+        return True
+    guesses = [{term.path[-1]: value.text} for value in term.values if isinstance(value, Word)]
+    return any(masked(guess) != guess for guess in guesses)

@@ -1,0 +1,147 @@
+"""The archive: which days are kept, which lie in files, whether those are verified; one batch beside the others."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date
+from functools import partial
+from typing import Any, get_args
+
+from starlette.responses import Response
+
+from sereno.archive import operations
+from sereno.archive.operations import BatchDetail, Status
+from sereno.archive.queries import BatchState, DayLine
+from sereno.database.statement import Operation
+from sereno.monitoring import storage_queries
+from sereno.monitoring.storage import Kept, kept
+from sereno.server.shared.cache import Seen
+from sereno.server.web import cursor
+from sereno.server.web.archive import archive_text
+from sereno.server.web.charts import day_squares
+from sereno.server.web.command_examples import copies
+from sereno.server.web.page_request import Look
+from sereno.server.web.page_routes import Pages
+from sereno.server.web.sizes import size
+
+WEEKS = 46
+# Sizes change slowly.
+FRESH = 30.0
+ROWS = 20
+# Days in the table: those that leave next.
+NEXT = 7
+STATES: tuple[BatchState, ...] = get_args(BatchState)
+# The kind whose days are kept as tables, and are shown unless another is asked for.
+JOBS = "jobs"
+
+
+@dataclass(frozen=True, slots=True)
+class Drawer:
+    """One batch. `detail`: None where there is none, or, if it `is_busy`, where nobody could look."""
+
+    number: str
+    detail: BatchDetail | None = None
+    is_busy: bool = False
+    age: float = 0.0
+    copies: dict[str, str] | None = None
+
+
+def rooms(pages: Pages) -> None:
+    """`/archive`."""
+
+    @pages.at("/archive")
+    async def archive(look: Look) -> Response:
+        settings = look.house.settings
+        seen, status = await asyncio.gather(
+            look.see("kept", partial(kept, settings.keep_history_days), fresh=FRESH),
+            look.see("archive", partial(operations.status, settings)),
+        )
+        known = [each.kind for each in status.value.kinds if each.on or each.found] if status.value else []
+        kind = look.query["kind"] if look.query.get("kind") in known else None
+        state = next((each for each in STATES if each == look.query.get("state")), None)
+        before = cursor.number(look.query.get("before"))
+        calendar, found, opened = await asyncio.gather(
+            look.see(("archive days", kind), partial(_calendar, kind or JOBS), fresh=FRESH),
+            look.see(("archive batches", kind, state, before), partial(_batches, kind, state, before)),
+            _opened(look),
+        )
+        is_on = bool(look.house.parts["app"].archive.is_on) or (status.value is not None and status.value.on)
+        words = archive_text.Words(look, is_on=is_on, behind=_behind(status.value))
+        lines = (found.value or [])[:ROWS]
+        return look.page(
+            "archive.html",
+            seen=seen,
+            shelf=status,
+            found=found,
+            lines=lines,
+            next_page=lines[-1].id if len(found.value or []) > ROWS else None,
+            drawer=opened,
+            sentence=words.sentence(seen.value, status.value),
+            picture=words.picture(seen.value if kind in (None, JOBS) else None, calendar.value, WEEKS),
+            calendar=calendar,
+            next=seen.value.days[:NEXT] if seen.value else [],
+            before=_before(seen.value) if kind in (None, JOBS) else 0,
+            smaller=_smaller(seen.value, status.value),
+            words=words,
+            kind=kind,
+            kinds=known,
+            state=state,
+            states=STATES,
+            settings=settings,
+            size=size,
+            weeks=WEEKS,
+            copies=copies(look, cli=["archive", "status"], path="archive"),
+            list_copies=_list_copies(look, kind, state),
+        )
+
+
+def _calendar(kind: str) -> Operation[tuple[date, list[DayLine]]]:
+    """Today, and the days of a kind that files hold."""
+    today = yield from storage_queries.today()
+    return today, (yield from operations.days(day_squares.first_day(today, WEEKS), today, kind))
+
+
+def _batches(kind: str | None, state: BatchState | None, before: int | None) -> Operation[list[Any]]:
+    return operations.batches(kind, state, before, ROWS + 1)
+
+
+async def _opened(look: Look) -> Drawer | None:
+    text = look.query.get("batch")
+    if not text:
+        return None
+    number = cursor.number(text)
+    if number is None:
+        return Drawer(text[:30])
+    seen: Seen[BatchDetail | None] = await look.see(("archive batch", number), partial(operations.batch, number))
+    if seen.value is None:
+        return Drawer(str(number), is_busy=seen.is_missing)
+    made = copies(look, cli=["archive", "verify", "--batch", str(number)], path=f"archive/batches/{number}")
+    return Drawer(str(number), seen.value, age=max(0.0, seen.age), copies=made)
+
+
+def _list_copies(look: Look, kind: str | None, state: str | None) -> dict[str, str]:
+    given = {name: value for name, value in (("kind", kind), ("state", state)) if value}
+    cli = ["archive", "list", *(part for name, value in given.items() for part in (f"--{name}", value))]
+    return copies(look, cli=cli, path="archive/batches", query=given)
+
+
+def _behind(status: Status | None) -> float:
+    """Seconds by which what is old should be in verified files, and is not."""
+    return 0.0 if status is None else max(status.lag, status.overdue)
+
+
+def _before(found: Kept | None) -> int:
+    """Days that are kept and older than the picture."""
+    if found is None:
+        return 0
+    start = day_squares.first_day(found.today, WEEKS)
+    return sum(each.day < start for each in found.days)
+
+
+def _smaller(found: Kept | None, status: Status | None) -> float | None:
+    """How many times less a job takes in a file than in its table, about; None before both are known."""
+    if found is None or status is None or not found.rows:
+        return None
+    filed: Sequence[Any] = [each.found for each in status.kinds if each.kind == JOBS and each.found]
+    rows, length = sum(each.verified_rows for each in filed), sum(each.verified_bytes for each in filed)
+    return (found.bytes / found.rows) / (length / rows) if rows and length else None

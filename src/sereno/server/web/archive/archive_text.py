@@ -1,0 +1,130 @@
+"""What the page of the archive says: the sentence above everything, and each day under the pointer."""
+
+from collections.abc import Mapping, Sequence
+from datetime import date, timedelta
+from functools import partial
+
+from markupsafe import Markup
+
+from sereno.archive.operations import Status
+from sereno.archive.queries import DayLine
+from sereno.domain.duration import spoken
+from sereno.monitoring.alerts.condition_queries import ARCHIVE_BEHIND
+from sereno.monitoring.storage import Kept, KeptDay
+from sereno.server.web.charts import day_squares
+from sereno.server.web.charts.day_squares import Day
+from sereno.server.web.page_request import Look
+from sereno.server.web.sizes import size
+from sereno.server.web.times import clock, figure
+
+MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+
+
+class Words:
+    """For one viewer. `behind`: seconds by which the archive is late."""
+
+    def __init__(self, look: Look, *, is_on: bool, behind: float) -> None:
+        self.is_on = is_on
+        self.behind = behind
+        self._look = look
+        self.say = look.say
+        # Whoever archives at night is not late in the morning.
+        self._patience = timedelta(seconds=ARCHIVE_BEHIND if is_on else 0)
+
+    def sentence(self, found: Kept | None, status: Status | None) -> str:
+        """What matters most, before any figure."""
+        if found is None or status is None:
+            return self.say("The database does not answer in time.")
+        if status.totals.failures:
+            return self._failed(status)
+        if self.is_on and self.behind > ARCHIVE_BEHIND:
+            age = spoken(self.behind)
+            return self.say("The archive is behind by %(age)s: what is old is not in verified files yet.", age=age)
+        if self.is_on:
+            return self._archived(status)
+        return self._kept(found)
+
+    def _failed(self, status: Status) -> str:
+        lost = sum(not each.held for each in status.failures)
+        if lost:
+            if lost == 1:
+                return self.say("One file is broken or gone, and its rows lie nowhere else.")
+            return self.say("%(count)s files are broken or gone, and their rows lie nowhere else.", count=figure(lost))
+        if status.totals.failures == 1:
+            return self.say("One file could not be verified: its rows are kept.")
+        count = figure(status.totals.failures)
+        return self.say("%(count)s files could not be verified: their rows are kept.", count=count)
+
+    def _archived(self, status: Status) -> str:
+        totals = status.totals
+        if totals.waiting_batches == 1:
+            return self.say("One batch waits for its files; all others are verified.")
+        if totals.waiting_batches:
+            count = figure(totals.waiting_batches)
+            return self.say("%(count)s batches wait for their files; all others are verified.", count=count)
+        days = figure(self._look.house.settings.keep_history_days)
+        if totals.next_drop_at is not None:
+            day = clock(totals.next_drop_at, self._look.zone, "%Y-%m-%d")
+            return self.say(
+                "Everything older than %(days)s days is archived and verified; "
+                "the next batch may be dropped on %(day)s.",
+                days=days,
+                day=day,
+            )
+        if totals.verified_files:
+            return self.say("Everything older than %(days)s days is archived and verified.", days=days)
+        return self.say("The archive is on. Nothing was old enough for it yet.")
+
+    def _kept(self, found: Kept) -> str:
+        if not found.days or not found.rows:
+            return self.say("No finished job is kept yet.")
+        overdue = sum(each.is_overdue for each in found.days)
+        if overdue == 1:
+            return self.say("One day should have left, and is still here.")
+        if overdue:
+            return self.say("%(count)s days should have left, and are still here.", count=overdue)
+        rows = figure(found.rows)
+        if len(found.days) == 1:
+            return self.say("One day is kept: about %(rows)s jobs.", rows=rows)
+        return self.say("%(days)s days are kept: about %(rows)s jobs.", days=len(found.days), rows=rows)
+
+    def is_late(self, each: KeptDay, today: date) -> bool:
+        return each.is_overdue and each.leaves + self._patience <= today
+
+    def picture(self, found: Kept | None, filed: tuple[date, Sequence[DayLine]] | None, weeks: int) -> Markup:
+        """A square for each day. What is in the tables is shown as kept; all else as its files are."""
+        if filed is None:
+            return Markup("")
+        today, lines = filed
+        days: dict[date, Day] = {line.day: self._filed(line) for line in lines}
+        for each in found.days if found else ():
+            shown = days.get(each.day)
+            words = self._of_kept(each, today)
+            if shown is None:
+                days[each.day] = Day(each.rows, self.is_late(each, today), words)
+            else:
+                days[each.day] = shown._replace(amount=each.rows, words=f"{words}; {shown.words}")
+        return self._squares(days, today, weeks)
+
+    def _squares(self, days: Mapping[date, Day], today: date, weeks: int) -> Markup:
+        label = self.say("What became of each day of the last %(weeks)s weeks", weeks=weeks)
+        return day_squares.squares(days, today, weeks, label, self.say("nothing is kept"), partial(_named, self._look))
+
+    def _filed(self, line: DayLine) -> Day:
+        values = {"rows": figure(line.rows), "size": size(line.bytes), "files": figure(line.files)}
+        if line.state == "failed":
+            return Day(0, False, self.say("a file of this day could not be verified"), "failed")
+        if line.state == "waiting":
+            return Day(0, False, self.say("%(files)s files wait to be verified", files=values["files"]), "waiting")
+        return Day(0, False, self.say("archived: %(rows)s rows, %(size)s, files: %(files)s", **values), "archived")
+
+    def _of_kept(self, each: KeptDay, today: date) -> str:
+        rows, amount, leaves = figure(each.rows), size(each.bytes), each.leaves.isoformat()
+        if self.is_late(each, today):
+            return self.say("about %(rows)s jobs, %(size)s, should have left", rows=rows, size=amount)
+        return self.say("about %(rows)s jobs, %(size)s, kept until %(day)s", rows=rows, size=amount, day=leaves)
+
+
+def _named(look: Look, day: date, form: str) -> str:
+    return look.say(MONTHS[day.month - 1] if form == "%b" else WEEKDAYS[day.weekday()])

@@ -1,0 +1,59 @@
+"""All pages of the house, as routes."""
+
+from starlette.routing import BaseRoute
+
+from sereno.server.shared.context import House
+from sereno.server.web import sign_in, static_files
+from sereno.server.web.archive import archive
+from sereno.server.web.jobs import bulk_operations, jobs, queues
+from sereno.server.web.monitoring import (
+    alerts_page,
+    errors,
+    logs_page,
+    now,
+    system,
+    tenants,
+    traces,
+)
+from sereno.server.web.notifications import (
+    channels,
+    deliveries,
+    overview,
+    preferences,
+    recipients,
+    templates_page,
+)
+from sereno.server.web.page_routes import Pages
+from sereno.server.web.procedures import procedures_page
+from sereno.server.web.schedules import schedules
+
+ROOMS = (
+    now,
+    jobs,
+    bulk_operations,
+    schedules,
+    sign_in,
+    overview,
+    deliveries,
+    recipients,
+    templates_page,
+    channels,
+    preferences,
+    errors,
+    tenants,
+    traces,
+    queues,
+    archive,
+    system,
+    logs_page,
+    alerts_page,
+    procedures_page,
+)
+
+
+def routes(house: House) -> list[BaseRoute]:
+    """The pages, and what they are dressed in."""
+    pages = Pages(house)
+    for room in ROOMS:
+        room.rooms(pages)
+    return [*static_files.routes(), *pages.routes]

@@ -1,0 +1,52 @@
+"""What somebody sees or does here, as a line for the command line, for curl and for Python."""
+
+import json
+import shlex
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlencode
+
+from sereno.server.web.page_request import Look
+
+
+def copies(
+    look: Look,
+    *,
+    cli: list[str] | None,
+    method: str = "GET",
+    path: str,
+    query: Mapping[str, Any] | None = None,
+    body: Any = None,
+) -> dict[str, str]:
+    """Every one of them does the same; the token is taken from the environment."""
+    url = _address(look, path, query)
+    found = {}
+    if cli is not None:
+        found["CLI"] = shlex.join(["sereno", *cli])
+    found["curl"] = _curl(method, url, body)
+    found["Python"] = _python(method, url, body)
+    return found
+
+
+def _address(look: Look, path: str, query: Mapping[str, Any] | None) -> str:
+    root = look.house.settings.public_url or str(look.request.base_url)
+    given = {name: value for name, value in (query or {}).items() if value not in (None, "")}
+    return f"{root.rstrip('/')}/api/v1/{path}" + (f"?{urlencode(given, doseq=True)}" if given else "")
+
+
+def _curl(method: str, url: str, body: Any) -> str:
+    words = ["curl", "-sS", *(["-X", method] if method != "GET" else [])]
+    line = shlex.join(words) + ' -H "Authorization: Bearer $SERENO_TOKEN"'
+    if body is not None:
+        line += " -H 'Content-Type: application/json' -d " + shlex.quote(json.dumps(body, ensure_ascii=False))
+    return f"{line} {shlex.quote(url)}"
+
+
+def _python(method: str, url: str, body: Any) -> str:
+    given = f", json={body!r}" if body is not None else ""
+    return (
+        "import os\n\nimport httpx\n\n"
+        'headers = {"Authorization": f"Bearer {os.environ[\'SERENO_TOKEN\']}"}\n'
+        f"answer = httpx.request({method!r}, {url!r}, headers=headers{given})\n"
+        "print(answer.raise_for_status().json())\n"
+    )

@@ -1,0 +1,172 @@
+"""One job beside its list: why it is where it is, what it tried, what it was given, and how others like it fare."""
+
+import asyncio
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from markupsafe import Markup
+
+from sereno.archive.queries import Found
+from sereno.bulk.operations import ORIGIN
+from sereno.errors import JobNotFound
+from sereno.jobs import operations as jobs
+from sereno.jobs import queries as job_queries
+from sereno.jobs.job_filter import JobFilter
+from sereno.jobs.lifecycle import FINAL
+from sereno.jobs.operations import CANCELLABLE, DELETABLE, JobDetail
+from sereno.jobs.reveal import hidden
+from sereno.jobs.rows import AttemptRow, JobLine, JobRow
+from sereno.jobs.why import why
+from sereno.server.shared.cache import Seen
+from sereno.server.web import cursor
+from sereno.server.web.archive.archived import archived
+from sereno.server.web.charts import job_charts
+from sereno.server.web.charts.job_charts import Sibling
+from sereno.server.web.command_examples import copies
+from sereno.server.web.monitoring import tracebacks
+from sereno.server.web.monitoring.tracebacks import Traceback
+from sereno.server.web.page_request import Look
+from sereno.server.web.times import clock, length
+
+RUNS = 50
+# Others of its task are looked for among so many that have ended, and seldom.
+AMONG = 20_000
+RUNS_FRESH = 10.0
+RUNS_PATIENCE = 0.5
+# A step's result, or an argument list, may be a megabyte: a page shows the beginning.
+LONGEST = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """An attempt, and its traceback as it is read."""
+
+    row: AttemptRow
+    traceback: Traceback | None
+
+    @property
+    def seconds(self) -> float | None:
+        if self.row.finished_at is None:
+            return None
+        return (self.row.finished_at - self.row.started_at).total_seconds()
+
+
+@dataclass(frozen=True, slots=True)
+class Drawer:
+    """All that is shown of one job. `detail` hides secrets; `is_masked` says whether there was one."""
+
+    number: str
+    detail: JobDetail | None = None
+    age: float = 0.0
+    is_busy: bool = False
+    why: Sequence[str] = ()
+    attempts: Sequence[Tried] = ()
+    arguments: str = ""
+    is_masked: bool = False
+    is_cut: bool = False
+    steps: Sequence[tuple[Any, str]] = ()
+    timeline: Markup | None = None
+    siblings: Markup | None = None
+    runs: int = 0
+    retry_of: str | None = None
+    copies: dict[str, str] | None = None
+    # Where it is or may be, if it is not here any more.
+    archived: Sequence[Found] = ()
+    again: str = ""
+
+    @property
+    def is_ended(self) -> bool:
+        return self.detail is not None and self.detail.job.state in FINAL
+
+    @property
+    def can_be_cancelled(self) -> bool:
+        return self.detail is not None and self.detail.job.state in CANCELLABLE
+
+    @property
+    def can_be_deleted(self) -> bool:
+        return self.detail is not None and self.detail.job.state in DELETABLE
+
+
+async def drawer(look: Look, number: str) -> Drawer:
+    """As far as it is theirs to see: another's is answered as one that is not there."""
+    job_id = cursor.number(number)
+    if job_id is None:
+        return Drawer(number[:30])
+    try:
+        seen = await look.see(("job", job_id), partial(jobs.show, job_id), keep=False)
+    except JobNotFound:
+        return Drawer(number, archived=await archived(look, "job", job_id))
+    if seen.value is None:
+        return Drawer(number, is_busy=True)
+    job = seen.value.job
+    if look.who.tenant is not None and job.tenant != look.who.tenant:
+        return Drawer(number)
+    tenant = look.who.tenant
+    said, others = await asyncio.gather(
+        # Told otherwise to somebody of a tenant: not to be remembered for others.
+        look.see(("why", job.id, tenant), partial(why, job.id, tenant=tenant)),
+        _others(look, job),
+    )
+    return _drawn(look, seen, said.value or [], others.value or [])
+
+
+async def _others(look: Look, job: JobRow) -> Seen[list[JobLine]]:
+    """The newest of its task that have ended; for somebody of a tenant, that tenant's."""
+    wanted = JobFilter(task=job.task, states=FINAL, tenant=look.who.tenant, window=AMONG)
+    return await look.see(
+        ("runs", job.task, look.who.tenant),
+        partial(job_queries.list_jobs, wanted, RUNS),
+        fresh=RUNS_FRESH,
+        patience=RUNS_PATIENCE,
+    )
+
+
+def _drawn(look: Look, seen: Seen[JobDetail], said: Sequence[str], others: Sequence[JobLine]) -> Drawer:
+    assert seen.value is not None
+    detail = hidden(seen.value)
+    job = detail.job
+    arguments = _pretty(job.args)
+    runs = _runs(look, job, others)
+    beside = look.link(job=None)
+    origin = next((tag.removeprefix(ORIGIN) for tag in job.tags or () if tag.startswith(ORIGIN)), None)
+    return Drawer(
+        str(job.id),
+        detail,
+        seen.age,
+        why=said,
+        attempts=[Tried(each, tracebacks.read(each.traceback)) for each in reversed(detail.attempts)],
+        arguments=arguments[:LONGEST],
+        is_masked=job.args != seen.value.job.args,
+        is_cut=len(arguments) > LONGEST,
+        steps=[(step, _pretty(step.result)[:LONGEST]) for step in detail.steps],
+        timeline=job_charts.timeline(job, detail.attempts, look.now, look.say),
+        siblings=job_charts.siblings(runs, look.say("How long the last runs of this task took"))
+        if len(runs) > 1
+        else None,
+        runs=len(runs),
+        retry_of=origin if origin and origin.isdecimal() else None,
+        copies=copies(look, cli=["job", "show", str(job.id)], path=f"jobs/{job.id}"),
+        again=f"{beside}{'&' if '?' in beside else '?'}job={{id}}",
+    )
+
+
+def _runs(look: Look, job: JobRow, others: Sequence[JobLine]) -> list[Sibling]:
+    """From the oldest to the newest; this one is among them, if it has run."""
+    found: dict[int, JobLine | JobRow] = {line.id: line for line in others if line.id != job.id}
+    found[job.id] = job
+    runs = []
+    for each in sorted(found.values(), key=lambda one: one.id):
+        if each.started_at is None:
+            continue
+        seconds = max(0.0, ((each.finished_at or look.now) - each.started_at).total_seconds())
+        at = clock(each.started_at, look.zone, "%Y-%m-%d %H:%M:%S")
+        words = f"{each.id} · {look.say(each.state)} · {length(seconds)} · {at}"
+        runs.append(Sibling(seconds, each.state, words, look.link(job=each.id), each.id == job.id))
+    return runs
+
+
+def _pretty(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, indent=2, default=str)

@@ -1,0 +1,240 @@
+"""Jobs: what is searched for, as a list with its facets; one of them beside it; and what is done to many at once."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import partial
+from typing import Any, TypeAlias, TypeVar
+
+from starlette.responses import Response
+
+from sereno.database.statement import Operation
+from sereno.jobs import minute_stats
+from sereno.jobs import queries as job_queries
+from sereno.jobs.job_filter import JobFilter
+from sereno.jobs.lifecycle import STATES
+from sereno.jobs.minute_stats import TenantFigures
+from sereno.jobs.operations import JobPage, list_jobs
+from sereno.jobs.queues import QueueLine, list_queues
+from sereno.jobs.rows import BOUND, Count, JobLine, TaskLine
+from sereno.jobs.search import JOB_FIELDS, WINDOW, jobs_wanted
+from sereno.monitoring.snapshot import Snapshot, snapshot
+from sereno.search.syntax import Term
+from sereno.server.shared.error_masking import sees_all
+from sereno.server.shared.tenant_scope import their_tenant
+from sereno.server.web import cursor
+from sereno.server.web.command_examples import copies
+from sereno.server.web.facets import Facet, facets, left_out, toggled
+from sereno.server.web.jobs.job_drawer import drawer
+from sereno.server.web.page_request import Look
+from sereno.server.web.page_routes import Pages
+from sereno.server.web.search_form import Asked, asked_for
+from sereno.server.web.times import figure
+
+T = TypeVar("T")
+Values: TypeAlias = list[tuple[str, Count | None]]
+
+ROWS = 50
+# Of each facet so many values.
+MOST_VALUES = 10
+# And so many at all, with those that are on the page.
+MOST_SHOWN = 15
+MOST_RUNNING = 500
+DAY = 86_400.0
+# What a facet counts changes slowly, and nobody waits for it.
+FACETS_FRESH = 30.0
+FACETS_PATIENCE = 0.3
+
+
+def rooms(pages: Pages) -> None:
+    """`/jobs`."""
+
+    @pages.at("/jobs", of_tenants=True)
+    async def jobs(look: Look) -> Response:
+        asked = _asked(look)
+        before = cursor.number(look.query.get("before"))
+        found, running, opened, parts = await asyncio.gather(
+            _listed(look, asked, before),
+            look.see("running now", partial(job_queries.running_now, MOST_RUNNING)),
+            drawer(look, look.query["job"]) if look.query.get("job") else _nothing(),
+            _house(look),
+        )
+        lines = found.value.items if found and found.value else []
+        return look.page(
+            "jobs.html",
+            asked=asked,
+            is_everything=_is_everything(asked),
+            is_among_newest=asked.wanted is not None and asked.wanted.window is not None,
+            found=found,
+            lines=lines,
+            next=found.value.next if found and found.value else None,
+            progress={each.id: each for each in running.value or []},
+            took=partial(_took, look.now),
+            drawer=opened,
+            sentence=_sentence(look, asked, found.value if found else None, parts),
+            house=parts,
+            facets=_facets(asked.terms, lines, parts),
+            chips=[(str(term), left_out(asked.terms, place)) for place, term in enumerate(asked.terms)],
+            bulk=_bulk_body(look, asked),
+            copies=_copies(look, asked),
+            among=WINDOW,
+            about=partial(toggled, (), negated=False),
+        )
+
+
+def _asked(look: Look) -> Asked[JobFilter]:
+    """The search of the address, for what is theirs."""
+    named = JobFilter(tenant=look.query.get("tenant") or None)
+    asked = asked_for(look, JOB_FIELDS, lambda text, now: jobs_wanted(text, now).both(named))
+    if asked.wanted is None:
+        return asked
+    theirs = their_tenant(look.who, asked.wanted.tenant)
+    wanted = replace(asked.wanted, tenant=theirs, masked=not sees_all(look.who))
+    is_found_by_index = any(each is not None for each in (wanted.ids, wanted.schedules, wanted.fingerprint))
+    if wanted.tenant is not None and not is_found_by_index:
+        # A tenant with few jobs among many: the list looks no further than any search does.
+        wanted = replace(wanted, window=wanted.window or WINDOW)
+    return replace(asked, wanted=wanted)
+
+
+def _is_everything(asked: Asked[JobFilter]) -> bool:
+    return asked.wanted is not None and not asked.terms and asked.wanted.tenant is None
+
+
+async def _listed(look: Look, asked: Asked[JobFilter], before: int | None) -> Any:
+    """None where the search makes no sense."""
+    if asked.wanted is None:
+        return None
+    wanted = asked.wanted
+    key = ("jobs", asked.text, wanted.tenant, before)
+    return await look.see(key, partial(list_jobs, wanted, limit=ROWS, before=before))
+
+
+async def _nothing() -> None:
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What is known of the whole house; nothing of it for somebody of one tenant."""
+
+    snapshot: Snapshot | None = None
+    queues: Sequence[QueueLine] = ()
+    tasks: Sequence[TaskLine] = ()
+    tenants: Sequence[TenantFigures] = ()
+
+
+async def _house(look: Look) -> Parts:
+    if look.who.tenant is not None:
+        return Parts()
+
+    async def seldom(key: str, operation: Callable[[], Operation[T]]) -> T | None:
+        return (await look.see(key, operation, fresh=FACETS_FRESH, patience=FACETS_PATIENCE)).value
+
+    seen, queues, tasks, tenants = await asyncio.gather(
+        look.see("snapshot", snapshot),
+        look.see("queues", list_queues),
+        seldom("by task", job_queries.by_task),
+        seldom("tenants of a day", partial(minute_stats.tenants, DAY, most=MOST_VALUES)),
+    )
+    return Parts(seen.value, queues.value or [], tasks or [], tenants or [])
+
+
+def _sentence(look: Look, asked: Asked[JobFilter], page: JobPage | None, parts: Parts) -> str:
+    """What is here, before any figure."""
+    if asked.problem is not None:
+        return look.say("This search is not understood.")
+    if page is None:
+        return look.say("The database does not answer in time.")
+    if _is_everything(asked) and parts.snapshot is not None:
+        dead = parts.snapshot.dead
+        if dead.value == 0:
+            return look.say("No job is dead.")
+        if dead.value == 1:
+            return look.say("One job is dead and waits for you.")
+        return look.say("%(count)s jobs are dead and wait for you.", count=shown(dead))
+    if cursor.number(look.query.get("before")) is not None:
+        return look.say("Older jobs.")
+    if not asked.terms and page.items:
+        return look.say("The newest jobs.")
+    if page.next is not None:
+        return look.say("More than %(count)s jobs match: here are the newest.", count=len(page.items))
+    if len(page.items) == 1:
+        return look.say("One job matches.")
+    return look.say("%(count)s jobs match.", count=len(page.items)) if page.items else look.say("No job matches.")
+
+
+def _facets(terms: Sequence[Term], lines: Sequence[JobLine], parts: Parts) -> list[tuple[str, list[Facet]]]:
+    """Counted where a bounded look or a rollup knows; else without a count, from the jobs of this page."""
+    here: dict[str, Values] = {
+        name: [(value, None) for value in dict.fromkeys(values) if value]
+        for name, values in (
+            ("queue", [line.queue for line in lines]),
+            ("task", [line.task for line in lines]),
+            ("tag", [tag for line in lines for tag in line.tags or ()]),
+        )
+    }
+    queues = [(line.queue, total([line.scheduled, line.ready, line.running])) for line in parts.queues]
+    tasks = [(line.task, _of_task(line)) for line in parts.tasks]
+    tenants = [(line.tenant, Count(line.ended)) for line in parts.tenants]
+    named: dict[str, Values] = {
+        "state": [(state, count) for state, count in zip(STATES, _of_states(parts), strict=True)],
+        "queue": _joined(_largest(queues), here["queue"]),
+        "task": _joined(_largest(tasks), here["task"]),
+        "tenant": _largest(tenants),
+        "tag": here["tag"],
+    }
+    return [(name, facets(terms, name, values[:MOST_SHOWN])) for name, values in named.items() if values]
+
+
+def _of_states(parts: Parts) -> list[Count | None]:
+    """In the order of STATES. What has succeeded or was cancelled is counted by nobody."""
+    if parts.snapshot is None:
+        return [None] * len(STATES)
+    live = {name: total(getattr(line, name) for line in parts.queues) for name in ("scheduled", "ready", "running")}
+    return [{**live, "dead": parts.snapshot.dead}.get(state) for state in STATES]
+
+
+def _of_task(line: TaskLine) -> Count:
+    return Count(line.waiting + line.running + line.succeeded + line.cancelled + line.dead)
+
+
+def _largest(values: Iterable[tuple[str, Count]]) -> Values:
+    return [(name, count) for name, count in sorted(values, key=lambda each: (-each[1].value, each[0]))]
+
+
+def _joined(counted: Values, others: Values) -> Values:
+    """What was counted, and what is on the page besides."""
+    known = {name for name, _ in counted}
+    return [*counted[:MOST_VALUES], *(each for each in others if each[0] not in known)]
+
+
+def total(counts: Iterable[Count]) -> Count:
+    """The sum, and whether all of it was counted."""
+    several = list(counts)
+    value = sum(count.value for count in several)
+    return Count(min(value, BOUND), value <= BOUND and all(count.exact for count in several))
+
+
+def shown(count: Count) -> str:
+    """10 000+ where nobody counted further."""
+    return figure(count.value) + ("" if count.exact else "+")
+
+
+def _took(now: datetime, line: JobLine) -> float | None:
+    if line.started_at is None:
+        return None
+    return max(0.0, ((line.finished_at or now) - line.started_at).total_seconds())
+
+
+def _bulk_body(look: Look, asked: Asked[JobFilter]) -> dict[str, Any]:
+    """What all that match are, in the words of the API."""
+    tenant = look.query.get("tenant")
+    return {"q": asked.text, **({"tenant": tenant} if tenant else {})}
+
+
+def _copies(look: Look, asked: Asked[JobFilter]) -> dict[str, str]:
+    tenant = look.query.get("tenant") or None
+    words = ["job", "list", *(["--tenant", tenant] if tenant else []), *(["--", asked.text] if asked.text else [])]
+    return copies(look, cli=words, path="jobs", query={"q": asked.text, "tenant": tenant})

@@ -1,0 +1,229 @@
+"""Queues and workers: what waits, what comes and goes, who does it, and what holds it back."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import partial
+from urllib.parse import quote
+
+from markupsafe import Markup
+from starlette.responses import Response
+
+from sereno.jobs.limits import operations as limits
+from sereno.jobs.limits.store import LimitRow
+from sereno.jobs.rows import Count, SessionRow
+from sereno.monitoring import activity
+from sereno.monitoring.activity import WorkRow
+from sereno.monitoring.queue_flow import SPAN, Flow, QueueFlow, flow
+from sereno.server.web.charts import activity as lanes_picture
+from sereno.server.web.charts.activity import Bar, Minute
+from sereno.server.web.command_examples import copies
+from sereno.server.web.facets import toggled
+from sereno.server.web.page_request import Look
+from sereno.server.web.page_routes import Pages
+from sereno.server.web.times import clock, figure, length
+from sereno.worker.operations import list_workers
+
+# How far back the lanes go, and how much is drawn.
+LANE_SECONDS = 300.0
+MOST_BARS, MOST_LANES, MOST_ENDED = 400, 30, 10
+# So many queues have a picture; the others are lines.
+MOST_CARDS = 24
+MOST_LIMITS = 100
+MINUTES = int(SPAN // 60)
+# A queue whose oldest job waits for longer than this, while it does not get shorter, falls behind.
+LATE = 60.0
+# One whose oldest job waits for less keeps up, whatever came at once.
+PROMPT = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """A queue with its picture."""
+
+    flow: QueueFlow
+    picture: Markup
+    empties: str
+    shade: str
+    path: str
+    search: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """A worker with its picture."""
+
+    session: SessionRow
+    picture: Markup
+
+
+def rooms(pages: Pages) -> None:
+    """`/queues`."""
+
+    @pages.at("/queues")
+    async def queues(look: Look) -> Response:
+        pattern = look.query.get("limit", "")[:200].replace("\x00", "") or None
+        seen, workers, work, limited = await asyncio.gather(
+            look.see("flow", flow),
+            look.see("workers", list_workers),
+            look.see("work", partial(activity.work, LANE_SECONDS, MOST_BARS)),
+            look.see(("limits", pattern), partial(limits.list_limits, pattern, most=MOST_LIMITS + 1), fresh=2.0),
+        )
+        sessions = workers.value or []
+        shown, others = _chosen(look, seen.value)
+        alive = [each for each in sessions if each.state in ("alive", "expired")]
+        ended = [each for each in sessions if each.state not in ("alive", "expired")]
+        now = seen.value.at if seen.value else look.now
+        return look.page(
+            "queues.html",
+            seen=seen,
+            workers=workers,
+            sentence=_sentence(look, seen.value, alive),
+            cards=shown,
+            others=others,
+            alive=[_lane(look, each, work.value or [], now) for each in alive[:MOST_LANES]],
+            more_alive=max(0, len(alive) - MOST_LANES),
+            drawn=MOST_BARS if len(work.value or []) == MOST_BARS else None,
+            ended=ended[:MOST_ENDED],
+            totals=_totals(seen.value, alive),
+            limited=limited,
+            limits=[_line(each) for each in (limited.value or [])[:MOST_LIMITS]],
+            more_limits=len(limited.value or []) > MOST_LIMITS,
+            pattern=pattern,
+            shown=shown_count,
+            copies=copies(look, cli=["queue", "list"], path="queues"),
+            limit_copies=copies(
+                look,
+                cli=["limit", "list", *([pattern] if pattern else [])],
+                path="limits",
+                query={"pattern": pattern},
+            ),
+        )
+
+
+def shown_count(count: Count) -> str:
+    """10 000+ where nobody counted further."""
+    return figure(count.value) + ("" if count.exact else "+")
+
+
+def path_of(name: str) -> str:
+    """A name as one part of an address of the API, whatever it holds."""
+    return quote(name, safe="")
+
+
+def _sentence(look: Look, found: Flow | None, alive: Sequence[SessionRow]) -> str:
+    if found is None:
+        return look.say("The database does not answer in time.")
+    unserved = sum(each.is_unserved for each in found.queues)
+    if unserved:
+        if unserved == 1:
+            return look.say("One queue has work and no worker.")
+        return look.say("%(count)s queues have work and no worker.", count=unserved)
+    if not alive:
+        return look.say("No worker is alive.")
+    late = sum(_is_late(each) for each in found.queues)
+    if late:
+        if late == 1:
+            return look.say("One queue falls behind.")
+        return look.say("%(count)s queues fall behind.", count=late)
+    paused = sum(each.line.is_paused for each in found.queues)
+    if paused:
+        if paused == 1:
+            return look.say("One queue is paused. The others keep up.")
+        return look.say("%(count)s queues are paused. The others keep up.", count=paused)
+    return look.say("Every queue keeps up.")
+
+
+def _is_late(each: QueueFlow) -> bool:
+    return (each.line.oldest_seconds or 0) > LATE and each.seconds_to_empty is None and not each.line.is_paused
+
+
+def _totals(found: Flow | None, alive: Sequence[SessionRow]) -> dict[str, int]:
+    lines = [each.line for each in found.queues] if found else []
+    return {
+        "workers": len(alive),
+        "hosts": len({each.host for each in alive}),
+        "slots": sum(sum(each.queues.values()) for each in alive),
+        "ready": sum(line.ready.value for line in lines),
+        "running": sum(line.running.value for line in lines),
+    }
+
+
+def _chosen(look: Look, found: Flow | None) -> tuple[list[Card], list[Card]]:
+    """Those with the most work have a picture; all by name."""
+    if found is None:
+        return [], []
+    busiest = sorted(found.queues, key=lambda each: (-each.line.ready.value, -each.line.running.value, each.line.queue))
+    large = {each.line.queue for each in busiest[:MOST_CARDS]}
+    cards = [_card(look, each, found.at) for each in found.queues]
+    return [each for each in cards if each.flow.line.queue in large], [
+        each for each in cards if each.flow.line.queue not in large
+    ]
+
+
+def _card(look: Look, each: QueueFlow, now: datetime) -> Card:
+    name = each.line.queue
+    search = toggled((), "queue", name, negated=False)
+    shade = "paused" if each.line.is_paused else "bad" if each.is_unserved else "ok" if _keeps_up(each) else "ready"
+    return Card(each, _picture(look, each, now), _empties(look, each), shade, path_of(name), search)
+
+
+def _empties(look: Look, each: QueueFlow) -> str:
+    """When it will be empty, in words."""
+    if each.line.is_paused:
+        return look.say("paused")
+    if not each.line.ready.value:
+        return look.say("empty")
+    if each.is_unserved:
+        return look.say("nobody serves it")
+    if _keeps_up(each):
+        return look.say("keeps up")
+    seconds = each.seconds_to_empty
+    if seconds is not None:
+        return look.say("empty in %(time)s", time=length(max(1.0, seconds)))
+    return look.say("gets longer") if each.arrival > each.drain else look.say("stands still")
+
+
+def _keeps_up(each: QueueFlow) -> bool:
+    """Nothing waits for long."""
+    return not each.line.ready.value or (each.line.oldest_seconds or 0.0) < PROMPT
+
+
+def _picture(look: Look, each: QueueFlow, now: datetime) -> Markup:
+    by_minute = {row.at: row for row in each.minutes}
+    this = now.replace(second=0, microsecond=0)
+    minutes = []
+    for ago in range(MINUTES - 1, -1, -1):
+        at = this - timedelta(minutes=ago)
+        row = by_minute.get(at)
+        good, bad = (row.succeeded + row.cancelled, row.retried + row.dead) if row else (0, 0)
+        words = look.say("%(at)s: %(good)s ended well, %(bad)s failed", at=clock(at, look.zone), good=good, bad=bad)
+        minutes.append(Minute(good, bad, words))
+    label = look.say("Attempts of %(queue)s that ended, by the minute, for an hour", queue=each.line.queue)
+    return lanes_picture.spark(minutes, label)
+
+
+def _lane(look: Look, session: SessionRow, work: Sequence[WorkRow], now: datetime) -> Lane:
+    bars = [_bar(look, row, now) for row in work if row.session == session.id]
+    label = look.say("What worker %(id)s did in the last five minutes", id=session.id)
+    return Lane(session, lanes_picture.lane(bars, now, LANE_SECONDS, label))
+
+
+def _bar(look: Look, row: WorkRow, now: datetime) -> Bar:
+    took = max(0.0, ((row.finished_at or now) - row.started_at).total_seconds())
+    words = f"{row.job} {row.task}: {look.say(row.outcome)}, {length(took)}"
+    return Bar(row.started_at, row.finished_at, row.outcome, words, look.link("jobs", job=row.job))
+
+
+@dataclass(frozen=True, slots=True)
+class LimitLine:
+    """A limit in words, and where the API changes it."""
+
+    row: LimitRow
+    says: str
+    path: str
+
+
+def _line(row: LimitRow) -> LimitLine:
+    return LimitLine(row, limits.in_words(row.numbers), path_of(row.name))

@@ -1,0 +1,115 @@
+"""Alerts: what lasts, what is over, and the rules that say who is told."""
+
+import asyncio
+from functools import partial
+from typing import Any
+
+from starlette.responses import Response
+
+from sereno.monitoring.alerts.condition import LEVELS
+from sereno.monitoring.alerts.operations import RuleLine, list_alerts, list_rules
+from sereno.monitoring.alerts.rule import LOG_LEVELS, NAMED_KINDS
+from sereno.monitoring.alerts.sender import BUILT_IN
+from sereno.monitoring.alerts.store import AlertRow
+from sereno.notifications.event import IN_APP
+from sereno.server.web.command_examples import copies
+from sereno.server.web.cursor import number
+from sereno.server.web.page_request import Look
+from sereno.server.web.page_routes import Pages
+from sereno.server.web.times import length
+
+ROWS = 50
+MOST_OPEN = 100
+
+
+def rooms(pages: Pages) -> None:
+    """`/alerts`."""
+
+    @pages.at("/alerts")
+    async def alerts(look: Look) -> Response:
+        before = number(look.query.get("before"))
+        rule = look.query.get("rule", "")[:100].replace("\x00", "") or None
+        open_ones, past, rules = await asyncio.gather(
+            look.see(("alerts", True, rule), partial(list_alerts, MOST_OPEN + 1, rule=rule, is_open=True)),
+            look.see(("alerts", False, rule, before), partial(list_alerts, ROWS + 1, before, rule=rule, is_open=False)),
+            look.see("alert rules", list_rules),
+        )
+        lines = (past.value or [])[:ROWS]
+        return look.page(
+            "alerts.html",
+            open_ones=open_ones,
+            opened=(open_ones.value or [])[:MOST_OPEN],
+            past=past,
+            lines=lines,
+            next=lines[-1].id if len(past.value or []) > ROWS else None,
+            rules=rules,
+            wants=partial(_wants, look),
+            fields=_fields,
+            took=_took,
+            kinds=NAMED_KINDS,
+            levels=LEVELS,
+            log_levels=LOG_LEVELS,
+            channels=_channels(look),
+            sentence=_sentence(look, open_ones.value),
+            rule=rule,
+            copies=copies(look, cli=["alert", "list"], path="alerts", query={"rule": rule}),
+        )
+
+
+def _channels(look: Look) -> list[str]:
+    """Those that reach somebody outside: of the application, and those that need nothing but an address."""
+    return sorted({*look.house.parts["channels"].known, *BUILT_IN} - {IN_APP})
+
+
+def _sentence(look: Look, found: list[AlertRow] | None) -> str:
+    if found is None:
+        return look.say("The database does not answer in time.")
+    if not found:
+        return look.say("No alert is open.")
+    if len(found) == 1:
+        return look.say("One alert is open.")
+    more = "+" if len(found) > MOST_OPEN else ""
+    return look.say("%(count)s alerts are open.", count=f"{min(len(found), MOST_OPEN)}{more}")
+
+
+def _took(row: AlertRow) -> float | None:
+    return None if row.resolved_at is None else max(0.0, (row.resolved_at - row.opened_at).total_seconds())
+
+
+def _wants(look: Look, rule: RuleLine) -> str:
+    """Of what a rule tells, in words."""
+    if rule.log is not None:
+        said = look.say(
+            "%(count)s lines of the log within %(time)s: %(level)s",
+            count=rule.log.count,
+            time=length(rule.log.within),
+            level=look.say(rule.log.level),
+        )
+        said += f", {rule.log.event}" if rule.log.event else ""
+    elif rule.kinds is None:
+        said = look.say("everything")
+    else:
+        said = ", ".join(rule.kinds)
+    of = [f"{name} {value}" for name in ("tenant", "queue", "task") if (value := getattr(rule, name))]
+    return " · ".join([said, *of])
+
+
+def _fields(rule: RuleLine) -> dict[str, Any]:
+    """What a form is filled with, as the API takes it. Addresses stay masked, and so stay as they are."""
+    return {
+        "name": rule.name,
+        "to": [{"channel": each.channel, "address": each.address} for each in rule.to],
+        "kinds": rule.kinds,
+        "log": None
+        if rule.log is None
+        else {
+            "level": rule.log.level,
+            "event": rule.log.event,
+            "count": rule.log.count,
+            "within": rule.log.within,
+        },
+        **{
+            name: getattr(rule, name)
+            for name in ("level", "tenant", "queue", "task", "for_seconds", "again_seconds", "enabled", "note")
+        },
+    }

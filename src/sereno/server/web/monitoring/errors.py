@@ -1,0 +1,204 @@
+"""Errors: what breaks, since when and for whom; one kind with its newest traceback, and what is done about it."""
+
+import asyncio
+from collections.abc import Sequence
+from functools import partial
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import urlencode
+
+from markupsafe import Markup
+from starlette.responses import RedirectResponse, Response
+
+from sereno.jobs import error_groups as store
+from sereno.jobs.error_groups import ErrorGroup
+from sereno.monitoring import error_operations
+from sereno.monitoring.error_operations import ErrorDetail, Sort
+from sereno.search.search_filter import ERROR_FIELDS
+from sereno.search.sql_terms import Sought
+from sereno.server.shared.cache import Seen
+from sereno.server.shared.http_error import not_found
+from sereno.server.web import cursor
+from sereno.server.web.charts import svg
+from sereno.server.web.charts.sparkline import spark
+from sereno.server.web.charts.svg import Series
+from sereno.server.web.command_examples import copies
+from sereno.server.web.monitoring import tracebacks
+from sereno.server.web.page_request import Look
+from sereno.server.web.page_routes import Pages
+from sereno.server.web.search_form import Asked, listed, sought_for
+from sereno.server.web.times import clock, figure
+
+RANGES = ("1h", "24h", "7d", "30d")
+SORTS: dict[str, Sort] = {"last": "last", "count": "count"}
+ROWS = 50
+FINGERPRINT_LENGTH = 12
+# A task that is to be spared gets its dead letters back slowly.
+RATE = 50
+
+
+def rooms(pages: Pages) -> None:
+    """`/errors`, `/error?fingerprint=…`. Messages are of any tenant: somebody of one sees what is theirs elsewhere."""
+
+    @pages.at("/errors", of_tenants=True)
+    async def errors(look: Look) -> Response:
+        if look.who.tenant is not None:
+            return _to_their_own(look)
+        asked, search = _asked(look), sought_for(look, ERROR_FIELDS)
+        found, quiet = await asyncio.gather(
+            _groups(look, asked, search, muted=False), _groups(look, asked, search, muted=True)
+        )
+        lines = (found.value or [])[:ROWS]
+        muted = [line for line in quiet.value or [] if line.muted_until is not None and line.muted_until > look.now]
+        hit = await _breadth(look, [*lines, *muted], asked["since"])
+        return look.page(
+            "errors.html",
+            asked=asked,
+            search=search,
+            ranges=RANGES,
+            found=found,
+            lines=lines,
+            next=asked["skip"] + ROWS if len(found.value or []) > ROWS else None,
+            # Whoever searches by it sees them in the list itself.
+            muted=[] if any(term.name == "muted" for term in search.terms) else muted[:ROWS],
+            hit=hit,
+            sentence=_sentence(look, search, lines, found),
+            sparkline=partial(_sparkline, look),
+            copies=_copies(look, asked, search.text),
+        )
+
+    @pages.at("/error")
+    async def error(look: Look) -> Response:
+        fingerprint = look.query.get("fingerprint", "")
+        if len(fingerprint) != FINGERPRINT_LENGTH or not set(fingerprint) <= set("0123456789abcdef"):
+            raise not_found(f"error {fingerprint!r:.30}")
+        since = _range(look)
+        found = await look.see(
+            ("error", fingerprint, since), partial(error_operations.show, fingerprint, since=since), fresh=2.0
+        )
+        if found.value is None and not found.is_missing:
+            raise not_found(f"error {fingerprint}")
+        return look.page("error.html", **_one(look, fingerprint, since, found))
+
+
+def _to_their_own(look: Look) -> Response:
+    return RedirectResponse(f"{look.base}tenant?{urlencode({'name': look.who.tenant})}#errors", HTTPStatus.SEE_OTHER)
+
+
+def _asked(look: Look) -> dict[str, Any]:
+    skip = look.query.get("before", "")
+    return {
+        "since": _range(look),
+        "task": look.query.get("task") or None,
+        "tenant": look.query.get("tenant") or None,
+        "sort": SORTS.get(look.query.get("sort", ""), "last"),
+        "skip": min(cursor.number(skip) or 0, store.MOST_GROUPS),
+    }
+
+
+def _range(look: Look) -> str:
+    wanted = look.query.get("range", "24h")
+    return wanted if wanted in RANGES else "24h"
+
+
+async def _groups(
+    look: Look, asked: dict[str, Any], search: Asked[Sought | None], *, muted: bool
+) -> Seen[list[ErrorGroup]]:
+    wanted = {**asked, "muted": muted, "skip": 0 if muted else asked["skip"]}
+    look_up = partial(error_operations.list_groups, **wanted, sought=search.wanted, limit=ROWS + 1)
+    return await listed(look, search, ("errors", *wanted.values()), look_up, fresh=2.0)
+
+
+async def _breadth(look: Look, lines: Sequence[ErrorGroup], since: str) -> dict[str, int]:
+    """How many tenants each of them hit."""
+    wanted = tuple(sorted({line.fingerprint for line in lines}))
+    if not wanted:
+        return {}
+    key, length = ("breadth", since, wanted), error_operations.span(since)
+    return (await look.see(key, partial(store.breadth, wanted, length), fresh=10.0)).value or {}
+
+
+def _sentence(
+    look: Look, search: Asked[Sought | None], lines: Sequence[ErrorGroup], found: Seen[list[ErrorGroup]]
+) -> str:
+    if search.problem:
+        return look.say("This search is not understood.")
+    if found.value is None:
+        return look.say("The database does not answer in time.")
+    if not lines:
+        return look.say("No kind of failure matches.") if search.terms else look.say("Nothing breaks.")
+    worst = max(lines, key=lambda line: line.count)
+    if len(lines) == 1:
+        return look.say("One kind of failure: %(error)s in %(task)s.", error=worst.error_type, task=worst.task)
+    count = figure(len(lines)) + ("+" if len(found.value) > ROWS else "")
+    return look.say(
+        "%(count)s kinds of failure, most often %(error)s in %(task)s.",
+        count=count,
+        error=worst.error_type,
+        task=worst.task,
+    )
+
+
+def _sparkline(look: Look, line: ErrorGroup) -> Markup:
+    return spark(line.hours, look.say("The last 24 hours, the newest last: %(count)s", count=figure(sum(line.hours))))
+
+
+def _copies(look: Look, asked: dict[str, Any], text: str) -> dict[str, str]:
+    words = ["error", "list", "--since", asked["since"]]
+    for name in ("task", "tenant"):
+        words += [f"--{name}", asked[name]] if asked[name] else []
+    words += ["--", text] if text else []
+    query = {"q": text, **{name: asked[name] for name in ("since", "task", "tenant", "sort")}}
+    return copies(look, cli=words, path="errors", query=query)
+
+
+def _one(look: Look, fingerprint: str, since: str, found: Seen[ErrorDetail | None]) -> dict[str, Any]:
+    detail = found.value
+    search = detail.search if detail is not None else ""
+    body = {"q": search, "all": True, "in_background": True}
+    return {
+        "fingerprint": fingerprint,
+        "ranges": RANGES,
+        "range": since,
+        "found": found,
+        "is_muted": detail is not None and (detail.group.muted_until or look.now) > look.now,
+        "traceback": tracebacks.read(detail.sample.traceback) if detail is not None and detail.sample else None,
+        "hours": _hours(look, detail, since) if detail is not None else "",
+        "tries": _tries(detail.tries) if detail is not None else [],
+        "tries_picture": _tries_picture(look, detail.tries) if detail is not None else "",
+        "retry": body,
+        "rate": RATE,
+        "copies": copies(look, cli=["error", "show", fingerprint], path=f"errors/{fingerprint}"),
+        "retry_copies": copies(
+            look,
+            cli=["job", "retry", search, "--rate", f"{RATE}/s", "--background"],
+            method="POST",
+            path="jobs/retry",
+            body={**body, "rate": RATE},
+        ),
+    }
+
+
+def _hours(look: Look, detail: ErrorDetail, since: str) -> Markup:
+    form = "%H:%M" if since in ("1h", "24h") else "%a %d %H:%M"
+    steps = [clock(each.at, look.zone, form) for each in detail.hours]
+    counts = [Series(look.say("failures"), "dead", [each.count for each in detail.hours])]
+    return svg.bars(steps, counts, look.say("Failures by the hour"))
+
+
+def _tries(counts: Sequence[int]) -> list[tuple[str, int, float]]:
+    """How many tries, how many successes took them, and their share."""
+    total = sum(counts)
+    last = max((place for place, count in enumerate(counts) if count), default=-1)
+    return [
+        (f"{place + 1}{'+' if place == len(counts) - 1 and place else ''}", count, count / total)
+        for place, count in enumerate(counts[: last + 1])
+    ]
+
+
+def _tries_picture(look: Look, counts: Sequence[int]) -> Markup | str:
+    tries = _tries(counts)
+    if not tries:
+        return ""
+    shares = [Series(f"% {look.say('succeeded')}", "ok", [share * 100 for _, _, share in tries])]
+    return svg.bars([name for name, _, _ in tries], shares, look.say("How many tries a success took"))

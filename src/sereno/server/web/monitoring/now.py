@@ -1,0 +1,232 @@
+"""Now: is it fine, what needs somebody, what moves, and what is to come."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from functools import partial
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import urlencode
+
+from starlette.responses import RedirectResponse, Response
+
+from sereno.jobs import minute_stats
+from sereno.jobs import queries as job_queries
+from sereno.jobs.job_filter import JobFilter, ScheduleFilter
+from sereno.jobs.minute_stats import Figures, quantile
+from sereno.jobs.rows import BOUND
+from sereno.monitoring.alerts.condition import Concern, filled
+from sereno.monitoring.alerts.current_conditions import attention
+from sereno.monitoring.snapshot import snapshot
+from sereno.notifications.deliveries.figures import Funnel, funnel
+from sereno.notifications.operations import list_events
+from sereno.schedules import store as schedules
+from sereno.schedules.heatmap import Heatmap, heatmap
+from sereno.server.shared.cache import Seen
+from sereno.server.web.charts import svg
+from sereno.server.web.charts.svg import Series, Stage
+from sereno.server.web.facets import toggled
+from sereno.server.web.page_request import Look
+from sereno.server.web.page_routes import Pages
+from sereno.server.web.schedules.schedule_rows import Line, soonest
+from sereno.server.web.times import clock
+
+# What can be looked back at: seconds, and seconds for each step of a picture.
+RANGES = {"1h": (3600, 60), "6h": (21_600, 300), "24h": (86_400, 1200), "7d": (604_800, 7200)}
+DAY = 86_400.0
+# A forecast reads every schedule: so seldom, so long, and nobody waits for it.
+FORECAST_SECONDS = 300.0
+FORECAST_MOST_SECONDS = 20.0
+FORECAST_PATIENCE = 0.05
+# A cell this many times above the middle is a crowd.
+CROWD = 8
+NEWEST, EVENTS, SOONEST = 8, 6, 5
+# Of the soonest schedules, so many may be the engine's own.
+OWN = 3
+
+
+def rooms(pages: Pages) -> None:
+    """The first page."""
+
+    @pages.at("/", of_tenants=True)
+    async def now(look: Look) -> Response:
+        if look.who.tenant is not None:
+            return RedirectResponse(f"{look.base}tenant?{urlencode({'name': look.who.tenant})}", HTTPStatus.SEE_OTHER)
+        wanted = look.query.get("range", "1h")
+        since, step = RANGES.get(wanted, RANGES["1h"])
+        house = look.house
+        seen, concerns, figures, told, count, newest, events, coming, soon = await asyncio.gather(
+            look.see("snapshot", snapshot),
+            look.see("attention", partial(attention, house.settings), fresh=5.0),
+            look.see(("minutes", since), partial(minute_stats.read, since, step=step)),
+            look.see("funnel", partial(funnel, DAY), fresh=5.0),
+            look.see("schedules", partial(schedules.count, ScheduleFilter(), BOUND), fresh=30.0),
+            look.see("newest", partial(job_queries.list_jobs, JobFilter(), NEWEST)),
+            look.see("newest events", partial(list_events, limit=EVENTS)),
+            forecast(look),
+            soonest(look, SOONEST + OWN),
+        )
+        return look.page(
+            "now.html",
+            seen=seen,
+            concerns=concerns,
+            ways=ways,
+            said=partial(_said, look),
+            sentence=_sentence(look, concerns.value),
+            ranges=list(RANGES),
+            range=wanted if wanted in RANGES else "1h",
+            figures=figures,
+            pictures=_pictures(look, figures.value or [], since, step, seen.value and seen.value.oldest_seconds),
+            funnel=told,
+            funnel_picture=funnel_picture(look, told.value),
+            schedule_count=sum((count.value or {}).values()),
+            is_capped=sum((count.value or {}).values()) >= BOUND,
+            forecast=coming,
+            heat=heat_picture(look, coming.value),
+            crowd=crowd(coming.value),
+            newest=newest,
+            events=events,
+            soonest=Seen(_of_people(soon.value), soon.age),
+        )
+
+
+def _of_people(lines: list[Line] | None) -> list[Line] | None:
+    """Without those that the engine keeps for itself."""
+    return None if lines is None else [each for each in lines if not each.row.key.startswith("sereno.")][:SOONEST]
+
+
+async def forecast(look: Look, wanted: ScheduleFilter | None = None, span: float = DAY) -> Any:
+    """What is to come, seldom and in the background."""
+    asked = wanted or ScheduleFilter()
+    return await look.see(
+        ("forecast", span, str(asked)),
+        partial(heatmap, asked, span),
+        fresh=FORECAST_SECONDS,
+        patience=FORECAST_PATIENCE,
+        seconds=FORECAST_MOST_SECONDS,
+    )
+
+
+def _sentence(look: Look, concerns: Sequence[Concern] | None) -> str:
+    """Whether all is well, before any figure."""
+    if concerns is None:
+        return look.say("The database does not answer in time.")
+    if not concerns:
+        return look.say("All is well. Everything is on time.")
+    if len(concerns) == 1:
+        return look.say("One thing needs you. Everything else is on time.")
+    return look.say("%(count)s things need you. Everything else is on time.", count=len(concerns))
+
+
+def _said(look: Look, concern: Concern) -> str:
+    return filled(look.say(concern.said), concern.values)
+
+
+def ways(concern: Concern) -> list[tuple[str, str]]:
+    """Where to look: a word and a page."""
+    kind, values = concern.kind.partition(".")[0], concern.values
+    if kind == "job":
+        return [("show", "jobs?" + urlencode({"q": f"state:dead {_of_task(values)}"}))]
+    if kind == "task":
+        return [("show", "jobs?" + urlencode({"q": _of_task(values)}))]
+    if kind == "order":
+        return [("why", f"jobs?job={values.get('job', '')}")]
+    if kind == "schedule":
+        return [("why", "schedule?" + urlencode({"key": str(values.get("schedule", ""))}))]
+    if kind == "tenant":
+        return [("show", "tenant?" + urlencode({"name": str(values.get("tenant", ""))}))]
+    pages = {"queue": "queues", "limit": "queues", "worker": "queues", "session": "queues", "channel": "channels"}
+    return [("show", pages.get(kind, "system"))]
+
+
+def _of_task(values: Mapping[str, str | int]) -> str:
+    """As the search has it, whatever the name holds."""
+    return toggled((), "task", str(values.get("task", "")), negated=False)
+
+
+def _pictures(look: Look, figures: Sequence[Figures], since: int, step: int, oldest: float | None) -> dict[str, Any]:
+    """What ended, and how long it waited and ran: a step without a figure is one in which nothing ended."""
+    by_time = {int(each.at.timestamp()): each for each in figures}
+    last = int(look.now.timestamp()) // step * step
+    places = range(last - since // step * step + step, last + step, step)
+    form = "%H:%M" if since <= DAY else "%a %H:%M"
+    steps = [clock(look.now + timedelta(seconds=place - look.now.timestamp()), look.zone, form) for place in places]
+    found = [by_time.get(place) for place in places]
+    say = look.say
+    ended = [
+        Series(say("succeeded"), "ok", [each.succeeded if each else 0 for each in found]),
+        Series(say("retried"), "retry", [each.retried if each else 0 for each in found]),
+        Series(say("dead"), "dead", [each.dead if each else 0 for each in found]),
+    ]
+    whole = [each for each in found if each is not None]
+    total = sum(each.succeeded + each.retried + each.dead + each.cancelled + each.other for each in whole)
+    return {
+        "ended": svg.bars(steps, ended, say("Jobs that ended, by time")),
+        "a_minute": total * 60 / since,
+        "waited": svg.lines(steps, _quantiles(found, "waits"), say("How long jobs waited"), oldest=oldest),
+        "ran": svg.lines(steps, _quantiles(found, "runs"), say("How long jobs ran")),
+        "wait": quantile(_total(whole, "waits"), 0.95),
+        "run": quantile(_total(whole, "runs"), 0.95),
+    }
+
+
+def _quantiles(found: Sequence[Figures | None], what: str) -> list[Series]:
+    return [
+        Series(name, kind, [quantile(getattr(each, what), share) if each else None for each in found])
+        for name, kind, share in (("50 %", "p50", 0.5), ("95 %", "p95", 0.95))
+    ]
+
+
+def _total(found: Sequence[Figures], what: str) -> list[int]:
+    columns = [getattr(each, what) for each in found]
+    return [sum(column) for column in zip(*columns, strict=False)] if columns else []
+
+
+def funnel_picture(look: Look, told: Funnel | None) -> str:
+    """From everybody who was meant to those who have read it."""
+    if told is None:
+        return ""
+    stages = [
+        Stage(look.say(name), kind, getattr(told, name))
+        for name, kind in (
+            ("matched", "accent"),
+            ("eligible", "accent"),
+            ("sent", "ok"),
+            ("delivered", "ok"),
+            ("read", "ok"),
+        )
+    ]
+    return svg.funnel(stages, look.say("Deliveries of the last 24 hours"))
+
+
+def heat_picture(look: Look, coming: Heatmap | None, columns: int = 24) -> str:
+    """A column for each hour (or day's part), its cells from top to bottom."""
+    if coming is None or not coming.cells:
+        return ""
+    size = max(1, len(coming.cells) // columns)
+    # The last cell is a part of one: the clock rarely stands at a full five minutes.
+    groups = [coming.cells[start : start + size] for start in range(0, columns * size, size)]
+    names = [clock(group[0].at, look.zone, "%H" if columns == 24 else "%a") for group in groups]  # noqa: PLR2004 - hours
+    cells = [
+        [
+            (
+                look.say(
+                    "%(at)s %(count)s fires", at=clock(cell.at, look.zone, "%a %H:%M"), count=f"{cell.fires:,.0f}"
+                ),
+                cell.fires,
+            )
+            for cell in group
+        ]
+        for group in groups
+    ]
+    return svg.heat(names, cells, look.say("Fires to come"))
+
+
+def crowd(coming: Heatmap | None) -> tuple[Any, float] | None:
+    """The fullest five minutes, where they stand out."""
+    if coming is None or not coming.cells:
+        return None
+    fires = sorted(cell.fires for cell in coming.cells)
+    top = max(coming.cells, key=lambda cell: cell.fires)
+    middle = max(1.0, fires[len(fires) // 2])
+    return (top.at, top.fires) if top.fires > CROWD * middle and top.fires >= 100 else None  # noqa: PLR2004 - few harm nobody

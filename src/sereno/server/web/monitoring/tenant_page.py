@@ -1,0 +1,140 @@
+"""One tenant: everything about it in one place, for the house and for its own people."""
+
+import asyncio
+from collections.abc import Sequence
+from functools import partial
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import quote
+
+from markupsafe import Markup
+from starlette.responses import RedirectResponse, Response
+
+from sereno.jobs.error_groups import ErrorGroup
+from sereno.jobs.lifecycle import STATES
+from sereno.jobs.limits.operations import in_words
+from sereno.monitoring import error_operations, tenants
+from sereno.monitoring.alerts.condition import Concern, filled
+from sereno.monitoring.alerts.current_conditions import attention
+from sereno.monitoring.tenant_queries import WINDOW
+from sereno.monitoring.tenants import DAY, TenantDetail
+from sereno.notifications.deliveries.figures import funnel
+from sereno.server.shared.tenant_scope import their_tenant
+from sereno.server.web.charts import svg
+from sereno.server.web.charts.shares import HOURS, percent, places
+from sereno.server.web.charts.sparkline import spark
+from sereno.server.web.charts.svg import Series
+from sereno.server.web.command_examples import copies
+from sereno.server.web.monitoring.now import funnel_picture
+from sereno.server.web.page_request import Look
+from sereno.server.web.page_routes import Pages
+from sereno.server.web.schedules.rule_text import rule_words
+from sereno.server.web.times import clock, figure, length
+
+MOST_ERRORS = 8
+
+
+def rooms(pages: Pages) -> None:
+    """`/tenant?name=…`, where somebody of one tenant begins."""
+
+    @pages.at("/tenant", of_tenants=True)
+    async def one(look: Look) -> Response:
+        name = their_tenant(look.who, look.query.get("name") or None)
+        if name is None:
+            return RedirectResponse(f"{look.base}tenants", HTTPStatus.SEE_OTHER)
+        detail, concerns, told, errors = await asyncio.gather(
+            look.see(("tenant", name), partial(tenants.show, name), fresh=2.0),
+            look.see(("attention", name), partial(attention, look.house.settings, tenant=name), fresh=5.0),
+            look.see(("funnel", name), partial(funnel, DAY, tenant=name), fresh=5.0),
+            look.see(
+                ("errors of", name),
+                partial(error_operations.list_groups, tenant=name, sort="count", muted=True, limit=MOST_ERRORS),
+                fresh=5.0,
+            ),
+        )
+        return look.page(
+            "tenant.html",
+            name=name,
+            path=quote(name, safe=""),
+            found=detail,
+            concerns=concerns,
+            said=lambda concern: filled(look.say(concern.said), concern.values),
+            ways=partial(_ways, look, name),
+            sentence=_sentence_of_one(look, name, detail.value, concerns.value),
+            figures=_figures(detail.value),
+            hours=_hours_of_one(look, name, detail.value),
+            states=STATES,
+            window=WINDOW,
+            words_of=partial(rule_words, look),
+            funnel=told,
+            funnel_picture=funnel_picture(look, told.value),
+            errors=errors,
+            error_href=partial(_error_href, look, name),
+            sparkline=partial(_sparkline, look),
+            limit_words=in_words,
+            copies=copies(look, cli=["job", "list", "--tenant", name], path="jobs", query={"tenant": name}),
+        )
+
+
+def _sentence_of_one(look: Look, name: str, detail: TenantDetail | None, concerns: Sequence[Concern] | None) -> str:
+    if detail is None or concerns is None:
+        return look.say("The database does not answer in time.")
+    if detail.standing.paused_at is not None:
+        return look.say("%(tenant)s is paused: none of its jobs is started.", tenant=name)
+    if len(concerns) == 1:
+        return look.say("%(tenant)s: one thing needs you.", tenant=name)
+    if concerns:
+        return look.say("%(tenant)s: %(count)s things need you.", tenant=name, count=len(concerns))
+    if detail.figures is None and not detail.states and not detail.schedules:
+        return look.say("Nothing is known of %(tenant)s.", tenant=name)
+    return look.say("%(tenant)s is fine.", tenant=name)
+
+
+def _ways(look: Look, name: str, concern: Concern) -> list[tuple[str, str]]:
+    """Where to look, within what is this tenant's."""
+    kind, values = concern.kind.partition(".")[0], concern.values
+    if kind == "job":
+        return [("show", look.link("jobs", q=f'state:dead task:"{values.get("task", "")}"', tenant=name))]
+    if kind == "schedule":
+        return [("why", look.link("schedule", key=values.get("schedule", "")))]
+    if kind == "channel" and look.who.tenant is None:
+        return [("show", look.link("channels"))]
+    return []
+
+
+def _figures(detail: TenantDetail | None) -> dict[str, Any]:
+    """Of a day."""
+    if detail is None or detail.figures is None:
+        return {"ended": 0, "a_hour": 0.0, "failed": 0, "failures": 0.0, "seconds": 0.0, "share": 0.0}
+    found = detail.figures
+    house = max(found.seconds, sum(each.seconds for each in detail.hours if each.tenant is None))
+    return {
+        "ended": found.ended,
+        "a_hour": found.ended / HOURS,
+        "failed": found.failed,
+        "failures": percent(found.failed, found.ended),
+        "seconds": found.seconds,
+        "share": percent(found.seconds, house),
+    }
+
+
+def _hours_of_one(look: Look, name: str, detail: TenantDetail | None) -> Markup | str:
+    if detail is None:
+        return ""
+    seconds = {each.at: each.seconds for each in detail.hours if each.tenant == name}
+    hours = places(look.now)
+    steps = [clock(at, look.zone, "%H:%M") for at in hours]
+    series = [Series(look.say("seconds of work"), "accent", [seconds.get(at, 0.0) for at in hours])]
+    label = look.say("Worker time by the hour, %(time)s in all", time=length(sum(seconds.values())))
+    return svg.bars(steps, series, label)
+
+
+def _error_href(look: Look, name: str, line: ErrorGroup) -> str:
+    """The whole kind for those who see the house; its own dead letters for somebody of this tenant."""
+    if look.who.tenant is None:
+        return look.link("error", fingerprint=line.fingerprint)
+    return look.link("jobs", q=f"state:dead fingerprint:{line.fingerprint}", tenant=name)
+
+
+def _sparkline(look: Look, line: ErrorGroup) -> Markup:
+    return spark(line.hours, look.say("The last 24 hours, the newest last: %(count)s", count=figure(sum(line.hours))))

@@ -1,0 +1,142 @@
+"""Tenants: who takes how much of the house, hour by hour and in a list."""
+
+import asyncio
+from collections.abc import Sequence
+from functools import partial
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import urlencode
+
+from starlette.responses import RedirectResponse, Response
+
+from sereno.jobs.job import NAME_LIMIT, check_text
+from sereno.monitoring import tenants
+from sereno.monitoring.tenant_queries import SCHEDULE_BOUND, Sort, TenantHour, TenantLine
+from sereno.monitoring.tenants import TOP
+from sereno.search.search_filter import TENANT_FIELDS
+from sereno.search.sql_terms import Sought
+from sereno.server.web import cursor
+from sereno.server.web.charts import svg
+from sereno.server.web.charts.shares import HOURS, percent, places
+from sereno.server.web.charts.svg import Series
+from sereno.server.web.command_examples import copies
+from sereno.server.web.monitoring import tenant_page
+from sereno.server.web.page_request import Look
+from sereno.server.web.page_routes import Pages
+from sereno.server.web.search_form import Asked, listed, sought_for
+from sereno.server.web.times import clock, figure
+
+ROWS = 50
+# With one of them, half of everything is much.
+NOISY = 0.5
+SORTS: dict[str, Sort] = {
+    "seconds": "seconds",
+    "jobs": "jobs",
+    "failed": "failed",
+    "deliveries": "deliveries",
+    "name": "name",
+}
+
+
+def rooms(pages: Pages) -> None:
+    """`/tenants`, `/tenant?name=…`."""
+    tenant_page.rooms(pages)
+
+    @pages.at("/tenants", of_tenants=True)
+    async def every(look: Look) -> Response:
+        if look.who.tenant is not None:
+            return _to(look, look.who.tenant)
+        check_text("q", look.query.get("q", "").strip()[:NAME_LIMIT] or None)
+        asked = sought_for(look, TENANT_FIELDS)
+        sort = SORTS.get(look.query.get("sort", ""), "seconds")
+        skip = min(cursor.number(look.query.get("after")) or 0, tenants.DEEPEST)
+        look_up = partial(tenants.list_tenants, sought=asked.wanted, sort=sort, skip=skip, limit=ROWS + 1)
+        found, hours = await asyncio.gather(
+            listed(look, asked, ("tenants", sort, skip), look_up, fresh=5.0),
+            look.see("tenant hours", tenants.hours, fresh=15.0),
+        )
+        lines = (found.value or [])[:ROWS]
+        return look.page(
+            "tenants.html",
+            asked=asked,
+            sort=sort,
+            found=found,
+            lines=lines,
+            next=skip + ROWS if len(found.value or []) > ROWS else None,
+            sentence=_sentence(look, found.value, asked),
+            hours=hours,
+            fairness=_fairness(look, hours.value or []),
+            bound=SCHEDULE_BOUND,
+            a_day=HOURS,
+            copies=copies(look, cli=None, path="tenants", query={"q": asked.text, "sort": sort}),
+        )
+
+
+def _to(look: Look, name: str) -> Response:
+    return RedirectResponse(f"{look.base}tenant?{urlencode({'name': name})}", HTTPStatus.SEE_OTHER)
+
+
+def _sentence(look: Look, lines: Sequence[TenantLine] | None, asked: Asked[Sought | None]) -> str:
+    """Whether somebody takes it all, before any figure."""
+    if asked.problem:
+        return look.say("This search is not understood.")
+    if lines is None:
+        return look.say("The database does not answer in time.")
+    if not lines and asked.terms:
+        return look.say("No tenant matches.")
+    if not lines:
+        return look.say("No tenant had work done in the last 24 hours.")
+    top = max(lines, key=lambda line: line.seconds)
+    if top.share >= NOISY and len(lines) > 1:
+        return look.say(
+            "%(tenant)s took %(share)s %% of the worker time.", tenant=top.tenant, share=round(top.share * 100)
+        )
+    count = figure(min(len(lines), ROWS)) + ("+" if len(lines) > ROWS else "")
+    if len(lines) == 1:
+        return look.say("One tenant in the last 24 hours.")
+    return look.say(
+        "%(count)s tenants in the last 24 hours; none took more than %(share)s %% of the worker time.",
+        count=count,
+        share=max(1, round(top.share * 100)),
+    )
+
+
+def _fairness(look: Look, found: Sequence[TenantHour]) -> dict[str, Any]:
+    """The share of those who had most, hour by hour, and of the rest."""
+    names = list(dict.fromkeys(each.tenant for each in _most_first(found) if each.tenant is not None))[:TOP]
+    seconds = {(each.at, each.tenant): each.seconds for each in found}
+    hours = places(look.now)
+    totals = [max(seconds.get((at, None), 0.0), sum(seconds.get((at, name), 0.0) for name in names)) for at in hours]
+    series = [
+        Series(
+            f"% {name}",
+            f"t{number}",
+            [percent(seconds.get((at, name), 0.0), total) for at, total in zip(hours, totals, strict=True)],
+        )
+        for number, name in enumerate(names)
+    ]
+    rest = [
+        100.0 - sum(one.values[place] or 0.0 for one in series) if total > 0 else 0.0
+        for place, total in enumerate(totals)
+    ]
+    series.append(Series(f"% {look.say('the rest')}", "skip", [max(0.0, value) for value in rest]))
+    steps = [clock(at, look.zone, "%H:%M") for at in hours]
+    picture = svg.bars(steps, series, look.say("Share of the worker time by tenant, hour by hour"))
+    whole = sum(totals)
+    shares = [
+        (number, name, percent(sum(seconds.get((at, name), 0.0) for at in hours), whole))
+        for number, name in enumerate(names)
+    ]
+    return {
+        "picture": picture if whole > 0 else "",
+        "shares": shares,
+        "rest": max(0.0, 100.0 - sum(share for _, _, share in shares)),
+    }
+
+
+def _most_first(found: Sequence[TenantHour]) -> list[TenantHour]:
+    """By what each had in all."""
+    sums: dict[str | None, float] = {}
+    for each in found:
+        sums[each.tenant] = sums.get(each.tenant, 0.0) + each.seconds
+    return sorted(found, key=lambda each: (-sums[each.tenant], each.tenant or ""))

@@ -1,0 +1,144 @@
+"""Traces: found by whatever is known of them; and one of them, from what began it to the last receipt."""
+
+import re
+from collections.abc import Callable
+from datetime import datetime
+from functools import partial
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import quote
+
+from starlette.responses import RedirectResponse, Response
+
+from sereno.database.statement import Operation
+from sereno.errors import ConfigurationError, InvalidArguments
+from sereno.monitoring.traces import operations as operation
+from sereno.monitoring.traces.operations import Trace, TraceLine
+from sereno.monitoring.traces.trace import Lane
+from sereno.server.shared.cache import Seen
+from sereno.server.shared.http_error import not_found
+from sereno.server.web.charts import trace_timeline
+from sereno.server.web.command_examples import copies
+from sereno.server.web.page_request import Look
+from sereno.server.web.page_routes import Pages
+from sereno.server.web.times import clock, figure, length
+
+NEWEST = 30
+# What the text of a search is; "any" tries all of them.
+WAYS = ("any", "trace", "subject", "job", "delivery")
+_NUMBER = re.compile("[0-9]{1,19}")
+# Rows of the table that are shown one by one.
+MOST_LANES = 300
+
+
+def rooms(pages: Pages) -> None:
+    """`/traces`, `/trace?id=…`."""
+
+    @pages.at("/traces", of_tenants=True)
+    async def traces(look: Look) -> Response:
+        text, by = look.query.get("q", "").strip(), look.query.get("by", "any")
+        by = by if by in WAYS else "any"
+        if text and by == "trace":
+            return _to(look, text)
+        found = await _found(look, text, by)
+        if text and found.value is not None and len({line.id for line in found.value}) == 1:
+            return _to(look, found.value[0].id)
+        return look.page(
+            "traces.html",
+            text=text,
+            by=by,
+            ways=WAYS,
+            found=found,
+            sentence=_sentence(look, text, found),
+            copies=_copies(look, text, by),
+        )
+
+    @pages.at("/trace", of_tenants=True)
+    async def trace(look: Look) -> Response:
+        wanted = look.query.get("id", "")
+        if not wanted:
+            return RedirectResponse(f"{look.base}traces", HTTPStatus.SEE_OTHER)
+        tenant = look.who.tenant
+        found = await look.see(("trace", wanted, tenant), partial(_there, wanted, tenant), fresh=2.0)
+        return look.page("trace.html", wanted=wanted, found=found, **_drawn(look, found.value))
+
+
+def _to(look: Look, trace_id: str) -> Response:
+    return RedirectResponse(look.link("trace", id=trace_id), HTTPStatus.SEE_OTHER)
+
+
+def _there(trace_id: str, tenant: str | None) -> Operation[Trace]:
+    try:
+        return (yield from operation.trace(trace_id, tenant=tenant))
+    except (ConfigurationError, InvalidArguments):
+        raise not_found(f"trace {trace_id!r:.60}") from None
+
+
+async def _found(look: Look, text: str, by: str) -> Seen[list[TraceLine]]:
+    tenant = look.tenant
+    if not text:
+        return await look.see(("traces", tenant), partial(operation.newest, tenant=tenant, most=NEWEST), fresh=2.0)
+    if by in ("job", "delivery") and _NUMBER.fullmatch(text) is None:
+        return Seen([])
+    given: dict[str, Callable[[], Operation[list[TraceLine]]]] = {
+        "any": partial(operation.anything, text, tenant=tenant),
+        "subject": partial(operation.find, subject=text, tenant=tenant),
+        "job": lambda: operation.find(job=int(text), tenant=tenant),
+        "delivery": lambda: operation.find(delivery=int(text), tenant=tenant),
+    }
+    return await look.see(("traces", by, text, tenant), given[by], fresh=2.0)
+
+
+def _sentence(look: Look, text: str, found: Seen[list[TraceLine]]) -> str:
+    if found.value is None:
+        return look.say("The database does not answer in time.")
+    if not text:
+        return look.say("From what began it to the last receipt.")
+    if not found.value:
+        return look.say("Nothing is found by that.")
+    return look.say("%(count)s traces are found.", count=figure(len({line.id for line in found.value})))
+
+
+def _copies(look: Look, text: str, by: str) -> dict[str, str]:
+    """An empty search and one by anything have no other form: the subject is what people know."""
+    name = by if by in ("job", "delivery") else "subject"
+    return copies(look, cli=["trace", f"--{name}", text or "…"], path="traces", query={name: text or "…"})
+
+
+def _drawn(look: Look, found: Trace | None) -> dict[str, Any]:
+    if found is None:
+        return {"sentence": look.say("The database does not answer in time."), "picture": "", "lanes": [], "left": 0}
+    href = partial(_href, look)
+    moment = partial(_moment, look)
+    rows = trace_timeline.rows(found, look.now, look.say, href, moment)
+    whole, active = (found.end - found.start).total_seconds(), trace_timeline.active(found)
+    subject = next((lane.name for lane in found.lanes if lane.kind == "event"), None)
+    return {
+        "sentence": look.say(
+            "%(whole)s, %(active)s of it active.", whole=length(whole), active=length(min(active, whole))
+        ),
+        "about": subject or next((lane.name for lane in found.lanes if lane.kind == "job"), found.id),
+        "picture": trace_timeline.picture(rows, look.say, moment),
+        "undrawn": max(0, len(rows) - trace_timeline.MOST_ROWS),
+        "lanes": [(lane, href(lane)) for lane in found.lanes[:MOST_LANES]],
+        "left": max(0, len(found.lanes) - MOST_LANES),
+        "took": lambda span: length((span.end - span.start).total_seconds()),
+        "copies": copies(look, cli=["trace", found.id], path=f"traces/{quote(found.id, safe='')}"),
+    }
+
+
+def _moment(look: Look, at: datetime) -> str:
+    """The time; with the day, where that is not today."""
+    is_today = clock(at, look.zone, "%Y-%m-%d") == clock(look.now, look.zone, "%Y-%m-%d")
+    return clock(at, look.zone, "%H:%M:%S" if is_today else "%m-%d %H:%M:%S")
+
+
+def _href(look: Look, lane: Lane) -> str:
+    """The page or drawer of what a lane stands for."""
+    if lane.kind == "job":
+        return look.link("jobs", job=lane.id)
+    if lane.kind == "schedule":
+        return look.link("schedule", key=lane.name)
+    if lane.kind == "event":
+        return look.link("event", id=lane.id)
+    return look.link("deliveries", event=lane.id, channel=lane.name)

@@ -1,0 +1,136 @@
+"""Channels: every provider and account, whether it works, how fast, and where it tells what became of messages."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+from urllib.parse import quote
+
+from starlette.responses import Response
+
+from sereno.channels.contract import Channel
+from sereno.domain.duration import seconds, spoken
+from sereno.notifications import operations as notifications
+from sereno.notifications import queries as notification_queries
+from sereno.notifications.deliveries import figures
+from sereno.notifications.deliveries.figures import ChannelHealth
+from sereno.notifications.operations import ChannelSight
+from sereno.notifications.rows import ChannelPause
+from sereno.server.web.command_examples import copies
+from sereno.server.web.notifications.page_parts import AT_ONCE, Bar, bars, tabs
+from sereno.server.web.page_request import Look
+from sereno.server.web.page_routes import Pages
+from sereno.server.web.times import figure
+
+FRESH = 3.0
+HOUR = 3600.0
+STEP = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """A channel with one set of credentials; `name` is empty for the house's own."""
+
+    name: str
+    pause: ChannelPause | None
+    health: ChannelHealth | None
+    codes: Sequence[Bar]
+    callback: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One channel. `most`: how many a second its provider takes, in words."""
+
+    sight: ChannelSight
+    most: str | None
+    largest: int | None
+    receipts: str | None
+    accounts: Sequence[Account]
+
+    @property
+    def state(self) -> str:
+        return "paused" if any(not each.account for each in self.sight.pauses) else "working"
+
+
+def rooms(pages: Pages) -> None:
+    """`/channels`."""
+
+    @pages.at("/channels")
+    async def channels(look: Look) -> Response:
+        known: dict[str, Channel] = look.house.parts["channels"].known
+        found, pauses, health = await asyncio.gather(
+            look.see(
+                ("channels", tuple(sorted(known))), partial(notifications.list_channels, list(known)), fresh=FRESH
+            ),
+            look.see("pauses", notification_queries.pauses, fresh=AT_ONCE),
+            look.see(("channel health", HOUR), partial(figures.channel_health, HOUR, step=STEP), fresh=5.0),
+        )
+        stopped = pauses.value or []
+        sights = [
+            replace(each, pauses=[one for one in stopped if one.channel == each.channel]) for each in found.value or []
+        ]
+        lines = [_line(look, each, known.get(each.channel), health.value or []) for each in sights]
+        return look.page(
+            "channels.html",
+            tabs=tabs(look),
+            found=found,
+            lines=lines,
+            sentence=_sentence(look, lines),
+            copies=copies(look, cli=["channel", "list"], path="channels"),
+        )
+
+
+def _sentence(look: Look, lines: Sequence[Line]) -> str:
+    if not lines:
+        return look.say("There is no channel yet.")
+    paused = [line for line in lines if line.sight.pauses]
+    if not paused:
+        return look.say("%(count)s channels, and all of them work.", count=len(lines))
+    held = figure(sum(line.sight.pending.value for line in paused))
+    if len(paused) == 1:
+        return look.say("%(channel)s is paused; %(held)s deliveries wait.", channel=paused[0].sight.channel, held=held)
+    return look.say("%(count)s channels are paused; %(held)s deliveries wait.", count=len(paused), held=held)
+
+
+def _line(look: Look, sight: ChannelSight, channel: Channel | None, health: Sequence[ChannelHealth]) -> Line:
+    mine = {each.account or "": each for each in health if each.channel == sight.channel}
+    pauses = {each.account: each for each in sight.pauses}
+    has_callbacks = channel is not None and type(channel).webhook is not Channel.webhook
+    accounts = [
+        Account(
+            name,
+            pauses.get(name),
+            mine.get(name),
+            bars((code, number, "dead", None) for code, number in list(mine[name].codes.items())[:5])
+            if name in mine
+            else (),
+            _callback(look, sight.channel, name) if has_callbacks else None,
+        )
+        for name in sorted({"", *mine, *pauses})
+    ]
+    return Line(sight, _most(look, channel), getattr(channel, "largest", None), _receipts(look, channel), accounts)
+
+
+def _most(look: Look, channel: Any) -> str | None:
+    rate = getattr(channel, "rate", None)
+    if rate is None:
+        return None
+    per = seconds(rate.per)
+    if per == 1:
+        return look.say("%(count)s a second", count=f"{rate.amount:g}")
+    return look.say("%(count)s in %(time)s", count=f"{rate.amount:g}", time=spoken(per))
+
+
+def _receipts(look: Look, channel: Channel | None) -> str | None:
+    if channel is None or channel.receipts_after is None:
+        return None
+    return look.say("asked for after %(time)s", time=spoken(channel.receipts_after))
+
+
+def _callback(look: Look, channel: str, account: str) -> str:
+    """Where the provider is to tell: what to enter in its console."""
+    root = (look.house.settings.public_url or str(look.request.base_url)).rstrip("/")
+    tail = "/".join(quote(part, safe="") for part in (channel, account) if part)
+    return f"{root}/api/v1/callbacks/{tail}"

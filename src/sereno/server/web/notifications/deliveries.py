@@ -1,0 +1,199 @@
+"""Deliveries: what became of each, filtered in the address; one of them beside the list; and sent again."""
+
+import asyncio
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, get_args
+
+from starlette.responses import Response
+
+from sereno.access.masking import masked as hidden
+from sereno.archive.queries import Found
+from sereno.notifications.deliveries.delivery import State
+from sereno.notifications.operations import DeliveryDetail, masked
+from sereno.notifications.rows import DeliveryFilter, DeliveryLine
+from sereno.notifications.why import why_event
+from sereno.search.search_filter import DELIVERY_FIELDS
+from sereno.search.sql_terms import Sought
+from sereno.server.shared.cache import Seen
+from sereno.server.shared.tenant_scope import their_tenant
+from sereno.server.web.archive.archived import archived
+from sereno.server.web.command_examples import copies
+from sereno.server.web.notifications import queries as post_looks
+from sereno.server.web.notifications.page_parts import AT_ONCE, known_types, number_of, tabs
+from sereno.server.web.page_request import Look
+from sereno.server.web.page_routes import Pages
+from sereno.server.web.search_form import Asked, sought_for
+from sereno.server.web.times import figure
+
+ROWS = 50
+STATES: tuple[str, ...] = get_args(State)
+# What goes back to work without further questions.
+FAILED = ("failed", "dead")
+LONGEST_PAYLOAD = 20_000
+TEXTS = ("channel", "recipient", "type", "subject")
+
+
+@dataclass(frozen=True, slots=True)
+class Drawer:
+    """All that is shown of one delivery; its address masked. `detail`: None where there is none to see."""
+
+    number: str
+    detail: DeliveryDetail | None = None
+    is_busy: bool = False
+    age: float = 0.0
+    why: Sequence[str] = ()
+    address: str | None = None
+    payload: str = ""
+    copies: dict[str, str] | None = None
+    # Where it is or may be, if it is not here any more.
+    archived: Sequence[Found] = ()
+
+    @property
+    def can_be_sent_again(self) -> bool:
+        return self.detail is not None and self.detail.delivery.state in FAILED
+
+
+def rooms(pages: Pages) -> None:
+    """`/deliveries`."""
+
+    @pages.at("/deliveries", of_tenants=True)
+    async def deliveries(look: Look) -> Response:
+        asked = sought_for(look, DELIVERY_FIELDS)
+        wanted = replace(_named(look), sought=asked.wanted)
+        before = number_of(look.query.get("before"))
+        opened = look.query.get("delivery")
+        found, drawer = await asyncio.gather(
+            _listed(look, asked, wanted, before),
+            _drawer(look, opened) if opened else _nothing(),
+        )
+        lines = (found.value or [])[:ROWS]
+        is_last = len(found.value or []) <= ROWS
+        return look.page(
+            "deliveries.html",
+            tabs=tabs(look),
+            asked=asked,
+            wanted=wanted,
+            is_filtered=bool(asked.terms) or any(look.query.get(name) for name in (*TEXTS, "state", "event", "tenant")),
+            is_nobody=found.value is None and not found.is_missing,
+            states=STATES,
+            types=known_types(look),
+            channels=sorted(look.house.parts["channels"].known),
+            found=found,
+            lines=lines,
+            next=None if is_last else lines[-1].id,
+            sentence=_sentence(look, asked, wanted, lines, is_whole=is_last and before is None),
+            drawer=drawer,
+            hide=hidden,
+            failed=FAILED,
+            bulk=_bulk(wanted),
+            copies=_copies(look, wanted),
+        )
+
+
+def _named(look: Look) -> DeliveryFilter:
+    """The filter of the address, but for its search, for what is theirs; what makes no sense in it is left out."""
+    states = [state for state in look.query.get("state", "").split(",") if state in STATES]
+    channel, recipient, kind, subject = (look.query.get(name, "").strip() or None for name in TEXTS)
+    return DeliveryFilter(
+        tuple(states) or None,
+        channel,
+        recipient,
+        number_of(look.query.get("event")),
+        their_tenant(look.who, look.query.get("tenant") or None),
+        type=kind,
+        subject=subject,
+    )
+
+
+def _sentence(
+    look: Look,
+    asked: Asked[Sought | None],
+    wanted: DeliveryFilter,
+    lines: Sequence[DeliveryLine],
+    *,
+    is_whole: bool,
+) -> str:
+    if asked.problem:
+        return look.say("This search is not understood.")
+    if not lines:
+        return look.say("No delivery matches.") if not wanted.is_empty else look.say("No delivery yet.")
+    failed = sum(line.state in FAILED for line in lines)
+    count = figure(len(lines))
+    if is_whole:
+        said = look.say("One delivery") if len(lines) == 1 else look.say("%(count)s deliveries", count=count)
+    else:
+        said = look.say("%(count)s deliveries on this page", count=count)
+    if not failed:
+        return look.say("%(deliveries)s; none of them waits for you.", deliveries=said)
+    if failed == 1:
+        return look.say("%(deliveries)s; one failed and waits for you.", deliveries=said)
+    return look.say("%(deliveries)s; %(failed)s failed and wait for you.", deliveries=said, failed=figure(failed))
+
+
+async def _listed(
+    look: Look, asked: Asked[Sought | None], wanted: DeliveryFilter, before: int | None
+) -> Seen[list[DeliveryLine] | None]:
+    """Nothing is looked for where the search means nothing; None where somebody is named who is not there."""
+    if asked.problem is not None:
+        return Seen([])
+    key = ("deliveries", str(replace(wanted, sought=None)), before, asked.text)
+    return await look.see(key, partial(post_looks.deliveries, wanted, ROWS + 1, before))
+
+
+async def _nothing() -> None:
+    return None
+
+
+async def _drawer(look: Look, text: str) -> Drawer:
+    """As far as it is theirs to see: another's is answered as one that is not there."""
+    number = number_of(text)
+    if number is None:
+        return Drawer(text[:30])
+    seen = await look.see(("delivery", number), partial(post_looks.delivery, number), fresh=AT_ONCE, keep=False)
+    if seen.is_missing:
+        return Drawer(text, is_busy=True)
+    if seen.value is None:
+        return Drawer(text, archived=await archived(look, "delivery", number))
+    if look.who.tenant not in (None, seen.value.delivery.tenant):
+        return Drawer(text)
+    row = seen.value.delivery
+    said: Sequence[str] = ()
+    if row.recipient is not None:
+        key = ("why delivery", row.event_id, row.recipient, row.tenant)
+        explain = partial(why_event, row.event_id, row.recipient, tenant=row.tenant)
+        said = (await look.see(key, explain, fresh=AT_ONCE)).value or ()
+    return Drawer(
+        str(number),
+        seen.value,
+        age=seen.age,
+        # In the words of a provider there may be an address.
+        why=[hidden(each) for each in said],
+        address=None if row.address is None else masked(row.address),
+        payload=_payload(bytes(row.payload)),
+        copies=copies(look, cli=["delivery", "show", str(number)], path=f"deliveries/{number}"),
+    )
+
+
+def _payload(raw: bytes) -> str:
+    return json.dumps(hidden(json.loads(raw)), ensure_ascii=False, indent=2)[:LONGEST_PAYLOAD]
+
+
+def _bulk(wanted: DeliveryFilter) -> dict[str, Any] | None:
+    """What of this list may be sent again, in the words of the API; None where none of it may."""
+    states = [state for state in FAILED if wanted.states is None or state in wanted.states]
+    return {**wanted.as_detail(), "states": states, "all": True} if states else None
+
+
+def _copies(look: Look, wanted: DeliveryFilter) -> dict[str, str]:
+    given = {name: value for name, value in wanted.as_detail().items() if name != "states"}
+    states = list(wanted.states or ())
+    cli = ["delivery", "list"]
+    for name, value in given.items():
+        cli += [f"--{name}", str(value)] if name != "q" else []
+    for state in states:
+        cli += ["--state", state]
+    cli += ["--", str(given["q"])] if "q" in given else []
+    return copies(look, cli=cli, path="deliveries", query={**given, "state": states or None})

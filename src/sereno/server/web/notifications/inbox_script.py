@@ -1,0 +1,36 @@
+"""`/inbox.js`: the inbox as an element of other pages. Its name stays, so browsers ask now and then if it is new."""
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from sereno.server.web.static_files import all_files
+
+NAME = "inbox.js"
+FRESH_SECONDS = 300
+
+
+async def _serve(request: Request) -> Response:
+    file = all_files()[NAME]
+    # Packed or not, it is the same script.
+    mark = f'W/"{file.hash}"'
+    headers = {
+        "Cache-Control": f"public, max-age={FRESH_SECONDS}",
+        "ETag": mark,
+        "Vary": "Accept-Encoding",
+        # A script without secrets: any page may load it. What it may ask for is another question.
+        "Access-Control-Allow-Origin": "*",
+        "Cross-Origin-Resource-Policy": "cross-origin",
+    }
+    known = [each.strip() for each in request.headers.get("if-none-match", "").split(",")]
+    if mark in known or "*" in known:
+        return Response(status_code=304, headers=headers)
+    packed = "gzip" in request.headers.get("accept-encoding", "")
+    if packed:
+        headers["Content-Encoding"] = "gzip"
+    return Response(file.packed if packed else file.content, media_type=file.kind, headers=headers)
+
+
+def routes() -> list[Route]:
+    """`/inbox.js`."""
+    return [Route(f"/{NAME}", _serve, methods=["GET"])]

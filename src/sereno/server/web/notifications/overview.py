@@ -1,0 +1,287 @@
+"""Notifications: what became of what was to be told, why some of it was not sent, and how the providers fare."""
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from starlette.responses import Response
+
+from sereno.access.masking import masked
+from sereno.notifications import operations as post
+from sereno.notifications import queries as notification_queries
+from sereno.notifications.deliveries import figures
+from sereno.notifications.deliveries.figures import ChannelHealth, Funnel
+from sereno.notifications.operations import EventDetail, TallyLine
+from sereno.notifications.rows import ChannelPause, EventLine
+from sereno.search.search_filter import EVENT_FIELDS
+from sereno.search.sql_terms import Sought
+from sereno.server.shared.cache import Seen
+from sereno.server.shared.http_error import not_found
+from sereno.server.shared.tenant_scope import check_theirs, their_tenant
+from sereno.server.web.charts import svg
+from sereno.server.web.charts.svg import Series
+from sereno.server.web.command_examples import copies
+from sereno.server.web.notifications.page_parts import (
+    AT_ONCE,
+    KINDS,
+    Bar,
+    bars,
+    because,
+    known_types,
+    number_of,
+    over_time,
+    tabs,
+)
+from sereno.server.web.notifications.queries import event as event_at
+from sereno.server.web.page_request import Look
+from sereno.server.web.page_routes import Pages
+from sereno.server.web.search_form import Asked, listed, sought_for
+from sereno.server.web.times import figure
+
+# What can be looked back at: seconds, seconds for each step of the picture, and how it is called.
+RANGES = {
+    "24h": (86_400.0, 3600.0, "in the last 24 hours"),
+    "7d": (604_800.0, 21_600.0, "in the last 7 days"),
+    "30d": (2_592_000.0, 86_400.0, "in the last 30 days"),
+}
+ROWS = 25
+# A provider is watched more closely than people are.
+HEALTH_SECONDS, HEALTH_STEP = 3600.0, 120.0
+FUNNEL_FRESH = 5.0
+# How far a delivery came.
+GIVEN = frozenset({"sent", "delivered", "read", "bounced", "unknown"})
+ARRIVED = frozenset({"delivered", "read"})
+LONGEST_PAYLOAD = 20_000
+
+
+def rooms(pages: Pages) -> None:
+    """`/notifications`, `/event?id=…`."""
+
+    @pages.at("/notifications", of_tenants=True)
+    async def notifications(look: Look) -> Response:
+        tenant = their_tenant(look.who, look.query.get("tenant") or None)
+        kind, asked = look.query.get("type") or None, sought_for(look, EVENT_FIELDS)
+        wanted = look.query.get("range", "24h")
+        span = wanted if wanted in RANGES else "24h"
+        told, health, events = await asyncio.gather(
+            _funnel(look, span, tenant, kind), _health(look, tenant), _events(look, asked, tenant, kind)
+        )
+        lines = (events.value or [])[:ROWS]
+        return look.page(
+            "notifications.html",
+            tabs=tabs(look),
+            tenant=tenant,
+            kind=kind,
+            asked=asked,
+            types=known_types(look),
+            ranges=list(RANGES),
+            range=span,
+            range_words=look.say(RANGES[span][2]),
+            sentence=_sentence(look, told.value, span),
+            told=told,
+            lost=",".join(figures.FAILURES),
+            funnel=_stages(look, told.value, tenant, kind),
+            reasons=_reasons(look, told.value, tenant, kind),
+            failures=_failures(look, told.value, tenant, kind),
+            picture=_picture(look, told.value, *RANGES[span][:2]),
+            health=health,
+            channels=[_card(look, each) for each in (health.value or [])] if health else [],
+            found=events,
+            lines=lines,
+            next=lines[-1].id if len(events.value or []) > ROWS else None,
+            copies=_copies(look, asked.text, tenant, kind),
+        )
+
+    @pages.at("/event", of_tenants=True)
+    async def event(look: Look) -> Response:
+        number = number_of(look.query.get("id"))
+        if number is None:
+            raise not_found(f"event {look.query.get('id', ''):.30}")
+        seen = await look.see(("event", number), partial(event_at, number), keep=False)
+        if seen.value is None and not seen.is_missing:
+            raise not_found(f"event {number}")
+        if seen.value is not None:
+            check_theirs(look.who, seen.value.event.tenant, f"event {number}")
+        return look.page("event.html", tabs=tabs(look), number=number, seen=seen, **_of_event(look, number, seen.value))
+
+
+async def _funnel(look: Look, span: str, tenant: str | None, kind: str | None) -> Any:
+    """Figures are kept by tenant or by kind: of both, the tenant's are shown."""
+    since, step, _ = RANGES[span]
+    event = kind if tenant is None else None
+    look_up = partial(figures.funnel, since, step=step, tenant=tenant, event=event)
+    return await look.see(("funnel", span, tenant, event), look_up, fresh=FUNNEL_FRESH)
+
+
+async def _health(look: Look, tenant: str | None) -> Any:
+    """Of the whole house; no tenant's business."""
+    if tenant is not None:
+        return None
+    look_up = partial(figures.channel_health, HEALTH_SECONDS, step=HEALTH_STEP)
+    seen, pauses = await asyncio.gather(
+        look.see(("channel health", HEALTH_SECONDS), look_up, fresh=FUNNEL_FRESH),
+        look.see("pauses", notification_queries.pauses, fresh=AT_ONCE),
+    )
+    stopped = {(each.channel, each.account): each for each in pauses.value or ()}
+    return Seen(None if seen.value is None else [_as_now(each, stopped) for each in seen.value], seen.age)
+
+
+def _as_now(each: ChannelHealth, stopped: Mapping[tuple[str, str], ChannelPause]) -> ChannelHealth:
+    """Figures may be a few seconds old; whether it is paused is not."""
+    pause = stopped.get((each.channel, each.account or ""))
+    if pause is None:
+        return replace(each, state="working", paused_since=None, paused_why=None)
+    return replace(each, state="paused", paused_since=pause.since, paused_why=pause.reason)
+
+
+async def _events(look: Look, asked: Asked[Sought | None], tenant: str | None, kind: str | None) -> Any:
+    before = number_of(look.query.get("before"))
+    look_up = partial(post.list_events, kind=kind, tenant=tenant, sought=asked.wanted, limit=ROWS + 1, before=before)
+    return await listed(look, asked, ("events", kind, tenant, before), look_up)
+
+
+def _sentence(look: Look, told: Funnel | None, span: str) -> str:
+    """What became of it, before any figure."""
+    if told is None:
+        return look.say("The database does not answer in time.")
+    when = look.say(RANGES[span][2])
+    if not told.matched and not told.sent and not told.skipped_total:
+        return look.say("Nobody was told anything %(when)s.", when=when)
+    sent = look.say(
+        "%(sent)s of %(matched)s deliveries were sent %(when)s",
+        sent=figure(told.sent),
+        matched=figure(max(told.matched, told.sent)),
+        when=when,
+    )
+    if not told.skipped_total:
+        return look.say("%(sent)s; none was skipped.", sent=sent)
+    skipped = figure(told.skipped_total)
+    if not told.skipped:
+        return look.say("%(sent)s; %(skipped)s were skipped.", sent=sent, skipped=skipped)
+    reason = because(look, next(iter(told.skipped)))
+    if len(told.skipped) == 1:
+        return look.say("%(sent)s; %(skipped)s were skipped, because %(why)s.", sent=sent, skipped=skipped, why=reason)
+    return look.say(
+        "%(sent)s; %(skipped)s were skipped, mostly because %(why)s.", sent=sent, skipped=skipped, why=reason
+    )
+
+
+def _stages(look: Look, told: Funnel | None, tenant: str | None, kind: str | None) -> list[Bar]:
+    """From everybody who was meant to those who have read it."""
+    if told is None:
+        return []
+    to = partial(look.link, "deliveries", tenant=_asked(look, tenant), type=kind)
+    return bars(
+        [
+            (look.say("matched"), told.matched, "accent", to()),
+            (look.say("eligible"), told.eligible, "accent", None),
+            (look.say("sent"), told.sent, "ok", to(state="sent")),
+            (look.say("delivered"), told.delivered, "ok", to(state="delivered")),
+            (look.say("read"), told.read, "ok", to(state="read")),
+        ]
+    )
+
+
+def _reasons(look: Look, told: Funnel | None, tenant: str | None, kind: str | None) -> list[Bar]:
+    to = look.link("deliveries", tenant=_asked(look, tenant), type=kind, state="skipped")
+    found = told.skipped if told is not None else {}
+    return bars((because(look, reason), number, "skip", to) for reason, number in found.items())
+
+
+def _failures(look: Look, told: Funnel | None, tenant: str | None, kind: str | None) -> list[Bar]:
+    found = told.failures if told is not None else {}
+    to = partial(look.link, "deliveries", tenant=_asked(look, tenant), type=kind)
+    return bars((look.say(state), number, KINDS.get(state, "dead"), to(state=state)) for state, number in found.items())
+
+
+def _asked(look: Look, tenant: str | None) -> str | None:
+    """Whoever sees one tenant alone need not say which."""
+    return None if look.who.tenant else tenant
+
+
+def _picture(look: Look, told: Funnel | None, since: float, step: float) -> str:
+    if told is None or not told.steps:
+        return ""
+    names, found = over_time(look, told.steps, since, step)
+    series = [
+        Series(look.say("sent"), "ok", [each.sent if each else 0 for each in found]),
+        Series(look.say("skipped"), "skip", [each.skipped if each else 0 for each in found]),
+        Series(look.say("failed"), "dead", [each.failed if each else 0 for each in found]),
+    ]
+    return svg.bars(names, series, look.say("Deliveries by time: sent, skipped, failed"))
+
+
+def _card(look: Look, each: ChannelHealth) -> dict[str, Any]:
+    """What is shown of one provider."""
+    names, found = over_time(look, each.steps, HEALTH_SECONDS, HEALTH_STEP)
+    series = [
+        Series(look.say("accepted"), "ok", [step.accepted if step else 0 for step in found]),
+        Series(look.say("throttled"), "retry", [step.throttled if step else 0 for step in found]),
+        Series(look.say("failed"), "dead", [step.failed if step else 0 for step in found]),
+    ]
+    label = look.say("What %(channel)s said in the last hour", channel=each.channel)
+    return {
+        "health": each,
+        "picture": svg.bars(names, series, label) if each.steps else "",
+        "throttled": each.throttled / each.sent if each.sent else 0.0,
+        "codes": bars((code, number, "dead", None) for code, number in list(each.codes.items())[:5]),
+    }
+
+
+def _of_event(look: Look, number: int, detail: EventDetail | None) -> dict[str, Any]:
+    if detail is None:
+        return {"event": None}
+    event, tally = detail.event, detail.deliveries
+    payload = json.loads(bytes(event.payload))
+    hidden = masked(payload)
+    return {
+        "event": event,
+        "total": detail.total,
+        # The filter `length` of the pages is another one.
+        "audience_count": len(event.audience or ()),
+        "sentence": _event_sentence(look, event, detail),
+        "payload": json.dumps(hidden, ensure_ascii=False, indent=2)[:LONGEST_PAYLOAD],
+        "is_masked": hidden != payload,
+        "funnel": _event_funnel(look, number, tally),
+        "tally": [
+            (line, look.link("deliveries", event=number, state=line.state, channel=line.channel)) for line in tally
+        ],
+        "copies": copies(look, cli=["event", "show", str(number)], path=f"events/{number}"),
+    }
+
+
+def _event_sentence(look: Look, event: EventLine, detail: EventDetail) -> str:
+    total = detail.total
+    count = f"{figure(total.value)}{'' if total.exact else '+'}"
+    arrived = sum(line.count for line in detail.deliveries if line.state in ARRIVED)
+    if not total.value:
+        return look.say("%(type)s: no delivery has come of it yet.", type=event.type)
+    return look.say(
+        "%(type)s: %(arrived)s of %(count)s deliveries arrived.", type=event.type, arrived=figure(arrived), count=count
+    )
+
+
+def _event_funnel(look: Look, number: int, tally: Sequence[TallyLine]) -> list[Bar]:
+    def of(*states: str) -> int:
+        return sum(line.count for line in tally if line.state in states)
+
+    to = partial(look.link, "deliveries", event=number)
+    total = sum(line.count for line in tally)
+    return bars(
+        [
+            (look.say("matched"), total, "accent", to()),
+            (look.say("eligible"), total - of("skipped"), "accent", None),
+            (look.say("sent"), of(*GIVEN), "ok", to(state="sent")),
+            (look.say("delivered"), of(*ARRIVED), "ok", to(state="delivered")),
+            (look.say("read"), of("read"), "ok", to(state="read")),
+        ]
+    )
+
+
+def _copies(look: Look, text: str, tenant: str | None, kind: str | None) -> dict[str, str]:
+    cli = ["event", "list", *(["--type", kind] if kind else []), *(["--tenant", tenant] if tenant else [])]
+    cli += ["--", text] if text else []
+    return copies(look, cli=cli, path="events", query={"q": text, "type": kind, "tenant": tenant})

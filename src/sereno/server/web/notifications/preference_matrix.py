@@ -1,0 +1,139 @@
+"""What is wanted of each kind of event by each channel, and who says so: for somebody, or for all who say nothing."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from sereno.notifications.event import IN_APP
+from sereno.notifications.recipients.preference import Preference, resolve
+from sereno.notifications.recipients.quiet_hours import DAYS
+from sereno.notifications.rows import PreferenceRow
+from sereno.notifications.why import Kind
+from sereno.server.web.page_request import Look
+
+# Columns of a matrix that fits a page, and its rows.
+MOST_CHANNELS = 12
+MOST_KINDS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """Whether it is told, and by whose word. `is_fixed`: it is told whatever anybody wants.
+
+    `body`: what the API is asked for to turn it round; `back`: to take their own word back, if this is theirs.
+    """
+
+    wanted: bool
+    by: Literal["own", "default", "code"]
+    who: str
+    is_fixed: bool
+    is_limited: bool
+    body: dict[str, Any]
+    back: dict[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A kind of event, or a whole category. A cell is None where it is never told by that channel."""
+
+    name: str
+    is_category: bool
+    kind: Kind | None
+    cells: Sequence[Cell | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """Columns are channels."""
+
+    channels: Sequence[str]
+    lines: Sequence[Line]
+
+
+def matrix(look: Look, kinds: Mapping[str, Kind], rows: Iterable[PreferenceRow], recipient: str | None) -> Matrix:
+    """`recipient`: whose own words count as theirs; None for the defaults of a tenant."""
+    preferences = [row.preference(recipient or "") for row in rows]
+    chosen = sorted(kinds.values(), key=lambda kind: (kind.category or "~", kind.name))[:MOST_KINDS]
+    names = {channel for kind in chosen for channel in kind.channels}
+    names |= {each.channel for each in preferences if each.channel}
+    channels = sorted(names, key=lambda name: (name == IN_APP, name))[:MOST_CHANNELS]
+    lines: list[Line] = []
+    category: str | None = None
+    for kind in chosen:
+        if kind.category is not None and kind.category != category:
+            category = kind.category
+            inside = [each for each in chosen if each.category == category and not each.critical]
+            if inside:
+                group = Kind("", (), category, opt_in=all(each.opt_in for each in inside))
+                told = {channel for each in inside for channel in each.channels}
+                cells = [
+                    _cell(look, preferences, recipient, group, category, channel) if channel in told else None
+                    for channel in channels
+                ]
+                lines.append(Line(category, True, None, cells))
+        cells = [
+            _cell(look, preferences, recipient, kind, kind.category, channel) if channel in kind.channels else None
+            for channel in channels
+        ]
+        lines.append(Line(kind.name, False, kind, cells))
+    return Matrix(channels, lines)
+
+
+def _cell(
+    look: Look,
+    preferences: Sequence[Preference],
+    recipient: str | None,
+    kind: Kind,
+    category: str | None,
+    channel: str,
+) -> Cell:
+    """`kind` has no name where the whole category is meant."""
+    event = kind.name or None
+    choice = resolve(preferences, category=category, event=event, channel=channel)
+    is_critical = kind.critical
+    default = not kind.opt_in
+    wanted = True if is_critical else default if choice.wanted is None else choice.wanted
+    row = choice.wanted_by
+    # A row of one category and an event decides only with both; a wish here names the event, or else the category.
+    place = {"event": event, "channel": channel} if event else {"category": category, "channel": channel}
+    is_own = row is not None and (row.recipient is not None) == (recipient is not None)
+    exactly = is_own and row is not None and (row.event, row.channel) == (event, channel)
+    exactly = exactly and row is not None and row.category == (None if event else category)
+    return Cell(
+        wanted=wanted,
+        by="code" if row is None or is_critical else "own" if row.recipient is not None else "default",
+        who=words_of(look, row, is_critical=is_critical, is_on_request=not default),
+        is_fixed=is_critical,
+        is_limited=bool(choice.condition) and not is_critical,
+        body={**place, "wanted": not wanted},
+        back={**place, "wanted": None} if exactly else None,
+    )
+
+
+def words_of(look: Look, row: Preference | None, *, is_critical: bool, is_on_request: bool) -> str:
+    """Who says so."""
+    if is_critical:
+        return look.say("always told: it is critical")
+    if row is None:
+        return look.say("only for those who ask for it") if is_on_request else look.say("nobody says anything else")
+    named = " · ".join(name for name in (row.event, row.category, row.channel) if name) or look.say("everything")
+    if row.recipient is not None:
+        return look.say("their own word about %(what)s", what=named)
+    if row.tenant is not None:
+        return look.say("the default of %(tenant)s about %(what)s", tenant=row.tenant, what=named)
+    return look.say("the default for everybody about %(what)s", what=named)
+
+
+def as_line(row: PreferenceRow) -> dict[str, Any]:
+    """A preference as a line of a list, and what the API is asked for to take all of it back."""
+    place = {"event": row.event, "category": row.category, "channel": row.channel}
+    words = {"wanted": row.wanted, "condition": row.condition, "quiet": row.quiet}
+    back = {name: None for name, value in words.items() if value is not None}
+    return {"row": row, "spans": [spoken(each) for each in row.quiet or ()], "back": {**place, **back}}
+
+
+def spoken(span: Mapping[str, Any]) -> str:
+    """Quiet hours, short."""
+    days = span.get("days")
+    when = f" ({', '.join(DAYS[day - 1][:3] for day in days)})" if days else ""
+    return f"{span['start'][:5]}\N{EN DASH}{span['end'][:5]}{when}"

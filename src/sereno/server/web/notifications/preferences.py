@@ -1,0 +1,78 @@
+"""Preferences: the kinds of events, what holds for all who say nothing themselves, and what nobody can refuse."""
+
+from functools import partial
+from typing import Any
+from urllib.parse import urlencode
+
+from starlette.responses import Response
+
+from sereno.database.statement import Operation
+from sereno.domain.duration import seconds, spoken
+from sereno.jobs.job import check_text
+from sereno.notifications import queries as notification_queries
+from sereno.notifications.event import EventDefinition
+from sereno.notifications.rows import PreferenceRow
+from sereno.server.shared.event_types import known_kinds
+from sereno.server.shared.tenant_scope import their_tenant
+from sereno.server.web.command_examples import copies
+from sereno.server.web.notifications.page_parts import AT_ONCE, tabs
+from sereno.server.web.notifications.preference_matrix import as_line, matrix
+from sereno.server.web.page_request import Look
+from sereno.server.web.page_routes import Pages
+
+
+def rooms(pages: Pages) -> None:
+    """`/preferences`."""
+
+    @pages.at("/preferences", of_tenants=True)
+    async def preferences(look: Look) -> Response:
+        tenant = their_tenant(look.who, look.query.get("tenant") or None)
+        found = await look.see(("preferences", tenant), partial(_defaults, tenant), fresh=AT_ONCE)
+        kinds = known_kinds(look.house)
+        definitions: dict[str, EventDefinition] = look.house.parts["notifications"].definitions
+        return look.page(
+            "preferences.html",
+            tabs=tabs(look),
+            tenant=tenant,
+            found=found,
+            rows=[as_line(each) for each in found.value or []],
+            matrix=matrix(look, kinds, found.value or [], None),
+            kinds=[_kind(look, definitions[name]) for name in sorted(definitions)],
+            sentence=_sentence(look, definitions),
+            whose=f"?{urlencode({'tenant': tenant})}" if tenant else "",
+            copies=copies(look, cli=None, path="preferences", query={"tenant": tenant}),
+        )
+
+
+def _defaults(tenant: str | None) -> Operation[list[PreferenceRow]]:
+    check_text("tenant", tenant)
+    return (yield from notification_queries.preferences(None, tenant=tenant))
+
+
+def _sentence(look: Look, definitions: dict[str, EventDefinition]) -> str:
+    if not definitions:
+        return look.say("The application declares no event.")
+    critical = sum(each.critical for each in definitions.values())
+    asked = sum(each.opt_in for each in definitions.values())
+    return look.say(
+        "Kinds of events: %(count)s; always told: %(critical)s; only on request: %(asked)s.",
+        count=len(definitions),
+        critical=critical,
+        asked=asked,
+    )
+
+
+def _kind(look: Look, each: EventDefinition) -> dict[str, Any]:
+    channels, note = look.house.parts["channels"].resolve(each.channels)
+    return {
+        "name": each.name,
+        "category": each.category,
+        "channels": channels,
+        "note": note,
+        "critical": each.critical,
+        "opt_in": each.opt_in,
+        "ttl": None if each.ttl is None else spoken(each.ttl),
+        "throttle": each.throttle and (each.throttle.most, spoken(seconds(each.throttle.per))),
+        "digest": each.digest and spoken(seconds(each.digest.window)),
+        "steps": [(step.first, step.second, spoken(step.after)) for step in each.steps],
+    }

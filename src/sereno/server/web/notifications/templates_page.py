@@ -1,0 +1,286 @@
+"""Templates: the words of every message, tried on a real event beside the source, and every version that there was."""
+
+import asyncio
+import difflib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from html import escape
+from typing import Any
+from urllib.parse import parse_qs, quote, urlencode
+
+from starlette.responses import HTMLResponse, Response
+
+from sereno.access.masking import masked
+from sereno.errors import SerenoError
+from sereno.jobs.job import check_text
+from sereno.notifications.event import Content, Recipient
+from sereno.notifications.templates import operations as templates
+from sereno.notifications.templates import store
+from sereno.notifications.templates.lint import size_of, sms_parts
+from sereno.notifications.templates.operations import Version
+from sereno.notifications.templates.preview import render
+from sereno.notifications.templates.store import Place
+from sereno.notifications.templates.templates import LARGEST_SOURCE, PARTS, Key, TemplateSet, directory_of, normal
+from sereno.server.web.command_examples import copies
+from sereno.server.web.notifications.page_parts import AT_ONCE, tabs
+from sereno.server.web.page_request import Look
+from sereno.server.web.page_routes import Pages
+
+# What a message says may be HTML that a stranger wrote: it runs nothing, fetches nothing and knows nobody.
+POLICY = (
+    "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:; form-action 'none'; base-uri 'none'; "
+    "frame-ancestors 'self'"
+)
+HEADERS = {"Content-Security-Policy": POLICY, "X-Frame-Options": "SAMEORIGIN", "Cache-Control": "no-store"}
+# A form repeats every byte of a source three times at most.
+LARGEST_FORM = 3 * LARGEST_SOURCE + 2000
+MOST_LINES = 500
+# Lines of a version that are compared. The time grows with their square: 32,000 short ones took 18 s.
+MOST_COMPARED = 2000
+SMS = "sms"
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Which message: of an event by a channel, for a locale and a tenant. Empty: any."""
+
+    event: str
+    channel: str
+    locale: str
+    tenant: str
+    part: str
+
+    @property
+    def message(self) -> dict[str, str]:
+        named = {"event": self.event, "channel": self.channel, "locale": self.locale, "tenant": self.tenant}
+        return {name: value for name, value in named.items() if value}
+
+
+def rooms(pages: Pages) -> None:
+    """`/templates`, `/template?event=…&channel=…`, `/template-preview?…`."""
+
+    @pages.at("/templates")
+    async def all_templates(look: Look) -> Response:
+        words, rows = await _words(look), await look.see("template rows", store.list_rows, fresh=AT_ONCE)
+        changed = {Key(row.event, row.channel, row.locale, row.tenant, row.part): row for row in rows.value or []}
+        lines = await asyncio.to_thread(_lines, words, changed, look.query.get("event") or None)
+        return look.page(
+            "templates.html",
+            tabs=tabs(look),
+            lines=lines[:MOST_LINES],
+            is_cut=len(lines) > MOST_LINES,
+            rows=rows,
+            events=sorted({*look.house.parts["notifications"].definitions, *(line["event"] for line in lines)}),
+            channels=sorted(look.house.parts["channels"].known),
+            event=look.query.get("event") or None,
+            sentence=_sentence(look, lines),
+            copies=copies(look, cli=["template", "list"], path="templates", query={"event": look.query.get("event")}),
+        )
+
+    @pages.at("/template")
+    async def one(look: Look) -> Response:
+        asked = _asked(look)
+        words = await _words(look)
+        found = await asyncio.to_thread(words.find, asked.event, asked.channel, asked.locale, asked.tenant)
+        where = _place(asked)
+        past = await look.see(("template history", where), partial(templates.history, where), fresh=AT_ONCE)
+        here = found.get(asked.part)
+        source = here.text if here is not None else ""
+        return look.page(
+            "template.html",
+            tabs=tabs(look),
+            asked=asked,
+            parts=[(part, found.get(part), look.link(part=part)) for part in PARTS],
+            counts=here,
+            source=source,
+            has_row=here is not None and not here.is_file and here.key == Key(*where),
+            past=past,
+            versions=_versions(past.value or [], source),
+            preview=f"template-preview?{urlencode(asked.message | {'part': asked.part})}",
+            api=_api(asked),
+            channels=sorted(look.house.parts["channels"].known),
+            largest=LARGEST_SOURCE,
+            copies=_copies(look, asked),
+        )
+
+    _previews(pages)
+
+
+def _previews(pages: Pages) -> None:
+    @pages.at("/template-preview")
+    async def saved(look: Look) -> Response:
+        return await _preview(look, _asked(look), None)
+
+    @pages.at("/template-preview", role="admin", method="POST")
+    async def draft(look: Look) -> Response:
+        """Of words that nobody has saved: whoever may save them may try them."""
+        look.house.guard.check_origin(look.request)
+        said = parse_qs((await look.request.body())[:LARGEST_FORM].decode("utf-8", "replace"), keep_blank_values=True)
+        return await _preview(look, _asked(look), said.get("source", [""])[0][: LARGEST_SOURCE + 1])
+
+
+def _asked(look: Look) -> Asked:
+    given = {name: look.query.get(name, "").strip() for name in ("event", "channel", "locale", "tenant")}
+    for name, value in given.items():
+        check_text(name, value or None)
+    part = look.query.get("part", "body")
+    return Asked(**given, part=part if part in PARTS else "body")
+
+
+def _place(asked: Asked) -> Place:
+    return templates.place(asked.event, asked.channel, asked.part, asked.locale or None, asked.tenant or None)
+
+
+async def _words(look: Look) -> TemplateSet:
+    """Files and rows, as they are now."""
+    seen = await look.see("template words", store.read, fresh=AT_ONCE)
+    made = await asyncio.to_thread(lambda: TemplateSet(directory_of(look.house.settings.templates)))
+    made.use_rows((seen.value[1] if seen.value is not None else None) or {})
+    return made
+
+
+def _lines(words: TemplateSet, changed: Mapping[Key, Any], event: str | None) -> list[dict[str, Any]]:
+    """One for each message: its parts, where they come from, and who changed one last."""
+    found: dict[tuple[str, str, str, str], dict[str, Any]] = {}
+    for source in words.sources():
+        key = source.key
+        if event not in (None, key.event):
+            continue
+        line = found.setdefault(
+            (key.event, key.channel, key.locale, key.tenant), key._asdict() | {"parts": {}, "row": None}
+        )
+        # A row goes before a file of the same name, and is read before it.
+        line["parts"].setdefault(key.part, "file" if source.is_file else "row")
+        row = changed.get(key)
+        if row is not None and (line["row"] is None or row.changed_at > line["row"].changed_at):
+            line["row"] = row
+    return [found[key] for key in sorted(found)]
+
+
+def _sentence(look: Look, lines: Sequence[Mapping[str, Any]]) -> str:
+    if not lines:
+        return look.say("There is no template yet: functions of the code say it all, or nobody does.")
+    rows = sum("row" in line["parts"].values() for line in lines)
+    return look.say(
+        "%(count)s messages have templates; %(rows)s of them were changed here.", count=len(lines), rows=rows
+    )
+
+
+# What a recipient would read
+
+
+async def _preview(look: Look, asked: Asked, draft: str | None) -> Response:
+    """A document of its own, which may do nothing."""
+    try:
+        drawn = await _drawn(look, asked, draft)
+    except SerenoError as error:
+        drawn = f'<p class="wrong">{escape(str(error))}</p>'
+    page = (
+        f'<!doctype html><html lang="{look.language}"><meta charset="utf-8"><title>{escape(asked.event)}</title>'
+        "<style>body{font:14px/1.5 system-ui,sans-serif;margin:14px;color:#1d2433;background:#fff}"
+        ".size{color:#5f667a;font-size:12px;margin:0 0 12px}meter{width:120px;vertical-align:middle}"
+        ".wrong{color:#b23a30}body{overflow-wrap:anywhere}"
+        "h1{font-size:16px;margin:0 0 6px}pre{white-space:pre-wrap;font:inherit;margin:0}"
+        "hr{border:0;border-top:1px solid #e7e1d4;margin:14px 0}</style>"
+        f"{drawn}"
+    )
+    return HTMLResponse(page, headers=HEADERS)
+
+
+async def _drawn(look: Look, asked: Asked, draft: str | None) -> str:
+    words = await _words(look)
+    if draft is not None:
+        _, rows = (await look.see("template words", store.read, fresh=AT_ONCE)).value or ("", None)
+        place = _place(asked)
+        words.use_rows({**(rows or {}), (place.event, place.channel, place.locale, place.tenant, place.part): draft})
+    seen = await look.see(
+        ("last payload", asked.event, asked.tenant), partial(store.last_payload, asked.event, asked.tenant or None)
+    )
+    if seen.value is None:
+        return f'<p class="wrong">{escape(look.say("There was no such event yet: nothing to try the words on."))}</p>'
+    # Of somebody real: what looks like a secret or an address is hidden here too.
+    payload = masked(seen.value)
+    recipient = Recipient(
+        key=look.say("somebody"),
+        tenant=asked.tenant or None,
+        locale=asked.locale or None,
+        unsubscribe_url="https://example.com/unsubscribe",
+    )
+    definition = look.house.parts["notifications"].definitions.get(asked.event)
+    made = await look.house.start_process(
+        partial(render, definition, words, asked.event, asked.channel, payload, recipient)
+    )
+    if made is None:
+        return f'<p class="wrong">{escape(look.say("There are no words for this message yet."))}</p>'
+    return _size(look, asked.channel, made, payload) + _message(made)
+
+
+def _message(made: Content) -> str:
+    """Texts are texts; what is meant as HTML is HTML, as a mail program shows it."""
+    parts = [f"<h1>{escape(made.title)}</h1>" if made.title else ""]
+    parts.append(f"<pre>{escape(made.body)}</pre>" if made.body else "")
+    if made.options:
+        parts.append(f"<hr><pre>{escape(json.dumps(dict(made.options), ensure_ascii=False, indent=2))}</pre>")
+    if made.html is not None:
+        parts.append(f"<hr>{made.html}")
+    return "".join(parts)
+
+
+def _size(look: Look, channel: str, made: Content, payload: Mapping[str, Any]) -> str:
+    """How much of what the provider takes."""
+    known = look.house.parts["channels"].known.get(channel)
+    size, largest = size_of(channel, made, payload), getattr(known, "largest", None)
+    if largest is None:
+        said = look.say("%(size)s bytes", size=f"{size:,}")
+    else:
+        said = look.say("%(size)s of %(most)s bytes", size=f"{size:,}", most=f"{largest:,}")
+    meter = ""
+    if largest is not None:
+        meter = (
+            f'<meter min="0" max="{largest}" high="{largest * 0.9:.0f}" value="{size}" title="{escape(said)}"></meter> '
+        )
+    if channel == SMS:
+        number, _ = sms_parts("\n".join(text for text in (made.title, made.body) if text))
+        said += " · " + look.say("%(count)s parts of an SMS", count=number)
+    is_over = largest is not None and size > largest
+    return f'<p class="size{" wrong" if is_over else ""}">{meter}{escape(said)}</p>'
+
+
+# What stood there before
+
+
+def _versions(past: Sequence[Version], now: str) -> list[dict[str, Any]]:
+    """Each with how it differs from what counts now."""
+    found = []
+    for version in past:
+        lines: list[tuple[str, str]] = []
+        if version.source is not None and version.source != now:
+            then = version.source.splitlines()[:MOST_COMPARED]
+            between = difflib.unified_diff(then, now.splitlines()[:MOST_COMPARED], lineterm="", n=2)
+            lines = [(_kind(line), line) for line in list(between)[2:MOST_LINES]]
+        found.append(
+            {"version": version, "lines": lines, "is_now": version.source is not None and version.source == now}
+        )
+    return found
+
+
+def _kind(line: str) -> str:
+    return {"+": "plus", "-": "minus", "@": "dim"}.get(line[:1], "")
+
+
+def _api(asked: Asked) -> str:
+    """The row of this place, as the API names it."""
+    path = "/".join(quote(each, safe="") for each in ("templates", asked.event, asked.channel, asked.part))
+    where = {name: value for name, value in (("locale", normal(asked.locale)), ("tenant", asked.tenant)) if value}
+    return f"{path}?{urlencode(where)}" if where else path
+
+
+def _copies(look: Look, asked: Asked) -> dict[str, str]:
+    cli = ["template", "show", asked.event, asked.channel]
+    for name in ("locale", "tenant"):
+        value = getattr(asked, name)
+        cli += [f"--{name}", value] if value else []
+    path = f"templates/{quote(asked.event, safe='')}/{quote(asked.channel, safe='')}"
+    return copies(look, cli=cli, path=path, query={"locale": asked.locale, "tenant": asked.tenant})

@@ -1,0 +1,215 @@
+"""One person's look at one page: who they are, what they asked for, their language, zone and colours."""
+
+import gzip
+import json
+from collections.abc import Callable, Hashable, Mapping
+from datetime import UTC, datetime
+from functools import cache, partial
+from typing import Any, TypeVar
+from urllib.parse import unquote, urlencode
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from starlette.requests import Request
+from starlette.responses import HTMLResponse
+
+from sereno.access.identity import Principal, Role
+from sereno.database.statement import Operation
+from sereno.domain.zones import names
+from sereno.server.shared.cache import FRESH_SECONDS, Glances, Seen
+from sereno.server.shared.context import LOOK_SECONDS, House
+from sereno.server.shared.error_masking import hidden_in, sees_all
+from sereno.server.web import times
+from sereno.server.web.messages import LANGUAGES, NAMES, choose, say
+from sereno.server.web.static_files import house_hash
+from sereno.version import __version__
+
+T = TypeVar("T")
+
+# Nothing but our own scripts, styles and pictures; nobody frames us, and no form leads elsewhere.
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "frame-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+THEMES = ("light", "dark")
+# Lists shrink to a tenth; more effort would gain little and cost the time that it saves.
+WORTH_PACKING, PACKED_HOW = 2000, 4
+# Path, name, key after `g`, and whether somebody of one tenant sees it.
+ROOMS = (
+    ("", "Now", "n", False),
+    ("schedules", "Schedules", "s", True),
+    ("jobs", "Jobs", "j", True),
+    ("notifications", "Notifications", "d", True),
+    ("traces", "Traces", "r", True),
+    ("tenants", "Tenants", "t", True),
+    ("queues", "Queues", "q", False),
+    ("errors", "Errors", "e", True),
+    ("archive", "Archive", "a", False),
+    ("system", "System", "y", False),
+)
+
+# Pages that belong to a room of another name.
+ROOM_OF = (
+    {
+        "schedule": "schedules",
+        "operations": "jobs",
+        "operation": "jobs",
+        "trace": "traces",
+        "tenant": "tenants",
+        "error": "errors",
+    }
+    | dict.fromkeys(("logs", "alerts", "audit", "procedures", "tokens", "settings"), "system")
+    | dict.fromkeys(
+        (
+            "deliveries",
+            "event",
+            "events",
+            "recipients",
+            "recipient",
+            "templates",
+            "template",
+            "channels",
+            "preferences",
+        ),
+        "notifications",
+    )
+)
+
+
+@cache
+def environment() -> Environment:
+    """Everything is escaped, and a name that is not there is an error."""
+    made = Environment(
+        loader=PackageLoader("sereno.web"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )
+    made.filters.update(
+        as_json=lambda value: json.dumps(value, default=str, ensure_ascii=False),
+        figure=times.figure,
+        length=times.length,
+        old=times.old,
+    )
+    made.globals.update(assets=house_hash(), languages=NAMES, version=__version__)
+    return made
+
+
+def _hidden(operation: Callable[[], Operation[T]]) -> Operation[T]:
+    return hidden_in(operation())
+
+
+class Look:
+    """What a page is made from, and the way to make it."""
+
+    def __init__(self, house: House, glances: Glances, templates: Environment, request: Request) -> None:
+        self.house = house
+        self.request = request
+        self.query = request.query_params
+        self.now = datetime.now(UTC)
+        self.language = choose(request.cookies.get("sereno_lang"), request.headers.get("accept-language", ""))
+        # The browser has written it as a part of an address, with %2F for the slash.
+        chosen = unquote(request.cookies.get("sereno_zone", ""))
+        self.zone_name = chosen if chosen in names() else "UTC"
+        self.zone = times.zone_of(self.zone_name)
+        self._glances = glances
+        self._templates = templates
+
+    @property
+    def who(self) -> Principal:
+        """Whom the doorkeeper has let in."""
+        found = self.request.state.principal
+        assert isinstance(found, Principal)
+        return found
+
+    @property
+    def tenant(self) -> str | None:
+        """Whose things are shown: the viewer's own tenant, or the one that the address names."""
+        return self.who.tenant or self.query.get("tenant") or None
+
+    @property
+    def base(self) -> str:
+        """From here to the root of the pages: every link is relative, so that any path may be in front of us."""
+        inside = self.request.url.path.removeprefix(self.request.scope.get("root_path", ""))
+        return "../" * (inside.count("/") - 1) or "./"
+
+    @property
+    def _path(self) -> str:
+        return self.request.url.path.removeprefix(self.request.scope.get("root_path", "")).strip("/")
+
+    def may(self, role: Role) -> bool:
+        """Whether an action is offered; the API decides again."""
+        return self.who.may(role) and not self.house.settings.read_only
+
+    def say(self, sentence: str, /, **values: object) -> str:
+        return say(self.language, sentence, **values)
+
+    def link(self, path: str | None = None, /, **changes: object) -> str:
+        """This page, or another, with its state in the address: a change of None takes a part away."""
+        kept = {} if path is not None else dict(self.query)
+        kept.update({name: str(value) for name, value in changes.items() if value is not None})
+        for name in (name for name, value in changes.items() if value is None):
+            kept.pop(name, None)
+        inside = self.request.url.path.removeprefix(self.request.scope.get("root_path", "")).lstrip("/")
+        start = f"{self.base}{inside if path is None else path}"
+        return f"{start}?{urlencode(kept)}" if kept else start
+
+    async def see(
+        self,
+        key: Hashable,
+        operation: Callable[[], Operation[T]],
+        *,
+        fresh: float = FRESH_SECONDS,
+        patience: float | None = None,
+        seconds: float = LOOK_SECONDS,
+        keep: bool = True,
+    ) -> Seen[T]:
+        """Looked up once for all who look at the same; `key` names all that the operation depends on.
+
+        Whoever has just changed something sees what became of it, and not what was seen before.
+        """
+        if self.request.headers.get("x-sereno-live") == "changed" and patience is None:
+            fresh = 0.0
+        if not sees_all(self.who):
+            # What they see is another thing than what others see of the same.
+            key, operation = ("hidden", key), partial(_hidden, operation)
+        return await self._glances.see(key, operation, fresh=fresh, patience=patience, seconds=seconds, keep=keep)
+
+    def page(self, template: str, /, status: int = 200, **values: Any) -> HTMLResponse:
+        """Drawn in the viewer's words; a live update asks for the inside alone."""
+        is_live = self.request.headers.get("x-sereno-live") is not None
+        said: Mapping[str, Any] = {
+            "_": self.say,
+            "base": self.base,
+            "clock": lambda at, form="%H:%M": times.clock(at, self.zone, form),
+            "frame": "bare.html" if is_live else "frame.html",
+            "here": ROOM_OF.get(self._path, self._path),
+            "language": self.language,
+            "link": self.link,
+            "look": self,
+            "may": self.may,
+            "now": self.now,
+            "query": self.query,
+            "rooms": [room for room in ROOMS if room[3] or self._sees_all],
+            "theme": self._chosen("sereno_theme", THEMES),
+            "when": lambda at: times.when(at, self.now, self.zone, self.say),
+        }
+        drawn = self._templates.get_template(template).render({**said, **values}).encode()
+        headers = {"Content-Security-Policy": POLICY, "Content-Language": self.language, "Vary": "Accept-Encoding"}
+        if len(drawn) > WORTH_PACKING and "gzip" in self.request.headers.get("accept-encoding", ""):
+            drawn = gzip.compress(drawn, PACKED_HOW, mtime=0)
+            headers["Content-Encoding"] = "gzip"
+        return HTMLResponse(drawn, status, headers=headers)
+
+    @property
+    def _sees_all(self) -> bool:
+        found = getattr(self.request.state, "principal", None)
+        return found is not None and found.tenant is None
+
+    def _chosen(self, cookie: str, known: tuple[str, ...]) -> str | None:
+        wanted = self.request.cookies.get(cookie)
+        return wanted if wanted in known else None
+
+
+__all__ = ["LANGUAGES", "Look", "environment"]

@@ -1,0 +1,44 @@
+"""Stored procedures that jobs may call: what each takes, who allowed it, and when it last ended well."""
+
+from collections.abc import Sequence
+from urllib.parse import quote
+
+from starlette.responses import Response
+
+from sereno.procedures.operations import Procedure, list_allowed
+from sereno.server.web.command_examples import copies
+from sereno.server.web.page_request import Look
+from sereno.server.web.page_routes import Pages
+
+FRESH = 3.0
+
+
+def rooms(pages: Pages) -> None:
+    """`/procedures`."""
+
+    @pages.at("/procedures")
+    async def procedures(look: Look) -> Response:
+        found = await look.see("procedures", list_allowed, fresh=FRESH)
+        lines = found.value or []
+        return look.page(
+            "procedures.html",
+            show="procedures",
+            found=found,
+            lines=lines,
+            address=_address,
+            sentence=_sentence(look, lines),
+            copies=copies(look, cli=["procedure", "list"], path="procedures"),
+        )
+
+
+def _address(line: Procedure) -> str:
+    """Of its room in the API."""
+    return f"procedures/{quote(line.allowed.target, safe='')}/{quote(line.allowed.name, safe='')}"
+
+
+def _sentence(look: Look, lines: Sequence[Procedure]) -> str:
+    if not lines:
+        return look.say("Jobs may call no stored procedure.")
+    if len(lines) == 1:
+        return look.say("Jobs may call one stored procedure.")
+    return look.say("Jobs may call %(count)s stored procedures.", count=len(lines))

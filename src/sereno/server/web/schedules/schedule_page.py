@@ -1,0 +1,202 @@
+"""One schedule: when it fires, how it went, what is to come, and everything that can be done with it."""
+
+import asyncio
+from datetime import datetime
+from functools import partial
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import urlencode
+
+from markupsafe import Markup
+from starlette.responses import Response
+
+from sereno.access import tokens
+from sereno.access.masking import masked
+from sereno.database.statement import Operation
+from sereno.domain.duration import spoken
+from sereno.jobs.job import NAME_LIMIT, check_text
+from sereno.jobs.job_filter import ScheduleFilter
+from sereno.schedules import operations as schedules
+from sereno.schedules import store
+from sereno.schedules.bulk_write import exported
+from sereno.schedules.operations import ScheduleDetail
+from sereno.schedules.store import ScheduleRow
+from sereno.server.shared.http_error import Declined, not_found
+from sereno.server.shared.tenant_scope import check_theirs
+from sereno.server.web.charts.punctuality import Point, punctuality
+from sereno.server.web.command_examples import copies
+from sereno.server.web.page_request import Look
+from sereno.server.web.page_routes import Pages
+from sereno.server.web.schedules.rule_text import exact, rule_words, zone_of
+from sereno.server.web.schedules.schedule_rows import (
+    SHADES,
+    dots,
+    kind_of,
+    late_of,
+    next_of,
+    run_words,
+    state_of,
+    took_of,
+)
+from sereno.server.web.times import clock, length
+
+FIRES = 60
+DOTS = 30
+TO_COME = 10
+AUDIT = 20
+# What the form says itself; the rest of a definition goes along as it is.
+FORM = {
+    "key",
+    "task",
+    "args",
+    "when",
+    "queue",
+    "priority",
+    "tags",
+    "missed",
+    "missed_limit",
+    "missed_window",
+    "max_lateness",
+    "overlap",
+    "starts_at",
+    "ends_at",
+    "max_fires",
+    "disable_after",
+    "expires_after",
+    "enabled",
+    "note",
+}
+
+# What a rule may leave out.
+RULE = {
+    "interval": None,
+    "count_from": "plan",
+    "phase": 0,
+    "at": "",
+    "expression": "",
+    "spread": 0,
+    "dst_gap": "shift",
+    "dst_fold": "first",
+}
+
+
+def rooms(pages: Pages) -> None:
+    """`/schedule?key=…`."""
+
+    @pages.at("/schedule", of_tenants=True)
+    async def schedule(look: Look) -> Response:
+        key = look.query.get("key", "")
+        if not 0 < len(key) <= NAME_LIMIT:
+            raise Declined(HTTPStatus.NOT_FOUND, look.say("There is no such schedule."))
+        check_text("key", key)
+        seen, changes = await asyncio.gather(
+            look.see(("schedule", key, look.who.tenant), partial(_detail, look, key)),
+            _changes(look, key),
+        )
+        found = seen.value
+        if found is None:
+            words = look.say("The database is busy or away. This page tries again by itself.")
+            return look.page("problem.html", HTTPStatus.SERVICE_UNAVAILABLE, title=key, words=words)
+        row = found.schedule
+        state = state_of(row, found.now)
+        return look.page(
+            "schedule.html",
+            seen=seen,
+            row=row,
+            here_key=urlencode({"key": key}),
+            words=rule_words(look, row.rule),
+            its_jobs='by:"schedule:' + key.replace("\\", "\\\\").replace('"', '\\"') + '"',
+            sentence=_sentence(look, found, state),
+            state=state,
+            shade=SHADES.get(state, "off"),
+            origin=_origin(look, row),
+            zone=zone_of(row.rule),
+            upcoming=found.upcoming,
+            dots=dots(look, found.fires[:DOTS]),
+            fires=found.fires,
+            late_of=late_of,
+            took_of=took_of,
+            picture=_picture(look, found),
+            args=masked(row.args),
+            is_known=row.task in look.house.parts["app"].registry.names,
+            changes=changes,
+            exact=exact,
+            rule=RULE | row.rule,
+            kind=row.rule.get("kind"),
+            rest={name: value for name, value in exported(row).items() if name not in FORM},
+            copies=copies(look, cli=["schedule", "show", row.key], path="schedules/-", query={"key": row.key}),
+        )
+
+
+def _detail(look: Look, key: str) -> Operation[ScheduleDetail]:
+    """One that is not there and one of somebody else are told in the same words."""
+    what = f"schedule {key!r:.80}"
+    there = yield from store.page(ScheduleFilter(keys=[key]), 1)
+    if not there:
+        raise not_found(what)
+    check_theirs(look.who, there[0].tenant, what)
+    return (yield from schedules.show(key, fires=FIRES, upcoming=TO_COME))
+
+
+async def _changes(look: Look, key: str) -> Any:
+    """Who changed it; the record of the house is closed to somebody of one tenant."""
+    if look.who.tenant is not None:
+        return None
+    look_up = partial(tokens.audit_lines, subject=f"schedule {key}", most=AUDIT)
+    return await look.see(("schedule audit", key), look_up, fresh=5.0)
+
+
+def _sentence(look: Look, found: ScheduleDetail, state: str) -> str:
+    """Its rule, and when it comes next or why it does not."""
+    row, say = found.schedule, look.say
+    words = rule_words(look, row.rule)
+    words = words[:1].upper() + words[1:]
+    at = next_of(row, state) or (found.upcoming[0].at if found.upcoming and state == "enabled" else None)
+    if at is not None:
+        seconds = (at - look.now).total_seconds()
+        if seconds <= 0:
+            return say("%(rule)s; due now.", rule=words)
+        return say("%(rule)s; next in %(time)s.", rule=words, time=spoken(seconds))
+    if state == "paused" and row.paused_until is not None:
+        return say("%(rule)s; paused until %(at)s.", rule=words, at=_full(look, row.paused_until))
+    match state:
+        case "paused":
+            return say("%(rule)s; paused until somebody resumes it.", rule=words)
+        case "disabled":
+            return say("%(rule)s; disabled until somebody resumes it.", rule=words)
+        case "parked":
+            return say("%(rule)s; parked, because it makes no sense as it is.", rule=words)
+        case "finished":
+            return say("%(rule)s; it has fired for the last time.", rule=words)
+        case _:
+            return say("%(rule)s; the next counts from the end of the run that goes on.", rule=words)
+
+
+def _full(look: Look, at: datetime) -> str:
+    return clock(at, look.zone, "%Y-%m-%d %H:%M")
+
+
+def _origin(look: Look, row: ScheduleRow) -> str:
+    if row.declared_by is not None:
+        return look.say(
+            "The code of %(service)s declares it: the next deploy writes it again, as the code says.",
+            service=row.declared_by,
+        )
+    return look.say("Made while the program runs: no deploy touches it.")
+
+
+def _picture(look: Look, found: ScheduleDetail) -> Markup | None:
+    """How late each of the last runs began, and what never ran."""
+    points = []
+    for run in found.fires:
+        if run.planned_at is None or (run.state in ("scheduled", "ready") and run.started_at is None):
+            continue
+        late = late_of(run)
+        words = run_words(look, run)
+        if late is not None:
+            words += " · " + look.say("%(time)s late", time=length(late))
+        points.append(Point(run.planned_at, late, kind_of(run), words))
+    if not points:
+        return None
+    ends = (clock(min(each.at for each in points), look.zone, "%a %H:%M"), clock(look.now, look.zone, "%a %H:%M"))
+    return punctuality(points, look.say("How late each run began"), ends)

@@ -1,0 +1,119 @@
+"""Rows of schedules, with their last runs as dots: for the list, and for whoever shows a few of them."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any
+from urllib.parse import urlencode
+
+from markupsafe import Markup
+
+from sereno.jobs.job_filter import ScheduleFilter
+from sereno.schedules.list_pages import ScheduleLine, lines
+from sereno.schedules.store import FireRow, ScheduleRow
+from sereno.server.shared.cache import Seen
+from sereno.server.web.charts.run_dots import Dot, run_dots
+from sereno.server.web.page_request import Look
+from sereno.server.web.schedules.rule_text import rule_words, zone_of
+from sereno.server.web.times import clock, length
+
+# The colour of a run by what became of it; what waits has none.
+KINDS = {"succeeded": "ok", "dead": "dead", "running": "accent", "cancelled": "skip", "skipped": "skip"}
+# The colour of a schedule's own state.
+SHADES = {"enabled": "ok", "paused": "paused", "disabled": "off", "parked": "bad", "finished": "off"}
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """What a row shows. `failed`: how its last run failed; None where it did not."""
+
+    row: ScheduleRow
+    href: str
+    when: str
+    zone: str
+    state: str
+    shade: str
+    dots: Markup
+    next: datetime | None
+    failed: str | None
+
+
+async def soonest(look: Look, n: int = 5) -> Seen[list[Line]]:
+    """The schedules that are due next, for `_schedule_rows.html`: give it as `lines`."""
+    wanted = ScheduleFilter(tenant=look.tenant)
+    seen = await look.see(
+        ("schedules soonest", look.tenant, n), partial(lines, wanted, limit=n, soonest=True), fresh=2.0
+    )
+    return Seen(None if seen.value is None else [line_of(look, each) for each in seen.value.items], seen.age)
+
+
+def line_of(look: Look, found: ScheduleLine) -> Line:
+    row = found.row
+    state = state_of(row, look.now)
+    return Line(
+        row,
+        f"{look.base}schedule?{urlencode({'key': row.key})}",
+        rule_words(look, row.rule, zone=False),
+        zone_of(row.rule),
+        state,
+        SHADES.get(state, "off"),
+        dots(look, found.runs),
+        next_of(row, state),
+        (row.last_error or "dead") if row.failed_in_row else None,
+    )
+
+
+def state_of(row: ScheduleRow, now: datetime) -> str:
+    """Paused until a moment is paused."""
+    paused = row.state == "enabled" and row.paused_until is not None and row.paused_until > now
+    return "paused" if paused else row.state
+
+
+def next_of(row: ScheduleRow, state: str) -> datetime | None:
+    """What is not planned yet holds when to do that, and that is no run."""
+    return row.next_run_at if row.planned and state == "enabled" else None
+
+
+def dots(look: Look, runs: list[FireRow]) -> Markup:
+    """The newest last, each with its story."""
+    marks = [Dot(kind_of(run), run_words(look, run), _job(look, run)) for run in reversed(runs)]
+    good = sum(run.state == "succeeded" for run in runs)
+    label = look.say("Last %(count)s runs: %(good)s succeeded", count=len(runs), good=good)
+    return run_dots(marks, label)
+
+
+def kind_of(run: FireRow) -> str:
+    """Amber for what needed more than one try."""
+    if run.state == "succeeded" and run.attempt > 1:
+        return "retry"
+    return KINDS.get(run.state, "wait")
+
+
+def run_words(look: Look, run: FireRow) -> str:
+    """When, what became of it, and how long it took or why not."""
+    said = [clock(run.planned_at or run.fired_at, look.zone, "%a %d %b %H:%M"), look.say(run.state)]
+    if run.reason is not None:
+        said.append(look.say(run.reason))
+    if (took := took_of(run)) is not None:
+        said.append(length(took.total_seconds()))
+    if run.attempt > 1:
+        said.append(look.say("try %(number)s", number=run.attempt))
+    return " · ".join(said)
+
+
+def took_of(run: FireRow) -> timedelta | None:
+    if run.started_at is None or run.finished_at is None:
+        return None
+    return run.finished_at - run.started_at
+
+
+def late_of(run: FireRow) -> float | None:
+    """Seconds from the planned instant to the first sign of life; None for what never ran."""
+    if run.planned_at is None or run.reason is not None:
+        return None
+    began: Any = run.started_at if run.attempt <= 1 and run.started_at is not None else run.fired_at
+    return max(0.0, float((began - run.planned_at).total_seconds()))
+
+
+def _job(look: Look, run: FireRow) -> str | None:
+    return None if run.job_id is None else f"{look.base}jobs?job={run.job_id}"

@@ -1,0 +1,80 @@
+"""What somebody searches for on a page: what it means, or why it means nothing and where."""
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Generic, TypeVar
+
+from sereno.database.statement import Operation
+from sereno.errors import InvalidArguments
+from sereno.search.search_filter import sought
+from sereno.search.sql_terms import Sought
+from sereno.search.syntax import LONGEST, Field, InvalidSearch, Term, Word, parse
+from sereno.server.shared.cache import FRESH_SECONDS, Seen
+from sereno.server.shared.error_masking import sees_all
+from sereno.server.shared.http_error import Declined
+from sereno.server.shared.search_access import check_search
+from sereno.server.web.page_request import Look
+
+S = TypeVar("S")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Asked(Generic[T]):
+    """A search. `wanted`: what it means; None where it means nothing, or asks nothing.
+
+    `problem`: why it cannot be searched for, and `at` which character, if at one. `fields`: those that there are.
+    """
+
+    text: str
+    terms: tuple[Term, ...] = ()
+    wanted: T | None = None
+    problem: str | None = None
+    at: int | None = None
+    fields: tuple[str, ...] = ()
+
+    @property
+    def word(self) -> str | None:
+        """The one word that was typed, if it is nothing more."""
+        match self.terms:
+            case [Term(name="", values=[Word() as word], is_negated=False)] if word.is_whole:
+                return word.text
+        return None
+
+
+def asked_for(look: Look, fields: Sequence[Field], meaning: Callable[[str, datetime], T]) -> Asked[T]:
+    """The search of the address. Its days are those of UTC, as in the API."""
+    text = look.query.get("q", "").strip()
+    names = tuple(each.name for each in fields)
+    try:
+        terms = parse(text, fields).terms
+        check_search(text, fields, look.who)
+        return Asked(text, terms, meaning(text, datetime.now(UTC)), fields=names)
+    except InvalidSearch as error:
+        return Asked(text[:LONGEST], problem=str(error), at=error.at, fields=names)
+    except (InvalidArguments, Declined) as error:
+        return Asked(text[:LONGEST], problem=str(error), fields=names)
+
+
+def sought_for(look: Look, fields: Sequence[Field]) -> Asked[Sought | None]:
+    """The same for a list whose search is nothing but tests of its rows. Another's tenant is nobody's there."""
+    hides = not sees_all(look.who)
+    return asked_for(look, fields, lambda text, now: sought(text, fields, now, hides=hides))
+
+
+async def listed(
+    look: Look,
+    asked: Asked[Any],
+    key: tuple[Hashable, ...],
+    operation: Callable[[], Operation[list[S]]],
+    *,
+    fresh: float = FRESH_SECONDS,
+) -> Seen[list[S]]:
+    """What a list shows; nothing is looked for where the search means nothing.
+
+    `key`: what else it depends on. The search goes by its words: two hours ago is another moment each time.
+    """
+    if asked.problem is not None:
+        return Seen([])
+    return await look.see((*key, asked.text), operation, fresh=fresh)

@@ -1,0 +1,119 @@
+"""Sign in with a token, once: after that a cookie says who it is, until it ends or the token is revoked."""
+
+import ipaddress
+import re
+import time
+from collections import OrderedDict
+from http import HTTPStatus
+from urllib.parse import parse_qs
+
+from starlette.responses import RedirectResponse, Response
+
+from sereno.server.shared.authenticator import SIGNED_IN_SECONDS
+from sereno.server.shared.request_bodies import read_body
+from sereno.server.web.page_request import Look
+from sereno.server.web.page_routes import Pages
+
+# So many wrong tokens from one address within a minute; after that it waits.
+MOST_TRIES = 10
+TRIES_SECONDS = 60.0
+MOST_ADDRESSES = 10_000
+LARGEST_FORM = 4096
+# The name of a page and what it is asked: all pages are on one level, so nothing here goes up or elsewhere.
+OURS = re.compile(r"[a-z0-9-]*(\?.*)?")
+
+
+class Tries:
+    """Who tried, and when. A token has 192 random bits: this is against noise more than against luck."""
+
+    def __init__(self) -> None:
+        self._failed: OrderedDict[str, list[float]] = OrderedDict()
+
+    def wait(self, address: str, now: float) -> int | None:
+        """Seconds until it may try again; None when it may now."""
+        recent = [at for at in self._failed.get(address, ()) if at > now - TRIES_SECONDS]
+        return int(recent[0] + TRIES_SECONDS - now) + 1 if len(recent) >= MOST_TRIES else None
+
+    def failed(self, address: str, now: float) -> None:
+        kept = [at for at in self._failed.pop(address, ()) if at > now - TRIES_SECONDS]
+        self._failed[address] = [*kept, now][-MOST_TRIES:]
+        while len(self._failed) > MOST_ADDRESSES:
+            self._failed.popitem(last=False)
+
+
+def rooms(pages: Pages) -> None:
+    """`/sign-in`, `/sign-out`."""
+    tries = Tries()
+
+    @pages.at("/sign-in", open_to_all=True)
+    async def form(look: Look) -> Response:
+        if await look.house.guard.who(look.request) is not None:
+            return _to(look, look.query.get("next", ""))
+        return look.page("sign_in.html", next=look.query.get("next", ""), wrong=None)
+
+    @pages.at("/sign-in", open_to_all=True, method="POST")
+    async def sign_in(look: Look) -> Response:
+        guard = look.house.guard
+        guard.check_origin(look.request)
+        said = parse_qs((await read_body(look.request, LARGEST_FORM)).decode("utf-8", "replace"))
+        wanted = said.get("next", [""])[0]
+        principal = await guard.of_token(said.get("token", [""])[0].strip())
+        cookie = None if principal is None else guard.cookie(principal)
+        if cookie is None:
+            return _refuse(look, tries, wanted)
+        answer = _to(look, wanted)
+        answer.set_cookie(
+            guard.cookie_name(look.request),
+            cookie,
+            max_age=SIGNED_IN_SECONDS,
+            # Also where the server is mounted below another path: the prefix __Host- wants it.
+            path="/",
+            httponly=True,
+            secure=guard.is_encrypted(look.request),
+            samesite="lax",
+        )
+        return answer
+
+    @pages.at("/sign-out", open_to_all=True, method="POST")
+    async def sign_out(look: Look) -> Response:
+        guard = look.house.guard
+        guard.check_origin(look.request)
+        await guard.sign_out(look.request)
+        answer = RedirectResponse(f"{look.base}sign-in", HTTPStatus.SEE_OTHER)
+        # A browser ignores a change of a cookie with the prefix __Host- that is not Secure.
+        is_encrypted = guard.is_encrypted(look.request)
+        answer.delete_cookie(guard.cookie_name(look.request), secure=is_encrypted, httponly=True, samesite="lax")
+        return answer
+
+
+def _refuse(look: Look, tries: Tries, wanted: str) -> Response:
+    """Only a wrong token is refused: otherwise one who guesses would lock out all who share the address."""
+    address = counted_address(look.request.client.host if look.request.client else "")
+    wait = tries.wait(address, time.monotonic())
+    if wait is not None:
+        wrong = look.say("too many wrong tokens: try again in %(seconds)s s", seconds=wait)
+        refused = look.page("sign_in.html", HTTPStatus.TOO_MANY_REQUESTS, next=wanted, wrong=wrong)
+        refused.headers["Retry-After"] = str(wait)
+        return refused
+    tries.failed(address, time.monotonic())
+    wrong = look.say("This is no token, or one that has ended. sereno token create makes a new one.")
+    return look.page("sign_in.html", HTTPStatus.FORBIDDEN, next=wanted, wrong=wrong)
+
+
+def counted_address(host: str) -> str:
+    """Return what stands for a client: of IPv6 the network, in which one client has 2^64 addresses to try from."""
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return host
+    if isinstance(address, ipaddress.IPv4Address):
+        return host
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    return str(ipaddress.ip_network((address, 64), strict=False))
+
+
+def _to(look: Look, wanted: str) -> RedirectResponse:
+    """A page of ours, and no other."""
+    is_ours = OURS.fullmatch(wanted) is not None and wanted.isprintable()
+    return RedirectResponse(f"{look.base}{wanted if is_ours else ''}", HTTPStatus.SEE_OTHER)

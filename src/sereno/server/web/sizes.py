@@ -1,0 +1,19 @@
+"""Bytes as people say them."""
+
+from sereno.server.web.times import NONE
+
+STEP = 1024
+UNITS = ("B", "kB", "MB", "GB", "TB")
+
+
+def size(count: int | None) -> str:
+    """12 kB, 3.4 GB."""
+    if count is None:
+        return NONE
+    value = float(count)
+    for unit in UNITS:
+        if value < STEP or unit == UNITS[-1]:
+            break
+        value /= STEP
+    digits = 1 if unit not in UNITS[:2] and value < 100 else 0  # noqa: PLR2004 - two figures say enough
+    return f"{value:.{digits}f}\u202f{unit}"
