@@ -7,7 +7,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from sereno.cli.top import sparkline
+from sereno.cli.monitoring.top import sparkline
 from sereno.database.migrate import migrations, pending
 from tests.cli.conftest import Command, House, Process
 

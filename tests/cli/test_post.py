@@ -12,7 +12,7 @@ import pytest
 from click.testing import Result
 
 from sereno import Sereno
-from sereno.cli.delivery import STATES
+from sereno.cli.notifications.delivery import STATES
 from sereno.notifications.deliveries.delivery import Failed, Invalid, Retryable, State
 from tests.cli.conftest import Command, process_environment
 from tests.facts import one

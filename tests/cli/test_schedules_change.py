@@ -11,7 +11,7 @@ import click
 import psycopg
 import pytest
 
-from sereno.cli import schedule_options
+from sereno.cli.schedules import options as schedule_options
 from sereno.jobs.attempt import Settlement
 from sereno.schedules import operations as schedules
 from tests.cli.conftest import Command, House, Process

@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from sereno import Sereno
-from sereno.cli.serving import Serving
+from sereno.cli.services.serving import Serving
 from sereno.server.web.sign_in import MOST_TRIES
 from tests.cli.conftest import PROGRAM, Command, Process, process_environment
 from tests.facts import PATIENCE, one, until

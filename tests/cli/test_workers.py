@@ -4,7 +4,7 @@ import json
 
 from click.testing import CliRunner
 
-from sereno.cli.workers import list_workers
+from sereno.cli.services.worker_list import list_workers
 from tests.cli.conftest import House
 
 

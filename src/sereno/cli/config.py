@@ -8,7 +8,7 @@ from sereno.cli.options import desk_options, output_option
 from sereno.cli.output import Column, show_list
 
 if TYPE_CHECKING:
-    from sereno.cli.desk import Desk
+    from sereno.cli.context import Desk
 
 COLUMNS = (
     Column("setting", lambda line: line.setting),

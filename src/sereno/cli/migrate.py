@@ -8,7 +8,7 @@ from sereno.cli.failures import BEHIND
 from sereno.cli.options import desk_options
 
 if TYPE_CHECKING:
-    from sereno.cli.desk import Desk
+    from sereno.cli.context import Desk
 
 
 @click.command(epilog="Example: sereno migrate --check || sereno migrate")

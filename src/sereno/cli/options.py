@@ -33,7 +33,7 @@ def desk_options(function: Callable[..., Any]) -> Callable[..., Any]:
     @click.option("-v", "--verbose", is_flag=True, expose_value=False, help="Show where an error comes from.")
     @functools.wraps(function)
     def command(app_path: str | None, database_url: str | None, schema: str | None, **options: Any) -> Any:
-        from sereno.cli.desk import Desk  # noqa: PLC0415 - the database driver is slow to import; --help needs none
+        from sereno.cli.context import Desk  # noqa: PLC0415 - the database driver is slow to import; --help needs none
 
         with Desk(app_path, database_url, schema) as desk:
             return function(desk, **options)

@@ -1,0 +1,67 @@
+"""`sereno token …`: who may ask the server."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from sereno.cli.options import desk_options, output_option
+from sereno.cli.output import Column, chosen_form, show_json, show_list
+
+if TYPE_CHECKING:
+    from sereno.cli.context import Desk
+
+COLUMNS = (
+    Column("id", lambda line: str(line.id), "number"),
+    Column("name", lambda line: line.name),
+    Column("role", lambda line: line.role),
+    Column("tenant", lambda line: line.tenant),
+    Column("made", lambda line: line.created_at),
+    Column("by", lambda line: line.created_by),
+    Column("expires", lambda line: line.expires_at),
+    Column("used", lambda line: line.used_at),
+    Column("revoked", lambda line: line.revoked_at),
+)
+
+
+@click.group()
+def token() -> None:
+    """Who may ask the server: make tokens, look at them, revoke them."""
+
+
+@token.command(epilog="Example: sereno token create grafana --role viewer --expires-in 90d")
+@click.argument("name")
+@click.option("--role", type=click.Choice(["viewer", "operator", "admin"]), default="viewer", show_default=True)
+@click.option("--tenant", help="Opens this tenant's things alone.")
+@click.option("--expires-in", metavar="DURATION", help='Such as "90d"; without it, never.')
+@output_option
+@desk_options
+def create(desk: "Desk", name: str, role: str, tenant: str | None, expires_in: str | None, form: str) -> None:
+    """Make one. It is printed once, and kept nowhere."""
+    from sereno.access.operations import create as operation  # noqa: PLC0415 - slow to import; --help needs none
+
+    made = desk.run(operation(name, role, tenant=tenant, expires_in=expires_in))
+    if chosen_form(form) in ("json", "jsonl"):
+        show_json(made, indent=2 if form == "json" else 0)
+        return
+    click.echo(made.secret)
+    click.echo("Keep it well: it is shown this once. Authorization: Bearer <it>", err=True)
+
+
+@token.command("list", epilog="Example: sereno token list")
+@output_option
+@desk_options
+def list_tokens(desk: "Desk", form: str) -> None:
+    """All of them, the living first."""
+    from sereno.access.operations import list_tokens as operation  # noqa: PLC0415 - slow to import; --help needs none
+
+    show_list(form, desk.run(operation()), COLUMNS, empty="There is no token: sereno token create")
+
+
+@token.command(epilog="Example: sereno token revoke grafana")
+@click.argument("name", metavar="NAME_OR_ID")
+@desk_options
+def revoke(desk: "Desk", name: str) -> None:
+    """It opens nothing any more, within seconds."""
+    from sereno.access.operations import revoke as operation  # noqa: PLC0415 - slow to import; --help needs none
+
+    click.echo(f"The token {desk.run(operation(name))!r} opens nothing any more.", err=True)

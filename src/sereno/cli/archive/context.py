@@ -1,0 +1,93 @@
+"""What the commands of the archive share: the application behind them, names of kinds, and refusals in plain words."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from sereno.cli.notifications.page import any_application
+from sereno.cli.options import Moment
+from sereno.errors import ConfigurationError, Refused
+
+if TYPE_CHECKING:
+    from sereno.app import Sereno
+    from sereno.archive.restore_store import Span
+    from sereno.archive.storage import Place
+    from sereno.cli.context import Desk
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+OFF = (
+    "the archive is off: set SERENO_ARCHIVE_URL=disk (or file:///…, s3://bucket/folder, gs://…, az://…), "
+    "or name a table of your own with app.archive.table(…)"
+)
+_UNITS = ("B", "kB", "MB", "GB", "TB")
+_STEP = 1024
+# One of them, as people say it.
+_ONE = {"job": "jobs", "delivery": "deliveries", "event": "events", "log": "logs", "fire": "fires"}
+
+
+def span_options(function: F) -> F:
+    """`--from` and `--to`."""
+    for option in (
+        click.option("--to", "to_at", type=Moment(), help="Before then."),
+        click.option("--from", "from_at", type=Moment(), help='Since then: "30d" ago, or a date.'),
+    ):
+        function = option(function)
+    return function
+
+
+def kind_named(word: str) -> str:
+    """`job` is `jobs`; a table of the user's is what it is."""
+    return _ONE.get(word, word)
+
+
+@contextmanager
+def archive_of(desk: "Desk") -> "Iterator[Sereno]":
+    """The application of this command; ConfigurationError where it has no archive and never had one."""
+    from sereno.archive.restore_store import kinds  # noqa: PLC0415 - slow to import; --help needs none
+
+    # A database that is not there is found out here, and none is made.
+    known = desk.run(kinds())
+    with any_application(desk) as app:
+        if not app.archive.is_on and not known:
+            raise ConfigurationError(OFF)
+        yield app
+
+
+def place_of(app: "Sereno") -> "Place":
+    """Where its files lie."""
+    return app.archive.archivist().place
+
+
+def span_of(from_at: Any, to_at: Any) -> "Span":
+    from sereno.archive.restore_store import Span  # noqa: PLC0415 - slow to import; --help needs none
+
+    return Span(from_at=from_at, to_at=to_at)
+
+
+@contextmanager
+def refusals() -> Iterator[None]:
+    """What PostgreSQL will not take is refused, with its own reason."""
+    import psycopg  # noqa: PLC0415 - slow to import; --help needs none
+
+    from sereno.errors import first_line  # noqa: PLC0415 - see above
+
+    try:
+        yield
+    except psycopg.Error as error:
+        if error.sqlstate is None or error.sqlstate.startswith(("08", "57")):
+            raise
+        hint = f" {error.diag.message_hint}" if error.diag.message_hint else ""
+        raise Refused(f"nothing more is done: {first_line(error)}.{hint}") from None
+
+
+def size(count: int | None) -> str:
+    """12 kB, 3.4 GB."""
+    value = float(count or 0)
+    for unit in _UNITS:
+        if value < _STEP or unit == _UNITS[-1]:
+            break
+        value /= _STEP
+    return f"{value:.0f} {unit}" if unit in _UNITS[:2] else f"{value:.1f} {unit}"

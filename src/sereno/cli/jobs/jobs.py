@@ -1,0 +1,269 @@
+"""`sereno job …`: look at jobs and change them."""
+
+import sys
+from collections.abc import Callable
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from sereno.cli.failures import NOTHING_MATCHED
+from sereno.cli.jobs.operation import background_option, begin, check_rate
+from sereno.cli.options import Moment, Rate, bulk_options, desk_options, filter_options, output_option
+from sereno.cli.output import Column, chosen_form, counted, show_json, show_list, visible
+
+if TYPE_CHECKING:
+    from sereno.cli.context import Desk
+    from sereno.jobs.job_filter import JobFilter
+    from sereno.jobs.operations import Changed, Tally
+
+# Jobs that could not go back to work and are named one by one.
+NAMED_CONFLICTS = 10
+
+
+def _what_happened(line: Any) -> str:
+    error = ": ".join(part for part in (line.error_type, line.error_message) if part)
+    if line.state == "scheduled" and line.failures and error:
+        return f"retry after {error}"
+    return error or line.reason or ""
+
+
+COLUMNS = (
+    Column("id", lambda line: str(line.id), "number"),
+    Column("state", lambda line: line.state, "state"),
+    Column("task", lambda line: line.task),
+    Column("queue", lambda line: line.queue),
+    Column("tenant", lambda line: line.tenant),
+    Column("attempt", lambda line: line.attempt, "number"),
+    Column("run at", lambda line: line.run_at),
+    Column("finished", lambda line: line.finished_at),
+    Column("what happened", _what_happened, "wide"),
+)
+
+
+@click.group()
+def job() -> None:
+    """Look at jobs and change them."""
+
+
+@job.command("list", epilog="""Example: sereno job list 'state:dead task:reconcile finished:1d..'""")
+@click.argument("search", required=False)
+@filter_options
+@click.option("-n", "--limit", default=50, show_default=True, type=click.IntRange(1, 1000))
+@click.option("--before", type=int, metavar="ID", help="Only jobs made before this one: the next page.")
+@click.option("--fail-empty", is_flag=True, help="Exit with 7 when nothing matches.")
+@output_option
+@desk_options
+def list_jobs(
+    desk: "Desk",
+    wanted: "JobFilter",
+    search: str | None,
+    limit: int,
+    before: int | None,
+    fail_empty: bool,
+    form: str,
+) -> int:
+    """Live and finished jobs, newest first. Days of a SEARCH are those of this machine's zone."""
+    from sereno.jobs.operations import list_jobs as operation  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.jobs.search import jobs_wanted  # noqa: PLC0415 - see above
+
+    found = wanted.both(jobs_wanted(search or "", datetime.now().astimezone()))
+    page = desk.run(operation(found, limit=limit, before=before))
+    show_list(form, page.items, COLUMNS, whole=page, empty="No job matches.")
+    if page.next is not None and chosen_form(form) == "table":
+        click.echo(f"There are more: add --before {page.next}", err=True)
+    return NOTHING_MATCHED if fail_empty and not page.items else 0
+
+
+@job.command(epilog="Example: sereno job show 4711")
+@click.argument("job_id", type=int, metavar="JOB")
+@output_option
+@desk_options
+def show(desk: "Desk", job_id: int, form: str) -> None:
+    """One job with all its attempts, steps and progress."""
+    from sereno.archive.lookup import or_archived  # noqa: PLC0415 - see above
+    from sereno.cli.jobs.job_page import show_page  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.jobs.operations import show as operation  # noqa: PLC0415 - see above
+
+    detail = desk.run(or_archived("job", job_id, operation(job_id)))
+    if chosen_form(form) in ("json", "jsonl"):
+        show_json(detail, indent=2 if form == "json" else 0)
+    else:
+        show_page(detail)
+
+
+@job.command(
+    epilog="""Example: sereno job enqueue reconcile '{"account": "r42"}' --tenant r42 --delay 10m -a shop:app"""
+)
+@click.argument("task")
+@click.argument("arguments", default="{}", metavar="[JSON]")
+@click.option("-q", "--queue")
+@click.option("-p", "--priority", type=click.IntRange(0, 9), help="0 is first, 9 is last.")
+@click.option("--delay", metavar="DURATION", help='Such as "10m".')
+@click.option("--run-at", type=Moment(future=True), help="A date, such as 2026-11-15T03:00.")
+@click.option("--expires-at", type=Moment(future=True), help="Not to be started after this.")
+@click.option("--tenant")
+@click.option("--unique-key", help="Not made again while one with this key is alive.")
+@click.option("--tag", "tags", multiple=True, help="Repeatable.")
+@output_option
+@desk_options
+def enqueue(desk: "Desk", task: str, arguments: str, form: str, **options: Any) -> None:
+    """Make a job. Arguments are one JSON object; "-" reads it from stdin."""
+    from sereno.jobs.job import JobOptions  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.jobs.operations import enqueue as operation  # noqa: PLC0415 - see above
+
+    raw = sys.stdin.buffer.read() if arguments == "-" else arguments.encode()
+    wanted = desk.app.new_job(task, raw, JobOptions(**options))
+    desk.connection(create=True)
+    (made,) = desk.run(operation([wanted]))
+    if chosen_form(form) in ("json", "jsonl"):
+        show_json(made, indent=2 if form == "json" else 0)
+        return
+    click.echo(made.id)
+    click.echo("Made." if made.created else "There was one with this unique key already: this is it.", err=True)
+
+
+@job.command(epilog='Example: sereno job retry --state dead --error "connection reset" --rate 50/s --dry-run')
+@click.argument("ids", nargs=-1, type=int, metavar="[JOB]...")
+@filter_options
+@click.option("--rate", type=Rate(), help="So many a second, such as 50/s; without it, all at once.")
+@background_option
+@bulk_options
+@output_option
+@desk_options
+def retry(
+    desk: "Desk",
+    ids: tuple[int, ...],
+    wanted: "JobFilter",
+    rate: float | None,
+    background: bool,
+    dry_run: bool,
+    yes: bool,
+    **rest: Any,
+) -> int:
+    """Send finished jobs back to work, under their own ids and with a fresh budget of tries."""
+    from sereno.jobs import operations as jobs  # noqa: PLC0415 - slow to import; --help needs none
+
+    chosen = _chosen(ids, wanted)
+    if dry_run:
+        tally = desk.run(jobs.count_retry(chosen))
+        pace = f", {tally.total.value / rate:.1f} s at {rate:g}/s" if rate else ""
+        return _tell_tally("retry", tally, pace, **rest)
+    if background:
+        return begin(desk, "job.retry", chosen, rate=rate, reason=None, yes=yes, **rest)
+    changed = desk.carry_out(jobs.retry(chosen, rate=rate, yes=yes))
+    return _tell_changed("Sent back to work", changed, ids, "a live job has their unique key", **rest)
+
+
+@job.command(epilog="Example: sereno job cancel 4711 4712")
+@click.argument("ids", nargs=-1, type=int, metavar="[JOB]...")
+@filter_options
+@click.option("--reason", help="Kept with the job.")
+@click.option("--rate", type=Rate(), help="With --background: so many a second, such as 50/s.")
+@background_option
+@bulk_options
+@output_option
+@desk_options
+def cancel(
+    desk: "Desk",
+    ids: tuple[int, ...],
+    wanted: "JobFilter",
+    reason: str | None,
+    rate: float | None,
+    background: bool,
+    dry_run: bool,
+    yes: bool,
+    **rest: Any,
+) -> int:
+    """End waiting jobs, and ask running ones to stop."""
+    from sereno.jobs import operations as jobs  # noqa: PLC0415 - slow to import; --help needs none
+
+    chosen = _chosen(ids, wanted)
+    if dry_run:
+        return _tell_tally("cancel", desk.run(jobs.count_cancel(chosen)), "", **rest)
+    if background:
+        return begin(desk, "job.cancel", chosen, rate=rate, reason=reason, yes=yes, **rest)
+    check_rate(rate)
+    changed = desk.carry_out(jobs.cancel(chosen, reason=reason, yes=yes))
+    return _tell_changed("Cancelled", changed, ids, "they ended meanwhile", **rest)
+
+
+@job.command(epilog="Example: sereno job delete --state cancelled --finished-before 7d --yes")
+@click.argument("ids", nargs=-1, type=int, metavar="[JOB]...")
+@filter_options
+@click.option("--rate", type=Rate(), help="With --background: so many a second, such as 50/s.")
+@background_option
+@bulk_options
+@output_option
+@desk_options
+def delete(
+    desk: "Desk",
+    ids: tuple[int, ...],
+    wanted: "JobFilter",
+    rate: float | None,
+    background: bool,
+    dry_run: bool,
+    yes: bool,
+    **rest: Any,
+) -> int:
+    """Remove waiting or finished jobs for good. Never a running one."""
+    from sereno.jobs import operations as jobs  # noqa: PLC0415 - slow to import; --help needs none
+
+    chosen = _chosen(ids, wanted)
+    if dry_run:
+        return _tell_tally("delete", desk.run(jobs.count_delete(chosen)), "", **rest)
+    if background:
+        return begin(desk, "job.delete", chosen, rate=rate, reason=None, yes=yes, **rest)
+    check_rate(rate)
+    return _tell_changed("Deleted", desk.carry_out(jobs.delete(chosen, yes=yes)), ids, "they started meanwhile", **rest)
+
+
+def _chosen(ids: tuple[int, ...], wanted: "JobFilter") -> "JobFilter":
+    import dataclasses  # noqa: PLC0415 - slow to import; --help needs none
+
+    if not ids and wanted.is_empty:
+        raise click.UsageError("Which jobs? Name them by id, or give a filter such as --state dead.")
+    return dataclasses.replace(wanted, ids=ids) if ids else wanted
+
+
+def _tell_tally(verb: str, tally: "Tally", pace: str, *, form: str, fail_empty: bool) -> int:
+    if chosen_form(form) in ("json", "jsonl"):
+        show_json(tally, indent=2 if form == "json" else 0)
+    elif not tally.total.value:
+        click.echo(f"Nothing matches: there is nothing to {verb}.")
+    else:
+        tenants = f", {counted(len(tally.by_tenant), 'tenant')}" if tally.by_tenant else ""
+        click.echo(f"Would {verb} {counted(tally.total, 'job')}{tenants}{pace}.")
+        for title, counts in (("task", tally.by_task), ("queue", tally.by_queue), ("tenant", tally.by_tenant)):
+            if counts:
+                words = ", ".join(f"{visible(name)} {count:,}" for name, count in list(counts.items())[:8])
+                click.echo(f"  by {title}: {words}")
+    return NOTHING_MATCHED if fail_empty and not tally.total.value else 0
+
+
+def _tell_changed(
+    done: str, changed: "Changed", ids: tuple[int, ...], why_left: str, *, form: str, fail_empty: bool
+) -> int:
+    touched = len(changed.done) + len(changed.asked)
+    if chosen_form(form) in ("json", "jsonl"):
+        show_json(changed, indent=2 if form == "json" else 0)
+    else:
+        _say(touched, lambda: f"{done}: {counted(len(changed.done), 'job')}." if changed.done else "")
+        _say(len(changed.asked), lambda: f"Asked to stop, still running: {counted(len(changed.asked), 'job')}.")
+        _say(len(changed.left), lambda: f"Left as they were, because {why_left}: {counted(len(changed.left), 'job')}.")
+        for conflict in changed.conflicts[:NAMED_CONFLICTS]:
+            click.echo(f"  {conflict.job}: job {conflict.held_by} has its key")
+        if len(changed.conflicts) > NAMED_CONFLICTS:
+            click.echo(f"  and {len(changed.conflicts) - NAMED_CONFLICTS:,} more: all of them with -o json")
+        if not touched and not changed.left:
+            click.echo("Nothing matched: nothing was done.")
+    known = {*changed.done, *changed.asked, *changed.left}
+    unknown = [str(job_id) for job_id in ids if job_id not in known]
+    if unknown:
+        click.echo(f"Not in a state for this, or unknown: {', '.join(unknown)} (see `sereno why`).", err=True)
+    return NOTHING_MATCHED if not touched and (fail_empty or ids) else 0
+
+
+def _say(count: int, words: Callable[[], str]) -> None:
+    if count and (line := words()):
+        click.echo(line)

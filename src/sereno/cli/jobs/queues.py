@@ -1,0 +1,80 @@
+"""`sereno queue …`: look at queues; stop and go on. Tasks and tenants can be stopped the same way."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from sereno.cli.options import desk_options, output_option
+from sereno.cli.output import Column, show_list, visible
+
+if TYPE_CHECKING:
+    from sereno.access.audit import PauseKind
+    from sereno.cli.context import Desk
+
+COLUMNS = (
+    Column("queue", lambda line: line.queue),
+    Column("ready", lambda line: line.ready, "number"),
+    Column("running", lambda line: line.running, "number"),
+    Column("scheduled", lambda line: line.scheduled, "number"),
+    Column("oldest", lambda line: line.oldest_seconds, "seconds"),
+    Column("last minute", lambda line: line.finished_last_minute, "number"),
+    Column("slots", lambda line: line.slots, "number"),
+    Column("workers", lambda line: line.workers, "number"),
+    Column("paused", lambda line: f"by {line.paused_by}" if line.is_paused else "", "wide"),
+)
+
+
+@click.group()
+def queue() -> None:
+    """Look at queues; stop them and let them go on."""
+
+
+@queue.command("list", epilog="Example: sereno queue list -o json")
+@output_option
+@desk_options
+def list_queues(desk: "Desk", form: str) -> None:
+    """Every queue that has work, a worker or a pause."""
+    from sereno.jobs.queues import list_pauses  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.jobs.queues import list_queues as operation  # noqa: PLC0415 - see above
+
+    show_list(form, desk.run(operation()), COLUMNS, empty="No queue has work, a worker or a pause.")
+    for pause in desk.run(list_pauses()):
+        if pause.kind != "queue":
+            click.echo(f"The {pause.kind} {pause.name!r} is paused, by {visible(pause.paused_by)}.", err=True)
+
+
+@queue.command(epilog='Example: sereno queue pause ifood --note "their API is down"')
+@click.argument("name", required=False, metavar="[QUEUE]")
+@click.option("--task", help="Pause a task instead of a queue.")
+@click.option("--tenant", help="Pause a tenant instead of a queue.")
+@click.option("--note", help="Why; shown wherever somebody wonders.")
+@desk_options
+def pause(desk: "Desk", name: str | None, task: str | None, tenant: str | None, note: str | None) -> None:
+    """Start no more jobs of it. What runs goes on; new jobs are taken and wait."""
+    from sereno.jobs.queues import pause as operation  # noqa: PLC0415 - slow to import; --help needs none
+
+    kind, chosen = _which(name, task, tenant)
+    changed = desk.run(operation(kind, chosen, note=note))
+    click.echo(f"The {kind} {chosen!r} {'is paused' if changed else 'was paused already'}.", err=True)
+
+
+@queue.command(epilog="Example: sereno queue resume --tenant r42")
+@click.argument("name", required=False, metavar="[QUEUE]")
+@click.option("--task", help="Resume a task instead of a queue.")
+@click.option("--tenant", help="Resume a tenant instead of a queue.")
+@desk_options
+def resume(desk: "Desk", name: str | None, task: str | None, tenant: str | None) -> None:
+    """Start its jobs again."""
+    from sereno.jobs.queues import resume as operation  # noqa: PLC0415 - slow to import; --help needs none
+
+    kind, chosen = _which(name, task, tenant)
+    changed = desk.run(operation(kind, chosen))
+    click.echo(f"The {kind} {chosen!r} {'goes on' if changed else 'was not paused'}.", err=True)
+
+
+def _which(queue_name: str | None, task: str | None, tenant: str | None) -> "tuple[PauseKind, str]":
+    pairs: list[tuple[PauseKind, str | None]] = [("queue", queue_name), ("task", task), ("tenant", tenant)]
+    given = [(kind, name) for kind, name in pairs if name]
+    if len(given) != 1:
+        raise click.UsageError("Name one thing: a QUEUE, or --task NAME, or --tenant NAME.")
+    return given[0]

@@ -1,0 +1,59 @@
+"""`sereno why JOB`, `sereno why RECIPIENT EVENT`."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from sereno.cli.notifications.page import shown
+from sereno.cli.options import desk_options, output_option
+from sereno.cli.output import show_record
+
+if TYPE_CHECKING:
+    from sereno.cli.context import Desk
+    from sereno.notifications.why import Kind
+
+
+@click.command(epilog="Example: sereno why 4711, or sereno why user:7 tender.published")
+@click.argument("subject", metavar="JOB|RECIPIENT")
+@click.argument("event", required=False, metavar="[EVENT]")
+@click.option("--tenant", help="Of the recipient.  [default: none]")
+@output_option
+@desk_options
+def why(desk: "Desk", subject: str, event: str | None, tenant: str | None, form: str) -> None:
+    """Why a job is not running; or why a recipient was told of a kind of event, or was not. In plain words."""
+    if event is None:
+        _why_job(desk, subject, form)
+        return
+    from sereno.notifications.why import why_post  # noqa: PLC0415 - slow to import; --help needs none
+
+    sentences = desk.run(why_post(subject, event, tenant=tenant, known=_known(desk)))
+    record = {"recipient": subject, "event": event, "tenant": tenant, "why": sentences}
+    show_record(form, record, lambda: map(shown, sentences))
+
+
+def _why_job(desk: "Desk", subject: str, form: str) -> None:
+    from sereno.jobs.why import why as operation  # noqa: PLC0415 - slow to import; --help needs none
+
+    try:
+        job_id = int(subject)
+    except ValueError:
+        raise click.UsageError(
+            f"{subject!r:.60} is no number of a job. For a recipient, add the event: sereno why user:7 tender.published"
+        ) from None
+    sentences = desk.run(operation(job_id))
+    show_record(form, {"id": job_id, "why": sentences}, lambda: sentences)
+
+
+def _known(desk: "Desk") -> "dict[str, Kind] | None":
+    """What the application declares, with the channels that are active; None without an application."""
+    from sereno.notifications.why import Kind  # noqa: PLC0415 - slow to import; --help needs none
+
+    if not desk.settings.app:
+        return None
+    app = desk.app
+    return {
+        name: Kind(
+            name, app.channels.resolve(each.channels)[0], each.category, critical=each.critical, opt_in=each.opt_in
+        )
+        for name, each in app.notifications.definitions.items()
+    }

@@ -1,0 +1,38 @@
+"""`sereno doctor`."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from sereno.cli.failures import UNHEALTHY
+from sereno.cli.options import desk_options, output_option
+from sereno.cli.output import STYLES, chosen_form, show_json, visible
+
+if TYPE_CHECKING:
+    from sereno.cli.context import Desk
+
+
+@click.command(epilog="Example: sereno doctor || alert")
+@output_option
+@desk_options
+def doctor(desk: "Desk", form: str) -> int:
+    """Look for trouble, and say what helps. Exits with 6 when something fails."""
+    from sereno.monitoring.doctor import doctor as operation  # noqa: PLC0415 - slow to import; --help needs none
+
+    checks = desk.run(operation(desk.settings))
+    failed = any(check.level == "fail" for check in checks)
+    if chosen_form(form) in ("json", "jsonl"):
+        show_json({"healthy": not failed, "checks": checks}, indent=2 if form == "json" else 0)
+        return UNHEALTHY if failed else 0
+    for check in checks:
+        tell(check.level, check.name, check.message, check.remedy)
+    return UNHEALTHY if failed else 0
+
+
+def tell(level: str, name: str, message: str, remedy: str = "", *, width: int = 14) -> None:
+    """One finding; the level is coloured where somebody looks."""
+    words = level if level == "ok" else level.upper()
+    colour = STYLES.get(level, "").removeprefix("bold ") or None
+    click.echo(f"{click.style(f'{words:<5}', fg=colour, bold=level == 'fail')} {name:<{width}} {visible(message)}")
+    if remedy:
+        click.echo(f"{'':<{width + 6}} {click.style('→ ' + visible(remedy), dim=True)}")

@@ -1,0 +1,132 @@
+"""`sereno log …`: look at what handlers and the engine had to say."""
+
+import time
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import click
+
+from sereno.cli.failures import NOTHING_MATCHED
+from sereno.cli.notifications.page import look, page_options, show_lines, shown
+from sereno.cli.options import desk_options, output_option
+from sereno.cli.output import Column, as_json, chosen_form, short_time, show_json, show_list
+
+if TYPE_CHECKING:
+    from sereno.cli.context import Desk
+    from sereno.telemetry.central_log import LogFilter, LogLine, WholeLine
+
+FOLLOW_EVERY = 1.0
+# Whoever writes takes a number first and is seen a moment later: lines with lower numbers may still come for so long.
+SETTLED_AFTER = 10.0
+
+COLUMNS = (
+    Column("id", lambda line: str(line.id), "number"),
+    Column("at", lambda line: line.at),
+    Column("level", lambda line: line.level, "state"),
+    Column("event", lambda line: shown(line.event)),
+    Column("tenant", lambda line: shown(line.tenant)),
+    Column("job", lambda line: None if line.job_id is None else str(line.job_id), "number"),
+    Column("message", lambda line: shown(line.message), "wide"),
+)
+
+
+@click.group()
+def log() -> None:
+    """Look at what handlers and the engine had to say."""
+
+
+@log.command("list", epilog="Example: sereno log list 'level:error tenant:r42 at:2h..' --follow")
+@click.argument("search", required=False)
+@click.option("-f", "--follow", is_flag=True, help="Go on with what is said from now on, until Ctrl-C.")
+@page_options
+@output_option
+@desk_options
+def list_log(
+    desk: "Desk", search: str | None, follow: bool, limit: int, before: int | None, fail_empty: bool, form: str
+) -> int:
+    """Lines of the log, newest first; followed, the newest last. Days of a SEARCH are those of this machine's zone."""
+    from sereno.telemetry.log_search import lines_wanted, list_lines  # noqa: PLC0415 - slow to import; --help needs none
+
+    if follow and before is not None:
+        raise click.UsageError("--follow goes on from now, --before goes back: choose one.")
+    wanted = lines_wanted(search or "", datetime.now().astimezone())
+    page = desk.run(list_lines(wanted, limit=limit, before=before))
+    if follow:
+        _follow(desk, wanted, page.items[::-1], form)
+    show_list(form, page.items, COLUMNS, whole=page, empty="No line of the log matches.")
+    if page.next is not None and chosen_form(form) == "table":
+        click.echo(f"There are more: add --before {page.next}", err=True)
+    return NOTHING_MATCHED if fail_empty and not page.items else 0
+
+
+@log.command(epilog="Example: sereno log show 815")
+@click.argument("number", type=click.IntRange(0, 2**63 - 1), metavar="LINE")
+@output_option
+@desk_options
+def show(desk: "Desk", number: int, form: str) -> None:
+    """One line with all that was said, and its traceback."""
+    from sereno.telemetry.log_search import show as operation  # noqa: PLC0415 - slow to import; --help needs none
+
+    found = look(desk, operation(number))
+    if chosen_form(form) in ("json", "jsonl"):
+        show_json(found, indent=2 if form == "json" else 0)
+    else:
+        _show_page(found)
+
+
+def _show_page(line: "WholeLine") -> None:
+    show_lines(
+        (
+            ("line", line.id),
+            ("at", line.at.astimezone().isoformat(sep=" ", timespec="milliseconds")),
+            ("level", line.level),
+            ("event", line.event),
+            ("tenant", line.tenant),
+            ("job", line.job_id),
+            ("task", line.task),
+            ("queue", line.queue),
+            ("trace", line.trace_id),
+            ("session", line.session),
+            *(("" if number else "message", text) for number, text in enumerate(line.message.splitlines())),
+            *((name, value if isinstance(value, str) else as_json(value)) for name, value in line.context.items()),
+        )
+    )
+    for text in (line.traceback or "").splitlines():
+        click.echo(shown(text))
+
+
+def _follow(desk: "Desk", wanted: "LogFilter", newest: "list[LogLine]", form: str) -> None:
+    """Until Ctrl-C."""
+    from sereno.telemetry.log_search import new_lines  # noqa: PLC0415 - slow to import; --help needs none
+
+    # What was shown, and when: it is not shown again while we still look that far back.
+    said: dict[int, float] = {}
+    after = newest[0].id - 1 if newest else 0
+    while True:
+        now = time.monotonic()
+        for line in newest:
+            if line.id not in said:
+                said[line.id] = now
+                click.echo(_followed(line, form))
+        settled = [number for number, seen in said.items() if seen < now - SETTLED_AFTER]
+        after = max([after, *settled])
+        said = {number: seen for number, seen in said.items() if number > after}
+        time.sleep(FOLLOW_EVERY)
+        newest = desk.run(new_lines(wanted, after))
+
+
+def _followed(line: "LogLine", form: str) -> str:
+    match chosen_form(form):
+        case "json" | "jsonl":
+            return as_json(line)
+        case "tsv":
+            at = line.at.isoformat()
+            parts = (str(line.id), at, line.level, line.event, line.tenant, str(line.job_id or ""), line.message)
+            return "\t".join(map(shown, parts))
+        case "table":
+            about = " ".join(
+                f"{name}={value}"
+                for name, value in (("job", line.job_id), ("tenant", line.tenant), ("trace", line.trace_id))
+                if value is not None
+            )
+            return shown(f"{short_time(line.at)} {line.level:<8} {line.event}  {line.message}  {about}").rstrip()

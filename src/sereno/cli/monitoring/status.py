@@ -1,0 +1,93 @@
+"""`sereno status`."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import click
+
+from sereno.cli.options import desk_options, output_option
+from sereno.cli.output import chosen_form, counted, short_time, show_json, table, terminal, visible
+
+if TYPE_CHECKING:
+    from sereno.cli.context import Desk
+    from sereno.monitoring.status import SchedulerLine, Status
+
+# A transaction open for longer is worth a line.
+LONG_TRANSACTION = 60.0
+# A scheduler that is this far behind is worth a word.
+BEHIND = 1.0
+
+
+@click.command(epilog="Example: sereno status -o json")
+@output_option
+@desk_options
+def status(desk: "Desk", form: str) -> None:
+    """Everything on one screen: workers, the scheduler, queues, dead letters, pauses."""
+    from sereno.cli.jobs.queues import COLUMNS  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.monitoring.status import status as operation  # noqa: PLC0415 - see above
+
+    found = desk.run(operation())
+    if chosen_form(form) in ("json", "jsonl"):
+        show_json(found, indent=2 if form == "json" else 0)
+        return
+    for line in sentences(found):
+        click.echo(visible(line))
+    if not found.queues:
+        return
+    click.echo()
+    if chosen_form(form) == "table":
+        terminal().print(table(found.queues, COLUMNS))
+        return
+    for queue in found.queues:
+        click.echo(f"{visible(queue.queue)}: {queue.ready} ready, {queue.running} running, {queue.scheduled} scheduled")
+
+
+def sentences(found: "Status") -> Iterator[str]:
+    """The state of the house in a few lines."""
+    from sereno.domain.duration import spoken  # noqa: PLC0415 - slow to import; --help needs none
+
+    workers = "1 worker is" if found.workers_alive == 1 else f"{found.workers_alive} workers are"
+    yield f"{workers} alive with {counted(found.slots, 'slot')}; schema {found.schema_version}."
+    yield from scheduler_sentences(found.scheduler)
+    if found.dead_letters.value:
+        yield f"{found.dead_letters} in the dead letter: sereno job list --state dead"
+    if found.next_scheduled is not None:
+        job = found.next_scheduled
+        when = f"in {spoken(job.in_seconds)}" if job.in_seconds > 0 else "now"
+        yield f"Next due: job {job.id} ({job.task}), {when}."
+    for pause in found.pauses:
+        note = f": {pause.note}" if pause.note else ""
+        yield f"Paused: {pause.kind} {pause.name}, by {pause.paused_by}{note}"
+    oldest = found.oldest_transaction
+    if oldest is not None and oldest.seconds > LONG_TRANSACTION:
+        yield f"A transaction has been open for {spoken(oldest.seconds)} (pid {oldest.pid}, {oldest.application!r})."
+
+
+def scheduler_sentences(found: "SchedulerLine") -> Iterator[str]:
+    """Who keeps time, and what there is to keep."""
+    from sereno.domain.duration import spoken  # noqa: PLC0415 - slow to import; --help needs none
+
+    if found.since is None or found.until is None:
+        yield "Scheduler: none has run yet."
+    elif found.alive:
+        since, end = short_time(found.since), short_time(found.until)
+        yield f"Scheduler: {found.holder} leads since {since}, its lease runs until {end}."
+    else:
+        yield f"Scheduler: none is alive. The last one, {found.holder}, was gone at {short_time(found.until)}."
+    if found.ticked_seconds_ago is not None and found.tick_seconds is not None:
+        fires = counted(found.tick_fires or 0, "fire")
+        yield f"  Last tick {spoken(found.ticked_seconds_ago)} ago: {fires} in {spoken(found.tick_seconds)}."
+    if found.error and found.error_at is not None:
+        yield f"  Last error at {short_time(found.error_at)}: {found.error.splitlines()[0]}"
+    counts = ", ".join(f"{count:,} {state}" for state, count in found.schedules.items())
+    yield f"  Schedules: {counts or 'none'}{_lag(found)}."
+    if not found.alive and found.schedules.get("enabled"):
+        yield "  No scheduler is alive: start `sereno scheduler`, or a worker without SERENO_SCHEDULER=false."
+
+
+def _lag(found: "SchedulerLine") -> str:
+    from sereno.domain.duration import spoken  # noqa: PLC0415 - slow to import; --help needs none
+
+    if found.lag_seconds is None or found.lag_seconds < BEHIND:
+        return "; none is late" if found.schedules.get("enabled") else ""
+    return f"; the oldest that is due waits for {spoken(found.lag_seconds)}"

@@ -1,0 +1,169 @@
+"""`sereno top`: queues, rates, workers and the newest failures, live."""
+
+import select
+import sys
+import termios
+import tty
+from collections import deque
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from sereno.cli.options import desk_options, stdout_is_terminal
+from sereno.cli.output import Column, table, terminal, visible
+
+if TYPE_CHECKING:
+    from sereno.cli.context import Desk
+    from sereno.jobs.rows import FailureRow, SessionRow
+    from sereno.monitoring.status import Status
+
+BLOCKS = " ▁▂▃▄▅▆▇█"
+# So many looks back is the line of rates drawn.
+SAMPLES = 40
+
+FAILURES = (
+    Column("when", lambda line: line.finished_at),
+    Column("job", lambda line: str(line.id), "number"),
+    Column("task", lambda line: line.task),
+    Column("attempt", lambda line: line.attempt, "number"),
+    Column("outcome", lambda line: line.outcome, "state"),
+    Column(
+        "error", lambda line: ": ".join(p for p in (line.error_type, line.error_message) if p) or line.reason, "wide"
+    ),
+)
+
+
+@click.command(epilog="Example: sereno top --every 0.5")
+@click.option("--every", default=1.0, show_default=True, type=click.FloatRange(0.1, 60), help="Seconds between looks.")
+@click.option("--seconds", type=click.FloatRange(min=0.1), help="End by itself after so long.")
+@desk_options
+def top(desk: "Desk", every: float, seconds: float | None) -> None:
+    """Queues, rates, workers and the newest failures, live. q or Ctrl-C ends it."""
+    watch = Watch(desk)
+    end = None if seconds is None else monotonic() + seconds
+    if not stdout_is_terminal():
+        _as_lines(watch, every, end)
+        return
+    from rich.live import Live  # noqa: PLC0415 - only on a terminal
+
+    with _keys(), Live(console=terminal(), screen=True, auto_refresh=False) as live:
+        try:
+            while end is None or monotonic() < end:
+                watch.look()
+                live.update(watch.screen(), refresh=True)
+                if _key_within(every) in ("q", "Q"):
+                    break
+        except KeyboardInterrupt:
+            # The usual way out of a live screen.
+            pass
+
+
+class Watch:
+    """What was seen so far, and how fast things go."""
+
+    def __init__(self, desk: "Desk") -> None:
+        self._desk = desk
+        self._total: tuple[float, int] | None = None
+        self._rates: deque[float] = deque(maxlen=SAMPLES)
+        self.status: Status | None = None
+        self._failures: list[FailureRow] = []
+        self._workers: list[SessionRow] = []
+
+    def look(self) -> None:
+        from sereno.jobs import queries as job_queries  # noqa: PLC0415 - see above
+        from sereno.monitoring.status import status  # noqa: PLC0415 - slow to import; --help needs none
+
+        self.status = self._desk.run(status())
+        self._failures = self._desk.run(job_queries.newest_failures(8))
+        self._workers = [line for line in self._desk.run(job_queries.sessions()) if line.state in ("alive", "expired")]
+        now, total = monotonic(), self._desk.run(job_queries.finished_total())
+        if self._total is not None:
+            self._rates.append(max(0.0, (total - self._total[1]) / (now - self._total[0])))
+        self._total = (now, total)
+
+    @property
+    def rate(self) -> float:
+        """Jobs finished a second, over the last few looks: the server counts in steps."""
+        recent = list(self._rates)[-3:]
+        return sum(recent) / len(recent) if recent else 0.0
+
+    def words(self) -> str:
+        """One line for a pipe."""
+        assert self.status is not None
+        ready = ", ".join(f"{visible(line.queue)} {line.ready}" for line in self.status.queues) or "none"
+        return (
+            f"{self.rate:,.0f} finished/s; workers: {self.status.workers_alive}; ready: {ready}; "
+            f"dead letters: {self.status.dead_letters}"
+        )
+
+    def screen(self) -> Any:
+        from rich.console import Group  # noqa: PLC0415 - only on a terminal
+        from rich.text import Text  # noqa: PLC0415 - only on a terminal
+
+        from sereno.cli.jobs.queues import COLUMNS as QUEUES  # noqa: PLC0415 - see above
+        from sereno.cli.services.worker_list import COLUMNS as WORKERS  # noqa: PLC0415 - see above
+
+        assert self.status is not None
+        parts: list[Any] = [
+            Text.assemble(
+                ("sereno ", "bold"),
+                f"{self.rate:,.0f} finished/s  ",
+                (sparkline(self._rates), "cyan"),
+                f"  workers {self.status.workers_alive}, slots {self.status.slots}, ",
+                (f"{self.status.dead_letters} in the dead letter", "red" if self.status.dead_letters.value else ""),
+                ("   q ends", "dim"),
+            ),
+            Text(),
+            table(self.status.queues, QUEUES),
+            Text(),
+        ]
+        parts += [table(self._workers, WORKERS) if self._workers else Text("No worker is alive.", "yellow"), Text()]
+        if self._failures:
+            parts.append(table(self._failures, FAILURES))
+        return Group(*parts)
+
+
+def sparkline(values: Collection[float]) -> str:
+    """The rates as a row of blocks; the highest one fills its cell."""
+    highest = max(values, default=0.0)
+    if highest <= 0:
+        return "▁" * len(values)
+    return "".join(BLOCKS[max(1, round(value / highest * (len(BLOCKS) - 1)))] for value in values)
+
+
+def _as_lines(watch: Watch, every: float, end: float | None) -> None:
+    while True:
+        watch.look()
+        click.echo(watch.words())
+        if end is not None and monotonic() + every > end:
+            return
+        _pause(every)
+
+
+def _pause(seconds: float) -> None:
+    select.select([], [], [], seconds)
+
+
+@contextmanager
+def _keys() -> Iterator[None]:
+    """Keys arrive one by one, unseen; the terminal is put back as it was."""
+    if not sys.stdin.isatty():
+        yield
+        return
+    before = termios.tcgetattr(sys.stdin)
+    try:
+        tty.setcbreak(sys.stdin.fileno())
+        yield
+    finally:
+        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
+
+
+def _key_within(seconds: float) -> str:
+    if not sys.stdin.isatty():
+        _pause(seconds)
+        return ""
+    readable, _, _ = select.select([sys.stdin], [], [], seconds)
+    return sys.stdin.read(1) if readable else ""

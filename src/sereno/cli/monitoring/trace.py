@@ -1,0 +1,116 @@
+"""`sereno trace ID`: what one cause brought about, as lines of time."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import click
+
+from sereno.cli.notifications.page import shown
+from sereno.cli.options import desk_options, output_option
+from sereno.cli.output import Column, show_list, show_record
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime
+
+    from sereno.cli.context import Desk
+    from sereno.monitoring.traces.operations import Trace, TraceLine
+    from sereno.monitoring.traces.trace import Lane, Segment
+
+# Of a line, so much is the picture; and so much the name before it.
+WIDTH = 60
+NAME_WIDTH = 34
+# What stands for a wait, a run and a mark; a later one is drawn over an earlier one.
+SIGNS = {"wait": "·", "run": "━", "mark": "◆"}
+BREAK = "┊"
+
+
+@click.command(epilog='Example: sereno trace 4bf92f3577b34da6, or sereno trace --subject "tender 1057-22"')
+@click.argument("trace_id", required=False, metavar="[ID]")
+@click.option("--subject", help="Of events about this.")
+@click.option("--job", type=click.IntRange(0, 2**63 - 1), help="Of this job.")
+@click.option("--delivery", type=click.IntRange(0, 2**63 - 1), help="Of this delivery.")
+@click.option("--tenant", help="This tenant's part alone.")
+@output_option
+@desk_options
+def trace(
+    desk: "Desk",
+    trace_id: str | None,
+    subject: str | None,
+    job: int | None,
+    delivery: int | None,
+    tenant: str | None,
+    form: str,
+) -> None:
+    """What one cause brought about: schedules, jobs, events and deliveries, in the order of time.
+
+    By the id that they carry, or by something that took part; job:7 and event:7 stand for what carries none.
+    """
+    from sereno.monitoring.traces import operations as operation  # noqa: PLC0415 - slow to import; --help needs none
+
+    if (trace_id is None) == (subject is None and job is None and delivery is None):
+        raise click.UsageError("say the id of a trace, or one of --subject, --job and --delivery")
+    if trace_id is None:
+        found = desk.run(operation.find(subject=subject, job=job, delivery=delivery, tenant=tenant))
+        if len(found) != 1:
+            _choose(form, found)
+            return
+        trace_id = found[0].id
+    told = desk.run(operation.trace(trace_id, tenant=tenant))
+    show_record(form, told, lambda: _lines(told))
+
+
+def _choose(form: str, found: "Sequence[TraceLine]") -> None:
+    columns = [
+        Column("trace", lambda line: line.id),
+        Column("kind", lambda line: line.kind),
+        Column("name", lambda line: line.name),
+        Column("subject", lambda line: line.subject, "wide"),
+        Column("tenant", lambda line: line.tenant),
+        Column("at", lambda line: line.at),
+    ]
+    show_list(form, found, columns, empty="Nothing is known of that.")
+
+
+def _lines(told: "Trace") -> Iterator[str]:
+    length = (told.end - told.start).total_seconds()
+    yield f"trace {shown(told.id)}: {length:,.3f} s from {told.start.astimezone():%Y-%m-%d %H:%M:%S}"
+    if any(segment.kind == "break" for segment in told.segments):
+        yield f"Long gaps, in which nothing happened, are cut ({BREAK})."
+    yield ""
+    for lane in told.lanes:
+        name = shown(f"{lane.kind} {lane.name}")[:NAME_WIDTH]
+        yield f"{name:<{NAME_WIDTH}} {picture(lane, told.segments)} {_after(told.start, lane)}"
+    if not told.whole:
+        yield ""
+        yield "There is more than is shown here."
+
+
+def picture(lane: "Lane", segments: "Sequence[Segment]") -> str:
+    """One line of signs, as wide as every other."""
+    from sereno.monitoring.traces.trace import place  # noqa: PLC0415 - see above
+
+    signs = [" "] * WIDTH
+
+    def column(moment: "datetime") -> int:
+        return min(WIDTH - 1, int(place(segments, moment) * WIDTH))
+
+    for segment in segments:
+        if segment.kind == "break":
+            signs[min(WIDTH - 1, int((segment.low + segment.high) / 2 * WIDTH))] = BREAK
+    for span in lane.spans:
+        for at in range(column(span.start), column(span.end) + 1):
+            signs[at] = SIGNS[span.kind] if signs[at] != BREAK else BREAK
+    return "".join(signs)
+
+
+def _after(start: "datetime", lane: "Lane") -> str:
+    """When it began, and how it ended or stands."""
+    seconds = (lane.spans[0].start - start).total_seconds()
+    if lane.counts:
+        more = "" if lane.exact else " or more"
+        words = ", ".join(f"{count:,}{more} {state}" for state, count in lane.counts.items())
+    else:
+        last = lane.spans[-1]
+        words = f"{last.state}: {last.words}" if last.words else last.state
+    return f"+{seconds:,.3f} s  {shown(words)}"

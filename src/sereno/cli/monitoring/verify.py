@@ -1,0 +1,36 @@
+"""`sereno verify`."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from sereno.cli.failures import UNHEALTHY
+from sereno.cli.options import desk_options, output_option
+from sereno.cli.output import chosen_form, show_json, visible
+
+if TYPE_CHECKING:
+    from sereno.cli.context import Desk
+
+
+@click.command(epilog="Example: sereno verify --all -o json")
+@click.option("--all", "everything", is_flag=True, help="Look at every row, not only at the newest 100,000.")
+@output_option
+@desk_options
+def verify(desk: "Desk", everything: bool, form: str) -> int:
+    """Prove the invariants on the live database, reading only. Exits with 6 when one is broken."""
+    from sereno.cli.monitoring.doctor import tell  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.monitoring.verify import WINDOW  # noqa: PLC0415 - see above
+    from sereno.monitoring.verify import verify as operation  # noqa: PLC0415 - see above
+
+    proofs = desk.run_bare(operation(lease=desk.settings.lease, window=None if everything else WINDOW))
+    broken = [proof for proof in proofs if not proof.holds]
+    if chosen_form(form) in ("json", "jsonl"):
+        show_json({"holds": not broken, "proofs": proofs}, indent=2 if form == "json" else 0)
+        return UNHEALTHY if broken else 0
+    for proof in proofs:
+        tell("ok" if proof.holds else "fail", proof.name, proof.promise, width=26)
+        for violation in proof.violations:
+            click.echo(f"{'':<33}{violation.id}: {visible(violation.what)}")
+    words = f"{len(broken)} of {len(proofs)} promises are broken." if broken else f"All {len(proofs)} promises hold."
+    click.echo(words, err=True)
+    return UNHEALTHY if broken else 0

@@ -1,0 +1,99 @@
+"""`sereno channel …`: look at channels; stop and go on."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from sereno.cli.notifications.page import OrderedGroup, application, shown
+from sereno.cli.options import desk_options, output_option
+from sereno.cli.output import Column, chosen_form, short_time, show_list
+from sereno.errors import InvalidArguments
+
+if TYPE_CHECKING:
+    from sereno.cli.context import Desk
+    from sereno.notifications.operations import ChannelSight
+
+
+def _paused(line: "ChannelSight") -> str:
+    return "; ".join(
+        f"since {short_time(pause.since)}{f' for {pause.account}' if pause.account else ''}: {pause.reason}"
+        for pause in line.pauses
+    )
+
+
+COLUMNS = (
+    Column("channel", lambda line: shown(line.channel)),
+    Column("pending", lambda line: line.pending, "number"),
+    Column("sent lately", lambda line: line.sent, "number"),
+    Column("failed lately", lambda line: line.failed, "number"),
+    Column("unknown lately", lambda line: line.unknown, "number"),
+    Column("paused", lambda line: shown(_paused(line)), "wide"),
+)
+
+
+@click.group(cls=OrderedGroup)
+def channel() -> None:
+    """Look at channels; stop them and let them go on."""
+
+
+@channel.command("list", epilog="Example: sereno channel list -a shop:app")
+@output_option
+@desk_options
+def list_channels(desk: "Desk", form: str) -> None:
+    """Those that the application knows, that somebody has an address of, or that were used lately.
+
+    Lately: among the newest hundred thousand deliveries.
+    """
+    from sereno.notifications.operations import list_channels as operation  # noqa: PLC0415 - slow to import; --help needs none
+
+    known = list(desk.app.channels.known) if desk.settings.app else []
+    found = desk.run(operation(known))
+    show_list(form, found, COLUMNS, empty="There are no channels: app.event(…, channels=[…]) names them.")
+    if chosen_form(form) == "table" and known:
+        strange = [shown(line.channel) for line in found if not line.is_known]
+        if strange:
+            click.echo(f"This application does not know: {', '.join(strange)}.", err=True)
+
+
+@channel.command(epilog='Example: sereno channel pause sms --reason "the provider is down"')
+@click.argument("name", metavar="CHANNEL")
+@click.option("--reason", required=True, help="Why; shown wherever somebody wonders.")
+@click.option("--account", metavar="TENANT", help="Only what leaves by the credentials of this tenant.")
+@desk_options
+def pause(desk: "Desk", name: str, reason: str, account: str | None) -> None:
+    """Send nothing by it. New deliveries are made and wait; nobody's tries are used up."""
+    from sereno.notifications.operations import pause_channel  # noqa: PLC0415 - slow to import; --help needs none
+
+    changed = desk.run(pause_channel(name, reason, account=account))
+    click.echo(f"The channel {name!r}{_of(account)} {'is paused' if changed else 'was paused already'}.", err=True)
+
+
+@channel.command(epilog="Example: sereno channel resume email -a shop:app")
+@click.argument("name", metavar="CHANNEL")
+@click.option("--account", metavar="TENANT", help="Only this account.  [default: all that are paused]")
+@desk_options
+def resume(desk: "Desk", name: str, account: str | None) -> None:
+    """It works again: what waited for it leaves. It needs your application (-a)."""
+    import asyncio  # noqa: PLC0415 - slow to import; --help needs none
+
+    from sereno.notifications.operations import noted  # noqa: PLC0415 - see above
+
+    for text in (name, account or ""):
+        if "\x00" in text:
+            raise InvalidArguments("a name has no NUL byte")
+    accounts = asyncio.run(_resume(desk, name, account))
+    if accounts:
+        desk.run(noted("channel.resume", f"channel {name}", {"accounts": accounts}))
+    click.echo(f"The channel {name!r}{_of(account)} {'goes on' if accounts else 'was not paused'}.", err=True)
+
+
+async def _resume(desk: "Desk", name: str, account: str | None) -> list[str]:
+    with application(desk) as app:
+        try:
+            return await app.notifications.aresume(name, account)
+        finally:
+            await app.aclose()
+
+
+def _of(account: str | None) -> str:
+    return f", account {account!r}," if account else ""

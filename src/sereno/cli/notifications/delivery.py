@@ -1,0 +1,309 @@
+"""`sereno delivery …`: look at deliveries, and send them again."""
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from sereno.cli.failures import NOTHING_MATCHED
+from sereno.cli.jobs.operation import background_option, check_rate, counted_in_time, rate_option, tell_begun
+from sereno.cli.notifications.page import (
+    OrderedGroup,
+    application,
+    end_of_page,
+    look,
+    page_options,
+    show_lines,
+    shown,
+    stored_json,
+)
+from sereno.cli.options import Moment, bulk_options, desk_options, output_option, searched
+from sereno.cli.output import Column, chosen_form, counted, short_time, show_json, show_list
+from sereno.errors import Refused
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from sereno.cli.context import Desk
+    from sereno.notifications.operations import DeliveryDetail
+    from sereno.notifications.rows import DeliveryFilter, DeliveryLine
+
+# As in sereno.notifications.deliveries.delivery, which is slow to import: --help needs none of it.
+STATES = (
+    *("pending", "sending", "sent", "delivered", "read", "bounced"),
+    *("skipped", "failed", "invalid", "expired", "dead", "unknown"),
+)
+# So many go back to work in one transaction.
+BATCH = 1000
+# Of the counts of a dry run, as many as one reads.
+MOST_COUNTS = 8
+
+
+def _what_happened(line: Any) -> str:
+    said = ": ".join(part for part in (line.error_code, line.error_message) if part)
+    return shown("; ".join(part for part in (line.reason, said) if part))
+
+
+COLUMNS = (
+    Column("id", lambda line: str(line.id), "number"),
+    Column("state", lambda line: line.state, "state"),
+    Column("event", lambda line: shown(line.event or "gone")),
+    Column("event id", lambda line: str(line.event_id), "number"),
+    Column("recipient", lambda line: shown(line.recipient or "gone"), "wide"),
+    Column("channel", lambda line: shown(line.channel)),
+    Column("tenant", lambda line: shown(line.tenant)),
+    Column("tries", lambda line: line.attempts, "number"),
+    Column("due", lambda line: line.due_at if line.state == "pending" else None),
+    Column("sent", lambda line: line.sent_at),
+    Column("what happened", _what_happened, "wide"),
+)
+RECEIPT_COLUMNS = (
+    Column("receipt", lambda line: shown(line.receipt_id), "wide"),
+    Column("outcome", lambda line: line.outcome),
+    Column("code", lambda line: shown(line.code)),
+    Column("at", lambda line: line.at),
+)
+
+
+def which_options(function: "Callable[..., Any]") -> "Callable[..., Any]":
+    """Which deliveries."""
+    for option in (
+        click.option("--since", type=Moment(), help='"2h" ago, or a date.'),
+        click.option("--tenant"),
+        click.option("--subject", help="Of events of this subject."),
+        click.option("--type", "kind", metavar="NAME", help="Of events of this type."),
+        click.option("--event", type=int, metavar="ID", help="Of one event."),
+        click.option("--recipient", metavar="KEY", help="Of one recipient; of a tenant's with --tenant."),
+        click.option("-c", "--channel"),
+        click.option("-s", "--state", "states", multiple=True, type=click.Choice(STATES), help="Repeatable."),
+    ):
+        function = option(function)
+    return function
+
+
+@click.group(cls=OrderedGroup)
+def delivery() -> None:
+    """Look at deliveries, and send them again."""
+
+
+@delivery.command(
+    "list", epilog="Example: sereno delivery list 'state:failed channel:email event:tender.* created:2d..'"
+)
+@click.argument("search", required=False)
+@which_options
+@page_options
+@output_option
+@desk_options
+def list_deliveries(desk: "Desk", limit: int, before: int | None, fail_empty: bool, form: str, **which: Any) -> int:
+    """Deliveries, newest first. A filter or a SEARCH looks at the newest hundred thousand."""
+    from sereno.notifications.operations import list_deliveries as operation  # noqa: PLC0415 - slow to import; --help needs none
+
+    found = look(desk, operation(_filter(**which), limit=limit, before=before))
+    show_list(form, found, COLUMNS, empty="No delivery matches.")
+    return end_of_page(form, found, limit, fail_empty)
+
+
+@delivery.command(epilog="Example: sereno delivery show 4711")
+@click.argument("number", type=int, metavar="DELIVERY")
+@click.option("--reveal", is_flag=True, help="Show the whole address.")
+@output_option
+@desk_options
+def show(desk: "Desk", number: int, reveal: bool, form: str) -> None:
+    """One delivery: its event, its address, what became of it, and what its provider said later."""
+    from sereno.archive.lookup import or_archived  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.notifications.operations import masked, show_delivery  # noqa: PLC0415 - see above
+
+    detail = look(desk, or_archived("delivery", number, show_delivery(number)))
+    if reveal:
+        from sereno.notifications.reveal import reveal_delivery  # noqa: PLC0415 - see above
+
+        desk.run(reveal_delivery(detail))
+    if detail.delivery.address is not None and not reveal:
+        detail.delivery.address = masked(detail.delivery.address)
+    if chosen_form(form) in ("json", "jsonl"):
+        show_json(detail, indent=2 if form == "json" else 0)
+    else:
+        _show_page(detail, form)
+
+
+def _show_page(detail: "DeliveryDetail", form: str) -> None:
+    row = detail.delivery
+    about = f" ({row.subject})" if row.subject else ""
+    address_reason = f": {row.address_reason}" if row.address_reason else ""
+    is_good = row.address_state in (None, "active")
+    show_lines(
+        (
+            ("delivery", row.id),
+            ("state", row.state),
+            ("reason", row.reason),
+            ("event", f"{row.event_id}  {row.event or 'gone'}{about}"),
+            ("payload", stored_json(row.payload)),
+            ("recipient", row.recipient or f"gone (was number {row.recipient_id})"),
+            ("tenant", row.tenant),
+            ("channel", row.channel + (f", account {row.account}" if row.account else "")),
+            ("address", row.address or ("gone" if row.address_id else None)),
+            ("", None if is_good else f"this address is {row.address_state}{address_reason}"),
+            ("tries", f"{row.attempts}" + (f", {row.unknowns} of them without an answer" if row.unknowns else "")),
+            ("job", row.job_id),
+            ("provider id", row.provider_id),
+            ("error", ": ".join(part for part in (row.error_code, row.error_message) if part)),
+            *(
+                (label, short_time(at))
+                for label, at in (
+                    ("created", row.created_at),
+                    ("due", row.due_at),
+                    ("true until", row.expires_at),
+                    ("sent", row.sent_at),
+                    ("asked about", row.receipt_at),
+                    ("changed", row.changed_at),
+                )
+                if at is not None
+            ),
+        )
+    )
+    if detail.receipts:
+        click.echo()
+        show_list(form, detail.receipts, RECEIPT_COLUMNS, empty="")
+
+
+@delivery.command(epilog="Example: sereno delivery requeue --state failed --channel email --dry-run")
+@click.argument("ids", nargs=-1, type=int, metavar="[DELIVERY]...")
+@click.option("--search", metavar="TEXT", help="As in delivery list: 'error:timeout created:2d..'.")
+@which_options
+@rate_option
+@background_option
+@bulk_options
+@output_option
+@desk_options
+def requeue(
+    desk: "Desk",
+    ids: tuple[int, ...],
+    rate: float | None,
+    background: bool,
+    dry_run: bool,
+    yes: bool,
+    fail_empty: bool,
+    form: str,
+    **which: Any,
+) -> int:
+    """Send again what ended without having arrived, with fresh tries. At once, it needs your application (-a)."""
+    from sereno.notifications import operations as notifications  # noqa: PLC0415 - slow to import; --help needs none
+
+    wanted = _filter(**which)
+    if bool(ids) != wanted.is_empty:
+        raise click.UsageError("Which deliveries? Name them by id, or give a filter such as --state failed; not both.")
+    if background and not dry_run:
+        return _begin(desk, wanted, ids, rate=rate, yes=yes, form=form, fail_empty=fail_empty)
+    if not background:
+        check_rate(rate)
+    found = [] if ids else look(desk, notifications.requeueable(wanted))
+    if dry_run and ids:
+        found = [line for number in ids for line in [look(desk, notifications.show_delivery(number)).delivery]]
+        found = [line for line in found if line.state in notifications.REQUEUEABLE]
+    if dry_run:
+        return _tell_tally(found, fail_empty=fail_empty, form=form)
+    if found and not yes:
+        raise Refused(f"this would requeue {_how_many(found)}: look with --dry-run, confirm with --yes")
+    chosen = list(ids) or [line.id for line in found]
+    done = _requeue(desk, [number for number in chosen if 0 < number <= notifications.LARGEST_ID])
+    return _tell_requeued(chosen, done, is_named=bool(ids), fail_empty=fail_empty, form=form)
+
+
+def _begin(
+    desk: "Desk",
+    wanted: "DeliveryFilter",
+    ids: tuple[int, ...],
+    *,
+    rate: float | None,
+    yes: bool,
+    form: str,
+    fail_empty: bool,
+) -> int:
+    """Leave it to a worker."""
+    from sereno.bulk import operations as bulk  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.notifications import operations as notifications  # noqa: PLC0415 - slow to import; --help needs none
+
+    named = [number for number in ids if 0 < number <= notifications.LARGEST_ID] if ids else None
+    if named is None and not yes:
+        raise Refused("this would requeue every delivery that matches: look with --dry-run, confirm with --yes")
+    look(desk, notifications.check_filter(wanted))
+    total = counted_in_time(desk, bulk.count_requeue(wanted, named))
+    made = desk.run(bulk.begin_requeue(wanted, ids=named, rate=rate, yes=yes, total=total))
+    return tell_begun(made, form=form, fail_empty=fail_empty)
+
+
+def _requeue(desk: "Desk", chosen: "Sequence[int]") -> list[int]:
+    """In batches: what is sent back and the record of it, both or neither."""
+    from sereno.notifications.operations import noted  # noqa: PLC0415 - slow to import; --help needs none
+
+    done: list[int] = []
+    with application(desk) as app:
+        for start in range(0, len(chosen), BATCH):
+            with desk.connection().transaction():
+                back = app.notifications.requeue(chosen[start : start + BATCH], conn=desk.connection())
+                if back:
+                    subject = f"delivery {back[0]}" if len(back) == 1 else f"{len(back)} deliveries"
+                    desk.run(noted("delivery.requeue", subject, {"count": len(back), "ids": back}))
+            done += back
+    return done
+
+
+def _how_many(found: "Sequence[DeliveryLine]") -> str:
+    from sereno.notifications.operations import MOST_REQUEUED  # noqa: PLC0415 - slow to import; --help needs none
+
+    first = "the newest " if len(found) >= MOST_REQUEUED else ""
+    return first + _deliveries(len(found))
+
+
+def _deliveries(count: int) -> str:
+    return "1 delivery" if count == 1 else f"{count:,} deliveries"
+
+
+def _tell_tally(found: "Sequence[DeliveryLine]", *, fail_empty: bool, form: str) -> int:
+    from sereno.notifications.operations import tally  # noqa: PLC0415 - slow to import; --help needs none
+
+    counts = tally(found)
+    if chosen_form(form) in ("json", "jsonl"):
+        show_json({"total": len(found)} | {f"by_{name}": each for name, each in counts.items()})
+    elif not found:
+        click.echo("Nothing matches: there is nothing to requeue.")
+    else:
+        click.echo(f"Would requeue {_how_many(found)}.")
+        for name, each in counts.items():
+            words = ", ".join(f"{shown(key)} {count:,}" for key, count in list(each.items())[:MOST_COUNTS])
+            click.echo(f"  by {name}: {words}")
+    return NOTHING_MATCHED if fail_empty and not found else 0
+
+
+def _tell_requeued(
+    chosen: "Sequence[int]", done: "Sequence[int]", *, is_named: bool, fail_empty: bool, form: str
+) -> int:
+    if chosen_form(form) in ("json", "jsonl"):
+        show_json({"done": done}, indent=2 if form == "json" else 0)
+    else:
+        click.echo(f"Sent back to work: {_deliveries(len(done))}." if done else "Nothing matched: nothing was done.")
+    left = sorted(set(chosen) - set(done))
+    if left and is_named:
+        names = ", ".join(map(str, left))
+        click.echo(f"On their way, arrived, or unknown: {names} (see `sereno delivery show`).", err=True)
+    elif left:
+        click.echo(f"{counted(len(left), 'other')} moved on meanwhile.", err=True)
+    return NOTHING_MATCHED if not done and (fail_empty or is_named) else 0
+
+
+def _filter(
+    states: tuple[str, ...],
+    channel: str | None,
+    recipient: str | None,
+    event: int | None,
+    tenant: str | None,
+    since: datetime | None,
+    kind: str | None,
+    subject: str | None,
+    search: str | None,
+) -> "DeliveryFilter":
+    from sereno.notifications.rows import DeliveryFilter  # noqa: PLC0415 - see above
+    from sereno.search.search_filter import DELIVERY_FIELDS  # noqa: PLC0415 - slow to import; --help needs none
+
+    found = searched(search, DELIVERY_FIELDS)
+    return DeliveryFilter(states or None, channel, recipient, event, tenant, since, kind, subject, found)

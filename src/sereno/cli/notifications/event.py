@@ -1,0 +1,190 @@
+"""`sereno event …`: look at events, and tell people of one."""
+
+import sys
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import click
+
+from sereno.cli.notifications.page import (
+    OrderedGroup,
+    application,
+    end_of_page,
+    look,
+    page_options,
+    show_lines,
+    shown,
+    stored_json,
+)
+from sereno.cli.options import Moment, desk_options, output_option, searched
+from sereno.cli.output import Column, chosen_form, short_time, show_json, show_list
+from sereno.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from sereno.cli.context import Desk
+    from sereno.notifications.operations import EventDetail
+    from sereno.notifications.rows import EventLine
+
+MOST_NAMED = 10
+
+
+def _audience(line: "EventLine") -> str:
+    return "all who want it" if line.named is None else f"{line.named:,} named"
+
+
+def _progress(line: "EventLine") -> str:
+    return "matched" if line.matched_at is not None else "not matched yet"
+
+
+COLUMNS = (
+    Column("id", lambda line: str(line.id), "number"),
+    Column("event", lambda line: shown(line.type)),
+    Column("tenant", lambda line: shown(line.tenant)),
+    Column("subject", lambda line: shown(line.subject), "wide"),
+    Column("to", _audience),
+    Column("channels", lambda line: line.channels),
+    Column("created", lambda line: line.created_at),
+    Column("due", lambda line: line.due_at),
+    Column("audience", _progress),
+    Column("note", lambda line: shown(line.note), "wide"),
+)
+TALLY_COLUMNS = (
+    Column("channel", lambda line: shown(line.channel)),
+    Column("state", lambda line: line.state, "state"),
+    Column("deliveries", lambda line: line.count, "number"),
+    Column("reason", lambda line: shown(line.reason), "wide"),
+)
+
+
+@click.group(cls=OrderedGroup)
+def event() -> None:
+    """Look at events, and tell people of one."""
+
+
+@event.command("list", epilog="Example: sereno event list 'type:tender.* payload.region:RM created:2h..'")
+@click.argument("search", required=False)
+@click.option("-t", "--type", "kind", metavar="TYPE")
+@click.option("--tenant")
+@click.option("--since", type=Moment(), help='"2h" ago, or a date.')
+@page_options
+@output_option
+@desk_options
+def list_events(
+    desk: "Desk",
+    search: str | None,
+    kind: str | None,
+    tenant: str | None,
+    since: datetime | None,
+    limit: int,
+    before: int | None,
+    fail_empty: bool,
+    form: str,
+) -> int:
+    """Events, newest first. A filter or a SEARCH looks at the newest hundred thousand."""
+    from sereno.notifications.operations import list_events as operation  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.search.search_filter import EVENT_FIELDS  # noqa: PLC0415 - see above
+
+    sought = searched(search, EVENT_FIELDS)
+    found = desk.run(operation(kind=kind, tenant=tenant, since=since, sought=sought, limit=limit, before=before))
+    show_list(form, found, COLUMNS, empty="No event matches.")
+    return end_of_page(form, found, limit, fail_empty)
+
+
+@event.command(epilog="Example: sereno event show 4711")
+@click.argument("number", type=int, metavar="EVENT")
+@output_option
+@desk_options
+def show(desk: "Desk", number: int, form: str) -> None:
+    """One event: what it says, to whom, and what became of its deliveries."""
+    from sereno.notifications.operations import show_event  # noqa: PLC0415 - slow to import; --help needs none
+
+    detail = look(desk, show_event(number))
+    if chosen_form(form) in ("json", "jsonl"):
+        show_json(detail, indent=2 if form == "json" else 0)
+    else:
+        _show_page(detail, form)
+
+
+def _show_page(detail: "EventDetail", form: str) -> None:
+    row = detail.event
+    named = row.audience or []
+    more = ", …" if (row.named or 0) > MOST_NAMED else ""
+    flags = [word for word, holds in (("critical", row.critical), ("only on request", row.opt_in)) if holds]
+    show_lines(
+        (
+            ("event", f"{row.id}  {row.type}"),
+            ("tenant", row.tenant),
+            ("subject", row.subject),
+            ("key", row.key),
+            ("category", row.category),
+            ("is", ", ".join(flags)),
+            ("payload", stored_json(row.payload)),
+            ("channels", ", ".join(row.channels)),
+            ("to", _audience(row) + (f": {', '.join(named[:MOST_NAMED])}{more}" if named else "")),
+            ("note", row.note),
+            ("created", short_time(row.created_at)),
+            ("due", short_time(row.due_at)),
+            ("true until", short_time(row.expires_at) if row.expires_at else None),
+            ("matched", short_time(row.matched_at) if row.matched_at else "not yet: deliveries are still being made"),
+            ("deliveries", str(detail.total)),
+        )
+    )
+    if detail.deliveries:
+        click.echo()
+        show_list(form, detail.deliveries, TALLY_COLUMNS, empty="")
+
+
+@event.command(
+    epilog="""Example: sereno event notify tender.published '{"code": "T1"}' --subject T1 --to user:7 -a shop:app"""
+)
+@click.argument("kind", metavar="TYPE")
+@click.argument("payload", metavar="JSON")
+@click.option("--to", "recipients", multiple=True, metavar="KEY", help="Repeatable.  [default: all who want it]")
+@click.option("--subject", help="What it is about: told once for each subject and key.")
+@click.option("--key", help="Told once for each subject and key.")
+@click.option("--tenant")
+@output_option
+@desk_options
+def notify(
+    desk: "Desk",
+    kind: str,
+    payload: str,
+    recipients: tuple[str, ...],
+    subject: str | None,
+    key: str | None,
+    tenant: str | None,
+    form: str,
+) -> None:
+    """Tell people. The payload is one JSON object; "-" reads it from stdin. It needs your application (-a)."""
+    from sereno.notifications import operations as notifications  # noqa: PLC0415 - see above
+    from sereno.notifications.client import Event  # noqa: PLC0415 - slow to import; --help needs none
+
+    raw = sys.stdin.buffer.read() if payload == "-" else payload.encode(errors="surrogateescape")
+    with application(desk) as app:
+        definition = app.notifications.definitions.get(kind)
+        if definition is None:
+            raise ConfigurationError(notifications.unknown_type(kind, app.notifications.definitions))
+        connection = desk.connection(create=True)
+        with connection.transaction():
+            newest = desk.run(notifications.list_events(limit=1))
+            number = Event(definition, app.notifications).notify(
+                definition.decode(raw),
+                to=recipients or None,
+                subject=subject,
+                key=key,
+                tenant=tenant,
+                conn=connection,
+            )
+            is_new = not newest or number > newest[0].id
+            desk.run(notifications.noted("event.notify", f"event {number}", {"type": kind, "created": is_new}))
+            made = desk.run(notifications.show_event(number)).event
+    if chosen_form(form) in ("json", "jsonl"):
+        show_json({"id": number, "created": is_new, "event": made}, indent=2 if form == "json" else 0)
+        return
+    click.echo(number)
+    if is_new:
+        click.echo(f"Made: to {_audience(made)}, by {', '.join(made.channels)}. A worker tells them.", err=True)
+    else:
+        click.echo("There was one with this subject and key already: this is it.", err=True)
+    if made.note:
+        click.echo(shown(made.note), err=True)

@@ -1,0 +1,314 @@
+"""`sereno recipient …`: whom to tell, how to reach them, what they want."""
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from sereno.cli.notifications.page import (
+    OrderedGroup,
+    any_application,
+    checked_addresses,
+    end_of_page,
+    look,
+    page_options,
+    show_lines,
+    shown,
+    stored_json,
+)
+from sereno.cli.options import desk_options, output_option, searched
+from sereno.cli.output import Column, chosen_form, short_time, show_json, show_list
+from sereno.errors import InvalidArguments, Refused
+
+if TYPE_CHECKING:
+    from sereno.cli.context import Desk
+    from sereno.notifications.operations import RecipientDetail
+    from sereno.notifications.recipients.quiet_hours import Quiet
+    from sereno.notifications.rows import PreferenceRow
+
+COLUMNS = (
+    Column("id", lambda line: str(line.id), "number"),
+    Column("recipient", lambda line: shown(line.key), "wide"),
+    Column("tenant", lambda line: shown(line.tenant)),
+    Column("reached by", lambda line: shown(" ".join(line.channels)), "wide"),
+    Column("zone", lambda line: shown(line.zone)),
+    Column("locale", lambda line: shown(line.locale)),
+    Column("changed", lambda line: line.changed_at),
+)
+ADDRESS_COLUMNS = (
+    Column("channel", lambda line: shown(line.channel)),
+    Column("address", lambda line: shown(line.address), "wide"),
+    Column("state", lambda line: line.state, "state"),
+    Column("keys", lambda line: "hidden" if line.has_keys else ""),
+    Column("reason", lambda line: shown(line.reason), "wide"),
+    Column("changed", lambda line: line.changed_at),
+)
+
+
+def _of_what(row: "PreferenceRow") -> str:
+    named = (("event", row.event), ("category", row.category), ("channel", row.channel))
+    return ", ".join(f"{word} {value}" for word, value in named if value) or "everything"
+
+
+def _quiet_words(row: "PreferenceRow") -> str:
+    if row.quiet is None:
+        return ""
+    spans = row.preference("anybody").quiet or ()
+    return "; ".join(f"{span.start}-{span.end} {','.join(span.days or ())}".rstrip() for span in spans) or "none"
+
+
+PREFERENCE_COLUMNS = (
+    Column("whose", lambda row: "own" if row.is_own else "default"),
+    Column("of", lambda row: shown(_of_what(row)), "wide"),
+    Column("wanted", lambda row: {True: "on", False: "off", None: ""}[row.wanted]),
+    Column("condition", lambda row: "" if row.condition is None else shown(json.dumps(row.condition)), "wide"),
+    Column("quiet", _quiet_words, "wide"),
+    Column("changed", lambda row: row.changed_at),
+)
+ASPECTS = ("wanted", "condition", "quiet")
+tenant_option = click.option("--tenant", help="Of this tenant.  [default: those that belong to none]")
+
+
+@click.group(cls=OrderedGroup)
+def recipient() -> None:
+    """Whom to tell, how to reach them, what they want."""
+
+
+@recipient.command("list", epilog='Example: sereno recipient list "user:*" --tenant r42')
+@click.argument("pattern", required=False)
+@click.option("--search", metavar="TEXT", help="Such as 'channel:email -locale:lv data.plan:free'.")
+@click.option("--tenant", help="Of this tenant.  [default: of all]")
+@page_options
+@output_option
+@desk_options
+def list_recipients(
+    desk: "Desk",
+    pattern: str | None,
+    search: str | None,
+    tenant: str | None,
+    limit: int,
+    before: int | None,
+    fail_empty: bool,
+    form: str,
+) -> int:
+    """Recipients, newest first. A pattern has * for anything, and looks at the newest hundred thousand."""
+    from sereno.notifications.operations import list_recipients as operation  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.search.search_filter import RECIPIENT_FIELDS  # noqa: PLC0415 - see above
+
+    sought = searched(search, RECIPIENT_FIELDS)
+    found = desk.run(operation(pattern, tenant=tenant, sought=sought, limit=limit, before=before))
+    show_list(form, found, COLUMNS, empty="No recipient matches.")
+    return end_of_page(form, found, limit, fail_empty)
+
+
+@recipient.command(epilog="Example: sereno recipient show user:7")
+@click.argument("key")
+@tenant_option
+@click.option("--reveal", is_flag=True, help="Show whole addresses.")
+@output_option
+@desk_options
+def show(desk: "Desk", key: str, tenant: str | None, reveal: bool, form: str) -> None:
+    """Somebody: the ways to reach them, what they want, and the defaults that hold for them."""
+    from sereno.notifications.operations import masked, show_recipient  # noqa: PLC0415 - slow to import; --help needs none
+
+    detail = look(desk, show_recipient(key, tenant=tenant))
+    if reveal:
+        from sereno.notifications.reveal import reveal_recipient  # noqa: PLC0415 - see above
+
+        desk.run(reveal_recipient(detail))
+    for address in detail.addresses if not reveal else ():
+        address.address = masked(address.address)
+    if chosen_form(form) in ("json", "jsonl"):
+        show_json(detail, indent=2 if form == "json" else 0)
+    else:
+        _show_page(detail, form)
+
+
+def _show_page(detail: "RecipientDetail", form: str) -> None:
+    row = detail.recipient
+    show_lines(
+        (
+            ("recipient", row.key),
+            ("tenant", row.tenant),
+            ("zone", row.zone),
+            ("locale", row.locale),
+            ("data", stored_json(row.data)),
+            ("created", short_time(row.created_at)),
+            ("changed", short_time(row.changed_at)),
+            ("unread", detail.unread),
+        )
+    )
+    click.echo()
+    show_list(form, detail.addresses, ADDRESS_COLUMNS, empty="No address: only told inside the application.")
+    click.echo()
+    show_list(form, detail.preferences, PREFERENCE_COLUMNS, empty="No preference: told of all that is not on request.")
+
+
+@recipient.command(
+    "set", epilog="Example: sereno recipient set user:7 --channel email=ana@example.lv --zone Europe/Riga"
+)
+@click.argument("key")
+@click.option("-c", "--channel", "ways", multiple=True, metavar="CHANNEL=ADDRESS", help="Repeatable.")
+@click.option("--zone", help="Such as Europe/Riga; quiet hours are of it.")
+@click.option("--locale", help="Such as lv.")
+@tenant_option
+@desk_options
+def set_recipient(
+    desk: "Desk", key: str, ways: tuple[str, ...], zone: str | None, locale: str | None, tenant: str | None
+) -> None:
+    """Make somebody, or change what is given. An address given again is active again, unless it unsubscribed."""
+    from sereno.notifications import operations as notifications  # noqa: PLC0415 - slow to import; --help needs none
+
+    addresses = _addresses(ways)
+    connection = desk.connection(create=True)
+    with any_application(desk) as app, checked_addresses(), connection.transaction():
+        app.recipients.upsert(key, addresses, zone=zone, locale=locale, tenant=tenant, conn=connection)
+        detail = {
+            "tenant": tenant,
+            "zone": zone,
+            "locale": locale,
+            "addresses": {
+                channel: [notifications.masked(each) for each in texts] for channel, texts in addresses.items()
+            },
+        }
+        desk.run(notifications.noted("recipient.set", f"recipient {key}", detail))
+        found = desk.run(notifications.show_recipient(key, tenant=tenant))
+        strange = [name for name in addresses if name not in app.channels.known] if desk.settings.app else []
+    reached = sorted({address.channel for address in found.addresses if address.state == "active"})
+    click.echo(f"{key} is reached by {shown(', '.join(reached)) or 'nothing but the application itself'}.", err=True)
+    for address in found.addresses:
+        if address.address in addresses.get(address.channel, ()) and address.state != "active":
+            click.echo(
+                f"{shown(notifications.masked(address.address))} of {shown(address.channel)} stays {address.state}.",
+                err=True,
+            )
+    if strange:
+        click.echo(f"This application does not know: {', '.join(strange)}.", err=True)
+
+
+@recipient.command(
+    epilog="""Example: sereno recipient prefer user:7 --event tender.published --on --quiet 22:00-08:00"""
+)
+@click.argument("key", required=False)
+@click.option("--default", "is_default", is_flag=True, help="The default of the tenant, instead of a KEY.")
+@click.option("--event", metavar="TYPE", help="Of this type.  [default: of any]")
+@click.option("--category", help="[default: of any]")
+@click.option("-c", "--channel", help="[default: by any]")
+@click.option("--on/--off", "wanted", default=None, help="Whether they want it.")
+@click.option("--condition", metavar="JSON", help="""Only if it holds, such as '{"region": "RM"}'.""")
+@click.option("--quiet", "spans", multiple=True, metavar="SPAN", help='"22:00-08:00" or "22:00-10:00 fri,sat".')
+@click.option("--clear", "cleared", multiple=True, type=click.Choice(ASPECTS), help="Take it back. Repeatable.")
+@tenant_option
+@desk_options
+def prefer(
+    desk: "Desk",
+    key: str | None,
+    is_default: bool,
+    wanted: bool | None,
+    condition: str | None,
+    spans: tuple[str, ...],
+    cleared: tuple[str, ...],
+    **names: Any,
+) -> None:
+    """What somebody wants of exactly this event, category and channel. What is not given stays as it was."""
+    from sereno.notifications import operations as notifications  # noqa: PLC0415 - see above
+    from sereno.notifications.recipients.preference import Preference  # noqa: PLC0415 - slow to import; --help needs none
+
+    if (key is None) != is_default:
+        raise click.UsageError("Whose preference? Give a KEY, or --default for all who say nothing themselves.")
+    given: dict[str, Any] = {
+        "wanted": wanted,
+        "condition": None if condition is None else _condition(condition),
+        "quiet": [_span(span) for span in spans] or None,
+    }
+    wish = {aspect: value for aspect, value in given.items() if value is not None}
+    if not wish and not cleared:
+        raise click.UsageError("What is wanted? Give --on, --off, --condition, --quiet or --clear.")
+    if both := sorted({*wish} & {*cleared}):
+        raise click.UsageError(f"Either say it, or --clear it: {', '.join(both)}.")
+    wish |= names | dict.fromkeys(cleared)
+    # Refuses what makes no sense, before anything is written.
+    Preference(recipient=key, **wish)
+    if key is not None:
+        look(desk, notifications.find_recipient(key, tenant=wish["tenant"]))
+    connection = desk.connection()
+    with any_application(desk) as app, connection.transaction():
+        app.recipients.prefer(key, conn=connection, **wish)
+        desk.run(notifications.noted("recipient.prefer", f"recipient {key}" if key else "the default", wish))
+    click.echo(f"Written{f' for {key}' if key else ' as the default'}; it holds for what is not sent yet.", err=True)
+
+
+@recipient.command(epilog="Example: sereno recipient unsubscribe user:7 email ana@example.lv")
+@click.argument("key")
+@click.argument("channel")
+@click.argument("address")
+@click.option("--reason", help="Kept with the address.")
+@tenant_option
+@desk_options
+def unsubscribe(desk: "Desk", key: str, channel: str, address: str, reason: str | None, tenant: str | None) -> None:
+    """Never again to this address, whatever else is said."""
+    from sereno.notifications import operations as notifications  # noqa: PLC0415 - slow to import; --help needs none
+
+    detail = look(desk, notifications.show_recipient(key, tenant=tenant))
+    connection = desk.connection()
+    with any_application(desk) as app, connection.transaction():
+        is_known = app.recipients.unsubscribe(key, channel, address, tenant=tenant, reason=reason, conn=connection)
+        if is_known:
+            said = {"tenant": tenant, "channel": channel, "address": notifications.masked(address), "reason": reason}
+            desk.run(notifications.noted("recipient.unsubscribe", f"recipient {key}", said))
+    if not is_known:
+        known = (
+            ", ".join(f"{each.channel} {notifications.masked(each.address)}" for each in detail.addresses[:8]) or "none"
+        )
+        raise InvalidArguments(f"{key} has no such address of {channel!r:.60}; there are: {known}")
+    click.echo(f"Nothing is sent to {notifications.masked(address)} of {channel} any more.", err=True)
+
+
+@recipient.command(epilog="Example: sereno recipient delete user:7 --yes")
+@click.argument("key")
+@click.option("-y", "--yes", is_flag=True, help="Do it.")
+@tenant_option
+@desk_options
+def delete(desk: "Desk", key: str, yes: bool, tenant: str | None) -> None:
+    """Gone for good, with addresses, preferences and inbox. Deliveries stay: they are history."""
+    from sereno.notifications import operations as notifications  # noqa: PLC0415 - slow to import; --help needs none
+
+    detail = look(desk, notifications.show_recipient(key, tenant=tenant))
+    own = sum(row.is_own for row in detail.preferences)
+    if not yes:
+        raise Refused(
+            f"this would delete {key}, with addresses ({len(detail.addresses)}), preferences ({own}) "
+            "and inbox: confirm with --yes"
+        )
+    connection = desk.connection()
+    with any_application(desk) as app, connection.transaction():
+        app.recipients.delete(key, tenant=tenant, conn=connection)
+        desk.run(notifications.noted("recipient.delete", f"recipient {key}", {"tenant": tenant}))
+    click.echo(f"Deleted: {key}.", err=True)
+
+
+def _addresses(ways: tuple[str, ...]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for way in ways:
+        channel, sign, address = way.partition("=")
+        if not sign or not channel.strip() or not address.strip():
+            raise InvalidArguments(f"{way!r:.60}: write an address as CHANNEL=ADDRESS, such as email=ana@example.lv")
+        found.setdefault(channel.strip(), []).append(address.strip())
+    return found
+
+
+def _condition(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise InvalidArguments(f"the condition is no JSON: {error}") from None
+
+
+def _span(text: str) -> "Quiet":
+    from sereno.notifications.recipients.quiet_hours import Quiet  # noqa: PLC0415 - slow to import; --help needs none
+
+    hours, _, days = text.strip().partition(" ")
+    start, sign, end = hours.partition("-")
+    if not sign:
+        raise InvalidArguments(f'{text!r:.60}: write quiet hours as "22:00-08:00", or "22:00-10:00 fri,sat"')
+    return Quiet(start, end, [day for day in days.split(",") if day.strip()] if days.strip() else None)

@@ -1,0 +1,269 @@
+"""`sereno template …`: the words of messages; look at them, try them, change them while everything runs."""
+
+from collections.abc import Callable
+from operator import attrgetter, itemgetter
+from typing import IO, TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from sereno.cli.failures import NOTHING_MATCHED
+from sereno.cli.options import desk_options, output_option
+from sereno.cli.output import Column, chosen_form, counted, show_json, show_list
+from sereno.errors import InvalidArguments
+
+if TYPE_CHECKING:
+    from sereno.cli.context import Desk
+    from sereno.notifications.event import Content, Recipient
+    from sereno.notifications.templates.lint import Declared
+    from sereno.notifications.templates.templates import TemplateSet
+
+PARTS = ("title", "body", "html", "options")
+COLUMNS = ("event", "channel", "locale", "tenant", "part", "from", "length", "changed_at", "changed_by")
+T = TypeVar("T")
+
+
+class NoTemplate(click.ClickException):
+    """There is no template for this."""
+
+    exit_code = NOTHING_MATCHED
+
+
+class BadTemplate(click.ClickException):
+    """It makes no sense, or breaks with this payload."""
+
+    exit_code = 2
+
+
+class TemplateGroup(click.Group):
+    """Commands in the order in which one needs them."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's own signature
+        return list(self.commands)
+
+
+@click.group(cls=TemplateGroup)
+def template() -> None:
+    """The words of messages, by event, channel and locale: files of the project, and rows that go before them."""
+
+
+_locale = click.option("--locale", metavar="LOCALE", help="Such as pt-BR or pt.  [default: any]")
+_tenant = click.option("--tenant", help="Whose words.  [default: everybody's]")
+_part = click.argument("part", type=click.Choice(PARTS))
+
+
+@template.command("list", epilog="Example: sereno template list tender.published")
+@click.argument("event", required=False)
+@output_option
+@desk_options
+def list_templates(desk: "Desk", event: str | None, form: str) -> None:
+    """All templates, files and rows, with who changed a row last."""
+    from sereno.notifications.templates.store import list_rows  # noqa: PLC0415 - slow to import; --help needs none
+
+    rows = [_line(row, "row", row.length, row.changed_at, row.changed_by) for row in desk.run(list_rows(event))]
+    sources = _templates(desk, rows=False).sources()
+    files = [_line(one.key, one.name, len(one.text)) for one in sources if event in (None, one.key.event)]
+    found = sorted([*rows, *files], key=lambda line: [line[name] for name in ("event", "channel", "locale", "tenant")])
+    columns = [Column(name, itemgetter(name)) for name in COLUMNS]
+    show_list(form, found, columns, empty="There are no templates.")
+
+
+@template.command(epilog="Example: sereno template show tender.published email --locale pt-BR")
+@click.argument("event")
+@click.argument("channel")
+@_locale
+@_tenant
+@output_option
+@desk_options
+def show(desk: "Desk", event: str, channel: str, locale: str | None, tenant: str | None, form: str) -> None:
+    """What counts for a recipient with this locale, part by part, and where it comes from."""
+    found = _templates(desk).find(event, channel, locale, tenant)
+    if not found:
+        raise NoTemplate(_nothing(event, channel))
+    if chosen_form(form) in ("json", "jsonl"):
+        show_json({part: {"from": one.name, "source": one.text} for part, one in found.items()})
+        return
+    for part, one in found.items():
+        click.echo(f"{part}  ({_shown(one.name)})")
+        click.echo(_shown(one.text.rstrip("\n")) + "\n")
+
+
+@template.command("set", epilog="Example: sereno template set tender.published email body words.j2 --locale pt")
+@click.argument("event")
+@click.argument("channel")
+@_part
+@click.argument("file", type=click.File(encoding="utf-8"), default="-")
+@_locale
+@_tenant
+@desk_options
+def set_template(
+    desk: "Desk", event: str, channel: str, part: str, file: IO[str], locale: str | None, tenant: str | None
+) -> None:
+    """Write a row, from a file or from the standard input. It goes before the files; workers see it in a minute."""
+    from sereno.notifications.templates.operations import change, place  # noqa: PLC0415 - slow to import; --help needs none
+
+    where = place(event, channel, part, locale, tenant)
+    try:
+        source = file.read()
+    except UnicodeDecodeError:
+        raise InvalidArguments("a template is text in UTF-8") from None
+    is_new = _tried(lambda: desk.run(change(where, source)))
+    click.echo(f"{_spelled(where)}: {'written' if is_new else 'changed'}; workers see it within a minute.", err=True)
+
+
+@template.command(epilog="Example: sereno template delete tender.published email body --locale pt")
+@click.argument("event")
+@click.argument("channel")
+@_part
+@_locale
+@_tenant
+@desk_options
+def delete(desk: "Desk", event: str, channel: str, part: str, locale: str | None, tenant: str | None) -> None:
+    """Delete a row: what a file says counts again."""
+    from sereno.notifications.templates.operations import delete as operation  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.notifications.templates.operations import place  # noqa: PLC0415 - see above
+
+    where = place(event, channel, part, locale, tenant)
+    if not desk.run(operation(where)):
+        raise NoTemplate(f"There is no row {_spelled(where)}; `sereno template list` shows those that are there.")
+    click.echo(f"{_spelled(where)}: deleted.", err=True)
+
+
+@template.command(epilog="Example: sereno template preview tender.published email --locale pt --last")
+@click.argument("event")
+@click.argument("channel")
+@click.option("--payload", metavar="JSON", help="The event's payload.")
+@click.option("--last", is_flag=True, help="The payload of the last event of this type.")
+@click.option("--recipient", metavar="KEY", default="somebody", show_default=True)
+@_locale
+@_tenant
+@output_option
+@desk_options
+def preview(
+    desk: "Desk",
+    event: str,
+    channel: str,
+    payload: str | None,
+    last: bool,
+    recipient: str,
+    locale: str | None,
+    tenant: str | None,
+    form: str,
+) -> None:
+    """What a recipient would read."""
+    from sereno.notifications.event import Recipient  # noqa: PLC0415 - slow to import; --help needs none
+
+    if (payload is None) != last:
+        raise click.UsageError("With what? Give --payload JSON, or --last for that of the last event.")
+    values = _last(desk, event, tenant) if payload is None else _decoded(payload)
+    content = _content(desk, event, channel, values, Recipient(key=recipient, tenant=tenant, locale=locale))
+    if chosen_form(form) in ("json", "jsonl"):
+        show_json(content)
+        return
+    for name, text in (("title", content.title), ("body", content.body), ("html", content.html)):
+        if text:
+            click.echo(f"{name}\n{_shown(text)}\n")
+    if content.options:
+        click.echo("options")
+        show_json(content.options)
+
+
+@template.command(epilog="Example: sereno template lint -a shop.jobs:app")
+@output_option
+@desk_options
+def lint(desk: "Desk", form: str) -> int:
+    """Look for mistakes: names that no payload has, mails without a subject, messages too large. Exits with 1 then.
+
+    With -a it knows events and channels. It measures with the last event of each type, or the bare words without one.
+    """
+    from sereno.notifications.templates.lint_process import lint_apart  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.notifications.templates.store import last_payload  # noqa: PLC0415 - see above
+
+    templates = _templates(desk)
+    payloads = {name: desk.run(last_payload(name)) for name in templates.events()}
+    known = {name: payload for name, payload in payloads.items() if payload is not None}
+    channels = desk.app.channels.known if desk.settings.app else {}
+    largest = {name: one.largest for name, one in channels.items() if one.largest is not None}
+    found = _tried(lambda: lint_apart(templates, _events(desk), largest, known))
+    columns = [Column(name, attrgetter(name)) for name in ("level", "template", "message")]
+    show_list(form, found, columns, empty=f"{counted(len(templates), 'template')}, nothing wrong.")
+    if not desk.settings.app:
+        click.echo("Names and sizes were not checked: name your application with -a.", err=True)
+    return 1 if any(finding.level == "error" for finding in found) else 0
+
+
+def _templates(desk: "Desk", *, rows: bool = True) -> "TemplateSet":
+    from sereno.notifications.templates.store import read  # noqa: PLC0415 - see above
+    from sereno.notifications.templates.templates import TemplateSet, directory_of  # noqa: PLC0415 - slow to import; --help needs none
+
+    made = TemplateSet(directory_of(desk.settings.templates))
+    if rows:
+        made.use_rows(desk.run(read())[1] or {})
+    return made
+
+
+def _content(desk: "Desk", event: str, channel: str, values: dict[str, Any], recipient: "Recipient") -> "Content":
+    """As a worker does it: a function of the code may go before the templates, or behind."""
+    from sereno.notifications.templates.preview import render  # noqa: PLC0415 - slow to import; --help needs none
+
+    definition = desk.app.notifications.definitions.get(event) if desk.settings.app else None
+    templates = _templates(desk)
+    made = _tried(lambda: render(definition, templates, event, channel, values, recipient))
+    if made is None:
+        raise NoTemplate(_nothing(event, channel))
+    return made
+
+
+def _tried(action: Callable[[], T]) -> T:
+    from sereno.notifications.templates.templates import TemplateFailed  # noqa: PLC0415 - slow to import; --help needs none
+
+    try:
+        return action()
+    except TemplateFailed as error:
+        raise BadTemplate(_shown(str(error))) from None
+
+
+def _events(desk: "Desk") -> "dict[str, Declared] | None":
+    from sereno.notifications.templates.lint import declared  # noqa: PLC0415 - slow to import; --help needs none
+
+    if not desk.settings.app:
+        return None
+    post = desk.app.notifications
+    return {name: declared(one.channels, post.payloads.get(name)) for name, one in post.definitions.items()}
+
+
+def _last(desk: "Desk", event: str, tenant: str | None) -> dict[str, Any]:
+    from sereno.notifications.templates.store import last_payload  # noqa: PLC0415 - slow to import; --help needs none
+
+    found = desk.run(last_payload(event, tenant))
+    if found is None:
+        raise NoTemplate(f"There was no event {event} yet: give --payload JSON.")
+    return found
+
+
+def _decoded(payload: str) -> dict[str, Any]:
+    import msgspec  # noqa: PLC0415 - slow to import; --help needs none
+
+    try:
+        return msgspec.json.decode(payload, type=dict[str, Any])
+    except (msgspec.DecodeError, UnicodeEncodeError) as error:
+        raise InvalidArguments(f"--payload must be a JSON object: {error}") from None
+
+
+def _line(key: Any, place: str, length: int, changed_at: Any = None, changed_by: str = "") -> dict[str, Any]:
+    words = {name: getattr(key, name) for name in COLUMNS[:5]}
+    return {**words, "from": place, "length": length, "changed_at": changed_at, "changed_by": changed_by}
+
+
+def _spelled(where: Any) -> str:
+    from sereno.notifications.templates.templates import Key, spelled  # noqa: PLC0415 - slow to import; --help needs none
+
+    return spelled(Key(*where))
+
+
+def _nothing(event: str, channel: str) -> str:
+    return f"There is no template for {event} by {channel}; `sereno template list` shows those that are there."
+
+
+def _shown(text: str) -> str:
+    """Without what would steer the terminal."""
+    return "".join(one if one.isprintable() or one in "\n\t" else "\N{REPLACEMENT CHARACTER}" for one in text)

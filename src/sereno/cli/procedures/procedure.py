@@ -1,0 +1,257 @@
+"""`sereno procedure …`: which stored procedures jobs may call, how they stand, and what they brought."""
+
+from collections.abc import Coroutine, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from sereno.cli.failures import UNHEALTHY
+from sereno.cli.monitoring.doctor import tell
+from sereno.cli.notifications.page import OrderedGroup
+from sereno.cli.options import desk_options, output_option
+from sereno.cli.output import Column, chosen_form, human_seconds, short_time, show_json, show_list, show_record
+from sereno.errors import ConfigurationError, InvalidArguments
+
+if TYPE_CHECKING:
+    from sereno.app import Sereno
+    from sereno.cli.context import Desk
+    from sereno.procedures.operations import Board, ProcedureDetail
+    from sereno.procedures.store import Allowed
+
+T = TypeVar("T")
+
+HERE = "here"
+LEVELS = {"ok": "ok", "unreachable": "warn"}
+LONGEST_ANSWER = 200
+
+COLUMNS = (
+    Column("target", lambda line: line.allowed.target),
+    Column("name", lambda line: line.allowed.name),
+    Column("signature", lambda line: str(line.allowed.signature), "wide"),
+    Column("timeout", lambda line: line.allowed.timeout, "seconds"),
+    Column("by", lambda line: line.allowed.allowed_by),
+    Column("allowed", lambda line: line.allowed.allowed_at),
+    Column("last run", lambda line: line.last and line.last.finished_at),
+    Column("took", lambda line: line.last and line.last.seconds, "seconds"),
+)
+
+
+@click.group(cls=OrderedGroup)
+def procedure() -> None:
+    """Stored procedures that jobs may call: allow them, look at them, take it back."""
+
+
+def target_option(function: Any) -> Any:
+    """In which database."""
+    words = "A target of procedure_targets, for another database than this one."
+    return click.option("--target", metavar="NAME", default=HERE, help=words)(function)
+
+
+@procedure.command(epilog="Example: sereno procedure allow reporting.close_day --params 'day date' --timeout 30m")
+@click.argument("name", metavar="SCHEMA.NAME")
+@target_option
+@click.option("--params", metavar="LIST", help="Which of several of this name: 'day date, dry boolean'.")
+@click.option("--kind", type=click.Choice(["function", "procedure"]), help="Which of two of this name.")
+@click.option("--timeout", metavar="DURATION", default="5m", show_default=True, help="Of the statement.")
+@click.option("--lock-timeout", metavar="DURATION", default="10s", show_default=True, help="Of each wait for a lock.")
+@click.option(
+    "--give",
+    "given",
+    multiple=True,
+    metavar="PARAM=FACT",
+    help="A parameter that is the job's own: job, attempt, tenant, trace or planned_at. Repeatable.",
+)
+@click.option("--note", help="Why; shown beside it.")
+@output_option
+@desk_options
+def allow(
+    desk: "Desk",
+    name: str,
+    target: str,
+    params: str | None,
+    kind: Any,
+    given: Sequence[str],
+    form: str,
+    **options: Any,
+) -> None:
+    """Let jobs call it, as long as its signature stays what it is now. Said again, the newest word holds."""
+    from sereno.procedures.operations import allow as operation  # noqa: PLC0415 - slow to import; --help needs none
+
+    signature = _done(_board(desk).resolve(target, name, params=params, kind=kind))
+    made = desk.run(operation(target, signature, given=dict(map(_pair, given)), **options))
+    if chosen_form(form) in ("json", "jsonl"):
+        show_json(made, indent=2 if form == "json" else 0)
+        return
+    click.echo(str(made.signature))
+    click.echo(f"Jobs may call it: app.procedure({made.name!r}{_on(target)}).", err=True)
+
+
+@procedure.command("list", epilog="Example: sereno procedure list")
+@output_option
+@desk_options
+def list_allowed(desk: "Desk", form: str) -> None:
+    """Those that jobs may call, each with its newest call that ended well."""
+    from sereno.procedures.operations import list_allowed as operation  # noqa: PLC0415 - slow to import; --help needs none
+
+    show_list(form, desk.run(operation()), COLUMNS, empty="Jobs may call none: sereno procedure allow SCHEMA.NAME")
+
+
+@procedure.command(epilog="Example: sereno procedure show reporting.close_day")
+@click.argument("name", metavar="SCHEMA.NAME")
+@target_option
+@output_option
+@desk_options
+def show(desk: "Desk", name: str, target: str, form: str) -> None:
+    """One that jobs may call, and what its newest calls brought."""
+    from sereno.procedures.operations import show as operation  # noqa: PLC0415 - slow to import; --help needs none
+
+    found = desk.run(operation(target, name))
+    show_record(form, found, lambda: _lines(found))
+
+
+@procedure.command(epilog="Example: sereno procedure revoke reporting.close_day")
+@click.argument("name", metavar="SCHEMA.NAME")
+@target_option
+@desk_options
+def revoke(desk: "Desk", name: str, target: str) -> None:
+    """No job calls it any more: those that want to end as dead. What was brought so far stays with its jobs."""
+    from sereno.procedures.operations import revoke as operation  # noqa: PLC0415 - slow to import; --help needs none
+
+    click.echo(f"No job may call {desk.run(operation(target, name)).signature}.", err=True)
+
+
+@procedure.command(epilog="Example: sereno procedure check || alert")
+@click.argument("name", metavar="[SCHEMA.NAME]", required=False)
+@target_option
+@output_option
+@desk_options
+def check(desk: "Desk", name: str | None, target: str, form: str) -> int:
+    """Whether they are still what was allowed, each in its own database. Exits with 6 when one is not."""
+    from sereno.procedures import operations as procedures  # noqa: PLC0415 - slow to import; --help needs none
+
+    if name is None:
+        wanted = [line.allowed for line in desk.run(procedures.list_allowed())]
+    else:
+        wanted = [desk.run(procedures.find(target, name))]
+    board = _board(desk)
+
+    async def look() -> list[procedures.Finding]:
+        return [await board.check(each) for each in wanted]
+
+    found = _done(look())
+    code = UNHEALTHY if any(each.standing != "ok" for each in found) else 0
+    if chosen_form(form) in ("json", "jsonl"):
+        show_json({"items": found}, indent=2 if form == "json" else 0)
+        return code
+    for each in found:
+        where = "" if each.target == HERE else f"{each.target}: "
+        tell(LEVELS.get(each.standing, "fail"), each.standing, f"{where}{each.message}", width=12)
+    return code
+
+
+@procedure.command(epilog="Example: sereno procedure run reporting.close_day -p day=2026-11-01 -a shop:app")
+@click.argument("name", metavar="SCHEMA.NAME")
+@target_option
+@click.option("-p", "--param", "params", multiple=True, metavar="NAME=VALUE", help="Text or a number. Repeatable.")
+@click.option("--args", "arguments", metavar="JSON", help="All parameters as one object, for what is neither.")
+@click.option("--tenant")
+@output_option
+@desk_options
+def run(
+    desk: "Desk",
+    name: str,
+    target: str,
+    params: Sequence[str],
+    arguments: str | None,
+    tenant: str | None,
+    form: str,
+) -> None:
+    """Make a job that calls it, and print its id. Refused at once when the parameters do not fit."""
+    from sereno.jobs.job import JobOptions  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.jobs.operations import enqueue  # noqa: PLC0415 - see above
+    from sereno.procedures.operations import find  # noqa: PLC0415 - see above
+
+    given = {**_object(arguments), **dict(map(_pair, params))}
+    allowed = desk.run(find(target, name))
+    _done(_board(desk).check_params(allowed, given))
+    task = _task(desk.app, allowed)
+    wanted = desk.app.new_job(task, _encoded(given), JobOptions(tenant=tenant))
+    (made,) = desk.run(enqueue([wanted]))
+    if chosen_form(form) in ("json", "jsonl"):
+        show_json(made, indent=2 if form == "json" else 0)
+        return
+    click.echo(made.id)
+    click.echo(f"Made. What it brings: sereno job show {made.id}", err=True)
+
+
+def _done(work: Coroutine[Any, Any, T]) -> T:
+    import asyncio  # noqa: PLC0415 - slow to import; --help needs none
+
+    return asyncio.run(work)
+
+
+def _board(desk: "Desk") -> "Board":
+    from sereno.procedures.operations import Board  # noqa: PLC0415 - slow to import; --help needs none
+
+    return Board(desk.settings, desk.url)
+
+
+def _task(app: "Sereno", allowed: "Allowed") -> str:
+    from sereno.procedures.open_arguments import ProcedureArguments  # noqa: PLC0415 - slow to import; --help needs none
+
+    for each in app.registry:
+        known = each.arguments
+        if isinstance(known, ProcedureArguments) and known.calls(allowed.target, allowed.signature.full_name):
+            return each.name
+    wanted = f"app.procedure({allowed.name!r}{_on(allowed.target)})"
+    raise ConfigurationError(f"this application has no task that calls {allowed.name}: add {wanted}")
+
+
+def _lines(found: "ProcedureDetail") -> Iterator[str]:
+    allowed = found.allowed
+    yield f"{'procedure':<12}{allowed.signature}"
+    yield f"{'target':<12}{allowed.target}"
+    for name, fact in allowed.given.items():
+        yield f"{'given':<12}{name} is the job's {fact}"
+    yield f"{'timeout':<12}{human_seconds(allowed.timeout)}, {human_seconds(allowed.lock_timeout)} for a lock"
+    if allowed.note:
+        yield f"{'note':<12}{allowed.note}"
+    yield f"{'allowed':<12}{short_time(allowed.allowed_at)} by {allowed.allowed_by}"
+    for each in found.runs:
+        count = each.result.get("row_count")
+        rows = "" if count is None else ", 1 row" if count == 1 else f", {count:,} rows"
+        yield f"{'run':<12}{short_time(each.finished_at)}, job {each.job_id}, {human_seconds(each.seconds)}{rows}"
+        yield f"{'':<12}{_short(each.result.get('rows'))}"
+
+
+def _short(value: Any) -> str:
+    import json  # noqa: PLC0415 - only here
+
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= LONGEST_ANSWER else f"{text[:LONGEST_ANSWER]}…"
+
+
+def _pair(word: str) -> tuple[str, str]:
+    name, separator, value = word.partition("=")
+    if not name or not separator:
+        raise InvalidArguments(f"{word!r:.60}: write NAME=VALUE")
+    return name, value
+
+
+def _object(text: str | None) -> dict[str, Any]:
+    import msgspec  # noqa: PLC0415 - slow to import; --help needs none
+
+    try:
+        return {} if text is None else msgspec.json.decode(text.encode(), type=dict[str, Any])
+    except (msgspec.DecodeError, UnicodeEncodeError) as error:
+        raise InvalidArguments(f"--args is one JSON object: {error}") from None
+
+
+def _encoded(value: dict[str, Any]) -> bytes:
+    from sereno.database.json_values import stored  # noqa: PLC0415 - slow to import; --help needs none
+
+    return stored(value, lambda why: InvalidArguments(f"parameters: {why}"))
+
+
+def _on(target: str) -> str:
+    return "" if target == HERE else f", target={target!r}"

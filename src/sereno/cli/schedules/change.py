@@ -1,0 +1,226 @@
+"""`sereno schedule pause`, `resume`, `disable`, `delete` and `spread`: one by its key, or whatever a filter finds."""
+
+from collections.abc import Callable
+from datetime import datetime
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from sereno.cli.failures import NOTHING_MATCHED
+from sereno.cli.jobs.operation import background_option, check_rate, counted_in_time, rate_option, tell_begun
+from sereno.cli.options import Moment, bulk_options, desk_options, output_option
+from sereno.cli.output import chosen_form, show_json
+from sereno.cli.schedules.options import confirm, existing, how_many, which_options, would
+
+if TYPE_CHECKING:
+    from sereno.bulk.operations import Steered
+    from sereno.bulk.store import ScheduleAction
+    from sereno.cli.context import Desk
+    from sereno.database.statement import Operation
+    from sereno.jobs.job_filter import ScheduleFilter
+    from sereno.schedules.lists import Verb
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+UNTIL = 'A date on this machine\'s clock, or with its offset, 2027-01-08T00:00-03:00; or "2h" from now.'
+PARKED_AGAIN = 'a rule that makes no sense is parked again; change it with "sereno schedule add".'
+DONE = {
+    "pause": "Paused",
+    "resume": "Resumed",
+    "disable": "Disabled",
+    "delete": "Deleted",
+    "spread": "Spread",
+}
+
+
+def steering_options(function: F) -> F:
+    """Of commands that change many schedules, at once or in the background."""
+    return rate_option(background_option(bulk_options(function)))
+
+
+@click.command(epilog='Example: sereno schedule pause "menu:*" --tenant r42 --until 2027-01-08 --note "holidays" --yes')
+@which_options()
+@click.option("--until", type=Moment(future=True), help=UNTIL)
+@click.option("--note", help="Why; shown wherever somebody wonders.")
+@steering_options
+@output_option
+@desk_options
+def pause(desk: "Desk", wanted: "ScheduleFilter", until: datetime | None, note: str | None, **rest: Any) -> int:
+    """Fire them no more, or not before a date. What runs goes on."""
+    from sereno.bulk.operations import Steered  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.schedules.operations import pause as operation  # noqa: PLC0415 - see above
+
+    _check_note(note)
+    words = "" if until is None else f", until {_on_this_clock(until)}"
+    how = Steered(until=until, note=note)
+    return _change(desk, "pause", wanted, partial(operation, until=until, note=note), words, how=how, **rest)
+
+
+@click.command(epilog="Example: sereno schedule resume reconcile:r42")
+@which_options()
+@steering_options
+@output_option
+@desk_options
+def resume(desk: "Desk", wanted: "ScheduleFilter", **rest: Any) -> int:
+    """Fire them again, from now on. What passed meanwhile is not caught up."""
+    from sereno.schedules.operations import resume as operation  # noqa: PLC0415 - slow to import; --help needs none
+
+    later = rest["dry_run"] or rest["background"]
+    parked = 0 if wanted.is_empty or later else _parked(desk, wanted)
+    code = _change(desk, "resume", wanted, operation, "", **rest)
+    if parked:
+        were = "1 of them was" if parked == 1 else f"{parked:,} of them were"
+        click.echo(f"{'It was' if wanted.keys else were} parked: {PARKED_AGAIN}", err=True)
+    return code
+
+
+def _parked(desk: "Desk", wanted: "ScheduleFilter") -> int:
+    from dataclasses import replace  # noqa: PLC0415 - slow to import; --help needs none
+
+    from sereno.schedules.lists import tally  # noqa: PLC0415 - see above
+
+    return desk.run(tally(replace(wanted, states=["parked"]), "resume")).total.value
+
+
+@click.command(epilog='Example: sereno schedule disable reconcile:r42 --note "the account is closed"')
+@which_options()
+@click.option("--note", help="Why; shown wherever somebody wonders.")
+@steering_options
+@output_option
+@desk_options
+def disable(desk: "Desk", wanted: "ScheduleFilter", note: str | None, **rest: Any) -> int:
+    """Fire them no more until somebody resumes them."""
+    from sereno.bulk.operations import Steered  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.schedules.operations import disable as operation  # noqa: PLC0415 - see above
+
+    _check_note(note)
+    return _change(desk, "disable", wanted, partial(operation, note=note), "", how=Steered(note=note), **rest)
+
+
+@click.command(epilog="Example: sereno schedule delete --tenant r42 --dry-run")
+@which_options()
+@steering_options
+@output_option
+@desk_options
+def delete(desk: "Desk", wanted: "ScheduleFilter", **rest: Any) -> int:
+    """Remove them for good. Their jobs stay as history."""
+    from sereno.schedules.operations import delete as operation  # noqa: PLC0415 - slow to import; --help needs none
+
+    return _change(desk, "delete", wanted, operation, "", **rest)
+
+
+@click.command(epilog='Example: sereno schedule spread "reconcile:*" --over 20m --dry-run')
+@which_options()
+@click.option("--over", required=True, metavar="DURATION", help='Such as "20m"; 0 takes the spread away.')
+@steering_options
+@output_option
+@desk_options
+def spread(desk: "Desk", wanted: "ScheduleFilter", over: str, **rest: Any) -> int:
+    """Give each its own place in a window. It fires there after each instant, always at the same place."""
+    from sereno.bulk.operations import Steered  # noqa: PLC0415 - see above
+    from sereno.domain.duration import seconds, spoken  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.schedules.operations import spread as operation  # noqa: PLC0415 - see above
+    from sereno.schedules.rules.when import Daily, checked  # noqa: PLC0415 - see above
+
+    # Refused before anything is looked at, in the words of the rule.
+    checked(Daily("00:00", spread=over))
+    words = f" over {spoken(seconds(over))}" if seconds(over) else ", none any more"
+    how = Steered(window=over)
+    return _change(desk, "spread", wanted, partial(operation, window=over), words, how=how, **rest)
+
+
+def _change(
+    desk: "Desk",
+    verb: "Verb",
+    wanted: "ScheduleFilter",
+    operation: "Callable[[ScheduleFilter], Operation[int]]",
+    words: str,
+    *,
+    dry_run: bool,
+    yes: bool,
+    form: str,
+    fail_empty: bool,
+    background: bool,
+    rate: float | None,
+    how: "Steered | None" = None,
+) -> int:
+    from sereno.schedules.lists import in_batches  # noqa: PLC0415 - slow to import; --help needs none
+
+    if wanted.is_empty:
+        raise click.UsageError(
+            'Which schedules? Name a key, a pattern such as "menu:*", or give --task, --tenant or --search.'
+        )
+    if dry_run:
+        return _tell_tally(desk, verb, wanted, words, form, fail_empty=fail_empty)
+    meant = confirm(desk, verb, wanted, yes)
+    state = existing(desk, next(iter(wanted.keys))).state if wanted.keys else None
+    if background and meant:
+        return _begin(desk, verb, wanted, how, rate=rate, form=form, fail_empty=fail_empty)
+    if not background:
+        check_rate(rate)
+    changed = desk.carry_out(in_batches(wanted, operation)) if meant else 0
+    if chosen_form(form) in ("json", "jsonl"):
+        show_json({"changed": changed}, indent=2 if form == "json" else 0)
+    elif changed:
+        click.echo(f"{DONE[verb]}: {how_many(changed)}{words}.")
+    elif state is None or wanted.task or wanted.tenant or wanted.sought:
+        click.echo("Nothing matched: nothing was done.")
+    else:
+        click.echo(f"It is {state}: there is nothing to {verb}.", err=True)
+    return NOTHING_MATCHED if not changed and fail_empty else 0
+
+
+ACTIONS: "dict[Verb, ScheduleAction]" = {
+    "pause": "schedule.pause",
+    "resume": "schedule.resume",
+    "disable": "schedule.disable",
+    "delete": "schedule.delete",
+    "spread": "schedule.spread",
+}
+
+
+def _begin(
+    desk: "Desk",
+    verb: "Verb",
+    wanted: "ScheduleFilter",
+    how: "Steered | None",
+    *,
+    rate: float | None,
+    form: str,
+    fail_empty: bool,
+) -> int:
+    """Leave it to a worker; it has been confirmed."""
+    from sereno.bulk import operations as bulk  # noqa: PLC0415 - slow to import; --help needs none
+
+    action = ACTIONS[verb]
+    total = counted_in_time(desk, bulk.count_schedules(action, wanted))
+    made = desk.run(bulk.begin_schedules(action, wanted, how, rate=rate, yes=True, total=total))
+    return tell_begun(made, form=form, fail_empty=fail_empty)
+
+
+def _tell_tally(
+    desk: "Desk", verb: "Verb", wanted: "ScheduleFilter", words: str, form: str, *, fail_empty: bool
+) -> int:
+    from sereno.schedules.lists import tally  # noqa: PLC0415 - slow to import; --help needs none
+
+    if wanted.keys:
+        existing(desk, next(iter(wanted.keys)))
+    found = desk.run(tally(wanted, verb))
+    if chosen_form(form) in ("json", "jsonl"):
+        show_json(found, indent=2 if form == "json" else 0)
+    else:
+        click.echo(would(verb, found, words))
+    return NOTHING_MATCHED if fail_empty and not found.total.value else 0
+
+
+def _on_this_clock(until: datetime) -> str:
+    """With its seconds, where it has any."""
+    local = until.astimezone()
+    return f"{local:%a %Y-%m-%d %H:%M:%S %Z}" if local.second or local.microsecond else f"{local:%a %Y-%m-%d %H:%M %Z}"
+
+
+def _check_note(note: str | None) -> None:
+    from sereno.jobs.job import check_text  # noqa: PLC0415 - slow to import; --help needs none
+
+    check_text("note", note)

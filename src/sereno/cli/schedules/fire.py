@@ -1,0 +1,196 @@
+"""`sereno schedule run`, `tick` and `backfill`: fires that somebody asks for."""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, tzinfo
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from sereno.cli.options import Rate, desk_options, output_option
+from sereno.cli.output import chosen_form, counted, show_json, visible
+from sereno.cli.schedules.options import Moments, ask, existing, someone_is_there
+from sereno.errors import InvalidArguments, Refused
+
+if TYPE_CHECKING:
+    from sereno.cli.context import Desk
+    from sereno.jobs.job import Job
+    from sereno.schedules.operations import Backfill
+
+# Instants that are listed before a backfill; the others are counted.
+LISTED = 20
+
+
+@click.command("run", epilog="Example: sereno schedule run reconcile:r42")
+@click.argument("key")
+@output_option
+@desk_options
+def run_now(desk: "Desk", key: str, form: str) -> None:
+    """Fire it now, and print the job's id. Whatever its rule says, and whether or not a run goes on."""
+    from sereno.schedules.operations import run_now as operation  # noqa: PLC0415 - slow to import; --help needs none
+
+    existing(desk, key)
+    made = desk.run(operation(key))
+    if chosen_form(form) in ("json", "jsonl"):
+        show_json(made, indent=2 if form == "json" else 0)
+        return
+    click.echo(made.id)
+    click.echo("Made." if made.created else "There was one with its unique key already: this is it.", err=True)
+
+
+@dataclass
+class Passed:
+    """What a pass did."""
+
+    fires: int = 0
+    skips: int = 0
+    runs_ended: int = 0
+    parked: list[dict[str, str]] = field(default_factory=list)
+
+
+@click.command(epilog="Example: sereno schedule tick -o json")
+@output_option
+@desk_options
+def tick(desk: "Desk", form: str) -> None:
+    """Fire what is due, once, and exit. For whatever keeps time instead of a scheduler, such as the system's cron."""
+    from sereno.schedules.ticker import Ticker, drive, passes  # noqa: PLC0415 - slow to import; --help needs none
+
+    done = drive(passes(Ticker()), desk.run)
+    parked = [{"key": key, "why": why} for key, why in done.parked]
+    passed = Passed(done.fires, done.skips, done.runs_ended, parked)
+    if chosen_form(form) in ("json", "jsonl"):
+        show_json(passed, indent=2 if form == "json" else 0)
+        return
+    fires = "1 fire" if passed.fires == 1 else f"{passed.fires:,} fires"
+    click.echo(f"{fires}, {passed.skips:,} skipped, {len(passed.parked):,} parked.")
+    for key, why in done.parked:
+        click.echo(visible(f"Parked: {key}: {why}"), err=True)
+
+
+@click.command(epilog="Example: sereno schedule backfill reconcile:r42 2026-10-01 2026-11-01 --rate 5/s --dry-run")
+@click.argument("key")
+@click.argument("start", metavar="FROM")
+@click.argument("end", metavar="TO")
+@click.option("--rate", type=Rate(), help="So many a second, such as 50/s; without it, all at once.")
+@click.option("--dry-run", is_flag=True, help="List the instants, and do nothing.")
+@click.option("-y", "--yes", is_flag=True, help="Do it without asking.")
+@output_option
+@desk_options
+def backfill(
+    desk: "Desk", key: str, start: str, end: str, rate: float | None, dry_run: bool, yes: bool, form: str
+) -> None:
+    """Run instants of the past, each at most once. Dates are on the schedule's own clock; "7d" is so long ago."""
+    plan = _planned(desk, key, start, end)
+    wanted = [at for at in plan.instants if at not in plan.done]
+    as_json = chosen_form(form) in ("json", "jsonl")
+    if not as_json:
+        _list_instants(plan, wanted, rate)
+    if dry_run:
+        if as_json:
+            _show_plan(plan, wanted, form)
+        return
+    if wanted and not yes:
+        _confirm(_jobs_to_make(plan, wanted))
+    jobs = _make(desk, key, wanted, rate) if wanted else []
+    if as_json or wanted:
+        _tell_made(jobs, len(wanted) - len(jobs), form)
+
+
+def _confirm(jobs: str) -> None:
+    if not someone_is_there():
+        raise Refused(f"this would make {jobs}: look with --dry-run, confirm with --yes")
+    ask(f"Make {jobs}?")
+
+
+def _jobs_to_make(plan: "Backfill", wanted: Sequence[datetime]) -> str:
+    """Instants of one unique key share a job; how many do is known when they are made."""
+    jobs = counted(len(wanted), "job")
+    return f"at most {jobs}" if plan.schedule.unique_key and len(wanted) > 1 else jobs
+
+
+def _tell_made(jobs: "Sequence[Job]", left: int, form: str) -> None:
+    made = [job.id for job in jobs if job.created]
+    there = len(jobs) - len(made)
+    if chosen_form(form) in ("json", "jsonl"):
+        show_json({"jobs": made, "there_before": there, "left": left}, indent=2 if form == "json" else 0)
+        return
+    click.echo(f"Made {counted(len(made), 'job')}.")
+    if there:
+        whose = "its" if there == 1 else "their"
+        click.echo(f"{counted(there, 'instant')} made none: a job with {whose} unique key was there.", err=True)
+    if left:
+        click.echo(f"Left as they were, because they were recorded before: {counted(left, 'instant')}.", err=True)
+
+
+def _planned(desk: "Desk", key: str, start: str, end: str) -> "Backfill":
+    from sereno.domain.zones import moment  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.schedules.lists import clock_of  # noqa: PLC0415 - see above
+    from sereno.schedules.operations import backfill_plan  # noqa: PLC0415 - see above
+    from sereno.schedules.store import clock  # noqa: PLC0415 - see above
+
+    row = existing(desk, key)
+    now = moment(desk.run(clock()))
+    there = clock_of(row.rule)
+    first, last = (Moments(name, there, now=now, back=True).read(text) for name, text in (("FROM", start), ("TO", end)))
+    if last > now:
+        raise InvalidArguments(
+            f"a backfill is for the past, and TO ({_typed(end, there)}) is to come: its schedule will fire it; "
+            '"0s" as TO means until now'
+        )
+    if last <= first:
+        cure = "swap them" if last < first else "there is nothing between them"
+        raise InvalidArguments(f"TO ({_typed(end, there)}) is not after FROM ({start}): {cure}")
+    return desk.run(backfill_plan(key, first, last))
+
+
+def _typed(text: str, clock: tzinfo) -> str:
+    """As it was written; a date without an offset is on the schedule's own clock, which is named."""
+    try:
+        bare = datetime.fromisoformat(text).tzinfo is None
+    except ValueError:
+        bare = False
+    return f"{text}, {clock}" if bare else text
+
+
+def _make(desk: "Desk", key: str, wanted: Sequence[datetime], rate: float | None) -> "list[Job]":
+    from sereno.schedules.operations import Pace, batches  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.schedules.operations import backfill as operation  # noqa: PLC0415 - see above
+
+    made: list[Job] = []
+    pace = Pace(rate)
+    with progress(len(wanted), "Making jobs") as bar:
+        for some in batches(wanted):
+            made += desk.run(operation(key, some, pace=pace))
+            bar.update(len(some))
+    return made
+
+
+def progress(length: int, label: str) -> Any:
+    """A bar for whoever watches; nothing in a file."""
+    return click.progressbar(length=length, label=label, file=sys.stderr, hidden=not sys.stderr.isatty())
+
+
+def _list_instants(plan: "Backfill", wanted: Sequence[datetime], rate: float | None) -> None:
+    from sereno.cli.schedules.text import full_time, row_headline  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.domain.duration import spoken  # noqa: PLC0415 - see above
+    from sereno.schedules.lists import clock_of  # noqa: PLC0415 - see above
+
+    click.echo(row_headline(plan.schedule))
+    for at in plan.instants[:LISTED]:
+        done = "   done before" if at in plan.done else ""
+        click.echo(f"  {full_time(at, clock_of(plan.schedule.rule))}{done}")
+    if len(plan.instants) > LISTED:
+        click.echo(f"  … and {len(plan.instants) - LISTED:,} more")
+    pace = f", {spoken(len(wanted) / rate)} at {rate:g}/s" if rate and wanted else ""
+    found = f"{counted(len(plan.instants), 'instant')}, {len(plan.done):,} of them done before"
+    click.echo(f"{found}: {_jobs_to_make(plan, wanted)} to make{pace}." if wanted else f"{found}. Nothing to make.")
+
+
+def _show_plan(plan: "Backfill", wanted: Sequence[datetime], form: str) -> None:
+    from sereno.schedules.lists import clock_of  # noqa: PLC0415 - slow to import; --help needs none
+
+    clock = clock_of(plan.schedule.rule)
+    instants = [{"at": at, "local": at.astimezone(clock).isoformat(), "done": at in plan.done} for at in plan.instants]
+    found = {"key": plan.schedule.key, "to_make": len(wanted), "instants": instants}
+    show_json(found, indent=2 if form == "json" else 0)

@@ -1,0 +1,169 @@
+"""Bringing schedules in: a thousand at a time; one that is refused does not stop the others."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import IO, TYPE_CHECKING, Any
+
+import msgspec
+import psycopg
+
+from sereno.cli.context import Desk
+from sereno.cli.output import visible
+from sereno.errors import InvalidArguments, SerenoError
+from sereno.schedules.bulk_write import Described, described, write
+from sereno.schedules.importers.definition import MakeJob
+
+if TYPE_CHECKING:
+    from sereno.schedules.importers import Imported
+
+CHUNK = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One thing to be imported: where it stood, and its object or what is wrong with it."""
+
+    where: str
+    line: int | None = None
+    value: Any = None
+    problem: str | None = None
+    note: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    where: str
+    line: int | None
+    key: str | None
+    problem: str
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    source: Source
+    wanted: Described
+
+
+class Import:
+    """One import, and what became of it."""
+
+    def __init__(self, desk: Desk, make_job: MakeJob, renames: dict[str, str], *, strict: bool, dry_run: bool) -> None:
+        self._desk = desk
+        self._make_job = make_job
+        self._renames = renames
+        self._strict = strict
+        self.dry_run = dry_run
+        self._keys: dict[str, str] = {}
+        self._used: set[str] = set()
+        self.counts: Counter[str] = Counter()
+        self.changed: list[str] = []
+        self.refused: list[Refusal] = []
+        self.notes: list[tuple[str, str]] = []
+
+    @property
+    def written(self) -> int:
+        return self.counts["created"] + self.counts["changed"]
+
+    @property
+    def unused_renames(self) -> list[str]:
+        return sorted(set(self._renames) - self._used)
+
+    def report(self) -> dict[str, Any]:
+        """For programs."""
+        return {
+            "dry_run": self.dry_run,
+            **{what: self.counts[what] for what in ("created", "changed", "unchanged")},
+            "changed_keys": self.changed,
+            "refused": self.refused,
+            "notes": [{"where": where, "note": note} for where, note in self.notes],
+        }
+
+    def read(self, sources: Iterable[Source]) -> None:
+        """All of them. Strict: in one transaction, which the first refusal ends."""
+        connection = self._desk.connection()
+        with connection.transaction() if self._strict else nullcontext():
+            chunk: list[Accepted] = []
+            for source in sources:
+                accepted = self._accept(source)
+                if accepted is not None:
+                    chunk.append(accepted)
+                if len(chunk) >= CHUNK:
+                    self._write(chunk)
+                    chunk = []
+            self._write(chunk)
+        self.refused.sort(key=lambda refusal: refusal.line or 0)
+
+    def _accept(self, source: Source) -> Accepted | None:
+        if source.note:
+            self.notes.append((source.where, source.note))
+        if source.problem is not None:
+            self._refuse(source, source.problem)
+            return None
+        try:
+            wanted = described(self._renamed(source.value), self._make_job)
+        except (SerenoError, RecursionError) as error:
+            self._refuse(source, str(error))
+            return None
+        before = self._keys.setdefault(wanted.schedule.key, source.where)
+        if before != source.where:
+            self._refuse(source, f"its key was given before, by {before}")
+            return None
+        return Accepted(source, wanted)
+
+    def _renamed(self, value: Any) -> Any:
+        task = value.get("task") if isinstance(value, dict) else None
+        if isinstance(task, str) and task in self._renames:
+            self._used.add(task)
+            return value | {"task": self._renames[task]}
+        return value
+
+    def _write(self, chunk: Sequence[Accepted]) -> None:
+        """When one of them is refused by the database, it is found by halves."""
+        if not chunk:
+            return
+        try:
+            with self._desk.connection().transaction(force_rollback=self.dry_run):
+                found = self._desk.run(write([each.wanted for each in chunk]))
+        except psycopg.OperationalError:
+            raise
+        except (SerenoError, psycopg.Error) as error:
+            if len(chunk) == 1:
+                self._refuse(chunk[0].source, str(error))
+                return
+            self._write(chunk[: len(chunk) // 2])
+            self._write(chunk[len(chunk) // 2 :])
+            return
+        self.counts.update(each.what for each in found)
+        self.changed += [each.key for each in found if each.what == "changed"]
+
+    def _refuse(self, source: Source, problem: str) -> None:
+        first_line = visible(problem.strip().split("\n")[0])
+        if self._strict:
+            raise InvalidArguments(f"{source.where}: {first_line}; nothing was imported")
+        key = source.value.get("key") if isinstance(source.value, dict) else None
+        self.refused.append(Refusal(source.where, source.line, key if isinstance(key, str) else None, first_line))
+
+
+def of_lines(file: IO[bytes], advance: Callable[[int], None]) -> Iterator[Source]:
+    """The lines of an export; empty ones are passed over."""
+    for number, raw in enumerate(file, 1):
+        advance(len(raw))
+        if not raw.strip():
+            continue
+        where = f"line {number}"
+        try:
+            yield Source(where, number, msgspec.json.decode(raw))
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            yield Source(where, number, problem=f"not JSON: {error}")
+
+
+def of_program(found: Iterable["Imported"]) -> Iterator[Source]:
+    """What a reader of another program's tables found."""
+    for each in found:
+        where = visible(each.key)
+        value = each.schedule
+        if value is not None and not each.enabled:
+            value = {**value, "enabled": False, "note": value.get("note") or each.note}
+        yield Source(where, None, value, each.problem, each.note)

@@ -1,0 +1,229 @@
+"""Options that the commands for schedules share: which schedules, which rule, times on a clock that is named."""
+
+import functools
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from sereno.cli.options import searched
+from sereno.cli.output import counted, visible
+from sereno.domain.duration import seconds
+from sereno.errors import ConfigurationError, InvalidArguments, InvalidSchedule, Refused
+
+if TYPE_CHECKING:
+    from datetime import tzinfo
+
+    from sereno.cli.context import Desk
+    from sereno.jobs.job_filter import ScheduleFilter
+    from sereno.schedules.lists import ScheduleTally, Verb
+    from sereno.schedules.rules.when import When
+    from sereno.schedules.store import ScheduleRow
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+STATES = ("enabled", "paused", "disabled", "parked", "finished")
+RULE_NAMES = ("cron", "every", "count_from", "phase", "daily", "at", "tz", "spread", "dst_gap", "dst_fold")
+OPTIONS_OF_FIELDS = {"at": "--daily", "interval": "--every", "phase": "--phase", "spread": "--spread"}
+# In a sentence about what a bulk change would touch.
+NAMED_TASKS = 8
+
+
+class NoSchedule(click.ClickException):
+    """No schedule has this key."""
+
+    exit_code = 7
+
+
+def which_options(*, states: bool = False) -> Callable[[F], F]:
+    """Which schedules: a key or a pattern, a tenant, a task, a search. The command gets them as one ScheduleFilter."""
+
+    def decorate(function: F) -> F:
+        @functools.wraps(function)
+        def command(*args: Any, which: str | None, search: str | None, **options: Any) -> Any:
+            named = {name: options.pop(name) for name in ("tenant", "task")}
+            chosen = options.pop("states", None) or None
+            return function(*args, wanted=_filter(which, search, **named, states=chosen), **options)
+
+        options = [
+            click.argument("which", required=False, metavar="[KEY|PATTERN]"),
+            click.option("-t", "--task"),
+            click.option("--tenant"),
+            click.option("--search", metavar="TEXT", help="Such as 'kind:cron last:dead next:..tomorrow'."),
+        ]
+        if states:
+            options.append(
+                click.option("-s", "--state", "states", multiple=True, type=click.Choice(STATES), help="Repeatable.")
+            )
+        made: Any = command
+        for option in reversed(options):
+            made = option(made)
+        return made  # type: ignore[no-any-return]  # the wrapper takes what click gives and returns what F returns
+
+    return decorate
+
+
+def _filter(which: str | None, search: str | None, **others: Any) -> "ScheduleFilter":
+    from sereno.jobs.job import check_text  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.jobs.job_filter import ScheduleFilter  # noqa: PLC0415 - see above
+    from sereno.search.search_filter import SCHEDULE_FIELDS  # noqa: PLC0415 - see above
+
+    for name, value in (("key", which), ("tenant", others.get("tenant")), ("task", others.get("task"))):
+        check_text(name, value)
+    return ScheduleFilter.of(which, **others, sought=searched(search, SCHEDULE_FIELDS))
+
+
+def in_filter_words(wanted: "ScheduleFilter") -> str:
+    """What was given, for a sentence."""
+    given = [*(wanted.keys or ()), *([wanted.pattern] if wanted.pattern else [])]
+    given += [f"{name} {value}" for name, value in (("task", wanted.task), ("tenant", wanted.tenant)) if value]
+    given += [wanted.sought.text] if wanted.sought is not None else []
+    return ", ".join(given) or "any"
+
+
+def rule_options(function: F) -> F:
+    """When: one of cron, every, daily and at, with its clock. The command gets them as `rule`, for `as_rule`."""
+
+    @functools.wraps(function)
+    def command(*args: Any, **options: Any) -> Any:
+        rule = {name: options.pop(name, None) for name in RULE_NAMES}
+        return function(*args, rule=rule, **options)
+
+    made: Any = command
+    for option in reversed(
+        (
+            click.option("--cron", metavar="EXPRESSION", help='Such as "30 9 * * MON-FRI".'),
+            click.option("--every", metavar="DURATION", help='Such as "5m".'),
+            click.option("--count-from", type=click.Choice(["plan", "end", "clock"]), help="What --every counts from."),
+            click.option("--phase", metavar="DURATION", help="Past the marks of the clock."),
+            click.option("--daily", metavar="TIME", help='Such as "03:00".'),
+            click.option("--at", metavar="DATE", help="Once; 2026-11-15T03:00 is on the clock of --tz."),
+            click.option("--tz", metavar="ZONE", help="Such as Europe/Riga.  [default: UTC]"),
+            click.option("--spread", metavar="DURATION", help="Each at its own place within so long."),
+            click.option("--dst-gap", type=click.Choice(["shift", "skip"]), help="A time that the clock skips."),
+            click.option("--dst-fold", type=click.Choice(["first", "second", "both"]), help="One that comes twice."),
+        )
+    ):
+        made = option(made)
+    return made  # type: ignore[no-any-return]  # the wrapper takes what click gives and returns what F returns
+
+
+def as_rule(options: dict[str, Any]) -> "When":
+    """The rule of these options, or a usage error that says what is missing."""
+    from sereno.domain.zones import zone  # noqa: PLC0415 - see above
+    from sereno.schedules.rules.when import decode  # noqa: PLC0415 - slow to import; --help needs none
+
+    given = {name: value for name, value in options.items() if value is not None}
+    kinds = [name for name in ("cron", "every", "daily", "at") if name in given]
+    if len(kinds) != 1:
+        raise click.UsageError("Say when, with exactly one of --cron, --every, --daily and --at.")
+    (kind,) = kinds
+    if kind != "every":
+        _refuse(given, ("count_from", "phase"), "belongs to --every")
+    value = given.pop(kind)
+    if kind == "at":
+        _refuse(given, ("spread", "dst_gap", "dst_fold"), "does nothing for a single moment")
+        moment = Moments("--at", zone(given.get("tz", "UTC")).info).read(value)
+        return decode({"kind": "once", "at": moment.isoformat()})
+    first = {"cron": "expression", "every": "interval", "daily": "at"}[kind]
+    try:
+        return decode({"kind": kind, first: value, **given})
+    except InvalidSchedule as error:
+        raise InvalidSchedule(_in_options(str(error))) from None
+
+
+def _in_options(words: str) -> str:
+    """A complaint about a field of a rule, as one about the option that gave it."""
+    field, space, rest = words.partition(" ")
+    name = field.removesuffix(":")
+    option = OPTIONS_OF_FIELDS.get(name, name)
+    return f"{option}{field[len(name) :]}{space}{rest}".replace('count_from="clock"', "--count-from clock")
+
+
+def _refuse(given: dict[str, Any], names: tuple[str, ...], why: str) -> None:
+    for name in names:
+        if name in given:
+            raise click.UsageError(f"--{name.replace('_', '-')} {why}.")
+
+
+class Moments:
+    """Dates as people write them, on this clock; or a length of time, back from now or ahead."""
+
+    def __init__(self, name: str, clock: "tzinfo", *, now: datetime | None = None, back: bool = False) -> None:
+        self._name = name
+        self._clock = clock
+        self._now = now or datetime.now(UTC)
+        self._sign = -1 if back else 1
+
+    def read(self, text: str) -> datetime:
+        try:
+            return self._now + self._sign * timedelta(seconds=seconds(text))
+        except (ConfigurationError, OverflowError):
+            pass
+        try:
+            found = datetime.fromisoformat(text)
+            return (found.replace(tzinfo=self._clock) if found.tzinfo is None else found).astimezone(UTC)
+        except (ValueError, OverflowError):
+            raise InvalidArguments(
+                f'{self._name} {text!r:.60}: write a date, such as 2026-11-15T03:00, or a length of time, such as "2h"'
+            ) from None
+
+
+def existing(desk: "Desk", key: str) -> "ScheduleRow":
+    """The schedule of this key; the command ends with 7 when there is none."""
+    from sereno.jobs.job import check_text  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.schedules.operations import find  # noqa: PLC0415 - see above
+
+    check_text("key", key)
+    try:
+        return desk.run(find(key))
+    except InvalidSchedule as error:
+        raise NoSchedule(str(error)) from None
+
+
+def confirm(desk: "Desk", verb: "Verb", wanted: "ScheduleFilter", yes: bool) -> bool:
+    """A schedule named by its key is meant; whatever a filter finds must be confirmed. False: it finds nothing."""
+    from sereno.schedules.lists import tally  # noqa: PLC0415 - slow to import; --help needs none
+
+    if yes or wanted.keys is not None:
+        return True
+    if not someone_is_there():
+        raise Refused(
+            f"this would {verb} every schedule that matches ({in_filter_words(wanted)}): "
+            "look with --dry-run, confirm with --yes"
+        )
+    found = desk.run(tally(wanted, verb))
+    if not found.total.value:
+        return False
+    click.echo(would(verb, found), err=True)
+    ask("Go on?")
+    return True
+
+
+def ask(question: str) -> None:
+    """Refused unless the answer is yes."""
+    if not click.confirm(question, err=True):
+        raise Refused("nothing was done")
+
+
+def someone_is_there() -> bool:
+    """Whether a question would be read and answered."""
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def would(verb: str, found: "ScheduleTally", words: str = "") -> str:
+    """What a bulk change would touch."""
+    if not found.total.value:
+        return f"Nothing matches: there is nothing to {verb}."
+    counts = [
+        f"  by {name}: " + ", ".join(f"{visible(key)} {count:,}" for key, count in list(values.items())[:NAMED_TASKS])
+        for name, values in (("state", found.by_state), ("task", found.by_task))
+    ]
+    return "\n".join([f"Would {verb} {how_many(found.total)}{words}.", *counts])
+
+
+def how_many(count: Any) -> str:
+    """1 schedule, 2,000 schedules."""
+    return counted(count, "schedule")

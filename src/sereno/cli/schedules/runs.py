@@ -1,0 +1,135 @@
+"""The runs of a schedule in words: the last one and what waits for it, and the list, with skips of one kind folded."""
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime, tzinfo
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+from sereno.cli.output import visible
+from sereno.cli.schedules.text import about, brief_time, effective_state, full_time, last_words
+from sereno.domain.duration import spoken
+from sereno.errors import JobNotFound
+from sereno.jobs.lifecycle import LIVE
+from sereno.jobs.operations import JobDetail
+from sereno.jobs.operations import show as show_job
+from sereno.schedules.operations import ScheduleDetail
+from sereno.schedules.store import FireRow, ScheduleRow
+
+if TYPE_CHECKING:
+    from sereno.cli.context import Desk
+
+# A page folds skips: it looks at this many instants, however few lines it shows.
+LOOKED_AT = 1000
+
+SKIPS = {
+    "late": "it was later than it may be",
+    "missed": "nobody was there to run it",
+    "overlap": "the run before went on",
+    "superseded": "a newer one took its place",
+    "finished": "it had made all its fires",
+    "duplicate": "a job with its unique key was there",
+}
+# What the run that goes on does to the instants that come.
+MEANWHILE = {
+    "skip": "the next instants are skipped until it ends",
+    "queue_one": "the next instant waits until it ends",
+}
+
+
+def last_job(desk: "Desk", detail: ScheduleDetail) -> JobDetail | None:
+    """The job of the last run: the one that goes on, where there is one. None: there was none, or it is gone."""
+    live = [fire.job_id for fire in detail.fires if fire.reason is None and fire.state in LIVE]
+    wanted = detail.schedule.last_job_id
+    if live and wanted not in live:
+        wanted = live[0]
+    if wanted is None:
+        return None
+    try:
+        return desk.run(show_job(wanted))
+    except JobNotFound:
+        return None
+
+
+def job_object(found: JobDetail | None) -> dict[str, Any] | None:
+    """For programs; `sereno job show` has the rest."""
+    names = ("id", "state", "attempt", "run_at", "started_at", "finished_at")
+    return None if found is None else {name: getattr(found.job, name) for name in names}
+
+
+def last_run(row: ScheduleRow, found: JobDetail | None, clock: tzinfo, now: datetime) -> str:
+    """Job 41, waits for a retry at 09:31:12 UTC; the next instants are skipped until it ends."""
+    if found is None:
+        words = last_words(row, now)
+        return f"job {row.last_job_id}, {words}" if words and row.last_job_id is not None else words
+    text = f"job {found.job.id}, {_job_words(found, clock, now)}"
+    return f"{text}; {after}" if found.job.state in LIVE and (after := _meanwhile(row, now)) else text
+
+
+def _job_words(found: JobDetail, clock: tzinfo, now: datetime) -> str:
+    job = found.job
+    if job.finished_at is not None:
+        error = ": ".join(part for part in (job.error_type, job.error_message) if part)
+        ended = f"{job.state} {about((now - job.finished_at).total_seconds())} ago"
+        return f"{ended}: {visible(error)}" if error and job.state != "succeeded" else ended
+    if job.state == "running" and job.started_at is not None:
+        return f"running for {about((now - job.started_at).total_seconds())}"
+    if job.state == "scheduled":
+        last = found.attempts[-1].outcome if found.attempts else ""
+        what = {"retry": "waits for a retry at", "crash": "waits for a retry at", "snooze": "is snoozed until"}
+        return f"{what.get(last, 'waits until')} {brief_time(job.run_at, clock, now)}"
+    return f"waits for a worker (sereno why {job.id})"
+
+
+def _meanwhile(row: ScheduleRow, now: datetime) -> str:
+    if effective_state(row, now) != "enabled":
+        return ""
+    if row.next_run_at is None:
+        return "the next instant is planned when it ends"
+    return MEANWHILE.get(row.overlap, "")
+
+
+def run_lines(detail: ScheduleDetail, clock: tzinfo, limit: int) -> list[str]:
+    """The newest first; skips of one reason that follow each other are one line."""
+    groups = [list(same) for _, same in groupby(detail.fires, key=_kind)][:limit]
+    jobs = [f"job {same[0].job_id}" if same[0].job_id is not None else "" for same in groups]
+    width = max(map(len, jobs), default=0)
+    uncounted = len(detail.fires) >= LOOKED_AT
+    return [
+        f"{_planned(same[0], clock)}   {job:<{width}}   "
+        + fire_words(same, clock, detail.now, more=uncounted and same[-1] is detail.fires[-1])
+        for same, job in zip(groups, jobs, strict=True)
+    ]
+
+
+def _kind(fire: FireRow) -> tuple[object, ...]:
+    """What is shown as one: skips of one reason. A run is always alone."""
+    return (fire.job_id, fire.planned_at, fire.fired_at) if fire.reason is None else (fire.job_id, fire.reason)
+
+
+def fire_words(same: Sequence[FireRow], clock: tzinfo, now: datetime, *, more: bool = False) -> str:
+    """What became of an instant, or of several that were skipped for one reason."""
+    fire = same[0]
+    if fire.reason is None:
+        return "".join(_run_words(fire, now))
+    count = sum(each.stands_for or 1 for each in same)
+    since = f" since {_planned(same[-1], clock)}" if len(same) > 1 else ""
+    others = f" ({count:,}{' or more' if more else ''} instants{since})" if count > 1 else ""
+    return f"skipped: {SKIPS.get(fire.reason, visible(fire.reason))}{others}"
+
+
+def _run_words(fire: FireRow, now: datetime) -> Iterator[str]:
+    yield fire.state
+    if fire.started_at is not None and fire.finished_at is not None:
+        yield f" after {spoken(max(0.0, (fire.finished_at - fire.started_at).total_seconds()))}"
+    elif fire.state == "running" and fire.started_at is not None:
+        yield f" for {about((now - fire.started_at).total_seconds())}"
+    if fire.attempt > 1:
+        yield f", attempt {fire.attempt}"
+    if (fire.stands_for or 1) > 1:
+        yield f", stands for {fire.stands_for}"
+    if fire.error:
+        yield f": {visible(fire.error)}"
+
+
+def _planned(fire: FireRow, clock: tzinfo) -> str:
+    return full_time(fire.planned_at or fire.fired_at, clock)

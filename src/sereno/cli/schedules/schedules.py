@@ -1,0 +1,140 @@
+"""`sereno schedule …`: look at schedules. The commands that write, change and fire them live next door."""
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from sereno.cli.failures import NOTHING_MATCHED
+from sereno.cli.options import desk_options, output_option
+from sereno.cli.output import chosen_form, show_json, show_list
+from sereno.cli.schedules.change import delete, disable, pause, resume, spread
+from sereno.cli.schedules.files import export_schedules, import_schedules
+from sereno.cli.schedules.fire import backfill, run_now, tick
+from sereno.cli.schedules.heatmap import heatmap
+from sereno.cli.schedules.options import existing, which_options
+from sereno.cli.schedules.write import add, preview
+from sereno.errors import InvalidArguments
+
+if TYPE_CHECKING:
+    from sereno.cli.context import Desk
+    from sereno.jobs.job_filter import ScheduleFilter
+
+
+class ScheduleGroup(click.Group):
+    """Commands in the order in which one needs them."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's own signature
+        return list(self.commands)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except RecursionError as error:
+            raise InvalidArguments("JSON that is nested this deeply is refused") from error
+
+
+@click.group(cls=ScheduleGroup)
+def schedule() -> None:
+    """Look at schedules, write them, stop them, fire them."""
+
+
+@schedule.command("list", epilog='Example: sereno schedule list "menu:*" --tenant r42 --soonest')
+@which_options(states=True)
+@click.option("--soonest", is_flag=True, help="Those that are due next come first.")
+@click.option("-n", "--limit", default=50, show_default=True, type=click.IntRange(1, 1000))
+@click.option("--after", metavar="KEY", default="", help="Only keys after this one: the next page.")
+@click.option("--fail-empty", is_flag=True, help="Exit with 7 when nothing matches.")
+@output_option
+@desk_options
+def list_schedules(
+    desk: "Desk", wanted: "ScheduleFilter", soonest: bool, limit: int, after: str, fail_empty: bool, form: str
+) -> int:
+    """What runs when, how it went, what is next. Times are on the schedule's own clock."""
+    from sereno.cli.schedules.table import PLAIN, as_object, lines, table_columns  # noqa: PLC0415 - slow to import
+    from sereno.jobs.job import check_text  # noqa: PLC0415 - see above
+    from sereno.schedules.lists import list_schedules as operation  # noqa: PLC0415 - see above
+
+    if soonest and after:
+        raise click.UsageError("--after goes on by key: it does not go with --soonest.")
+    check_text("after", after or None)
+    page = desk.run(operation(wanted, limit=limit, after=after, soonest=soonest))
+    empty = "No schedule matches."
+    match chosen_form(form):
+        case "table":
+            found = lines(page)
+            show_list("table", found, table_columns(found), empty=empty)
+        case "tsv":
+            show_list(form, lines(page), PLAIN, empty=empty)
+        case "json" | "jsonl":
+            items = [as_object(row) for row in page.items]
+            show_list(form, items, (), whole={"items": items, "next": page.next}, empty=empty)
+    if page.next is not None and chosen_form(form) == "table":
+        click.echo(f"There are more: add --after {page.next!r}", err=True)
+    return NOTHING_MATCHED if fail_empty and not page.items else 0
+
+
+@schedule.command(epilog="Example: sereno schedule show reconcile:r42")
+@click.argument("key")
+@click.option("-n", "--runs", default=10, show_default=True, type=click.IntRange(0, 1000), help="Runs and skips.")
+@output_option
+@desk_options
+def show(desk: "Desk", key: str, runs: int, form: str) -> None:
+    """One schedule, with its last and its next runs."""
+    from sereno.cli.schedules.page import page_object, show_page  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.cli.schedules.runs import LOOKED_AT, last_job  # noqa: PLC0415 - see above
+    from sereno.schedules.operations import show as operation  # noqa: PLC0415 - see above
+
+    existing(desk, key)
+    as_json = chosen_form(form) in ("json", "jsonl")
+    detail = desk.run(operation(key, fires=runs if as_json or not runs else LOOKED_AT))
+    last = last_job(desk, detail)
+    if as_json:
+        show_json(page_object(detail, last), indent=2 if form == "json" else 0)
+    else:
+        show_page(detail, last, runs)
+
+
+@schedule.command("next", epilog="Example: sereno schedule next menu:42 -n 10")
+@click.argument("key")
+@click.option("-n", "--count", default=5, show_default=True, type=click.IntRange(1, 1000))
+@output_option
+@desk_options
+def next_instants(desk: "Desk", key: str, count: int, form: str) -> None:
+    """When it runs next. With a note where its clock is turned."""
+    from sereno.cli.schedules import text as words  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.schedules.lists import clock_of, in_words  # noqa: PLC0415 - see above
+    from sereno.schedules.operations import show as operation  # noqa: PLC0415 - see above
+
+    existing(desk, key)
+    detail = desk.run(operation(key, fires=0, upcoming=count))
+    row = detail.schedule
+    if chosen_form(form) in ("json", "jsonl"):
+        upcoming = [words.instant_object(each) for each in detail.upcoming]
+        found = {"key": row.key, "when": in_words(row.rule), "state": row.state, "paused_until": row.paused_until}
+        show_json(found | {"upcoming": upcoming}, indent=2 if form == "json" else 0)
+        return
+    click.echo(words.row_headline(row))
+    if row.state == "enabled" and words.effective_state(row, detail.now) == "paused":
+        click.echo(f"  {words.state_words(row, detail.now)}")
+    for line in words.instant_lines(detail.upcoming, clock_of(row.rule), detail.now):
+        click.echo(f"  {line}")
+    if not detail.upcoming:
+        click.echo(f"  {words.no_instants(row, detail.now)}")
+
+
+for command in (
+    add,
+    preview,
+    pause,
+    resume,
+    disable,
+    delete,
+    run_now,
+    tick,
+    spread,
+    backfill,
+    export_schedules,
+    import_schedules,
+    heatmap,
+):
+    schedule.add_command(command)

@@ -1,0 +1,114 @@
+"""`sereno run MODULE:APP`: worker, scheduler and server as one service, for small installations."""
+
+import asyncio
+import os
+import signal
+import sys
+from typing import Any
+
+import click
+
+from sereno.app import Sereno
+from sereno.cli.context import named_app
+from sereno.cli.services.serving import Serving
+from sereno.cli.services.worker import refuse_embedded, worker_options
+from sereno.schedules.scheduler import Scheduler
+from sereno.settings import ROLES, parse_queues
+from sereno.telemetry.log_events import configure
+from sereno.worker.child import run_child
+from sereno.worker.log_writer import LogKeeper
+from sereno.worker.supervisor import CHILD_VARIABLE, Supervisor
+
+
+@click.command(epilog="Example: sereno run shop.jobs:app --port 8765 --queue default=20")
+@click.argument("app_path", metavar="MODULE:APP", required=False)
+@click.option(
+    "--role", "roles", multiple=True, type=click.Choice(ROLES), help="What it does; repeatable.  [default: all]"
+)
+@click.option("--host", help="Where the server listens.  [default: 127.0.0.1]")
+@click.option("--port", type=click.IntRange(0, 65535), help="0 takes a free one.  [default: 8765]")
+@worker_options
+def run(
+    app_path: str | None,
+    roles: tuple[str, ...],
+    queues: tuple[str, ...],
+    host: str | None,
+    port: int | None,
+    embedded: bool,
+    **given: Any,
+) -> None:
+    """Run jobs, fire schedules and answer people until TERM or Ctrl-C.
+
+    One service. Handlers run in a child of it, so that one that blocks holds up neither the clock nor the pages.
+    """
+    app = named_app("run", app_path)
+    app.override(queues=parse_queues(list(queues)) or None, roles=list(roles) or None, **given)
+    refuse_embedded(app, embedded)
+    configure(app.settings.log_level, app.settings.log_format)
+    descriptors = os.environ.pop(CHILD_VARIABLE, None)
+    if descriptors is not None:
+        wire, page = map(int, descriptors.split(","))
+        run_child(wire, page, app.worker)
+        return
+    app.check_schema()
+    try:
+        asyncio.run(_House(app, host, port).run())
+    finally:
+        app.close()
+
+
+class _House:
+    """What this process does, by its roles; when one part ends, all end."""
+
+    def __init__(self, app: Sereno, host: str | None, port: int | None) -> None:
+        wanted = app.settings.roles or ROLES
+        self._app = app
+        self._told = asyncio.Event()
+        self._server = Serving(app, host, port) if "server" in wanted else None
+        self._supervisor: Supervisor | None = None
+        self._keeps_time = "scheduler" in wanted and app.settings.scheduler
+        if "worker" in wanted:
+            app.worker()
+            app.declare()
+            if not self._keeps_time:
+                app.override(scheduler=False)
+            self._supervisor = Supervisor(app.database.url, app.settings, ["-m", "sereno", *sys.argv[1:]])
+            # It keeps time beside its children.
+            self._keeps_time = False
+
+    async def run(self) -> None:
+        parts = [asyncio.create_task(part) for part in self._parts()]
+        # A supervisor hears signals itself, as soon as it runs: the pages still answer while its last handlers end.
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, self.stop)
+        for words in self._server.words if self._server is not None else ("TERM or Ctrl-C ends it.",):
+            click.echo(words)
+        await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
+        if not self._told.is_set():
+            self.stop()
+        await asyncio.gather(*parts)
+
+    def stop(self) -> None:
+        """Pass it on; a second one hurries the worker."""
+        self._told.set()
+        if self._server is not None:
+            self._server.end()
+        if self._supervisor is not None:
+            self._supervisor.stop()
+
+    def _parts(self) -> list[Any]:
+        parts: list[Any] = []
+        if self._supervisor is not None:
+            parts.append(self._supervisor.run())
+        if self._keeps_time:
+            parts.append(self._keep_time())
+        if self._server is not None:
+            parts.append(self._server.run())
+        return parts
+
+    async def _keep_time(self) -> None:
+        async with LogKeeper(self._app.database.url, self._app.settings):
+            scheduler = Scheduler(self._app.database.url, self._app.settings)
+            scheduler.start()
+            await self._told.wait()
+            await scheduler.stop()

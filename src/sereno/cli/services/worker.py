@@ -1,0 +1,107 @@
+"""`sereno worker MODULE:APP`: a supervisor with worker children. `sereno worker list`: who is at work."""
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from sereno.app import Sereno
+from sereno.cli.context import named_app
+from sereno.cli.services.worker_list import list_workers
+from sereno.errors import ConfigurationError
+from sereno.settings import parse_queues
+from sereno.telemetry.log_events import configure
+from sereno.worker.child import run_child
+from sereno.worker.supervisor import CHILD_VARIABLE, Supervisor
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class WorkerGroup(click.Group):
+    """`worker list` is a command; `worker shop.jobs:app` runs a worker."""
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[Any, Any, list[str]]:
+        if args and self.get_command(ctx, args[0]) is None:
+            return super().resolve_command(ctx, ["run", *args])
+        return super().resolve_command(ctx, args)
+
+    def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        run_worker.format_help(click.Context(run_worker, info_name=ctx.info_name, parent=ctx.parent), formatter)
+        formatter.write_paragraph()
+        formatter.write_text("sereno worker list shows the workers that live.")
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        # Options before the application, as in `worker --queue default=10 shop.jobs:app`, and none at all.
+        if not args or (args[0].startswith("-") and args[0] != "--help"):
+            args = ["run", *args]
+        return super().parse_args(ctx, args)
+
+
+def worker_options(function: F) -> F:
+    """Those of whatever runs jobs."""
+    for option in reversed(
+        (
+            click.option(
+                "-q",
+                "--queue",
+                "queues",
+                multiple=True,
+                metavar="NAME=SLOTS",
+                help="A queue and its slots; repeatable.",
+            ),
+            click.option("--processes", type=click.IntRange(1, 64), help="Each with all these slots."),
+            click.option("--database-url", help="PostgreSQL; else SERENO_DATABASE_URL or DATABASE_URL."),
+            click.option("--schema", help="The schema of sereno in that database."),
+            click.option("--embedded", is_flag=True, help="Use the embedded PostgreSQL of this project."),
+            click.option("--health-port", type=click.IntRange(0, 65535), help="Serve /livez, /readyz, /metrics there."),
+            click.option("--health-host", help="The address of the health port; loopback by default."),
+            click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"])),
+            click.option("--log-format", type=click.Choice(["auto", "console", "json"])),
+        )
+    ):
+        function = option(function)
+    return function
+
+
+@click.group(cls=WorkerGroup)
+def worker() -> None:
+    """Run jobs: `sereno worker shop.jobs:app --queue default=20`. Or see who does: `sereno worker list`."""
+
+
+@worker.command("run")
+@click.argument("app_path", metavar="MODULE:APP", required=False)
+@worker_options
+def run_worker(app_path: str | None, queues: tuple[str, ...], embedded: bool, **given: Any) -> None:
+    """Run jobs until TERM or Ctrl-C; a second one hurries.
+
+    Example: sereno worker shop.jobs:app --queue ifood=10 --queue default=20 --processes 2
+    """
+    app = named_app("worker", app_path)
+    app.override(queues=parse_queues(list(queues)) or None, **given)
+    refuse_embedded(app, embedded)
+    configure(app.settings.log_level, app.settings.log_format)
+    descriptors = os.environ.pop(CHILD_VARIABLE, None)
+    if descriptors is not None:
+        wire, page = map(int, descriptors.split(","))
+        run_child(wire, page, app.worker)
+        return
+    app.check_schema()
+    app.worker()
+    app.declare()
+    command = ["-m", "sereno", *sys.argv[1:]]
+    asyncio.run(Supervisor(app.database.url, app.settings, command).run())
+    app.close()
+
+
+worker.add_command(list_workers, "list")
+
+
+def refuse_embedded(app: Sereno, embedded: bool) -> None:
+    """Real work is not put into a database that was meant for a look, by chance."""
+    if app.settings.database_url is None and not embedded:
+        raise ConfigurationError(
+            "a worker wants a PostgreSQL server: set SERENO_DATABASE_URL, or say --embedded for the one of this project"
+        )
