@@ -18,7 +18,7 @@ from sereno.monitoring.doctor import doctor
 from sereno.monitoring.status import status
 from sereno.monitoring.verify import verify
 from sereno.settings import SCHEMA_LENGTH
-from sereno.store import rehearsal
+from sereno.testing import test_support
 from sereno.worker import operations as workers
 from tests.archive.acts import DAY, archivist, cold_place
 from tests.facts import auntil, one, until
@@ -97,7 +97,7 @@ async def test_the_longest_name_of_a_schema_serves_for_everything(
         await auntil(lambda: count("select count(*) from sereno.jobs where state = 'running' and task = 'endless'"))
         carry_out(app.database, jobs.cancel(JobFilter(ids=[stuck.id])))
         await auntil(lambda: count(f"select count(*) from sereno.history where id = {stuck.id}"))
-    app.database.run(rehearsal.travel(40 * DAY))
+    app.database.run(test_support.travel(40 * DAY))
     until(lambda: connection.execute("select 1") and heard == channels)
     with cold_place() as place:
         working = archivist(app, place)

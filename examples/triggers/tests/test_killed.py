@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from sereno import Every
-from sereno.store import rehearsal
+from sereno.testing import test_support
 from sereno.testing.kit import Kit
 from triggers.app import app, recount_tanks, refresh_stock
 from triggers.tests.conftest import PATIENCE, Ask, real_worker
@@ -27,7 +27,7 @@ def test_a_procedure_may_take_longer_than_the_lease(
         first.until(lambda: len(ask(CALLS)) == 1 and len(ask(JUST_BEATEN)) == 2, PATIENCE)
         # Most of a lease passes three times, and each time there is a heartbeat before the rest of it has passed.
         for _ in range(3):
-            app.database.run(rehearsal.travel(20, leases=False))
+            app.database.run(test_support.travel(20, leases=False))
             first.until(lambda: len(ask(JUST_BEATEN)) == 2, PATIENCE)
         assert ask("select 1 from sereno.jobs where sereno.now() > claimed_at + 2 * interval '30 s'")
         assert len(ask(CALLS)) == 1

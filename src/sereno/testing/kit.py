@@ -16,9 +16,9 @@ from sereno.app import Sereno
 from sereno.domain.duration import Duration, seconds
 from sereno.jobs.job import Job
 from sereno.jobs.task_handle import Task
-from sereno.store import rehearsal
-from sereno.store.rehearsal import DeliverySeen, JobSeen
+from sereno.testing import test_support
 from sereno.testing.process import LOOK_EVERY, PATIENCE, WorkerProcess, wait_for
+from sereno.testing.test_support import DeliverySeen, JobSeen
 
 T = TypeVar("T")
 
@@ -46,7 +46,7 @@ class Kit:
 
     def travel(self, by: Duration) -> datetime:
         """Move the clock of this schema; answers what time it is then. Living workers keep their leases."""
-        self.app.database.run(rehearsal.travel(seconds(by)))
+        self.app.database.run(test_support.travel(seconds(by)))
         return self.now()
 
     def travel_to(self, moment: datetime) -> datetime:
@@ -65,11 +65,11 @@ class Kit:
         return self.travel(max(0.0, (min(waiting) - self.now()).total_seconds()))
 
     def now(self) -> datetime:
-        return self.app.database.run(rehearsal.now())
+        return self.app.database.run(test_support.now())
 
     def lose_leases(self) -> None:
         """Time passes for workers that were killed: their leases run out, and their jobs come back."""
-        self.app.database.run(rehearsal.travel(self.app.settings.lease + 1, leases=False))
+        self.app.database.run(test_support.travel(self.app.settings.lease + 1, leases=False))
 
     # Run
 
@@ -79,7 +79,7 @@ class Kit:
 
     async def adrain(self, *, patience: float = PATIENCE) -> Drained:
         """`drain` for async tests."""
-        before = {job.id for job in await self._arun(rehearsal.jobs()) if _is_over(job)}
+        before = {job.id for job in await self._arun(test_support.jobs()) if _is_over(job)}
         worker = self.app.worker()
         await self.app.adeclare()
         await self.app.schedules.atick()
@@ -89,16 +89,16 @@ class Kit:
         finally:
             worker.stop()
             await running
-        after = await self._arun(rehearsal.jobs())
+        after = await self._arun(test_support.jobs())
         return Drained([job for job in after if _is_over(job) and job.id not in before])
 
     async def _until_idle(self, queues: list[str], running: "asyncio.Task[None]", patience: float) -> None:
         end = time.monotonic() + patience
-        while left := await self._arun(rehearsal.left_to_do(queues)):
+        while left := await self._arun(test_support.left_to_do(queues)):
             if running.done():
                 return
             if time.monotonic() > end:
-                live = [str(job) for job in await self._arun(rehearsal.jobs()) if not _is_over(job)]
+                live = [str(job) for job in await self._arun(test_support.jobs()) if not _is_over(job)]
                 raise AssertionError(f"{left} jobs are still there after {patience:g} s: {'; '.join(live[:5])}")
             await asyncio.sleep(LOOK_EVERY)
 
@@ -127,7 +127,7 @@ class Kit:
 
     def jobs(self, task: Task[..., Any] | str | None = None, *, state: str | None = None) -> list[JobSeen]:
         """Jobs, live and ended, in the order in which they were made."""
-        return self.app.database.run(rehearsal.jobs(_task_name(task), state))
+        return self.app.database.run(test_support.jobs(_task_name(task), state))
 
     def assert_enqueued(
         self, task: Task[..., Any] | str, *, times: int | None = None, tenant: str | None = None, **args: Any
@@ -149,7 +149,7 @@ class Kit:
 
     def deliveries(self, event: Any = None, *, to: str | None = None, channel: str | None = None) -> list[DeliverySeen]:
         """Deliveries, in the order in which they were made. `event`: as `app.event` made it, or its name."""
-        return self.app.database.run(rehearsal.deliveries(_event_name(event), to, channel))
+        return self.app.database.run(test_support.deliveries(_event_name(event), to, channel))
 
     def assert_delivered(
         self, event: Any, *, to: str, channel: str | None = None, states: Sequence[str] = ARRIVED

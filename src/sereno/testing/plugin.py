@@ -22,7 +22,7 @@ _prepared: "WeakSet[Sereno]" = WeakSet()
 def sereno_kit() -> "Iterator[Callable[[Sereno], Kit]]":
     """What gives an application its kit: drain, time travel, assertions."""
     # Imported here: a project that only has sereno installed does not pay for it in every test run.
-    from sereno.store import rehearsal  # noqa: PLC0415 - see above
+    from sereno.testing import test_support  # noqa: PLC0415 - see above
     from sereno.testing.kit import Kit  # noqa: PLC0415 - see above
 
     opened: list[Sereno] = []
@@ -32,7 +32,7 @@ def sereno_kit() -> "Iterator[Callable[[Sereno], Kit]]":
             app.override(schema=f"sereno_test_{os.environ.get('PYTEST_XDIST_WORKER', 'main')}")
             app.migrate()
             _prepared.add(app)
-        app.database.run(rehearsal.reset())
+        app.database.run(test_support.reset())
         opened.append(app)
         return Kit(app)
 
