@@ -13,10 +13,10 @@ from typing import Any
 import psycopg
 
 from bench.tasks import ACCOUNT, MONTH, QUEUE
-from sereno.domain.duration import Duration
-from sereno.domain.zones import DAY
+from sereno.duration import Duration
 from sereno.schedules.rules.instants import Rule, compile_rule
 from sereno.schedules.rules.when import Cron, Daily, Every, When, encode, microseconds
+from sereno.zones import DAY
 
 ZONES = (
     "Africa/Cairo",

@@ -18,7 +18,7 @@ from sereno.database.database import Database
 from sereno.database.embedded import EmbeddedPostgres
 from sereno.database.migrate import Migration, check, migrate
 from sereno.decorators import BatchDecorator, ScheduleDecorator, TaskDecorator
-from sereno.domain.duration import Duration
+from sereno.duration import Duration
 from sereno.errors import ConfigurationError
 from sereno.jobs.enqueue import aenqueue, enqueue
 from sereno.jobs.enqueue_stream import aenqueue_stream, enqueue_stream

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from sereno import Limit, Sereno
-from sereno.domain.error_text import describe
+from sereno.error_text import describe
 from sereno.jobs.attempt import Settlement
 from sereno.jobs.queues import pause
 from tests.api.conftest import Ask, Served

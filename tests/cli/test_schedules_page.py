@@ -7,7 +7,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from sereno.domain.error_text import describe
+from sereno.error_text import describe
 from sereno.jobs.attempt import Settlement
 from sereno.jobs.job import ClaimedJob
 from tests.cli.conftest import Command, House, process_environment

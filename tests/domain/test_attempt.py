@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sereno import Backoff, Cancel, ConfigurationError, Dead, Outcome, Retry, RetryAfter, Snooze
-from sereno.domain.error_text import ErrorText, describe
+from sereno.error_text import ErrorText, describe
 from sereno.jobs.attempt import (
     CRASH_LIMIT,
     Crashed,

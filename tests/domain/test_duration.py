@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sereno import ConfigurationError
-from sereno.domain.duration import seconds, spoken
+from sereno.duration import seconds, spoken
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sereno.domain.error_text import (
+from sereno.error_text import (
     MESSAGE_LIMIT,
     TRACEBACK_LIMIT,
     ErrorText,

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sereno.domain.zones import DAY, SECOND, instant, moment
 from sereno.errors import InvalidSchedule
 from sereno.schedules.rules.cron import CronExpression
 from sereno.schedules.rules.instants import FIRST, LAST, Rule, WallRule, compile_rule, compile_text
 from sereno.schedules.rules.when import Cron, Daily, Every, Once, When, encode
+from sereno.zones import DAY, SECOND, instant, moment
 
 MINUTE = 60 * SECOND
 HOUR = 60 * MINUTE

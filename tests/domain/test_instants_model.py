@@ -14,9 +14,9 @@ from typing import Literal
 import pytest
 from cronsim import CronSim
 
-from sereno.domain.zones import DAY, FOREVER, SECOND, instant, moment, names, zone
 from sereno.schedules.rules.instants import compile_rule
 from sereno.schedules.rules.when import Cron, Daily, Every, When
+from sereno.zones import DAY, FOREVER, SECOND, instant, moment, names, zone
 
 MINUTE = 60 * SECOND
 HOUR = 60 * MINUTE

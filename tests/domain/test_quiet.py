@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sereno.domain.zones import FOREVER, instant, moment, names, zone
 from sereno.errors import InvalidArguments
 from sereno.notifications.recipients.quiet_hours import DAYS, MOST_SPANS, Quiet, checked, quiet_until
+from sereno.zones import FOREVER, instant, moment, names, zone
 
 NIGHT = Quiet("22:00", "08:00")
 MINUTE = timedelta(minutes=1)

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from sereno.domain.zones import BEGINNING, FOREVER, SECOND, VERSION, Segment, Zone, instant, moment, names, zone
 from sereno.errors import InvalidSchedule
+from sereno.zones import BEGINNING, FOREVER, SECOND, VERSION, Segment, Zone, instant, moment, names, zone
 
 HOUR = 3600 * SECOND
 
@@ -139,7 +139,7 @@ def test_a_zone_is_read_once() -> None:
 
 def test_the_data_is_the_packages_whatever_the_system_has() -> None:
     program = (
-        "from sereno.domain.zones import zone, instant, VERSION; from datetime import UTC, datetime;"
+        "from sereno.zones import zone, instant, VERSION; from datetime import UTC, datetime;"
         "print(zone('Europe/Riga').segment(instant(datetime(2026, 7, 1, tzinfo=UTC))).offset, VERSION)"
     )
     environment = {**os.environ, "PYTHONTZPATH": "/nowhere", "TZ": "Asia/Tokyo"}

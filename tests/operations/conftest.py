@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from sereno import Backoff, Sereno
-from sereno.domain.error_text import describe
+from sereno.error_text import describe
 from sereno.jobs import settlement as attempts
 from sereno.jobs import transitions
 from sereno.jobs.attempt import Settlement

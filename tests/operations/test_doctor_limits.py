@@ -7,7 +7,7 @@ import pytest
 
 from sereno import Rate, Sereno
 from sereno.database.statement import run
-from sereno.domain.error_text import describe
+from sereno.error_text import describe
 from sereno.jobs.attempt import Settlement
 from sereno.jobs.limits import store as limits
 from sereno.monitoring.doctor import MANY_WAKES, Check, doctor

@@ -7,7 +7,7 @@ import pytest
 
 from sereno.access import audit
 from sereno.database.plan import acarry_out, carry_out
-from sereno.domain.error_text import describe
+from sereno.error_text import describe
 from sereno.errors import JobNotFound, Refused
 from sereno.jobs import operations as jobs
 from sereno.jobs.attempt import SUCCEEDED, Settlement

@@ -6,7 +6,7 @@ import psycopg
 import pytest
 
 from sereno import Sereno
-from sereno.domain.error_text import describe
+from sereno.error_text import describe
 from sereno.errors import ConfigurationError, InvalidArguments
 from sereno.jobs.attempt import Settlement
 from sereno.monitoring.traces import store as traces

@@ -4,7 +4,7 @@ import psycopg
 import pytest
 
 from sereno.database.plan import carry_out
-from sereno.domain.error_text import describe
+from sereno.error_text import describe
 from sereno.jobs import operations as jobs
 from sereno.jobs.attempt import SUCCEEDED, Settlement
 from sereno.jobs.job_filter import JobFilter

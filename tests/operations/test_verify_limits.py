@@ -8,7 +8,7 @@ import pytest
 
 from sereno import Limit, Rate, Sereno
 from sereno.database.plan import carry_out
-from sereno.domain.error_text import describe
+from sereno.error_text import describe
 from sereno.jobs import operations as jobs
 from sereno.jobs.attempt import Settlement
 from sereno.jobs.job_filter import JobFilter

@@ -1,7 +1,7 @@
 """Why is it not running? One test an answer."""
 
 from sereno.database.plan import carry_out
-from sereno.domain.error_text import describe
+from sereno.error_text import describe
 from sereno.jobs import operations as jobs
 from sereno.jobs import queues
 from sereno.jobs.attempt import SUCCEEDED, Settlement

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from sereno import Limit, Rate, Sereno
 from sereno.cli.main import main
 from sereno.database.plan import carry_out
-from sereno.domain.error_text import describe
+from sereno.error_text import describe
 from sereno.jobs import operations as jobs
 from sereno.jobs.attempt import Settlement
 from sereno.jobs.job_filter import JobFilter

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sereno import Cron, Daily, Every, InvalidSchedule, Sereno
-from sereno.domain.zones import instant, zone
 from sereno.jobs.task_handle import Task
 from sereno.schedules.fire_job import fire_job, local
 from sereno.schedules.fire_placeholders import DIRECTIVES, LONGEST_FORMAT, check_names, filled, has_names
 from sereno.schedules.rules.when import When, encode
+from sereno.zones import instant, zone
 from tests.facts import advance, one
 
 AT = datetime(2026, 3, 1, 2, 5, 9, tzinfo=zone("America/Sao_Paulo").info)

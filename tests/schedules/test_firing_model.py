@@ -11,10 +11,10 @@ from typing import Literal
 
 import pytest
 
-from sereno.domain.zones import SECOND, instant, moment
 from sereno.schedules.firing import COUNTED, Due, Fire, Overlap, Plan, plan
 from sereno.schedules.rules.instants import Rule, compile_rule
 from sereno.schedules.rules.when import Cron, Daily, Every, Once, When
+from sereno.zones import SECOND, instant, moment
 
 MINUTE, HOUR, DAY = 60 * SECOND, 3600 * SECOND, 86400 * SECOND
 START = instant(datetime(2026, 1, 1, tzinfo=UTC))

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from sereno import Cron, Daily, Every, Sereno
-from sereno.domain.zones import VERSION
 from sereno.errors import DatabaseUnavailable
 from sereno.schedules import leader_lease, replanner
 from sereno.schedules import scheduler as module
 from sereno.schedules.scheduler import LEASE, Scheduler
+from sereno.zones import VERSION
 from tests.facts import advance, auntil, one
 from tests.schedules.acts import Connection, Work, fake_next, lease, made, now, scheduling
 from tests.store.acts import do, line

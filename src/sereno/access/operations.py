@@ -8,7 +8,7 @@ from sereno.access.actor import default_actor
 from sereno.access.identity import check_role, new_token, token_hash
 from sereno.access.tokens import TokenRow
 from sereno.database.statement import Operation
-from sereno.domain.duration import Duration, seconds
+from sereno.duration import Duration, seconds
 from sereno.errors import InvalidArguments, Refused
 from sereno.jobs.job import check_text
 

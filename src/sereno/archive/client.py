@@ -33,7 +33,7 @@ from sereno.archive.verifier import Inspector
 from sereno.database.database import Database
 from sereno.database.plan import carry_out
 from sereno.database.statement import run
-from sereno.domain.duration import Duration, seconds
+from sereno.duration import Duration, seconds
 from sereno.errors import ArchiveUnavailable, ConfigurationError, InvalidArguments, Refused, first_line
 from sereno.jobs.attempt import Cancel, Dead
 from sereno.jobs.retry import Backoff

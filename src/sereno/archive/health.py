@@ -5,9 +5,9 @@ from datetime import datetime
 
 from sereno.archive import queries as archive_queries
 from sereno.database.statement import Operation, Statement, queries
-from sereno.domain.zones import moment
 from sereno.schedules import store as schedules
 from sereno.settings import A_DAY, Settings
+from sereno.zones import moment
 
 _sql = queries("archive_health")
 

@@ -16,11 +16,11 @@ from sereno.archive.queries import (
     Restored,
 )
 from sereno.database.statement import Operation
-from sereno.domain.zones import moment
 from sereno.errors import InvalidArguments
 from sereno.jobs.rows import BOUND, Count
 from sereno.schedules import store as schedules
 from sereno.settings import A_DAY, ARCHIVE_KINDS, Settings
+from sereno.zones import moment
 
 # A calendar of more days is no calendar.
 MOST_DAYS = 400

@@ -9,8 +9,7 @@ from sereno.access.actor import default_actor
 from sereno.bulk import store
 from sereno.bulk.store import Asked, BulkOperation, Change, JobAction, ScheduleAction, Step, Taken
 from sereno.database.statement import Operation
-from sereno.domain.duration import Duration, seconds
-from sereno.domain.zones import moment
+from sereno.duration import Duration, seconds
 from sereno.errors import InvalidArguments, Refused
 from sereno.jobs import operations as jobs
 from sereno.jobs import transitions as jobs_store
@@ -24,6 +23,7 @@ from sereno.schedules import operations as schedules
 from sereno.schedules import store as schedules_store
 from sereno.schedules.lists import Verb, tally
 from sereno.schedules.rules.when import Daily, checked
+from sereno.zones import moment
 
 # A job that was made from another one says so in a tag, by which each is found from the other.
 ORIGIN = "retry-of:"

@@ -12,7 +12,7 @@ import psycopg
 
 from sereno.bulk import store as bulk
 from sereno.database.database import Database
-from sereno.domain.error_text import storable
+from sereno.error_text import storable
 from sereno.errors import DatabaseUnavailable, SerenoError
 from sereno.jobs.attempt import Released, Snooze
 from sereno.jobs.retry import Backoff

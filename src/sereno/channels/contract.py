@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Literal, Self
 
 import msgspec
 
-from sereno.domain.duration import Duration, seconds
+from sereno.duration import Duration, seconds
 from sereno.errors import RejectedCallback
 from sereno.jobs.limits.limit import Rate
 from sereno.notifications.deliveries.delivery import Outcome, Receipt

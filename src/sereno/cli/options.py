@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from sereno.domain.duration import seconds
+from sereno.duration import seconds
 from sereno.errors import ConfigurationError
 from sereno.jobs.lifecycle import STATES
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from sereno.cli.options import stdout_is_terminal
-from sereno.domain.duration import spoken
+from sereno.duration import spoken
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from sereno.domain.error_text import storable
+from sereno.error_text import storable
 
 
 def plain_datetime(value: datetime) -> datetime:

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from sereno.database.json_values import TOO_DEEP, stored
-from sereno.domain.error_text import storable
+from sereno.error_text import storable
 from sereno.errors import ConfigurationError, InvalidArguments
 
 

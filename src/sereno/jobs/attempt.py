@@ -19,8 +19,8 @@ from random import Random
 from typing import Literal, NamedTuple, assert_never
 
 from sereno.database.json_values import plain_datetime
-from sereno.domain.duration import Duration, seconds
-from sereno.domain.error_text import ErrorText, describe, storable
+from sereno.duration import Duration, seconds
+from sereno.error_text import ErrorText, describe, storable
 from sereno.errors import ConfigurationError, ConnectionsInUse
 from sereno.jobs.job import check_text
 from sereno.jobs.retry import Backoff

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from sereno.domain.error_text import describe
+from sereno.error_text import describe
 from sereno.jobs.job import ClaimedJob
 
 _all = msgspec.json.Decoder(list[ClaimedJob])

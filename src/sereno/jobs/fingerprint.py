@@ -11,7 +11,7 @@ import hashlib
 import re
 from typing import NamedTuple
 
-from sereno.domain.error_text import storable
+from sereno.error_text import storable
 from sereno.jobs.attempt import Settlement
 
 # So much of a message is looked at; what it is known by, without its ids, and what people are shown are shorter.

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from sereno.domain.duration import Duration, seconds
+from sereno.duration import Duration, seconds
 from sereno.errors import ConfigurationError, InvalidArguments
 
 OnConflict = Literal["keep", "replace", "raise"]

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
-from sereno.domain.duration import Duration, seconds
+from sereno.duration import Duration, seconds
 from sereno.errors import ConfigurationError
 
 

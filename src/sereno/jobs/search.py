@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime, time, timedelta
 
-from sereno.domain.duration import seconds
+from sereno.duration import seconds
 from sereno.errors import ConfigurationError
 from sereno.jobs.job_filter import JobFilter
 from sereno.jobs.lifecycle import STATES

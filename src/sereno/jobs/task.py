@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from sereno.domain.duration import Duration, seconds
+from sereno.duration import Duration, seconds
 from sereno.errors import ConfigurationError, UnknownTask
 from sereno.jobs.arguments import Arguments
 from sereno.jobs.job import DEFAULT_PRIORITY, PRIORITIES, check_queue_name

@@ -7,7 +7,7 @@ from typing import Any, Generic, ParamSpec, TypeVar
 import msgspec
 
 from sereno.database.database import Database
-from sereno.domain.duration import Duration
+from sereno.duration import Duration
 from sereno.errors import ConfigurationError
 from sereno.jobs.enqueue import aenqueue, enqueue_one
 from sereno.jobs.job import Job, JobOptions, NewJob, OnConflict, UniqueFor

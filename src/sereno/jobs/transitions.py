@@ -10,7 +10,7 @@ import msgspec
 from sereno.database.fast_path import QuickStatement
 from sereno.database.json_values import encoder
 from sereno.database.statement import Operation, Statement, queries
-from sereno.domain.duration import seconds
+from sereno.duration import seconds
 from sereno.errors import DuplicateJob
 from sereno.jobs.claim_reply import decode_claimed
 from sereno.jobs.job import ClaimedJob, Job, NewJob

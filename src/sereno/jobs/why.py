@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from sereno.database.statement import Operation
-from sereno.domain.duration import spoken
+from sereno.duration import spoken
 from sereno.jobs import queries as job_queries
 from sereno.jobs.limits import why as why_limits
 from sereno.jobs.limits.why import moment

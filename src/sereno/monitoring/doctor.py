@@ -10,7 +10,7 @@ from sereno.archive.health import ArchiveHealth, archive_health
 from sereno.database import roles
 from sereno.database.migrate import migrations
 from sereno.database.statement import Operation
-from sereno.domain.duration import spoken
+from sereno.duration import spoken
 from sereno.jobs import queries as job_queries
 from sereno.monitoring import health_queries
 from sereno.monitoring.alerts.condition_queries import ARCHIVE_BEHIND

@@ -8,7 +8,7 @@ from typing import Literal
 from sereno.access import audit
 from sereno.access.actor import default_actor
 from sereno.database.statement import Operation
-from sereno.domain.duration import Duration, seconds
+from sereno.duration import Duration, seconds
 from sereno.errors import ConfigurationError, InvalidArguments
 from sereno.jobs import error_groups
 from sereno.jobs.error_groups import KEPT_DAYS, ErrorGroup, ErrorHour, Sample, TenantHit

@@ -4,12 +4,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from sereno.database.statement import Operation
-from sereno.domain.zones import moment
 from sereno.jobs.queues import QueueLine, list_queues
 from sereno.jobs.rows import Count
 from sereno.monitoring import activity
 from sereno.monitoring.activity import MinuteRow
 from sereno.schedules import store as schedules
+from sereno.zones import moment
 
 # How far back the pictures go, and over which time a rate is taken.
 SPAN = 3600.0

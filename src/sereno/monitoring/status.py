@@ -4,12 +4,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from sereno.database.statement import Operation
-from sereno.domain.zones import moment
 from sereno.jobs import queries as job_queries
 from sereno.jobs.job_filter import ScheduleFilter
 from sereno.jobs.queues import QueueLine, list_queues
 from sereno.jobs.rows import BOUND, Count, NextJob, OpenTransaction, PauseRow
 from sereno.schedules import store as schedules
+from sereno.zones import moment
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from sereno.channels.registry import Channels
 from sereno.database.caller_connection import arun_borrowed, run_borrowed
 from sereno.database.database import Database
 from sereno.database.statement import Operation
-from sereno.domain.duration import Duration, seconds
+from sereno.duration import Duration, seconds
 from sereno.errors import ConfigurationError, InvalidArguments, UnknownEvent
 from sereno.jobs import transitions as jobs_store
 from sereno.jobs.job import NewJob, check_date, check_text

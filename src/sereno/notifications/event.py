@@ -7,7 +7,7 @@ from typing import Any, Literal
 import msgspec
 
 from sereno.database.json_values import stored
-from sereno.domain.duration import Duration, seconds
+from sereno.duration import Duration, seconds
 from sereno.errors import ConfigurationError, InvalidArguments
 from sereno.jobs.arguments import decode_model
 from sereno.jobs.job import check_text

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from sereno.database.statement import Operation, Statement, queries
-from sereno.domain.duration import seconds
+from sereno.duration import seconds
 from sereno.notifications.event import EventDefinition
 
 _sql = queries("event_types")

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from sereno.database.statement import Operation
-from sereno.domain.duration import spoken
+from sereno.duration import spoken
 from sereno.jobs.job import check_text
 from sereno.jobs.limits.why import moment
 from sereno.notifications import queries as notification_queries

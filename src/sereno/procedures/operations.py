@@ -10,7 +10,7 @@ import psycopg
 from sereno.access import audit
 from sereno.access.actor import default_actor
 from sereno.database.statement import Operation
-from sereno.domain.duration import Duration, seconds
+from sereno.duration import Duration, seconds
 from sereno.errors import DatabaseUnavailable, InvalidArguments, Refused, SerenoError
 from sereno.jobs.job import check_text
 from sereno.procedures import store

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import msgspec
 
-from sereno.domain.error_text import storable
+from sereno.error_text import storable
 
 # Of the rows, so many are kept, and no more bytes than these; the others are counted.
 MOST_ROWS = 100

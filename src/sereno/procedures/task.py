@@ -17,7 +17,7 @@ from typing import Any, TypedDict
 import psycopg
 
 from sereno.database.database import Database
-from sereno.domain.duration import Duration
+from sereno.duration import Duration
 from sereno.errors import ConfigurationError, DatabaseUnavailable, InvalidArguments
 from sereno.jobs.attempt import Dead
 from sereno.jobs.job import DEFAULT_PRIORITY, JobOptions

@@ -11,7 +11,6 @@ from sereno.access.actor import default_actor
 from sereno.database.caller_connection import arun_borrowed, run_borrowed
 from sereno.database.database import Database
 from sereno.database.statement import Operation
-from sereno.domain.zones import moment
 from sereno.errors import ConfigurationError, InvalidSchedule
 from sereno.jobs.job import Job, NewJob
 from sereno.jobs.job_filter import ScheduleFilter
@@ -22,6 +21,7 @@ from sereno.schedules.rules.when import When, checked
 from sereno.schedules.schedule import NewSchedule, Policies, ScheduleOptions, shift
 from sereno.schedules.store import FireRow, ScheduleRow, Upserted
 from sereno.schedules.ticker import Ticked, Ticker, adrive, drive, passes
+from sereno.zones import moment
 
 T = TypeVar("T")
 

@@ -6,10 +6,10 @@ from functools import lru_cache
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from sereno.domain.zones import moment, zone
 from sereno.schedules.fire_placeholders import filled
 from sereno.schedules.firing import SECOND
 from sereno.schedules.rules.when import decode
+from sereno.zones import moment, zone
 
 # What a schedule says of its job, and a job does not need.
 _NOT_THE_JOBS = ("key", "expires_after")

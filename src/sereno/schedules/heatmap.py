@@ -10,12 +10,12 @@ from datetime import datetime
 from itertools import accumulate
 
 from sereno.database.statement import Operation
-from sereno.domain.zones import SECOND, moment
 from sereno.errors import InvalidSchedule
 from sereno.jobs.job_filter import ScheduleFilter
 from sereno.schedules import store
 from sereno.schedules.rules.instants import compile_rule
 from sereno.schedules.rules.when import Every, Once, When, decode, microseconds
+from sereno.zones import SECOND, moment
 
 CELL = 300 * SECOND
 # Beyond these, rules are left out, and the answer says how many schedules have them.

@@ -10,7 +10,6 @@ import msgspec
 
 from sereno.database.plan import Plan
 from sereno.database.statement import Operation
-from sereno.domain.zones import moment, zone
 from sereno.errors import InvalidSchedule
 from sereno.jobs.job_filter import ScheduleFilter
 from sereno.jobs.rows import Count
@@ -18,6 +17,7 @@ from sereno.schedules import store
 from sereno.schedules.operations import PAGE, run_now
 from sereno.schedules.rules.when import Once, decode, describe
 from sereno.schedules.store import ScheduleRow
+from sereno.zones import moment, zone
 
 Verb: TypeAlias = Literal["pause", "resume", "disable", "delete", "spread", "run"]
 

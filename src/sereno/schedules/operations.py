@@ -10,8 +10,7 @@ import msgspec
 from sereno.access import audit
 from sereno.access.actor import default_actor
 from sereno.database.statement import Operation
-from sereno.domain.duration import Duration, seconds
-from sereno.domain.zones import instant, moment
+from sereno.duration import Duration, seconds
 from sereno.errors import InvalidSchedule, Refused
 from sereno.jobs.job import Job, check_date
 from sereno.jobs.job_filter import ScheduleFilter
@@ -25,6 +24,7 @@ from sereno.schedules.rules.when import Every, Once, When, checked, decode, enco
 from sereno.schedules.schedule import shift
 from sereno.schedules.store import FireRow, ScheduleRow
 from sereno.search.sql_terms import Sought
+from sereno.zones import instant, moment
 
 PAGE = 1000
 # A backfill is written in transactions of this many.

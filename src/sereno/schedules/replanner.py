@@ -3,13 +3,13 @@
 import logging
 
 from sereno.database.connect import Line
-from sereno.domain.zones import VERSION
 from sereno.errors import InvalidSchedule
 from sereno.schedules import leader_lease, tick
 from sereno.schedules import store as schedules
 from sereno.schedules.firing import first_instant
 from sereno.schedules.rules.instants import compile_text
 from sereno.telemetry.log_events import emit
+from sereno.zones import VERSION
 
 PAGE = 5000
 PATIENCE = 60.0

@@ -7,7 +7,7 @@ from typing import Any, TypedDict
 
 import msgspec
 
-from sereno.domain.duration import Duration, seconds
+from sereno.duration import Duration, seconds
 from sereno.errors import ConfigurationError, InvalidArguments, InvalidSchedule
 from sereno.jobs.job import NewJob, check_date, check_text
 from sereno.schedules.fire_placeholders import check_names, has_names

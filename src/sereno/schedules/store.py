@@ -8,13 +8,13 @@ import msgspec
 
 from sereno.database.json_values import encoder
 from sereno.database.statement import Operation, Statement, queries
-from sereno.domain.zones import instant
 from sereno.errors import InvalidSchedule
 from sereno.jobs.job_filter import ScheduleFilter
 from sereno.schedules.firing import first_instant
 from sereno.schedules.rules.instants import compile_text
 from sereno.schedules.schedule import NewSchedule, rule_text, shift
 from sereno.search.sql_terms import Sought
+from sereno.zones import instant
 
 _sql = queries("schedules")
 

@@ -10,7 +10,7 @@ import sys
 import time
 from typing import Any, Literal
 
-from sereno.domain.error_text import class_name
+from sereno.error_text import class_name
 
 logger = logging.getLogger("sereno")
 

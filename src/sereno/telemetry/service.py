@@ -8,7 +8,7 @@ import asyncio
 import logging
 import random
 
-from sereno.domain.error_text import storable
+from sereno.error_text import storable
 from sereno.errors import DatabaseUnavailable
 from sereno.telemetry.log_events import emit
 

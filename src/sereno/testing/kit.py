@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 from sereno.app import Sereno
-from sereno.domain.duration import Duration, seconds
+from sereno.duration import Duration, seconds
 from sereno.jobs.job import Job
 from sereno.jobs.task_handle import Task
 from sereno.testing import test_support

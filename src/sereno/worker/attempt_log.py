@@ -2,7 +2,7 @@
 
 import logging
 
-from sereno.domain.error_text import describe, storable
+from sereno.error_text import describe, storable
 from sereno.jobs.attempt import Ending, Settlement
 from sereno.jobs.job import ClaimedJob
 from sereno.telemetry.log_events import emit, logger

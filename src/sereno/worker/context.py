@@ -14,9 +14,9 @@ import psycopg
 from sereno.database.database import Database
 from sereno.database.json_values import stored
 from sereno.database.statement import Operation, arun, run
-from sereno.domain.duration import Duration
-from sereno.domain.duration import seconds as length
-from sereno.domain.error_text import storable
+from sereno.duration import Duration
+from sereno.duration import seconds as length
+from sereno.error_text import storable
 from sereno.errors import ConfigurationError, InvalidArguments, LeaseLost
 from sereno.jobs.attempt import LONGEST_CLOSE, SUCCEEDED, Snooze, Throttle
 from sereno.jobs.job import ClaimedJob, check_text

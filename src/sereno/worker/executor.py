@@ -16,7 +16,7 @@ from time import monotonic
 from typing import Any
 
 from sereno.database.database import Database
-from sereno.domain.error_text import describe, storable
+from sereno.error_text import describe, storable
 from sereno.jobs.attempt import (
     CRASH_LIMIT,
     SUCCEEDED,

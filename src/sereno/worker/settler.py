@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from time import monotonic
 
 from sereno.database.connect import Line
-from sereno.domain.error_text import describe, storable
+from sereno.error_text import describe, storable
 from sereno.errors import DatabaseUnavailable
 from sereno.jobs.attempt import Settlement, Throttle
 from sereno.jobs.job import ClaimedJob

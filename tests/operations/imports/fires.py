@@ -4,12 +4,12 @@ from collections.abc import Iterator
 from datetime import datetime
 from itertools import islice
 
-from sereno.domain.zones import instant, moment
 from sereno.schedules.firing import first_instant
 from sereno.schedules.importers import Imported, from_object
 from sereno.schedules.importers.definition import plain_job
 from sereno.schedules.rules.instants import compile_rule
 from sereno.schedules.schedule import shift
+from sereno.zones import instant, moment
 
 
 def fires(imported: Imported, after: datetime, n: int = 20) -> list[datetime]:

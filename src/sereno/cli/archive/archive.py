@@ -11,7 +11,7 @@ from sereno.cli.notifications.page import NotThere, OrderedGroup, page_options, 
 from sereno.cli.options import desk_options, output_option
 from sereno.cli.output import Column, chosen_form, counted, human, show_json, show_list, visible
 from sereno.cli.progress import progress
-from sereno.domain.duration import spoken
+from sereno.duration import spoken
 from sereno.errors import ConfigurationError
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from sereno.cli.notifications.page import NotThere
 from sereno.cli.options import bulk_options, desk_options
 from sereno.cli.output import counted, visible
 from sereno.cli.progress import progress
-from sereno.domain.duration import seconds
+from sereno.duration import seconds
 
 if TYPE_CHECKING:
     from sereno.archive.restore import Asked, Outcome

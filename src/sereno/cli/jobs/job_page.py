@@ -9,7 +9,7 @@ import click
 
 from sereno.cli.options import stdout_is_terminal
 from sereno.cli.output import STYLES, short_time, terminal, visible
-from sereno.domain.duration import spoken
+from sereno.duration import spoken
 from sereno.jobs.operations import JobDetail
 from sereno.jobs.rows import AttemptRow, JobRow
 

@@ -137,7 +137,7 @@ def set_rule(desk: "Desk", form: str, **given: Any) -> None:
 
 
 def _rule(given: dict[str, Any]) -> Any:
-    from sereno.domain.duration import seconds  # noqa: PLC0415 - see above
+    from sereno.duration import seconds  # noqa: PLC0415 - see above
     from sereno.monitoring.alerts.rule import LogRule, Rule, Target  # noqa: PLC0415 - slow to import; --help needs none
 
     log = None

@@ -44,7 +44,7 @@ def status(desk: "Desk", form: str) -> None:
 
 def sentences(found: "Status") -> Iterator[str]:
     """The state of the house in a few lines."""
-    from sereno.domain.duration import spoken  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.duration import spoken  # noqa: PLC0415 - slow to import; --help needs none
 
     workers = "1 worker is" if found.workers_alive == 1 else f"{found.workers_alive} workers are"
     yield f"{workers} alive with {counted(found.slots, 'slot')}; schema {found.schema_version}."
@@ -65,7 +65,7 @@ def sentences(found: "Status") -> Iterator[str]:
 
 def scheduler_sentences(found: "SchedulerLine") -> Iterator[str]:
     """Who keeps time, and what there is to keep."""
-    from sereno.domain.duration import spoken  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.duration import spoken  # noqa: PLC0415 - slow to import; --help needs none
 
     if found.since is None or found.until is None:
         yield "Scheduler: none has run yet."
@@ -86,7 +86,7 @@ def scheduler_sentences(found: "SchedulerLine") -> Iterator[str]:
 
 
 def _lag(found: "SchedulerLine") -> str:
-    from sereno.domain.duration import spoken  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.duration import spoken  # noqa: PLC0415 - slow to import; --help needs none
 
     if found.lag_seconds is None or found.lag_seconds < BEHIND:
         return "; none is late" if found.schedules.get("enabled") else ""

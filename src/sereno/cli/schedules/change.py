@@ -119,7 +119,7 @@ def delete(desk: "Desk", wanted: "ScheduleFilter", **rest: Any) -> int:
 def spread(desk: "Desk", wanted: "ScheduleFilter", over: str, **rest: Any) -> int:
     """Give each its own place in a window. It fires there after each instant, always at the same place."""
     from sereno.bulk.operations import Steered  # noqa: PLC0415 - see above
-    from sereno.domain.duration import seconds, spoken  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.duration import seconds, spoken  # noqa: PLC0415 - slow to import; --help needs none
     from sereno.schedules.operations import spread as operation  # noqa: PLC0415 - see above
     from sereno.schedules.rules.when import Daily, checked  # noqa: PLC0415 - see above
 

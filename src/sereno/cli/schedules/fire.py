@@ -124,10 +124,10 @@ def _tell_made(jobs: "Sequence[Job]", left: int, form: str) -> None:
 
 
 def _planned(desk: "Desk", key: str, start: str, end: str) -> "Backfill":
-    from sereno.domain.zones import moment  # noqa: PLC0415 - slow to import; --help needs none
     from sereno.schedules.lists import clock_of  # noqa: PLC0415 - see above
     from sereno.schedules.operations import backfill_plan  # noqa: PLC0415 - see above
     from sereno.schedules.store import clock  # noqa: PLC0415 - see above
+    from sereno.zones import moment  # noqa: PLC0415 - slow to import; --help needs none
 
     row = existing(desk, key)
     now = moment(desk.run(clock()))
@@ -173,7 +173,7 @@ def progress(length: int, label: str) -> Any:
 
 def _list_instants(plan: "Backfill", wanted: Sequence[datetime], rate: float | None) -> None:
     from sereno.cli.schedules.text import full_time, row_headline  # noqa: PLC0415 - slow to import; --help needs none
-    from sereno.domain.duration import spoken  # noqa: PLC0415 - see above
+    from sereno.duration import spoken  # noqa: PLC0415 - see above
     from sereno.schedules.lists import clock_of  # noqa: PLC0415 - see above
 
     click.echo(row_headline(plan.schedule))

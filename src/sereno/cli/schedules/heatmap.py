@@ -9,7 +9,7 @@ import click
 from sereno.cli.options import desk_options, output_option
 from sereno.cli.output import Column, chosen_form, counted, show_json, show_list
 from sereno.cli.schedules.options import how_many, which_options
-from sereno.domain.duration import seconds, spoken
+from sereno.duration import seconds, spoken
 from sereno.errors import ConfigurationError, InvalidArguments
 
 if TYPE_CHECKING:
@@ -34,8 +34,8 @@ COLUMNS = (Column("at", lambda cell: cell.at), Column("fires", lambda cell: cell
 @desk_options
 def heatmap(desk: "Desk", wanted: "ScheduleFilter", span: str, tz: str | None, form: str) -> None:
     """How many fires are to come. Five minutes by five minutes, an hour a line."""
-    from sereno.domain.zones import zone  # noqa: PLC0415 - slow to import; --help needs none
     from sereno.schedules.heatmap import heatmap as operation  # noqa: PLC0415 - see above
+    from sereno.zones import zone  # noqa: PLC0415 - slow to import; --help needs none
 
     clock = zone(tz).info if tz else None
     found = desk.run(operation(wanted, _span(span)))

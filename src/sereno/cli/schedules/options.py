@@ -10,7 +10,7 @@ import click
 
 from sereno.cli.options import searched
 from sereno.cli.output import counted, visible
-from sereno.domain.duration import seconds
+from sereno.duration import seconds
 from sereno.errors import ConfigurationError, InvalidArguments, InvalidSchedule, Refused
 
 if TYPE_CHECKING:
@@ -112,8 +112,8 @@ def rule_options(function: F) -> F:
 
 def as_rule(options: dict[str, Any]) -> "When":
     """The rule of these options, or a usage error that says what is missing."""
-    from sereno.domain.zones import zone  # noqa: PLC0415 - see above
     from sereno.schedules.rules.when import decode  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.zones import zone  # noqa: PLC0415 - see above
 
     given = {name: value for name, value in options.items() if value is not None}
     kinds = [name for name in ("cron", "every", "daily", "at") if name in given]

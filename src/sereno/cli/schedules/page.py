@@ -21,7 +21,7 @@ from sereno.cli.schedules.text import (
     rule_words,
     state_words,
 )
-from sereno.domain.duration import spoken
+from sereno.duration import spoken
 from sereno.errors import InvalidSchedule
 from sereno.jobs.operations import JobDetail
 from sereno.schedules.lists import clock_of, in_words

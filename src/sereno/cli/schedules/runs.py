@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from sereno.cli.output import visible
 from sereno.cli.schedules.text import about, brief_time, effective_state, full_time, last_words
-from sereno.domain.duration import spoken
+from sereno.duration import spoken
 from sereno.errors import JobNotFound
 from sereno.jobs.lifecycle import LIVE
 from sereno.jobs.operations import JobDetail

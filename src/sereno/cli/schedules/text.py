@@ -7,7 +7,7 @@ from typing import Literal
 import msgspec
 
 from sereno.cli.output import visible
-from sereno.domain.duration import spoken
+from sereno.duration import spoken
 from sereno.errors import InvalidSchedule
 from sereno.schedules.lists import clock_of, in_words
 from sereno.schedules.rules.preview import Instant

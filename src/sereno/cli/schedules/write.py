@@ -89,9 +89,9 @@ def job_maker(desk: "Desk", unchecked: bool) -> "MakeJob":
 
 
 def _described(key: str, task: str, raw: bytes, make_job: "MakeJob", options: dict[str, Any]) -> "NewSchedule":
-    from sereno.domain.zones import zone  # noqa: PLC0415 - see above
     from sereno.jobs.job import JobOptions  # noqa: PLC0415 - slow to import; --help needs none
     from sereno.schedules.schedule import NewSchedule  # noqa: PLC0415 - see above
+    from sereno.zones import zone  # noqa: PLC0415 - see above
 
     rule = options["rule"]
     when = as_rule(rule)
@@ -107,9 +107,9 @@ def _described(key: str, task: str, raw: bytes, make_job: "MakeJob", options: di
 
 def _clock(rule: dict[str, Any], when: "When") -> "tzinfo":
     """The clock that was named. A single moment keeps none, and is shown on the one that it was written for."""
-    from sereno.domain.zones import zone  # noqa: PLC0415 - slow to import; --help needs none
     from sereno.schedules.lists import clock_of  # noqa: PLC0415 - see above
     from sereno.schedules.operations import decode_object  # noqa: PLC0415 - see above
+    from sereno.zones import zone  # noqa: PLC0415 - slow to import; --help needs none
 
     return zone(rule["tz"]).info if rule["tz"] else clock_of(decode_object(when))
 
@@ -117,9 +117,9 @@ def _clock(rule: dict[str, Any], when: "When") -> "tzinfo":
 def _tell_made(desk: "Desk", when: "When", shown_on: "tzinfo", made: "Upserted", form: str) -> None:
     from sereno.cli.output import visible  # noqa: PLC0415 - slow to import
     from sereno.cli.schedules.text import full_time, relative  # noqa: PLC0415 - slow to import
-    from sereno.domain.zones import moment  # noqa: PLC0415 - see above
     from sereno.schedules.rules.when import describe  # noqa: PLC0415 - see above
     from sereno.schedules.store import clock  # noqa: PLC0415 - see above
+    from sereno.zones import moment  # noqa: PLC0415 - see above
 
     at = None if made.next_run_at is None else moment(made.next_run_at)
     if chosen_form(form) in ("json", "jsonl"):

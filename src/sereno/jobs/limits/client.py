@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import TypedDict, Unpack
 
 from sereno.database.database import Database
-from sereno.domain.duration import Duration
+from sereno.duration import Duration
 from sereno.jobs.limits import operations
 from sereno.jobs.limits import weights as weight_operations
 from sereno.jobs.limits.operations import LimitDetail

@@ -9,7 +9,7 @@ from typing import Any
 from sereno.access import audit
 from sereno.access.actor import default_actor
 from sereno.database.statement import Operation
-from sereno.domain.duration import Duration, seconds, spoken
+from sereno.duration import Duration, seconds, spoken
 from sereno.errors import ConfigurationError, InvalidArguments, Refused
 from sereno.jobs.job import check_text
 from sereno.jobs.limits import store

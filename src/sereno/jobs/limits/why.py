@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime
 
 from sereno.database.statement import Operation
-from sereno.domain.duration import spoken
+from sereno.duration import spoken
 from sereno.jobs import queries as job_queries
 from sereno.jobs.limits import why_queries as store
 from sereno.jobs.limits.why_queries import GateSight, Inside, LaneSight, OrderSight

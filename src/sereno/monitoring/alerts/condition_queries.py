@@ -9,13 +9,13 @@ from sereno.archive.health import COUNTED as COUNTED_FILES
 from sereno.archive.health import archive_health
 from sereno.database.migrate import migrations
 from sereno.database.statement import Operation, Row, Statement, queries
-from sereno.domain.duration import spoken
-from sereno.domain.zones import moment
+from sereno.duration import spoken
 from sereno.monitoring import health_queries
 from sereno.monitoring.alerts.condition import Concern, Level, command, concern, rank
 from sereno.monitoring.health_queries import Holder
 from sereno.schedules import store as schedules
 from sereno.settings import A_DAY, Settings
+from sereno.zones import moment
 
 _sql = queries("attention")
 

@@ -1,7 +1,7 @@
 """What needs a person: everything in the house, or what is one tenant's."""
 
 from sereno.database.statement import Operation
-from sereno.domain.duration import Duration, seconds
+from sereno.duration import Duration, seconds
 from sereno.errors import InvalidArguments
 from sereno.jobs.job import check_text
 from sereno.monitoring import health_queries

@@ -6,7 +6,7 @@ from typing import Any
 from sereno.channels.contract import Channel
 from sereno.database.database import Database
 from sereno.database.statement import Operation
-from sereno.domain.duration import Duration, seconds
+from sereno.duration import Duration, seconds
 from sereno.jobs.retry import Backoff
 from sereno.jobs.task import Registry
 from sereno.monitoring.alerts import store as alerts

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from sereno.domain.duration import spoken
+from sereno.duration import spoken
 from sereno.errors import InvalidArguments
 from sereno.jobs.job import check_text
 from sereno.monitoring.alerts.condition import KINDS, LEVELS, Concern, Level, clean, concern, rank

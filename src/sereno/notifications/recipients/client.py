@@ -14,8 +14,7 @@ from sereno.database.caller_connection import arun_borrowed, run_borrowed
 from sereno.database.database import Database
 from sereno.database.json_values import stored
 from sereno.database.statement import Operation
-from sereno.domain.duration import Duration, seconds
-from sereno.domain.zones import zone as find_zone
+from sereno.duration import Duration, seconds
 from sereno.errors import ConfigurationError, InvalidAddress, InvalidArguments
 from sereno.jobs.job import check_text
 from sereno.notifications.recipients import inbox_token, store
@@ -24,6 +23,7 @@ from sereno.notifications.recipients.preference import Preference
 from sereno.notifications.recipients.quiet_hours import DAYS, Quiet
 from sereno.notifications.recipients.store import InboxRow
 from sereno.notifications.recipients.unsubscribe import read_token
+from sereno.zones import zone as find_zone
 
 T = TypeVar("T")
 

@@ -14,10 +14,10 @@ from functools import lru_cache
 
 import msgspec
 
-from sereno.domain import zones
-from sereno.domain.zones import DAY, SECOND, Zone, moment
+from sereno import zones
 from sereno.errors import InvalidArguments, InvalidSchedule
 from sereno.jobs.job import EARLIEST, LATEST
+from sereno.zones import DAY, SECOND, Zone, moment
 
 DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 MOST_SPANS = 50

@@ -4,9 +4,9 @@ import math
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from typing import Any
 
-from sereno.domain.zones import zone
 from sereno.schedules.importers.draft import Unreadable
 from sereno.schedules.importers.pickle_reader import Made
+from sereno.zones import zone
 
 _ZONEINFO = frozenset({"zoneinfo.ZoneInfo._unpickle", "backports.zoneinfo.ZoneInfo._unpickle"})
 # Releases before 3.11 have their zones from pytz, and the local one from a wrapper around it.

@@ -7,7 +7,6 @@ from typing import Any, Literal
 
 import msgspec
 
-from sereno.domain.zones import DAY, instant, moment
 from sereno.errors import InvalidSchedule
 from sereno.jobs.job import NAME_LIMIT
 from sereno.schedules.fire_placeholders import has_names
@@ -16,6 +15,7 @@ from sereno.schedules.importers.definition import from_object, plain_job, withou
 from sereno.schedules.rules.instants import WallRule, compile_rule
 from sereno.schedules.rules.when import Once, encode
 from sereno.schedules.schedule import NewSchedule, shift
+from sereno.zones import DAY, instant, moment
 
 # Every zone that turns its clock at all turns it within this time.
 _A_YEAR = 366 * DAY

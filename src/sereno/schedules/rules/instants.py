@@ -9,7 +9,6 @@ from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Protocol
 
-from sereno.domain.zones import BEGINNING, DAY, FOREVER, SECOND, Segment, Zone, instant, zone
 from sereno.jobs.job import EARLIEST, LATEST
 from sereno.schedules.rules.cron import CronExpression, parsed
 from sereno.schedules.rules.when import (
@@ -24,6 +23,7 @@ from sereno.schedules.rules.when import (
     encode,
     microseconds,
 )
+from sereno.zones import BEGINNING, DAY, FOREVER, SECOND, Segment, Zone, instant, zone
 
 FIRST, LAST = instant(EARLIEST), instant(LATEST)
 # A million schedules share a few hundred rules.

@@ -3,10 +3,10 @@
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from sereno.domain.zones import Segment, instant, moment, zone
 from sereno.errors import InvalidArguments
 from sereno.schedules.rules.instants import FIRST, LAST, WallRule, compile_rule
 from sereno.schedules.rules.when import Every, Once, When, checked
+from sereno.zones import Segment, instant, moment, zone
 
 _MINUTE = 60_000_000
 

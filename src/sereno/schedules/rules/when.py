@@ -10,11 +10,11 @@ from typing import Any, Literal, TypeAlias, get_args
 
 import msgspec
 
-from sereno.domain.duration import Duration, seconds, spoken
-from sereno.domain.zones import zone
+from sereno.duration import Duration, seconds, spoken
 from sereno.errors import ConfigurationError, InvalidSchedule
 from sereno.jobs.job import EARLIEST, LATEST, LONGEST_WAIT
 from sereno.schedules.rules.cron import canonical, parsed
+from sereno.zones import zone
 
 DstGap: TypeAlias = Literal["shift", "skip"]
 DstFold: TypeAlias = Literal["first", "second", "both"]

@@ -14,7 +14,6 @@ from starlette.responses import HTMLResponse
 
 from sereno.access.identity import Principal, Role
 from sereno.database.statement import Operation
-from sereno.domain.zones import names
 from sereno.server.shared.cache import FRESH_SECONDS, Glances, Seen
 from sereno.server.shared.context import LOOK_SECONDS, House
 from sereno.server.shared.error_masking import hidden_in, sees_all
@@ -22,6 +21,7 @@ from sereno.server.web import times
 from sereno.server.web.messages import LANGUAGES, NAMES, choose, say
 from sereno.server.web.static_files import house_hash
 from sereno.version import __version__
+from sereno.zones import names
 
 T = TypeVar("T")
 

@@ -8,8 +8,8 @@ from jinja2 import pass_context
 from jinja2.runtime import Context
 from markupsafe import Markup
 
-from sereno.domain.duration import spoken
-from sereno.domain.zones import names
+from sereno.duration import spoken
+from sereno.zones import names
 
 # For what is not there.
 NONE = "\N{EN DASH}"

@@ -22,7 +22,7 @@ from typing import Any
 import msgspec
 
 from sereno.database.database import Database
-from sereno.domain.error_text import ErrorText
+from sereno.error_text import ErrorText
 from sereno.errors import ConfigurationError, DatabaseUnavailable
 from sereno.jobs.attempt import Crashed, Ending, Released, Settlement, Throttle
 from sereno.jobs.job import ClaimedJob

@@ -15,7 +15,7 @@ from sereno.archive.jobs import TASKS, ExtractOrder, Form, Order, RestoreOrder, 
 from sereno.archive.restore import MOST, MOST_KEYS, meant
 from sereno.database.json_values import encoder
 from sereno.database.statement import Operation
-from sereno.domain.duration import seconds
+from sereno.duration import seconds
 from sereno.errors import InvalidArguments, JobNotFound, Refused
 from sereno.jobs import operations as jobs
 from sereno.jobs.job import NAME_LIMIT, JobOptions

@@ -18,7 +18,6 @@ from sereno.bulk import operations as bulk
 from sereno.bulk.operations import Steered
 from sereno.bulk.store import BulkOperation, ScheduleAction
 from sereno.database.statement import Operation
-from sereno.domain.zones import moment
 from sereno.errors import InvalidArguments, Refused, SerenoError
 from sereno.jobs.job import JobOptions, NewJob, check_text
 from sereno.jobs.job_filter import ScheduleFilter
@@ -37,6 +36,7 @@ from sereno.server.api.schedules.selection import Key, SchedulesWanted, Text, ca
 from sereno.server.shared.context import House, check_task
 from sereno.server.shared.http_error import Declined
 from sereno.server.shared.tenant_scope import check_theirs, their_tenant
+from sereno.zones import moment
 
 MOST_IMPORTED = 1000
 MOST_FIELDS = 100

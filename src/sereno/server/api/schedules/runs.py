@@ -10,7 +10,6 @@ from pydantic import AwareDatetime, BaseModel, Field
 from sereno.access.identity import Principal
 from sereno.database.plan import Plan
 from sereno.database.statement import Operation
-from sereno.domain.zones import moment
 from sereno.errors import InvalidArguments
 from sereno.jobs.job import Job, check_date
 from sereno.schedules import operations as schedules
@@ -23,6 +22,7 @@ from sereno.server.api.router import Door, Who
 from sereno.server.api.schedules.selection import Key, theirs
 from sereno.server.api.threads import Aside
 from sereno.server.shared.context import House, check_task
+from sereno.zones import moment
 
 # Instants that are listed; the others are counted.
 LISTED = 1000

@@ -12,8 +12,7 @@ from sereno.access.identity import Principal
 from sereno.access.masking import masked
 from sereno.database.json_values import encoder
 from sereno.database.statement import Operation
-from sereno.domain.duration import seconds
-from sereno.domain.zones import moment
+from sereno.duration import seconds
 from sereno.errors import InvalidArguments, JobNotFound
 from sereno.jobs import operations as jobs
 from sereno.jobs.job import NAME_LIMIT, check_date, check_text
@@ -51,6 +50,7 @@ from sereno.server.api.schedules.views import (
 from sereno.server.api.threads import Aside
 from sereno.server.shared.context import House
 from sereno.server.shared.search_access import searched
+from sereno.zones import moment
 
 MOST_INSTANTS = 1000
 MOST_DEFINITIONS = 1000

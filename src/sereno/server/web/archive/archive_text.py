@@ -8,7 +8,7 @@ from markupsafe import Markup
 
 from sereno.archive.operations import Status
 from sereno.archive.queries import DayLine
-from sereno.domain.duration import spoken
+from sereno.duration import spoken
 from sereno.monitoring.alerts.condition_queries import ARCHIVE_BEHIND
 from sereno.monitoring.storage import Kept, KeptDay
 from sereno.server.web.charts import day_squares

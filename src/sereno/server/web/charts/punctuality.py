@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
-from sereno.domain.duration import spoken
+from sereno.duration import spoken
 
 WIDTH, HEIGHT = 592.0, 150.0
 LEFT, FLOOR = 44.0, 128.0

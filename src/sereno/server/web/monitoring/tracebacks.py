@@ -3,7 +3,7 @@
 import re
 from typing import NamedTuple
 
-from sereno.domain.error_text import own_frame
+from sereno.error_text import own_frame
 
 _FRAME = re.compile(r'^ *File "([^"\n]{1,1000})", line ([0-9]{1,9})(?:, in (.{1,300}))?$')
 # The worker that wrote it may have its Python elsewhere than this server.

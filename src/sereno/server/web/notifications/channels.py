@@ -10,7 +10,7 @@ from urllib.parse import quote
 from starlette.responses import Response
 
 from sereno.channels.contract import Channel
-from sereno.domain.duration import seconds, spoken
+from sereno.duration import seconds, spoken
 from sereno.notifications import operations as notifications
 from sereno.notifications import queries as notification_queries
 from sereno.notifications.deliveries import figures

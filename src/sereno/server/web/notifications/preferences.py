@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 from starlette.responses import Response
 
 from sereno.database.statement import Operation
-from sereno.domain.duration import seconds, spoken
+from sereno.duration import seconds, spoken
 from sereno.jobs.job import check_text
 from sereno.notifications import queries as notification_queries
 from sereno.notifications.event import EventDefinition

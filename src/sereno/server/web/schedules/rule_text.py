@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from sereno.domain.duration import seconds, spoken
+from sereno.duration import seconds, spoken
 from sereno.errors import InvalidSchedule
 from sereno.schedules.lists import in_words
 from sereno.schedules.rules.when import Cron, Daily, Every, Once, When, decode

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from sereno.access import tokens
 from sereno.access.masking import masked
 from sereno.database.statement import Operation
-from sereno.domain.duration import spoken
+from sereno.duration import spoken
 from sereno.jobs.job import NAME_LIMIT, check_text
 from sereno.jobs.job_filter import ScheduleFilter
 from sereno.schedules import operations as schedules
