@@ -40,7 +40,7 @@ storm: $(READY)  ## minutes of faults and load
 pictures: $(READY)  ## take the pictures of the documentation anew, of the demo at work
 	@SERENO_TEST_PICTURES=docs/pictures $(PYTHON) -m pytest -q tests/web/test_demo.py -k at_work
 
-schema: $(READY)  ## write src/sereno/store/schema.sql anew, after a migration was added
+schema: $(READY)  ## write src/sereno/database/schema.sql anew, after a migration was added
 	@$(PYTHON) -m tools.dump_schema
 
 reference: $(READY)  ## write docs/reference/api.md anew, after an operation of the API was added

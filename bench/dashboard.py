@@ -21,7 +21,7 @@ import uvicorn
 from bench.dashboard_house import fill
 from bench.site import Site
 from sereno import Sereno
-from sereno.server.asgi import asgi
+from sereno.server import asgi
 
 HISTORY, HISTORY_QUICK = 10_000_000, 200_000
 SCHEDULES, SCHEDULES_QUICK = 1_000_000, 50_000

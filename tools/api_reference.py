@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 
 from sereno import Sereno
-from sereno.server.asgi import asgi
+from sereno.server import asgi
 
 PAGE = Path(__file__).parents[1] / "docs" / "reference" / "api.md"
 

@@ -1,4 +1,4 @@
-"""Write src/sereno/store/schema.sql: what all migrations together make of an empty database.
+"""Write src/sereno/database/schema.sql: what all migrations together make of an empty database.
 
     make schema
 
@@ -15,7 +15,7 @@ import psycopg
 from sereno.database.embedded import EmbeddedPostgres
 from sereno.database.migrate import migrate
 
-SCHEMA_FILE = Path(__file__).parents[1] / "src" / "sereno" / "store" / "schema.sql"
+SCHEMA_FILE = Path(__file__).parents[1] / "src" / "sereno" / "database" / "schema.sql"
 
 _TITLE = "-- The sum of the migrations, as pg_dump sees it. Written by `make schema`; read it, do not load it."
 

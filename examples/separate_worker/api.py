@@ -14,7 +14,7 @@ from pydantic import BaseModel, StringConstraints
 
 from separate_worker.app import add_lead, app, connect, hash_of, settings
 from separate_worker.metrics import Metrics, exposition, metrics
-from sereno.server.asgi import asgi
+from sereno.server import asgi
 
 Reference = Annotated[str, StringConstraints(pattern=r"^[\w.:-]{1,100}$")]
 Email = Annotated[str, StringConstraints(pattern=r"^[^\s@]{1,64}@[^\s@]{1,190}$")]

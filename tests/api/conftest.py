@@ -8,7 +8,7 @@ import pytest
 
 from sereno import Sereno
 from sereno.access.operations import create
-from sereno.server.asgi import asgi
+from sereno.server import asgi
 from tests.api.adapters import known_types
 from tests.plain_http import NO_CERTIFICATES
 from tests.serving import Serving

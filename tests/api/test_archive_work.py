@@ -143,7 +143,7 @@ async def test_it_stops_between_two_files(two_days: Sereno, ask: Ask, connection
     async with two_days.working() as worker:
         with connection.transaction():
             # Whoever brings something back waits for us, in the transaction of its first file.
-            connection.execute(queries("restore")["one_at_a_time"].encode())
+            connection.execute(queries("archive/restore_store")["one_at_a_time"].encode())
             await auntil(lambda: one(connection, WAITING))
             assert client.post("/jobs/cancel", json={"ids": [job]}).json()["asked"] == [job]
             await auntil(lambda: _is_asked_to_stop(worker, job))

@@ -7,7 +7,7 @@ from starlette.routing import Mount
 
 from sereno import Sereno
 from sereno.errors import ConfigurationError
-from sereno.server.asgi import asgi
+from sereno.server import asgi
 from sereno.settings import Settings, load
 from tests.api.conftest import Ask, Served
 from tests.api.world import Things, operations, requests

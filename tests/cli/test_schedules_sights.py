@@ -206,7 +206,7 @@ def test_status_when_the_scheduler_was_killed(sereno: Command, connection: psyco
 
 # Its lease is not over before somebody has looked, however slow that is.
 LEASE = 3600
-LONG_LEASE = f"from sereno.engine import scheduler; scheduler.LEASE = {LEASE}.0; {PROGRAM}"
+LONG_LEASE = f"from sereno.schedules import scheduler; scheduler.LEASE = {LEASE}.0; {PROGRAM}"
 
 
 @contextmanager

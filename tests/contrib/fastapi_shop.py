@@ -11,7 +11,7 @@ from sqlalchemy.pool import NullPool
 
 from sereno import Sereno
 from sereno.contrib.asgi import lifespan
-from sereno.server.asgi import asgi
+from sereno.server import asgi
 from tests.client.doors import sqlalchemy_url
 
 app = Sereno()

@@ -10,7 +10,7 @@ from sqlalchemy.pool import NullPool
 
 from sereno import Sereno
 from sereno.contrib.litestar import lifespan, mount
-from sereno.server.asgi import asgi
+from sereno.server import asgi
 from tests.client.doors import sqlalchemy_url
 
 app = Sereno()

@@ -228,7 +228,7 @@ async def test_the_scheduler_that_leads_keeps_watch_and_the_next_goes_on(
 PROGRAM = """
 import sys
 from sereno.cli.main import main
-from sereno.engine import alerts
+from sereno.monitoring.alerts import watcher as alerts
 alerts.LOOK_EVERY = 0.05
 main(["scheduler"], prog_name="sereno")
 """

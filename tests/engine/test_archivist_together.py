@@ -16,7 +16,7 @@ from sereno import Sereno
 from sereno.archive import parquet
 from sereno.database.connect import Line
 from sereno.settings import Settings
-from sereno.worker.maintenance import partitions, retention
+from sereno.worker.maintenance import housekeeping, retention
 from tests.archive.acts import (
     DAY,
     TENDERS,
@@ -123,7 +123,7 @@ async def clean_up(app: Sereno, **settings: Any) -> None:
     """What workers and schedulers do once an hour."""
     line = Line(app.database.url, app.settings, "test")
     chosen: Settings = msgspec.structs.replace(app.settings, **settings)
-    await do_all(line, [*partitions.duties(chosen), retention.fires_duty(chosen)])
+    await do_all(line, [*housekeeping.duties(chosen), retention.fires_duty(chosen)])
     while await retention.forget_lines(line, chosen):
         pass
     await line.close()

@@ -6,7 +6,7 @@ import pytest
 from sereno import Sereno
 from sereno.database.connect import Line
 from sereno.worker import floor
-from sereno.worker.maintenance import partitions
+from sereno.worker.maintenance import housekeeping
 from sereno.worker.maintenance.duties import Maintenance
 from sereno.worker.maintenance.promoter import RESCUE_EVERYWHERE, Keeper
 from tests.facts import advance, auntil, one, state
@@ -40,7 +40,7 @@ async def test_duties_are_taken_in_a_round_that_has_something_to_do(
     job = await work.using(delay="10m").aenqueue()
     advance(connection, 3600)
     line = Line(app.database.url, app.settings, "test")
-    beside = Maintenance("test", line, [RESCUE_EVERYWHERE, *partitions.duties(app.settings)])
+    beside = Maintenance("test", line, [RESCUE_EVERYWHERE, *housekeeping.duties(app.settings)])
     try:
         await Keeper(line, lambda: None).run_once()
         await beside.run_once()

@@ -3,16 +3,16 @@
 import ast
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from sereno.database.privileges import LOGINS
 from sereno.database.statement import queries
 from sereno.settings import SCHEMA_LENGTH
+from tests.sql_files import SOURCES, query_files
 
-SOURCES = Path(__file__).parents[2] / "src" / "sereno"
-QUERY_FILES = sorted((SOURCES / "store" / "queries").glob("*.sql"))
+QUERY_FILES = [name for name in query_files() if not name.endswith("fragments")]
+FRAGMENT_FILES = [name for name in query_files() if name.endswith("fragments")]
 
 # Clocks that a test cannot move.
 OTHER_CLOCKS = re.compile(
@@ -26,23 +26,29 @@ UNSAFE_CALLS = {"eval", "exec"}
 
 
 def _named_queries() -> list[tuple[str, str]]:
-    return [(f"{file.stem}.{name}", sql) for file in QUERY_FILES for name, sql in queries(file.stem).items()]
+    return [(f"{file}.{name}", sql) for file in QUERY_FILES for name, sql in queries(file).items()]
 
 
-# Not queries, but what several of them share.
-PARTS = SOURCES / "store" / "queries" / "parts.sql"
+def _text(file: str) -> str:
+    return (SOURCES / f"{file}.sql").read_text()
 
 
-def test_every_part_is_used_more_than_once() -> None:
-    parts = re.findall(r"^-- part: (\w+)", PARTS.read_text(), flags=re.MULTILINE)
-    uses = [name for file in QUERY_FILES if file != PARTS for name in re.findall(r"-- use: (\w+)", file.read_text())]
-    assert set(uses) == set(parts)
-    assert all(uses.count(name) > 1 for name in parts)
+def test_every_fragment_is_used_more_than_once() -> None:
+    fragments = [
+        f"{file.partition('/')[0]}.{name}"
+        for file in FRAGMENT_FILES
+        for name in re.findall(r"^-- fragment: (\w+)", _text(file), flags=re.MULTILINE)
+    ]
+    uses = [
+        name for file in query_files() for name in re.findall(r"^\s*-- use: (\S+)", _text(file), flags=re.MULTILINE)
+    ]
+    assert set(uses) == set(fragments)
+    assert [name for name in fragments if uses.count(name) < 2] == []
 
 
-@pytest.mark.parametrize("file", [file for file in QUERY_FILES if file != PARTS], ids=lambda file: file.stem)
-def test_every_query_has_a_name_and_a_sentence(file: Path) -> None:
-    title, *parts = re.split(r"^-- name: ", file.read_text(), flags=re.MULTILINE)
+@pytest.mark.parametrize("file", QUERY_FILES)
+def test_every_query_has_a_name_and_a_sentence(file: str) -> None:
+    title, *parts = re.split(r"^-- name: ", _text(file), flags=re.MULTILINE)
     assert parts
     assert all(line.startswith("--") or not line for line in title.splitlines()), "a query without a name"
     names = [part.partition("\n")[0].strip() for part in parts]
@@ -91,7 +97,7 @@ def _unsafe() -> Iterator[str]:
 
 def test_channels_and_roles_fit_beside_the_longest_schema() -> None:
     """A channel that is added here makes the schema's name shorter, or its own."""
-    texts = [path.read_text() for path in (SOURCES / "store").rglob("*.sql")]
+    texts = [path.read_text() for path in SOURCES.rglob("*.sql")]
     texts += [path.read_text() for path in SOURCES.rglob("*.py")]
     channels = {found for text in texts for found in re.findall(r"pg_notify\('sereno(\.\w+)'", text)}
     assert {".ready", ".schedule", ".cancel", ".clock"} <= channels

@@ -167,5 +167,5 @@ async def test_gathering_reads_what_can_be_gathered_and_nothing_else(
         "select -n, n % 100, 'pager', 'sent', sereno.now() from generate_series(1, 5000) as n"
     )
     connection.execute("analyze sereno.deliveries")
-    found = plan(connection, "deliveries", "gather", {"ids": numbers(connection)[:1], "job": JOB})
+    found = plan(connection, "notifications/deliveries/store", "gather", {"ids": numbers(connection)[:1], "job": JOB})
     assert "deliveries_of_recipient" not in {node.get("Index Name") for node in nodes(found)}

@@ -196,7 +196,7 @@ def test_lists_walk_an_index(connection: psycopg.Connection) -> None:
     connection.execute("analyze")
     page = {"before": None, "limit": 50, "window": 1000, "events": 100}
     for wanted in (DeliveryFilter(), DeliveryFilter(event=7), DeliveryFilter(recipient="user:7")):
-        top = plan(connection, "sights_post", "deliveries", wanted.params() | page)
+        top = plan(connection, "notifications/queries", "deliveries", wanted.params() | page)
         assert "Seq Scan" not in {access.how for access in accesses(top, "deliveries")}, wanted
-    top = plan(connection, "sights_post", "deliveries_for", {"events": [1, 2], "recipient": 7, "most": 200})
+    top = plan(connection, "notifications/queries", "deliveries_for", {"events": [1, 2], "recipient": 7, "most": 200})
     assert "Seq Scan" not in {access.how for access in accesses(top, "deliveries")}

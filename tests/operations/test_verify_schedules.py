@@ -157,7 +157,7 @@ def test_no_question_walks_over_all_schedules(connection: Connection) -> None:
     )
     connection.execute("analyze sereno.schedules")
     for name in ("schedules_go_on", "stopped_schedules", "schedules_on_time"):
-        top = plan(connection, "verify", name, {"window": 1000, "grace": 1.0, "crash_limit": 3})
+        top = plan(connection, "monitoring/invariants", name, {"window": 1000, "grace": 1.0, "crash_limit": 3})
         looked = [node["Node Type"] for node in nodes(top) if node.get("Relation Name") == "schedules"]
         assert looked
         assert "Seq Scan" not in looked, name

@@ -237,7 +237,7 @@ def test_it_reads_no_more_than_it_must(connection: Connection, claimer: Claimer)
         "nextval('sereno.ready_seq') from generate_series(1, 20000), (select '{\"order\": \"a\"}'::jsonb as k) as one"
     )
     for name in ("gates", "lane", "order"):
-        top = plan(connection, "why", name, {"id": 20000, "most": 3, "bound": 100})
+        top = plan(connection, "jobs/limits/why_queries", name, {"id": 20000, "most": 3, "bound": 100})
         walked = [
             node["Node Type"]
             for node in nodes(top)

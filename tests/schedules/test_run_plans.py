@@ -51,7 +51,7 @@ def fill(connection: Connection) -> None:
 
 
 def test_every_part_is_met_by_its_index(connection: Connection) -> None:
-    top = plan(connection, "schedule_runs", "newest", {"ids": list(range(1, 51)), "limit": 30})
+    top = plan(connection, "schedules/runs", "newest", {"ids": list(range(1, 51)), "limit": 30})
     looked = {
         (node["Node Type"], node["Relation Name"])
         for node in nodes(top)
@@ -90,4 +90,4 @@ def test_what_needs_somebody_is_counted_up_to_a_bound(connection: Connection) ->
     counts = {"enabled": (196, 2), "parked": (1, 1), "paused": (1, 0), "disabled": (2, 1)}
     assert {each.state: (each.number, each.troubled) for each in found} == counts
     assert run(connection, tally(ScheduleFilter(), 50)) == [StateCount("enabled", 50, 0)]
-    assert "limit" in queries("schedule_runs")["tally"]
+    assert "limit" in queries("schedules/runs")["tally"]

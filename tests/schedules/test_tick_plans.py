@@ -52,7 +52,7 @@ def no_scan(top: dict[str, Any]) -> bool:
 
 
 def test_a_tick_takes_what_is_due_by_index_from_its_floor(connection: Connection) -> None:
-    top = plan(connection, "ticks", "take", {"floor": 0, "limit": 1000, "look_at_held": True})
+    top = plan(connection, "schedules/tick", "take", {"floor": 0, "limit": 1000, "look_at_held": True})
     assert accesses(top, "schedules") == {BY_TIME, FREE}
     conditions = [node["Index Cond"] for node in nodes(top) if node.get("Index Name") == "schedules_due"]
     assert all("next_run_at <=" in condition and "next_run_at >=" in condition for condition in conditions)
@@ -63,7 +63,7 @@ def test_a_fire_is_written_where_its_row_was_taken(connection: Connection) -> No
     array = "{" + ",".join(map(str, IDS)) + "}"
     places = "{" + ",".join(f'"(0,{number})"' for number in IDS) + "}"
     params = {"ids": array, "places": places, "planned": array, "next": array, "bucket": array}
-    top = plan(connection, "ticks", "fire", params)
+    top = plan(connection, "schedules/tick", "fire", params)
     assert {access.how for access in accesses(top, "schedules")} == {"Tid Scan"}
 
 
@@ -80,7 +80,7 @@ def test_a_look_is_bounded(connection: Connection) -> None:
         "seconds": None,
         "fires": None,
     }
-    top = plan(connection, "leases", "look", params)
+    top = plan(connection, "schedules/leader_lease", "look", params)
     assert no_scan(top)
     assert Access("Index Scan", "schedules_due", True) in {
         *accesses(top, "schedules"),
@@ -104,8 +104,8 @@ def test_a_look_is_bounded(connection: Connection) -> None:
     ],
 )
 def test_nothing_scans_a_table(connection: Connection, name: str, params: dict[str, Any]) -> None:
-    assert no_scan(plan(connection, "ticks", name, params)), name
+    assert no_scan(plan(connection, "schedules/tick", name, params)), name
 
 
 def test_who_leads_is_found_without_a_scan(connection: Connection) -> None:
-    assert no_scan(plan(connection, "leases", "lead", {"holder": "me", "lease": 20.0, "overdue": 2.0}))
+    assert no_scan(plan(connection, "schedules/leader_lease", "lead", {"holder": "me", "lease": 20.0, "overdue": 2.0}))

@@ -10,8 +10,8 @@ import psycopg
 from sereno.database import partitions
 from sereno.database.connect import PLANNER
 from sereno.database.statement import Operation, run
+from sereno.jobs import attempt_partitions, transitions
 from sereno.jobs import settlement as attempts
-from sereno.jobs import transitions
 from sereno.jobs.attempt import Ending, Settlement, settlement
 from sereno.jobs.job import PRIORITIES, ClaimedJob, Job, JobOptions, NewJob
 from sereno.jobs.retry import Backoff
@@ -149,9 +149,9 @@ def waits_for_a_lock(connection: Connection) -> bool:
 
 def drop_attempts(connection: Connection, retention: int) -> list[str]:
     """Drop the days of attempts that are past their retention, as a worker does; their names."""
-    names = do(connection, partitions.old_partitions("attempt_days", retention))
+    names = do(connection, partitions.old_partitions("attempts", retention))
     for name in names:
-        while do(connection, partitions.carry_attempts(name)):
+        while do(connection, attempt_partitions.carry_attempts(name)):
             pass
-        do(connection, partitions.drop_partition("attempt_days", name))
+        do(connection, partitions.drop_partition("attempts", name))
     return names

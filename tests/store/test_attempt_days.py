@@ -7,7 +7,7 @@ import pytest
 
 from sereno import Dead, Retry
 from sereno.database import partitions
-from sereno.jobs import transitions
+from sereno.jobs import attempt_partitions, transitions
 from tests.facts import one
 from tests.store.acts import (
     Connection,
@@ -54,7 +54,7 @@ def pass_days(connection: Connection, count: int) -> None:
     """As they pass for a worker: every day has its partitions."""
     for _ in range(count):
         advance(connection, DAY)
-        for kept in ("history", "attempt_days"):
+        for kept in ("history", "attempts"):
             do(connection, partitions.make_partitions(kept))
 
 
@@ -125,10 +125,10 @@ def test_only_the_day_itself_is_read_and_nothing_of_it_is_deleted(connection: Co
     assert len(drop_history(connection)) == 1
     with connection.transaction():
         before = [counted(connection, READ, old), counted(connection, READ, other), counted(connection, WRITTEN, old)]
-        assert not do(connection, partitions.carry_attempts(old))
+        assert not do(connection, attempt_partitions.carry_attempts(old))
         after = [counted(connection, READ, old), counted(connection, READ, other), counted(connection, WRITTEN, old)]
         assert [now - then for now, then in zip(after, before, strict=True)] == [20, 0, 0]
-        do(connection, partitions.drop_partition("attempt_days", old))
+        do(connection, partitions.drop_partition("attempts", old))
     assert one(connection, "select count(*) from sereno.attempts") == 20
 
 
@@ -138,7 +138,7 @@ def test_a_page_reads_its_day_along_the_key_and_looks_jobs_up(connection: Connec
     begins = one(connection, "select date_trunc('day', sereno.now(), 'UTC')")
     name = day_of(connection)
     day = {"name": name, "begins": begins, "ends": begins.replace(hour=23, minute=59), "most": 2000}
-    top = plan(connection, "attempt_days", "carry", day)
+    top = plan(connection, "jobs/settlement", "carry", day)
     for table in ("jobs", "history_dead", name, day_of(connection, "history_done")):
         found = accesses(top, table)
         assert found, table
@@ -147,19 +147,19 @@ def test_a_page_reads_its_day_along_the_key_and_looks_jobs_up(connection: Connec
 
 
 def test_what_was_stopped_goes_on_where_it_stopped(connection: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(partitions, "CARRIED", 10)
+    monkeypatch.setattr(attempt_partitions, "PAGE_SIZE", 10)
     old = day_of(connection)
     for _ in range(25):
         fail(connection)
         finish(connection)
     pass_days(connection, 31)
     drop_history(connection)
-    assert do(connection, partitions.carry_attempts(old))
+    assert do(connection, attempt_partitions.carry_attempts(old))
     # Another worker, an hour later.
     with connection.transaction():
         before = counted(connection, READ, old)
-        assert do(connection, partitions.carry_attempts(old))
-        assert not do(connection, partitions.carry_attempts(old))
+        assert do(connection, attempt_partitions.carry_attempts(old))
+        assert not do(connection, attempt_partitions.carry_attempts(old))
         assert counted(connection, READ, old) - before == 15
 
 
@@ -168,17 +168,17 @@ def test_a_day_of_attempts_waits_for_its_day_of_history(connection: Connection) 
     fail(connection)
     finish(connection)
     pass_days(connection, 31)
-    assert do(connection, partitions.old_partitions("attempt_days", KEEP)) == []
+    assert do(connection, partitions.old_partitions("attempts", KEEP)) == []
     with pytest.raises(psycopg.errors.ObjectInUse):
-        do(connection, partitions.drop_partition("attempt_days", old))
+        do(connection, partitions.drop_partition("attempts", old))
     assert len(drop_history(connection)) == 1
-    assert do(connection, partitions.old_partitions("attempt_days", KEEP)) == [old]
+    assert do(connection, partitions.old_partitions("attempts", KEEP)) == [old]
 
 
 @pytest.mark.parametrize("name", ["jobs", "attempts", "attempts_default", "attempts_20260101; drop table sereno.jobs"])
 def test_nothing_but_a_day_of_attempts_can_be_dropped(connection: Connection, name: str) -> None:
     with pytest.raises(psycopg.errors.RaiseException):
-        do(connection, partitions.drop_partition("attempt_days", name))
+        do(connection, partitions.drop_partition("attempts", name))
 
 
 @pytest.mark.parametrize("archived", [False, True])
@@ -188,8 +188,8 @@ def test_attempts_that_have_no_day_are_carried_or_go(connection: Connection, arc
     connection.execute("delete from sereno.jobs where id = %s", [gone])
     assert one(connection, "select count(*) from sereno.attempts_default") == 2
     advance(connection, 40 * DAY)
-    do(connection, partitions.make_partitions("attempt_days"))
-    assert not do(connection, partitions.carry_strays(KEEP, archived=archived))
+    do(connection, partitions.make_partitions("attempts"))
+    assert not do(connection, attempt_partitions.carry_strays(KEEP, archived=archived))
     assert one(connection, "select count(*) from sereno.attempts_default") == 0
     assert one(connection, OWNER) == ([gone, live] if archived else [live])
 

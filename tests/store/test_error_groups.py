@@ -156,13 +156,13 @@ def test_the_jobs_of_a_kind_are_found_by_an_index(connection: psycopg.Connection
     connection.execute("analyze sereno.jobs")
     connection.execute("set enable_seqscan = off; set enable_bitmapscan = off")
     wanted = JobFilter(states=["dead"], fingerprint="abc").params() | {"after": 0, "limit": 1000}
-    matching = plan(connection, "steering", "matching", wanted)["Plans"][0]
+    matching = plan(connection, "access/audit", "matching", wanted)["Plans"][0]
     (found,) = accesses(matching, "history_dead")
     assert (found.by, found.bounded) == ("history_dead_fingerprint", True)
     tables = {node.get("Relation Name") for node in nodes(matching)}
     assert not {name for name in tables if name and name.startswith(("history_done", "jobs"))}
     live = JobFilter(states=["scheduled"], fingerprint="abc").params() | {"limit": 50, "before": None}
-    waiting = plan(connection, "insight", "list_jobs", live)["Plans"][0]
+    waiting = plan(connection, "jobs/queries", "list_jobs", live)["Plans"][0]
     days = {name for node in nodes(waiting) if (name := node.get("Relation Name")) and name.startswith("attempts_")}
     assert days
     for day in days:

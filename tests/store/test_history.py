@@ -7,7 +7,7 @@ import psycopg
 import pytest
 
 from sereno import Dead, Retry
-from sereno.database import partitions as days
+from sereno.database import partitions
 from sereno.jobs import history
 from tests.facts import one, until
 from tests.store.acts import (
@@ -34,7 +34,7 @@ def connection(database_url: str) -> Iterator[Connection]:
         yield opened
 
 
-def partitions(connection: Connection) -> list[str]:
+def partitions_of(connection: Connection) -> list[str]:
     found = connection.execute(
         "select inhrelid::regclass::text from pg_inherits where inhparent = 'sereno.history_done'::regclass order by 1"
     )
@@ -61,11 +61,11 @@ def today(connection: Connection) -> str:
 
 
 def test_partitions_are_made_a_week_ahead_and_only_once(connection: Connection) -> None:
-    assert len(partitions(connection)) == 9, "today, a week, and the default one"
-    assert do(connection, days.make_partitions("history")) == 0
+    assert len(partitions_of(connection)) == 9, "today, a week, and the default one"
+    assert do(connection, partitions.make_partitions("history")) == 0
     advance(connection, 3 * DAY)
-    assert do(connection, days.make_partitions("history")) == 3
-    assert len(partitions(connection)) == 12
+    assert do(connection, partitions.make_partitions("history")) == 3
+    assert len(partitions_of(connection)) == 12
 
 
 def test_a_finished_job_lives_in_the_partition_of_its_day_and_a_dead_one_apart(connection: Connection) -> None:
@@ -77,7 +77,7 @@ def test_what_nobody_made_room_for_is_kept_and_moves_in_later(connection: Connec
     advance(connection, 20 * DAY)
     id_ = finish(connection)
     assert home(connection, id_) == "sereno.history_done_default"
-    assert do(connection, days.make_partitions("history")) == 8
+    assert do(connection, partitions.make_partitions("history")) == 8
     assert home(connection, id_) == today(connection)
     assert one(connection, "select count(*) from sereno.history") == 1
 
@@ -87,12 +87,12 @@ def test_old_days_are_dropped_with_their_attempts_and_dead_letters_stay(connecti
     advance(connection, 6 * DAY)
     young = finish(connection)
     advance(connection, 25 * DAY)
-    do(connection, days.make_partitions("history"))
-    assert do(connection, days.old_partitions("history", 31)) == []
-    names = do(connection, days.old_partitions("history", 30))
+    do(connection, partitions.make_partitions("history"))
+    assert do(connection, partitions.old_partitions("history", 31)) == []
+    names = do(connection, partitions.old_partitions("history", 30))
     assert [f"sereno.{name}" for name in names] == [home(connection, old)]
     for name in names:
-        do(connection, days.drop_partition("history", name))
+        do(connection, partitions.drop_partition("history", name))
     drop_attempts(connection, 30)
     assert one(connection, "select array_agg(id order by id) from sereno.history") == [dead, young]
     assert one(connection, "select array_agg(job_id order by job_id) from sereno.attempts") == [dead, young]
@@ -111,7 +111,7 @@ def test_dead_letters_are_forgotten_only_when_asked_and_only_the_old_ones(connec
 def test_nothing_but_a_partition_of_the_history_can_be_dropped(connection: Connection) -> None:
     for name in ("jobs", "history_done", "history_done_default", "history_done_20260101; drop table sereno.jobs"):
         with pytest.raises(psycopg.errors.RaiseException):
-            do(connection, days.drop_partition("history", name))
+            do(connection, partitions.drop_partition("history", name))
 
 
 def test_two_workers_make_the_same_day_once(connection: Connection, database_url: str) -> None:
@@ -120,7 +120,7 @@ def test_two_workers_make_the_same_day_once(connection: Connection, database_url
 
     def make() -> None:
         with line(database_url) as own:
-            made.append(do(own, days.make_partitions("history")))
+            made.append(do(own, partitions.make_partitions("history")))
 
     threads = [Thread(target=make) for _ in range(2)]
     for thread in threads:
@@ -143,7 +143,7 @@ def test_a_long_look_at_the_history_holds_up_the_drop_but_no_settlement(
     def drop() -> None:
         with line(database_url) as own:
             try:
-                do(own, days.drop_partition("history", name))
+                do(own, partitions.drop_partition("history", name))
             except psycopg.errors.LockNotAvailable as error:
                 refused.append(error)
 

@@ -108,7 +108,7 @@ def test_a_list_goes_along_an_index_and_stops_when_it_is_full(connection: psycop
         "from generate_series(1, 30000) as n"
     )
     connection.execute("analyze sereno.logs")
-    sql = queries("logs")["list"]
+    sql = queries("telemetry/central_log")["list"]
     if connection.info.server_version >= GENERIC_PLAN_SINCE:
         generic = connection.execute(f"explain (generic_plan) {numbered(sql)}".encode()).fetchall()
         assert [row[0] for row in generic if "Seq Scan on logs" in row[0] or "Bitmap" in row[0]] == []

@@ -75,18 +75,18 @@ def test_a_claim_walks_the_index_of_ready_rows_from_its_floor(connection: Connec
 @pytest.mark.parametrize("way", ["succeed", "forget", "bury", "reschedule"])
 def test_a_settlement_finds_its_rows_by_primary_key(connection: Connection, way: str) -> None:
     params = SUCCEEDING if way in ("succeed", "forget") else SETTLING
-    assert accesses(plan(connection, "attempts", way, params)) == {BY_KEY}
+    assert accesses(plan(connection, "jobs/settlement", way, params)) == {BY_KEY}
 
 
 def test_a_promotion_reads_only_what_is_due(connection: Connection) -> None:
-    top = plan(connection, "jobs", "promote", {"look_back": EVERYTHING, "until": 60.0})
+    top = plan(connection, "jobs/transitions", "promote", {"look_back": EVERYTHING, "until": 60.0})
     assert accesses(top) == {Access("Index Scan", "jobs_scheduled", True), BY_KEY}
     conditions = [node["Index Cond"] for node in nodes(top) if node.get("Index Name") == "jobs_scheduled"]
     assert all("run_at <=" in condition and "run_at >=" in condition for condition in conditions)
 
 
 def test_a_look_reads_by_index(connection: Connection) -> None:
-    top = plan(connection, "sessions", "look", {"look_back": EVERYTHING})
+    top = plan(connection, "worker/sessions", "look", {"look_back": EVERYTHING})
     assert accesses(top) == {
         Access("Index Only Scan", "jobs_scheduled", True),
         Access("Index Only Scan", "jobs_running", True),
@@ -95,30 +95,30 @@ def test_a_look_reads_by_index(connection: Connection) -> None:
 
 @pytest.mark.parametrize("everywhere", [False, True])
 def test_a_rescue_reads_running_rows_and_writes_by_primary_key(connection: Connection, everywhere: bool) -> None:
-    top = plan(connection, "sessions", "rescue", {"everywhere": everywhere})
+    top = plan(connection, "worker/sessions", "rescue", {"everywhere": everywhere})
     walked = Access("Index Scan", "jobs_running", True), Access("Index Scan", "jobs_running", False)
     assert accesses(top) - set(walked) == {BY_KEY}
     assert accesses(top["Plans"][0]) - {BY_KEY} == {walked[everywhere]}
 
 
 def test_a_reconciliation_reads_the_rows_of_its_session(connection: Connection) -> None:
-    top = plan(connection, "jobs", "release_unlisted", {"session": 1, "held": IDS[:10], "older_than": 5.0})
+    top = plan(connection, "jobs/transitions", "release_unlisted", {"session": 1, "held": IDS[:10], "older_than": 5.0})
     assert accesses(top) == {Access("Index Scan", "jobs_running", True), BY_KEY}
 
 
 def test_a_report_looks_only_at_the_jobs_held(connection: Connection) -> None:
-    top = plan(connection, "sessions", "report", {"session": 1, "floors": "{}", "held": IDS, "waiting": IDS})
+    top = plan(connection, "worker/sessions", "report", {"session": 1, "floors": "{}", "held": IDS, "waiting": IDS})
     assert accesses(top) == {BY_KEY}
 
 
 @pytest.mark.parametrize("name", ["cancel", "delete"])
 def test_an_operators_change_finds_its_rows_by_primary_key(connection: Connection, name: str) -> None:
     params = {"ids": IDS[:3], "reason": "x"}
-    assert accesses(plan(connection, "jobs", name, params)) == {BY_KEY}
+    assert accesses(plan(connection, "jobs/transitions", name, params)) == {BY_KEY}
 
 
 def test_a_requeue_finds_its_rows_by_index(connection: Connection) -> None:
-    top = plan(connection, "jobs", "requeue", {"ids": IDS[:3], "spacing": 0.0, "start": 0.0})
+    top = plan(connection, "jobs/transitions", "requeue", {"ids": IDS[:3], "spacing": 0.0, "start": 0.0})
     assert {access.how for access in accesses(top)} <= {"Index Scan", "Index Only Scan"}
     assert all(access.bounded for access in accesses(top))
     for node in nodes(top):
@@ -128,7 +128,7 @@ def test_a_requeue_finds_its_rows_by_index(connection: Connection) -> None:
 
 def test_an_enqueue_reads_no_jobs(connection: Connection) -> None:
     rows = json.dumps([{"task": new().task, "args": {}, "queue": "default", "priority": 5}])
-    assert accesses(plan(connection, "jobs", "enqueue", {"jobs": rows})) == set()
+    assert accesses(plan(connection, "jobs/transitions", "enqueue", {"jobs": rows})) == set()
 
 
 def test_an_enqueue_on_a_callers_connection_reads_no_jobs(connection: Connection) -> None:
@@ -136,4 +136,4 @@ def test_an_enqueue_on_a_callers_connection_reads_no_jobs(connection: Connection
     with connection.transaction(force_rollback=True):
         for name in ("seqscan", "sort", "nestloop", "mergejoin", "bitmapscan"):
             connection.execute(f"set local enable_{name} = on".encode())
-        assert accesses(plan(connection, "jobs", "enqueue", {"jobs": rows})) == set()
+        assert accesses(plan(connection, "jobs/transitions", "enqueue", {"jobs": rows})) == set()

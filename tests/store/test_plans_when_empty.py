@@ -23,11 +23,11 @@ ENDINGS = {
 
 def test_a_claim_planned_on_an_empty_table_never_reads_every_ready_row(connection: psycopg.Connection) -> None:
     connection.execute(PLANNER)
-    found = accesses(plan(connection, "jobs", "claim", CLAIM))
+    found = accesses(plan(connection, "jobs/transitions", "claim", CLAIM))
     assert found == {Access("Index Scan", "jobs_ready", True), BY_KEY}
 
 
 @pytest.mark.parametrize("way", ["succeed", "forget"])
 def test_a_settlement_planned_on_an_empty_table_goes_by_primary_key(connection: psycopg.Connection, way: str) -> None:
     connection.execute(PLANNER)
-    assert accesses(plan(connection, "attempts", way, ENDINGS[way])) == {BY_KEY}
+    assert accesses(plan(connection, "jobs/settlement", way, ENDINGS[way])) == {BY_KEY}

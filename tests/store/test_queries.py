@@ -1,25 +1,21 @@
 """Every named query is one that PostgreSQL understands, in the migrated schema."""
 
 import re
-from importlib import resources
 
 import psycopg
 import pytest
 
 from sereno.database.statement import queries
+from tests.sql_files import query_files
 from tests.store.plans import GENERIC_PLAN_SINCE, PLACEHOLDER, numbered
 
-NOUNS = sorted(
-    file.name.removesuffix(".sql")
-    for file in (resources.files("sereno.store") / "queries").iterdir()
-    if file.name.endswith(".sql") and file.name != "parts.sql"
-)
+NOUNS = [name for name in query_files() if not name.endswith("fragments")]
 # The others (SET, DROP) have no plan to be asked for.
 HAS_A_PLAN = re.compile(r"/\*.*?\*/ (select|with|insert|update|delete)\b")
 
 
 def test_there_are_queries() -> None:
-    assert {"attempts", "history", "jobs", "sessions"} <= set(NOUNS)
+    assert {"jobs/settlement", "jobs/history", "jobs/transitions", "worker/sessions"} <= set(NOUNS)
     assert all(queries(noun) for noun in NOUNS)
 
 
@@ -40,6 +36,6 @@ def test_every_query_can_be_planned(connection: psycopg.Connection, noun: str) -
 @pytest.mark.parametrize("noun", NOUNS)
 def test_every_query_names_itself(noun: str) -> None:
     for name, sql in queries(noun).items():
-        assert sql.startswith(f"/* sereno.{noun}.{name} */ ")
+        assert sql.startswith(f"/* sereno.{noun.replace('/', '.')}.{name} */ ")
         assert "--" not in sql
         assert not sql.endswith(";")

@@ -44,10 +44,10 @@ def test_what_has_ended_is_found_along_indexes(connection: psycopg.Connection) -
         "select 'work', 'ready', nextval('sereno.ready_seq') from generate_series(1, 30000)"
     )
     connection.execute("analyze")
-    top = plan(connection, "workshop", "work", {"seconds": 300, "most": 100, "window": 5000})
+    top = plan(connection, "monitoring/activity", "work", {"seconds": 300, "most": 100, "window": 5000})
     scans = {(node["Node Type"], node.get("Relation Name")) for node in nodes(top)}
     assert not scans & {("Seq Scan", "attempts"), ("Seq Scan", "jobs")}
-    top = plan(connection, "workshop", "arrived", {"seconds": 300, "bound": 1000})
+    top = plan(connection, "monitoring/activity", "arrived", {"seconds": 300, "bound": 1000})
     assert ("Seq Scan", "jobs") not in {(node["Node Type"], node.get("Relation Name")) for node in nodes(top)}
 
 

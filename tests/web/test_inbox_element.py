@@ -15,7 +15,7 @@ from starlette.routing import Mount, Route
 
 from sereno import Sereno
 from sereno.notifications.recipients.inbox_token import Reader, make_token
-from sereno.server.asgi import asgi
+from sereno.server import asgi
 from sereno.server.web.static_files import all_files
 from tests.api.conftest import Served
 from tests.facts import one, until

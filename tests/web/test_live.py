@@ -15,8 +15,8 @@ from playwright.sync_api import Page, expect
 
 from sereno import Sereno
 from sereno.access.operations import create, revoke
+from sereno.server import asgi
 from sereno.server.api import stream
-from sereno.server.asgi import asgi
 from sereno.server.shared import authenticator
 from tests.api.conftest import Served
 from tests.facts import until

@@ -12,7 +12,7 @@ from starlette.routing import Mount, Route
 
 from sereno import Sereno
 from sereno.access.operations import create
-from sereno.server.asgi import asgi
+from sereno.server import asgi
 from tests.web.running import running
 from tests.web.visit import Visits
 

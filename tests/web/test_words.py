@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 from jinja2 import nodes
 
-import sereno.web
+import sereno.server.web
 from sereno.access.identity import ROLES
 from sereno.jobs.lifecycle import STATES
 from sereno.monitoring.alerts.condition import LEVELS, SAID
 from sereno.server.web.messages import LANGUAGES, choose, dictionary, say
 from sereno.server.web.page_request import ROOMS, environment
 
-WEB = Path(sereno.web.__file__).parent
+WEB = Path(sereno.server.web.__file__).parent
 OTHERS = [language for language in LANGUAGES if language != "en"]
 PLACE = re.compile(r"%\((\w+)\)s")
 PROBLEMS = (400, 401, 403, 404, 422, 429, 503)
@@ -81,11 +81,14 @@ def _name(node: ast.expr) -> str:
 def mentioned() -> set[str]:
     """Every text in the templates, and in the code of the pages and of what they show: others are said by nobody."""
     found = set(CHOSEN)
-    for floor in ("web", "operations", "domain", "store"):
-        for path in (WEB.parent / floor).rglob("*.py"):
-            for node in ast.walk(ast.parse(path.read_text())):
-                if isinstance(node, ast.Constant) and isinstance(node.value, str):
-                    found.add(node.value)
+    sources = WEB.parents[1]
+    others = [sources / name for name in ("cli", "contrib", "testing", "server/api")]
+    for path in sources.rglob("*.py"):
+        if any(path.is_relative_to(other) for other in others):
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                found.add(node.value)
     made = environment()
     for path in (WEB / "templates").rglob("*.html"):
         found.update(str(each.value) for each in made.parse(path.read_text()).find_all(nodes.Const))

@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 
 from sereno import Sereno
 from sereno.access.identity import Role
-from sereno.server.asgi import asgi
+from sereno.server import asgi
 from sereno.server.web.build import ROOMS
 from sereno.server.web.page_routes import Page, Pages
 from tests.api.world import EVENT, FINGERPRINT, Things

@@ -15,7 +15,7 @@ from reminders.tests.asking import Ask, sql
 
 from sereno import Sereno
 from sereno.monitoring.verify import verify
-from sereno.server.asgi import asgi
+from sereno.server import asgi
 from sereno.testing.kit import Kit
 
 Run = Callable[[Coroutine[Any, Any, Any]], Any]

@@ -7,7 +7,7 @@ from sereno.database.json_values import encoder
 from sereno.database.statement import Operation, Statement, queries
 from sereno.jobs.job_filter import JobFilter
 
-_sql = queries("steering")
+_sql = queries("access/audit")
 
 PauseKind = Literal["queue", "task", "tenant"]
 

@@ -12,7 +12,7 @@ from sereno.database.statement import Operation, Statement, queries
 from sereno.monitoring.storage_queries import PAGE
 from sereno.search.sql_terms import Sought
 
-_sql = queries("tokens")
+_sql = queries("access/tokens")
 
 # Of the audit, so many of the newest lines are looked at for what no index finds.
 AUDIT_WINDOW = 20_000

@@ -26,11 +26,12 @@ from sereno.archive.restore_expiry import leave
 from sereno.archive.scratch import scratch
 from sereno.archive.storage import Place
 from sereno.archive.store import Filed, Measured, Part, Recipe
-from sereno.database import partitions as days
+from sereno.database import partitions
 from sereno.database.connect import CONNECT_PARAMETERS
 from sereno.database.database import Database
 from sereno.database.statement import Operation
 from sereno.errors import ArchiveUnavailable, first_line
+from sereno.jobs import attempt_partitions
 from sereno.settings import A_DAY, DISK, Settings
 from sereno.telemetry.archive_stats import COUNTED, Outcome
 from sereno.telemetry.log_events import emit
@@ -132,8 +133,8 @@ class Archivist:
     async def _move_attempt_days(self, moved: Moved) -> None:
         """Empty the days of attempts that are past their retention. What is left then has no job: it is a batch."""
         retention = self._settings.keep_history_days
-        for name in await self._database.arun(days.old_partitions("attempt_days", retention)):
-            while await self._database.arun(days.carry_attempts(name)):
+        for name in await self._database.arun(partitions.old_partitions("attempts", retention)):
+            while await self._database.arun(attempt_partitions.carry_attempts(name)):
                 pass
             try:
                 batch = await self._database.arun(archive.move_day("attempts", name))
@@ -141,13 +142,13 @@ class Archivist:
                 moved.waiting.append(name)
                 return
             moved.days += batch is not None
-        while await self._database.arun(days.carry_strays(retention, archived=True)):
+        while await self._database.arun(attempt_partitions.carry_strays(retention, archived=True)):
             pass
 
     async def _move_days(self, kind: Literal["jobs", "fires"], age: float, moved: Moved) -> None:
-        kept: days.Kept = "history" if kind == "jobs" else "fires"
+        table: partitions.PartitionedTable = "history" if kind == "jobs" else "fires"
         waited = len(moved.waiting)
-        for name in await self._database.arun(days.old_partitions(kept, round(age / A_DAY))):
+        for name in await self._database.arun(partitions.old_partitions(table, round(age / A_DAY))):
             if len(moved.waiting) - waited >= MOST_WAITING:
                 return
             try:

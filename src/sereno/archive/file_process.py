@@ -1,4 +1,4 @@
-"""Large files are written and checked by a process of their own: `python -m sereno.archive.file_process`, its order on stdin.
+"""A process that writes and checks large files: `python -m sereno.archive.file_process`, with its order on stdin.
 
 The libraries hold Python's lock from the first row to the last: in the worker, leases would run out meanwhile, and two
 files at once would be no faster than one after the other.

@@ -9,7 +9,7 @@ from sereno.schedules import store as schedules
 from sereno.settings import A_DAY, Settings
 from sereno.zones import moment
 
-_sql = queries("archive_health")
+_sql = queries("archive/health")
 
 # So many troubles are counted.
 COUNTED = 1000

@@ -9,7 +9,7 @@ from sereno.archive.store import Column
 from sereno.database.statement import Operation, Statement, queries
 from sereno.jobs.rows import BOUND
 
-_sql = queries("archive_sights")
+_sql = queries("archive/queries")
 
 # In the order of their lives; `failed` wherever a file could not be written or verified.
 BatchState: TypeAlias = Literal["moved", "failed", "verified", "dropped"]

@@ -11,7 +11,7 @@ import msgspec
 from sereno.archive.store import Column
 from sereno.database.statement import Operation, Row, Statement, queries
 
-_sql = queries("restore")
+_sql = queries("archive/restore_store")
 
 # Marks whose time is over, looked at in one transaction.
 MARKS = 5000

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias
 
 from sereno.database.statement import Operation, Statement, queries
 
-_sql = queries("archive")
+_sql = queries("archive/store")
 
 ByDays: TypeAlias = Literal["jobs", "fires", "attempts"]
 # What leaves by rows: `jobs` and `fires` are what stood outside of their days.

@@ -20,7 +20,7 @@ from sereno.notifications.rows import DeliveryFilter
 # Of what one asked for, in a list: it may name ten thousand ids.
 MOST_WANTED_BYTES = 16 * 1024
 
-_sql = queries("bulk")
+_sql = queries("bulk/store")
 _json = msgspec.json.Decoder(dict[str, Any])
 
 # The task that carries operations out. Not written in SQL, where another schema's name would replace its first word.

@@ -25,7 +25,7 @@ Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 class Ends(Protocol):
-    """A server as `sereno.server.asgi` makes it: told to, its streams end."""
+    """A server as `sereno.server.application` makes it: told to, its streams end."""
 
     async def end(self) -> None: ...
 

@@ -14,7 +14,7 @@ from sereno.errors import ConfigurationError
 
 T = TypeVar("T")
 
-_sql = queries("jobs")
+_sql = queries("jobs/transitions")
 _PLACEHOLDER = re.compile(r"%\((\w+)\)s")
 _KNOWN = "psycopg, SQLAlchemy (Connection, Session) or Django's connection"
 _KNOWN_ASYNC = "psycopg's AsyncConnection, asyncpg or SQLAlchemy (AsyncConnection, AsyncSession)"

@@ -44,7 +44,7 @@ class Migration:
 def migrations() -> list[Migration]:
     """Every migration that this version knows, in order."""
     found = []
-    for file in (resources.files("sereno.store") / "migrations").iterdir():
+    for file in (resources.files("sereno.database") / "migrations").iterdir():
         match = re.fullmatch(r"(\d{4})_(\w+)\.sql", file.name)
         if match:
             found.append(Migration(int(match[1]), match[2], file.read_text()))

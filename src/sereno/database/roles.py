@@ -16,7 +16,7 @@ from sereno.database.privileges import AS_OWNER, LOGINS, REACHES, SEQUENCES, pri
 from sereno.database.statement import DEFAULT_SCHEMA, Operation, Statement, in_schema, queries
 from sereno.errors import ConfigurationError, DatabaseUnavailable
 
-_sql = queries("roles")
+_sql = queries("database/role_queries")
 
 TRIES = 10
 _PREFIX = re.compile(r"[a-z_][a-z0-9_]{0,52}")
@@ -43,7 +43,7 @@ def script(schema: str = DEFAULT_SCHEMA, prefix: str = DEFAULT_SCHEMA) -> str:
         raise ConfigurationError(
             f"roles cannot be named {prefix!r}_worker: write small letters, digits and _, at most 53"
         )
-    text = (resources.files("sereno.store") / "roles.sql").read_text()
+    text = (resources.files("sereno.database") / "roles.sql").read_text()
     parts = {"nothing": _nothing(), "tables": _tables(), "sequences": _sequences(), "functions": _functions()}
     for part, lines in parts.items():
         text = text.replace(f"-- here: {part}", "\n".join(lines))

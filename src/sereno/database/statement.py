@@ -4,8 +4,9 @@ A store operation is a generator: it yields statements and is sent the rows of e
 nothing, so the same operation runs on a sync connection, on an async one, or on a connection of the caller's in the
 middle of the caller's transaction. `run` and `arun` are the two drivers; nothing else is written twice.
 
-SQL lives in `queries/{noun}.sql`, under `-- name:` lines. The schema is written literally as `sereno.`; for another
-schema that one token is replaced, and `sereno_archive.` beside it. Each query names itself in pg_stat_activity.
+SQL lives in `.sql` files beside the modules that use it, under `-- name:` lines. A line `-- use: PACKAGE.NAME` stands
+for a fragment of that package's `fragments.sql`. The schema is written literally as `sereno.`; for another schema
+that one token is replaced, and `sereno_archive.` with it. Each query names itself in pg_stat_activity.
 """
 
 import re
@@ -24,7 +25,7 @@ DEFAULT_SCHEMA = "sereno"
 Row: TypeAlias = tuple[Any, ...]
 T = TypeVar("T")
 
-_USE = re.compile(r"-- use: (\w+)")
+_USE = re.compile(r"-- use: (\w+)\.(\w+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,24 +43,24 @@ Operation: TypeAlias = Generator[Statement, list[Row], T]
 
 
 @cache
-def queries(noun: str) -> Mapping[str, str]:
-    """The named queries of one noun, with the parts that they use."""
-    return {
-        name: f"/* sereno.{noun}.{name} */ {_USE.sub(lambda match: _parts()[match[1]], body)}"
-        for name, body in _sections(noun, "name").items()
-    }
+def queries(file: str) -> Mapping[str, str]:
+    """Return the named queries of one SQL file, for example `jobs/transitions`, with their fragments filled in."""
+    label = f"sereno.{file.replace('/', '.')}"
+    return {name: f"/* {label}.{name} */ {_with_fragments(body)}" for name, body in _sections(file, "name").items()}
 
 
 @cache
-def _parts() -> Mapping[str, str]:
-    """A part may use others, which use none."""
-    found = _sections("parts", "part")
-    return {name: _USE.sub(lambda match: found[match[1]], body) for name, body in found.items()}
+def _fragments(package: str) -> Mapping[str, str]:
+    return {name: _with_fragments(body) for name, body in _sections(f"{package}/fragments", "fragment").items()}
+
+
+def _with_fragments(sql: str) -> str:
+    return _USE.sub(lambda match: _fragments(match[1])[match[2]], sql)
 
 
 def _sections(file: str, kind: str) -> dict[str, str]:
     """What stands under each heading. Comments stay in the file: psycopg would read a percent sign inside one."""
-    text = (resources.files("sereno.store") / "queries" / f"{file}.sql").read_text()
+    text = (resources.files("sereno") / f"{file}.sql").read_text()
     found: dict[str, str] = {}
     for section in re.split(rf"^-- {kind}: ", text, flags=re.MULTILINE)[1:]:
         name, _, body = section.partition("\n")

@@ -13,7 +13,7 @@ from sereno.monitoring.storage_queries import PAGE
 from sereno.search.sql_terms import Sought
 from sereno.telemetry.metrics import Tally
 
-_sql = queries("error_groups")
+_sql = queries("jobs/error_groups")
 
 # So many kinds are kept. New ones then wait until those that were not seen for longest are forgotten.
 MOST_GROUPS = 10_000

@@ -2,7 +2,7 @@
 
 from sereno.database.statement import Operation, Statement, queries
 
-_sql = queries("history")
+_sql = queries("jobs/history")
 
 
 def forget_dead(days: int) -> Operation[bool]:

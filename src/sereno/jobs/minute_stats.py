@@ -13,7 +13,7 @@ from sereno.monitoring.storage_queries import PAGE
 from sereno.notifications.deliveries import stats_queries
 from sereno.telemetry.metrics import BUCKETS, Tally
 
-_sql = queries("minutes")
+_sql = queries("jobs/minute_stats")
 
 # Words of attempts, and the column in which each is counted.
 COLUMNS = {"succeeded": "succeeded", "retry": "retried", "crash": "retried", "dead": "dead", "cancelled": "cancelled"}

@@ -22,7 +22,7 @@ from sereno.jobs.rows import (
     Waiting,
 )
 
-_sql = queries("insight")
+_sql = queries("jobs/queries")
 
 # Rows of one answer, and bytes of texts and JSON in it.
 MOST_ROWS, MOST_BYTES = 1000, 4 * 1024 * 1024

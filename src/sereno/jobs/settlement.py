@@ -11,7 +11,7 @@ from sereno.database.statement import Operation, Statement, array, queries
 from sereno.errors import LeaseLost
 from sereno.jobs.attempt import Settlement
 
-_sql = queries("attempts")
+_sql = queries("jobs/settlement")
 _ids = msgspec.json.Decoder(list[int])
 _object = msgspec.json.Decoder(dict[str, Any])
 

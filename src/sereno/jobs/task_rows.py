@@ -6,7 +6,7 @@ from sereno.database.statement import Operation, Statement, queries
 from sereno.jobs.limits.store import declare as declare_limits
 from sereno.jobs.task import OWN_TASKS, Registry
 
-_sql = queries("tasks")
+_sql = queries("jobs/task_rows")
 
 
 def declare_code(registry: Registry, service: str) -> Operation[None]:

@@ -15,7 +15,7 @@ from sereno.errors import DuplicateJob
 from sereno.jobs.claim_reply import decode_claimed
 from sereno.jobs.job import ClaimedJob, Job, NewJob
 
-_sql = queries("jobs")
+_sql = queries("jobs/transitions")
 _ids = msgspec.json.Decoder(list[int])
 _answers = msgspec.json.Decoder(list[dict[str, Any]])
 

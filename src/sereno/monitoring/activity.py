@@ -7,7 +7,7 @@ from datetime import datetime
 from sereno.database.statement import Operation, Statement, queries
 from sereno.jobs.rows import BOUND, Count
 
-_sql = queries("workshop")
+_sql = queries("monitoring/activity")
 
 # Attempts that have ended are looked for among so many of the newest.
 WINDOW = 5000

@@ -5,7 +5,7 @@ from typing import Any
 
 from sereno.database.statement import Operation, Row, Statement, queries
 
-_sql = queries("health")
+_sql = queries("monitoring/health_queries")
 
 
 @dataclass(frozen=True, slots=True)

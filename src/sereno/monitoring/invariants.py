@@ -3,7 +3,11 @@
 from sereno.database.statement import Operation, Statement, queries
 from sereno.jobs.attempt import CRASH_LIMIT
 
-_sql = {**queries("verify"), **queries("verify_post"), **queries("verify_archive")}
+_sql = {
+    **queries("monitoring/invariants"),
+    **queries("monitoring/invariants_notifications"),
+    **queries("monitoring/invariants_archive"),
+}
 
 # In the order in which they are asked. The sentence says what must hold.
 PROMISES = {

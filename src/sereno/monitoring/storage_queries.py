@@ -5,7 +5,7 @@ from datetime import date, datetime
 
 from sereno.database.statement import Operation, Statement, queries
 
-_sql = queries("upkeep")
+_sql = queries("monitoring/storage_queries")
 
 # Rows that a page of maintenance deletes at most: a fraction of a second.
 PAGE = 10_000

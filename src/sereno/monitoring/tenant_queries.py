@@ -10,7 +10,7 @@ import msgspec
 from sereno.database.statement import Operation, Statement, queries
 from sereno.search.sql_terms import Sought, like_exactly
 
-_sql = queries("tenants")
+_sql = queries("monitoring/tenant_queries")
 
 Sort = Literal["seconds", "jobs", "failed", "deliveries", "name"]
 

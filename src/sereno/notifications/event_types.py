@@ -9,7 +9,7 @@ from sereno.database.statement import Operation, Statement, queries
 from sereno.duration import seconds
 from sereno.notifications.event import EventDefinition
 
-_sql = queries("event_types")
+_sql = queries("notifications/event_types")
 
 # Those of these channels that are active here, and what is to be said of the others.
 Resolve = Callable[[Sequence[str]], tuple[list[str], str | None]]

@@ -10,7 +10,7 @@ from sereno.database.statement import Operation, Statement, queries
 from sereno.notifications.deliveries.stats import Change
 from sereno.notifications.event import Step
 
-_sql = queries("events")
+_sql = queries("notifications/events")
 _waiting = msgspec.json.Decoder(list[tuple[str, str, int, float]])
 _against = msgspec.json.Decoder(list[tuple[str, str | None, int]])
 _changes = msgspec.json.Decoder(list[Change])

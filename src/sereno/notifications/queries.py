@@ -24,7 +24,7 @@ from sereno.notifications.rows import (
 )
 from sereno.search.sql_terms import Sought, like_exactly
 
-_sql = queries("sights_post")
+_sql = queries("notifications/queries")
 T = TypeVar("T")
 
 # No list looks further back than this.

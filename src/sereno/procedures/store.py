@@ -12,7 +12,7 @@ from sereno.database.statement import Operation, Statement, queries
 from sereno.errors import LeaseLost
 from sereno.procedures.procedure import Parameter, ProcedureName, Shape, Signature
 
-_sql = queries("procedures")
+_sql = queries("procedures/store")
 
 MOST = 1000
 # Runs that are past their time, at most so many with each new one.

@@ -9,7 +9,7 @@ from sereno.database.statement import Operation, Statement, queries
 from sereno.schedules.schedule import NewSchedule
 from sereno.schedules.store import Upserted, retire, upsert
 
-_sql = queries("declarations")
+_sql = queries("schedules/declaration_rows")
 
 
 class Renamed(NamedTuple):

@@ -8,7 +8,7 @@ import msgspec
 from sereno.database.json_values import encoder
 from sereno.database.statement import Operation, Statement, queries
 
-_sql = queries("fires")
+_sql = queries("schedules/fires")
 _pairs = msgspec.json.Decoder(list[tuple[int, int]])
 
 

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from sereno.database.statement import Operation, Statement, queries
 
-_sql = queries("leases")
+_sql = queries("schedules/leader_lease")
 
 
 class Lead(NamedTuple):

@@ -7,7 +7,7 @@ from sereno.database.statement import Operation, Statement, queries
 from sereno.jobs.job_filter import ScheduleFilter
 from sereno.schedules.store import FireRow
 
-_sql = queries("schedule_runs")
+_sql = queries("schedules/runs")
 
 
 class StateCount(NamedTuple):

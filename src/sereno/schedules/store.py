@@ -16,7 +16,7 @@ from sereno.schedules.schedule import NewSchedule, rule_text, shift
 from sereno.search.sql_terms import Sought
 from sereno.zones import instant
 
-_sql = queries("schedules")
+_sql = queries("schedules/store")
 
 
 # More than there will ever be.

@@ -9,8 +9,8 @@ from sereno.database.json_values import encoder
 from sereno.database.statement import Operation, Statement, array, queries
 from sereno.schedules.firing import Due
 
-_sql = queries("ticks")
-_jobs = queries("jobs")
+_sql = queries("schedules/tick")
+_jobs = queries("jobs/transitions")
 _due = msgspec.json.Decoder(Due)
 _pairs = msgspec.json.Decoder(list[tuple[int, int]])
 _zoned = msgspec.json.Decoder(list[tuple[int, str, int, int, int | None]])

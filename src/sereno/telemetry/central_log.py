@@ -9,7 +9,7 @@ from sereno.database.statement import Operation, Statement, queries
 from sereno.search.sql_terms import parameter, word_test
 from sereno.search.syntax import Term
 
-_sql = queries("logs")
+_sql = queries("telemetry/central_log")
 
 # So many of the newest candidates are looked at for what no index finds.
 WINDOW = 50_000

@@ -8,7 +8,7 @@ from typing import Any
 from sereno.database.partitions import make_partitions
 from sereno.database.statement import Operation, Statement, queries
 
-_sql = queries("rehearsal")
+_sql = queries("testing/test_support")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ def reset() -> Operation[None]:
     for row in (yield Statement(_sql["archived"])):
         yield Statement(f"drop table {row[0]}")
     # Days that left are missing; the others are there.
-    for kept in ("history", "attempt_days", "fires"):
+    for kept in ("history", "attempts", "fires"):
         yield from make_partitions(kept)
 
 

@@ -11,7 +11,7 @@ from sereno.database.statement import Operation, Statement, queries
 from sereno.jobs.transitions import EVERYTHING
 from sereno.monitoring.storage_queries import PAGE
 
-_sql = queries("sessions")
+_sql = queries("worker/sessions")
 _ids = msgspec.json.Decoder(list[int])
 _floors = msgspec.json.Decoder(list[dict[str, int]])
 

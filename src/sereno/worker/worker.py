@@ -36,7 +36,7 @@ from sereno.worker.isolation.pool import Isolation
 from sereno.worker.isolation.slots import IsolationSlots
 from sereno.worker.listener import Listener
 from sereno.worker.log_writer import LogKeeper
-from sereno.worker.maintenance import partitions
+from sereno.worker.maintenance import housekeeping
 from sereno.worker.maintenance.duties import Duty, Maintenance, maintenance_line
 from sereno.worker.maintenance.promoter import RESCUE_EVERYWHERE, Keeper
 from sereno.worker.maintenance.vacuum import Vacuum
@@ -231,7 +231,7 @@ class Worker:
         self._maintenance = (
             self._vacuum,
             self._maintain("rescuer", [RESCUE_EVERYWHERE]),
-            self._maintain("housekeeping", partitions.duties(settings)),
+            self._maintain("housekeeping", housekeeping.duties(settings)),
         )
         self._reporter = Reporter(
             self._keep_line,

@@ -2,7 +2,7 @@
 
 from sereno.database.statement import Operation, Statement, queries
 
-_sql = queries("demo")
+_sql = queries("cli/demo/database")
 
 
 def others() -> Operation[list[int]]:

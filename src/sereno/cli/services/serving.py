@@ -123,8 +123,7 @@ def _needed() -> tuple[Any, Any, Any]:
     try:
         import uvicorn  # noqa: PLC0415 - an extra
 
-        from sereno.server import connections  # noqa: PLC0415 - see above
-        from sereno.server.asgi import asgi  # noqa: PLC0415 - see above
+        from sereno.server import asgi, connections  # noqa: PLC0415 - see above
     except ImportError as error:
         if (error.name or "").startswith("sereno"):
             raise

@@ -24,7 +24,7 @@ from starlette.requests import HTTPConnection
 from sereno.access.identity import Principal, Role, check_role
 from sereno.contrib.asgi import Asgi, Mounted, Receive, Scope, Send, lifespan, redirect
 from sereno.errors import DatabaseUnavailable
-from sereno.server.asgi import asgi
+from sereno.server import asgi
 
 
 def with_dashboard(django: Asgi, path: str = "/sereno", *, staff: Role = "viewer", sign_in: str | None = None) -> Asgi:

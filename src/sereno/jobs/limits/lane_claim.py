@@ -16,7 +16,7 @@ from sereno.jobs.job import ClaimedJob
 from sereno.jobs.limits.lane_decision import Decision, Gate, Lane, Room, Taken, decide, doubtful
 from sereno.jobs.limits.slot_sharing import Party, joined, without
 
-_sql = queries("lanes")
+_sql = queries("jobs/limits/lane_claim")
 _taken = msgspec.json.Decoder(Taken)
 _numbers = msgspec.json.Decoder(list[int] | None)
 _passing = msgspec.json.Decoder(list[tuple[int, list[int | None]]])

@@ -11,7 +11,7 @@ from sereno.database.statement import Operation, Row, Statement, queries
 from sereno.jobs.limits.limit import AnyLimit, Limit
 from sereno.jobs.task import Registry
 
-_sql = queries("limits")
+_sql = queries("jobs/limits/store")
 _names = msgspec.json.Decoder(list[str])
 _pairs = msgspec.json.Decoder(list[tuple[str, str]])
 

@@ -7,7 +7,7 @@ from datetime import datetime
 from sereno.database.statement import Operation, Statement, queries
 from sereno.jobs.rows import BOUND, Count
 
-_sql = queries("why")
+_sql = queries("jobs/limits/why_queries")
 
 # So many of those who hold a slot are named.
 NAMED = 3

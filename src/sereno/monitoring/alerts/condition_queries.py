@@ -17,7 +17,7 @@ from sereno.schedules import store as schedules
 from sereno.settings import A_DAY, Settings
 from sereno.zones import moment
 
-_sql = queries("attention")
+_sql = queries("monitoring/alerts/condition_queries")
 
 # A ready job that waits for longer makes its queue late.
 LATE = 60.0

@@ -12,7 +12,7 @@ from sereno.database.statement import Operation, Statement, queries
 from sereno.monitoring.alerts.condition import Concern, Level
 from sereno.monitoring.alerts.rule import TASK, Alert, LogRule, Rule, Step, Target, levels_from
 
-_sql = queries("alerts")
+_sql = queries("monitoring/alerts/store")
 
 MOST_RULES = 1000
 # Of the log, so many lines are read at once: where more are written, the newest.

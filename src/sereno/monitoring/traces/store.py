@@ -9,7 +9,7 @@ import msgspec
 
 from sereno.database.statement import Operation, Row, Statement, queries
 
-_sql = queries("traces")
+_sql = queries("monitoring/traces/store")
 T = TypeVar("T")
 
 # Where a tenant's part is looked for.

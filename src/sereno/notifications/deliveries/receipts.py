@@ -10,7 +10,7 @@ from sereno.notifications.deliveries.delivery import Receipt, kept
 from sereno.notifications.deliveries.store import take_batches
 from sereno.telemetry.metrics import BUCKETS
 
-_sql = queries("receipts")
+_sql = queries("notifications/deliveries/receipts")
 
 OUTCOMES = frozenset(get_args(get_type_hints(Receipt)["outcome"]))
 

@@ -11,7 +11,7 @@ from sereno.database.statement import Operation, Statement, queries
 from sereno.monitoring.storage_queries import PAGE
 from sereno.notifications.deliveries.stats import PostTally
 
-_sql = queries("delivery_figures")
+_sql = queries("notifications/deliveries/stats_queries")
 
 # Of codes of one channel and account, so many are shown: the most frequent ones.
 MOST_CODES = 20

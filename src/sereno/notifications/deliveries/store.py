@@ -10,7 +10,7 @@ from sereno.database.statement import Operation, Statement, array, queries
 from sereno.notifications.deliveries.stats import Change
 from sereno.notifications.deliveries.transition import Verdict
 
-_sql = queries("deliveries")
+_sql = queries("notifications/deliveries/store")
 # So many batches of the dead are settled at once.
 MOST_STRANDED = 100
 _ids = msgspec.json.Decoder(list[int])

@@ -8,7 +8,7 @@ from sereno.database.statement import Operation, Statement, queries
 # Nobody counts further on a badge, and everybody's are counted every second.
 MOST_UNREAD = 100
 
-_sql = queries("inboxes")
+_sql = queries("notifications/recipients/inboxes")
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from sereno.notifications.recipients.unsubscribe import Unsubscribe
 # What a preference may speak of.
 ASPECTS = ("wanted", "condition", "quiet")
 
-_sql = queries("recipients")
+_sql = queries("notifications/recipients/store")
 
 
 class InboxRow(msgspec.Struct, kw_only=True):

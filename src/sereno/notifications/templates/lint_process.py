@@ -1,6 +1,6 @@
 """Checks templates in a process with the limits of `render_process`: compiling one runs on what a stranger wrote.
 
-    parent ──request (JSON)──▶ stdin │ python -m sereno.notifications.templates.lint_process │ stdout ──a line for each event──▶ parent
+    parent ──request (JSON)──▶ stdin │ python -m …lint_process │ stdout ──a line for each event──▶ parent
 
 A process that is ended took too much for the event that it was at: that event gets a finding, and another process goes
 on with the next one.

@@ -4,7 +4,7 @@ For previews: anybody who may look at templates can ask for one, with a payload 
 the same budget there as in a worker; whatever the budget does not see ends that process and not the server. The checks
 of `lint_process` run in such a process too.
 
-    parent ──request (JSON)──▶ stdin │ python -m sereno.notifications.templates.render_process │ stdout ──answer (JSON)──▶ parent
+    parent ──request (JSON)──▶ stdin │ python -m …render_process │ stdout ──answer (JSON)──▶ parent
 """
 
 import math

@@ -7,7 +7,7 @@ import msgspec
 
 from sereno.database.statement import Operation, Statement, queries
 
-_sql = queries("templates")
+_sql = queries("notifications/templates/store")
 _texts = msgspec.json.Decoder(list[tuple[str, str, str, str, str, str]])
 
 

@@ -14,7 +14,7 @@ def dictionary(language: str) -> Mapping[str, str]:
     """Every sentence of a language; each part of the pages has a file of its own."""
     found: dict[str, str] = {}
     if language != "en":
-        for file in sorted((files("sereno.web") / "languages" / language).iterdir(), key=lambda each: each.name):
+        for file in sorted((files("sereno.server.web") / "languages" / language).iterdir(), key=lambda each: each.name):
             found.update(json.loads(file.read_text(encoding="utf-8")))
     return found
 

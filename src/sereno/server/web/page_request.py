@@ -79,7 +79,7 @@ ROOM_OF = (
 def environment() -> Environment:
     """Everything is escaped, and a name that is not there is an error."""
     made = Environment(
-        loader=PackageLoader("sereno.web"),
+        loader=PackageLoader("sereno.server.web"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

@@ -28,7 +28,7 @@ class File:
 def all_files() -> dict[str, File]:
     """By name; what is not here is not served."""
     found = {}
-    for each in (files("sereno.web") / "static").iterdir():
+    for each in (files("sereno.server.web") / "static").iterdir():
         kind = KINDS.get(each.name.rpartition(".")[2])
         if kind is not None:
             content = each.read_bytes()

@@ -1,4 +1,4 @@
-"""The other side of isolation: `python -m sereno.worker.isolation.process FD PARENT` runs jobs one by one, each alone here.
+"""The process of an isolated task: `python -m sereno.worker.isolation.process FD PARENT` runs jobs one by one.
 
 With the word `server` behind it, it runs none, and forks processes that do.
 """

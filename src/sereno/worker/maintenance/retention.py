@@ -9,6 +9,7 @@ from sereno.bulk import store as bulk
 from sereno.database import partitions
 from sereno.database.connect import Line
 from sereno.errors import DatabaseUnavailable
+from sereno.jobs import attempt_partitions
 from sereno.schedules import fires
 from sereno.settings import Settings
 from sereno.telemetry import central_log
@@ -20,7 +21,7 @@ HOUSEKEEPING_EVERY = 3600.0
 KEEP_OPERATIONS_DAYS = 90
 
 
-async def drop_days(line: Line, kept: partitions.Kept, retention: int) -> None:
+async def drop_days(line: Line, kept: partitions.PartitionedTable, retention: int) -> None:
     """Drop partitions older than so many days; those that somebody reads, later."""
     for name in await run_page(line, partitions.old_partitions(kept, retention)):
         await _drop_day(line, kept, name)
@@ -31,15 +32,15 @@ async def drop_attempt_day(line: Line, retention: int) -> bool:
 
     One after the other: what is carried over from a day may land in the next one.
     """
-    names = await run_page(line, partitions.old_partitions("attempt_days", retention))
+    names = await run_page(line, partitions.old_partitions("attempts", retention))
     if not names:
         return False
-    if await run_page(line, partitions.carry_attempts(names[0])):
+    if await run_page(line, attempt_partitions.carry_attempts(names[0])):
         return True
-    return await _drop_day(line, "attempt_days", names[0]) and len(names) > 1
+    return await _drop_day(line, "attempts", names[0]) and len(names) > 1
 
 
-async def _drop_day(line: Line, kept: partitions.Kept, name: str) -> bool:
+async def _drop_day(line: Line, kept: partitions.PartitionedTable, name: str) -> bool:
     try:
         await run_page(line, partitions.drop_partition(kept, name))
     except DatabaseUnavailable as error:

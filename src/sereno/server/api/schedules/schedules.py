@@ -34,6 +34,7 @@ from sereno.server.api.paging import MOST
 from sereno.server.api.router import Door, Who
 from sereno.server.api.schedules import changes as schedule_changes
 from sereno.server.api.schedules import runs as schedule_runs
+from sereno.server.api.schedules import writing
 from sereno.server.api.schedules.selection import Key, Text, Wanted, of_theirs, theirs
 from sereno.server.api.schedules.views import (
     Definitions,
@@ -78,6 +79,7 @@ def rooms(house: House) -> Door:
     aside = Aside(house)
     _many(house, door, aside)
     _rule(house, door)
+    writing.rooms(house, door)
     schedule_changes.rooms(house, door)
     schedule_runs.rooms(house, door, aside)
     # Last: a key may hold slashes, so its path matches everything that is left.

@@ -33,7 +33,7 @@ with owned as materialized (
 wanted as materialized (
     select unnest(%(ids)s::bigint[]) as id where (select count(*) from owned) >= 0
 ),
--- use: locked_deliveries
+-- use: notifications.locked_deliveries
 done as (select count(*) from locked)
 select * from done;
 
@@ -80,7 +80,7 @@ early as (
     from known where id is null and not %(told_before)s
 ),
 wanted as materialized (select id from known where id is not null),
--- use: locked_deliveries
+-- use: notifications.locked_deliveries
 new as materialized (
     insert into sereno.receipts (channel, receipt_id, delivery_id, outcome, code)
     select distinct on (receipt_id) %(channel)s, receipt_id, id, outcome, code from known

@@ -15,7 +15,7 @@ with page as materialized (
                or id > coalesce((select id from sereno.jobs
                                  where %(before)s::bigint is null or id < %(before)s
                                  order by id desc offset %(window)s limit 1), -1))
-          -- use: live_filter
+          -- use: jobs.live_filter
         order by id desc limit %(limit)s)
         union all
         (select id, state, task, queue, tenant, priority::integer, attempt, failures, run_at, created_at,
@@ -26,7 +26,7 @@ with page as materialized (
                or id > coalesce((select id from sereno.history
                                  where state = any(%(shelves)s) and (%(before)s::bigint is null or id < %(before)s)
                                  order by id desc offset %(window)s limit 1), -1))
-          -- use: finished_filter
+          -- use: jobs.finished_filter
         order by id desc limit %(limit)s)
     ) as every
     order by id desc

@@ -123,11 +123,11 @@ returning key;
 select coalesce(json_agg(shown order by key), '[]')::text
 from (
     select key,
--- use: schedule_columns
+-- use: schedules.schedule_columns
         as shown
     from (select * from sereno.schedules
           where key > %(after)s
--- use: schedule_filter
+-- use: schedules.schedule_filter
           order by key limit %(limit)s) as page
 ) as shown_page;
 
@@ -137,7 +137,7 @@ from (
 select coalesce(json_agg(shown order by key), '[]')::text
 from (
     select key,
--- use: schedule_columns
+-- use: schedules.schedule_columns
         as shown
     from (select * from (
               (select * from sereno.schedules
@@ -149,7 +149,7 @@ from (
                order by key limit %(window)s)
           ) as stretch
           where true
--- use: schedule_filter
+-- use: schedules.schedule_filter
           order by key limit %(limit)s) as page
 ) as shown_page;
 
@@ -158,7 +158,7 @@ from (
 select coalesce(json_agg(shown order by next_run_at), '[]')::text
 from (
     select next_run_at,
--- use: schedule_columns
+-- use: schedules.schedule_columns
         as shown
     from (select * from (
               (select * from sereno.schedules where %(tenant)s::text is null and next_run_at is not null
@@ -167,7 +167,7 @@ from (
               (select * from sereno.schedules where tenant = %(tenant)s order by key limit %(window)s)
           ) as stretch
           where next_run_at is not null
--- use: schedule_filter
+-- use: schedules.schedule_filter
           order by next_run_at limit %(limit)s) as page
 ) as shown_page;
 
@@ -188,11 +188,11 @@ select key from (
 select coalesce(json_agg(shown order by key), '[]')::text
 from (
     select key,
--- use: schedule_columns
+-- use: schedules.schedule_columns
         as shown
     from (select * from sereno.schedules
           where key > %(after)s
--- use: schedule_filter
+-- use: schedules.schedule_filter
           order by key limit %(limit)s
           for update) as page
 ) as shown_page;
@@ -202,11 +202,11 @@ from (
 select coalesce(json_agg(shown order by next_run_at), '[]')::text
 from (
     select next_run_at,
--- use: schedule_columns
+-- use: schedules.schedule_columns
         as shown
     from (select * from sereno.schedules
           where next_run_at is not null
--- use: schedule_filter
+-- use: schedules.schedule_filter
           order by next_run_at limit %(limit)s) as page
 ) as shown_page;
 
@@ -216,7 +216,7 @@ select state, count(*)
 from (select case when state = 'enabled' and paused_until > (select sereno.now()) then 'paused' else state end as state
       from sereno.schedules
       where true
--- use: schedule_filter
+-- use: schedules.schedule_filter
       limit %(bound)s) as found
 group by state order by state;
 
@@ -225,7 +225,7 @@ group by state order by state;
 with found as materialized (
     select id from sereno.schedules
     where state in ('enabled', 'paused')
--- use: schedule_filter
+-- use: schedules.schedule_filter
     order by key
     for update
 ),
@@ -244,7 +244,7 @@ select count(*) from changed;
 with found as materialized (
     select id from sereno.schedules
     where (state <> 'enabled' or paused_until is not null)
--- use: schedule_filter
+-- use: schedules.schedule_filter
     order by key
     for update
 ),
@@ -263,7 +263,7 @@ select (select count(*) from changed), (select count(*) from told);
 with found as materialized (
     select id from sereno.schedules
     where state <> 'disabled'
--- use: schedule_filter
+-- use: schedules.schedule_filter
     order by key
     for update
 ),
@@ -281,7 +281,7 @@ select count(*) from changed;
 with found as materialized (
     select id from sereno.schedules
     where true
--- use: schedule_filter
+-- use: schedules.schedule_filter
     order by key
     for update
 ),
@@ -313,7 +313,7 @@ select (select count(*) from changed), (select count(*) from told);
 -- name: lock_one
 -- One schedule, for whoever is about to fire it by hand; its arguments as they are.
 select
--- use: schedule_columns
+-- use: schedules.schedule_columns
     ::text, args::text
 from sereno.schedules where key = %(key)s
 for update;
@@ -352,7 +352,7 @@ skips as materialized (
 select planned_at, fired_at, job_id, stands_for, reason, state, started_at, finished_at, attempt, error
 from (select * from runs union all select * from live union all select * from skips) as every
 where true
--- use: terms_begin
+-- use: search.terms_begin
                when 'state' then state like any(patterns)
                when 'reason' then reason like any(patterns)
                when 'error' then sereno.said_like(error, patterns, hides)
@@ -363,7 +363,7 @@ where true
                when 'finished' then date_part('epoch', finished_at) >= low and date_part('epoch', finished_at) < high
                else state ilike any(patterns) or reason ilike any(patterns)
                     or sereno.said_like(error, patterns, hides)
--- use: terms_end
+-- use: search.terms_end
 order by planned_at desc nulls last
 limit %(limit)s;
 
@@ -380,7 +380,7 @@ where schedule_id = %(id)s and planned_at = any(array(select sereno.instant(at) 
 -- Those that are due until then, and those that wait for a run to end.
 select rule::text, count(*) from sereno.schedules
 where state = 'enabled' and (next_run_at is null or next_run_at <= %(until)s)
--- use: schedule_filter
+-- use: schedules.schedule_filter
 group by rule
 order by count(*) desc
 limit %(limit)s;

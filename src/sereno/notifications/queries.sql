@@ -29,7 +29,7 @@ from (select id, type, nullif(tenant, '') as tenant, subject, key, category, cha
              order by id desc limit %(window)s)) as newest
       where (%(type)s::text is null or type = %(type)s) and (%(tenant)s::text is null or tenant = %(tenant)s)
         and (%(since)s::timestamptz is null or created_at >= %(since)s)
--- use: terms_begin
+-- use: search.terms_begin
                when 'type' then type like any(patterns)
                when 'subject' then subject like any(patterns)
                when 'key' then key like any(patterns)
@@ -47,7 +47,7 @@ from (select id, type, nullif(tenant, '') as tenant, subject, key, category, cha
                when 'payload' then exists (select from jsonb_array_elements(pieces) as piece where payload @> piece)
                else type ilike any(patterns) or subject ilike any(patterns) or key ilike any(patterns)
                     or category ilike any(patterns) or tenant ilike any(patterns) or trace ilike any(patterns)
--- use: terms_end
+-- use: search.terms_end
       order by id desc limit %(limit)s) as page
 order by id desc;
 
@@ -119,7 +119,7 @@ page as materialized (
       and ((%(type)s::text is null and %(subject)s::text is null) or exists (
           select from sereno.events of_it where of_it.id = every.event_id and (%(type)s::text is null or of_it.type = %(type)s)
             and (%(subject)s::text is null or of_it.subject = %(subject)s)))
--- use: delivery_terms
+-- use: notifications.delivery_terms
     order by id desc limit %(limit)s
 )
 select row_to_json(line)::text
@@ -184,7 +184,7 @@ from (select page.id, page.key, nullif(page.tenant, '') as tenant, page.locale, 
                  where tenant = %(tenant)s and key = any(%(keys)s::text[]) and (%(before)s::bigint is null or id < %(before)s))
             ) as newest
             where (%(pattern)s::text is null or key like %(pattern)s)
--- use: terms_begin
+-- use: search.terms_begin
                when 'key' then key like any(patterns)
                when 'tenant' then nullif(tenant, '') like any(patterns)
                when 'locale' then locale like any(patterns)
@@ -195,7 +195,7 @@ from (select page.id, page.key, nullif(page.tenant, '') as tenant, page.locale, 
                when 'changed' then date_part('epoch', changed_at) >= low and date_part('epoch', changed_at) < high
                when 'data' then exists (select from jsonb_array_elements(pieces) as piece where data @> piece)
                else key ilike any(patterns) or tenant ilike any(patterns)
--- use: terms_end
+-- use: search.terms_end
             order by id desc limit %(limit)s) as page) as line
 order by id desc;
 

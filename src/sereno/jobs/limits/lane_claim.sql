@@ -145,7 +145,7 @@ stops as materialized (
         order by priority, ready_seq offset short.most limit 1
     ) as next
 ),
--- use: claimed_jobs
+-- use: jobs.claimed_jobs
 select (select to_json(array_agg(id))::text from picked), (select to_json(array_agg(number))::text from picked),
        coalesce(json_agg(json_build_array(
            id, attempt, task, queue, priority, ready_seq, tenant, failures, crashes, trace, args, claimed_at, waited,

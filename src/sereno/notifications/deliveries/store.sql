@@ -12,7 +12,7 @@ select batch, ids from sereno.take_batches(%(purpose)s, %(channel)s, %(account)s
 -- wanted or has no good address is skipped, what falls into quiet hours waits. `sending` is committed before anybody is called.
 with clock as materialized (select sereno.now() as now),
 wanted as materialized (select unnest(%(ids)s::text::bigint[]) as id),
--- use: locked_deliveries
+-- use: notifications.locked_deliveries
 seen as materialized (
     select d.id, d.event_id, d.address_id, d.recipient_id, d.digest, r.key, r.locale, a.address, a.keys,
            case when d.expires_at <= clock.now then 'expired'
@@ -194,7 +194,7 @@ wanted as materialized (
     -- The batches are locked first.
     where (select count(*) from owned) >= 0
 ),
--- use: locked_deliveries
+-- use: notifications.locked_deliveries
 said as materialized (select wanted.* from wanted join locked on locked.id = wanted.id),
 -- An address that the provider does not know is deactivated, and says why.
 moved as (
@@ -270,7 +270,7 @@ wanted as materialized (
     -- The batches are locked first.
     where (select count(*) from owned) >= 0
 ),
--- use: locked_deliveries
+-- use: notifications.locked_deliveries
 said as materialized (select wanted.* from wanted join locked on locked.id = wanted.id),
 moved as (
     update sereno.deliveries

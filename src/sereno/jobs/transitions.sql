@@ -302,7 +302,7 @@ picked as materialized (
     where wanted.queue <> all(array(select name from paused where kind = 'queue'))
       and wanted.queue <> all(array(select queue from sereno.limits where queue is not null))
 ),
--- use: claimed_jobs
+-- use: jobs.claimed_jobs
 select coalesce(json_agg(json_build_array(
     id, attempt, task, queue, priority, ready_seq, tenant, failures, crashes, trace, args, claimed_at, waited,
     coalesce(expired, false),

@@ -8,7 +8,7 @@ from sereno.access import tokens
 from sereno.database import partitions
 from sereno.database.connect import Line
 from sereno.database.statement import Operation
-from sereno.jobs import history, minute_stats
+from sereno.jobs import attempt_partitions, history, minute_stats
 from sereno.jobs.limits import lane_claim
 from sereno.jobs.limits import store as limits
 from sereno.settings import Settings
@@ -29,7 +29,7 @@ def duties(settings: Settings) -> list[Duty]:
     """What one worker of many does beside its jobs."""
     steps = [
         Step("partitions of history", _all_of(lambda: partitions.make_partitions("history"))),
-        Step("partitions of attempts", _all_of(lambda: partitions.make_partitions("attempt_days"))),
+        Step("partitions of attempts", _all_of(lambda: partitions.make_partitions("attempts"))),
     ]
     if not settings.archives("jobs"):
         steps += _retention_of_jobs(settings)
@@ -61,7 +61,7 @@ def _retention_of_jobs(settings: Settings) -> list[Step]:
         return await drop_attempt_day(line, settings.keep_history_days)
 
     def carry_strays() -> Operation[bool]:
-        return partitions.carry_strays(settings.keep_history_days, archived=False)
+        return attempt_partitions.carry_strays(settings.keep_history_days, archived=False)
 
     steps = [
         Step("retention of history", drop_old),

@@ -30,7 +30,7 @@ page as materialized (
     select *
     from every
     where (%(pattern)s::text is null or tenant ilike %(pattern)s)
--- use: terms_begin
+-- use: search.terms_begin
                when 'tenant' then tenant like any(patterns)
                when 'paused' then case when paused_at is null then 'no' else 'yes' end like any(patterns)
                when 'jobs' then ended >= low and ended < high
@@ -38,7 +38,7 @@ page as materialized (
                when 'seconds' then floor(seconds) >= low and floor(seconds) < high
                when 'deliveries' then deliveries >= low and deliveries < high
                else tenant ilike any(patterns)
--- use: terms_end
+-- use: search.terms_end
     order by case %(sort)s::text when 'failed' then failed when 'deliveries' then deliveries
                   when 'jobs' then ended when 'name' then 0 else seconds end desc, tenant
     offset %(skip)s limit %(limit)s

@@ -63,13 +63,13 @@ select id from (
     (select id
     from sereno.jobs
     where %(live)s and id > %(after)s and id <= %(upto)s
-      -- use: live_filter
+      -- use: jobs.live_filter
     order by id limit %(limit)s)
     union all
     (select id
     from sereno.history
     where %(finished)s and id > %(after)s and id <= %(upto)s and finished_at <= %(asked_at)s
-      -- use: finished_filter
+      -- use: jobs.finished_filter
     order by id limit %(limit)s)
 ) as every
 order by id
@@ -84,7 +84,7 @@ found as (
     select key
     from stretch
     where id <= %(upper)s
-      -- use: schedule_filter
+      -- use: schedules.schedule_filter
     order by key limit %(limit)s
 )
 select coalesce((select array_agg(key order by key) from found), '{}'), max(key), count(*) from stretch;
@@ -110,7 +110,7 @@ from (
            or exists (select from sereno.events of_it
                       where of_it.id = deliveries.event_id and (%(type)s::text is null or of_it.type = %(type)s)
                         and (%(subject)s::text is null or of_it.subject = %(subject)s)))
--- use: delivery_terms
+-- use: notifications.delivery_terms
     order by id limit %(limit)s
 ) as found;
 

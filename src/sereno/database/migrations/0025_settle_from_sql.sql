@@ -194,7 +194,7 @@ create type sereno.settled_job as (id bigint, attempt integer, settled boolean, 
 
 -- How attempts ended, for those of them that are the session's; answers for each whether it was written. A session that lost its
 -- lease, or the job, changes nothing. Said again after a lost reply, it is answered as before. `strict`: an error if one of them
--- was not written, which takes the whole transaction back. Writes what the statements of store/queries/attempts.sql write.
+-- was not written, which takes the whole transaction back. Writes what the statements of jobs/settlement.sql write.
 create function sereno.settle_jobs(session bigint, outcomes jsonb, strict boolean default false)
     returns setof sereno.settled_job
     language plpgsql security definer set search_path = pg_catalog, pg_temp

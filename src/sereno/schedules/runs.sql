@@ -36,6 +36,6 @@ from (select case when state = 'enabled' and paused_until > sereno.now() then 'p
              failed_in_row, note
       from sereno.schedules
       where true
--- use: schedule_filter
+-- use: schedules.schedule_filter
       limit %(bound)s) as found
 group by state order by state;

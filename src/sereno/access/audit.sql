@@ -28,13 +28,13 @@ select id from (
     (select id
     from sereno.jobs
     where %(live)s and id > %(after)s
-      -- use: live_filter
+      -- use: jobs.live_filter
     order by id limit %(limit)s)
     union all
     (select id
     from sereno.history
     where %(finished)s and id > %(after)s
-      -- use: finished_filter
+      -- use: jobs.finished_filter
     order by id limit %(limit)s)
 ) as every
 order by id
@@ -46,13 +46,13 @@ select task, queue, tenant, count(*) from (
     (select task, queue, tenant
     from sereno.jobs
     where %(live)s
-      -- use: live_filter
+      -- use: jobs.live_filter
     limit %(bound)s + 1)
     union all
     (select task, queue, tenant
     from sereno.history
     where %(finished)s
-      -- use: finished_filter
+      -- use: jobs.finished_filter
     limit %(bound)s + 1)
 ) as found
 group by task, queue, tenant

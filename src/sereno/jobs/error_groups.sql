@@ -128,7 +128,7 @@ page as materialized (
     where case when %(fingerprint)s::text is null then spans.count > 0 else g.fingerprint = %(fingerprint)s end
       and (%(task)s::text is null or g.task = %(task)s)
       and (%(muted)s or g.muted_until is null or g.muted_until <= (select now from clock))
--- use: terms_begin
+-- use: search.terms_begin
                when 'task' then g.task like any(patterns)
                when 'type' then g.error_type like any(patterns)
                when 'message' then sereno.said_like(g.message, patterns, hides)
@@ -144,7 +144,7 @@ page as materialized (
                else g.error_type ilike any(patterns) or g.task ilike any(patterns)
                     or sereno.said_like(g.message, patterns, hides)
                     or g.frame ilike any(patterns) or g.fingerprint ilike any(patterns)
--- use: terms_end
+-- use: search.terms_end
     order by case when %(by_count)s then spans.count end desc nulls last, g.last_at desc, g.fingerprint
     offset %(skip)s limit %(limit)s
 )

@@ -4,14 +4,14 @@
 -- What a worker has seen end.
 insert into sereno.minutes as m (minute, queue, task, succeeded, retried, dead, cancelled, other, waits, runs, run_seconds)
 select date_trunc('minute', sereno.now()), queue, task, succeeded, retried, dead, cancelled, other, waits, runs, run_seconds
--- use: figures_added
+-- use: jobs.figures_added
 ;
 
 -- name: add_tens
 -- The same by ten minutes, for who looks at a day or a week.
 insert into sereno.ten_minutes as m (minute, queue, task, succeeded, retried, dead, cancelled, other, waits, runs, run_seconds)
 select date_bin('10 minutes', sereno.now(), 'epoch'), queue, task, succeeded, retried, dead, cancelled, other, waits, runs, run_seconds
--- use: figures_added
+-- use: jobs.figures_added
 ;
 
 -- name: add_tenants
@@ -47,16 +47,16 @@ select greatest((select count(*) from minutes), (select count(*) from tens), (se
 
 -- name: read
 -- What ended since then, by steps of so many seconds; of one queue or task, or of all.
--- use: figures_summed
+-- use: jobs.figures_summed
       from sereno.minutes
--- use: figures_since
+-- use: jobs.figures_since
 ;
 
 -- name: read_tens
 -- The same from what was added up by ten minutes.
--- use: figures_summed
+-- use: jobs.figures_summed
       from sereno.ten_minutes
--- use: figures_since
+-- use: jobs.figures_since
 ;
 
 -- name: tenants

@@ -111,12 +111,12 @@ from (select page.*, row_number() over (order by id desc) <= %(most)s
                      order by id desc limit %(window)s) as newest
       where (%(actor)s::text is null or actor = %(actor)s)
         and (%(action)s::text is null or action = %(action)s or starts_with(action, %(action)s || '.'))
--- use: terms_begin
+-- use: search.terms_begin
                when 'actor' then actor like any(patterns)
                when 'action' then action like any(patterns)
                when 'subject' then subject like any(patterns)
                when 'at' then date_part('epoch', at) >= low and date_part('epoch', at) < high
                else actor ilike any(patterns) or action ilike any(patterns) or subject ilike any(patterns)
--- use: terms_end
+-- use: search.terms_end
       order by id desc offset %(skip)s limit %(most)s + 1) as page) as line
 order by id desc;

@@ -132,7 +132,7 @@ create index unique_keys_until on sereno.unique_keys (until) where until < 'infi
 
 -- Every try but the last; the last one is the history row itself. Kept by the day, as the history is. `kept_from`: the moment
 -- whose day the row belongs to. That is when it was written, and once its job has outlived that day, when the job ended
--- (see store/queries/attempt_days.sql). The fence uses a number once for a job; a key cannot say so over all days,
+-- (see jobs/attempt_partitions.sql). The fence uses a number once for a job; a key cannot say so over all days,
 -- and `sereno verify` checks it.
 create table sereno.attempts (
     job_id         bigint not null,

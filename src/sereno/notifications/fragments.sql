@@ -1,0 +1,44 @@
+-- What several queries share: a line "-- use: notifications.NAME" in a query stands for the lines of the fragment.
+
+-- fragment: delivery_terms
+-- Of deliveries. A word without a field is a part of what a delivery is known by.
+-- use: search.terms_begin
+               when 'state' then state like any(patterns)
+               when 'channel' then channel like any(patterns)
+               when 'account' then nullif(account, '') like any(patterns)
+               when 'tenant' then nullif(tenant, '') like any(patterns)
+               when 'reason' then sereno.said_like(reason, patterns, hides)
+               when 'error' then sereno.said_like(nullif(concat_ws(': ', error_code, error_message), ''), patterns, hides)
+               when 'provider' then provider_id like any(patterns)
+               when 'id' then id::text like any(patterns)
+               when 'event_id' then event_id::text like any(patterns)
+               when 'job' then job_id::text like any(patterns)
+               when 'attempts' then attempts >= low and attempts < high
+               when 'created' then date_part('epoch', created_at) >= low and date_part('epoch', created_at) < high
+               when 'age' then date_part('epoch', created_at) >= low and date_part('epoch', created_at) < high
+               when 'due' then date_part('epoch', due_at) >= low and date_part('epoch', due_at) < high
+               when 'sent' then date_part('epoch', sent_at) >= low and date_part('epoch', sent_at) < high
+               when 'changed' then date_part('epoch', changed_at) >= low and date_part('epoch', changed_at) < high
+               when 'event' then (select of_it.type from sereno.events of_it where of_it.id = event_id) like any(patterns)
+               when 'subject' then (select of_it.subject from sereno.events of_it where of_it.id = event_id) like any(patterns)
+               when 'recipient' then (select told.key from sereno.recipients told where told.id = recipient_id) like any(patterns)
+               else channel ilike any(patterns) or tenant ilike any(patterns) or provider_id ilike any(patterns)
+                    or exists (select from sereno.events of_it where of_it.id = event_id
+                               and (of_it.type ilike any(patterns) or of_it.subject ilike any(patterns)))
+                    or exists (select from sereno.recipients told where told.id = recipient_id and told.key ilike any(patterns))
+-- use: search.terms_end
+
+-- fragment: locked_deliveries
+-- The deliveries of `wanted` and those that were gathered into them, locked in the order of their ids.
+locked as materialized (
+    select d.id from sereno.deliveries d
+    where d.id = any(array(
+        select wanted.id from wanted
+        union all
+        select gathered.id
+        from wanted join sereno.deliveries carrier on carrier.id = wanted.id and carrier.digest is not null
+        join sereno.deliveries gathered
+          on gathered.recipient_id = carrier.recipient_id and gathered.digest = carrier.digest
+         and gathered.digest_of = carrier.id and gathered.state = 'skipped'))
+    order by d.id for update
+),
