@@ -38,7 +38,7 @@ storm: $(READY)  ## minutes of faults and load
 	@$(PYTHON) -m pytest -m storm --timeout 3600 $(ARGS)
 
 pictures: $(READY)  ## take the pictures of the documentation anew, of the demo at work
-	@SERENO_TEST_PICTURES=docs/pictures $(PYTHON) -m pytest -q tests/web/test_demo.py -k at_work
+	@SERENO_TEST_PICTURES=docs/pictures $(PYTHON) -m pytest -q tests/server/web/test_demo.py -k at_work
 
 schema: $(READY)  ## write src/sereno/database/schema.sql anew, after a migration was added
 	@$(PYTHON) -m tools.dump_schema

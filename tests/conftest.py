@@ -14,6 +14,7 @@ from hypothesis import settings
 from sereno import Sereno
 from sereno.database.migrate import migrate
 from tests.facts import PATIENCE, one
+from tests.manual_worker import manual  # noqa: F401 - a fixture
 from tests.shared_server import shared_server
 
 # A machine that is busy for a moment is no reason to fail.

@@ -13,8 +13,8 @@ from sereno.jobs.transitions import enqueue
 from sereno.monitoring.verify import verify
 from tests.acceptance.conftest import WorkerProcess
 from tests.facts import one, until
-from tests.store.lane_acts import keys, limited_job, set_limit
-from tests.store.sql_worker import Claimed, SqlWorker, outcome
+from tests.jobs.limits.lane_steps import keys, limited_job, set_limit
+from tests.jobs.public_sql.sql_worker import Claimed, SqlWorker, outcome
 
 Start = Callable[..., WorkerProcess]
 

@@ -24,12 +24,12 @@ from sereno.monitoring.doctor import doctor
 from sereno.monitoring.verify import verify
 from tests.acceptance.conftest import ROOT
 from tests.acceptance.roles_app import Shop, declare
-from tests.api.conftest import Served
-from tests.api.world import Operation, Things, fill, fill_over_http, operations, requests, send
 from tests.facts import one, until
 from tests.notifications.conftest import Tender
 from tests.roles import Roles, made_by_command, sereno
-from tests.web.world import addresses, pages
+from tests.server.api.conftest import Served
+from tests.server.api.world import Operation, Things, fill, fill_over_http, operations, requests, send
+from tests.server.web.world import addresses, pages
 
 __all__ = ["made_by_command"]
 

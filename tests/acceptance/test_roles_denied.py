@@ -7,9 +7,9 @@ import pytest
 from sereno import Sereno
 from sereno.access.operations import create
 from sereno.cli.failures import explained
-from tests.api.conftest import Served
 from tests.facts import one
 from tests.roles import Roles, made_by_command
+from tests.server.api.conftest import Served
 
 __all__ = ["made_by_command"]
 

@@ -12,7 +12,7 @@ import pytest
 from moto.server import ThreadedMotoServer
 
 from sereno.archive import storage as module
-from tests.archive.faulty import FaultyStore
+from tests.archive.faulty_storage import FaultyStore
 
 # What must never be read anywhere.
 CANARIES = {"AWS_ACCESS_KEY_ID": "CANARYKEYID0123456789", "AWS_SECRET_ACCESS_KEY": "canary+secret/0123456789abcdef"}

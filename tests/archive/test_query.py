@@ -18,9 +18,9 @@ from sereno.archive.restore_store import Span
 from sereno.archive.storage import Place
 from sereno.database.plan import carry_out
 from sereno.errors import ArchiveUnavailable, InvalidArguments
-from tests.archive.acts import DAY, TENDERS, add_jobs, add_logs, add_tenders, archivist, cold_place
+from tests.archive.archive_steps import DAY, TENDERS, add_jobs, add_logs, add_tenders, archivist, cold_place
 from tests.archive.conftest import Bucket
-from tests.archive.restoring import bring_back, cold
+from tests.archive.restore_steps import bring_back, cold
 from tests.facts import advance, one
 
 ALL = Span()

@@ -10,9 +10,6 @@ import pytest
 from click.testing import CliRunner, Result
 
 from sereno.cli.main import main
-from tests.operations.conftest import House, house
-
-__all__ = ["House", "house"]
 
 Command = Callable[..., Result]
 Process = Callable[..., subprocess.CompletedProcess[str]]

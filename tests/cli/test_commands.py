@@ -9,7 +9,8 @@ import pytest
 
 from sereno.cli.monitoring.top import sparkline
 from sereno.database.migrate import migrations, pending
-from tests.cli.conftest import Command, House, Process
+from tests.cli.conftest import Command, Process
+from tests.manual_worker import ManualWorker
 
 APPLICATION = """
 from sereno import Sereno
@@ -20,8 +21,8 @@ def greet(name: str, times: int = 1) -> None: ...
 """
 
 
-def test_job_list_is_tab_separated_in_a_pipe(process: Process, house: House) -> None:
-    dead = house.dead("no\troute\nat all")
+def test_job_list_is_tab_separated_in_a_pipe(process: Process, manual: ManualWorker) -> None:
+    dead = manual.dead("no\troute\nat all")
     done = process("job", "list", "--state", "dead")
     assert done.returncode == 0
     header, line = done.stdout.splitlines()
@@ -32,8 +33,8 @@ def test_job_list_is_tab_separated_in_a_pipe(process: Process, house: House) -> 
     assert "\x1b" not in done.stdout
 
 
-def test_job_list_as_json_and_json_lines(sereno: Command, house: House) -> None:
-    ids = [house.dead(), house.enqueue(tenant="r1")]
+def test_job_list_as_json_and_json_lines(sereno: Command, manual: ManualWorker) -> None:
+    ids = [manual.dead(), manual.enqueue(tenant="r1")]
     page = json.loads(sereno("job", "list", "-o", "json").stdout)
     assert [item["id"] for item in page["items"]] == ids[::-1]
     assert page["next"] is None
@@ -42,8 +43,8 @@ def test_job_list_as_json_and_json_lines(sereno: Command, house: House) -> None:
     assert [json.loads(line)["id"] for line in lines] == ids[::-1]
 
 
-def test_job_list_pages(sereno: Command, house: House) -> None:
-    ids = [house.enqueue() for _ in range(3)]
+def test_job_list_pages(sereno: Command, manual: ManualWorker) -> None:
+    ids = [manual.enqueue() for _ in range(3)]
     page = json.loads(sereno("job", "list", "-n", "2", "-o", "json").stdout)
     assert page["next"] == ids[1]
     rest = json.loads(sereno("job", "list", "-n", "2", "--before", str(page["next"]), "-o", "json").stdout)
@@ -63,14 +64,14 @@ def test_job_list_pages(sereno: Command, house: House) -> None:
         (["--queue", "default"], 1),
     ],
 )
-def test_job_list_filters(sereno: Command, house: House, words: list[str], count: int) -> None:
-    house.dead("connection reset")
-    house.enqueue(tenant="r1")
+def test_job_list_filters(sereno: Command, manual: ManualWorker, words: list[str], count: int) -> None:
+    manual.dead("connection reset")
+    manual.enqueue(tenant="r1")
     assert len(sereno("job", "list", *words, "-o", "jsonl").stdout.splitlines()) == count
 
 
-def test_job_list_searches(sereno: Command, house: House) -> None:
-    dead, waiting = house.dead("connection reset"), house.enqueue(tenant="r1")
+def test_job_list_searches(sereno: Command, manual: ManualWorker) -> None:
+    dead, waiting = manual.dead("connection reset"), manual.enqueue(tenant="r1")
     for words, ids in (
         (["state:dead error:reset"], [dead]),
         (["args.name:Ada -tenant:*"], [dead]),
@@ -90,8 +91,8 @@ def test_a_moment_that_is_none_is_a_usage_error(sereno: Command) -> None:
     assert "2h" in result.stderr
 
 
-def test_job_show_for_people_and_for_programs(sereno: Command, house: House) -> None:
-    job_id = house.dead("connection reset", tenant="r1")
+def test_job_show_for_people_and_for_programs(sereno: Command, manual: ManualWorker) -> None:
+    job_id = manual.dead("connection reset", tenant="r1")
     page = sereno("job", "show", job_id).stdout
     for words in (f"{job_id}  greet", "dead", "r1", '{"name": "Ada"}', "attempt 1", "OSError: connection reset"):
         assert words in page
@@ -100,7 +101,7 @@ def test_job_show_for_people_and_for_programs(sereno: Command, house: House) -> 
     assert [attempt["outcome"] for attempt in detail["attempts"]] == ["dead"]
 
 
-def test_job_enqueue_checks_and_writes(sereno: Command, house: House, tmp_path: Path) -> None:
+def test_job_enqueue_checks_and_writes(sereno: Command, manual: ManualWorker, tmp_path: Path) -> None:
     (tmp_path / "letters.py").write_text(APPLICATION)
     app = ["-a", "letters.py:app"]
     result = sereno("job", "enqueue", "greet", '{"name": "Ada"}', "--tenant", "r1", "--delay", "1h", *app)
@@ -125,42 +126,42 @@ def test_job_enqueue_twice_under_one_key_gives_the_same_job(sereno: Command, tmp
     assert "already" in second.stderr
 
 
-def test_job_retry_dry_run_then_for_real(sereno: Command, house: House) -> None:
+def test_job_retry_dry_run_then_for_real(sereno: Command, manual: ManualWorker) -> None:
     for tenant in ("r1", "r2"):
-        house.dead("connection reset", tenant=tenant)
-    house.dead("other", task="other")
+        manual.dead("connection reset", tenant=tenant)
+    manual.dead("other", task="other")
     words = ["job", "retry", "--state", "dead", "--error", "connection reset", "--rate", "10/s"]
     planned = sereno(*words, "--dry-run").stdout
     assert "Would retry 2 jobs, 2 tenants, 0.2 s at 10/s." in planned
     assert "greet 2" in planned
     assert json.loads(sereno(*words, "--dry-run", "-o", "json").stdout)["by_tenant"] == {"r1": 1, "r2": 1}
-    assert house.audit() == []
+    assert manual.audit() == []
     result = sereno(*words, "--yes")
     assert "Sent back to work: 2 jobs." in result.stdout
-    assert house.state(1) in ("ready", "scheduled")
-    assert house.state(3) == "dead"
+    assert manual.state(1) in ("ready", "scheduled")
+    assert manual.state(3) == "dead"
 
 
-def test_job_retry_names_the_job_that_has_the_unique_key(sereno: Command, house: House) -> None:
-    dead = house.dead(unique_key="k")
-    live = house.enqueue(unique_key="k")
+def test_job_retry_names_the_job_that_has_the_unique_key(sereno: Command, manual: ManualWorker) -> None:
+    dead = manual.dead(unique_key="k")
+    live = manual.enqueue(unique_key="k")
     found = sereno("job", "retry", dead)
     assert "because a live job has their unique key: 1 job." in found.stdout
     assert f"{dead}: job {live} has its key" in found.stdout
 
 
-def test_job_retry_of_one_needs_no_yes(sereno: Command, house: House) -> None:
-    job_id = house.dead()
+def test_job_retry_of_one_needs_no_yes(sereno: Command, manual: ManualWorker) -> None:
+    job_id = manual.dead()
     assert "1 job." in sereno("job", "retry", job_id).stdout
-    assert house.state(job_id) == "ready"
+    assert manual.state(job_id) == "ready"
     again = sereno("job", "retry", job_id)
     assert again.exit_code == 7
     assert str(job_id) in again.stderr
 
 
-def test_job_cancel_and_delete(sereno: Command, house: House) -> None:
-    running, waiting = house.enqueue(), house.enqueue()
-    house.claim(house.worker())
+def test_job_cancel_and_delete(sereno: Command, manual: ManualWorker) -> None:
+    running, waiting = manual.enqueue(), manual.enqueue()
+    manual.claim(manual.worker())
     result = sereno("job", "cancel", running, waiting, "--reason", "not wanted")
     assert "Cancelled: 1 job." in result.stdout
     assert "still running: 1 job." in result.stdout
@@ -168,11 +169,11 @@ def test_job_cancel_and_delete(sereno: Command, house: House) -> None:
     assert refused.exit_code == 8
     assert "is running" in refused.stderr
     assert "Deleted: 1 job." in sereno("job", "delete", waiting).stdout
-    assert house.state(waiting) is None
+    assert manual.state(waiting) is None
 
 
-def test_queue_list_pause_and_resume(sereno: Command, house: House) -> None:
-    house.enqueue()
+def test_queue_list_pause_and_resume(sereno: Command, manual: ManualWorker) -> None:
+    manual.enqueue()
     assert sereno("queue", "pause", "default", "--note", "down").exit_code == 0
     (item,) = json.loads(sereno("queue", "list", "-o", "json").stdout)["items"]
     assert item["ready"] == {"value": 1, "exact": True}
@@ -185,29 +186,29 @@ def test_queue_list_pause_and_resume(sereno: Command, house: House) -> None:
     assert sereno("queue", "pause").exit_code == 2
 
 
-def test_why_answers_in_words_and_in_json(sereno: Command, house: House) -> None:
-    job_id = house.enqueue()
+def test_why_answers_in_words_and_in_json(sereno: Command, manual: ManualWorker) -> None:
+    job_id = manual.enqueue()
     assert sereno("why", job_id).stdout.startswith("No worker is alive")
     assert json.loads(sereno("why", job_id, "-o", "json").stdout)["id"] == job_id
 
 
-def test_status(sereno: Command, house: House) -> None:
-    house.dead()
-    house.worker()
+def test_status(sereno: Command, manual: ManualWorker) -> None:
+    manual.dead()
+    manual.worker()
     text = sereno("status").stdout
     assert "1 worker is alive with 2 slots" in text
     assert "1 in the dead letter" in text
     assert json.loads(sereno("status", "-o", "json").stdout)["workers_alive"] == 1
 
 
-def test_doctor_and_verify_as_json(sereno: Command, house: House) -> None:
-    house.worker()
+def test_doctor_and_verify_as_json(sereno: Command, manual: ManualWorker) -> None:
+    manual.worker()
     healthy = sereno("doctor", "-o", "json")
     assert healthy.exit_code == 0
     assert json.loads(healthy.stdout)["healthy"] is True
     assert sereno("verify").exit_code == 0
-    job_id = house.dead()
-    house.connection.execute("update sereno.history set reason = null")
+    job_id = manual.dead()
+    manual.connection.execute("update sereno.history set reason = null")
     broken = sereno("verify")
     assert broken.exit_code == 6
     assert re.search(rf"FAIL\s+dead_with_reason.*\n\s+{job_id}: it is dead without a reason", broken.stdout)
@@ -251,8 +252,8 @@ def test_config_show_masks_a_password_of_any_characters(sereno: Command, passwor
     assert lines["database_url"] == "postgresql://eve:********@db/x"
 
 
-def test_top_in_a_pipe_prints_lines(process: Process, house: House) -> None:
-    house.enqueue()
+def test_top_in_a_pipe_prints_lines(process: Process, manual: ManualWorker) -> None:
+    manual.enqueue()
     done = process("top", "--every", "0.2", "--seconds", "0.5")
     assert done.returncode == 0
     assert "ready: default 1" in done.stdout

@@ -5,7 +5,8 @@ import json
 import pytest
 
 from sereno.cli.output import _plain, human
-from tests.cli.conftest import Command, House
+from tests.cli.conftest import Command
+from tests.manual_worker import ManualWorker
 
 # Sets the title of a window, then the colour of everything that follows; turns the text around.
 HOSTILE = "x\x1b]0;owned\x07\x1b[31m\x9b31m\u202e"
@@ -29,10 +30,10 @@ def test_a_list_stays_one_line_in_a_pipe() -> None:
 
 
 @pytest.mark.parametrize("form", ["table", "auto"])
-def test_lists_are_harmless(sereno: Command, house: House, form: str) -> None:
-    house.dead(HOSTILE, tenant=HOSTILE)
-    house.enqueue(queue=HOSTILE, tags=[HOSTILE])
-    house.worker(queues={HOSTILE: 1}, tasks=("greet",))
+def test_lists_are_harmless(sereno: Command, manual: ManualWorker, form: str) -> None:
+    manual.dead(HOSTILE, tenant=HOSTILE)
+    manual.enqueue(queue=HOSTILE, tags=[HOSTILE])
+    manual.worker(queues={HOSTILE: 1}, tasks=("greet",))
     sereno("queue", "pause", "--tenant", HOSTILE, "--note", HOSTILE)
     for words in (
         ("job", "list"),
@@ -50,9 +51,9 @@ def test_lists_are_harmless(sereno: Command, house: House, form: str) -> None:
     assert "owned" in sereno("status", "-o", form).stdout
 
 
-def test_sentences_are_harmless(sereno: Command, house: House) -> None:
-    waiting = house.enqueue(queue=HOSTILE, tenant=HOSTILE)
-    dead = house.dead(HOSTILE)
+def test_sentences_are_harmless(sereno: Command, manual: ManualWorker) -> None:
+    waiting = manual.enqueue(queue=HOSTILE, tenant=HOSTILE)
+    dead = manual.dead(HOSTILE)
     sereno("queue", "pause", HOSTILE, "--note", HOSTILE)
     for words in (
         ("why", waiting),
@@ -90,7 +91,7 @@ def test_errors_are_harmless(sereno: Command, words: tuple[str, ...]) -> None:
     assert done.output
 
 
-def test_json_is_as_it_was(sereno: Command, house: House) -> None:
-    house.enqueue(tenant=HOSTILE)
+def test_json_is_as_it_was(sereno: Command, manual: ManualWorker) -> None:
+    manual.enqueue(tenant=HOSTILE)
     (item,) = json.loads(sereno("job", "list", "-o", "json").stdout)["items"]
     assert item["tenant"] == HOSTILE

@@ -12,7 +12,7 @@ from sqlalchemy.pool import NullPool
 from sereno import Sereno
 from sereno.contrib.asgi import lifespan
 from sereno.server import asgi
-from tests.client.doors import sqlalchemy_url
+from tests.jobs.enqueue.ways import sqlalchemy_url
 
 app = Sereno()
 engine = create_async_engine(sqlalchemy_url(os.environ["SERENO_DATABASE_URL"], "psycopg"), poolclass=NullPool)

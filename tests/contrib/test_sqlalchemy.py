@@ -15,8 +15,8 @@ from sqlalchemy.pool import NullPool
 from sereno import ConfigurationError, Sereno, Task, in_app
 from sereno.contrib.sqlalchemy import address
 from sereno.notifications.client import Event
-from tests.client.doors import sqlalchemy_url
 from tests.facts import one
+from tests.jobs.enqueue.ways import sqlalchemy_url
 
 
 class Base(DeclarativeBase):

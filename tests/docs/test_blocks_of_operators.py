@@ -24,13 +24,13 @@ from sereno.server.web.sign_in import MOST_TRIES
 from sereno.settings import Settings
 from sereno.worker.health import HealthServer
 from sereno.worker.worker import CANCEL_PATIENCE
-from tests.api.conftest import Served, serve, served
 from tests.deploy.test_deploy import ALSO, DEPLOY, beside, commands_in, is_known, said
 from tests.docs.pages import ROOT, blocks, only
 from tests.docs.test_docs import run_program, work_off
 from tests.facts import PATIENCE, one
 from tests.plain_http import NO_CERTIFICATES
 from tests.roles import Roles, as_login, made_by_command, sereno
+from tests.server.api.conftest import Served, serve, served
 
 __all__ = ["made_by_command", "serve", "served"]
 

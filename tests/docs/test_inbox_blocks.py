@@ -23,9 +23,9 @@ from sereno.server.web.static_files import all_files
 from tests.docs.pages import ROOT, only
 from tests.docs.test_docs import PATIENCE, environment, run_program
 from tests.facts import one, until
-from tests.web.chromium import Chromium
-from tests.web.conftest import running_chromium
-from tests.web.running import running
+from tests.server.web.chromium import Chromium
+from tests.server.web.conftest import running_chromium
+from tests.server.web.running_server import running
 
 __all__ = ["running_chromium"]
 

@@ -18,7 +18,7 @@ from sereno import Sereno
 from sereno.archive import archiver as module
 from sereno.archive import parquet
 from sereno.archive.archiver import Archivist
-from tests.archive.acts import TENDERS, archivist
+from tests.archive.archive_steps import TENDERS, archivist
 
 # Small ones, so that batches have several files.
 FILE_ROWS = 40

@@ -21,7 +21,7 @@ from sereno.archive import store as archive
 from sereno.database.embedded import EmbeddedPostgres
 from sereno.monitoring.verify import verify
 from tests.acceptance.conftest import WorkerProcess
-from tests.archive.acts import (
+from tests.archive.archive_steps import (
     DAY,
     TENDERS,
     Row,

@@ -32,7 +32,7 @@ from sereno.schedules.ticker import Ticker
 from tests.acceptance.conftest import WorkerProcess
 from tests.facts import advance, one, until, until_at_rest
 from tests.faults.server import restart
-from tests.store.acts import do, line, session, take
+from tests.jobs.job_steps import do, line, session, take
 
 Start = Callable[..., WorkerProcess]
 Connection = psycopg.Connection[Any]

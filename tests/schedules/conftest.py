@@ -6,7 +6,7 @@ import pytest
 
 from sereno import Sereno
 from sereno.schedules import scheduler
-from tests.schedules.acts import Deploy, Work
+from tests.schedules.schedule_steps import Deploy, Work
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ import psycopg
 import pytest
 
 from sereno import Cron, Sereno, Task
-from tests.client.doors import ASYNC_DOORS, SYNC_DOORS, AsyncDoor, ChangedMyMindError, SyncDoor
 from tests.facts import one
+from tests.jobs.enqueue.ways import ASYNC_DOORS, SYNC_DOORS, AsyncDoor, ChangedMyMindError, SyncDoor
 
 COUNT = "select count(*) from sereno.schedules"
 TRICKY = "100% :name ? $1 '; \\ ::text é"

@@ -7,7 +7,7 @@ import pytest
 from sereno import ConfigurationError, Cron, Daily, Every, InvalidSchedule, Once, Sereno
 from sereno.app import home_of
 from tests.facts import advance, auntil, one
-from tests.schedules.acts import Connection, Deploy
+from tests.schedules.schedule_steps import Connection, Deploy
 
 
 def states(app: Sereno) -> dict[str, str]:

@@ -10,7 +10,7 @@ from sereno import Every, Sereno
 from sereno.database.statement import run
 from sereno.monitoring.doctor import doctor
 from tests.facts import advance, auntil, one, until
-from tests.schedules.acts import Connection, Deploy
+from tests.schedules.schedule_steps import Connection, Deploy
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from sereno.jobs.transitions import cancel
 from sereno.schedules import operations
 from sereno.schedules.firing import Missed, Overlap
 from tests.facts import advance, one, ten_past
-from tests.schedules.acts import now
+from tests.schedules.schedule_steps import now
 
 
 def jobs(connection: psycopg.Connection) -> list[tuple[str, int]]:

@@ -10,8 +10,8 @@ from sereno import Cron, Every, Sereno
 from sereno.schedules import ticker
 from sereno.schedules.scheduler import Scheduler
 from tests.facts import advance, auntil, one
-from tests.schedules.acts import Connection, Work
-from tests.store.acts import line
+from tests.jobs.job_steps import line
+from tests.schedules.schedule_steps import Connection, Work
 
 Spoil: TypeAlias = Callable[[Connection], None]
 

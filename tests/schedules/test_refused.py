@@ -11,7 +11,7 @@ from sereno.schedules import scheduler as module
 from sereno.schedules.scheduler import Scheduler
 from sereno.schedules.ticker import Ticked, Ticker
 from tests.facts import advance, auntil, one, ten_past
-from tests.schedules.acts import Connection, Work, asleep, locked, made, scheduling
+from tests.schedules.schedule_steps import Connection, Work, asleep, locked, made, scheduling
 
 # What is broken does not stop the rest
 

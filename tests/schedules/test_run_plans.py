@@ -7,8 +7,8 @@ import pytest
 from sereno.database.statement import queries, run
 from sereno.jobs.job_filter import ScheduleFilter
 from sereno.schedules.runs import StateCount, newest, tally
-from tests.store.acts import Connection, line
-from tests.store.plans import nodes, plan
+from tests.database.plans import nodes, plan
+from tests.jobs.job_steps import Connection, line
 
 SCHEDULES, RUNS = 200, 100
 

@@ -10,8 +10,8 @@ from sereno import Every, Sereno
 from sereno.schedules import tick
 from sereno.schedules.firing import Overlap
 from tests.facts import advance, auntil, one
-from tests.schedules.acts import Connection, Work, made, now, scheduling
-from tests.store.acts import do, line
+from tests.jobs.job_steps import do, line
+from tests.schedules.schedule_steps import Connection, Work, made, now, scheduling
 
 # Runs that end
 

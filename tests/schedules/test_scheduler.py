@@ -8,10 +8,10 @@ from sereno import Cron, Every, Sereno
 from sereno.database.statement import queries
 from sereno.schedules import scheduler as module
 from sereno.schedules.ticker import Ticked, Ticker
+from tests.database.plans import nodes
 from tests.facts import advance, auntil, one, until
-from tests.schedules.acts import Connection, Work, asleep, made, scheduling
-from tests.store.acts import do, line
-from tests.store.plans import nodes
+from tests.jobs.job_steps import do, line
+from tests.schedules.schedule_steps import Connection, Work, asleep, made, scheduling
 
 # When it wakes
 

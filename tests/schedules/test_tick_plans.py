@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.store.acts import Connection, line
-from tests.store.plans import Access, accesses, nodes, plan
+from tests.database.plans import Access, accesses, nodes, plan
+from tests.jobs.job_steps import Connection, line
 
 ROWS = 50_000
 IDS = list(range(1, 501))

@@ -20,7 +20,7 @@ from sereno.jobs.task_handle import Task
 from sereno.schedules.client import Schedules
 from sereno.schedules.rules.when import When
 from sereno.schedules.ticker import Ticker
-from tests.store.acts import do, line
+from tests.jobs.job_steps import do, line
 
 START, END = datetime(2027, 1, 1, tzinfo=UTC), datetime(2028, 1, 1, tzinfo=UTC)
 QUARTER = timedelta(minutes=15)

@@ -1,0 +1,519 @@
+"""What is old leaves for files that were read back; until then nothing of it is gone, and nothing is there twice."""
+
+import logging
+import tempfile
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import psycopg
+import pyarrow.parquet as pq
+import pytest
+
+from sereno import Sereno
+from sereno.archive import archiver as module
+from sereno.archive import manifest, parquet
+from sereno.archive import store as archive
+from sereno.archive.archiver import OwnTable
+from tests.archive.archive_steps import (
+    DAY,
+    TENDERS,
+    add_event,
+    add_everything,
+    add_jobs,
+    add_logs,
+    add_tenders,
+    archivist,
+    cold_place,
+    everything,
+    filed,
+    places_of,
+    rows_of,
+)
+from tests.facts import advance, one
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    with cold_place() as path:
+        yield path
+
+
+def errors(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """The events that were told as errors."""
+    return [record.event for record in caplog.records if record.levelno == logging.ERROR]  # type: ignore[attr-defined]
+
+
+def objects(place: Path) -> list[str]:
+    return sorted(str(path.relative_to(place)) for path in place.rglob("*.parquet"))
+
+
+def occupy(place: Path) -> None:
+    """A file where a directory should be."""
+    place.write_text("not a directory")
+
+
+def vacate(place: Path) -> None:
+    place.unlink()
+
+
+def mode(place: Path) -> int:
+    return place.stat().st_mode
+
+
+async def test_everything_old_becomes_verified_files_and_leaves(
+    app: Sereno, connection: psycopg.Connection, place: Path
+) -> None:
+    add_everything(connection)
+    before = everything(connection, place)
+    advance(connection, 60 * DAY)
+    working = archivist(app, place, TENDERS)
+    moved = await working.move()
+    assert (moved.waiting, moved.problems) == ([], [])
+    assert everything(connection, place) == before
+    assert one(connection, "select count(*) from sereno.message_ids") == 0
+    hot = Counter(kind for kind, _ in everything(connection, place) - _held(connection))
+    assert hot == {}, "everything was old"
+    exported = await working.export()
+    assert exported.problems == []
+    assert (exported.rows, exported.dropped) == (before.total(), exported.files)
+    assert everything(connection, place) == before
+    assert places_of(connection) == {"dropped": exported.dropped}
+    assert one(connection, "select count(*) from pg_tables where schemaname = 'sereno_archive'") == 0
+    kinds = {row[0] for row in connection.execute("select kind from sereno.archive_batches")}
+    assert kinds == {"jobs", "attempts", "deliveries", "receipts", "events", "fires", "logs", "public.tenders"}
+
+
+def _held(connection: psycopg.Connection) -> Counter[Any]:
+    held = connection.execute("select kind, held_in from sereno.archive_batches where held_in is not null").fetchall()
+    with connection.transaction():
+        connection.execute("set local timezone = 'UTC'")
+        return sum((rows_of(connection, kind, f"sereno_archive.{name}") for kind, name in held), Counter())
+
+
+async def test_a_second_run_finds_nothing_to_do(app: Sereno, connection: psycopg.Connection, place: Path) -> None:
+    add_everything(connection)
+    advance(connection, 60 * DAY)
+    working = archivist(app, place, TENDERS)
+    await working.move()
+    await working.export()
+    before = everything(connection, place)
+    again = await working.move()
+    exported = await working.export()
+    assert (again.days, again.rows, exported.files, exported.dropped) == (0, 0, 0, 0)
+    assert everything(connection, place) == before
+
+
+async def test_a_batch_is_kept_for_its_grace(app: Sereno, connection: psycopg.Connection, place: Path) -> None:
+    add_jobs(connection, 1, 10)
+    advance(connection, 40 * DAY)
+    working = archivist(app, place, archive_grace_days=7)
+    await working.move()
+    assert (await working.export()).dropped == 0
+    assert places_of(connection) == {"verified": 2}
+    advance(connection, 7 * DAY - 60)
+    assert (await working.export()).dropped == 0
+    advance(connection, 120)
+    assert (await working.export()).dropped == 2
+
+
+async def test_only_what_is_wanted_is_archived(app: Sereno, connection: psycopg.Connection, place: Path) -> None:
+    add_everything(connection)
+    advance(connection, 60 * DAY)
+    await archivist(app, place, archive_kinds=["logs", "fires"]).move()
+    assert {row[0] for row in connection.execute("select kind from sereno.archive_batches")} == {"logs", "fires"}
+
+
+async def test_what_has_no_retention_stays(app: Sereno, connection: psycopg.Connection, place: Path) -> None:
+    add_everything(connection)
+    advance(connection, 60 * DAY)
+    await archivist(
+        app, place, keep_dead_days=None, keep_deliveries_days=None, keep_events_days=None, keep_history_days=90
+    ).move()
+    kinds = {row[0] for row in connection.execute("select kind from sereno.archive_batches")}
+    assert kinds == {"fires", "logs"}
+    assert one(connection, "select count(*) from sereno.history") == 31
+
+
+async def test_a_batch_of_many_files_is_cut_without_a_seam(
+    app: Sereno, connection: psycopg.Connection, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "FILE_ROWS", 100)
+    add_jobs(connection, 1, 1000)
+    before = everything(connection, place)
+    advance(connection, 40 * DAY)
+    working = archivist(app, place)
+    await working.move()
+    # Pages without a row are a file without a row.
+    held = one(connection, "select held_in from sereno.archive_batches where kind = 'jobs'")
+    gone = connection.execute(
+        f"delete from sereno_archive.{held} where ctid < '(10,0)' returning id".encode()
+    ).fetchall()
+    assert gone
+    exported = await working.export()
+    assert exported.problems == []
+    assert exported.dropped == 2
+    files = connection.execute(
+        "select rows, first_block, last_block from sereno.archive_files order by batch_id, number"
+    )
+    counts = [row[0] for row in files.fetchall()]
+    assert len(counts) > 20
+    assert 0 in counts
+    assert sum(counts) == 3000 - len(gone)
+    after = everything(connection, place)
+    assert {kind for kind, _ in (before - after)} == {"jobs"}
+    assert (before - after).total() == len(gone)
+    assert after - before == Counter()
+
+
+async def test_a_file_is_read_by_everybody(app: Sereno, connection: psycopg.Connection, place: Path) -> None:
+    add_tenders(connection, 3000)
+    (expected,) = [connection.execute("select array_agg(code order by code, part) from public.tenders").fetchone()]
+    advance(connection, 40 * DAY)
+    working = archivist(app, place, TENDERS)
+    await working.move()
+    await working.export()
+    file = place / one(connection, "select object from sereno.archive_files")
+    assert expected is not None
+    assert pq.read_table(file).column("code").to_pylist() == expected[0], "sorted by its key"
+    group = pq.ParquetFile(file).metadata.row_group(0)
+    columns = {group.column(number).path_in_schema: group.column(number) for number in range(group.num_columns)}
+    assert {column.compression for column in columns.values()} == {"ZSTD"}
+    assert columns["published_at"].statistics.has_min_max
+    assert columns["code"].statistics.has_min_max
+    found = duckdb.execute(
+        "select count(*), sum(price::decimal(12, 2)), min(open), max(ratio), min(raw), count(distinct unit::uuid) "
+        "from read_parquet(?)",
+        [str(file)],
+    ).fetchone()
+    assert found is not None
+    assert (found[0], str(found[1]), found[2], found[4], found[5]) == (3000, "4503000.00", False, b"\x00\xff", 3000)
+    assert found[3] == pytest.approx(1000)
+
+
+async def test_a_manifest_tells_enough_to_trust_its_file(
+    app: Sereno, connection: psycopg.Connection, place: Path
+) -> None:
+    add_tenders(connection, 20)
+    advance(connection, 40 * DAY)
+    working = archivist(app, place, TENDERS)
+    await working.move()
+    await working.export()
+    name = one(connection, "select object from sereno.archive_files")
+    told = manifest.decode((place / manifest.name_of(name)).read_bytes())
+    assert (told.object, told.kind, told.source) == (name, "public.tenders", "public.tenders")
+    assert (told.rows, told.bytes) == (20, (place / name).stat().st_size)
+    assert told.sha256 == parquet.sha256(place / name)
+    assert parquet.checksums(place / name, told.key_columns) == (20, told.keys_hash, told.content_hash)
+    assert (told.key_columns, told.time_column) == (["code", "part"], "published_at")
+    assert {column.name: column.type for column in told.columns}["price"] == "numeric(12,2)"
+    assert told.from_at is not None
+    assert abs(told.from_at - one(connection, "select sereno.now()")) < timedelta(days=41)
+
+
+async def test_the_same_rows_are_the_same_file(app: Sereno, connection: psycopg.Connection, place: Path) -> None:
+    add_tenders(connection, 500)
+    advance(connection, 40 * DAY)
+    working = archivist(app, place, TENDERS, archive_grace_days=7)
+    await working.move()
+    await working.export()
+    object_, sha256 = connection.execute("select object, sha256 from sereno.archive_files").fetchall()[0]
+    (place / object_).unlink()
+    connection.execute("update sereno.archive_files set verified_at = null")
+    connection.execute("update sereno.archive_batches set verified_at = null, drop_eligible_at = null")
+    await working.export()
+    assert connection.execute("select object, sha256 from sereno.archive_files").fetchall() == [(object_, sha256)]
+    assert objects(place) == [object_]
+
+
+@pytest.mark.parametrize("harm", ["deleted", "cut", "longer"])
+async def test_a_file_that_is_not_there_any_more_is_written_again(
+    app: Sereno, connection: psycopg.Connection, place: Path, caplog: pytest.LogCaptureFixture, harm: str
+) -> None:
+    add_everything(connection)
+    before = everything(connection, place)
+    advance(connection, 60 * DAY)
+    working = archivist(app, place, TENDERS, archive_grace_days=1)
+    await working.move()
+    await working.export()
+    advance(connection, 2 * DAY)
+    file = place / one(connection, "select object from sereno.archive_files where kind = 'public.tenders'")
+    match harm:
+        case "deleted":
+            file.unlink()
+        case "cut":
+            file.write_bytes(file.read_bytes()[:-1])
+        case _:
+            file.write_bytes(file.read_bytes() + b" ")
+    exported = await working.export()
+    assert len(exported.problems) == 1
+    assert errors(caplog) == ["archive.unverified"]
+    assert places_of(connection)["moved"] == 1
+    assert one(connection, "select count(*) from sereno.archive_files where failed_at is not null") == 1
+    assert everything(connection, place) == before
+    assert (await working.export()).problems == []
+    advance(connection, 2 * DAY)
+    assert (await working.export()).dropped == 1
+    assert everything(connection, place) == before
+
+
+async def test_a_table_that_was_changed_after_its_files_is_never_dropped(
+    app: Sereno, connection: psycopg.Connection, place: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    add_logs(connection, 5)
+    add_jobs(connection, 1, 5)
+    advance(connection, 40 * DAY)
+    working = archivist(app, place, archive_grace_days=1)
+    await working.move()
+    await working.export()
+    advance(connection, 2 * DAY)
+    held = one(connection, "select held_in from sereno.archive_batches where kind = 'logs'")
+    connection.execute(
+        f"insert into sereno_archive.{held} (id, at, level, event, message, context) "
+        "values (99, now(), 'info', 'late', 'too late', '{}')".encode()
+    )
+    for _ in range(2):
+        caplog.clear()
+        exported = await working.export()
+        assert len(exported.problems) == 1
+        assert errors(caplog) == ["archive.unverified"]
+        assert one(connection, f"select count(*) from sereno_archive.{held}") == 6
+        assert "do not hold" in one(connection, "select error from sereno.archive_batches where kind = 'logs'")
+    assert places_of(connection) == {"verified": 1, "dropped": 2}
+    # As many rows, and yet not the same ones.
+    first = one(connection, f"select min(id) from sereno_archive.{held}")
+    connection.execute(f"delete from sereno_archive.{held} where id = {first}".encode())
+    assert len((await working.export()).problems) == 1
+    assert one(connection, f"select count(*) from sereno_archive.{held}") == 5
+
+
+async def test_one_batch_that_fails_holds_up_no_other(
+    app: Sereno, connection: psycopg.Connection, place: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    add_logs(connection, 5)
+    advance(connection, 40 * DAY)
+    working = archivist(app, place)
+    await working.move()
+    # One whose table is gone before it was planned, and others that cannot be written any more.
+    held = one(connection, "select held_in from sereno.archive_batches")
+    connection.execute(f"drop table sereno_archive.{held}".encode())
+    for number in range(module.DOWN_AFTER + 1):
+        add_logs(connection, 5)
+        advance(connection, 40 * DAY)
+        await working.move()
+        held = one(connection, "select max(held_in) from sereno.archive_batches where id = %s", number + 2)
+        await app.database.arun(archive.plan(number + 2, 100))
+        connection.execute(f"drop table sereno_archive.{held}".encode())
+    add_jobs(connection, 1, 5)
+    advance(connection, 40 * DAY)
+    await working.move()
+    exported = await working.export()
+    assert len(exported.problems) == module.DOWN_AFTER + 2
+    assert set(errors(caplog)) == {"archive.failed"}
+    assert exported.dropped == 2
+    assert places_of(connection) == {"moved": module.DOWN_AFTER + 2, "dropped": 2}
+
+
+async def test_a_view_of_somebody_on_a_batch_keeps_it_and_no_other(
+    app: Sereno, connection: psycopg.Connection, place: Path
+) -> None:
+    add_logs(connection, 5)
+    add_jobs(connection, 1, 5)
+    advance(connection, 40 * DAY)
+    working = archivist(app, place)
+    await working.move()
+    held = one(connection, "select held_in from sereno.archive_batches where kind = 'logs'")
+    connection.execute(f"create view public.peek as select * from sereno_archive.{held}".encode())
+    exported = await working.export()
+    assert len(exported.problems) == 1
+    assert "peek" in exported.problems[0] or "depend" in exported.problems[0]
+    assert places_of(connection) == {"verified": 1, "dropped": 2}
+    connection.execute("drop view public.peek")
+    assert (await working.export()).dropped == 1
+    assert one(connection, "select count(*) from sereno.archive_batches where error is not null") == 0
+
+
+async def test_a_table_that_is_being_read_is_dropped_another_time(
+    app: Sereno, connection: psycopg.Connection, place: Path
+) -> None:
+    add_logs(connection, 5)
+    advance(connection, 40 * DAY)
+    working = archivist(app, place)
+    await working.move()
+    held = one(connection, "select held_in from sereno.archive_batches")
+    with psycopg.connect(app.database.url) as reader:
+        reader.execute(f"select count(*) from sereno_archive.{held}".encode())
+        exported = await working.export()
+        assert (exported.dropped, exported.problems) == (0, [])
+    assert (await working.export()).dropped == 1
+
+
+async def test_a_place_without_room_is_told_and_nothing_is_dropped(
+    app: Sereno, connection: psycopg.Connection, place: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    add_everything(connection)
+    before = everything(connection, place)
+    advance(connection, 60 * DAY)
+    occupy(place)
+    working = archivist(app, place, TENDERS)
+    await working.move()
+    exported = await working.export()
+    assert exported.dropped == 0
+    assert len(exported.problems) == module.DOWN_AFTER + module.TOGETHER - 1 or exported.problems
+    assert set(errors(caplog)) == {"archive.failed"}
+    vacate(place)
+    assert everything(connection, place) == before
+    again = archivist(app, place, TENDERS)
+    assert (await again.export()).problems == []
+    assert everything(connection, place) == before
+    assert (
+        one(connection, "select count(*) from sereno.archive_files where failed_at is not null or error is not null")
+        == 0
+    )
+
+
+async def test_another_place_gets_what_the_first_one_still_owes(
+    app: Sereno, connection: psycopg.Connection, place: Path, tmp_path: Path
+) -> None:
+    add_everything(connection)
+    before = everything(connection, place)
+    advance(connection, 60 * DAY)
+    await archivist(app, place, TENDERS).move()
+    await archivist(app, place, TENDERS, archive_grace_days=1).export()
+    advance(connection, 2 * DAY)
+    other = tmp_path / "colder"
+    elsewhere = archivist(app, other, TENDERS)
+    assert (await elsewhere.export()).dropped == 0
+    exported = await elsewhere.export()
+    assert exported.problems == []
+    assert set(places_of(connection)) == {"dropped"}
+    assert everything(connection, other) == before
+
+
+async def test_files_are_readable_by_their_owner_alone(
+    app: Sereno, connection: psycopg.Connection, place: Path
+) -> None:
+    add_logs(connection, 1)
+    advance(connection, 40 * DAY)
+    working = archivist(app, place)
+    await working.move()
+    await working.export()
+    assert mode(place) & 0o077 == 0
+
+
+async def test_figures_of_files_are_those_of_their_rows(
+    app: Sereno, connection: psycopg.Connection, place: Path
+) -> None:
+    add_jobs(connection, 101, 50)
+    advance(connection, 40 * DAY)
+    working = archivist(app, place)
+    await working.move()
+    await working.export()
+    row = connection.execute(
+        "select rows, first_id, last_id, from_at = to_at from sereno.archive_files where kind = 'jobs'"
+    ).fetchone()
+    assert row == (50, 101, 150, True)
+    batch = one(connection, "select id from sereno.archive_batches where kind = 'jobs'")
+    assert filed(connection, place, batch, "jobs").total() == 50
+
+
+async def test_words_of_progress_end_below_the_whole(app: Sereno, connection: psycopg.Connection, place: Path) -> None:
+    add_everything(connection)
+    advance(connection, 60 * DAY)
+    said: list[float] = []
+    working = archivist(app, place, TENDERS)
+    await working.move(lambda fraction, _words: said.append(fraction))
+    await working.export(lambda fraction, _words: said.append(fraction))
+    assert said
+    assert all(0 <= fraction < 1 for fraction in said)
+
+
+async def test_an_event_waits_for_its_deliveries(app: Sereno, connection: psycopg.Connection, place: Path) -> None:
+    event = add_event(connection)
+    connection.execute(
+        "insert into sereno.deliveries (event_id, recipient_id, channel, state, due_at) "
+        "values (%s, 1, 'email', 'pending', sereno.now())",
+        [event],
+    )
+    advance(connection, 60 * DAY)
+    working = archivist(app, place)
+    await working.move()
+    assert one(connection, "select count(*) from sereno.archive_batches") == 0
+    connection.execute("update sereno.deliveries set state = 'sent', changed_at = sereno.now()")
+    await working.move()
+    assert one(connection, "select count(*) from sereno.archive_batches") == 0, "it changed just now"
+    advance(connection, 31 * DAY)
+    await working.move()
+    assert {row[0] for row in connection.execute("select kind from sereno.archive_batches")} == {"deliveries", "events"}
+
+
+async def test_a_refused_table_is_told_and_the_others_leave(
+    app: Sereno, connection: psycopg.Connection, place: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    add_tenders(connection, 5)
+    advance(connection, 60 * DAY)
+    hostile = [
+        OwnTable("public.nothing", "at", 30.0 * DAY),
+        OwnTable("public.\x00", "at", 30.0 * DAY),
+        OwnTable("public.tenders; drop table public.tenders", "published_at", 30.0 * DAY),
+        OwnTable("public.tenders", "published_at; drop table public.tenders", 30.0 * DAY),
+    ]
+    moved = await archivist(app, place, *hostile, TENDERS).move()
+    assert len(moved.problems) == 4
+    assert errors(caplog) == ["archive.refused"] * 4
+    assert moved.rows == 5
+
+
+async def test_whoever_reads_the_history_makes_nobody_wait_for_long(
+    app: Sereno, connection: psycopg.Connection, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MOST_WAITING", 1)
+    for number, ahead in enumerate(("0", "1 day", "2 days")):
+        add_jobs(connection, 1 + 10 * number, 2, ahead=ahead)
+    before = everything(connection, place)
+    advance(connection, 40 * DAY)
+    working = archivist(app, place, archive_kinds=["jobs"])
+    with psycopg.connect(app.database.url) as reader:
+        reader.execute("select count(*) from sereno.history")
+        moved = await working.move()
+        assert (moved.days, len(moved.waiting), moved.problems) == (0, 1, []), "the other days are not even tried"
+        assert everything(connection, place) == before
+    assert (await working.move()).days == 3
+    assert everything(connection, place) == before
+
+
+async def test_a_machine_without_room_for_a_file_says_so(
+    app: Sereno, connection: psycopg.Connection, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_logs(connection, 5)
+    advance(connection, 40 * DAY)
+    working = archivist(app, place)
+    await working.move()
+    with monkeypatch.context() as patched:
+        patched.setattr(tempfile, "tempdir", str(place / "nowhere"))
+        exported = await working.export()
+    assert (exported.dropped, len(exported.problems)) == (0, 1)
+    assert one(connection, "select error from sereno.archive_files") in exported.problems[0]
+    assert (await working.export()).dropped == 1
+
+
+async def test_letters_of_another_encoding_are_letters(server_url: str, place: Path) -> None:
+    name = f"test_{uuid.uuid4().hex[:12]}"
+    with psycopg.connect(server_url, autocommit=True) as elsewhere:
+        elsewhere.execute(f"create database {name} template template0 encoding 'LATIN1' locale 'C'".encode())
+        app = Sereno(server_url.replace("/postgres?", f"/{name}?", 1))
+        app.migrate()
+        with psycopg.connect(app.database.url, autocommit=True) as connection:
+            connection.execute("create table public.t (id text primary key, at date)")
+            connection.execute("insert into public.t values ('Größe', '2020-01-01')")
+            before = everything(connection, place, ["public.t"])
+            working = archivist(app, place, OwnTable("public.t", "at", 30.0 * DAY))
+            await working.move()
+            assert (await working.export()).problems == []
+            assert everything(connection, place, ["public.t"]) == before
+        await app.aclose()
+        elsewhere.execute(f"drop database {name} with (force)".encode())

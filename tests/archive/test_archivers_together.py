@@ -1,0 +1,299 @@
+"""The archive among others: beside another one, beside those who clean up, as jobs of a worker, in another schema."""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import psycopg
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from sereno import Sereno
+from sereno.archive import parquet
+from sereno.database.connect import Line
+from sereno.settings import Settings
+from sereno.worker.maintenance import housekeeping, retention
+from tests.archive.archive_steps import (
+    DAY,
+    TENDERS,
+    add_everything,
+    add_jobs,
+    add_logs,
+    archivist,
+    cold_place,
+    everything,
+    places_of,
+)
+from tests.facts import advance, auntil, one, state, until
+from tests.worker.maintenance.locked_tables import do_all
+
+CYCLES = ("sereno.archive_export", "sereno.archive_move")
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    with cold_place() as path:
+        yield path
+
+
+# Beside another one
+
+
+async def test_two_of_them_at_once_do_the_work_once(app: Sereno, connection: psycopg.Connection, place: Path) -> None:
+    add_everything(connection, 50)
+    before = everything(connection, place)
+    advance(connection, 60 * DAY)
+    both = [archivist(app, place, TENDERS) for _ in range(2)]
+    moved = await asyncio.gather(*(each.move() for each in both))
+    assert everything(connection, place) == before
+    # A day that the other one has just taken may be told as one that is being read.
+    assert [problem for each in moved for problem in each.problems] == []
+    await both[0].move()
+    exported = await asyncio.gather(*(each.export() for each in both))
+    assert [problem for each in exported for problem in each.problems] == []
+    assert everything(connection, place) == before
+    await both[0].export()
+    assert set(places_of(connection)) == {"dropped"}
+    assert everything(connection, place) == before
+    assert one(connection, "select count(*) from sereno.archive_files where failed_at is not null") == 0
+
+
+async def test_two_that_write_another_content_do_not_harm_each_other(
+    app: Sereno, connection: psycopg.Connection, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write, number, turn = parquet.write, iter(range(1000)), threading.Lock()
+
+    def differently(url: str, select: str, file: Path, rising: Any, facts: Any) -> None:
+        """As another version of it would."""
+        with turn:
+            mine = str(next(number))
+        write(url, select, file, rising, facts | {"version": mine})
+
+    monkeypatch.setattr(parquet, "write", differently)
+    add_everything(connection, 50)
+    before = everything(connection, place)
+    advance(connection, 60 * DAY)
+    both = [archivist(app, place, TENDERS) for _ in range(2)]
+    await both[0].move()
+    await asyncio.gather(*(each.export() for each in both))
+    assert everything(connection, place) == before
+    assert (await both[0].export()).problems == []
+    assert set(places_of(connection)) == {"dropped"}
+    assert everything(connection, place) == before
+    files = connection.execute("select object, sha256 from sereno.archive_files").fetchall()
+    assert [name for name, sha256 in files if parquet.sha256(place / name) != sha256] == []
+
+
+async def test_one_that_is_cancelled_loses_nothing(
+    app: Sereno, connection: psycopg.Connection, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write, begun, go = parquet.write, threading.Event(), threading.Event()
+
+    def slowly(*given: Any) -> None:
+        begun.set()
+        go.wait(30)
+        write(*given)
+
+    monkeypatch.setattr(parquet, "write", slowly)
+    add_everything(connection)
+    before = everything(connection, place)
+    advance(connection, 60 * DAY)
+    working = archivist(app, place, TENDERS)
+    await working.move()
+    export = asyncio.create_task(working.export())
+    await auntil(begun.is_set)
+    export.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await export
+    assert everything(connection, place) == before
+    go.set()
+    assert (await working.export()).problems == []
+    assert everything(connection, place) == before
+    assert set(places_of(connection)) == {"dropped"}
+
+
+# Beside those who clean up
+
+
+async def clean_up(app: Sereno, **settings: Any) -> None:
+    """What workers and schedulers do once an hour."""
+    line = Line(app.database.url, app.settings, "test")
+    chosen: Settings = msgspec.structs.replace(app.settings, **settings)
+    await do_all(line, [*housekeeping.duties(chosen), retention.fires_duty(chosen)])
+    while await retention.forget_lines(line, chosen):
+        pass
+    await line.close()
+
+
+def left(connection: psycopg.Connection) -> dict[str, int]:
+    tables = ("history_done", "history_dead", "attempts", "fires", "logs")
+    return {table: one(connection, f"select count(*) from sereno.{table}") for table in tables}
+
+
+async def test_what_the_archive_takes_is_left_to_it(app: Sereno, connection: psycopg.Connection) -> None:
+    add_everything(connection)
+    advance(connection, 60 * DAY)
+    before = left(connection)
+    await clean_up(app, archive_url="disk", keep_dead_days=30)
+    assert left(connection) == before
+    await clean_up(app, archive_url="disk", archive_kinds=["jobs"], keep_dead_days=30)
+    assert left(connection) == before | {"fires": 0, "logs": 0}
+    await clean_up(app, keep_dead_days=30)
+    assert left(connection) == {"history_done": 3, "history_dead": 0, "attempts": 6, "fires": 0, "logs": 0}
+
+
+async def test_off_and_on_and_off_again(app: Sereno, connection: psycopg.Connection, place: Path) -> None:
+    add_logs(connection, 5)
+    advance(connection, 60 * DAY)
+    on = archivist(app, place)
+    await on.move()
+    add_logs(connection, 7)
+    advance(connection, 60 * DAY)
+    await clean_up(app)
+    assert left(connection)["logs"] == 0, "nobody archives"
+    assert one(connection, "select count(*) from sereno_archive.logs_1") == 5, "what has left stays where it is"
+    assert (await on.export()).rows == 5
+
+
+# As jobs
+
+
+def archived(url: str, place: Path, **settings: Any) -> Sereno:
+    return Sereno(url, archive_url=f"file://{place}", archive_grace_days=0, **settings)
+
+
+def cycles(app: Sereno) -> dict[str, str]:
+    return {row.key: row.state for row in app.schedules.list() if row.key in CYCLES}
+
+
+def test_cycles_are_declared_where_there_is_an_archive(database_url: str, place: Path) -> None:
+    off, on, own = Sereno(database_url), archived(database_url, place), Sereno(database_url)
+    off.schedules.synchronise()
+    assert cycles(off) == {}
+    on.schedules.synchronise()
+    assert cycles(on) == dict.fromkeys(CYCLES, "enabled")
+    off.schedules.synchronise()
+    assert cycles(on) == dict.fromkeys(CYCLES, "disabled")
+    own.archive.table("public.tenders", time="published_at", older_than="30d")
+    own.schedules.synchronise()
+    assert cycles(own) == dict.fromkeys(CYCLES, "enabled")
+    for app in (off, on, own):
+        app.close()
+
+
+async def test_a_worker_does_the_work(database_url: str, connection: psycopg.Connection, place: Path) -> None:
+    add_everything(connection)
+    # Above the numbers of those that we have made up.
+    connection.execute("select setval(pg_get_serial_sequence('sereno.jobs', 'id'), 1000000)")
+    before = everything(connection, place)
+    advance(connection, 60 * DAY)
+    app = archived(database_url, place, keep_dead_days=30, keep_deliveries_days=30, keep_events_days=30)
+    app.archive.table("public.tenders", time="published_at", older_than="30d")
+
+    def work() -> None:
+        for name in reversed(CYCLES):
+            job = one(connection, "select sereno.enqueue(%s)", name)
+            until(lambda job=job: state(connection, job) == "succeeded")  # type: ignore[misc]
+
+    async with app.working():
+        # Elsewhere: whoever looks at the history waits for a day to leave, which is done in this loop.
+        await asyncio.to_thread(work)
+    after = everything(connection, place)
+    # The two jobs, and what was said meanwhile.
+    assert before - after == {}
+    assert {kind for kind, _ in after - before} <= {"jobs", "logs"}
+    assert set(places_of(connection)) == {"dropped"}
+    await app.aclose()
+
+
+async def test_a_job_that_could_not_verify_says_so_and_comes_back(
+    database_url: str, connection: psycopg.Connection, place: Path
+) -> None:
+    add_logs(connection, 5)
+    advance(connection, 60 * DAY)
+    occupy(place)
+    app = archived(database_url, place)
+    await app.archive.archivist().move()
+    async with app.working():
+        job = one(connection, "select sereno.enqueue('sereno.archive_export')")
+        await auntil(lambda: one(connection, "select count(*) from sereno.attempts where job_id = %s", job) == 1)
+        assert "could not" in one(connection, "select error_message from sereno.attempts where job_id = %s", job)
+        assert state(connection, job) == "scheduled"
+    assert one(connection, "select count(*) from sereno_archive.logs_1") == 5
+    await app.aclose()
+
+
+def occupy(place: Path) -> None:
+    """A file where a directory should be."""
+    place.write_text("not a directory")
+
+
+# Elsewhere
+
+
+async def test_another_schema_has_an_archive_of_its_own(
+    database_url: str, connection: psycopg.Connection, place: Path
+) -> None:
+    elsewhere = Sereno(database_url, schema="other")
+    elsewhere.migrate()
+    add_logs(connection, 3)
+    add_jobs(connection, 1, 4)
+    for table in ("logs", "history", "attempts"):
+        columns = one(
+            connection,
+            "select string_agg(quote_ident(attname), ', ') from pg_attribute "
+            "where attrelid = %s::regclass and attnum > 0 and attidentity = '' and not attisdropped",
+            f"sereno.{table}",
+        )
+        connection.execute(f"insert into other.{table} ({columns}) select {columns} from sereno.{table}".encode())
+    connection.execute("insert into other.clock (ahead) values ('60 days')")
+    working = archivist(elsewhere, place)
+    moved, exported = await working.move(), await working.export()
+    assert (moved.problems, exported.problems) == ([], [])
+    found = connection.execute(
+        "select kind from other.archive_batches where dropped_at is not null order by 1"
+    ).fetchall()
+    assert found == [("attempts",), ("jobs",), ("logs",)]
+    assert [one(connection, f"select count(*) from {schema}.logs") for schema in ("other", "sereno")] == [0, 3]
+    assert one(connection, "select count(*) from sereno.archive_batches") == 0
+    for name in ("other.jobs", "other_archive.jobs_1"):
+        with pytest.raises(psycopg.Error):
+            connection.execute("select other.archive_table(%s, 'created_at', now(), 10)", [name])
+    await elsewhere.aclose()
+
+
+async def test_a_password_in_the_address_reaches_postgresql_alone(
+    database_url: str, connection: psycopg.Connection, place: Path, tmp_path: Path
+) -> None:
+    add_logs(connection, 3)
+    advance(connection, 60 * DAY)
+    app = Sereno(database_url.replace("//postgres@", "//postgres:c%40nary%3A%2F%3F%23%20%C3%A4@"))
+    working = archivist(app, place)
+    await working.move()
+    exported = await working.export()
+    assert (exported.problems, exported.rows) == ([], 3)
+    nobody = "postgresql://ann:canary@127.0.0.1:1/shop"
+    with pytest.raises(parquet.BadFile) as refused:
+        parquet.write(nobody, "select 1", tmp_path / "file", [], {})
+    assert "canary" not in str(refused.value)
+    await app.aclose()
+
+
+def test_whatever_is_no_file_is_told_as_such(tmp_path: Path) -> None:
+    """The library panics over some of them."""
+    table = pa.table({"a": list(range(1000)), "b": [str(number) for number in range(1000)]})
+    pq.write_table(table, tmp_path / "good")
+    good, bad = (tmp_path / "good").read_bytes(), tmp_path / "bad"
+    assert parquet.checksums(tmp_path / "good", ["a"])[0] == 1000
+    with pytest.raises(parquet.BadFile):
+        parquet.checksums(tmp_path / "good", ["no such column"])
+    for content in (b"", b"PAR1", b"PAR1PAR1", good[:-1], good[: len(good) // 2], bytes(len(good)), good[4:]):
+        bad.write_bytes(content)
+        with pytest.raises(parquet.BadFile):
+            parquet.checksums(bad, ["a"])
+    with pytest.raises(parquet.BadFile):
+        parquet.checksums(tmp_path / "missing", ["a"])

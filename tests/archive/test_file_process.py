@@ -1,0 +1,135 @@
+"""Large files are written and checked by a process of their own: what it is told, and what goes on meanwhile."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pyarrow.parquet as pq
+import pytest
+
+from sereno import Sereno
+from sereno.archive import file_process
+from sereno.archive.file_process import SMALL_ROWS
+from sereno.archive.parquet import BadFile
+from tests.archive.archive_steps import DAY, add_jobs, archivist, cold_place
+from tests.facts import advance, auntil, one, until
+
+CANARY = "canary-37"
+SLEEPS = "select n, pg_sleep(0.002) is null as slept from generate_series(1, 10000) as n"
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    with cold_place() as directory:
+        yield directory
+
+
+def writing(connection: psycopg.Connection) -> bool:
+    """Whether somebody sends rows of ours right now."""
+    asked = (
+        "select exists (select from pg_stat_activity "
+        "where datname = current_database() and starts_with(query, 'COPY (select n, pg_sleep'))"
+    )
+    return bool(one(connection, asked))
+
+
+def writers() -> list[int]:
+    """The processes of ours that write."""
+    found = subprocess.run(
+        ["pgrep", "-P", str(os.getpid()), "-f", "sereno.archive.file_process"],
+        check=False,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    return [int(line) for line in found.stdout.split()]
+
+
+def shown_of(pid: int) -> bytes:
+    """What others on the machine can read of a process."""
+    return Path(f"/proc/{pid}/cmdline").read_bytes() + Path(f"/proc/{pid}/environ").read_bytes()
+
+
+def files(place: Path) -> int:
+    return len(list(place.rglob("*.parquet")))
+
+
+def rows_of_files(place: Path, kind: str) -> int:
+    return sum(pq.read_table(file).num_rows for file in place.rglob(f"{kind}-*.parquet"))
+
+
+async def test_a_large_batch_leaves_through_a_process_of_its_own(
+    app: Sereno, connection: psycopg.Connection, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, started = subprocess.run, Counter[str]()
+
+    def noted(command: Sequence[str], **options: Any) -> Any:
+        if command[-1] == "sereno.archive.file_process" and "input" in options:
+            started[json.loads(options["input"])[0]] += 1
+        return run(command, **options)
+
+    monkeypatch.setattr(subprocess, "run", noted)
+    add_jobs(connection, 1, SMALL_ROWS)
+    advance(connection, 60 * DAY)
+    working = archivist(app, place, archive_kinds=["jobs"])
+    await working.move()
+    exported = await working.export()
+    assert (exported.problems, exported.rows) == ([], 3 * SMALL_ROWS)
+    assert started == {"write": files(place), "check": files(place)}, "one for each"
+    assert writers() == []
+    assert one(connection, "select count(*) from sereno.archive_batches where dropped_at is null") == 0
+    assert rows_of_files(place, "jobs") == SMALL_ROWS
+
+
+async def test_meanwhile_the_loop_goes_on(database_url: str, connection: psycopg.Connection, tmp_path: Path) -> None:
+    slow = asyncio.create_task(
+        asyncio.to_thread(file_process.write, SMALL_ROWS, database_url, SLEEPS, tmp_path / "file", [], {})
+    )
+    await auntil(lambda: writing(connection) and bool(writers()))
+    for pid in writers():
+        os.kill(pid, signal.SIGKILL)
+    with pytest.raises(BadFile, match="the process that had the file ended with -9"):
+        await slow
+    until(lambda: not writing(connection))
+
+
+@pytest.mark.parametrize("rows", [1, SMALL_ROWS])
+def test_what_went_wrong_is_told_in_the_same_words(database_url: str, tmp_path: Path, rows: int) -> None:
+    with pytest.raises(BadFile, match="the rows did not become a file") as said:
+        file_process.write(
+            rows, database_url, "select 1 / (n - n) from generate_series(1, 3) as n", tmp_path / "file", [], {}
+        )
+    assert "division by zero" in str(said.value)
+
+
+@pytest.mark.parametrize("rows", [1, SMALL_ROWS])
+def test_a_password_is_in_no_message_and_in_no_list_of_processes(
+    tmp_path: Path, rows: int, capfd: pytest.CaptureFixture[str]
+) -> None:
+    nobody = f"postgresql://ann:{CANARY}@127.0.0.1:1/shop"
+    with pytest.raises(BadFile) as refused:
+        file_process.write(rows, nobody, "select 1", tmp_path / "file", [], {})
+    assert CANARY not in str(refused.value)
+    assert CANARY not in "".join(capfd.readouterr())
+
+
+async def test_what_the_machine_shows_of_it_holds_no_password(
+    database_url: str, connection: psycopg.Connection, tmp_path: Path
+) -> None:
+    url = database_url.replace("//postgres@", f"//postgres:{CANARY}@")
+    slow = asyncio.create_task(
+        asyncio.to_thread(file_process.write, SMALL_ROWS, url, SLEEPS, tmp_path / "file", [], {})
+    )
+    await auntil(lambda: writing(connection) and bool(writers()))
+    (pid,) = writers()
+    shown = shown_of(pid)
+    os.kill(pid, signal.SIGKILL)
+    assert CANARY.encode() not in shown
+    with pytest.raises(BadFile):
+        await slow

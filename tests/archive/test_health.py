@@ -1,0 +1,217 @@
+"""The archive in the doctor's findings, in what needs a person, and among the invariants."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from sereno import Sereno
+from sereno.monitoring.alerts.condition import Concern
+from sereno.monitoring.alerts.current_conditions import attention
+from sereno.monitoring.alerts.watcher import Watch
+from sereno.monitoring.doctor import Check, doctor
+from sereno.monitoring.verify import verify
+from sereno.settings import A_DAY
+from tests.facts import advance, one
+from tests.server.api.archive.archived import archive, export, fill, move, old_delivery
+
+ARCHIVE = ("archive.unverified", "archive.behind")
+
+
+@pytest.fixture
+def app(database_url: str, tmp_path: Path) -> Iterator[Sereno]:
+    """One that archives into a directory."""
+    made = Sereno(database_url, archive_url=f"file://{tmp_path / 'archive'}", keep_deliveries_days=30)
+    yield made
+    made.close()
+
+
+def concerns(app: Sereno, **options: str) -> dict[str, Concern]:
+    found = app.database.run(attention(app.settings, **options))
+    return {each.kind: each for each in found if each.kind in ARCHIVE}
+
+
+def check(app: Sereno) -> Check:
+    """The worst finding about the archive."""
+    found = [each for each in app.database.run(doctor(app.settings)) if each.name == "archive"]
+    return max(found, key=lambda each: ("ok", "warn", "fail").index(each.level))
+
+
+def broken(app: Sereno, window: int | None = 1000) -> dict[str, list[str]]:
+    proofs = app.database.run(verify(lease=30.0, window=window))
+    return {proof.name: [each.what for each in proof.violations] for proof in proofs if not proof.holds}
+
+
+def in_the_way(tmp_path: Path) -> Path:
+    """Where the directory of the files should be there is a file."""
+    place = tmp_path / "archive"
+    place.write_text("in the way")
+    return place
+
+
+def test_an_archive_that_keeps_up_needs_nobody(app: Sereno, connection: psycopg.Connection) -> None:
+    assert (check(app).level, check(app).message) == ("ok", "keeps up")
+    fill(connection)
+    archive(app)
+    assert concerns(app) == {}
+    assert check(app).level == "ok"
+    assert broken(app) == {}
+
+
+def test_without_an_archive_nothing_is_late(database_url: str, connection: psycopg.Connection) -> None:
+    fill(connection, 100)
+    app = Sereno(database_url)
+    assert concerns(app) == {}
+    assert check(app).message == "off: what is past its retention is deleted"
+    app.close()
+
+
+def test_what_should_have_left_two_days_ago(app: Sereno, connection: psycopg.Connection) -> None:
+    """A day leaves thirty days after its end; the archive has two nights for it."""
+    fill(connection, 32)
+    assert concerns(app) == {}
+    fill(connection, 34, first=100)
+    behind = concerns(app)["archive.behind"]
+    assert (behind.level, behind.remedy) == ("warn", "sereno archive run")
+    assert behind.words.startswith("The archive is behind by 3 d")
+    assert (check(app).level, "behind by 3 d" in check(app).message) == ("warn", True)
+    assert concerns(app, tenant="ann") == {}
+    move(app)
+    assert concerns(app) == {}
+
+
+def test_a_batch_that_nobody_exports(app: Sereno, connection: psycopg.Connection) -> None:
+    fill(connection, 40)
+    move(app)
+    assert concerns(app) == {}
+    advance(connection, 2 * A_DAY + 60)
+    assert set(concerns(app)) == {"archive.behind"}
+    assert export(app) == []
+    assert concerns(app) == {}
+
+
+def test_dead_letters_and_log_lines_that_should_have_left(
+    database_url: str, connection: psycopg.Connection, tmp_path: Path
+) -> None:
+    app = Sereno(database_url, archive_url=f"file://{tmp_path}", keep_dead_days=10, archive_kinds=["jobs"])
+    line = "insert into sereno.logs (at, level, event, message) values (now() - interval '1 year', 'info', 'x', 'y')"
+    connection.execute(line)
+    assert concerns(app) == {}
+    fill(connection, 13)
+    connection.execute("update sereno.history set state = 'dead', reason = 'x' where id = 1")
+    assert one(connection, "select count(*) from sereno.history_dead") == 1
+    assert set(concerns(app)) == {"archive.behind"}
+    # What somebody brought back is old because they wanted so.
+    connection.execute(
+        "insert into sereno.restored (kind, key, batch_id, digest, until) "
+        "values ('jobs', '1', 1, '', now() + interval '1 day')"
+    )
+    assert concerns(app) == {}
+    app.close()
+
+
+def test_a_file_that_could_not_be_written(app: Sereno, connection: psycopg.Connection, tmp_path: Path) -> None:
+    fill(connection, 40)
+    move(app)
+    place = in_the_way(tmp_path)
+    assert export(app)
+    advance(connection, 3 * A_DAY)
+    failed = concerns(app)
+    assert set(failed) == {"archive.unverified"}
+    assert (failed["archive.unverified"].level, failed["archive.unverified"].values["count"]) == ("bad", 1)
+    assert "could not" in failed["archive.unverified"].words
+    assert failed["archive.unverified"].since is not None
+    assert (check(app).level, "1 files could not" in check(app).message) == ("fail", True)
+    assert broken(app) == {}
+    place.unlink()
+    assert export(app) == []
+    assert concerns(app) == {}
+
+
+async def test_a_rule_may_name_it(app: Sereno, connection: psycopg.Connection) -> None:
+    """Whoever watches for rules looks at the archive with the settings of its process."""
+    fill(connection, 40)
+    watch = Watch(app.url, app.settings, lambda: True)
+    seen = await watch._see(None)
+    assert "archive.behind" in {each.kind for each in seen.found}
+    assert seen.blind == set()
+    await watch.stop()
+
+
+@pytest.mark.parametrize(
+    ("promise", "words", "change"),
+    [
+        ("archive_tables", "is not there", "drop table sereno_archive.{held}"),
+        ("archive_tables", "stray of the archive belongs to no batch", "create table sereno_archive.stray (id int)"),
+        ("archive_held", "holds 29 rows, and 30 were counted", "delete from sereno_archive.{held} where id = 7"),
+        ("archive_held", "holds other rows than its files", "update sereno_archive.{held} set id = 700 where id = 7"),
+        (
+            "archive_held",
+            "holds other rows than its files",
+            "update sereno_archive.{held} set queue = 'x' where id = 7",
+        ),
+        ("archive_verified", "one of its files is not verified", "update sereno.archive_files set verified_at = null"),
+        ("archive_verified", "its files hold 29 rows, and it has 30", "update sereno.archive_files set rows = 29"),
+        ("archive_verified", "has no file", "delete from sereno.archive_files"),
+    ],
+)
+def test_a_promise_that_is_broken(
+    app: Sereno, connection: psycopg.Connection, promise: str, words: str, change: str
+) -> None:
+    fill(connection)
+    archive(app)
+    assert broken(app) == broken(app, None) == {}
+    held = one(connection, "select held_in from sereno.archive_batches")
+    connection.execute(change.format(held=held).encode())
+    for window in (1000, None):
+        ((name, found),) = broken(app, window).items()
+        assert name == promise
+        assert any(words in each for each in found), found
+
+
+def test_a_dropped_batch_without_its_rows(app: Sereno, connection: psycopg.Connection) -> None:
+    fill(connection)
+    archive(app)
+    advance(connection, 8 * A_DAY)
+    assert export(app) == []
+    assert broken(app) == {}
+    connection.execute("update sereno.archive_files set rows = rows - 1")
+    (found,) = broken(app)["archive_verified"]
+    assert found.startswith("it is dropped, its files hold 29 rows")
+
+
+def test_a_table_beyond_the_window_is_not_counted(app: Sereno, connection: psycopg.Connection) -> None:
+    fill(connection)
+    archive(app)
+    held = one(connection, "select held_in from sereno.archive_batches")
+    connection.execute(f"delete from sereno_archive.{held} where id = 7".encode())
+    assert broken(app, 10) == {}
+    assert set(broken(app, 30)) == {"archive_held"}
+
+
+def test_what_is_in_an_inbox_may_have_been_archived(app: Sereno, connection: psycopg.Connection) -> None:
+    number = old_delivery(connection)
+    connection.execute(
+        "insert into sereno.inbox (recipient_id, delivery_id, event, title, body) "
+        "select recipient_id, id, 'x', 'y', 'z' from sereno.deliveries"
+    )
+    assert broken(app) == {}
+    move(app)
+    assert one(connection, "select count(*) from sereno.deliveries where id = %s", number) == 0
+    assert broken(app) == {}
+    assert export(app) == []
+    assert broken(app) == {}
+    connection.execute("update sereno.inbox set delivery_id = 999")
+    assert set(broken(app)) == {"inbox_delivered"}
+
+
+def test_another_schema(database_url: str, connection: psycopg.Connection, tmp_path: Path) -> None:
+    app = Sereno(database_url, schema="other", archive_url=f"file://{tmp_path}")
+    app.migrate()
+    assert broken(app) == {}
+    connection.execute("create table other_archive.stray (id int)")
+    assert set(broken(app)) == {"archive_tables"}
+    asyncio.run(app.database.aclose())
+    app.close()

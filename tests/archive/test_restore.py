@@ -1,0 +1,414 @@
+"""What was archived comes back as it was, once, for a while; and leaves again when nobody changed it."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from sereno import Sereno
+from sereno.archive import restore
+from sereno.archive.archiver import OwnTable
+from sereno.archive.restore import Asked
+from sereno.archive.restore_store import Span
+from sereno.database.plan import carry_out
+from sereno.errors import ArchiveUnavailable, InvalidArguments, Refused
+from sereno.jobs import transitions
+from tests.archive.archive_steps import (
+    DAY,
+    HOT,
+    TENDERS,
+    add_deliveries,
+    add_event,
+    add_everything,
+    add_jobs,
+    add_logs,
+    add_tenders,
+    archivist,
+    cold_place,
+)
+from tests.archive.restore_steps import EVER, bring_back, cold, digests
+from tests.facts import advance, one, state
+
+KINDS = ("jobs", "deliveries", "events", "fires", "logs", "public.tenders")
+TABLES = (*HOT.values(), "public.tenders")
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    with cold_place() as path:
+        yield path
+
+
+async def archive(app: Sereno, place: Path, *tables: OwnTable, grace: int = 0) -> None:
+    working = archivist(app, place, *tables, archive_grace_days=grace)
+    moved = await working.move()
+    exported = await working.export()
+    assert [*moved.problems, *exported.problems] == []
+
+
+@pytest.mark.parametrize("grace", [0, 7], ids=["from files", "from held tables"])
+async def test_everything_comes_back_as_it_was(
+    app: Sereno, connection: psycopg.Connection, place: Path, grace: int
+) -> None:
+    add_everything(connection)
+    before = digests(connection, *TABLES)
+    advance(connection, 60 * DAY)
+    await archive(app, place, TENDERS, grace=grace)
+    assert not any(digests(connection, *TABLES).values())
+    for kind in KINDS:
+        outcome = bring_back(app, place, kind)
+        assert (outcome.brought.restored, outcome.brought.refused) == (outcome.brought.found, 0)
+    assert digests(connection, *TABLES) == before
+    marks = one(connection, "select count(*) from sereno.restored")
+    assert marks == sum(map(len, before.values()))
+
+
+async def test_a_move_leaves_them_alone_until_their_time_is_over(
+    app: Sereno, connection: psycopg.Connection, place: Path
+) -> None:
+    add_everything(connection)
+    before = digests(connection, *TABLES)
+    advance(connection, 60 * DAY)
+    await archive(app, place, TENDERS)
+    for kind in KINDS:
+        bring_back(app, place, kind)
+    files = one(connection, "select count(*) from sereno.archive_files")
+    await archive(app, place, TENDERS)
+    assert digests(connection, *TABLES) == before
+    advance(connection, 31 * DAY)
+    await archive(app, place, TENDERS)
+    assert not any(digests(connection, *TABLES).values())
+    assert one(connection, "select count(*) from sereno.archive_files") == files, "they are in the archive already"
+    assert one(connection, "select count(*) from sereno.restored") == 0
+    assert one(connection, "select count(*) from sereno.archived_again") == 0
+
+
+async def test_a_job_comes_with_its_attempts_and_alone(
+    app: Sereno, connection: psycopg.Connection, place: Path
+) -> None:
+    add_jobs(connection, 1, 20)
+    advance(connection, 60 * DAY)
+    await archive(app, place)
+    outcome = bring_back(app, place, "jobs", 7, "008")
+    assert (outcome.brought.restored, outcome.children_kind, outcome.children.restored) == (2, "attempts", 4)
+    assert connection.execute("select id from sereno.history order by id").fetchall() == [(7,), (8,)]
+    assert one(connection, "select tableoid::regclass::text from sereno.history limit 1") == (
+        "sereno.history_done_default"
+    )
+    assert one(connection, "select count(*) from sereno.attempts where job_id in (7, 8)") == 4
+    assert one(connection, "select count(*) from sereno.attempts") == 4
+
+
+async def test_a_delivery_comes_with_its_receipts(app: Sereno, connection: psycopg.Connection, place: Path) -> None:
+    add_deliveries(connection, add_event(connection), count=3)
+    advance(connection, 60 * DAY)
+    await archive(app, place)
+    chosen = one(connection, "select min(first_id) from sereno.archive_files where kind = 'deliveries'")
+    outcome = bring_back(app, place, "deliveries", chosen)
+    assert (outcome.brought.restored, outcome.children.restored) == (1, 2)
+    assert connection.execute("select distinct delivery_id from sereno.receipts").fetchall() == [(chosen,)]
+
+
+async def test_nothing_is_doubled(app: Sereno, connection: psycopg.Connection, place: Path) -> None:
+    add_jobs(connection, 1, 5)
+    advance(connection, 60 * DAY)
+    await archive(app, place)
+    bring_back(app, place, "jobs", 1)
+    before = digests(connection, *TABLES[:-1])
+    outcome = bring_back(app, place, "jobs", 1, keep=60.0 * DAY)
+    assert (outcome.brought.found, outcome.brought.restored, outcome.brought.present) == (1, 0, 1)
+    assert digests(connection, *TABLES[:-1]) == before
+    left = one(connection, "select min(until) - sereno.now() from sereno.restored where kind = 'jobs'")
+    assert left.days == 59, "who asks for longer gets it"
+    bring_back(app, place, "jobs", 1, keep=1.0)
+    assert one(connection, "select min(until) - sereno.now() from sereno.restored").days == 59
+
+
+async def test_a_job_that_is_live_again_is_left_alone(app: Sereno, connection: psycopg.Connection, place: Path) -> None:
+    add_jobs(connection, 1, 1)
+    # A live job has no empty tag.
+    connection.execute("update sereno.history set tags = array['ä', 'a,b']")
+    advance(connection, 60 * DAY)
+    await archive(app, place)
+    bring_back(app, place, "jobs", 1)
+    app.database.run(transitions.requeue([1]))
+    assert state(connection, 1) == "ready"
+    outcome = bring_back(app, place, "jobs", 1)
+    assert (outcome.brought.restored, outcome.brought.present) == (0, 1)
+    assert one(connection, "select count(*) from sereno.history") == 0
+    advance(connection, 31 * DAY)
+    await archive(app, place)
+    assert one(connection, "select count(*) from sereno.restored") == 0
+    assert one(connection, "select count(*) from sereno.jobs") == 1
+
+
+async def test_two_at_once_bring_it_back_once(app: Sereno, connection: psycopg.Connection, place: Path) -> None:
+    add_jobs(connection, 1, 30)
+    advance(connection, 60 * DAY)
+    await archive(app, place)
+    found: list[int] = []
+
+    def bring() -> None:
+        found.append(bring_back(app, place, "jobs").brought.restored)
+
+    threads = [threading.Thread(target=bring) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sum(found) == 30
+    assert one(connection, "select count(*) from sereno.history") == 30
+    assert one(connection, "select count(*) from sereno.attempts") == 60
+
+
+async def test_what_was_changed_is_archived_again_and_comes_back_as_it_was_last(
+    app: Sereno, connection: psycopg.Connection, place: Path
+) -> None:
+    add_jobs(connection, 1, 5)
+    add_tenders(connection, 5)
+    advance(connection, 60 * DAY)
+    await archive(app, place, TENDERS)
+    bring_back(app, place, "jobs")
+    bring_back(app, place, "public.tenders")
+    connection.execute("update sereno.history set reason = 'changed' where id = 2")
+    connection.execute(
+        "insert into sereno.attempts (job_id, number, started_at, finished_at, outcome) "
+        "values (3, 3, sereno.now(), sereno.now(), 'retry')"
+    )
+    connection.execute("update public.tenders set price = 7 where part = 4")
+    changed = digests(connection, *TABLES)
+    advance(connection, 31 * DAY)
+    await archive(app, place, TENDERS)
+    assert not any(digests(connection, *TABLES).values())
+    again = connection.execute("select kind, key from sereno.archived_again where kind <> 'attempts' order by 1, 2")
+    assert again.fetchall() == [("jobs", "2"), ("jobs", "3"), ("public.tenders", "ä 4\n\t4")]
+    assert one(connection, "select sum(rows) from sereno.archive_batches where kind = 'jobs'") == 7
+    bring_back(app, place, "jobs")
+    bring_back(app, place, "public.tenders")
+    assert digests(connection, *TABLES) == changed
+
+
+async def test_a_row_stays_where_its_file_is_not_sound(
+    app: Sereno, connection: psycopg.Connection, place: Path
+) -> None:
+    add_logs(connection, 3)
+    advance(connection, 60 * DAY)
+    await archive(app, place)
+    bring_back(app, place, "logs")
+    connection.execute("update sereno.archive_files set failed_at = sereno.now(), error = 'broken'")
+    advance(connection, 31 * DAY)
+    await archivist(app, place).move()
+    held = one(connection, "select held_in from sereno.archive_batches order by id desc limit 1")
+    assert one(connection, f"select count(*) from sereno_archive.{held}") == 3, "they are archived again"
+
+
+async def test_a_dead_job_does_not_block_its_order_again(
+    app: Sereno, connection: psycopg.Connection, place: Path
+) -> None:
+    add_jobs(connection, 1, 1, "dead")
+    connection.execute("""update sereno.history set keys = '{"order": "r1", "blocks": true, "fair": "x"}'""")
+    advance(connection, 60 * DAY)
+    await archive(app, place)
+    bring_back(app, place, "jobs", 1)
+    assert one(connection, "select keys from sereno.history_dead") == {"order": "r1", "fair": "x"}
+    advance(connection, 31 * DAY)
+    await archive(app, place)
+    assert one(connection, "select count(*) from sereno.history") == 0
+    assert one(connection, "select count(*) from sereno.archived_again") == 0
+
+
+async def test_a_table_may_have_gained_and_lost_columns(
+    app: Sereno, connection: psycopg.Connection, place: Path
+) -> None:
+    add_tenders(connection, 3)
+    advance(connection, 60 * DAY)
+    await archive(app, place, TENDERS)
+    connection.execute(
+        "alter table public.tenders add column grade text not null default 'A', add column more int, "
+        "drop column ratio, alter column part type bigint"
+    )
+    with pytest.raises(psycopg.Error, match=r"public\.tenders no longer has what the archive has: ratio"):
+        bring_back(app, place, "public.tenders")
+    assert one(connection, "select count(*) from public.tenders") == 0
+    assert bring_back(app, place, "public.tenders", without=("ratio",)).brought.restored == 3
+    assert connection.execute("select distinct grade, more from public.tenders").fetchall() == [("A", None)]
+
+
+async def test_what_does_not_fit_any_more_is_refused_and_not_cut_off(
+    app: Sereno, connection: psycopg.Connection, place: Path
+) -> None:
+    connection.execute("create table public.t (id int primary key, at timestamptz, name varchar(20), code char(6))")
+    connection.execute("insert into public.t values (1, sereno.now(), 'a long name', 'abc')")
+    advance(connection, 60 * DAY)
+    await archive(app, place, OwnTable("public.t", "at", 30.0 * DAY))
+    connection.execute("alter table public.t alter column name type varchar(5)")
+    with pytest.raises(psycopg.errors.StringDataRightTruncation):
+        bring_back(app, place, "public.t", 1)
+    connection.execute("alter table public.t alter column name type text")
+    bring_back(app, place, "public.t", 1)
+    assert connection.execute("select name, code from public.t").fetchall() == [("a long name", "abc   ")]
+
+
+async def test_generated_identity_and_odd_names(app: Sereno, connection: psycopg.Connection, place: Path) -> None:
+    connection.execute(
+        'create schema "Odd ""one"""; '
+        'create table "Odd ""one"""."My.table" ("Id" bigint generated always as identity primary key, '
+        '"At ""when""" timestamptz, t int, g int, double int generated always as (t * 2) stored, "sereno_row" text)'
+    )
+    name = '"Odd ""one"""."My.table"'
+    connection.execute(
+        f'insert into {name} ("At ""when""", t, g, "sereno_row") select sereno.now(), n, n, n '
+        "from generate_series(1, 3) as n".encode()
+    )
+    before = digests(connection, name)
+    advance(connection, 60 * DAY)
+    await archive(app, place, OwnTable(name, 'At "when"', 30.0 * DAY))
+    assert digests(connection, name) == {name: []}
+    assert bring_back(app, place, name, 2).brought.restored == 1
+    assert bring_back(app, place, name).brought.restored == 2
+    assert digests(connection, name) == before
+    advance(connection, 31 * DAY)
+    await archive(app, place)
+    assert digests(connection, name) == {name: []}
+
+
+async def test_another_row_may_stand_in_the_way(app: Sereno, connection: psycopg.Connection, place: Path) -> None:
+    connection.execute("create table public.t (id int primary key, at timestamptz, mail text unique)")
+    connection.execute("insert into public.t values (1, sereno.now(), 'a'), (2, sereno.now(), 'b')")
+    advance(connection, 60 * DAY)
+    await archive(app, place, OwnTable("public.t", "at", 30.0 * DAY))
+    connection.execute("insert into public.t values (3, sereno.now(), 'a')")
+    brought = bring_back(app, place, "public.t").brought
+    assert (brought.found, brought.restored, brought.present, brought.refused) == (2, 1, 0, 1)
+    assert one(connection, "select array_agg(id order by id) from public.t") == [2, 3]
+    assert one(connection, "select count(*) from sereno.restored") == 1
+
+
+async def test_what_others_refer_to_stays_and_is_told(app: Sereno, connection: psycopg.Connection, place: Path) -> None:
+    connection.execute("create table public.t (id int primary key, at timestamptz)")
+    connection.execute("insert into public.t values (1, sereno.now())")
+    add_logs(connection, 1)
+    advance(connection, 60 * DAY)
+    table = OwnTable("public.t", "at", 30.0 * DAY)
+    await archive(app, place, table)
+    bring_back(app, place, "public.t")
+    bring_back(app, place, "logs")
+    connection.execute("create table public.child (id int references public.t); insert into public.child values (1)")
+    advance(connection, 31 * DAY)
+    moved = await archivist(app, place).move()
+    assert [problem.partition(":")[0] for problem in moved.problems] == ["public.t"]
+    assert one(connection, "select count(*) from sereno.logs") == 0, "it holds up no other"
+    assert one(connection, "select count(*) from public.t") == 1
+    assert one(connection, "select count(*) from sereno.restored") == 1
+
+
+async def test_a_file_that_is_not_the_one_that_was_verified_is_not_used(
+    app: Sereno, connection: psycopg.Connection, place: Path
+) -> None:
+    add_logs(connection, 3)
+    advance(connection, 60 * DAY)
+    await archive(app, place)
+    file = place / one(connection, "select object from sereno.archive_files")
+    content = file.read_bytes()
+    for broken in (content[:-1], content[:100] + b"x" + content[101:]):
+        file.write_bytes(broken)
+        with pytest.raises(ArchiveUnavailable, match="not the file that was verified"):
+            bring_back(app, place, "logs")
+    file.unlink()
+    with pytest.raises(ArchiveUnavailable, match="is not in the archive"):
+        bring_back(app, place, "logs")
+    assert one(connection, "select count(*) from sereno.logs") == 0
+
+
+async def test_a_span_of_time(app: Sereno, connection: psycopg.Connection, place: Path) -> None:
+    for _ in range(4):
+        add_logs(connection, 2)
+        advance(connection, DAY)
+    advance(connection, 60 * DAY)
+    await archive(app, place)
+    first, last = connection.execute("select min(from_at), max(to_at) from sereno.archive_files").fetchone() or ()
+    day = (last - first) / 3
+    asked = Span(from_at=first + day / 2, to_at=last - day / 2)
+    assert carry_out(app.database, restore.count(Asked("logs", asked), cold(place), lambda *_: None)) == 4
+    outcome = carry_out(app.database, restore.restore(Asked("logs", asked), cold(place), lambda *_: None))
+    assert outcome.brought.restored == 4
+    assert one(connection, "select count(distinct at) from sereno.logs") == 2
+
+
+async def test_many_need_a_confirmation_and_are_in_the_audit(
+    app: Sereno, connection: psycopg.Connection, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(restore, "MOST", 5)
+    add_logs(connection, 6)
+    advance(connection, 60 * DAY)
+    await archive(app, place)
+    with pytest.raises(Refused, match="more than 5 rows of logs"):
+        bring_back(app, place, "logs")
+    assert one(connection, "select count(*) from sereno.logs") == 0
+    assert one(connection, "select count(*) from sereno.audit") == 0
+    bring_back(app, place, "logs", yes=True, actor="ada")
+    audit = connection.execute("select actor, action, subject, detail ->> 'count' from sereno.audit").fetchall()
+    assert audit == [("ada", "archive.restore", "6 logs", "6")]
+
+
+async def test_what_makes_no_sense_is_refused(app: Sereno, connection: psycopg.Connection, place: Path) -> None:
+    add_logs(connection, 1)
+    connection.execute(
+        "insert into sereno.fires (planned_at, schedule_id, fired_at) values (sereno.now(), 1, sereno.now())"
+    )
+    advance(connection, 60 * DAY)
+    await archive(app, place)
+    for kind, keys, words in (
+        ("banana", [1], "there are fires, logs"),
+        ("attempts", [1], "nothing of 'attempts'"),
+        ("logs", ["x"], "is a number"),
+        ("logs", ["1; drop table"], "is a number"),
+        ("logs", [2**63], "is a number"),
+        ("fires", [1], "have no ids"),
+    ):
+        with pytest.raises(InvalidArguments, match=words):
+            bring_back(app, place, kind, *keys)
+    for span in (Span(), Span(keys=[]), Span(keys=["1"], from_at=EVER), Span(from_at=EVER, to_at=EVER)):
+        with pytest.raises(InvalidArguments):
+            Asked("logs", span).check()
+    with pytest.raises(InvalidArguments):
+        Asked("logs", Span(keys=["1"]), keep=0.0).check()
+
+
+async def test_whoever_was_interrupted_says_it_again(app: Sereno, connection: psycopg.Connection, place: Path) -> None:
+    add_jobs(connection, 1, 5)
+    before = digests(connection, *TABLES[:2])
+    advance(connection, 60 * DAY)
+    await archive(app, place)
+    with closing(restore.restore(Asked("jobs", Span(to_at=EVER)), cold(place), lambda *_: None)) as plan:
+        operation = next(plan)
+        while one(connection, "select count(*) from sereno.history") == 0:
+            operation = plan.send(app.database.run(operation))
+    assert one(connection, "select count(*) from sereno.attempts") == 0, "it ended between the two"
+    outcome = bring_back(app, place, "jobs")
+    assert (outcome.brought.present, outcome.children.restored) == (5, 10)
+    assert digests(connection, *TABLES[:2]) == before
+
+
+async def test_in_a_schema_of_another_name(database_url: str, connection: psycopg.Connection, place: Path) -> None:
+    elsewhere = Sereno(database_url, schema="elsewhere")
+    elsewhere.migrate()
+    try:
+        connection.execute(
+            "insert into elsewhere.logs (at, level, event, message) "
+            "select elsewhere.now() - interval '60 days', 'info', 'job.log', n from generate_series(1, 3) as n"
+        )
+        before = digests(connection, "elsewhere.logs")
+        await archive(elsewhere, place)
+        assert digests(connection, "elsewhere.logs") == {"elsewhere.logs": []}
+        assert bring_back(elsewhere, place, "logs").brought.restored == 3
+        assert digests(connection, "elsewhere.logs") == before
+        assert one(connection, "select count(*) from sereno.restored") == 0
+        connection.execute("update elsewhere.restored set until = elsewhere.now()")
+        await archive(elsewhere, place)
+        assert digests(connection, "elsewhere.logs") == {"elsewhere.logs": []}
+    finally:
+        await elsewhere.aclose()

@@ -1,0 +1,134 @@
+"""Whatever a row holds comes back as it was, from a file and from a table: every type, every key, every manner."""
+
+import asyncio
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from sereno import Sereno
+from sereno.archive import row_text as module
+from sereno.archive.archiver import OwnTable
+from tests.archive.archive_steps import DAY, archivist, cold_place
+from tests.archive.restore_steps import bring_back, digests
+from tests.archive.test_column_types import OLD, STRANGE, TYPES, VALUES, add_tables
+from tests.facts import advance, one
+
+ODD = "public.t"
+
+text = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00"), max_size=20)
+row = st.tuples(
+    st.sampled_from(["2020-01-01", "-infinity", "0044-03-15 BC", "2100-01-01"]),
+    st.one_of(st.none(), st.datetimes(), st.sampled_from(["infinity", "-infinity"])),
+    st.one_of(st.none(), st.dates(), st.just("infinity")),
+    st.one_of(st.none(), st.decimals(allow_nan=False, allow_infinity=False, places=3), st.just(Decimal("NaN"))),
+    st.one_of(st.none(), st.floats()),
+    st.one_of(st.none(), st.binary(max_size=20)),
+    st.one_of(st.none(), st.lists(text, max_size=3)),
+    st.one_of(st.none(), st.booleans()),
+)
+found_rows = st.dictionaries(st.tuples(text, st.integers(-(2**63), 2**63 - 1)), row, max_size=25)
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    with cold_place() as path:
+        yield path
+
+
+@pytest.mark.parametrize("grace", [0, 7], ids=["from files", "from held tables"])
+@pytest.mark.parametrize("manners", [{}, STRANGE], ids=["usual", "strange"])
+async def test_a_key_of_any_type_comes_back_and_leaves_again(
+    app: Sereno,
+    connection: psycopg.Connection,
+    place: Path,
+    server_url: str,
+    grace: int,
+    manners: dict[str, str],
+) -> None:
+    tables = add_tables(connection)
+    names = [table.name for table in tables]
+    before = digests(connection, *names)
+    with psycopg.connect(server_url, autocommit=True) as elsewhere:
+        for name, value in manners.items():
+            elsewhere.execute(f"alter database {connection.info.dbname} set {name} = {value}".encode())
+    working = archivist(app, place, *tables, archive_grace_days=grace)
+    assert (await working.move()).problems == []
+    assert (await working.export()).problems == []
+    for name in names:
+        bring_back(app, place, name)
+    assert digests(connection, *names) == before
+    assert (await working.move()).problems == []
+    assert digests(connection, *names) == before, "marks hold them"
+    batches = one(connection, "select count(*) from sereno.archive_batches")
+    advance(connection, 31 * DAY)
+    assert (await working.move()).problems == []
+    assert not any(digests(connection, *names).values())
+    # A tab in a key of several columns: such a row is archived again, and nothing worse.
+    tabs = one(connection, "select count(*) from sereno.archived_again")
+    assert tabs == 1
+    assert one(connection, "select count(*) from sereno.archive_batches") == batches + 1
+
+
+@pytest.mark.parametrize("grace", [0, 7], ids=["from files", "from held tables"])
+async def test_a_value_of_any_type_comes_back(
+    app: Sereno, connection: psycopg.Connection, place: Path, grace: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "PIECE_ROWS", 2)
+    monkeypatch.setattr(module, "PIECE_LETTERS", 1000)
+    connection.execute(TYPES.encode())
+    columns = ", ".join(f'"column {number}" {type_}' for number, type_ in enumerate(VALUES))
+    connection.execute(f"create table {ODD} (id bigint primary key, at timestamptz, {columns})".encode())
+    for number in range(max(map(len, VALUES.values()))):
+        row = [values[min(number, len(values) - 1)] for values in VALUES.values()]
+        marks = ", ".join(f"%s::{type_}" for type_ in VALUES)
+        connection.execute(f"insert into {ODD} values ({number}, '2020-01-01', {marks})".encode(), row)
+    before = digests(connection, ODD)
+    working = archivist(app, place, OwnTable(ODD, "at", OLD), archive_grace_days=grace)
+    assert (await working.move()).problems == []
+    assert (await working.export()).problems == []
+    bring_back(app, place, ODD, 1)
+    bring_back(app, place, ODD)
+    assert digests(connection, ODD) == before
+    advance(connection, 31 * DAY)
+    await working.move()
+    assert digests(connection, ODD) == {ODD: []}
+    assert one(connection, "select count(*) from sereno.archived_again") == 0
+
+
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(found=found_rows)
+def test_archive_and_restore_is_nothing(
+    app: Sereno, connection: psycopg.Connection, place: Path, found: dict[Any, tuple[Any, ...]]
+) -> None:
+    connection.execute(
+        f"drop table if exists {ODD}; "
+        "truncate sereno.archive_batches, sereno.archive_files, sereno.restored, sereno.archived_again"
+    )
+    connection.execute(
+        f"create table {ODD} (code text, number bigint, at timestamptz, instant timestamp, day date, amount numeric, "
+        "ratio double precision, raw bytea, words text[], flag boolean, primary key (code, number))".encode()
+    )
+    with connection.cursor() as cursor:
+        cursor.executemany(
+            f"insert into {ODD} values ({', '.join(['%s'] * 10)})".encode(),
+            [(*key, *values) for key, values in found.items()],
+        )
+    before = digests(connection, ODD)
+
+    async def there() -> bool:
+        working = archivist(app, place, OwnTable(ODD, "at", OLD))
+        moved = await working.move()
+        exported = await working.export()
+        assert [*moved.problems, *exported.problems] == []
+        await app.database.aclose()
+        return bool(moved.rows)
+
+    if asyncio.run(there()):
+        bring_back(app, place, ODD)
+    assert digests(connection, ODD) == before

@@ -1,0 +1,500 @@
+"""What is old leaves its table for a batch, in one transaction; what is young, alive or refused stays."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Thread
+
+import psycopg
+import pytest
+from psycopg.sql import SQL, Identifier
+
+from sereno.archive import store as archive
+from sereno.database import partitions
+from sereno.database.statement import run
+from tests.archive.archive_steps import (
+    DAY,
+    add_deliveries,
+    add_event,
+    add_everything,
+    add_fires,
+    add_jobs,
+    add_logs,
+    add_tenders,
+    everything,
+)
+from tests.facts import advance, one, until
+from tests.jobs.job_steps import Connection, do, waits_for_a_lock
+
+NOWHERE = Path("/nowhere")
+MOST = 100_000
+AGE = 30.0 * DAY
+
+
+@pytest.fixture
+def connection(database_url: str) -> Iterator[Connection]:
+    with psycopg.connect(database_url, autocommit=True) as opened:
+        yield opened
+
+
+def batches(connection: Connection) -> list[tuple[str, int]]:
+    """Kind and rows of each batch."""
+    found = connection.execute("select kind, held_in from sereno.archive_batches order by id").fetchall()
+    return [(kind, one(connection, f'select count(*) from sereno_archive."{held}"')) for kind, held in found]
+
+
+def today(connection: Connection, parent: str = "history_done") -> str:
+    return str(one(connection, f"select '{parent}_' || to_char(sereno.now() at time zone 'UTC', 'YYYYMMDD')"))
+
+
+# Days
+
+
+def test_a_day_leaves_whole_and_its_attempts_follow(connection: Connection) -> None:
+    add_jobs(connection, 1, 10)
+    before, day = everything(connection, NOWHERE), today(connection)
+    advance(connection, 40 * DAY)
+    batch = do(connection, archive.move_day("jobs", day))
+    assert batch is not None
+    assert batches(connection) == [("jobs", 10)]
+    assert everything(connection, NOWHERE) == before
+    assert do(connection, archive.without_children()) == [batch]
+    assert do(connection, archive.move_children(batch, MOST)) == (20, True)
+    assert do(connection, archive.without_children()) == []
+    assert batches(connection) == [("jobs", 10), ("attempts", 20)]
+    assert everything(connection, NOWHERE) == before
+    assert do(connection, archive.move_children(batch, MOST)) == (0, True)
+    assert batches(connection) == [("jobs", 10), ("attempts", 20)]
+
+
+def test_attempts_follow_their_day_by_pages_that_go_on_where_the_last_one_ended(connection: Connection) -> None:
+    """Ten jobs of two attempts each, and one that alone has more than a page."""
+    add_jobs(connection, 1, 10)
+    connection.execute(
+        "insert into sereno.attempts (job_id, number, session_id, started_at, finished_at, outcome) "
+        "select 4, 100 + n, 1, sereno.now(), sereno.now(), 'retry' from generate_series(1, 5) as n"
+    )
+    before, day = everything(connection, NOWHERE), today(connection)
+    advance(connection, 40 * DAY)
+    batch = do(connection, archive.move_day("jobs", day))
+    assert batch is not None
+    pages = []
+    while batch in do(connection, archive.without_children()):
+        pages.append(do(connection, archive.move_children(batch, 5)))
+        assert everything(connection, NOWHERE) == before
+    assert pages == [(4, False), (2, False), (7, False), (4, False), (4, False), (4, True)]
+    assert one(connection, "select count(*) from sereno.attempts") == 0
+
+
+def test_a_day_that_is_gone_or_empty_is_no_batch(connection: Connection) -> None:
+    day = today(connection)
+    advance(connection, 40 * DAY)
+    assert do(connection, archive.move_day("jobs", day)) is None
+    assert do(connection, archive.move_day("jobs", day)) is None
+    assert batches(connection) == []
+    assert one(connection, "select to_regclass('sereno.' || %s) is null", day)
+    assert one(connection, "select count(*) from pg_tables where schemaname = 'sereno_archive'") == 0
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["jobs", "history_dead", "history_done_default", "history_done_20260101; drop table sereno.jobs", "", "audit"],
+)
+def test_only_a_day_is_a_day(connection: Connection, name: str) -> None:
+    with pytest.raises(psycopg.errors.RaiseException, match="is not a day"):
+        do(connection, archive.move_day("jobs", name))
+    with pytest.raises(psycopg.errors.RaiseException, match="is not a day"):
+        run(connection, archive.move_day("logs", "logs_20260101"))  # type: ignore[arg-type]
+
+
+def test_a_day_of_fires_leaves(connection: Connection) -> None:
+    add_fires(connection, 10)
+    before, day = everything(connection, NOWHERE), today(connection, "fires")
+    assert do(connection, archive.move_day("fires", day)) is not None
+    assert batches(connection) == [("fires", 10)]
+    assert do(connection, archive.without_children()) == []
+    assert everything(connection, NOWHERE) == before
+
+
+def test_a_day_that_is_read_waits_and_writers_go_on(connection: Connection, database_url: str) -> None:
+    add_jobs(connection, 1, 3)
+    advance(connection, 40 * DAY)
+    (name,) = do(connection, partitions.old_partitions("history", 39))
+    refused: list[BaseException] = []
+
+    def leave() -> None:
+        with psycopg.connect(database_url, autocommit=True) as mover:
+            try:
+                run(mover, archive.move_day("jobs", name))
+            except psycopg.errors.LockNotAvailable as error:
+                refused.append(error)
+
+    with psycopg.connect(database_url) as reader:
+        reader.execute("select count(*) from sereno.history")
+        mover = Thread(target=leave)
+        mover.start()
+        until(lambda: refused or waits_for_a_lock(connection))
+        # Whoever finishes a job waits no longer than the mover does.
+        add_jobs(connection, 101, 1)
+        mover.join()
+        assert len(refused) == 1
+    assert batches(connection) == []
+    assert do(connection, archive.move_day("jobs", name)) is not None
+
+
+def test_two_take_one_day_once(connection: Connection, database_url: str) -> None:
+    add_jobs(connection, 1, 3)
+    before, day = everything(connection, NOWHERE), today(connection)
+    answers: list[int | None] = []
+
+    def leave() -> None:
+        with psycopg.connect(database_url, autocommit=True) as other:
+            try:
+                answers.append(run(other, archive.move_day("jobs", day)))
+            except psycopg.errors.LockNotAvailable:
+                # On a busy machine: it comes another time, as where somebody reads.
+                answers.append(None)
+
+    movers = [Thread(target=leave) for _ in range(4)]
+    for mover in movers:
+        mover.start()
+    for mover in movers:
+        mover.join()
+    assert sorted(answers, key=str) == [*[answer for answer in answers if answer], None, None, None]
+    assert batches(connection) == [("jobs", 3)]
+    assert everything(connection, NOWHERE) == before
+
+
+# Rows
+
+
+def test_old_rows_leave_and_young_ones_stay(connection: Connection) -> None:
+    add_everything(connection)
+    old = everything(connection, NOWHERE)
+    advance(connection, 60 * DAY)
+    add_jobs(connection, 9001, 2, "dead")
+    add_logs(connection, 2)
+    young = everything(connection, NOWHERE) - old
+    for part, count in (("dead", 4), ("jobs", 3), ("deliveries", 3), ("events", 2), ("logs", 20)):
+        assert do(connection, archive.move_rows(part, AGE, MOST)) == count, part  # type: ignore[arg-type]
+        assert do(connection, archive.move_rows(part, AGE, MOST)) == 0, part  # type: ignore[arg-type]
+        assert everything(connection, NOWHERE) == old + young
+    # A stray fire is as old as the moment at which it fired.
+    assert do(connection, archive.move_rows("fires", AGE, MOST)) == 3
+    assert batches(connection) == [
+        ("jobs", 4), ("attempts", 8), ("jobs", 3), ("attempts", 6), ("deliveries", 3), ("receipts", 6), ("events", 2),
+        ("logs", 20), ("fires", 3),
+    ]  # fmt: skip
+    assert one(connection, "select count(*) from sereno.logs") == 2
+    assert one(connection, "select count(*) from sereno.history_dead") == 2
+    assert one(connection, "select count(*) from sereno.message_ids") == 0
+
+
+def test_rows_leave_in_batches_of_a_size(connection: Connection) -> None:
+    add_logs(connection, 25)
+    before = everything(connection, NOWHERE)
+    advance(connection, 60 * DAY)
+    sizes = [do(connection, archive.move_rows("logs", AGE, 10)) for _ in range(4)]
+    assert sizes == [10, 10, 5, 0]
+    assert batches(connection) == [("logs", 10), ("logs", 10), ("logs", 5)]
+    assert everything(connection, NOWHERE) == before
+
+
+@pytest.mark.parametrize("state", ["pending", "sending"])
+def test_what_is_still_to_be_sent_stays(connection: Connection, state: str) -> None:
+    event = add_event(connection)
+    add_deliveries(connection, event, state)
+    add_event(connection, matched=False)
+    advance(connection, 60 * DAY)
+    assert do(connection, archive.move_rows("deliveries", AGE, MOST)) == 0
+    assert do(connection, archive.move_rows("events", AGE, MOST)) == 0
+    assert one(connection, "select count(*) from sereno.message_ids") == 3
+
+
+def test_what_was_brought_back_is_left_in_peace(connection: Connection) -> None:
+    add_logs(connection, 3)
+    add_fires(connection, 2, ahead="20 days")
+    advance(connection, 60 * DAY)
+    kept = one(connection, "select min(id) from sereno.logs")
+    for kind, key in (
+        ("logs", "id"),
+        ("fires", "(extract(epoch from planned_at) * 1000000)::bigint || chr(9) || schedule_id"),
+    ):
+        table = "fires_default" if kind == "fires" else kind
+        connection.execute(
+            "insert into sereno.restored (kind, key, batch_id, digest, until) "
+            f"select '{kind}', {key}, 1, 'x', sereno.now() from sereno.{table} order by 1, 2 limit 1".encode()
+        )
+    assert do(connection, archive.move_rows("logs", AGE, MOST)) == 2
+    assert do(connection, archive.move_rows("fires", AGE, MOST)) == 1
+    assert one(connection, "select id from sereno.logs") == kept
+
+
+def test_rows_that_somebody_holds_are_not_waited_for(connection: Connection, database_url: str) -> None:
+    add_jobs(connection, 1, 5, "dead")
+    advance(connection, 60 * DAY)
+    with psycopg.connect(database_url) as operator:
+        operator.execute("select from sereno.history_dead where id = 3 for update")
+        assert do(connection, archive.move_rows("dead", AGE, MOST)) == 4
+        assert do(connection, archive.move_rows("dead", AGE, MOST)) == 0
+        operator.rollback()
+    assert do(connection, archive.move_rows("dead", AGE, MOST)) == 1
+    assert batches(connection) == [("jobs", 4), ("attempts", 8), ("jobs", 1), ("attempts", 2)]
+
+
+def test_two_movers_share_the_rows(connection: Connection, database_url: str) -> None:
+    add_logs(connection, 500)
+    before = everything(connection, NOWHERE)
+    advance(connection, 60 * DAY)
+
+    def leave() -> None:
+        with psycopg.connect(database_url, autocommit=True) as other:
+            while run(other, archive.move_rows("logs", AGE, 50)):
+                pass
+
+    movers = [Thread(target=leave) for _ in range(3)]
+    for mover in movers:
+        mover.start()
+    for mover in movers:
+        mover.join()
+    while do(connection, archive.move_rows("logs", AGE, 50)):
+        pass
+    assert sum(rows for _, rows in batches(connection)) == 500
+    assert everything(connection, NOWHERE) == before
+
+
+def test_a_transaction_that_fails_moves_nothing(connection: Connection) -> None:
+    add_everything(connection)
+    before = everything(connection, NOWHERE)
+    advance(connection, 60 * DAY)
+    with connection.transaction(force_rollback=True):
+        assert do(connection, archive.move_rows("deliveries", AGE, MOST)) == 3
+    assert batches(connection) == []
+    assert everything(connection, NOWHERE) == before
+
+
+def test_other_words_are_no_part(connection: Connection) -> None:
+    with pytest.raises(psycopg.errors.RaiseException, match="nothing that is archived"):
+        do(connection, archive.move_rows("audit", AGE, MOST))  # type: ignore[arg-type]
+
+
+# Tables of the user's
+
+
+def move_table(connection: Connection, name: str, moment: str = "at", most: int = MOST) -> int:
+    return do(connection, archive.move_table(name, moment, AGE, most))
+
+
+def test_rows_of_a_users_table_leave_in_the_order_of_its_key(connection: Connection) -> None:
+    add_tenders(connection, 20)
+    before = everything(connection, NOWHERE)
+    advance(connection, 60 * DAY)
+    add_tenders_now = "insert into public.tenders (code, part, published_at) values ('young', 1, sereno.now())"
+    connection.execute(add_tenders_now)
+    assert [move_table(connection, "public.tenders", "published_at", 15) for _ in range(3)] == [15, 5, 0]
+    assert one(connection, "select code from public.tenders") == "young"
+    assert (everything(connection, NOWHERE) - before).total() == 1
+    assert one(connection, "select key_columns from sereno.archive_batches limit 1") == ["code", "part"]
+
+
+REFERRED = """
+    create table public.t (id int primary key, at timestamptz);
+    create table public.u (id int default 1 references public.t {});
+    insert into public.t values (1, '2020-01-01');
+    insert into public.u values (1)
+"""
+REFUSED = {
+    "no key": ("create table public.t (at timestamptz)", "has no primary key"),
+    "no such table": ("select 1", "there is no table"),
+    "no such column": ("create table public.t (id int primary key)", "has no column at"),
+    "no instant": ("create table public.t (id int primary key, at text)", "has no column at"),
+    "view": ("create view public.t as select 1 as id, now() as at", "not an ordinary table"),
+    "materialized view": ("create materialized view public.t as select 1 as id, now() as at", "not an ordinary table"),
+    "partitioned": (
+        "create table public.t (id int, at timestamptz, primary key (id, at)) partition by range (at)",
+        "not an ordinary table",
+    ),
+    "cascade": (REFERRED.format("on delete cascade"), "would be deleted or changed"),
+    "set null": (REFERRED.format("on delete set null"), "would be deleted or changed"),
+    "set default": (REFERRED.format("on delete set default"), "would be deleted or changed"),
+    "restricted": (REFERRED.format(""), "violates foreign key"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_table_that_cannot_be_archived_is_refused_as_it_is(connection: Connection, case: str) -> None:
+    made, words = REFUSED[case]
+    connection.execute(made.encode())
+    with pytest.raises(psycopg.Error, match=words):
+        move_table(connection, "public.t")
+    assert one(connection, "select count(*) from sereno.archive_batches") == 0
+    assert one(connection, "select count(*) from pg_tables where schemaname = 'sereno_archive'") == 0
+
+
+@pytest.mark.parametrize("name", ["sereno.jobs", "sereno.logs", "sereno.archive_batches", "pg_catalog.pg_class"])
+def test_tables_of_ours_and_of_postgresql_are_refused(connection: Connection, name: str) -> None:
+    with pytest.raises(psycopg.errors.WrongObjectType):
+        move_table(connection, name)
+
+
+def test_a_batch_is_nobodys_table(connection: Connection) -> None:
+    add_fires(connection, 3)
+    do(connection, archive.move_day("fires", today(connection, "fires")))
+    held = one(connection, "select held_in from sereno.archive_batches")
+    with pytest.raises(psycopg.errors.WrongObjectType):
+        move_table(connection, f"sereno_archive.{held}", "planned_at")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "public.t; drop table public.t",
+        "public.t as t where true; --",
+        "(select 1)",
+        'public."t',
+        "a.b.c",
+        "a.b.c.d",
+        "",
+        "public.",
+        "public.t'",
+        "public.%I",
+        "../../etc/passwd",
+        "é" * 300,
+    ],
+)
+def test_a_hostile_name_is_only_a_name(connection: Connection, name: str) -> None:
+    connection.execute("create table public.t (id int primary key, at timestamptz)")
+    with pytest.raises(psycopg.Error) as told:
+        move_table(connection, name)
+    assert told.value.sqlstate is not None
+    with pytest.raises(psycopg.Error):
+        move_table(connection, "public.t", name)
+    assert one(connection, "select to_regclass('public.t') is not null")
+
+
+HOSTILE = [("odd schema", 'ta"ble'), ("dots.and", "dots.too"), ("Größe", "Tür 🚪"), ("%s", "%I'; --"), ("a/..", "../b")]
+
+
+@pytest.mark.parametrize(("schema", "table"), HOSTILE)
+def test_a_table_with_an_odd_name_is_archived(connection: Connection, schema: str, table: str) -> None:
+    quoted = Identifier(schema, table).as_string(connection)
+    connection.execute(SQL("create schema {}").format(Identifier(schema)))
+    columns = '("k""ey" int primary key, "Wann?" timestamptz, "archive_key" int)'
+    connection.execute(f"create table {quoted} {columns}".encode())
+    connection.execute(f"insert into {quoted} select n, '2020-01-01', n from generate_series(1, 5) as n".encode())
+    assert move_table(connection, quoted, "Wann?") == 5
+    batch, kind = connection.execute("select id, kind from sereno.archive_batches").fetchall()[0]
+    do(connection, archive.plan(batch, 100))
+    prepared = do(connection, archive.prepare(batch, 1))
+    assert prepared is not None
+    recipe, measured = prepared
+    assert measured.rows == 5
+    assert len(connection.execute(recipe.query.encode()).fetchall()) == 5
+    assert recipe.kind == kind
+    # One folder, below the others.
+    folder = recipe.object.split("/")[0]
+    assert folder not in ("", ".", "..")
+    assert folder.isascii()
+    assert recipe.object.count("/") == 4
+
+
+def test_an_odd_name_means_one_table_only(connection: Connection) -> None:
+    connection.execute('create schema a; create schema "a.b"')
+    for name in ('a."b.c"', '"a.b".c'):
+        connection.execute(f"create table {name} (id int primary key, at date)".encode())
+        connection.execute(f"insert into {name} values (1, '2020-01-01')".encode())
+        assert move_table(connection, name) == 1
+    assert one(connection, "select count(distinct kind) from sereno.archive_batches") == 2
+
+
+def test_rows_of_tables_that_inherit_are_not_touched(connection: Connection) -> None:
+    connection.execute("create table public.t (id int primary key, at timestamptz)")
+    connection.execute("create table public.heir (primary key (id)) inherits (public.t)")
+    connection.execute("insert into public.t values (1, '2020-01-01'), (2, '2020-01-01')")
+    connection.execute("insert into public.heir values (11, now() + interval '1 year'), (12, '2020-01-01')")
+    assert move_table(connection, "public.t") == 2
+    assert connection.execute("select id from public.heir order by id").fetchall() == [(11,), (12,)]
+
+
+def test_only_the_columns_of_the_key_are_the_key(connection: Connection) -> None:
+    connection.execute("create table public.t (id int, at timestamptz, more text, primary key (id) include (more))")
+    connection.execute("insert into public.t values (1, '2020-01-01', null)")
+    assert move_table(connection, "public.t") == 1
+    assert one(connection, "select key_columns from sereno.archive_batches") == ["id"]
+
+
+def test_columns_that_are_made_or_gone_leave_as_they_are(connection: Connection) -> None:
+    connection.execute(
+        "create table public.t (id bigint generated always as identity primary key, gone int, at date, "
+        "twice int generated always as (extract(year from at)::int * 2) stored)"
+    )
+    connection.execute("alter table public.t drop column gone")
+    connection.execute("insert into public.t (at) values ('2020-01-01'), ('2020-01-02')")
+    before = everything(connection, NOWHERE, ["public.t"])
+    assert move_table(connection, "public.t") == 2
+    assert everything(connection, NOWHERE, ["public.t"]) == before
+
+
+def test_a_trigger_that_keeps_a_row_keeps_it(connection: Connection) -> None:
+    connection.execute("create table public.t (id int primary key, at date)")
+    connection.execute("insert into public.t select n, '2020-01-01' from generate_series(1, 5) as n")
+    connection.execute(
+        "create function public.keep() returns trigger language plpgsql as $$ "
+        "begin if old.id = 3 then return null; end if; return old; end $$; "
+        "create trigger keep before delete on public.t for each row execute function public.keep()"
+    )
+    assert move_table(connection, "public.t") == 4
+    assert move_table(connection, "public.t") == 0
+    assert one(connection, "select id from public.t") == 3
+
+
+# Files
+
+
+def test_files_are_planned_once(connection: Connection) -> None:
+    add_logs(connection, 5)
+    advance(connection, 60 * DAY)
+    do(connection, archive.move_rows("logs", AGE, MOST))
+    ((batch, kind),) = do(connection, archive.open_batches())
+    assert kind == "logs"
+    do(connection, archive.plan(batch, 100))
+    do(connection, archive.plan(batch, 1))
+    do(connection, archive.plan(batch + 1, 1))
+    assert do(connection, archive.open_files()) == [(batch, 1)]
+
+
+def test_a_batch_is_dropped_only_when_all_of_it_is_in_files(connection: Connection) -> None:
+    add_logs(connection, 5)
+    advance(connection, 60 * DAY)
+    do(connection, archive.move_rows("logs", AGE, MOST))
+    ((batch, _),) = do(connection, archive.open_batches())
+    assert do(connection, archive.settle_batch(batch, 0)) is False, "it has no files"
+    do(connection, archive.plan(batch, 100))
+    assert do(connection, archive.settle_batch(batch, 0)) is False, "its file is not verified"
+    prepared = do(connection, archive.prepare(batch, 1))
+    assert prepared is not None
+    measured = prepared[1]
+    assert do(connection, archive.verified(batch, 1, "x")) is False, "nothing was uploaded"
+    assert do(connection, archive.uploaded(batch, 1, measured, "name", "sum", 10))
+    assert do(connection, archive.verified(batch, 1, "another")) is False
+    assert do(connection, archive.drop_batch(batch)) is False
+    assert do(connection, archive.verified(batch, 1, "sum"))
+    assert do(connection, archive.uploaded(batch, 1, measured, "other", "other", 10)) is False, "it stays as it is"
+    assert do(connection, archive.not_written(batch, 1, "too late")) is False
+    assert do(connection, archive.drop_batch(batch)) is False, "nobody settled it"
+    assert do(connection, archive.settle_batch(batch, 60))
+    assert do(connection, archive.settle_batch(batch, 0)) is False, "its grace has begun"
+    assert do(connection, archive.droppable()) == []
+    assert do(connection, archive.drop_batch(batch)) is False
+    advance(connection, 61)
+    assert do(connection, archive.droppable()) == [batch]
+    do(connection, archive.failed(batch, 1, "it is broken"))
+    with pytest.raises(psycopg.errors.DataError, match="do not hold"):
+        do(connection, archive.drop_batch(batch))
+    assert do(connection, archive.reopen(batch, 1))
+    assert do(connection, archive.droppable()) == []
+    assert do(connection, archive.verified(batch, 1, "sum"))
+    assert do(connection, archive.settle_batch(batch, 0))
+    assert do(connection, archive.drop_batch(batch))
+    assert do(connection, archive.drop_batch(batch)) is False
+    assert do(connection, archive.reopen(batch, 1)) is False
+    assert do(connection, archive.prepare(batch, 1)) is None

@@ -1,0 +1,325 @@
+"""`sereno archive …`: what a person sees of the archive, and does with it."""
+
+import asyncio
+import csv
+import io
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from sereno import Sereno
+from sereno.archive.storage import Place
+from tests.archive.archive_steps import DAY, add_deliveries, add_event, add_jobs, add_logs, archivist, cold_place
+from tests.cli.conftest import PROGRAM, Command, process_environment
+from tests.facts import advance, one, until
+
+COLD = {"SERENO_KEEP_DELIVERIES_DAYS": "30", "SERENO_KEEP_DEAD_DAYS": "30"}
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    with cold_place() as path:
+        yield path
+
+
+@pytest.fixture
+def on(place: Path) -> dict[str, str]:
+    """The environment in which the archive is on."""
+    return {"SERENO_ARCHIVE_URL": f"file://{place}", **COLD}
+
+
+@pytest.fixture
+def filled(app: Sereno, connection: psycopg.Connection, place: Path) -> None:
+    """Jobs, a few deliveries and log lines in files, and out of the database."""
+    add_jobs(connection, 1, 10)
+    add_jobs(connection, 101, 2, "dead")
+    add_deliveries(connection, add_event(connection))
+    add_logs(connection, 4)
+    advance(connection, 60 * DAY)
+    asyncio.run(_archive(app, place))
+
+
+async def _archive(app: Sereno, place: Path, **settings: int) -> None:
+    working = archivist(app, place, **settings)
+    moved = await working.move()
+    exported = await working.export()
+    assert [*moved.problems, *exported.problems] == []
+    await app.database.aclose()
+
+
+def test_off_says_how_to_turn_it_on(sereno: Command) -> None:
+    assert "kind" in sereno("archive", "status").stdout
+    shown = sereno("archive", "status", "-o", "table")
+    assert (shown.exit_code, "SERENO_ARCHIVE_URL=disk" in shown.stdout) == (0, True)
+    assert json.loads(sereno("archive", "status", "-o", "json").stdout)["on"] is False
+    for words in (
+        ["run"],
+        ["verify"],
+        ["query", "select 1"],
+        ["restore", "job", "1"],
+        ["export", "jobs", "--out", "x.csv"],
+    ):
+        result = sereno("archive", *words)
+        assert result.exit_code == 3, words
+        assert "SERENO_ARCHIVE_URL=disk" in result.stderr, words
+    assert sereno("archive", "list").exit_code == 0
+
+
+def test_run_moves_exports_and_verifies(
+    sereno: Command, connection: psycopg.Connection, on: dict[str, str], place: Path
+) -> None:
+    add_jobs(connection, 1, 5)
+    advance(connection, 60 * DAY)
+    result = sereno("archive", "run", **on)
+    assert result.exit_code == 0, result.stderr
+    assert "are verified; 0 batches dropped." in result.stdout
+    assert one(connection, "select count(*) from sereno.history") == 0
+    assert sereno("archive", "run", **on).stdout.startswith("0 days and 0 rows left")
+    place.rename(place.with_name("elsewhere"))
+    place.write_text("in the way")
+    advance(connection, 40 * DAY)
+    add_jobs(connection, 50, 5)
+    advance(connection, 60 * DAY)
+    result = sereno("archive", "run", **on)
+    assert result.exit_code == 1
+    assert "Problem: " in result.stderr
+
+
+@pytest.mark.usefixtures("filled")
+def test_status_list_and_show(sereno: Command, connection: psycopg.Connection, on: dict[str, str]) -> None:
+    found = json.loads(sereno("archive", "status", "-o", "json", **on).stdout)
+    jobs = next(kind for kind in found["kinds"] if kind["kind"] == "jobs")
+    assert (found["on"], jobs["found"]["verified_rows"], jobs["found"]["dropped_rows"]) == (True, 12, 12)
+    table = sereno("archive", "status", "-o", "table", **on).stdout
+    assert "The archive is on" in table
+    lines = sereno("archive", "list", "--kind", "job", **on).stdout.splitlines()
+    assert lines[0].startswith("id\tstate\tkind")
+    assert len(lines) == 3
+    batch = lines[1].split("\t")[0]
+    shown = json.loads(sereno("archive", "show", batch, "-o", "json", **on).stdout)
+    assert shown["files"][0]["state"] == "verified"
+    assert shown["files"][0]["object"] in sereno("archive", "show", batch, **on).stdout
+    assert sereno("archive", "show", "999", **on).exit_code == 7
+    assert sereno("archive", "list", "--state", "failed", "--fail-empty", **on).exit_code == 7
+    connection.execute("update sereno.archive_files set failed_at = sereno.now(), error = E'bad \\x1b[31m'")
+    table = sereno("archive", "status", "-o", "table", **on).stdout
+    assert "its rows are NOT held any more" in table
+    assert "\x1b[31m" not in table
+
+
+@pytest.mark.usefixtures("filled")
+def test_restore(sereno: Command, connection: psycopg.Connection, on: dict[str, str]) -> None:
+    dry = sereno("archive", "restore", "job", "3", "--dry-run", **on)
+    assert dry.stdout == "1 row of jobs would come back. Nothing was done.\n"
+    assert one(connection, "select count(*) from sereno.history") == 0
+    done = sereno("archive", "restore", "job", "3", "102", "--for", "7d", **on)
+    assert done.exit_code == 0, done.stderr
+    assert done.stdout == "2 rows of jobs and 4 of attempts came back.\n"
+    assert one(connection, "select array_agg(id order by id) from sereno.history") == [3, 102]
+    assert one(connection, "select max(until) - sereno.now() from sereno.restored").days == 6
+    again = sereno("archive", "restore", "jobs", "3", **on)
+    assert (again.exit_code, "1 were there already" in again.stderr) == (0, True)
+    assert sereno("archive", "restore", "delivery", *map(str, _ids(connection, "deliveries")), **on).stdout == (
+        "3 rows of deliveries and 6 of receipts came back.\n"
+    )
+    assert sereno("archive", "restore", "log", "--from", "2020-01-01", **on).stdout == "4 rows of logs came back.\n"
+    for words, code in (
+        (["job", "999"], 7),
+        (["job"], 2),
+        (["job", "3", "--from", "2020-01-01"], 2),
+        (["job", "x"], 2),
+        (["banana", "3"], 2),
+        (["job", "3", "--for", "never"], 3),
+        (["logs", "--from", "2000-01-01", "--to", "2000-01-02", "--fail-empty"], 7),
+        (["logs", "--from", "2000-01-01", "--to", "2000-01-02"], 0),
+    ):
+        result = sereno("archive", "restore", *words, **on)
+        assert result.exit_code == code, (words, result.stderr)
+
+
+@pytest.mark.usefixtures("filled")
+def test_what_has_left_says_where_it_is(sereno: Command, connection: psycopg.Connection) -> None:
+    for noun, number in (("job", 3), ("delivery", _ids(connection, "deliveries")[0])):
+        shown = sereno(noun, "show", str(number))
+        assert shown.exit_code != 0
+        assert f"{noun} {number} is not here; it may be in the archive: batch" in shown.stderr
+        assert f"sereno archive restore {noun} {number}" in shown.stderr
+    assert "no job has the id 999" in sereno("job", "show", "999").stderr
+
+
+def _ids(connection: psycopg.Connection, kind: str) -> list[int]:
+    row = connection.execute("select first_id, last_id from sereno.archive_files where kind = %s", [kind]).fetchone()
+    assert row is not None
+    return list(range(row[0], row[1] + 1))
+
+
+@pytest.mark.usefixtures("filled")
+def test_many_rows_need_a_yes(
+    sereno: Command, connection: psycopg.Connection, on: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sereno.archive.restore.MOST", 3)
+    refused = sereno("archive", "restore", "logs", "--from", "2000-01-01", **on)
+    assert refused.exit_code == 8
+    assert "--yes" in refused.stderr
+    assert one(connection, "select count(*) from sereno.logs") == 0
+    assert sereno("archive", "restore", "logs", "--from", "2000-01-01", "--yes", **on).exit_code == 0
+    assert one(connection, "select subject from sereno.audit") == "4 logs"
+
+
+@pytest.mark.usefixtures("filled")
+def test_a_table_that_lost_a_column_says_what_to_do(
+    sereno: Command, connection: psycopg.Connection, on: dict[str, str]
+) -> None:
+    connection.execute("alter table sereno.logs drop column traceback")
+    result = sereno("archive", "restore", "logs", "--from", "2000-01-01", **on)
+    assert result.exit_code == 8
+    assert "traceback" in result.stderr
+    assert "--without COLUMN" in result.stderr
+    assert sereno("archive", "restore", "log", "--from", "2000-01-01", "--without", "traceback", **on).exit_code == 0
+    assert one(connection, "select count(*) from sereno.logs") == 4
+
+
+@pytest.mark.usefixtures("filled")
+def test_query(sereno: Command, on: dict[str, str]) -> None:
+    question = "select state, count(*) as n, min(id) as first from jobs group by 1 order by 1"
+    assert sereno("archive", "query", question, **on).stdout == "state\tn\tfirst\ndead\t2\t101\nsucceeded\t10\t1\n"
+    found = json.loads(sereno("archive", "query", question, "-o", "json", **on).stdout)
+    assert found == [{"state": "dead", "n": 2, "first": 101}, {"state": "succeeded", "n": 10, "first": 1}]
+    lines = sereno("archive", "query", question, "-o", "jsonl", **on).stdout.splitlines()
+    assert [json.loads(line) for line in lines] == found
+    rows = list(csv.reader(io.StringIO(sereno("archive", "query", question, "-o", "csv", **on).stdout)))
+    assert rows == [["state", "n", "first"], ["dead", "2", "101"], ["succeeded", "10", "1"]]
+    empty = sereno("archive", "query", "select 1 where false", "-o", "json", **on).stdout
+    assert json.loads(empty) == []
+    table = sereno("archive", "query", "select i from range(1500) t(i)", "-o", "table", **on)
+    assert len(table.stdout.splitlines()) == 1001
+    assert "more than 1,000 rows" in table.stderr
+    assert len(sereno("archive", "query", "from range(1500)", **on).stdout.splitlines()) == 1501
+    evil = sereno("archive", "query", "select 'a' || chr(27) || '[31m' as x", **on).stdout
+    assert "\x1b" not in evil
+    for words in (
+        "select * from read_csv('/etc/passwd')",
+        "copy (select 1) to '/tmp/x'",
+        "select",
+        "select 1; select 2",
+    ):
+        result = sereno("archive", "query", words, **on)
+        assert (result.exit_code, result.stdout) == (2, ""), words
+    assert sereno("archive", "query", "select 1", "--to", "2000-01-01", **on).exit_code == 7
+
+
+@pytest.mark.usefixtures("filled")
+def test_export(sereno: Command, on: dict[str, str], tmp_path: Path) -> None:
+    result = sereno("archive", "export", "job", "--from", "2020-01-01", "--out", "jobs.csv", **on)
+    assert result.exit_code == 0, result.stderr
+    with (tmp_path / "jobs.csv").open() as file:
+        assert len(list(csv.DictReader(file))) == 12
+    assert sereno("archive", "export", "fires", "--out", "fires.csv", **on).exit_code == 7
+    assert sereno("archive", "export", "job", "--out", "jobs.txt", **on).exit_code == 2
+    assert sereno("archive", "export", "job", "--out", "no/such/jobs.csv", **on).exit_code == 3
+
+
+@pytest.mark.usefixtures("filled")
+def test_verify_finds_what_is_broken(
+    sereno: Command, connection: psycopg.Connection, on: dict[str, str], place: Path
+) -> None:
+    files = one(connection, "select count(*) from sereno.archive_files")
+    sound = sereno("archive", "verify", **on)
+    assert (sound.exit_code, sound.stderr) == (0, "")
+    assert sound.stdout.startswith(f"{files} files of {files} are as they were verified")
+    assert one(connection, "select count(*) from sereno.archive_files where checked_at > verified_at") == files
+    objects = [row[0] for row in connection.execute("select object from sereno.archive_files order by object")]
+    short, flipped, gone, alone = (place / name for name in objects[:4])
+    short.write_bytes(short.read_bytes()[:-1])
+    flipped.write_bytes(flipped.read_bytes()[:40] + b"?" + flipped.read_bytes()[41:])
+    gone.unlink()
+    Path(f"{alone}.json").unlink()
+    (place / "stranger.parquet").write_text("who knows")
+    result = sereno("archive", "verify", **on)
+    assert result.exit_code == 1
+    assert result.stderr.count("Problem: ") == 4
+    assert "1 object in the archive belong to no batch" in result.stderr
+    assert "stranger.parquet" in result.stderr
+    assert Path(f"{alone}.json").exists(), "what the database knows is said again"
+    assert one(connection, "select count(*) from sereno.archive_files where failed_at is not null") == 3
+    again = sereno("archive", "verify", "--sample", "100", **on)
+    assert (again.exit_code, again.stderr.count("Problem: ")) == (1, 3)
+    batch = one(connection, "select batch_id from sereno.archive_files where failed_at is null limit 1")
+    assert sereno("archive", "verify", "--batch", str(batch), **on).exit_code == 0
+    assert sereno("archive", "verify", "--since", "2990-01-01", **on).exit_code == 0
+
+
+def test_a_broken_file_whose_rows_are_held_is_written_again(
+    sereno: Command, app: Sereno, connection: psycopg.Connection, on: dict[str, str], place: Path
+) -> None:
+    add_logs(connection, 4)
+    advance(connection, 60 * DAY)
+    asyncio.run(_archive(app, place, archive_grace_days=7))
+    file = place / one(connection, "select object from sereno.archive_files")
+    content = file.read_bytes()
+    file.write_bytes(content[:-1])
+    broken = sereno("archive", "verify", **on)
+    assert broken.exit_code == 1
+    assert "the next export writes it again" in broken.stderr
+    assert sereno("archive", "run", **on).exit_code == 0
+    assert sereno("archive", "verify", **on).exit_code == 0
+    assert (place / one(connection, "select object from sereno.archive_files")).read_bytes() == content
+
+
+@pytest.mark.usefixtures("filled")
+def test_a_place_that_does_not_answer_marks_nothing(
+    sereno: Command, connection: psycopg.Connection, on: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Place, "get", _no_answer)
+    result = sereno("archive", "verify", **on)
+    assert result.exit_code == 1
+    assert one(connection, "select count(*) from sereno.archive_files where failed_at is not null") == 0
+
+
+def _no_answer(*_: object) -> tuple[str, int]:
+    from sereno.errors import ArchiveUnavailable  # noqa: PLC0415 - only here
+
+    raise ArchiveUnavailable("the archive does not answer")
+
+
+@pytest.mark.usefixtures("filled")
+def test_ctrl_c_ends_a_question(database_url: str, tmp_path: Path, on: dict[str, str]) -> None:
+    """On a terminal, where a person presses it."""
+    control, terminal = pty.openpty()
+    said = bytearray()
+    reader = threading.Thread(target=_read, args=[control, said])
+    with subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, "archive", "query", "select sum(hash(i)) from range(1000000000000) t(i)"],
+        cwd=tmp_path,
+        env=process_environment(SERENO_DATABASE_URL=database_url, **on),
+        stdout=terminal,
+        stderr=terminal,
+    ) as running:
+        os.close(terminal)
+        reader.start()
+        try:
+            # It says how far it is, so it is on its way.
+            until(lambda: b"%" in said, 60)
+            running.send_signal(signal.SIGINT)
+            assert running.wait(timeout=20) == 130
+        finally:
+            running.kill()
+    reader.join()
+    os.close(control)
+
+
+def _read(terminal: int, said: bytearray) -> None:
+    """Until nobody writes any more. A terminal that nobody reads stops whoever writes to it."""
+    with suppress(OSError):
+        while some := os.read(terminal, 1000):
+            said += some

@@ -1,0 +1,185 @@
+"""`sereno limit …`: what a person sees, and what each command says and does."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sereno import Limit, Rate
+from sereno.jobs.limits.store import declare
+from tests.cli.conftest import Command, Process
+from tests.cli.terminal import screen
+from tests.facts import one
+from tests.manual_worker import ManualWorker
+
+
+@pytest.fixture
+def limited(manual: ManualWorker) -> ManualWorker:
+    @manual.app.task(
+        name="sync", concurrency=Limit(2, key="{tenant}"), rate=Rate(100, per="1m", name="ifood", burst=10)
+    )
+    def sync(name: str) -> None:
+        """Nobody runs it here."""
+
+    manual.app.queue("reconcile", concurrency=Limit(3))
+    manual.app.database.run(declare(manual.app.registry, "shop"))
+    return manual
+
+
+def listed(sereno: Command, *words: str) -> dict[str, Any]:
+    result = sereno("limit", "list", *words, "-o", "json")
+    assert result.exit_code == 0, result.stderr
+    return {item["name"]: item for item in json.loads(result.stdout)["items"]}
+
+
+def test_a_list_in_a_pipe_and_as_json(sereno: Command, limited: ManualWorker) -> None:
+    lines = sereno("limit", "list").stdout.splitlines()
+    heading, *rows = [line.split("\t") for line in lines]
+    assert heading[:4] == ["limit", "says", "key", "queue"]
+    assert [row[:4] for row in rows] == [
+        ["ifood", "100 a minute, burst 10", "", ""],
+        ["queue.reconcile.concurrency", "3 at once", "", "reconcile"],
+        ["sync.concurrency", "2 at once", "{tenant}", ""],
+    ]
+    found = listed(sereno, "queue.*")
+    assert list(found) == ["queue.reconcile.concurrency"]
+    assert found["queue.reconcile.concurrency"]["declared"] == {"slots": 3}
+
+
+def test_no_limits_yet(sereno: Command) -> None:
+    result = sereno("limit", "list", "-o", "table")
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert "a worker writes those of its code" in result.stderr
+    assert "No limit matches." in sereno("limit", "list", "mail.*", "-o", "table").stderr
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 140])
+def test_a_table_fits_its_terminal(
+    sereno: Command, limited: ManualWorker, database_url: str, tmp_path: Path, width: int
+) -> None:
+    assert sereno("limit", "set", "ifood", "--rate", "50", "--per", "1m").exit_code == 0
+    text = screen(["limit", "list"], database_url, tmp_path, width)
+    lines = text.splitlines()
+    assert "50 a minute, burst 5" in text or "50 a minute, burst 1" in text
+    assert all(len(line.rstrip()) <= width for line in lines if not line.startswith("Changed by hand"))
+    wide = 140
+    if width == wide:
+        assert "100 a minute, burst 10" in text
+        assert "each {tenant}" in text
+        assert "changed by" in lines[0]
+    else:
+        assert "Changed by hand: ifood;" in text
+
+
+def test_set_says_what_holds_and_how_to_go_back(sereno: Command, limited: ManualWorker) -> None:
+    result = sereno("limit", "set", "ifood", "--rate", "50", "--per", "1m", "--burst", "5", "--note", "they asked")
+    assert result.exit_code == 0
+    assert "ifood: 50 a minute, burst 5." in result.stderr
+    assert "`sereno limit reset ifood` goes back to 100 a minute, burst 10" in result.stderr
+    page = sereno("limit", "show", "ifood").stdout
+    assert "says        50 a minute, burst 5" in page
+    assert "code says   100 a minute, burst 10  (shop)" in page
+    assert ": they asked" in page
+    assert "ifood: 100 a minute, burst 10, as the code says." in sereno("limit", "reset", "ifood").stderr
+    assert "changed" not in sereno("limit", "show", "ifood").stdout
+    assert [action for _, action, _ in limited.audit()] == ["limit.set", "limit.reset"]
+
+
+def test_no_slots_stop_everything_and_it_says_so(sereno: Command, limited: ManualWorker) -> None:
+    result = sereno("limit", "set", "sync.concurrency", "--slots", "0")
+    assert "sync.concurrency: 0 at once; nothing starts under it." in result.stderr
+
+
+def test_a_whole_queue(sereno: Command, limited: ManualWorker) -> None:
+    result = sereno("limit", "set", "--queue", "mail", "--slots", "5")
+    assert "queue.mail.concurrency: 5 at once, for the whole queue 'mail'." in result.stderr
+    assert "takes it away" in result.stderr
+    assert sereno("limit", "set", "--queue", "mail", "--rate", "10").exit_code == 0
+    assert listed(sereno)["queue.mail.rate"]["queue"] == "mail"
+    assert "gone; no code declares it" in sereno("limit", "reset", "queue.mail.concurrency").stderr
+    assert "queue.mail.concurrency" not in listed(sereno)
+
+
+def test_close_and_open(sereno: Command, limited: ManualWorker) -> None:
+    assert "ifood is closed until " in sereno("limit", "close", "ifood", "--for", "30s").stderr
+    result = sereno("limit", "close", "sync.concurrency", "--for", "30s")
+    assert result.exit_code == 2
+    assert "say which key to close" in result.stderr
+    for key in ("r1", "r2"):
+        result = sereno("limit", "close", "sync.concurrency", "--key", key, "--for", "10m")
+        assert f"sync.concurrency, key '{key}', is closed until " in result.stderr
+    page = sereno("limit", "show", "sync.concurrency").stdout
+    assert "closed      2 keys" in page
+    assert {line.split("\t")[0] for line in page.splitlines()[-2:]} == {"r1", "r2"}
+    one_key = json.loads(sereno("limit", "show", "sync.concurrency", "--key", "r1", "-o", "json").stdout)
+    assert [gate["key"] for gate in one_key["keys"]] == ["r1"]
+    assert "is open again (2 keys)" in sereno("limit", "open", "sync.concurrency").stderr
+    assert "was not closed" in sereno("limit", "open", "sync.concurrency", "--key", "r1").stderr
+
+
+def test_more_keys_than_are_shown(sereno: Command, limited: ManualWorker) -> None:
+    for key in ("r1", "r2", "r3"):
+        sereno("limit", "close", "sync.concurrency", "--key", key, "--for", "10m")
+    assert "These are 2 of 3 keys" in sereno("limit", "show", "sync.concurrency", "-n", "2").stderr
+
+
+def test_weights(sereno: Command, limited: ManualWorker) -> None:
+    assert "Every fair key weighs 1." in sereno("limit", "weights", "-o", "table").stderr
+    assert "'r1' gets 3 turns for one of the others" in sereno("limit", "weigh", "r1", "3").stderr
+    (line,) = json.loads(sereno("limit", "weights", "-o", "json").stdout)["items"]
+    assert (line["key"], line["weight"]) == ("r1", 3.0)
+    assert "is as everybody else" in sereno("limit", "weigh", "r1", "1").stderr
+    assert one(limited.connection, "select count(*) from sereno.weights") == 0
+
+
+def test_a_key_cannot_steer_the_terminal(sereno: Command, limited: ManualWorker) -> None:
+    sereno("limit", "close", "sync.concurrency", "--key", "\x1b[2J\tevil\n", "--for", "10m")
+    sereno("limit", "weigh", "\x1b[2Jevil", "3")
+    for result in (sereno("limit", "show", "sync.concurrency"), sereno("limit", "weights")):
+        assert "\x1b" not in result.stdout
+        assert "evil" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["show", "ifod"], 7, "did you mean ifood?"),
+        (["set", "ifod", "--slots", "1"], 7, "did you mean ifood?"),
+        (["reset", "zzz"], 7, "there are: ifood, queue.reconcile.concurrency, sync.concurrency"),
+        (["close", "zzz", "--for", "1s"], 7, "there is no limit 'zzz'"),
+        (["open", "it's"], 7, "there is no limit"),
+        (["set", "ifood", "--slots", "1"], 2, "is a rate"),
+        (["set", "sync.concurrency", "--rate", "1"], 2, "give it slots"),
+        (["set", "sync.concurrency", "--slots", "-1"], 2, "a whole number"),
+        (["set", "sync.concurrency", "--slots", "many"], 2, "not a valid integer"),
+        (["set", "sync.concurrency", "--slots", "1", "--per", "1m"], 2, "belong to a rate"),
+        (["set", "ifood", "--rate", "nan"], 2, "a number above zero"),
+        (["set", "ifood", "--rate", "5", "--per", "soon"], 2, "is not a duration"),
+        (["set", "ifood", "--rate", "5", "--burst", "0"], 2, "at least 1"),
+        (["set", "ifood"], 2, "--slots N, or --rate N"),
+        (["set", "ifood", "--slots", "1", "--rate", "1"], 2, "--slots N, or --rate N"),
+        (["set", "--slots", "1"], 2, "Give its NAME, or --queue QUEUE"),
+        (["set", "x" * 600, "--slots", "1"], 2, "must be text of 1 to 500 characters"),
+        (["set", "ifood", "--rate", "1", "--note", ""], 2, "note ''"),
+        (["close", "ifood"], 2, "--for"),
+        (["close", "ifood", "--for", "0s"], 2, "more than nothing"),
+        (["weigh", "r1", "nan"], 2, "a number from 0.001"),
+        (["weigh", "r1", "0"], 2, "a number from 0.001"),
+        (["list", ""], 2, "pattern ''"),
+    ],
+    ids=lambda value: " ".join(value)[:40] if isinstance(value, list) else "",
+)
+def test_what_is_wrong_and_what_to_do(
+    sereno: Command, limited: ManualWorker, words: list[str], code: int, said: str
+) -> None:
+    result = sereno("limit", *words)
+    assert (result.exit_code, result.stdout) == (code, "")
+    assert said in result.stderr
+    assert limited.audit() == []
+
+
+def test_without_a_database_that_is_what_is_wrong(process: Process) -> None:
+    done = process("limit", "show", "ifood", SERENO_DATABASE_URL="")
+    assert done.returncode == 3
+    assert "no database is named" in done.stderr

@@ -1,0 +1,35 @@
+"""`sereno trace`: lines of time, on a terminal that nobody can take over."""
+
+import json
+
+from tests.cli.conftest import Command
+from tests.manual_worker import ManualWorker
+
+
+def test_lines_of_time(sereno: Command, manual: ManualWorker) -> None:
+    first, second = manual.enqueue(trace="abc"), manual.enqueue(trace="abc", tenant="t")
+    shown = sereno("trace", "abc", "-o", "table")
+    assert shown.exit_code == 0, shown.output
+    assert shown.output.startswith("trace abc: ")
+    assert shown.output.count("job greet") == 2
+    told = json.loads(sereno("trace", "abc", "-o", "json").output)
+    assert [lane["id"] for lane in told["lanes"]] == [str(first), str(second)]
+    mine = json.loads(sereno("trace", "abc", "--tenant", "t", "-o", "json").output)
+    assert [lane["id"] for lane in mine["lanes"]] == [str(second)]
+    assert "trace abc" in sereno("trace", "--job", str(first), "-o", "table").output
+
+
+def test_what_is_not_there_and_what_makes_no_sense(sereno: Command, manual: ManualWorker) -> None:
+    missing = sereno("trace", "nobody")
+    assert missing.exit_code != 0
+    assert "nothing carries the trace 'nobody'" in missing.output
+    assert sereno("trace", "--subject", "x", "-o", "json").exit_code == 0
+    for wrong in ((), ("abc", "--job", "1"), ("--job", "-1")):
+        assert sereno("trace", *wrong).exit_code == 2
+
+
+def test_a_terminal_is_not_taken_over(sereno: Command, manual: ManualWorker) -> None:
+    manual.enqueue(trace="a\x1b[2Jb\nc")
+    shown = sereno("trace", "a\x1b[2Jb\nc", "-o", "table").output
+    assert "\x1b" not in shown
+    assert shown.splitlines()[0].startswith("trace a")

@@ -1,0 +1,197 @@
+"""The page of one schedule: what its last run does, what was skipped, and until when it is stopped."""
+
+import json
+import re
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from sereno.error_text import describe
+from sereno.jobs.attempt import Settlement
+from sereno.jobs.job import ClaimedJob
+from tests.cli.conftest import Command, process_environment
+from tests.cli.schedules.schedule_steps import add, shown
+from tests.cli.terminal import on_terminal, screen
+from tests.facts import advance
+from tests.manual_worker import ManualWorker
+
+
+def line(sereno: Command, key: str, label: str) -> str:
+    """The text beside a label."""
+    page = sereno("schedule", "show", key).stdout
+    (found,) = re.findall(rf"^{label} +(.*)$", page, re.MULTILINE)
+    return str(found)
+
+
+def runs(sereno: Command, key: str, *words: str) -> list[str]:
+    page = sereno("schedule", "show", key, *words).stdout
+    return [text[12:] for text in page[page.index("\nruns ") + 1 :].splitlines()]
+
+
+def started(sereno: Command, manual: ManualWorker, *words: str) -> tuple[int, ClaimedJob]:
+    """A schedule whose first run has begun."""
+    add(sereno, "k", "--every", "1h", *words)
+    manual.connection.execute("update sereno.schedules set task = 'greet'")
+    advance(manual.connection, 3700)
+    sereno("schedule", "tick")
+    session = manual.worker(lease=10**7)
+    (job,) = manual.claim(session)
+    return session, job
+
+
+# The last run
+
+
+def test_a_run_that_waits_for_its_retry_is_named_and_so_is_what_waits_for_it(
+    sereno: Command, manual: ManualWorker
+) -> None:
+    session, job = started(sereno, manual)
+    manual.settle(session, job, Settlement("retry", error=describe(OSError("reset")), failed=1, delay=90000.0))
+    for _ in range(12):
+        advance(manual.connection, 3600)
+        sereno("schedule", "tick")
+    words = line(sereno, "k", "last run")
+    assert re.fullmatch(
+        rf"job {job.id}, waits for a retry at .*\d\d:\d\d.* UTC; the next instants are skipped until it ends", words
+    )
+    skipped, run = runs(sereno, "k")
+    assert re.search(r"skipped: the run before went on \(12 instants since .* UTC\)$", skipped)
+    assert f"job {job.id}   scheduled" in run
+    assert [text.split() for text in runs(sereno, "k", "-n", "1")] == [skipped.split()]
+    found = json.loads(sereno("schedule", "show", "k", "-n", "10", "-o", "json").stdout)
+    assert len(found["fires"]) == 10
+    assert (found["last_job"]["id"], found["last_job"]["state"]) == (job.id, "scheduled")
+
+
+@pytest.mark.parametrize(
+    ("words", "then"),
+    [
+        (["--overlap", "skip"], "; the next instants are skipped until it ends"),
+        (["--overlap", "queue_one"], "; the next instant waits until it ends"),
+        (["--overlap", "allow"], ""),
+        (["--count-from", "end"], "; the next instant is planned when it ends"),
+    ],
+)
+def test_what_a_run_that_goes_on_means_for_the_next(
+    sereno: Command, manual: ManualWorker, words: list[str], then: str
+) -> None:
+    _, job = started(sereno, manual, *words)
+    advance(manual.connection, 120)
+    assert line(sereno, "k", "last run") == f"job {job.id}, running for 2 m{then}"
+    sereno("schedule", "pause", "k")
+    assert line(sereno, "k", "last run") == f"job {job.id}, running for 2 m"
+
+
+def test_a_run_in_every_other_state(sereno: Command, manual: ManualWorker) -> None:
+    add(sereno, "k", "--every", "1h", "--overlap", "allow")
+    assert "last run" not in sereno("schedule", "show", "k").stdout
+    assert shown(sereno, "k")["last_job"] is None
+    manual.connection.execute("update sereno.schedules set task = 'greet'")
+    job_id = int(sereno("schedule", "run", "k").stdout)
+    assert line(sereno, "k", "last run") == f"job {job_id}, waits for a worker (sereno why {job_id})"
+    session = manual.worker(lease=10**7)
+    (job,) = manual.claim(session)
+    manual.settle(session, job, Settlement("snooze", delay=300.0))
+    assert f"job {job_id}, is snoozed until " in line(sereno, "k", "last run")
+    sereno("job", "delete", str(job_id))
+    advance(manual.connection, 60)
+    assert re.fullmatch(rf"job {job_id}, fired \d m ago", line(sereno, "k", "last run"))
+
+
+def test_a_run_that_ended_is_not_under_way(sereno: Command, manual: ManualWorker) -> None:
+    session, job = started(sereno, manual)
+    manual.settle(session, job, Settlement("dead", reason="failed", error=describe(OSError("reset")), failed=1))
+    advance(manual.connection, 60)
+    # Nobody has told the schedule's row yet: the list knows only that it fired, the page knows the job.
+    assert re.search(r"fired \d m ago", sereno("schedule", "list", "-o", "table").stdout)
+    assert line(sereno, "k", "last run") == f"job {job.id}, dead 1 m ago: OSError: reset"
+
+
+# What is stopped
+
+
+def test_a_pause_with_an_end_is_a_pause(
+    sereno: Command, connection: psycopg.Connection, database_url: str, tmp_path: Path
+) -> None:
+    add(sereno, "k", "--daily", "06:00")
+    sereno("schedule", "pause", "k", "--until", "2090-01-08T12:00+00:00", "--note", "holidays")
+    environment = process_environment(SERENO_DATABASE_URL=database_url, TERM="xterm", COLUMNS="100")
+    text = on_terminal(["schedule", "show", "k"], environment, tmp_path)
+    assert "\x1b[33mpaused until Sun 2090-01-08 12:00:00 UTC by " in text, "yellow"
+    title, paused, first, *_ = sereno("schedule", "next", "k").stdout.splitlines()
+    assert title.startswith("k   every day at 06:00")
+    assert re.fullmatch(r"  paused until Sun 2090-01-08 12:00:00 UTC by .+: holidays", paused)
+    assert "Mon 2090-01-09 06:00:00 UTC" in first
+    connection.execute("update sereno.schedules set paused_until = sereno.now() - interval '1 second'")
+    assert "paused" not in sereno("schedule", "show", "k").stdout
+    assert "paused" not in sereno("schedule", "list", "-o", "table").stdout
+
+
+def test_a_moment_within_the_pause_never_comes(sereno: Command) -> None:
+    add(sereno, "once", "--at", "2089-01-01")
+    add(sereno, "ends", "--daily", "03:00", "--ends", "2089-01-01")
+    sereno("schedule", "pause", "*", "--until", "2090-01-08T12:00+00:00", "--yes")
+    assert "Nothing is to come: its instant lies in the pause." in sereno("schedule", "next", "once").stdout
+    assert "Nothing is to come: it ends before its pause does." in sereno("schedule", "next", "ends").stdout
+    assert json.loads(sereno("schedule", "next", "once", "-o", "json").stdout)["paused_until"] == "2090-01-08T12:00:00Z"
+
+
+def test_a_rule_that_makes_no_sense_is_explained_once(sereno: Command, connection: psycopg.Connection) -> None:
+    connection.execute("select sereno.schedule('bad', 'work', cron => '61 * * * *')")
+    connection.execute(
+        "update sereno.schedules set state = 'parked', next_run_at = null, note = %s",
+        ['"61 * * * *" is not a cron expression: minute 61 is out of range 0 to 59\n 61 * * * *\n ^'],
+    )
+    assert line(sereno, "bad", "state").endswith("out of range 0 to 59")
+    assert line(sereno, "bad", "next").endswith("out of range 0 to 59.")
+    page = sereno("schedule", "show", "bad").stdout
+    assert page.count("^") == 1
+    assert page.endswith("0 to 59\n             61 * * * *\n             ^\n")
+
+
+# Words
+
+
+def test_the_page_says_what_its_policies_mean(sereno: Command) -> None:
+    add(sereno, "k", "--daily", "03:00", "--unique-key", "{key}:{fire:%Y-%m}", "--unique-for", "forever")
+    add(sereno, "once", "--every", "1h", "--max-fires", "1", "--disable-after", "2")
+    assert line(sereno, "k", "unique key") == "{key}:{fire:%Y-%m}, for ever, keep: a second one is not made"
+    assert line(sereno, "once", "limit") == "1 fire"
+    assert line(sereno, "once", "gives up") == "after 2 failed runs in a row (0 now)"
+    assert "disabled" not in sereno("schedule", "show", "once").stdout
+
+
+def test_a_list_of_60_columns_keeps_the_state_whole(
+    sereno: Command, connection: psycopg.Connection, database_url: str, tmp_path: Path
+) -> None:
+    add(sereno, "reconcile:r42", "--daily", "03:00", "--tz", "America/Sao_Paulo")
+    add(sereno, "bad", "--every", "1h")
+    connection.execute(
+        "update sereno.schedules set state = 'parked', next_run_at = null, note = %s where key = 'bad'",
+        ["no time zone of this name is known to this machine"],
+    )
+    text = screen(["schedule", "list"], database_url, tmp_path, 60)
+    assert max(map(len, text.splitlines())) <= 60
+    assert re.search(r"parked\s*$", text, re.MULTILINE)
+    assert re.search(r"enabled\s*$", text, re.MULTILINE)
+    assert "reconcile:r42" in text
+    assert "task" not in text
+    add(sereno, "a-key-that-is-as-long-as-keys-are-when-programs-make-them", "--every", "1h")
+    text = screen(["schedule", "list"], database_url, tmp_path, 60)
+    assert re.search(r"^a-key.*….*enabled\s*$", text, re.MULTILINE)
+    assert "every hour" in screen(["schedule", "list", "bad"], database_url, tmp_path, 80)
+
+
+# The job that it made
+
+
+def test_a_job_names_the_schedule_and_the_instant_that_made_it(sereno: Command, manual: ManualWorker) -> None:
+    session, job = started(sereno, manual)
+    planned = json.loads(sereno("job", "show", str(job.id), "-o", "json").stdout)["job"]["planned_at"]
+    assert planned is not None
+    page = sereno("job", "show", str(job.id)).stdout
+    assert re.search(r"^schedule +k, instant \d{4}-\d\d-\d\d \d\d:\d\d", page, re.MULTILINE), page
+    manual.connection.execute("delete from sereno.schedules")
+    manual.settle(session, job, Settlement("succeeded"))
+    assert re.search(r"^schedule +#\d+, instant ", sereno("job", "show", str(job.id)).stdout, re.MULTILINE)

@@ -1,0 +1,16 @@
+"""The list that the worker command carries."""
+
+import json
+
+from click.testing import CliRunner
+
+from sereno.cli.services.worker_list import list_workers
+from tests.manual_worker import ManualWorker
+
+
+def test_worker_list(manual: ManualWorker, database_url: str) -> None:
+    session = manual.worker(queues={"default": 3})
+    result = CliRunner().invoke(list_workers, ["--database-url", database_url, "-o", "json"])
+    assert result.exit_code == 0, result.output
+    (item,) = json.loads(result.stdout)["items"]
+    assert (item["id"], item["state"], item["host"], item["queues"]) == (session, "alive", "somewhere", {"default": 3})

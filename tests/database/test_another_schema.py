@@ -1,0 +1,110 @@
+"""Every operation also works in a schema of another name, beside one of the usual name."""
+
+import asyncio
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+
+from sereno import Every, Sereno
+from sereno.database.plan import carry_out
+from sereno.database.roles import script
+from sereno.jobs import operations as jobs
+from sereno.jobs import queries as job_queries
+from sereno.jobs import queues
+from sereno.jobs.job_filter import JobFilter
+from sereno.jobs.why import why
+from sereno.monitoring.doctor import doctor
+from sereno.monitoring.status import status
+from sereno.monitoring.verify import verify
+from sereno.settings import SCHEMA_LENGTH
+from sereno.testing import test_support
+from sereno.worker import operations as workers
+from tests.archive.archive_steps import DAY, archivist, cold_place
+from tests.facts import auntil, one, until
+from tests.manual_worker import ManualWorker
+
+
+@pytest.fixture
+def elsewhere(database_url: str) -> Iterator[Sereno]:
+    app = Sereno(database_url, schema="elsewhere")
+    app.migrate()
+
+    @app.task(name="greet")
+    def greet(name: str) -> None:
+        """Nobody runs it here."""
+
+    yield app
+    app.close()
+
+
+def test_what_is_done_elsewhere_stays_there(elsewhere: Sereno, connection: psycopg.Connection) -> None:
+    run = elsewhere.database.run
+    manual = ManualWorker(elsewhere, connection)
+    job_id = manual.enqueue(delay="1h")
+    assert run(queues.pause("queue", "default"))
+    assert "paused" in " ".join(run(why(job_id)))
+    assert run(queues.resume("queue", "default"))
+    assert run(status()).schema_version >= 1
+    assert [line.id for line in run(jobs.list_jobs()).items] == [job_id]
+    assert run(workers.list_workers()) == []
+    assert run(job_queries.finished_total()) >= 0
+    assert [line.task for line in run(job_queries.by_task())] == ["greet"]
+    assert run(job_queries.running_now(5)) == []
+    assert run(job_queries.newest_failures(5)) == []
+    assert [check.name for check in run(doctor(elsewhere.settings)) if check.level == "fail"] == []
+    assert all(proof.holds for proof in run(verify(lease=30.0)))
+    assert carry_out(elsewhere.database, jobs.cancel(JobFilter(ids=[job_id]))).done == [job_id]
+    assert carry_out(elsewhere.database, jobs.retry(JobFilter(ids=[job_id]), rate=1.0)).done == [job_id]
+    assert carry_out(elsewhere.database, jobs.delete(JobFilter(ids=[job_id]))).done == [job_id]
+    assert connection.execute("select count(*) from sereno.audit").fetchone() == (0,)
+    assert connection.execute("select count(*) from elsewhere.audit").fetchone() == (5,)
+
+
+async def test_the_longest_name_of_a_schema_serves_for_everything(
+    database_url: str, connection: psycopg.Connection
+) -> None:
+    """Made, told, worked in, scheduled, cancelled, archived: every name that is made of it fits."""
+    schema = "s" * SCHEMA_LENGTH
+    app = Sereno(database_url, schema=schema)
+    app.migrate()
+
+    @app.task(name="work")
+    async def work() -> None: ...
+
+    @app.cycle(Every("200ms"), key="cycle")
+    async def cycle() -> None: ...
+
+    @app.task(name="endless")
+    async def endless() -> None:
+        await asyncio.Event().wait()
+
+    def count(query: str) -> int:
+        return int(one(connection, query.replace("sereno.", f"{schema}.")))
+
+    channels = {f"{schema}.{name}" for name in ("ready", "schedule", "cancel", "clock")}
+    heard: set[str] = set()
+    connection.add_notify_handler(lambda told: heard.add(told.channel))
+    for channel in channels:
+        connection.execute(f'listen "{channel}"')
+    async with app.working({"default": 3}):
+        await auntil(lambda: app.schedules.get("cycle").succeeded >= 1)
+        await auntil(lambda: count("select count(*) from sereno.sessions where idle"))
+        await work.aenqueue()
+        connection.execute(f"select {schema}.enqueue('work'), {schema}.schedule('k', 'work', every => '1 hour')")
+        await auntil(lambda: count("select count(*) from sereno.history where task = 'work'") == 2)
+        stuck = await endless.aenqueue()
+        await auntil(lambda: count("select count(*) from sereno.jobs where state = 'running' and task = 'endless'"))
+        carry_out(app.database, jobs.cancel(JobFilter(ids=[stuck.id])))
+        await auntil(lambda: count(f"select count(*) from sereno.history where id = {stuck.id}"))
+    app.database.run(test_support.travel(40 * DAY))
+    until(lambda: connection.execute("select 1") and heard == channels)
+    with cold_place() as place:
+        working = archivist(app, place)
+        moved, exported = await working.move(), await working.export()
+        assert (moved.problems, exported.problems) == ([], [])
+        assert exported.dropped > 0
+    assert count("select sereno.make_history_partition((sereno.now() + interval '20 days')::date)::integer") == 1
+    assert all(proof.holds for proof in app.database.run(verify(lease=30.0)))
+    assert script(schema, schema)
+    app.close()

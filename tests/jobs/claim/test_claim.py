@@ -1,0 +1,154 @@
+"""A claim takes ready jobs in order, as many as asked for, and only what it may take."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from threading import Barrier
+
+import pytest
+
+from sereno.jobs import transitions
+from sereno.worker import sessions
+from tests.facts import one
+from tests.jobs.job_steps import Connection, add, advance, do, line, row, session, take, take_one, wanted
+
+
+@pytest.fixture
+def connection(database_url: str) -> Iterator[Connection]:
+    with line(database_url) as opened:
+        yield opened
+
+
+def test_a_claimed_job_tells_the_worker_all_it_needs(connection: Connection) -> None:
+    (id_,) = add(connection, tenant="r42", trace="t", priority=3)
+    owner = session(connection)
+    job = take_one(connection, owner)
+    found = row(connection, id_)
+    assert (found["state"], found["session_id"], found["attempt"]) == ("running", owner, 1)
+    assert (job.id, job.attempt, job.task, job.queue, job.priority) == (id_, 1, "work", "default", 3)
+    assert (job.tenant, job.trace, job.failures, job.crashes, job.expired) == ("r42", "t", 0, 0, False)
+    assert job.ready_seq == found["ready_seq"]
+    assert bytes(job.args) == b"{}"
+    assert job.claimed_at == pytest.approx(found["claimed_at"].timestamp(), abs=1e-5)
+    assert job.waited >= 0
+
+
+def test_jobs_come_by_priority_and_then_in_the_order_they_became_ready(connection: Connection) -> None:
+    late, first, urgent = (add(connection, 2, priority=priority) for priority in (9, 5, 0))
+    owner = session(connection)
+    assert [job.id for job in take(connection, owner, 3)] == [*urgent, first[0]]
+    assert [job.id for job in take(connection, owner, 3)] == [first[1], *late]
+
+
+def test_priorities_are_walked_in_the_order_that_is_asked_for(connection: Connection) -> None:
+    (late,) = add(connection, priority=9)
+    add(connection, priority=0)
+    turned = wanted(1) | {"floors": wanted(1)["floors"][::-1]}
+    (job,) = do(connection, transitions.claim(session(connection), ["work"], [turned])).jobs
+    assert job.id == late
+
+
+def test_a_floor_hides_what_lies_below_it(connection: Connection) -> None:
+    add(connection, 5)
+    owner = session(connection)
+    seen = [job.ready_seq for job in take(connection, owner, 2)]
+    assert [job.ready_seq for job in take(connection, owner, 1, floor=seen[-1] + 2)] == [seen[-1] + 2]
+    assert [job.ready_seq for job in take(connection, owner, 9)] == [seen[-1] + 1, seen[-1] + 3]
+
+
+def test_each_queue_gets_as_many_as_it_has_room_for(connection: Connection) -> None:
+    for queue in ("a", "b", "c"):
+        add(connection, 5, queue=queue)
+    got = do(connection, transitions.claim(session(connection), ["work"], [wanted(2, "a"), wanted(3, "b")]))
+    assert sorted(job.queue for job in got.jobs) == ["a", "a", "b", "b", "b"]
+
+
+def test_a_task_that_the_worker_does_not_know_is_left_to_others(connection: Connection) -> None:
+    add(connection, task="strange")
+    (id_,) = add(connection)
+    owner = session(connection)
+    assert [job.id for job in take(connection, owner)] == [id_]
+    assert take(connection, owner) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"), [("queue", "default"), ("task", "work"), ("tenant", "a")], ids=["queue", "task", "tenant"]
+)
+def test_what_is_paused_is_not_claimed_until_it_goes_on(connection: Connection, kind: str, name: str) -> None:
+    add(connection, tenant="a")
+    (other,) = add(connection, queue="other", task="other", tenant="b")
+    (nobodys,) = add(connection, queue="other", task="other")
+    owner = session(connection)
+    connection.execute("insert into sereno.pauses (kind, name, paused_by) values (%s, %s, 'me')", [kind, name])
+
+    both = [wanted(10, "default"), wanted(10, "other")]
+    assert {job.id for job in do(connection, transitions.claim(owner, ["work", "other"], both)).jobs} == {
+        other,
+        nobodys,
+    }
+    connection.execute("delete from sereno.pauses")
+    assert len(do(connection, transitions.claim(owner, ["work", "other"], both)).jobs) == 1
+
+
+def test_a_session_without_a_lease_claims_nothing(connection: Connection) -> None:
+    add(connection)
+    dead, closed, expired, alive = (session(connection) for _ in range(4))
+    do(connection, sessions.finish([dead], "dead"))
+    do(connection, sessions.finish([closed], "closed"))
+    assert take(connection, dead) == take(connection, closed) == take(connection, 10_000) == []
+    advance(connection, 31)
+    do(connection, sessions.keep([alive], 30))
+    assert take(connection, expired) == []
+    assert len(take(connection, alive)) == 1
+
+
+def test_a_job_past_its_time_says_so(connection: Connection) -> None:
+    now = one(connection, "select sereno.now()")
+    add(connection, expires_at=now + timedelta(days=365))
+    add(connection, expires_at=now - timedelta(days=365))
+    assert [job.expired for job in take(connection, session(connection))] == [False, True]
+
+
+def test_future_jobs_are_claimed_only_after_their_promotion(connection: Connection) -> None:
+    soon, late = add(connection, delay="1m"), add(connection, delay="2m")
+    owner = session(connection, lease=3600)
+    assert do(connection, transitions.promote()) == 0
+    advance(connection, 60)
+    assert take(connection, owner) == []
+    assert do(connection, transitions.promote()) == 1
+    assert [job.id for job in take(connection, owner)] == soon
+    advance(connection, 60)
+    assert do(connection, transitions.promote()) == 1
+    assert [job.id for job in take(connection, owner)] == late
+
+
+def test_a_promotion_takes_at_most_a_thousand_and_looks_only_so_far_back(connection: Connection) -> None:
+    add(connection, 1001, delay="1m")
+    advance(connection, 3600)
+    assert do(connection, transitions.promote(look_back=60)) == 0
+    assert [do(connection, transitions.promote()) for _ in range(3)] == [1000, 1, 0]
+
+
+def test_workers_claiming_at_once_never_claim_a_job_twice_and_never_more_than_asked(
+    connection: Connection, database_url: str
+) -> None:
+    workers, total, room = 8, 4000, 37
+    add(connection, total)
+    gate = Barrier(workers)
+
+    def work(_: int) -> list[tuple[int, int]]:
+        got: list[tuple[int, int]] = []
+        with line(database_url) as own:
+            owner = session(own)
+            gate.wait()
+            while batch := take(own, owner, room):
+                assert len(batch) <= room
+                got += [(job.id, job.attempt) for job in batch]
+        return got
+
+    with ThreadPoolExecutor(workers) as threads:
+        claimed = [pair for batch in threads.map(work, range(workers)) for pair in batch]
+    # Whoever found everything locked by the others has gone home early; what is left is nobody's yet.
+    left = one(connection, "select count(*) from sereno.jobs where state = 'ready'")
+    assert len(claimed) == len({id_ for id_, _ in claimed}) == total - left
+    assert {attempt for _, attempt in claimed} == {1}

@@ -1,0 +1,156 @@
+"""The fence: a session that does not hold this attempt of this job changes nothing, whatever it wants to write."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from sereno import Cancel, Dead, LeaseLost, Retry, Snooze
+from sereno.jobs.attempt import Crashed, Ending, Released
+from sereno.jobs.job import ClaimedJob
+from sereno.jobs.settlement import keep_step, landed, report_progress
+from sereno.worker import sessions
+from tests.facts import one
+from tests.jobs.job_steps import Connection, add, decided, do, end, line, session, settled, take_one
+
+Write = Callable[[Connection, int, ClaimedJob], bool]
+
+
+def settles(ending: Ending, *, keep_history: bool = True) -> Write:
+    def write(connection: Connection, owner: int, job: ClaimedJob) -> bool:
+        return bool(end(connection, owner, [job], decided(ending), keep_history=keep_history))
+
+    return write
+
+
+def keeps_step(connection: Connection, owner: int, job: ClaimedJob) -> bool:
+    try:
+        do(connection, keep_step(owner, job.id, job.attempt, "step", b"1"))
+    except LeaseLost:
+        return False
+    return True
+
+
+def reports_progress(connection: Connection, owner: int, job: ClaimedJob) -> bool:
+    return do(connection, report_progress(owner, job.id, job.attempt, 0.5, "half"))
+
+
+WRITES: dict[str, Write] = {
+    "succeed": settles(None),
+    "forget": settles(None, keep_history=False),
+    "bury as dead": settles(Dead("no")),
+    "bury as cancelled": settles(Cancel("no")),
+    "retry": settles(Retry("again")),
+    "snooze": settles(Snooze("1m")),
+    "release": settles(Released("shutdown")),
+    "crash": settles(Crashed("killed")),
+    "keep_step": keeps_step,
+    "report_progress": reports_progress,
+}
+SETTLES = {name: write for name, write in WRITES.items() if name not in ("keep_step", "report_progress")}
+
+TABLES = ("jobs", "history", "attempts", "steps", "progress")
+
+
+def everything(connection: Connection) -> dict[str, list[Any]]:
+    """The whole state, to be compared."""
+    return {
+        table: connection.execute(f"select to_jsonb(t) from sereno.{table} as t order by t::text".encode()).fetchall()
+        for table in TABLES
+    }
+
+
+@pytest.fixture
+def connection(database_url: str) -> Iterator[Connection]:
+    with line(database_url) as opened:
+        yield opened
+
+
+def changes_nothing(connection: Connection, write: Write, owner: int, job: ClaimedJob) -> bool:
+    before = everything(connection)
+    return not write(connection, owner, job) and everything(connection) == before
+
+
+@pytest.mark.parametrize("name", WRITES)
+def test_whoever_does_not_hold_the_attempt_changes_nothing(connection: Connection, name: str) -> None:
+    write = WRITES[name]
+    add(connection)
+    owner, stranger = session(connection), session(connection)
+    first = take_one(connection, owner)
+
+    later = ClaimedJob(first.id, first.attempt + 1, *list(_values(first))[2:])
+    assert changes_nothing(connection, write, stranger, first), "another session"
+    assert changes_nothing(connection, write, owner, later), "another attempt"
+
+    end(connection, owner, [first], decided(Released("shutdown")))
+    assert changes_nothing(connection, write, owner, first), "given back"
+
+    second = take_one(connection, owner)
+    assert second.attempt == 2
+    assert changes_nothing(connection, write, owner, first), "an earlier attempt of the same session"
+
+    do(connection, sessions.finish([owner], "dead"))
+    assert do(connection, sessions.rescue()) == [first.id]
+    assert changes_nothing(connection, write, owner, second), "rescued"
+
+    third = take_one(connection, stranger)
+    assert changes_nothing(connection, write, owner, second), "somebody else's now"
+    assert write(connection, stranger, third), "whoever holds it may write"
+
+
+@pytest.mark.parametrize("name", SETTLES)
+def test_a_settlement_counts_once(connection: Connection, name: str) -> None:
+    add(connection)
+    owner = session(connection)
+    job = take_one(connection, owner)
+    assert SETTLES[name](connection, owner, job)
+    for again in WRITES.values():
+        assert changes_nothing(connection, again, owner, job)
+
+
+def test_a_dead_session_still_settles_nothing_it_lost_and_everything_it_holds(connection: Connection) -> None:
+    """Until its jobs are rescued they are its own: a settlement in time is no second run."""
+    add(connection, 2)
+    owner = session(connection)
+    first, second = take_one(connection, owner), take_one(connection, owner)
+    do(connection, sessions.finish([owner], "dead"))
+    assert end(connection, owner, [first], decided()) == {first.id}
+    assert do(connection, sessions.rescue()) == [second.id]
+    assert end(connection, owner, [second], decided()) == set()
+
+
+def test_one_lost_job_does_not_spoil_the_batch(connection: Connection) -> None:
+    ids = add(connection, 3)
+    owner = session(connection)
+    jobs = [take_one(connection, owner) for _ in ids]
+    end(connection, owner, jobs[1:2], decided(Released("shutdown")))
+    assert end(connection, owner, jobs, decided()) == {ids[0], ids[2]}
+    assert one(connection, "select state from sereno.jobs") == "ready"
+
+
+def test_what_landed_before_a_lost_reply_is_recognised(connection: Connection) -> None:
+    add(connection, 3)
+    owner = session(connection)
+    done, retried, lost = (take_one(connection, owner) for _ in range(3))
+    end(connection, owner, [done], decided())
+    end(connection, owner, [retried], decided(Retry()))
+    do(connection, sessions.finish([owner], "dead"))
+    do(connection, sessions.rescue())
+    other = session(connection)
+    end(connection, other, [take_one(connection, other)], decided())
+    asked = [settled(done, decided()), settled(retried, decided(Retry())), settled(lost, decided())]
+    assert do(connection, landed(owner, asked)) == {done.id, retried.id}
+
+
+def test_a_step_is_written_once_and_a_second_try_keeps_the_first_result(connection: Connection) -> None:
+    add(connection)
+    owner = session(connection)
+    job = take_one(connection, owner)
+    do(connection, keep_step(owner, job.id, job.attempt, "pay", b"1"))
+    do(connection, keep_step(owner, job.id, job.attempt, "pay", b"2"))
+    assert one(connection, "select result from sereno.steps") == 1
+
+
+def _values(job: ClaimedJob) -> Iterator[Any]:
+    for name in job.__struct_fields__:
+        yield getattr(job, name)

@@ -1,0 +1,62 @@
+"""One long-open transaction elsewhere keeps every dead row alive; with a floor, claims do not notice."""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from sereno.database.statement import queries
+from sereno.worker.floor import Floors
+from tests.database.plans import nodes
+from tests.jobs.job_steps import Connection, add, decided, end, line, session, take, wanted
+
+JOBS = 60_000
+BATCH = 500
+QUEUE, PRIORITY = "default", 5
+
+
+@pytest.fixture
+def connection(database_url: str) -> Iterator[Connection]:
+    with line(database_url) as opened:
+        yield opened
+
+
+def pages_read(connection: Connection, owner: int, floor: int) -> int:
+    """Pages that a claim of one batch touches to find its rows. The claim itself is taken back."""
+    queue = wanted(BATCH, QUEUE) | {"floors": [{"priority": PRIORITY, "floor": floor}]}
+    params = {"session": owner, "tasks": ["work"], "queues": json.dumps([queue]), "wakes": 0, "served": ["default"]}
+    with connection.transaction(force_rollback=True):
+        explain = f"explain (analyze, buffers, format json) {queries('jobs')['claim']}".encode()
+        found = connection.execute(explain, params).fetchone()
+    assert found is not None
+    (scan,) = (node for node in nodes(found[0][0]["Plan"]) if node.get("Index Name") == "jobs_ready")
+    return int(scan["Shared Hit Blocks"] + scan["Shared Read Blocks"])
+
+
+def drain(connection: Connection, owner: int, floors: Floors, count: int) -> None:
+    """Claim and settle, as a worker does."""
+    for _ in range(count // BATCH):
+        batch = take(connection, owner, BATCH, floor=floors.of(QUEUE, PRIORITY))
+        assert len(batch) == BATCH
+        floors.claimed(QUEUE, PRIORITY, [job.ready_seq for job in batch], filled=True)
+        end(connection, owner, batch, decided(), keep_history=False)
+
+
+def test_claims_with_a_floor_stay_flat_under_a_pinned_snapshot_and_claims_from_zero_do_not(
+    connection: Connection, database_url: str
+) -> None:
+    add(connection, JOBS + BATCH)
+    owner = session(connection)
+    floors = Floors()
+    with line(database_url) as pinning, pinning.transaction():
+        pinning.execute("set transaction isolation level repeatable read")
+        pinning.execute("select count(*) from sereno.jobs")
+
+        drain(connection, owner, floors, BATCH)
+        first = pages_read(connection, owner, floors.of(QUEUE, PRIORITY))
+        drain(connection, owner, floors, JOBS - BATCH)
+        last = pages_read(connection, owner, floors.of(QUEUE, PRIORITY))
+        from_zero = pages_read(connection, owner, 0)
+
+    assert last <= 2 * first
+    assert from_zero > 10 * last, "without a floor it would collapse"

@@ -1,0 +1,139 @@
+"""The hot statements find their rows by index: cost follows what is due, never what exists."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from sereno.jobs.transitions import EVERYTHING
+from tests.database.plans import BY_KEY, Access, accesses, nodes, plan
+from tests.jobs.job_steps import Connection, line, new, session, wanted
+
+ROWS = 50_000
+
+
+@pytest.fixture(scope="module", params=["never analysed", "analysed"])
+def connection(request: pytest.FixtureRequest, server_url: str, template: str) -> Iterator[Connection]:
+    """Many ready rows, some running, some in the future; with statistics, and without, as after a bulk enqueue."""
+    name = f"plans_{template}_{request.param.replace(' ', '_')}"
+    with line(server_url) as maker:
+        maker.execute(f"create database {name} template {template}".encode())
+        with line(server_url.replace("/postgres?", f"/{name}?", 1)) as opened:
+            opened.execute("alter table sereno.jobs set (autovacuum_enabled = off)")
+            fill(opened)
+            if request.param == "analysed":
+                opened.execute("analyze")
+            yield opened
+        maker.execute(f"drop database {name} with (force)".encode())
+
+
+def fill(connection: Connection) -> None:
+    owner = session(connection)
+    connection.execute(
+        "insert into sereno.jobs (task, state, ready_seq) "
+        "select 'work', 'ready', nextval('sereno.ready_seq') from generate_series(1, %s)",
+        [ROWS],
+    )
+    connection.execute(
+        "insert into sereno.jobs (task, state, session_id, attempt, claimed_at) "
+        "select 'work', 'running', %s, 1, sereno.now() from generate_series(1, 500)",
+        [owner],
+    )
+    connection.execute(
+        "insert into sereno.jobs (task, state, run_at) "
+        "select 'work', 'scheduled', sereno.now() + make_interval(secs => n) from generate_series(1, 5000) as n"
+    )
+
+
+IDS = list(range(ROWS + 1, ROWS + 501))
+ITEMS = json.dumps([{"id": n, "attempt": 1, "began": 0.1, "outcome": "retry", "started": True} for n in IDS])
+SETTLING: dict[str, Any] = {"session": 1, "ids": IDS, "items": ITEMS}
+LITERALS = {"ids": json.dumps(IDS), "attempts": json.dumps([1] * len(IDS)), "began": json.dumps([0.1] * len(IDS))}
+SUCCEEDING = {"session": 1} | {name: f"{{{text[1:-1]}}}" for name, text in LITERALS.items()}
+
+
+def test_a_claim_walks_the_index_of_ready_rows_from_its_floor(connection: Connection) -> None:
+    top = plan(
+        connection,
+        "jobs",
+        "claim",
+        {
+            "session": 1,
+            "tasks": ["work"],
+            "queues": json.dumps([wanted(500, floor=100)]),
+            "wakes": 0,
+            "served": ["default"],
+        },
+    )
+    assert accesses(top) == {Access("Index Scan", "jobs_ready", True), BY_KEY}
+    conditions = [node["Index Cond"] for node in nodes(top) if node.get("Index Name") == "jobs_ready"]
+    assert all("ready_seq >= " in condition and "ready_seq < " in condition for condition in conditions)
+    assert not {node["Node Type"] for node in nodes(top)} & {"Sort", "Seq Scan", "Bitmap Heap Scan", "Incremental Sort"}
+
+
+@pytest.mark.parametrize("way", ["succeed", "forget", "bury", "reschedule"])
+def test_a_settlement_finds_its_rows_by_primary_key(connection: Connection, way: str) -> None:
+    params = SUCCEEDING if way in ("succeed", "forget") else SETTLING
+    assert accesses(plan(connection, "jobs/settlement", way, params)) == {BY_KEY}
+
+
+def test_a_promotion_reads_only_what_is_due(connection: Connection) -> None:
+    top = plan(connection, "jobs/transitions", "promote", {"look_back": EVERYTHING, "until": 60.0})
+    assert accesses(top) == {Access("Index Scan", "jobs_scheduled", True), BY_KEY}
+    conditions = [node["Index Cond"] for node in nodes(top) if node.get("Index Name") == "jobs_scheduled"]
+    assert all("run_at <=" in condition and "run_at >=" in condition for condition in conditions)
+
+
+def test_a_look_reads_by_index(connection: Connection) -> None:
+    top = plan(connection, "worker/sessions", "look", {"look_back": EVERYTHING})
+    assert accesses(top) == {
+        Access("Index Only Scan", "jobs_scheduled", True),
+        Access("Index Only Scan", "jobs_running", True),
+    }
+
+
+@pytest.mark.parametrize("everywhere", [False, True])
+def test_a_rescue_reads_running_rows_and_writes_by_primary_key(connection: Connection, everywhere: bool) -> None:
+    top = plan(connection, "worker/sessions", "rescue", {"everywhere": everywhere})
+    walked = Access("Index Scan", "jobs_running", True), Access("Index Scan", "jobs_running", False)
+    assert accesses(top) - set(walked) == {BY_KEY}
+    assert accesses(top["Plans"][0]) - {BY_KEY} == {walked[everywhere]}
+
+
+def test_a_reconciliation_reads_the_rows_of_its_session(connection: Connection) -> None:
+    top = plan(connection, "jobs/transitions", "release_unlisted", {"session": 1, "held": IDS[:10], "older_than": 5.0})
+    assert accesses(top) == {Access("Index Scan", "jobs_running", True), BY_KEY}
+
+
+def test_a_report_looks_only_at_the_jobs_held(connection: Connection) -> None:
+    top = plan(connection, "worker/sessions", "report", {"session": 1, "floors": "{}", "held": IDS, "waiting": IDS})
+    assert accesses(top) == {BY_KEY}
+
+
+@pytest.mark.parametrize("name", ["cancel", "delete"])
+def test_an_operators_change_finds_its_rows_by_primary_key(connection: Connection, name: str) -> None:
+    params = {"ids": IDS[:3], "reason": "x"}
+    assert accesses(plan(connection, "jobs/transitions", name, params)) == {BY_KEY}
+
+
+def test_a_requeue_finds_its_rows_by_index(connection: Connection) -> None:
+    top = plan(connection, "jobs/transitions", "requeue", {"ids": IDS[:3], "spacing": 0.0, "start": 0.0})
+    assert {access.how for access in accesses(top)} <= {"Index Scan", "Index Only Scan"}
+    assert all(access.bounded for access in accesses(top))
+    for node in nodes(top):
+        if str(node.get("Relation Name")).startswith("history") and "Scan" in node["Node Type"]:
+            assert "Index Cond" in node
+
+
+def test_an_enqueue_reads_no_jobs(connection: Connection) -> None:
+    rows = json.dumps([{"task": new().task, "args": {}, "queue": "default", "priority": 5}])
+    assert accesses(plan(connection, "jobs/transitions", "enqueue", {"jobs": rows})) == set()
+
+
+def test_an_enqueue_on_a_callers_connection_reads_no_jobs(connection: Connection) -> None:
+    rows = json.dumps([{"task": new().task, "args": {}, "queue": "default", "priority": 5}])
+    with connection.transaction(force_rollback=True):
+        for name in ("seqscan", "sort", "nestloop", "mergejoin", "bitmapscan"):
+            connection.execute(f"set local enable_{name} = on".encode())
+        assert accesses(plan(connection, "jobs/transitions", "enqueue", {"jobs": rows})) == set()

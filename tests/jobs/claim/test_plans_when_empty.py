@@ -1,0 +1,33 @@
+"""A plan that is made when a worker starts on an empty table is kept while the table grows: it must be a good one."""
+
+import json
+
+import psycopg
+import pytest
+
+from sereno.database.connect import PLANNER
+from tests.database.plans import BY_KEY, Access, accesses, plan
+
+CLAIM = {
+    "session": 1,
+    "tasks": ["work"],
+    "queues": json.dumps([{"queue": "default", "room": 1, "floors": []}]),
+    "wakes": 0,
+    "served": ["default"],
+}
+ENDINGS = {
+    "succeed": {"session": 1, "ids": "{1}", "attempts": "{1}", "began": "{0.1}"},
+    "forget": {"session": 1, "ids": "{1}", "attempts": "{1}"},
+}
+
+
+def test_a_claim_planned_on_an_empty_table_never_reads_every_ready_row(connection: psycopg.Connection) -> None:
+    connection.execute(PLANNER)
+    found = accesses(plan(connection, "jobs/transitions", "claim", CLAIM))
+    assert found == {Access("Index Scan", "jobs_ready", True), BY_KEY}
+
+
+@pytest.mark.parametrize("way", ["succeed", "forget"])
+def test_a_settlement_planned_on_an_empty_table_goes_by_primary_key(connection: psycopg.Connection, way: str) -> None:
+    connection.execute(PLANNER)
+    assert accesses(plan(connection, "jobs/settlement", way, ENDINGS[way])) == {BY_KEY}

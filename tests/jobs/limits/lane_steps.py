@@ -1,0 +1,175 @@
+"""Claims under limits, straight on the store: what a worker does, step by step and by hand."""
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from psycopg.pq import TransactionStatus
+
+from sereno.jobs import transitions
+from sereno.jobs.job import PRIORITIES, ClaimedJob, JobOptions, NewJob
+from sereno.jobs.limits import lane_claim
+from sereno.jobs.limits import store as limits
+from sereno.jobs.limits.lane_claim import LaneClaim
+from sereno.jobs.limits.lane_decision import FAIR_BAND
+from sereno.jobs.limits.limit import Limit, Rate
+from sereno.worker.claimer import AGEING
+from sereno.worker.known_limiters import GateMemory
+from tests.jobs.job_steps import Connection, decided, do, end, session, wanted
+
+# Longer than any gate waits before somebody looks at it.
+LONGEST_LOOK = 60.0
+
+
+def keys(
+    *limited: Sequence[Any], fair: str | None = None, order: str | None = None, blocks: bool = False
+) -> dict[str, Any]:
+    """Keys of a job: limits as (name, key) or (name, key, units)."""
+    found: dict[str, Any] = {}
+    if limited:
+        found["limits"] = sorted([*item, 1][:3] for item in limited)
+    if fair is not None:
+        found["fair"] = fair
+    if order is not None:
+        found["order"] = order
+    if blocks:
+        found["blocks"] = True
+    return found
+
+
+def limited_job(of: Mapping[str, Any] | None, task: str = "work", args: bytes = b"{}", **options: Any) -> NewJob:
+    chosen: dict[str, Any] = {"queue": "default", "priority": 5} | options
+    return NewJob(task, args, JobOptions(**chosen).checked(), json.dumps(of).encode() if of else None)
+
+
+def put(connection: Connection, of: Mapping[str, Any] | None, count: int = 1, **options: Any) -> list[int]:
+    """Enqueue jobs with these keys; their ids."""
+    return [job.id for job in do(connection, transitions.enqueue([limited_job(of, **options)] * count))]
+
+
+def set_limit(connection: Connection, name: str, limit: Limit | Rate, queue: str | None = None) -> None:
+    kind = "slots" if isinstance(limit, Limit) else "rate"
+    changed = do(connection, limits.change(name, kind, limit.numbers, queue=queue, actor="test", note=None))
+    assert changed
+
+
+class Everything:
+    """Contains all there is."""
+
+    def __contains__(self, _: object) -> bool:
+        return True
+
+
+class Claimer:
+    """The claims of one worker. It remembers what a worker remembers: where it was, and which gates its jobs left.
+
+    `parties`: jobs of one key may share a slot.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        tasks: Collection[str] = ("work",),
+        queue: str = "default",
+        lease: float = 1e9,
+        parties: bool = False,
+    ) -> None:
+        self._no_parties: Any = () if parties else Everything()
+        self.memory = GateMemory()
+        self.connection = connection
+        self.tasks = tasks
+        self.queue = queue
+        self.session = session(connection, tasks=tasks, queues={queue: 10}, lease=lease)
+        self.holding: dict[int, list[int]] = {}
+        self.freed: dict[int, set[int]] = {}
+        self._after: dict[tuple[str, int], float] = {}
+
+    def plain(self, room: int = 10) -> list[ClaimedJob]:
+        return do(self.connection, transitions.claim(self.session, self.tasks, [wanted(room, self.queue)])).jobs
+
+    def wake(self) -> int:
+        return do(self.connection, lane_claim.open_lanes(0))[0]
+
+    def claim(self, room: int = 10, *, now: int | None = None, turned: bool = False) -> LaneClaim:
+        """One claim, in one transaction; a second one when gates had to be made, which is never a part of a claim."""
+        got = self._claim(room, now, turned=turned)
+        if got.lacks_gates is None or self.is_in_transaction:
+            return got
+        do(self.connection, lane_claim.make_gates(got.lacks_gates, [self.queue]))
+        return got if got.jobs else self._claim(room, now, turned=turned)
+
+    @property
+    def is_in_transaction(self) -> bool:
+        return self.connection.info.transaction_status != TransactionStatus.IDLE
+
+    def _claim(self, room: int, now: int | None, *, turned: bool) -> LaneClaim:
+        order = list(reversed(PRIORITIES)) if turned else list(PRIORITIES)
+        asked = wanted(room, self.queue) | {
+            "now": room if now is None else now,
+            "lanes": room,
+            "bands": [{"band": band, "after": self._after.get((self.queue, band), 0.0)} for band in order],
+        }
+        freed, self.freed = self.freed, {}
+        known = self.memory.known()
+        bands = [FAIR_BAND, *order] if turned else [*order, FAIR_BAND]
+        try:
+            with self.connection.transaction():
+                got = do(
+                    self.connection,
+                    lane_claim.claim_lanes(
+                        self.session,
+                        self.tasks,
+                        [asked],
+                        {gate: len(ids) or 1 for gate, ids in freed.items()},
+                        bands,
+                        self._no_parties,
+                        known,
+                    ),
+                )
+        except BaseException:
+            self.freed = freed
+            raise
+        for gate in got.blocking:
+            self.freed.setdefault(gate, set())
+        for gate in got.missed:
+            self.freed.setdefault(gate, set()).update(freed.get(gate, ()))
+        self.holding.update(got.holding)
+        self.memory.learn(known, got)
+        self._after.update(got.after)
+        return got
+
+    def take(self, room: int = 10) -> list[int]:
+        """Wake lanes and claim; the ids, in order."""
+        self.wake()
+        return sorted(job.id for job in self.claim(room).jobs)
+
+    def take_all(self, room: int = 10) -> list[int]:
+        """Claim until a worker would give up: it walks the bands from the other end now and then."""
+        found: list[int] = []
+        empty = 0
+        while empty <= AGEING:
+            self.wake()
+            got = self.claim(room, turned=empty == AGEING).jobs
+            empty = 0 if got else empty + 1
+            found += [job.id for job in got]
+        return sorted(found)
+
+    def left(self, ids: Collection[int], succeeded: Collection[int] = ()) -> None:
+        """These ended: the gates that they held are free, as a worker remembers it."""
+        for job_id in ids:
+            gates = self.holding.pop(job_id, ())
+            for gate in gates:
+                self.freed.setdefault(gate, set()).add(job_id)
+            if job_id in succeeded:
+                self.memory.ended(job_id, gates)
+
+    def finish(self, claimed: Sequence[ClaimedJob], ending: Any = None) -> set[int]:
+        """They end; what they held is free."""
+        ours = end(self.connection, self.session, claimed, decided(ending))
+        self.left([job.id for job in claimed], ours if ending is None else ())
+        return ours
+
+
+def running(connection: Connection) -> list[int]:
+    return [row[0] for row in connection.execute("select id from sereno.jobs where state = 'running' order by id")]

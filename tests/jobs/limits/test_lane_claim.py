@@ -1,0 +1,304 @@
+"""Claims under limits, case by case: replies that are lost, workers that stop or die, transactions that take long."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from random import Random
+
+import pytest
+
+from sereno import Retry
+from sereno.jobs import transitions
+from sereno.jobs.attempt import Released
+from sereno.jobs.job import ClaimedJob
+from sereno.jobs.limits import lane_claim
+from sereno.jobs.limits.limit import Limit, Rate
+from sereno.worker import sessions
+from tests.facts import PATIENCE, advance, one, until, until_at_rest
+from tests.jobs.job_steps import Connection, add, do, line
+from tests.jobs.limits.lane_steps import LONGEST_LOOK, Claimer, keys, limited_job, put, running, set_limit
+
+ONE = keys(("one", ""))
+
+
+@contextmanager
+def stopped(connection: Connection, claimer: Claimer) -> Iterator[list[int]]:
+    """A worker that stops in the middle of its claim; what it claimed."""
+    claimer.wake()
+    with connection.transaction(force_rollback=True):
+        yield [job.id for job in claimer.claim().jobs]
+
+
+def make_gates(claimer: Claimer) -> None:
+    """Those of every lane there is."""
+    claimer.wake()
+    found = claimer.connection.execute("select id from sereno.lanes").fetchall()
+    do(claimer.connection, lane_claim.make_gates([row[0] for row in found], [claimer.queue]))
+
+
+def test_a_claim_whose_reply_was_lost_holds_its_slots_until_it_is_given_back(database_url: str) -> None:
+    with line(database_url) as connection:
+        set_limit(connection, "one", Limit(1))
+        forgetful, other = Claimer(connection), Claimer(connection)
+        first, _ = put(connection, ONE, 2)
+        assert forgetful.take() == [first]
+        assert other.take_all() == []
+        advance(connection, LONGEST_LOOK + 1)
+        assert other.take_all() == [], "time alone frees no slot"
+        assert do(connection, transitions.release_unlisted(forgetful.session, [], 5)) == 1
+        advance(connection, LONGEST_LOOK + 1)
+        assert len(other.take_all()) == 1
+        assert len(running(connection)) == 1
+
+
+def test_the_slots_of_a_session_that_died_are_free_when_its_jobs_are_rescued(database_url: str) -> None:
+    with line(database_url) as connection:
+        set_limit(connection, "one", Limit(2))
+        dying, other = Claimer(connection), Claimer(connection)
+        made = put(connection, ONE, 3)
+        assert dying.take() == made[:2]
+        assert other.take_all() == []
+        do(connection, sessions.finish([dying.session], "dead"))
+        assert other.take_all() == [], "what it started may still run"
+        assert do(connection, sessions.rescue(everywhere=True)) == made[:2]
+        assert len(other.take_all()) == 2
+
+
+@pytest.mark.parametrize("limit", [Limit(2), Rate(2, per="1h", burst=2)])
+def test_a_claim_that_is_rolled_back_leaves_everything_as_it_was(database_url: str, limit: Limit | Rate) -> None:
+    tables = ("jobs", "gates", "lanes", "lane_wakes", "shares", "limits")
+    with line(database_url) as connection:
+        set_limit(connection, "one", limit)
+        claimer = Claimer(connection)
+        made = put(connection, keys(("one", ""), fair="f"), 3)
+        make_gates(claimer)
+
+        def seen() -> list[object]:
+            return [connection.execute(f"table sereno.{table} order by 1".encode()).fetchall() for table in tables]
+
+        before = seen()
+        with stopped(connection, claimer) as got:
+            assert len(got) == 2
+            assert seen() != before
+        assert seen() == before
+        assert claimer.take_all() == made[:2]
+
+
+@pytest.mark.parametrize("is_new", [False, True], ids=["gates that are there", "gates that are not"])
+@pytest.mark.parametrize("limit", [Limit(1), Rate(1, per="1h")])
+def test_a_stopped_claim_holds_up_nobody_else(database_url: str, limit: Limit | Rate, is_new: bool) -> None:
+    with line(database_url) as here, line(database_url) as there:
+        there.execute("set lock_timeout = '2s'")
+        set_limit(here, "one", limit)
+        set_limit(here, "each", Limit(1))
+        asleep, awake = Claimer(here), Claimer(there)
+        if not is_new:
+            put(here, ONE)
+            put(here, keys(("each", "b")))
+            awake.finish(_claimed(awake))
+            # A gate that is due is anybody's to look at, also the stopped one's; here none is.
+            here.execute("update sereno.gates set look_at = null, tokens = null")
+            make_gates(asleep)
+        put(here, ONE, 2)
+        with stopped(here, asleep) as got:
+            assert len(got) <= 1
+            assert got or is_new
+            other = put(there, keys(("each", "b")))
+            plain = add(there)
+            put(there, ONE)
+            assert awake.wake() > 0
+            assert awake.take_all() == other
+            assert [job.id for job in awake.plain()] == plain
+            assert do(there, lane_claim.hand_over([one(there, "select sereno.gate_of('one', '')")])) == set()
+        advance(here, LONGEST_LOOK + 1)
+        assert len(awake.take_all()) == 1
+
+
+@pytest.mark.parametrize(
+    ("held", "new"),
+    [
+        (ONE, keys(("one", ""), ("each", "a"))),
+        (keys(fair="f"), keys(("each", "a"), fair="f")),
+        (keys(order="a"), keys(("each", "a"), order="a")),
+        (ONE, ONE),
+    ],
+    ids=["a limit", "a fair key", "an order", "the lane"],
+)
+def test_a_stopped_claim_does_not_hold_up_those_who_wake_lanes(
+    database_url: str, held: dict[str, object], new: dict[str, object]
+) -> None:
+    """Lanes that share something with what it holds are opened, and so is everything behind them."""
+    with line(database_url) as here, line(database_url) as there:
+        there.execute("set lock_timeout = '2s'")
+        set_limit(here, "one", Limit(5))
+        set_limit(here, "each", Limit(5))
+        asleep, awake = Claimer(here), Claimer(there)
+        put(here, held)
+        make_gates(asleep)
+        with stopped(here, asleep) as got:
+            assert len(got) == 1
+            put(there, new)
+            other = put(there, keys(("each", "b")))
+            awake.wake()
+            assert set(other) <= set(awake.take_all())
+
+
+def _claimed(claimer: Claimer) -> list[ClaimedJob]:
+    claimer.wake()
+    return claimer.claim().jobs
+
+
+@pytest.mark.parametrize("ending", [Released("shutdown"), Retry(after=0)])
+def test_a_slot_that_was_left_and_taken_again_by_the_same_job_is_not_free(database_url: str, ending: object) -> None:
+    """The worker that the job left still remembers the gate as free; another worker has the job now."""
+    with line(database_url) as connection:
+        set_limit(connection, "one", Limit(1))
+        first, second = Claimer(connection), Claimer(connection)
+        put(connection, ONE)
+        first.finish(_claimed(first), ending)
+        do(connection, transitions.promote())
+        advance(connection, 1)
+        do(connection, transitions.promote())
+        assert len(second.take()) == 1
+        put(connection, ONE, 5)
+        assert first.take_all() == []
+        assert second.take_all() == []
+        assert len(running(connection)) == 1
+
+
+def test_a_worker_that_lost_its_job_does_not_free_the_slot_of_the_next_one(database_url: str) -> None:
+    with line(database_url) as connection:
+        set_limit(connection, "one", Limit(1))
+        late, other = Claimer(connection), Claimer(connection)
+        put(connection, ONE)
+        got = _claimed(late)
+        do(connection, transitions.release_unlisted(late.session, [], 0))
+        assert len(other.take_all()) == 1
+        put(connection, ONE, 5)
+        assert late.finish(got) == set(), "it is not its job any more"
+        assert late.take_all() == []
+        assert len(running(connection)) == 1
+
+
+def _work(
+    url: str, of: list[dict[str, object]], inside: dict[str, int], guard: threading.Lock, ended: list[int]
+) -> None:
+    chance = Random(threading.get_ident())
+    with line(url) as connection:
+        claimer = Claimer(connection)
+        left = len(of)
+
+        def is_done() -> bool:
+            for job in _claimed(claimer):
+                row = connection.execute("select keys from sereno.jobs where id = %s", [job.id]).fetchone()
+                names = [] if row is None else [f"{name} {key}" for name, key, _ in row[0]["limits"]]
+                with guard:
+                    for name in names:
+                        inside[name] = inside.get(name, 0) + 1
+                        assert inside[name] == 1, f"two are in {name}"
+                if chance.random() < 0.5:
+                    connection.execute("select pg_sleep(0.002)")
+                with guard:
+                    for name in names:
+                        inside[name] -= 1
+                    ended.append(job.id)
+                claimer.finish([job])
+            # Whoever looks by the clock looks at once: this is about who gets in, not about when.
+            connection.execute(
+                "update sereno.gates set look_at = sereno.now() where id = any(array("
+                "select id from sereno.gates where look_at > sereno.now() for update skip locked))"
+            )
+            return len(ended) >= left
+
+        until(is_done, PATIENCE)
+
+
+@pytest.mark.parametrize(
+    "choices",
+    [[ONE], [keys(("one", ""), ("each", "a")), keys(("each", "a"), ("each2", "b")), keys(("each2", "b"), ("one", ""))]],
+)
+def test_claims_at_the_same_time_never_let_two_into_one_slot(
+    database_url: str, choices: list[dict[str, object]]
+) -> None:
+    with line(database_url) as connection:
+        for name in ("one", "each", "each2"):
+            set_limit(connection, name, Limit(1))
+        of = [choices[number % len(choices)] for number in range(100)]
+        do(connection, transitions.enqueue([limited_job(each) for each in of]))
+        inside: dict[str, int] = {}
+        ended: list[int] = []
+        failures: list[BaseException] = []
+        guard = threading.Lock()
+
+        def work() -> None:
+            try:
+                _work(database_url, of, inside, guard, ended)
+            except BaseException as error:  # noqa: BLE001 - told below
+                failures.append(error)
+
+        threads = [threading.Thread(target=work) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert failures == []
+        assert len(ended) == len(set(ended)) == 100
+        assert one(connection, "select count(*) from sereno.jobs") == 0
+
+
+@pytest.mark.parametrize("of", [ONE, keys(("one", ""), fair="f"), keys(fair="f"), keys(order="a")])
+def test_a_job_whose_transaction_took_long_is_found(database_url: str, of: dict[str, object]) -> None:
+    with line(database_url) as connection, line(database_url) as caller:
+        set_limit(connection, "one", Limit(1000))
+        claimer = Claimer(connection)
+        with caller.transaction():
+            (late,) = put(caller, of)
+            put(connection, of, 30)
+            for _ in range(40):
+                if got := _claimed(claimer):
+                    claimer.finish(got)
+            assert one(connection, "select count(*) from sereno.jobs") == 0
+        assert claimer.take_all() == [late]
+
+
+def _rows_read(connection: Connection) -> int:
+    """Rows of jobs and lanes that this connection has looked at, as far as it has not told anybody yet."""
+    return int(
+        one(
+            connection,
+            "select sum(coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0)) from pg_stat_xact_user_tables "
+            "where schemaname = 'sereno' and relname in ('jobs', 'lanes')",
+        )
+    )
+
+
+@pytest.mark.parametrize("lanes_in_front", [1, 2000])
+def test_what_is_exhausted_and_in_front_costs_a_claim_nothing(database_url: str, lanes_in_front: int) -> None:
+    with line(database_url) as connection:
+        set_limit(connection, "one", Limit(1))
+        set_limit(connection, "each", Limit(100))
+        claimer = Claimer(connection)
+        connection.execute(
+            "insert into sereno.jobs (task, queue, priority, keys, lane, state, ready_seq) "
+            "select 'work', 'default', 0, keys, sereno.lane_of('default', keys), 'ready', nextval('sereno.ready_seq') "
+            "from generate_series(1, 20000) as number, lateral (select jsonb_build_object('limits', jsonb_build_array("
+            "jsonb_build_array('each', (number %% %s)::text, 1), jsonb_build_array('one', '', 1))) as keys) as made",
+            [lanes_in_front],
+        )
+        while claimer.wake():
+            pass
+        connection.execute("analyze sereno.jobs, sereno.lanes, sereno.gates")
+        assert len(claimer.take_all()) == 1
+        # Whoever is in front learns that there is nothing to be had.
+        waiting = "select count(*) from sereno.lanes where waits_for is not null"
+        until_at_rest(
+            lambda: claimer.take() or one(connection, "select bool_and(waits_for is not null) from sereno.lanes"),
+            lambda: one(connection, waiting),
+        )
+        claimer.freed.clear()
+        made = put(connection, keys(("each", "new")), 3, priority=9)
+        claimer.wake()
+        with connection.transaction():
+            before = _rows_read(connection)
+            assert sorted(job.id for job in claimer.claim().jobs) == made
+            assert _rows_read(connection) - before < 100

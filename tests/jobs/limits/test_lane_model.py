@@ -1,0 +1,400 @@
+"""Whatever happens in whatever order, no limit is exceeded, no order is broken, and no job is forgotten."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from random import Random
+from typing import Any, Literal
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    rule,
+    run_state_machine_as_test,
+)
+
+from sereno import Cancel, Dead, Retry, Snooze
+from sereno.access import audit
+from sereno.jobs import transitions
+from sereno.jobs.attempt import Ending, Released
+from sereno.jobs.job import ClaimedJob
+from sereno.jobs.limits import lane_claim
+from sereno.jobs.limits import store as limits
+from sereno.jobs.limits.limit import Limit, Rate
+from sereno.worker import sessions
+from tests.facts import advance, one
+from tests.jobs.job_steps import Connection, do, line
+from tests.jobs.limits.lane_model import Promises, Start
+from tests.jobs.limits.lane_steps import LONGEST_LOOK, Claimer, keys, put, set_limit
+
+QUEUES = ("default", "whole")
+# As often as this, a worker walks the priorities from the other end; here more often, so that tests end sooner.
+AGEING = 3
+ENDINGS: dict[str, Callable[[], Ending]] = {
+    "succeeded": lambda: None,
+    "retry": lambda: Retry(after=30),
+    "snooze": lambda: Snooze(5),
+    "release": lambda: Released("shutdown"),
+    "dead": lambda: Dead("no"),
+    "cancelled": lambda: Cancel("no"),
+}
+TABLES = [
+    *("jobs", "history", "attempts", "sessions", "clock", "pauses"),
+    *("limits", "gates", "lanes", "lane_queues", "lane_wakes", "shares", "weights"),
+]
+LIMITS: dict[str, list[Limit | Rate]] = {
+    "each": [Limit(1), Limit(2), Limit(0), Limit(4)],
+    "all": [Limit(3), Limit(2), Limit(6)],
+    "rate": [Rate(1, per="5s", burst=2), Rate(1, per="20s"), Rate(4, per="1s", burst=5)],
+    "whole": [Limit(2), Limit(1), Limit(3)],
+    "whole.rate": [Rate(1, per="2s", burst=3), Rate(1, per="10s")],
+}
+OWN = {"whole": "whole", "whole.rate": "whole"}
+ACTS = ["cancel", "delete", "requeue", "promote", "rescue", "pause_tenant", "weigh"]
+# These wait for a claim that has stopped, because they change what it holds.
+WAITING_ACTS = ["sweep", "change_limit", "close_gate", "throttle"]
+ACTS += WAITING_ACTS
+
+kinds_of_keys = st.builds(
+    lambda each, shared, rated, units, fair, order, blocks: keys(
+        *[("each", each)] * (each is not None),
+        *[("all", "")] * shared,
+        *[("rate", rated, units)] * (rated is not None),
+        fair=fair,
+        order=order,
+        blocks=blocks and order is not None,
+    ),
+    each=st.sampled_from([None, None, "a", "b"]),
+    shared=st.booleans(),
+    rated=st.sampled_from([None, None, "x", "y"]),
+    units=st.integers(1, 3),
+    fair=st.sampled_from([None, None, "f", "g"]),
+    order=st.sampled_from([None, None, None, "o", "p"]),
+    blocks=st.booleans(),
+)
+# Which job, which worker: what there is to choose from depends on rates, and these on the clock. Hypothesis has to meet
+# the same choices whenever it repeats the same steps, so it draws a number only.
+chances = st.integers(0, 2**32 - 1).map(Random)
+
+
+class Lanes(RuleBasedStateMachine):
+    """Four workers, one of which may stop in the middle of a claim."""
+
+    connection: Connection
+    lines: tuple[Connection, ...]
+
+    def __init__(self) -> None:
+        super().__init__()
+        for table in TABLES:
+            self.connection.execute(f"delete from sereno.{table}".encode())
+        self.promises = Promises(own={"whole": ["whole", "whole.rate"]})
+        self.claims: list[tuple[Claimer, ClaimedJob]] = []
+        self.open: dict[int, Start] = {}
+        self.open_claim: list[tuple[Claimer, ClaimedJob]] = []
+        self.alive: set[int] = set()
+        # Who shares slots with whom, and how many.
+        self.parties: dict[int, tuple[object, int]] = {}
+        self.made: set[int] = set()
+        for name, choices in LIMITS.items():
+            self.change(name, choices[0])
+        self.stopped = self.start(self.lines[0], "default")
+        self.claimers = [self.stopped, *(self.start(self.lines[1], queue) for queue in ("default", *QUEUES))]
+
+    def start(self, connection: Connection, queue: str) -> Claimer:
+        made = Claimer(connection, queue=queue, parties=True)
+        self.alive.add(made.session)
+        return made
+
+    def change(self, name: str, limit: Limit | Rate) -> None:
+        set_limit(self.connection, name, limit, queue=OWN.get(name))
+        self.promises.set(name, limit)
+
+    # What callers do.
+
+    @initialize(of=kinds_of_keys, more=kinds_of_keys)
+    def begin(self, of: dict[str, Any], more: dict[str, Any]) -> None:
+        self.made |= {*put(self.connection, of, 4), *put(self.connection, more, 4)}
+
+    @rule(
+        of=kinds_of_keys,
+        count=st.integers(1, 4),
+        queue=st.sampled_from(["default", "default", "whole"]),
+        priority=st.sampled_from([5, 5, 0, 9]),
+        delay=st.sampled_from([0, 0, 30]),
+        tenant=st.sampled_from([None, "t"]),
+    )
+    def enqueue(
+        self, of: dict[str, Any], count: int, queue: str, priority: int, delay: int, tenant: str | None
+    ) -> None:
+        options: dict[str, Any] = {"queue": queue, "priority": priority, "delay": delay, "tenant": tenant}
+        self.made |= set(put(self.connection, of, count, **options))
+
+    # What workers do.
+
+    @rule(which=st.integers(0, 3), room=st.integers(1, 6), now=st.integers(0, 6), turned=st.booleans())
+    def claim(self, which: int, room: int, now: int, turned: bool) -> None:
+        claimer = self.claimers[which]
+        if claimer is self.stopped and self.open_claim:
+            return
+        claimer.wake()
+        self.judged(claimer, room, min(now, room), turned=turned)
+
+    @rule(room=st.integers(1, 6))
+    def claim_and_stop(self, room: int) -> None:
+        """It does not come back from its claim for a while."""
+        if self.open_claim:
+            return
+        self.stopped.wake()
+        self.stopped.connection.execute("begin")
+        self.open_claim = self.judged(self.stopped, room, room, stays_open=True)
+        if not self.open_claim:
+            self.stopped.connection.execute("rollback")
+
+    @rule(how=st.sampled_from(["commit", "rollback"]))
+    def go_on(self, how: str) -> None:
+        if not self.open_claim:
+            return
+        self.stopped.connection.execute(how.encode())
+        if how == "commit":
+            self.promises.count(list(self.open.values()))
+            self.claims += self.open_claim
+        else:
+            self.stopped.left([job.id for _, job in self.open_claim])
+        self.open, self.open_claim = {}, []
+
+    def judged(
+        self, claimer: Claimer, room: int, now: int, *, turned: bool = False, stays_open: bool = False
+    ) -> list[tuple[Claimer, ClaimedJob]]:
+        got = claimer.claim(room, now=now, turned=turned)
+        started = list(self.rows(claimer.connection, [job.id for job in got.jobs]))
+        assert len(got.jobs) <= room
+        assert not got.jobs or claimer.session in self.alive
+        if stays_open:
+            self.open = {start.id: start for start in started}
+        for job in got.jobs:
+            self.parties.pop(job.id, None)
+        for _, slots, members in got.parties:
+            self.parties.update(dict.fromkeys([job.id for job in members], (object(), slots)))
+        self.promises.judge(started, [*self.at_once()])
+        assert sum(map(self.promises.is_rated, started)) <= now, "what a rate let in starts at once"
+        for start in started:
+            self.is_head(claimer.connection, start)
+        claimed = [(claimer, job) for job in got.jobs]
+        if not stays_open:
+            self.promises.count(started)
+            self.claims += claimed
+        return claimed
+
+    def at_once(self) -> Iterator[tuple[str, dict[str, Any] | None]]:
+        """Queue and keys of what may run at once: of those who share slots, as many as they have."""
+        rows = self.connection.execute("select id, queue, keys from sereno.jobs where state = 'running'").fetchall()
+        rows += [(start.id, start.queue, start.keys) for start in self.open.values()]
+        seen: Counter[object] = Counter()
+        for job, queue, carried in rows:
+            party, slots = self.parties.get(job, (job, 1))
+            seen[party] += 1
+            if seen[party] <= slots:
+                yield queue, carried
+
+    def rows(self, connection: Connection, ids: list[int]) -> Iterator[Start]:
+        for row in connection.execute(
+            "select id, queue, keys, tenant, extract(epoch from claimed_at)::float from sereno.jobs "
+            "where id = any(%s) and state = 'running'",
+            [ids],
+        ):
+            yield Start(*row)
+
+    def is_head(self, connection: Connection, start: Start) -> None:
+        if not start.keys or "order" not in start.keys:
+            return
+        place = [start.queue, start.keys["order"]]
+        earlier = one(
+            connection,
+            "select count(*) from sereno.jobs where queue = %s and keys ->> 'order' = %s and id < %s",
+            *place,
+            start.id,
+        )
+        assert earlier == 0, "it overtook another job of its order"
+        blocked = one(
+            connection,
+            "select count(*) from sereno.history where state = 'dead' and keys ? 'blocks' "
+            "and queue = %s and keys ->> 'order' = %s",
+            *place,
+        )
+        assert blocked == 0, "a dead letter blocks it"
+
+    def claim_plain(self, chance: Random, which: int) -> None:
+        """Jobs without limits, of a queue without limits."""
+        claimer = self.claimers[which]
+        got = claimer.plain(chance.randint(1, 4))
+        for start in self.rows(self.connection, [job.id for job in got]):
+            assert (start.queue, start.keys) == ("default", None)
+            assert start.tenant not in self.promises.paused
+        self.claims += [(claimer, job) for job in got]
+
+    @rule(chance=chances, outcome=st.sampled_from(sorted(ENDINGS)), remembers=st.booleans())
+    def settle(self, chance: Random, outcome: str, remembers: bool) -> None:
+        """Any claim of late: those that were lost meanwhile change nothing."""
+        if not self.claims:
+            return
+        claimer, job = chance.choice(self.claims[-8:])
+        if claimer is self.stopped and self.open_claim:
+            return
+        claimer.finish([job], ENDINGS[outcome]())
+        if not remembers:
+            claimer.freed.clear()
+
+    @rule(chance=chances, what=st.sampled_from(["hand_over", "reply_was_lost", "die", "claim_plain"]))
+    def trouble(self, chance: Random, what: str) -> None:
+        getattr(self, what)(chance, chance.choice([1, 2, 3]))
+
+    def hand_over(self, _: Random, which: int) -> None:
+        claimer = self.claimers[which]
+        for gate in do(self.connection, lane_claim.hand_over(claimer.freed)):
+            claimer.freed.pop(gate, None)
+
+    def reply_was_lost(self, _: Random, which: int) -> None:
+        """Of everything that it claimed: it gives back what it does not know of."""
+        do(self.connection, transitions.release_unlisted(self.claimers[which].session, [], 0))
+
+    def die(self, chance: Random, which: int) -> None:
+        gone = self.claimers[which]
+        how: Literal["dead", "closed"] = chance.choice(["dead", "closed"])
+        do(self.connection, sessions.finish([gone.session], how))
+        self.alive.discard(gone.session)
+        if chance.choice([False, True]):
+            do(self.connection, sessions.rescue(everywhere=True))
+        self.claimers[which] = self.start(self.lines[1], gone.queue)
+
+    # What operators do, and time.
+
+    @rule(chance=chances, what=st.sampled_from(ACTS))
+    def operate(self, chance: Random, what: str) -> None:
+        if not (self.open_claim and what in WAITING_ACTS):
+            getattr(self, what)(chance)
+
+    def some(self, chance: Random) -> int:
+        return chance.choice(sorted(self.made - self.open.keys()) or [0])
+
+    def cancel(self, chance: Random) -> None:
+        do(self.connection, transitions.cancel([self.some(chance)], "operator"))
+
+    def delete(self, chance: Random) -> None:
+        self.made -= set(do(self.connection, transitions.delete([self.some(chance)])))
+
+    def requeue(self, chance: Random) -> None:
+        do(self.connection, transitions.requeue([self.some(chance)]))
+
+    def promote(self, _: Random) -> None:
+        do(self.connection, transitions.promote())
+
+    def rescue(self, _: Random) -> None:
+        do(self.connection, sessions.rescue(everywhere=True))
+
+    @rule(seconds=st.sampled_from([0.3, 1, 6, 31, 61, 4000]), promotes=st.booleans())
+    def time_passes(self, seconds: float, promotes: bool) -> None:
+        advance(self.connection, seconds)
+        if promotes:
+            do(self.connection, transitions.promote())
+
+    def sweep(self, _: Random) -> None:
+        for sweep in (limits.sweep_lanes, limits.sweep_gates, limits.sweep_shares):
+            do(self.connection, sweep())
+
+    def change_limit(self, chance: Random) -> None:
+        name = chance.choice(sorted(LIMITS))
+        self.change(name, chance.choice(LIMITS[name]))
+
+    def close_gate(self, chance: Random) -> None:
+        gate = chance.choice([("each", "a"), ("all", ""), ("rate", "x"), ("whole", "")])
+        if chance.choice([False, True]):
+            do(self.connection, limits.reopen(*gate))
+            self.promises.closed.pop(gate, None)
+        elif until := do(self.connection, limits.close(*gate, 40)):
+            self.promises.closed[gate] = until.timestamp()
+
+    def throttle(self, chance: Random) -> None:
+        if not self.claims:
+            return
+        claimer, job = chance.choice(self.claims[-8:])
+        before = one(self.connection, "select extract(epoch from sereno.now())::float")
+        for gate in do(self.connection, limits.throttle(claimer.session, job.id, job.attempt, 20)):
+            self.promises.closed[gate] = max(before + 20, self.promises.closed.get(gate, 0.0))
+
+    def pause_tenant(self, chance: Random) -> None:
+        if chance.choice([False, True]):
+            do(self.connection, audit.pause("tenant", "t", "me", None))
+            self.promises.paused = {"t"}
+        else:
+            self.resume_tenant()
+
+    def resume_tenant(self) -> None:
+        do(self.connection, audit.resume("tenant", "t"))
+        self.promises.paused = set()
+
+    def weigh(self, chance: Random) -> None:
+        do(self.connection, limits.weigh(chance.choice("fg"), chance.choice([0.5, 4]), "me"))
+
+    @invariant()
+    def every_job_is_in_one_place(self) -> None:
+        found = self.connection.execute("select id from sereno.jobs union all select id from sereno.history")
+        assert sorted(row[0] for row in found) == sorted(self.made)
+
+    def teardown(self) -> None:
+        """Nothing is forgotten: what can run does, by a worker that remembers nothing."""
+        try:
+            if self.open_claim:
+                self.go_on("rollback")
+            self.everything_ends()
+        finally:
+            self.stopped.connection.rollback()
+
+    def everything_ends(self) -> None:
+        do(self.connection, sessions.finish([claimer.session for claimer in self.claimers], "closed"))
+        do(self.connection, sessions.rescue(everywhere=True))
+        self.resume_tenant()
+        if self.promises.slots["each"] == 0:
+            self.change("each", Limit(1))
+        blocking = self.connection.execute("select id from sereno.history where keys ? 'blocks' and state = 'dead'")
+        self.made -= set(do(self.connection, transitions.delete([row[0] for row in blocking.fetchall()])))
+        self.claimers = [self.start(self.connection, queue) for queue in QUEUES]
+        for number in range(4 * len(self.made) + 40):
+            advance(self.connection, LONGEST_LOOK + 1)
+            do(self.connection, transitions.promote())
+            for claimer in self.claimers:
+                claimer.wake()
+                got = [job for _, job in self.judged(claimer, 6, 6, turned=number % AGEING == 0)]
+                got += claimer.plain(6)
+                if got:
+                    claimer.finish(got)
+            if one(self.connection, "select count(*) from sereno.jobs") == 0:
+                break
+        left = self.connection.execute("select id, state, queue, keys, lane, order_id from sereno.jobs").fetchall()
+        assert left == [], f"forgotten: {left}; {self.connection.execute('select * from sereno.lanes').fetchall()}"
+        self.every_job_is_in_one_place()
+
+
+@pytest.mark.parametrize("examples", [25, pytest.param(1500, marks=[pytest.mark.storm, pytest.mark.timeout(3600)])])
+def test_limits_hold_and_no_job_is_forgotten(database_url: str, examples: int) -> None:
+    with ExitStack() as stack:
+        Lanes.connection = stack.enter_context(line(database_url))
+        Lanes.lines = (stack.enter_context(line(database_url)), stack.enter_context(line(database_url)))
+        for opened in (Lanes.connection, *Lanes.lines):
+            # A step that waits for a claim that has stopped would wait for ever.
+            opened.execute("set lock_timeout = '5s'")
+        run_state_machine_as_test(
+            Lanes,
+            settings=settings(
+                max_examples=examples,
+                stateful_step_count=40,
+                deadline=None,
+                database=None,
+                # A failure is told as it was found: to shrink it takes minutes of SQL.
+                phases=[Phase.generate],
+                suppress_health_check=list(HealthCheck),
+            ),
+        )

@@ -1,0 +1,173 @@
+"""Jobs of one order run one after another; whatever keeps the head from running, it is found again afterwards."""
+
+import pytest
+
+from sereno import Cancel, Dead, Retry
+from sereno.access import audit
+from sereno.jobs import transitions
+from sereno.jobs.limits import store as limits
+from sereno.jobs.limits.limit import Limit, Rate
+from tests.facts import advance
+from tests.jobs.job_steps import Connection, do, line
+from tests.jobs.limits.lane_steps import LONGEST_LOOK, Claimer, keys, limited_job, put, set_limit
+
+# A claim with room for exactly one job, and one with room for more: they end differently.
+either_room = pytest.mark.parametrize("room", [1, 5])
+
+
+def later(connection: Connection) -> None:
+    """Long enough for everything that is looked at by the clock."""
+    advance(connection, LONGEST_LOOK + 1)
+
+
+@either_room
+def test_one_after_another_in_the_order_of_enqueue(database_url: str, room: int) -> None:
+    with line(database_url) as connection:
+        claimer = Claimer(connection)
+        made = put(connection, keys(order="a"), 3) + put(connection, keys(order="a"), 1, priority=0)
+        for job_id in made:
+            claimer.wake()
+            got = claimer.claim(room).jobs
+            assert [job.id for job in got] == [job_id]
+            assert claimer.take(room) == []
+            claimer.finish(got)
+
+
+@either_room
+@pytest.mark.parametrize("ending", [Retry(after=30), Dead("no"), Cancel("no"), None])
+def test_those_behind_wait_for_a_retry_and_for_nothing_else(database_url: str, room: int, ending: object) -> None:
+    with line(database_url) as connection:
+        claimer = Claimer(connection)
+        first, second = put(connection, keys(order="a"), 2)
+        claimer.wake()
+        claimer.finish(claimer.claim(room).jobs, ending)
+        waits = isinstance(ending, Retry)
+        assert claimer.take_all(room) == ([] if waits else [second])
+        if waits:
+            advance(connection, 31)
+            do(connection, transitions.promote())
+            assert claimer.take_all(room) == [first]
+
+
+@either_room
+def test_a_dead_letter_blocks_its_key_until_it_is_deleted(database_url: str, room: int) -> None:
+    with line(database_url) as connection:
+        claimer = Claimer(connection)
+        first, second = put(connection, keys(order="a", blocks=True), 2)
+        claimer.wake()
+        claimer.finish(claimer.claim(room).jobs, Dead("no"))
+        later(connection)
+        assert claimer.take_all(room) == []
+        other = put(connection, keys(order="b", blocks=True))
+        assert claimer.take_all(room) == other
+        do(connection, transitions.delete([first]))
+        assert claimer.take_all(room) == [second]
+
+
+@either_room
+def test_a_dead_letter_that_is_retried_runs_first(database_url: str, room: int) -> None:
+    with line(database_url) as connection:
+        claimer = Claimer(connection)
+        first, second = put(connection, keys(order="a", blocks=True), 2)
+        claimer.wake()
+        claimer.finish(claimer.claim(room).jobs, Dead("no"))
+        assert claimer.take_all(room) == []
+        assert do(connection, transitions.requeue([first])) == [first]
+        claimer.wake()
+        got = claimer.claim(room).jobs
+        assert [job.id for job in got] == [first]
+        claimer.finish(got)
+        assert claimer.take_all(room) == [second]
+
+
+@either_room
+def test_a_head_of_a_paused_tenant_is_found_when_the_tenant_goes_on(database_url: str, room: int) -> None:
+    with line(database_url) as connection:
+        claimer = Claimer(connection)
+        made = put(connection, keys(order="a"), tenant="t")
+        do(connection, audit.pause("tenant", "t", "me", None))
+        assert claimer.take(room) == []
+        do(connection, audit.resume("tenant", "t"))
+        later(connection)
+        assert claimer.take_all(room) == made
+
+
+@either_room
+def test_a_head_that_one_worker_does_not_know_is_found_by_another(database_url: str, room: int) -> None:
+    with line(database_url) as connection:
+        made = put(connection, keys(order="a"))
+        assert Claimer(connection, tasks=["other"]).take(room) == []
+        later(connection)
+        assert Claimer(connection).take_all(room) == made
+
+
+@either_room
+def test_a_head_that_was_locked_for_a_moment_is_found_again(database_url: str, room: int) -> None:
+    """An enqueue with the same unique key locks the job that it finds, and changes nothing."""
+    with line(database_url) as connection, line(database_url) as caller:
+        claimer = Claimer(connection)
+        made = put(connection, keys(order="a"), unique_key="u")
+        with caller.transaction():
+            do(caller, transitions.enqueue([limited_job(keys(order="a"), unique_key="u")]))
+            assert claimer.take(room) == []
+        later(connection)
+        assert claimer.take_all(room) == made
+
+
+@either_room
+def test_a_head_that_gets_another_key_leaves_the_front(database_url: str, room: int) -> None:
+    with line(database_url) as connection:
+        claimer = Claimer(connection)
+        put(connection, keys(order="a"), unique_key="u", delay=3600)
+        behind = put(connection, keys(order="a"))
+        assert claimer.take(room) == []
+        put(connection, keys(order="b"), unique_key="u", on_conflict="replace", delay=3600)
+        later(connection)
+        assert claimer.take_all(room) == behind
+
+
+@either_room
+@pytest.mark.parametrize("way", ["cancel", "delete"])
+def test_a_head_that_is_taken_away_lets_the_next_one_pass(database_url: str, room: int, way: str) -> None:
+    with line(database_url) as connection:
+        claimer = Claimer(connection)
+        head = put(connection, keys(order="a"), delay=3600)
+        behind = put(connection, keys(order="a"))
+        assert claimer.take(room) == []
+        do(connection, transitions.cancel(head, "no") if way == "cancel" else transitions.delete(head))
+        assert claimer.take_all(room) == behind
+
+
+@either_room
+def test_two_lanes_of_one_order_with_fair_keys_do_not_hold_each_other_up(database_url: str, room: int) -> None:
+    """The head stands in the lane whose turn is later; the other lane has nothing to give."""
+    with line(database_url) as connection:
+        claimer = Claimer(connection)
+        do(connection, limits.weigh("seldom", 0.01, "me"))
+        # It has had its part: its turn is far behind that of whoever comes new.
+        ahead = put(connection, keys(fair="seldom"), 2)
+        assert claimer.take_all(room) == ahead
+        head = put(connection, keys(fair="seldom", order="a"))
+        behind = put(connection, keys(fair="often", order="a"))
+        found: list[int] = []
+        for _ in range(10):
+            later(connection)
+            claimer.wake()
+            got = claimer.claim(room).jobs
+            found += [job.id for job in got]
+            if got:
+                claimer.finish(got)
+        assert found == head + behind
+
+
+@pytest.mark.parametrize("limit", [Limit(1), Rate(1, per="1h")])
+@pytest.mark.parametrize("fair", [None, "f"])
+def test_what_a_queue_gives_is_not_kept_for_plain_jobs_that_are_not_there(
+    database_url: str, limit: Limit | Rate, fair: str | None
+) -> None:
+    with line(database_url) as connection:
+        set_limit(connection, "default.own", limit, queue="default")
+        set_limit(connection, "each", Limit(5))
+        claimer = Claimer(connection)
+        made = put(connection, keys(("each", ""), fair=fair), priority=9)
+        assert claimer.take_all(5) == made

@@ -1,0 +1,280 @@
+"""Limits as people change them: what holds, what is refused and why, what the audit says."""
+
+import math
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from sereno import ConfigurationError, InvalidArguments, Limit, Rate, Sereno
+from sereno.errors import Refused
+from sereno.jobs.limits import operations as limits
+from sereno.jobs.limits import weights
+from sereno.jobs.limits.store import LimitRow, declare
+from tests.facts import advance, one
+from tests.manual_worker import ManualWorker
+
+TOO_LONG = "x" * 501
+HOSTILE = ["", TOO_LONG, "a\x00b", "\ud800", None, 7]
+
+
+@pytest.fixture
+def limited(manual: ManualWorker) -> ManualWorker:
+    """Limits of each kind, declared as a worker does when it starts."""
+
+    @manual.app.task(
+        name="sync", concurrency=Limit(2, key="{tenant}"), rate=Rate(100, per="1m", name="ifood", burst=10)
+    )
+    def sync(name: str) -> None:
+        """Nobody runs it here."""
+
+    manual.app.queue("reconcile", concurrency=Limit(3))
+    manual.app.queue("apart", concurrency=Limit(4, key="{tenant}"), rate=Rate(5, name="own.rate"))
+    manual.app.database.run(declare(manual.app.registry, "shop"))
+    return manual
+
+
+def found(app: Sereno, name: str) -> LimitRow:
+    return app.database.run(limits.find(name))
+
+
+def test_a_list_by_name_and_by_pattern(limited: ManualWorker) -> None:
+    run = limited.app.database.run
+    names = [row.name for row in run(limits.list_limits())]
+    assert names == ["ifood", "own.rate", "queue.apart.concurrency", "queue.reconcile.concurrency", "sync.concurrency"]
+    assert [row.name for row in run(limits.list_limits("queue.*"))] == names[2:4]
+    assert [row.name for row in run(limits.list_limits("ifood"))] == ["ifood"]
+    assert run(limits.list_limits("ifoo_")) == []
+    assert run(limits.list_limits("%")) == []
+    assert run(limits.list_limits("it's; drop table sereno.limits")) == []
+
+
+def test_numbers_in_words() -> None:
+    assert limits.in_words(Limit(2).numbers) == "2 at once"
+    assert limits.in_words(Rate(100, per="1m", burst=10).numbers) == "100 a minute, burst 10"
+    assert limits.in_words(Rate(0.5).numbers) == "0.5 a second, burst 1"
+    assert limits.in_words(Rate(10, per="30s").numbers) == "10 in 30 s, burst 1"
+    assert limits.in_words(Rate(2000, per="1d").numbers) == "2,000 a day, burst 1"
+
+
+def test_slots_are_changed_and_go_back(limited: ManualWorker) -> None:
+    run = limited.app.database.run
+    changed = run(limits.set_slots("sync.concurrency", 5, note="more room", actor="eve@desk"))
+    assert (changed.slots, changed.overridden, changed.note, changed.changed_by) == (5, True, "more room", "eve@desk")
+    assert changed.declared == {"slots": 2}
+    run(declare(limited.app.registry, "shop"))
+    assert found(limited.app, "sync.concurrency").slots == 5, "a deploy does not undo it"
+    back = run(limits.reset("sync.concurrency", actor="eve@desk"))
+    assert back is not None
+    assert (back.slots, back.overridden, back.note) == (2, False, None)
+    again = run(limits.reset("sync.concurrency"))
+    assert again is not None
+    assert again.slots == 2
+    assert limited.audit() == [
+        ("eve@desk", "limit.set", "limit sync.concurrency"),
+        ("eve@desk", "limit.reset", "limit sync.concurrency"),
+    ]
+    detail = one(limited.connection, "select detail from sereno.audit where action = 'limit.set'")
+    assert detail == {"slots": 5, "queue": None, "note": "more room", "before": {"slots": 2}}
+
+
+def test_a_rate_is_changed_with_its_burst_or_with_the_default(limited: ManualWorker) -> None:
+    run = limited.app.database.run
+    assert run(limits.set_rate("ifood", 30, "1m", 3)).numbers == {"units": 30.0, "period": 60.0, "burst": 3.0}
+    assert run(limits.set_rate("ifood", 50)).numbers == {"units": 50.0, "period": 1.0, "burst": 5.0}
+    assert run(limits.change("ifood", rate=7, per="1h")).numbers == Rate(7, per="1h").numbers
+
+
+def test_a_queue_gets_a_limit_that_no_code_declares_and_loses_it(limited: ManualWorker) -> None:
+    run = limited.app.database.run
+    made = run(limits.change(queue="mail", slots=5))
+    assert (made.name, made.queue, made.declared) == ("queue.mail.concurrency", "mail", None)
+    assert run(limits.change(queue="mail", rate=10)).name == "queue.mail.rate"
+    assert run(limits.change(queue="mail", slots=6)).slots == 6
+    assert run(limits.reset("queue.mail.concurrency")) is None
+    assert [row.name for row in run(limits.list_limits("queue.mail.*"))] == ["queue.mail.rate"]
+
+
+def test_a_queue_that_the_code_limits_keeps_its_limit_whatever_its_name(limited: ManualWorker) -> None:
+    run = limited.app.database.run
+    assert run(limits.change(queue="reconcile", slots=9)).name == "queue.reconcile.concurrency"
+    assert run(limits.change(queue="apart", rate=9)).name == "own.rate"
+    with pytest.raises(InvalidArguments, match=r"holds for each \{tenant\}, not for the queue apart as a whole"):
+        run(limits.change(queue="apart", slots=9))
+    assert run(limits.change("apart.slots", queue="apart", slots=9)).queue == "apart"
+    run(limits.change("apart.more", queue="apart", slots=8))
+    with pytest.raises(InvalidArguments, match=r"several such limits: name one of apart\.more, apart\.slots"):
+        run(limits.change(queue="apart", slots=7))
+    with pytest.raises(InvalidArguments, match="holds for the queue apart"):
+        run(limits.change("apart.more", queue="mail", slots=7))
+
+
+def test_an_unknown_name_is_answered_with_those_that_there_are(limited: ManualWorker) -> None:
+    run = limited.app.database.run
+    for operation in (
+        limits.show("ifod"),
+        limits.set_slots("ifod", 3),
+        limits.reset("ifod"),
+        limits.close("ifod", 30),
+        limits.reopen("ifod"),
+    ):
+        with pytest.raises(ConfigurationError, match=r"there is no limit 'ifod': did you mean ifood\?"):
+            run(operation)
+    with pytest.raises(ConfigurationError, match=r"there are: ifood, own\.rate, "):
+        run(limits.find("%"))
+    assert limited.audit() == []
+
+
+def test_without_any_limit_an_unknown_name_is_told_where_limits_come_from(manual: ManualWorker) -> None:
+    with pytest.raises(ConfigurationError, match="a worker writes those of its code when it starts"):
+        manual.app.database.run(limits.find("ifood"))
+
+
+def test_a_limit_keeps_its_kind(limited: ManualWorker) -> None:
+    run = limited.app.database.run
+    with pytest.raises(InvalidArguments, match=r"the limit ifood is a rate .*: give it a rate, not slots"):
+        run(limits.set_slots("ifood", 3))
+    with pytest.raises(InvalidArguments, match=r"sync\.concurrency counts jobs at once .*: give it slots"):
+        run(limits.set_rate("sync.concurrency", 3))
+    with pytest.raises(InvalidArguments, match="is a rate"):
+        run(limits.change("own.rate", queue="apart", slots=3))
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        {},
+        {"slots": 1, "rate": 1},
+        {"slots": 1, "per": "1m"},
+        {"slots": 1, "burst": 1},
+        {"slots": -1},
+        {"slots": 1.5},
+        {"slots": True},
+        {"slots": "2"},
+        {"slots": 10**12},
+        {"slots": 10**400},
+        {"slots": math.nan},
+        {"rate": 0},
+        {"rate": -5},
+        {"rate": math.nan},
+        {"rate": math.inf},
+        {"rate": 10**400},
+        {"rate": 1e-300},
+        {"rate": "5"},
+        {"rate": 5, "per": 0},
+        {"rate": 5, "per": "soon"},
+        {"rate": 5, "per": -1},
+        {"rate": 5, "per": math.nan},
+        {"rate": 5, "per": 5e-324},
+        {"rate": 5, "per": 1e300},
+        {"rate": 5, "burst": 0},
+        {"rate": 5, "burst": math.nan},
+        {"rate": 5, "burst": math.inf},
+    ],
+    ids=str,
+)
+def test_bad_numbers_are_refused_before_anything_is_written(limited: ManualWorker, numbers: dict[str, Any]) -> None:
+    for name in ("ifood", "sync.concurrency"):
+        with pytest.raises(InvalidArguments):
+            limited.app.database.run(limits.change(name, **numbers))
+    with pytest.raises(InvalidArguments):
+        limited.app.database.run(limits.change(queue="mail", **numbers))
+    assert limited.audit() == []
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=lambda text: repr(text)[:12])
+def test_hostile_words_are_refused(limited: ManualWorker, text: Any) -> None:
+    run = limited.app.database.run
+    operations: list[Any] = [limits.find(text), limits.set_slots(text, 1), limits.reset(text), limits.close(text, 1)]
+    if text is not None:
+        operations += [
+            limits.change(queue=text, slots=1),
+            limits.set_slots("sync.concurrency", 1, note=text),
+            limits.set_slots("sync.concurrency", 1, actor=text),
+            limits.list_limits(text),
+        ]
+    if text not in ("", None):
+        operations += [limits.close("ifood", 1, key=text), limits.reopen("ifood", key=text)]
+        operations += [limits.show("ifood", key=text)]
+    if text != "":
+        operations += [weights.weigh(text, 2), weights.unweigh(text)]
+    for operation in operations:
+        with pytest.raises(InvalidArguments):
+            run(operation)
+    assert limited.audit() == []
+
+
+def test_a_queue_whose_name_is_no_name_for_a_limit_is_told_so(limited: ManualWorker) -> None:
+    with pytest.raises(InvalidArguments, match="is no name for a limit"):
+        limited.app.database.run(limits.change(queue='a "queue" of its own', slots=1))
+    named = limited.app.database.run(limits.change("quoted", queue='a "queue" of its own', slots=1))
+    assert named.queue == 'a "queue" of its own'
+
+
+def test_close_until_and_open_again(limited: ManualWorker) -> None:
+    run = limited.app.database.run
+    until = run(limits.close("ifood", "30s", actor="eve@desk"))
+    assert 20 < (until - datetime.now(UTC)).total_seconds() <= 30
+    assert run(limits.close("ifood", 1)) == until, "closing never shortens"
+    detail = run(limits.show("ifood"))
+    assert detail.limit.closed == 1
+    assert [(gate.key, gate.closed_until) for gate in detail.keys] == [("", until)]
+    assert run(limits.reopen("ifood", actor="eve@desk")) == 1
+    assert run(limits.reopen("ifood")) == 0
+    run(limits.close("ifood", "30s"))
+    advance(limited.connection, 31)
+    assert found(limited.app, "ifood").closed == 0
+    assert [action for _, action, _ in limited.audit()] == ["limit.close", "limit.close", "limit.open", "limit.close"]
+    assert limited.audit()[0] == ("eve@desk", "limit.close", "limit ifood")
+
+
+def test_keys_that_are_counted_apart_are_closed_one_by_one(limited: ManualWorker) -> None:
+    run = limited.app.database.run
+    with pytest.raises(InvalidArguments, match=r"counts each \{tenant\} apart: say which key"):
+        run(limits.close("sync.concurrency", 30))
+    run(limits.close("sync.concurrency", 30, key="r1"))
+    run(limits.close("sync.concurrency", 30, key="r'2\""))
+    run(limits.close("sync.concurrency", 30, key=""))
+    assert found(limited.app, "sync.concurrency").closed == 3
+    assert run(limits.reopen("sync.concurrency", key="r1")) == 1
+    assert {gate.key for gate in run(limits.show("sync.concurrency")).keys if gate.closed_until} == {"r'2\"", ""}
+    assert run(limits.reopen("sync.concurrency")) == 2
+
+
+@pytest.mark.parametrize("length", [0, -1, math.nan, math.inf, 1e300, "soon", None, "1000000w"], ids=str)
+def test_a_limit_is_closed_for_a_time_that_makes_sense(limited: ManualWorker, length: Any) -> None:
+    with pytest.raises(InvalidArguments):
+        limited.app.database.run(limits.close("ifood", length))
+
+
+def test_a_limit_that_came_with_a_job_stays_while_jobs_carry_it(limited: ManualWorker) -> None:
+    run = limited.app.database.run
+    task = limited.app.task(name="call")(lambda: None)
+    job = task.using(concurrency=Limit(1, key="{tenant}", name="guest"), tenant="r1", delay="1h").enqueue()
+    limited.connection.execute("insert into sereno.limits (name, kind, slots) values ('guest', 'slots', 1)")
+    run(limits.set_slots("guest", 3))
+    with pytest.raises(Refused, match="jobs carry it: set other numbers"):
+        run(limits.reset("guest"))
+    limited.connection.execute("delete from sereno.jobs where id = %s", [job.id])
+    assert run(limits.reset("guest")) is None
+
+
+def test_weights_of_fair_keys(limited: ManualWorker) -> None:
+    run = limited.app.database.run
+    run(weights.weigh("r1", 3, actor="eve@desk"))
+    run(weights.weigh("r2", 0.5))
+    run(weights.weigh("", 2))
+    assert [(line.key, line.weight) for line in run(weights.list_weights())] == [("r1", 3.0), ("", 2.0), ("r2", 0.5)]
+    run(weights.weigh("r2", 1))
+    assert run(weights.unweigh(""))
+    assert not run(weights.unweigh(""))
+    assert [(line.key, line.changed_by) for line in run(weights.list_weights())] == [("r1", "eve@desk")]
+    assert limited.audit()[0] == ("eve@desk", "limit.weigh", "fair key r1")
+    assert len(limited.audit()) == 5
+
+
+@pytest.mark.parametrize("weight", [0, -1, math.nan, math.inf, 1e7, "3", True, None], ids=str)
+def test_a_weight_is_a_number_above_zero(limited: ManualWorker, weight: Any) -> None:
+    with pytest.raises(InvalidArguments, match="a weight is a number from"):
+        limited.app.database.run(weights.weigh("r1", weight))
+    assert limited.audit() == []

@@ -1,0 +1,198 @@
+"""Claims by SQL and claims of lanes: however many jobs they have to pass over, each reads a bounded number of rows."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from sereno.access import audit
+from sereno.jobs.limits import lane_claim
+from sereno.jobs.limits.limit import Limit
+from tests.facts import advance, one
+from tests.jobs.job_steps import Connection, add, do, line
+from tests.jobs.limits.lane_steps import Claimer, keys, put, set_limit
+from tests.jobs.public_sql.sql_worker import SqlWorker
+
+MANY, FLOOR, BACK, LANES = 20_000, 200, 1000, 500
+WHY = ["tenant", "task", "unknown task"]
+
+
+@pytest.fixture
+def connection(database_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Connection]:
+    """Every number of rows is a small one."""
+    monkeypatch.setattr(lane_claim, "MOST_ROWS", LANES)
+    monkeypatch.setattr(lane_claim, "FEWEST_ROWS", 10)
+    with line(database_url) as opened:
+        opened.execute("alter table sereno.jobs set (autovacuum_enabled = off)")
+        opened.execute(
+            "create or replace function sereno.most_read(part text) returns integer language sql immutable as "
+            f"$$ select case part when 'back' then {BACK} when 'floor' then {FLOOR} else {LANES} end $$".encode()
+        )
+        yield opened
+
+
+def pause(connection: Connection, why: str) -> None:
+    if why != "unknown task":
+        do(connection, audit.pause("tenant" if why == "tenant" else "task", "big", "me", None))
+
+
+def fill(connection: Connection, why: str, of: dict[str, object] | None = None) -> None:
+    """Many jobs that cannot be claimed."""
+    options = {"tenant": "big"} if why == "tenant" else {"task": "big"}
+    put(connection, of, MANY, **options)
+
+
+def counted(connection: Connection, index: str, act: Callable[[], list[int]], costs: list[int]) -> list[int]:
+    """What the act answers; how many entries of the index it read is added to the costs."""
+
+    def read() -> int:
+        connection.execute("select pg_stat_force_next_flush()")
+        connection.execute("select 1")
+        return int(one(connection, "select idx_tup_read from pg_stat_user_indexes where indexrelname = %s", index))
+
+    before = read()
+    found = act()
+    costs.append(read() - before)
+    return found
+
+
+def tasks(why: str) -> list[str]:
+    return ["work"] if why == "unknown task" else ["work", "big"]
+
+
+@pytest.mark.parametrize("queue_limit", [False, True])
+@pytest.mark.parametrize("why", WHY)
+def test_a_claim_by_sql_reads_no_more_than_its_share(connection: Connection, why: str, queue_limit: bool) -> None:
+    if queue_limit:
+        set_limit(connection, "whole", Limit(100), queue="default")
+    fill(connection, why)
+    (behind,) = add(connection)
+    pause(connection, why)
+    worker = SqlWorker(connection, tasks=tasks(why), lease="1 hour")
+    costs: list[int] = []
+
+    def claim() -> list[int]:
+        return counted(connection, "jobs_ready", lambda: [job.id for job in worker.claim()], costs)
+
+    found = claim()
+    (new,) = add(connection)
+    found += claim()
+    assert new in found, "what is new is not behind the others"
+    for _ in range(2 * MANY // BACK):
+        advance(connection, 31)
+        found += claim()
+    assert sorted(found) == [behind, new]
+    # A queue with a limit of its own is looked at again after its gates were made.
+    assert max(costs) <= (4 if queue_limit else 2) * (2 * FLOOR + BACK) + 100
+    assert sum(costs) >= 2 * MANY, "everything is looked at again and again"
+
+
+def test_a_job_whose_transaction_took_long_is_found_below_the_floor(connection: Connection, database_url: str) -> None:
+    with line(database_url) as late, late.transaction():
+        (job,) = add(late)
+        fill(connection, "tenant")
+        pause(connection, "tenant")
+        worker = SqlWorker(connection, lease="1 hour")
+        for _ in range(MANY // BACK // 2):
+            advance(connection, 31)
+            assert worker.claim() == []
+    found: list[int] = []
+    for _ in range(2 * MANY // BACK):
+        advance(connection, 31)
+        found += [each.id for each in worker.claim()]
+    assert found == [job]
+
+
+def test_after_a_pause_a_worker_by_sql_starts_from_the_beginning(connection: Connection) -> None:
+    fill(connection, "tenant")
+    pause(connection, "tenant")
+    worker = SqlWorker(connection, lease="1 hour")
+    assert worker.claim() == []
+    assert one(connection, "select passed_over is not null from sereno.sessions")
+    do(connection, audit.resume("tenant", "big"))
+    first = one(connection, "select array_agg(id order by id) from (select id from sereno.jobs order by id limit 10) j")
+    assert [job.id for job in worker.claim(10)] == first
+    assert one(connection, "select passed_over is null from sereno.sessions")
+
+
+def lane_claims(connection: Connection, why: str, by_sql: bool) -> Callable[[], list[int]]:
+    if by_sql:
+        worker = SqlWorker(connection, tasks=tasks(why), lease="1 hour")
+        return lambda: [job.id for job in worker.claim()]
+    claimer = Claimer(connection, tasks=tasks(why))
+    return claimer.take
+
+
+@pytest.mark.parametrize("by_sql", [False, True])
+@pytest.mark.parametrize("of", [keys(("each", "a")), keys(("each", "a"), fair="f")])
+@pytest.mark.parametrize("why", WHY)
+def test_jobs_of_one_lane_behind_many_that_are_passed_over(
+    connection: Connection, why: str, of: dict[str, object], by_sql: bool
+) -> None:
+    set_limit(connection, "each", Limit(100))
+    fill(connection, why, of)
+    (behind,) = put(connection, of)
+    pause(connection, why)
+    while do(connection, lane_claim.open_lanes(0))[0]:
+        pass
+    connection.execute("analyze sereno.jobs, sereno.lanes")
+    claim = lane_claims(connection, why, by_sql)
+    costs: list[int] = []
+    found: list[int] = []
+    for _ in range(MANY // LANES + 5):
+        found += counted(connection, "jobs_lane", claim, costs)
+    assert found == [behind]
+    walks = 5 if by_sql else 1
+    assert max(costs) <= walks * (2 * LANES + 100)
+
+
+@pytest.mark.parametrize("ends", ["resume", "time"])
+def test_what_a_lane_has_passed_over_is_looked_at_again(connection: Connection, ends: str) -> None:
+    """Also of a lane that has other jobs without end, and for a worker that came later."""
+    of = keys(("each", "a"))
+    set_limit(connection, "each", Limit(100))
+    fill(connection, "tenant", of)
+    put(connection, of, 500)
+    pause(connection, "tenant")
+    claimer = Claimer(connection)
+    found: list[int] = []
+    while len(found) < 20:
+        found += claimer.take()
+    assert one(connection, "select floor_seq > %s from sereno.lanes", MANY)
+    if ends == "resume":
+        do(connection, audit.resume("tenant", "big"))
+    else:
+        connection.execute("delete from sereno.lane_wakes; update sereno.jobs set tenant = null where tenant = 'big'")
+        connection.execute("delete from sereno.lane_wakes")
+        assert do(connection, lane_claim.reread()) == 1
+    first = one(connection, "select min(id) from sereno.jobs where state = 'ready'")
+    assert first in claimer.take()
+
+
+def test_a_lane_that_was_read_to_its_end_is_read_from_the_beginning_again(connection: Connection) -> None:
+    of = keys(("each", "a"))
+    set_limit(connection, "each", Limit(100))
+    (paused,) = put(connection, of, tenant="big")
+    put(connection, of, 20)
+    do(connection, audit.pause("tenant", "big", "me", None))
+    claimer = Claimer(connection)
+    assert paused not in claimer.take_all()
+    connection.execute("delete from sereno.pauses")
+    connection.execute("delete from sereno.lane_wakes")
+    assert claimer.take_all() == [paused]
+
+
+@pytest.mark.parametrize("by_sql", [False, True])
+def test_few_jobs_that_were_passed_over_run_after_their_pause_beside_others_without_end(
+    connection: Connection, by_sql: bool
+) -> None:
+    of = keys(("each", "a"))
+    set_limit(connection, "each", Limit(1000))
+    (paused,) = put(connection, of, tenant="big")
+    put(connection, of, 200)
+    do(connection, audit.pause("tenant", "big", "me", None))
+    claim = lane_claims(connection, "tenant", by_sql)
+    while not one(connection, "select coalesce(max(floor_seq), 0) > 20 from sereno.lanes"):
+        assert paused not in claim()
+    do(connection, audit.resume("tenant", "big"))
+    assert paused in claim()
+    assert one(connection, "select count(*) from sereno.jobs where state = 'ready'") > 0, "there were others"

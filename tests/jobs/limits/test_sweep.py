@@ -1,0 +1,46 @@
+"""A sweep of lanes and gates looks at every row once, however many are in use and however many are idle."""
+
+import psycopg
+import pytest
+
+from sereno.jobs.limits import store as limits
+from tests.facts import one
+from tests.jobs.job_steps import do, line
+
+KEYS = 20_000
+
+
+def fill(connection: psycopg.Connection) -> None:
+    """As many keys that are in use as keys that nobody used for two hours; their numbers may be negative."""
+    connection.execute("insert into sereno.limits (name, kind, slots) values ('l', 'slots', 2)")
+    for half, age in ((0, "10 minutes"), (1, "2 hours")):
+        ids = f"i * 2 + {half} - {KEYS}"
+        connection.execute(
+            f"insert into sereno.gates (id, limit_name, key, used_at) "
+            f"select {ids}, 'l', 'k' || i, sereno.now() - interval '{age}' "
+            f"from generate_series(1, {KEYS}) as i".encode()
+        )
+        connection.execute(
+            f"insert into sereno.lanes (id, queue, keys, gates, units, band, turn, has_work, served_at) "
+            f"select {ids}, 'q', '{{}}', array[i], '{{1}}', 5, i, false, sereno.now() - interval '{age}' "
+            f"from generate_series(1, {KEYS}) as i".encode()
+        )
+
+
+@pytest.mark.parametrize("table", ["lanes", "gates"])
+def test_a_sweep_is_linear(database_url: str, table: str) -> None:
+    sweep = {"lanes": limits.sweep_lanes, "gates": limits.sweep_gates}[table]
+    read = "select seq_tup_read + idx_tup_fetch from pg_stat_xact_user_tables where relid = %s::regclass"
+    with line(database_url) as connection:
+        fill(connection)
+        with connection.transaction():
+            place: int | None = limits.FIRST
+            pages = 0
+            while place is not None:
+                place = do(connection, sweep(place))
+                pages += 1
+            assert one(connection, f"select count(*) from sereno.{table}") == KEYS
+            looked_at = one(connection, read, f"sereno.{table}") - KEYS
+        assert pages == 2 * KEYS / limits.SWEEP + 1
+        # Each row when its page is read; those that are idle when they are locked and when they are deleted.
+        assert looked_at <= 2 * KEYS + 2 * KEYS + limits.SWEEP

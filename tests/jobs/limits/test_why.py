@@ -1,0 +1,256 @@
+"""Why is it not running, when there are limits? One test an answer."""
+
+from typing import Any
+
+import psycopg
+import pytest
+from click.testing import CliRunner
+
+from sereno import Limit, Rate, Sereno
+from sereno.cli.main import main
+from sereno.database.plan import carry_out
+from sereno.error_text import describe
+from sereno.jobs import operations as jobs
+from sereno.jobs.attempt import Settlement
+from sereno.jobs.job_filter import JobFilter
+from sereno.jobs.limits import store as limits
+from sereno.jobs.why import why
+from tests.database.plans import nodes, plan
+from tests.facts import advance
+from tests.jobs.job_steps import do
+from tests.jobs.limits.lane_steps import Claimer, keys, put, set_limit
+
+Connection = psycopg.Connection[Any]
+
+SOON = "It should start within moments; if it does not, look at `sereno doctor`."
+
+
+def _why(app: Sereno, job_id: int) -> str:
+    return "\n".join(app.database.run(why(job_id)))
+
+
+@pytest.fixture
+def claimer(connection: Connection) -> Claimer:
+    return Claimer(connection)
+
+
+def test_every_slot_of_its_key_is_taken_and_by_whom(app: Sereno, connection: Connection, claimer: Claimer) -> None:
+    set_limit(connection, "sync.concurrency", Limit(2))
+    first, second, third, fourth = put(connection, keys(("sync.concurrency", "r42")), 4)
+    assert claimer.take() == [first, second]
+    advance(connection, 7200)
+    answer = _why(app, third)
+    assert answer.startswith(
+        "The limit sync.concurrency lets 2 at once through for the key 'r42', and 2 are running: "
+        f"jobs {first} and {second} (task work, running for 2 h, worker session {claimer.session})."
+    )
+    assert "ahead" not in answer
+    assert "1 job with the same keys is ahead of it." in _why(app, fourth)
+    (other,) = put(connection, keys(("sync.concurrency", "r43")))
+    assert _why(app, other) == SOON
+
+
+def test_slots_of_several_workers_are_told_apart_and_not_all_are_named(
+    app: Sereno, connection: Connection, claimer: Claimer
+) -> None:
+    set_limit(connection, "l", Limit(5))
+    ids = put(connection, keys(("l", "")), 6)
+    other = Claimer(connection)
+    assert claimer.take(1) == [ids[0]]
+    assert other.take(4) == ids[1:5]
+    claimer.take()
+    answer = _why(app, ids[5])
+    assert "The limit l lets 5 at once through, and 5 are running: " in answer
+    assert f"job {ids[0]} (task work, running for" in answer
+    assert f"worker session {other.session}) and 2 more." in answer
+
+
+def test_a_limit_of_nothing(app: Sereno, connection: Connection, claimer: Claimer) -> None:
+    set_limit(connection, "l", Limit(0))
+    (job,) = put(connection, keys(("l", "k")))
+    assert claimer.take() == []
+    assert "The limit l for the key 'k' lets nobody through: it is 0." in _why(app, job)
+
+
+def test_a_slot_came_free_and_somebody_will_look(app: Sereno, connection: Connection, claimer: Claimer) -> None:
+    set_limit(connection, "l", Limit(1))
+    _, second = put(connection, keys(("l", "k")), 2)
+    claimer.wake()
+    (job,) = claimer.claim().jobs
+    claimer.finish([job])
+    answer = _why(app, second)
+    assert (
+        "lets 1 at once through for the key 'k', and 0 are running: a worker gives away what came free within" in answer
+    )
+
+
+def test_a_rate_says_when_the_next_one_may_start(app: Sereno, connection: Connection, claimer: Claimer) -> None:
+    set_limit(connection, "ifood", Rate(1, per="2d"))
+    ids = put(connection, keys(("ifood", "")), 4)
+    assert claimer.take() == ids[:1]
+    claimer.take()
+    # Half an hour less than a day: the words stay the same for so long.
+    advance(connection, 23.5 * 3600)
+    answer = _why(app, ids[3])
+    assert "The limit ifood lets 1 start in 2 d, and 0.5 are left: the next one may start in 1 d." in answer
+    assert "2 jobs with the same keys are ahead of it, so it starts in 5 d at the earliest." in answer
+    advance(connection, 25 * 3600)
+    assert "1.0 are left: the next one may start now." in _why(app, ids[1])
+
+
+def test_what_a_job_takes_of_a_rate(app: Sereno, connection: Connection, claimer: Claimer) -> None:
+    set_limit(connection, "pages", Rate(10, per="1h", burst=5))
+    first, second = put(connection, keys(("pages", "k", 5)), 2)
+    assert claimer.take() == [first]
+    assert "lets 10 start in 1 h for the key 'k' (this one takes 5), and 0." in _why(app, second)
+
+
+def test_a_closed_limit_says_until_when_and_how_to_open_it(
+    app: Sereno, connection: Connection, claimer: Claimer
+) -> None:
+    set_limit(connection, "ifood", Rate(100))
+    do(connection, limits.close("ifood", "r1", 3600))
+    (job,) = put(connection, keys(("ifood", "r1")))
+    assert claimer.take() == []
+    answer = _why(app, job)
+    assert answer.startswith("The limit ifood is closed for the key 'r1' until 20")
+    assert "sereno limit open ifood --key r1" in answer
+    assert "the next one may start" not in answer
+
+
+def test_a_limit_that_nobody_declared(app: Sereno, connection: Connection, claimer: Claimer) -> None:
+    (job,) = put(connection, keys(("lost", "k")))
+    assert claimer.take() == []
+    answer = _why(app, job)
+    assert answer.startswith("Nobody has declared the limit lost that it carries")
+    assert "sereno limit set lost" in answer
+
+
+def test_a_limit_that_comes_with_the_job_is_not_unknown(app: Sereno, connection: Connection, claimer: Claimer) -> None:
+    (job,) = put(connection, {"limits": [["own", "", 1, {"slots": 1}]]})
+    assert _why(app, job) == SOON
+    assert claimer.take() == [job]
+
+
+def test_a_limit_of_the_whole_queue_holds_for_plain_jobs_too(
+    app: Sereno, connection: Connection, claimer: Claimer
+) -> None:
+    set_limit(connection, "queue.default.concurrency", Limit(1), queue="default")
+    first, second, third = put(connection, None, 3)
+    assert claimer.take() == [first]
+    words = (
+        "The limit queue.default.concurrency lets 1 at once through for its whole queue 'default', and 1 is running: "
+    )
+    assert words + f"job {first} (task work" in _why(app, second)
+    assert "1 job is ahead of it in its queue" in _why(app, third)
+    (keyed,) = put(connection, keys(fair="t1"))
+    assert words in _why(app, keyed)
+    (elsewhere,) = put(connection, None, queue="elsewhere")
+    assert "limit" not in _why(app, elsewhere)
+
+
+def test_behind_the_head_of_its_order(app: Sereno, connection: Connection, claimer: Claimer) -> None:
+    head, second, third = put(connection, keys(order="acct"), 3)
+    assert _why(app, head) == SOON
+    assert f"job {head} (task work), is ready. To ask why it does not run: sereno why {head}" in _why(app, second)
+    claimer.wake()
+    (job,) = claimer.claim().jobs
+    advance(connection, 7200)
+    assert _why(app, third) == (
+        "It runs in order, and 2 jobs are before it with the order key 'acct': "
+        f"the first, job {head} (task work), is running for 2 h, by worker session {claimer.session}."
+    )
+    assert "2 jobs with its order key wait until it has ended ('acct')." in _why(app, head)
+    claimer.finish([job], Settlement("retry", delay=600.0, error=describe(OSError("no route"))))
+    assert "is scheduled for 20" in _why(app, second)
+    assert f"To ask why: sereno why {head}" in _why(app, second)
+    answer = _why(app, head)
+    assert "OSError: no route" in answer
+    assert "2 jobs with its order key wait until it has ended ('acct')." in answer
+
+
+def test_a_dead_letter_that_blocks_its_key(app: Sereno, connection: Connection, claimer: Claimer) -> None:
+    head, second, third = put(connection, keys(order="acct", blocks=True), 3)
+    claimer.wake()
+    (job,) = claimer.claim().jobs
+    claimer.finish([job], Settlement("dead", reason="failed", error=describe(OSError("x")), failed=1))
+    for waits in (second, third):
+        answer = _why(app, waits)
+        assert answer.startswith(f"The dead letter {head} (task work) blocks its order key 'acct'")
+        assert f"sereno job retry {head}" in answer
+        assert f"sereno job delete {head}" in answer
+    carry_out(app.database, jobs.delete(JobFilter(ids=[head])))
+    assert _why(app, second) == SOON
+
+
+def test_whose_turn_it_is(app: Sereno, connection: Connection, claimer: Claimer) -> None:
+    put(connection, keys(fair="t1"), 3)
+    claimer.take(2)
+    (behind,) = put(connection, keys(fair="t1"))
+    put(connection, keys(fair="t2"))
+    put(connection, keys(fair="t3"))
+    connection.execute("insert into sereno.weights (key, weight) values ('t1', 2)")
+    claimer.wake()
+    connection.execute("update sereno.lanes set turn = 0 where fair = 't2'")
+    connection.execute("update sereno.lanes set turn = 1 where fair = 't3'")
+    connection.execute("update sereno.lanes set turn = 9 where fair = 't1'")
+    answer = _why(app, behind)
+    assert "1 job with the same keys is ahead of it." in answer
+    (first,) = connection.execute("select id from sereno.jobs where keys ->> 'fair' = 't2'").fetchall()
+    assert _why(app, first[0]) == SOON
+    assert (
+        "It takes turns by its fair key 't1' (weight 2): 2 other keys are in front of it by turn, the next is 't2'."
+        in answer
+    )
+
+
+def test_other_keys_wait_for_the_same_limit(app: Sereno, connection: Connection, claimer: Claimer) -> None:
+    set_limit(connection, "shared", Limit(1))
+    for n in range(3):
+        put(connection, keys(("shared", ""), (f"own{n}", "")))
+        set_limit(connection, f"own{n}", Limit(1))
+        claimer.take()
+    (last,) = put(connection, keys(("shared", ""), ("own9", "")))
+    set_limit(connection, "own9", Limit(1))
+    claimer.take()
+    answer = _why(app, last)
+    assert "The limit shared lets 1 at once through, and 1 is running" in answer
+    assert "2 other keys wait for the same limit in front of it." in answer
+    assert "own9" not in answer
+
+
+def test_a_running_job_says_what_it_holds(app: Sereno, connection: Connection, claimer: Claimer) -> None:
+    set_limit(connection, "a", Limit(3))
+    set_limit(connection, "r", Rate(5))
+    (job,) = put(connection, keys(("a", "k"), ("r", "")))
+    assert claimer.take() == [job]
+    answer = _why(app, job)
+    assert "It holds a slot of the limit a for the key 'k': 1 of 3 is taken." in answer
+    assert "limit r" not in answer
+
+
+def test_it_reads_no_more_than_it_must(connection: Connection, claimer: Claimer) -> None:
+    """A lane with very many jobs, an order with many: by index, and never all of them."""
+    connection.execute(
+        "insert into sereno.jobs (task, queue, keys, lane, order_id, state, ready_seq) "
+        "select 'work', 'default', k, sereno.lane_of('default', k), sereno.order_of('default', k), 'ready', "
+        "nextval('sereno.ready_seq') from generate_series(1, 20000), (select '{\"order\": \"a\"}'::jsonb as k) as one"
+    )
+    for name in ("gates", "lane", "order"):
+        top = plan(connection, "jobs/limits/why_queries", name, {"id": 20000, "most": 3, "bound": 100})
+        walked = [
+            node["Node Type"]
+            for node in nodes(top)
+            if node.get("Relation Name") in ("jobs", "lanes", "history_dead") and node["Node Type"] == "Seq Scan"
+        ]
+        assert walked == [], name
+
+
+def test_the_page_of_a_job_shows_its_keys(database_url: str, connection: Connection) -> None:
+    (job,) = put(connection, keys(("sync", "r42"), ("pages", "", 3), fair="t1", order="acct", blocks=True))
+    shown = CliRunner().invoke(main, ["job", "show", str(job)], env={"SERENO_DATABASE_URL": database_url})
+    lines = [line.split(maxsplit=1) for line in shown.stdout.splitlines()]
+    assert ["limit", "sync, key r42"] in lines
+    assert ["limit", "pages, takes 3"] in lines
+    assert "fair key    t1" in shown.stdout
+    assert "order key   acct (a dead letter blocks it)" in shown.stdout

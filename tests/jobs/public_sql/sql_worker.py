@@ -1,0 +1,107 @@
+"""A worker as another language would write it: nothing but the public functions, on a connection of its own."""
+
+import json
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from tests.facts import one
+from tests.jobs.job_steps import Connection
+
+
+class Claimed(NamedTuple):
+    """The columns that `sereno.claim_jobs` promises."""
+
+    id: int
+    attempt: int
+    task: str
+    args: dict[str, Any]
+    queue: str
+    tenant: str | None
+    priority: int
+    failures: int
+    crashes: int
+    trace: str | None
+    run_at: Any
+    claimed_at: Any
+    planned_at: Any
+
+
+class Settled(NamedTuple):
+    """The columns that `sereno.settle_jobs` promises."""
+
+    id: int
+    attempt: int
+    settled: bool
+    state: str | None
+    run_at: Any
+    why: str | None
+
+
+class Beat(NamedTuple):
+    """The columns that `sereno.heartbeat` promises."""
+
+    alive: bool
+    lease_until: Any
+    cancel: list[int]
+    lost: list[int]
+
+
+def outcome(job: Claimed, word: str = "succeeded", **more: Any) -> dict[str, Any]:
+    return {"id": job.id, "attempt": job.attempt, "outcome": word, **more}
+
+
+class SqlWorker:
+    """One session. Whatever is not promised is not looked at."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        queues: Sequence[str] = ("default",),
+        tasks: Sequence[str] = ("work",),
+        lease: str = "30 seconds",
+        **more: Any,
+    ) -> None:
+        self.connection = connection
+        given = "".join(f", {name} => %({name})s" for name in more)
+        self.session: int = self.ask(
+            f"select sereno.open_session(%(queues)s, %(tasks)s, lease => %(lease)s::interval{given})",
+            {"queues": list(queues), "tasks": list(tasks), "lease": lease, **more},
+        )[0][0]
+
+    def ask(self, query: str, params: Any = None) -> list[tuple[Any, ...]]:
+        return self.connection.execute(query.encode(), params).fetchall()
+
+    def claim(self, most: int = 10, queues: Sequence[str] | None = None) -> list[Claimed]:
+        asked = None if queues is None else list(queues)
+        found = self.ask("select * from sereno.claim_jobs(%s, %s, %s)", [self.session, asked, most])
+        return [Claimed(*row) for row in found]
+
+    def settle(self, *outcomes: Any, strict: bool = False) -> list[Settled]:
+        given = [self.session, json.dumps(outcomes), strict]
+        return [Settled(*row) for row in self.ask("select * from sereno.settle_jobs(%s, %s, %s)", given)]
+
+    def end(self, jobs: Sequence[Claimed], word: str = "succeeded", **more: Any) -> list[bool]:
+        """All the same way; whether each was written."""
+        return [each.settled for each in self.settle(*(outcome(job, word, **more) for job in jobs))]
+
+    def beat(self, held: Sequence[int] | None = None) -> Beat:
+        given = None if held is None else list(held)
+        return Beat(*self.ask("select * from sereno.heartbeat(%s, %s::bigint[])", [self.session, given])[0])
+
+    def close(self) -> int:
+        closed: int = self.ask("select sereno.close_session(%s)", [self.session])[0][0]
+        return closed
+
+
+def snapshot(connection: Connection) -> dict[str, Any]:
+    """A mark for every table, which differs as soon as anything in it does."""
+    tables = connection.execute(
+        "select relname from pg_class where relnamespace = 'sereno'::regnamespace and relkind = 'r'"
+    ).fetchall()
+    return {
+        name: one(
+            connection, f"select md5(coalesce(string_agg(t::text, ' ' order by t::text), '')) from sereno.{name} t"
+        )
+        for (name,) in tables
+    }

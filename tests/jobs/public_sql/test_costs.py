@@ -1,0 +1,133 @@
+"""What the public functions cost follows what they do, never what there is."""
+
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any
+
+import psycopg
+import pytest
+
+from sereno.jobs.limits.limit import Limit
+from sereno.worker import sessions
+from tests.facts import advance, one, until
+from tests.jobs.job_steps import Connection, add, do, line, row
+from tests.jobs.limits.lane_steps import keys, put, set_limit
+from tests.jobs.public_sql.sql_worker import SqlWorker, outcome
+
+
+def test_while_looking_back_is_dear_claims_start_at_their_floor(connection: Connection) -> None:
+    late, early = add(connection, 2)
+    worker = SqlWorker(connection, lease="1 hour")
+    floor = row(connection, early)["ready_seq"]
+    connection.execute(
+        "update sereno.sessions set floors = jsonb_build_object('default:5', %s::bigint), "
+        "look_back_at = sereno.now() + interval '30 seconds'",
+        [floor],
+    )
+    assert [job.id for job in worker.claim()] == [early]
+    assert worker.claim() == []
+    advance(connection, 31)
+    assert [job.id for job in worker.claim()] == [late]
+
+
+def test_a_claim_that_took_long_says_where_the_next_one_may_start(connection: Connection) -> None:
+    ids = add(connection, 3)
+    worker = SqlWorker(connection)
+    lowest = row(connection, ids[0])["ready_seq"]
+    learn = "select sereno.learn_floors(%s, %s, %s, %s, %s::interval)"
+    before = one(connection, "select sereno.now()")
+    connection.execute(learn, [worker.session, ids, True, True, "1 second"])
+    assert one(connection, "select (floors ->> 'default:5')::bigint from sereno.sessions") == lowest
+    look_back_at = one(connection, "select look_back_at from sereno.sessions")
+    assert before <= look_back_at - timedelta(seconds=20) <= one(connection, "select sereno.now()")
+    # It reached the floor: what it got above is the new one. One that got only older work stays where it was.
+    connection.execute(learn, [worker.session, ids[1:], False, True, "1 second"])
+    assert one(connection, "select (floors ->> 'default:5')::bigint from sereno.sessions") == lowest + 1
+    connection.execute(learn, [worker.session, ids[:1], False, False, "1 second"])
+    assert one(connection, "select (floors ->> 'default:5')::bigint from sereno.sessions") == lowest + 1
+    connection.execute(learn, [worker.session, ids[:1], False, True, "1 second"])
+    assert one(connection, "select (floors ->> 'default:5')::bigint from sereno.sessions") == lowest
+    # What a worker in Python reads when it starts.
+    do(connection, sessions.register(host="h", pid=1, version="0", queues={"default": 1}, tasks=["work"], lease=30))
+
+
+def test_claims_stay_flat_under_a_pinned_snapshot(database_url: str) -> None:
+    with (
+        psycopg.connect(database_url, autocommit=True) as connection,
+        line(database_url) as pinning,
+        pinning.transaction(),
+    ):
+        add(connection, 12_000)
+        worker = SqlWorker(connection, lease="1 hour")
+        pinning.execute("set transaction isolation level repeatable read")
+        pinning.execute("select count(*) from sereno.jobs")
+        for _ in range(20):
+            worker.settle(*(outcome(job, history=False) for job in worker.claim(500)))
+        connection.execute("update sereno.sessions set look_back_at = sereno.now() + interval '30 s'")
+        assert entries(worker) < 2000
+        connection.execute("update sereno.sessions set look_back_at = null")
+        assert entries(worker) > 10_000, "without a floor it would collapse"
+
+
+def entries(worker: SqlWorker) -> int:
+    """Entries of the index of ready rows that a claim meets; the claim is taken back."""
+    read = "select idx_tup_read from pg_stat_user_indexes where indexrelname = 'jobs_ready'"
+    worker.ask("select pg_stat_force_next_flush()")
+    before = one(worker.connection, read)
+    with worker.connection.transaction(force_rollback=True):
+        assert len(worker.claim(100)) == 100
+    worker.ask("select pg_stat_force_next_flush()")
+    return int(one(worker.connection, read) - before)
+
+
+@pytest.fixture(scope="module")
+def crowded(server_url: str, template: str) -> Iterator[Connection]:
+    """Many jobs of every kind, never analysed, as after a bulk enqueue; on a connection as any program has it."""
+    name = f"public_{template}"
+    with line(server_url) as maker:
+        maker.execute(f"create database {name} template {template}".encode())
+        with psycopg.connect(server_url.replace("/postgres?", f"/{name}?", 1), autocommit=True) as opened:
+            opened.execute("alter table sereno.jobs set (autovacuum_enabled = off)")
+            set_limit(opened, "each", Limit(1))
+            opened.execute(
+                "insert into sereno.jobs (task, state, ready_seq) "
+                "select 'work', 'ready', nextval('sereno.ready_seq') from generate_series(1, 30000)"
+            )
+            opened.execute(
+                "insert into sereno.jobs (task, state, run_at) select 'work', 'scheduled', "
+                "sereno.now() + interval '1 day' from generate_series(1, 5000)"
+            )
+            put(opened, keys(("each", "a")), 2000)
+            opened.execute(
+                "insert into sereno.history (id, finished_at, run_at, created_at, attempt, failures, crashes, snoozes, "
+                "releases, priority, state, queue, task, args) select -n, sereno.now(), sereno.now(), sereno.now(), "
+                "1, 0, 0, 0, 0, 5, 'dead', 'default', 'work', '{}' from generate_series(1, 5000) as n"
+            )
+            yield opened
+        maker.execute(f"drop database {name} with (force)".encode())
+
+
+@pytest.mark.parametrize("call", ["claim", "settle", "beat", "close"])
+def test_what_a_call_costs_follows_what_it_does(crowded: Connection, call: str) -> None:
+    """No table of jobs is read from end to end, and few rows by index: so says what the server counted."""
+    worker = SqlWorker(crowded)
+    # Wake-ups are read once, however many there are.
+    held = [job for _ in range(5) for job in worker.claim(10)]
+    acts: dict[str, Callable[[], Any]] = {
+        "claim": lambda: worker.claim(10),
+        "settle": lambda: worker.settle(
+            *(outcome(job, word) for job, word in zip(held, ["succeeded", "retry", "dead"] * 3, strict=False))
+        ),
+        "beat": lambda: worker.beat([job.id for job in held]),
+        "close": worker.close,
+    }
+    crowded.execute("select pg_stat_force_next_flush()")
+    with crowded.transaction(force_rollback=True):
+        acts[call]()
+        read = crowded.execute(
+            "select relname, seq_tup_read, idx_tup_fetch from pg_stat_xact_user_tables where schemaname = 'sereno' "
+            "and (relname in ('jobs', 'attempts') or relname like 'history%%')"
+        ).fetchall()
+    assert {name: rows for name, rows, _ in read if rows} == {}
+    assert {name: rows for name, _, rows in read if (rows or 0) > 1500} == {}
+    until(lambda: worker.close() == 0)

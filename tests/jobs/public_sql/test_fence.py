@@ -1,0 +1,170 @@
+"""The fence of `sereno.settle_jobs`: a session that does not hold this attempt of this job changes nothing."""
+
+from collections.abc import Callable
+from contextlib import nullcontext
+
+import psycopg
+import pytest
+
+from sereno.worker import sessions
+from tests.jobs.job_steps import Connection, add, do, session, take_one
+from tests.jobs.public_sql.sql_worker import SqlWorker, outcome, snapshot
+
+
+def dies(connection: Connection, worker: SqlWorker) -> None:
+    do(connection, sessions.finish([worker.session], "dead"))
+
+
+def is_rescued(connection: Connection, worker: SqlWorker) -> None:
+    dies(connection, worker)
+    do(connection, sessions.rescue(everywhere=True))
+
+
+def is_taken_over(connection: Connection, worker: SqlWorker) -> None:
+    is_rescued(connection, worker)
+    assert SqlWorker(connection).claim()
+
+
+def is_forgotten(connection: Connection, worker: SqlWorker) -> None:
+    is_rescued(connection, worker)
+    connection.execute("delete from sereno.sessions where id = %s", [worker.session])
+
+
+def lets_its_lease_run_out(connection: Connection, worker: SqlWorker) -> None:
+    connection.execute("insert into sereno.clock (ahead) values ('31 seconds')")
+
+
+def closes(connection: Connection, worker: SqlWorker) -> None:
+    worker.close()
+
+
+@pytest.mark.parametrize(
+    "loses",
+    [dies, is_rescued, is_taken_over, is_forgotten, lets_its_lease_run_out, closes],
+    ids=lambda act: act.__name__,
+)
+@pytest.mark.parametrize("word", ["succeeded", "retry", "snooze", "release", "crash", "dead", "cancelled"])
+def test_a_session_that_lost_its_lease_changes_nothing(
+    connection: Connection, loses: Callable[[Connection, SqlWorker], None], word: str
+) -> None:
+    add(connection)
+    worker = SqlWorker(connection)
+    (job,) = worker.claim()
+    loses(connection, worker)
+    before = snapshot(connection)
+    (answer,) = worker.settle(outcome(job, word, delay=1))
+    assert (answer.id, answer.attempt, answer.settled, answer.why) == (job.id, 1, False, "the session has no lease")
+    with pytest.raises(psycopg.Error) as refused:
+        worker.settle(outcome(job, word, delay=1), strict=True)
+    assert refused.value.sqlstate == "SR002"
+    assert not worker.beat([job.id]).alive or loses is lets_its_lease_run_out
+    if loses is not lets_its_lease_run_out:
+        assert snapshot(connection) == before
+
+
+@pytest.mark.parametrize("word", ["succeeded", "retry", "dead"])
+def test_an_attempt_that_is_over_changes_nothing(connection: Connection, word: str) -> None:
+    """Its session lives, and has the job again, in another attempt."""
+    add(connection)
+    worker = SqlWorker(connection)
+    (first,) = worker.claim()
+    worker.end([first], "release")
+    (second,) = worker.claim()
+    assert (second.id, second.attempt) == (first.id, 2)
+    before = snapshot(connection)
+    (answer,) = worker.settle(outcome(first, word))
+    assert (answer.settled, answer.why) == (False, "the session does not have this attempt of it")
+    assert snapshot(connection) == before
+    assert worker.end([second]) == [True]
+
+
+def test_a_lease_that_ran_out_and_was_kept_in_time_is_as_good_as_before(connection: Connection) -> None:
+    """Nobody had declared the session dead: its job is still its own."""
+    add(connection)
+    worker = SqlWorker(connection)
+    (job,) = worker.claim()
+    lets_its_lease_run_out(connection, worker)
+    assert worker.end([job]) == [False]
+    assert worker.beat([job.id]).alive
+    assert worker.end([job]) == [True]
+
+
+@pytest.mark.parametrize("whose", ["python", "another role"])
+def test_nobody_settles_for_somebody_else(connection: Connection, whose: str) -> None:
+    add(connection)
+    if whose == "python":
+        owner = session(connection)
+        job = take_one(connection, owner)
+    else:
+        other = SqlWorker(connection)
+        owner = other.session
+        (job,) = other.claim()  # type: ignore[assignment]
+        connection.execute("update sereno.sessions set opened_by = 'somebody'")
+    stranger = SqlWorker(connection)
+    stranger.session = owner
+    before = snapshot(connection)
+    for act in (
+        lambda: stranger.settle({"id": job.id, "attempt": 1, "outcome": "succeeded"}),
+        stranger.claim,
+        stranger.beat,
+        stranger.close,
+    ):
+        with pytest.raises(psycopg.errors.InsufficientPrivilege, match="was not opened by the role"):
+            act()
+    assert snapshot(connection) == before
+
+
+def test_a_settlement_whose_reply_was_lost_is_answered_again(connection: Connection) -> None:
+    add(connection, 4)
+    worker = SqlWorker(connection)
+    first, second, third, fourth = worker.claim()
+    said = (outcome(first), outcome(second, "retry", delay=60), outcome(third, "dead"))
+    states = [each.state for each in worker.settle(*said)]
+    before = snapshot(connection)
+    again = worker.settle(*said, strict=True)
+    assert [(each.settled, each.state) for each in again] == [(True, state) for state in states]
+    assert {each.why for each in again} == {"it was written before"}
+    assert snapshot(connection) == before
+    # What it never said, it has not: not even after it was closed.
+    worker.close()
+    assert [each.settled for each in worker.settle(*said)] == [True, True, True]
+    assert worker.end([fourth]) == [False]
+
+
+def test_of_a_batch_those_that_are_held_are_written_and_the_others_are_told(connection: Connection) -> None:
+    add(connection, 3)
+    worker = SqlWorker(connection)
+    first, second, third = worker.claim()
+    worker.end([second], "release")
+    found = worker.settle(outcome(third), outcome(second), outcome(first), {"id": 999, "attempt": 1, "outcome": "dead"})
+    assert [(each.id, each.settled) for each in found] == [
+        (third.id, True),
+        (second.id, False),
+        (first.id, True),
+        (999, False),
+    ]
+
+
+def test_strict_makes_effects_and_their_settlement_one(connection: Connection) -> None:
+    connection.execute("create table effects (n integer)")
+    add(connection, 2)
+    worker = SqlWorker(connection)
+    first, second = worker.claim()
+    for job in (first, second):
+        if job is second:
+            dies(connection, worker)
+        with (
+            pytest.raises(psycopg.Error, match="has no lease") if job is second else nullcontext(),
+            connection.transaction(),
+        ):
+            connection.execute("insert into effects values (%s)", [job.id])
+            worker.settle(outcome(job), strict=True)
+    assert [found[0] for found in connection.execute("select n from effects")] == [first.id]
+
+
+def test_a_unique_key_is_free_when_its_job_has_ended(connection: Connection) -> None:
+    (first,) = add(connection, unique_key="k")
+    worker = SqlWorker(connection)
+    worker.end(worker.claim(), "dead")
+    (second,) = add(connection, unique_key="k")
+    assert second != first

@@ -1,0 +1,117 @@
+"""Claims under limits by SQL keep every promise that those of the worker in Python keep, beside it and alone."""
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from sereno.jobs.attempt import Ending
+from sereno.jobs.limits.lane_claim import LaneClaim
+from tests.jobs.job_steps import Connection, decided, line
+from tests.jobs.limits.lane_steps import Claimer
+from tests.jobs.limits.test_lane_model import Lanes
+from tests.jobs.public_sql.sql_worker import SqlWorker, outcome
+
+
+class SqlClaimer(Claimer):
+    """Functions of SQL in place of the worker's statements; it remembers nothing."""
+
+    def __init__(self, connection: Connection, *, queue: str = "default", **_: Any) -> None:
+        self.worker = SqlWorker(connection, queues=[queue], lease="1 hour")
+        self.connection, self.queue, self.session = connection, queue, self.worker.session
+        self.freed: dict[int, set[int]] = {}
+
+    def plain(self, room: int = 10) -> list[Any]:
+        rows = self.worker.ask(
+            "select id, attempt from sereno.claim_plain(%s, %s, %s, %s, '{}', false)",
+            [self.session, [self.queue], ["work"], room],
+        )
+        return [Got(*row) for row in rows]
+
+    def wake(self) -> int:
+        return 0
+
+    def claim(self, room: int = 10, *, now: int | None = None, turned: bool = False) -> LaneClaim:  # noqa: ARG002 - by chance
+        most = room if now is None else min(room, now)
+        jobs: list[Any] = [Got(job.id, job.attempt) for job in self.worker.claim(most)] if most else []
+        return LaneClaim(
+            jobs=jobs,
+            missed=set(),
+            more=set(),
+            is_contended=False,
+            blocking=set(),
+            after={},
+            elsewhere=set(),
+            lacks_gates=None,
+            next_look=None,
+        )
+
+    def finish(self, claimed: Sequence[Any], ending: Any = None) -> set[int]:
+        found = self.worker.settle(*(outcome(job, **said(ending)) for job in claimed))
+        return {each.id for each in found if each.settled}
+
+    def left(self, ids: Any, succeeded: Any = ()) -> None:
+        pass
+
+
+class Got:
+    """A job that a claim under limits got."""
+
+    def __init__(self, job_id: int, attempt: int) -> None:
+        self.id = job_id
+        self.attempt = attempt
+
+
+def said(ending: Ending) -> dict[str, Any]:
+    """The words of another language for an ending."""
+    decision = decided(ending)
+    words: dict[str, Any] = {"word": decision.outcome}
+    if decision.outcome in ("retry", "snooze"):
+        words["delay"] = decision.delay
+    return words
+
+
+class SqlLanes(Lanes):
+    """The first worker, which may stop in the middle of a claim, is one in Python; the others are not."""
+
+    def __init__(self) -> None:
+        for connection in (self.connection, *self.lines):
+            # Which jobs a claim begins with is left to chance; here it is the same chance each time.
+            connection.execute("select setseed(0.5)")
+        super().__init__()
+
+    def start(self, connection: Connection, queue: str) -> Claimer:
+        made: Claimer = (
+            super().start(connection, queue) if connection is self.lines[0] else SqlClaimer(connection, queue=queue)
+        )
+        self.alive.add(made.session)
+        return made
+
+
+@pytest.mark.parametrize(
+    "examples",
+    [
+        25,
+        pytest.param(1500, marks=[pytest.mark.storm, pytest.mark.timeout(3600)]),
+    ],
+)
+def test_limits_hold_and_no_job_is_forgotten(database_url: str, examples: int) -> None:
+    with ExitStack() as stack:
+        SqlLanes.connection = stack.enter_context(line(database_url))
+        SqlLanes.lines = (stack.enter_context(line(database_url)), stack.enter_context(line(database_url)))
+        for opened in (SqlLanes.connection, *SqlLanes.lines):
+            opened.execute("set lock_timeout = '5s'")
+        run_state_machine_as_test(
+            SqlLanes,
+            settings=settings(
+                max_examples=examples,
+                stateful_step_count=40,
+                deadline=None,
+                database=None,
+                phases=[Phase.generate],
+                suppress_health_check=list(HealthCheck),
+            ),
+        )

@@ -1,0 +1,284 @@
+"""`sereno.settle_jobs` writes what the worker in Python writes, and refuses what makes no sense."""
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any
+
+import psycopg
+import pytest
+
+from sereno import Cancel, Dead, Retry, Snooze
+from sereno.jobs import settlement, transitions
+from sereno.jobs.attempt import Crashed, Ending, Released, Settlement
+from sereno.jobs.retry import Backoff
+from sereno.jobs.settlement import Settled as Ended
+from tests.facts import advance, one
+from tests.jobs.job_steps import Connection, add, decided, do, past, session, take_one, tries
+from tests.jobs.public_sql.sql_worker import SqlWorker, outcome, snapshot
+
+
+def raised(error: Exception) -> Exception:
+    """With a traceback."""
+    try:
+        raise error  # noqa: TRY301 - for its traceback
+    except Exception as caught:  # noqa: BLE001 - whatever it is
+        return caught
+
+
+CASES: dict[str, tuple[Ending, Backoff]] = {
+    "success": (None, Backoff()),
+    "retry": (raised(ValueError("no luck")), Backoff()),
+    "retry asked for": (Retry("busy", after=30), Backoff()),
+    "last failure": (raised(ValueError("no luck")), Backoff(0)),
+    "snooze": (Snooze("1m", reason="later"), Backoff()),
+    "release": (Released("shutdown"), Backoff()),
+    "crash": (Crashed("killed"), Backoff()),
+    "dead": (Dead("account closed"), Backoff()),
+    "permanent": (raised(ValueError("no luck")), Backoff(permanent=(ValueError,))),
+    "cancelled": (Cancel("not wanted"), Backoff()),
+}
+
+
+def as_outcome(decision: Settlement, policy: Backoff) -> dict[str, Any]:
+    """What another language says where the worker in Python has this ending. It leaves out what it can."""
+    found = decision.error
+    said: dict[str, Any] = {}
+    if found is not None:
+        said = {"error_type": found.kind, "error_message": found.message, "traceback": found.traceback}
+    if decision.reason == "failed 1 times":
+        return {"word": "retry", "retries": policy.retries, **said}
+    if decision.outcome in ("retry", "snooze", "crash"):
+        said["delay"] = decision.delay
+    if not (decision.reason or "").startswith("permanent error"):
+        said["reason"] = decision.reason
+    return {"word": decision.outcome, **said}
+
+
+# What differs between two jobs of one kind.
+OWN = {
+    "id",
+    "job_id",
+    "session_id",
+    "ready_seq",
+    "args",
+    "started_at",
+    "finished_at",
+    # The day by which an attempt is kept is that of finished_at.
+    "kept_from",
+    "run_at",
+    "created_at",
+    "claimed_at",
+}
+TABLES = {"jobs": "id", "history": "id", "attempts": "job_id", "schedule_ends": "job_id", "steps": "job_id"}
+
+
+def everything(connection: Connection, job_id: int) -> dict[str, list[dict[str, Any]]]:
+    """All rows about a job. Of moments, how long after the settlement: that much is alike."""
+    found = {}
+    settled = one(connection, "select max(finished_at) from sereno.attempts where job_id = %s", job_id)
+    for table, column in TABLES.items():
+        cursor = connection.execute(f"select * from sereno.{table} where {column} = %s".encode(), [job_id])
+        names = [each.name for each in cursor.description or ()]
+        rows = [dict(zip(names, values, strict=True)) for values in cursor.fetchall()]
+        found[table] = [
+            {name: _alike(name, value, each) for name, value in each.items() if name not in OWN} | _waits(each, settled)
+            for each in rows
+        ]
+    return found
+
+
+def _alike(name: str, value: Any, _: dict[str, Any]) -> Any:
+    return value is not None if name == "fingerprint" else value
+
+
+def _waits(of: dict[str, Any], settled: datetime | None) -> dict[str, Any]:
+    """How long after its attempt ended it is due."""
+    if of.get("state") != "scheduled" or settled is None:
+        return {}
+    return {"wait": of["run_at"] - settled}
+
+
+def prepared(connection: Connection, *, crashes: int = 0, stopping: bool = False) -> Callable[[], None]:
+    """Two of a kind: made by a schedule, with everything that a job can have."""
+    add(connection, 2, tenant="r42", trace="t", tags=["a"], priority=2)
+    connection.execute(
+        "update sereno.jobs set schedule_id = 7, planned_at = run_at, stands_for = 1, crashes = %s", [crashes]
+    )
+
+    def claimed() -> None:
+        connection.execute(
+            "insert into sereno.steps (job_id, name, attempt, result) select id, 'pay', 1, '1' from sereno.jobs"
+        )
+        connection.execute("update sereno.jobs set cancel_requested = %s where state = 'running'", [stopping])
+
+    return claimed
+
+
+@pytest.mark.parametrize("stopping", [False, True], ids=["", "asked to stop"])
+@pytest.mark.parametrize("crashes", [0, 2])
+@pytest.mark.parametrize("case", CASES)
+def test_every_ending_is_written_as_the_worker_in_python_writes_it(
+    connection: Connection, case: str, crashes: int, stopping: bool
+) -> None:
+    ending, policy = CASES[case]
+    claimed = prepared(connection, crashes=crashes, stopping=stopping)
+    decision = decided(ending, crashes=crashes, policy=policy)
+
+    with connection.transaction():
+        owner = session(connection)
+        ours = take_one(connection, owner)
+        worker = SqlWorker(connection)
+        (theirs,) = worker.claim(1)
+        claimed()
+        item = Ended(
+            ours.id,
+            ours.attempt,
+            0.0,
+            decision,
+            fingerprint="f" if decision.outcome in ("retry", "crash", "dead") else None,
+        )
+        assert do(connection, settlement.settle(item.way, owner, [item])) == {ours.id}
+        do(connection, settlement.forget_side_rows([ours.id]))
+        said = as_outcome(decided(ending, policy=policy), policy)
+        assert [each.settled for each in worker.settle(outcome(theirs, **said))] == [True]
+    assert everything(connection, theirs.id) == everything(connection, ours.id)
+
+
+def test_a_success_without_history_leaves_nothing(connection: Connection) -> None:
+    add(connection)
+    worker = SqlWorker(connection, lease="1 hour")
+    worker.end(worker.claim(), "retry", delay=1)
+    advance(connection, 2)
+    (settled,) = worker.settle(outcome(worker.claim()[0], history=False))
+    assert (settled.settled, settled.state) == (True, "succeeded")
+    for table in ("jobs", "history", "attempts"):
+        assert one(connection, f"select count(*) from sereno.{table}") == 0
+
+
+def test_without_a_delay_a_retry_waits_longer_each_time_and_dies_in_the_end(connection: Connection) -> None:
+    (id_,) = add(connection)
+    worker = SqlWorker(connection, lease="1 hour")
+    waits = []
+    while True:
+        (settled,) = worker.settle(outcome(worker.claim()[0], "retry", error_type="Error"))
+        if settled.state == "dead":
+            break
+        failed = one(connection, "select max(finished_at) from sereno.attempts")
+        waits.append((settled.run_at - failed).total_seconds())
+        advance(connection, waits[-1] + 1)
+    for wait, planned in zip(waits, [60, 120, 240, 480, 960, 1920, *[3600] * 4], strict=True):
+        assert planned <= wait <= planned * 1.1
+    assert (past(connection, id_)["failures"], past(connection, id_)["reason"]) == (11, "failed 11 times")
+
+
+def test_a_third_crash_is_the_last(connection: Connection) -> None:
+    (id_,) = add(connection)
+    worker = SqlWorker(connection, lease="1 hour")
+    for _ in range(3):
+        (job,) = worker.claim()
+        worker.end([job], "crash", reason="it was killed", delay=0)
+    assert past(connection, id_)["reason"] == "crash loop: it was killed, 3 times"
+    assert (job.crashes, tries(connection, id_)) == (2, [(1, "crash"), (2, "crash")])
+
+
+def test_a_snooze_until_a_moment_waits_for_it(connection: Connection) -> None:
+    add(connection)
+    worker = SqlWorker(connection)
+    until = one(connection, "select sereno.now()") + timedelta(hours=2)
+    (settled,) = worker.settle(outcome(worker.claim()[0], "snooze", until=until.isoformat()))
+    assert (settled.state, settled.run_at) == ("scheduled", until)
+
+
+def test_how_long_it_ran_says_when_it_began_and_never_before_it_was_claimed(connection: Connection) -> None:
+    add(connection, 2)
+    worker = SqlWorker(connection, lease="1 hour")
+    first, second = worker.claim()
+    advance(connection, 60)
+    worker.settle(outcome(first, seconds=10), outcome(second, seconds=1000))
+    ran = past(connection, first.id)["finished_at"] - past(connection, first.id)["started_at"]
+    assert ran == timedelta(seconds=10)
+    assert past(connection, second.id)["started_at"] == second.claimed_at
+
+
+def test_a_requeued_job_goes_on_where_it_was(connection: Connection) -> None:
+    (id_,) = add(connection)
+    worker = SqlWorker(connection)
+    worker.end(worker.claim(), "dead", reason="no")
+    assert do(connection, transitions.requeue([id_])) == [id_]
+    (job,) = worker.claim()
+    assert job.attempt == 2
+    assert worker.end([job]) == [True]
+    assert tries(connection, id_) == [(1, "dead")]
+
+
+ONE = {"id": 1, "attempt": 1, "outcome": "succeeded"}
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ([7], "this is not an object: 7"),
+        ([{"attempt": 1, "outcome": "dead"}], "the id and the attempt must be as"),
+        ([{"id": 1, "outcome": "dead"}], "the id and the attempt must be as"),
+        ([{"id": 1, "attempt": 1}], "job 1: it cannot end as null"),
+        ([ONE | {"outcome": "done"}], 'job 1: it cannot end as "done"'),
+        ([ONE, ONE], "job 1: it is there twice"),
+        ([ONE | {"id": "1"}], 'job 1: "id" cannot be "1"'),
+        ([ONE | {"dealy": 5}], 'job 1: "dealy" cannot be 5'),
+        ([ONE | {"delay": "NaN"}], 'job 1: "delay" cannot be "NaN"'),
+        ([ONE | {"delay": -1}], "are not negative"),
+        ([ONE | {"delay": 1e300}], "are not negative, and not more"),
+        ([ONE | {"seconds": 1e12}], "are not negative, and not more"),
+        ([ONE | {"outcome": "snooze"}], "a snooze needs a delay, or until"),
+        ([ONE | {"outcome": "snooze", "until": "infinity"}], "until is out of range"),
+        ([ONE | {"reason": {"a": 1}}], 'job 1: "reason" cannot be {"a": 1}'),
+        ([ONE | {"history": "no"}], 'job 1: "history" cannot be "no"'),
+        ([ONE] * 1001, "there are more than 1000"),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_outcomes_that_make_no_sense_are_refused_and_nothing_is_changed(
+    connection: Connection, said: list[Any], words: str
+) -> None:
+    add(connection)
+    worker = SqlWorker(connection)
+    (job,) = worker.claim()
+    assert job.id == 1
+    before = snapshot(connection)
+    with pytest.raises(psycopg.errors.InvalidParameterValue) as refused:
+        worker.settle(*said)
+    assert words in str(refused.value)
+    assert "nothing was changed" in str(refused.value.diag.message_hint)
+    assert snapshot(connection) == before
+
+
+@pytest.mark.parametrize("text", ["null", "{}", '"x"', "7"])
+def test_outcomes_that_are_no_list_are_refused(connection: Connection, text: str) -> None:
+    worker = SqlWorker(connection)
+    with pytest.raises(psycopg.errors.InvalidParameterValue, match="they are not a list"):
+        worker.ask("select sereno.settle_jobs(%s, %s::jsonb)", [worker.session, text])
+    with pytest.raises(psycopg.errors.InvalidParameterValue, match="they are not a list"):
+        worker.ask("select sereno.settle_jobs(%s, null)", [worker.session])
+
+
+def test_words_that_are_too_long_are_cut(connection: Connection) -> None:
+    (id_,) = add(connection)
+    worker = SqlWorker(connection)
+    long = "é" * 100_000
+    worker.end(
+        worker.claim(),
+        "dead",
+        reason=long,
+        error_type=long,
+        error_message=long,
+        traceback=long + "the cause",
+        frame=long,
+    )
+    found = past(connection, id_)
+    assert [len(found[name]) for name in ("reason", "error_type", "error_message", "traceback")] == [
+        4000,
+        200,
+        4000,
+        16000,
+    ]
+    assert found["traceback"].endswith("the cause")

@@ -1,0 +1,202 @@
+"""Attempts live as long as their job. A day of them is dropped whole: nothing else is read, and nothing is deleted."""
+
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+
+from sereno import Dead, Retry
+from sereno.database import partitions
+from sereno.jobs import attempt_partitions, transitions
+from tests.database.plans import accesses, nodes, plan
+from tests.facts import one
+from tests.jobs.job_steps import (
+    Connection,
+    add,
+    advance,
+    decided,
+    do,
+    drop_attempts,
+    end,
+    line,
+    session,
+    take_one,
+    tries,
+)
+
+DAY = 86400
+KEEP = 30
+OWNER = "select array_agg(distinct job_id order by job_id) from sereno.attempts"
+READ = "seq_tup_read + idx_tup_fetch"
+WRITTEN = "n_tup_ins + n_tup_upd + n_tup_del"
+
+
+@pytest.fixture
+def connection(database_url: str) -> Iterator[Connection]:
+    with line(database_url) as opened:
+        yield opened
+
+
+def fail(connection: Connection, task: str = "work") -> int:
+    """A job that failed once, and is ready again."""
+    (id_,) = add(connection, task=task)
+    owner = session(connection)
+    end(connection, owner, [take_one(connection, owner, [task])], decided(Retry(after=0)))
+    return id_
+
+
+def finish(connection: Connection, task: str = "work", ending: Dead | None = None) -> None:
+    owner = session(connection)
+    end(connection, owner, [take_one(connection, owner, [task])], decided(ending))
+
+
+def pass_days(connection: Connection, count: int) -> None:
+    """As they pass for a worker: every day has its partitions."""
+    for _ in range(count):
+        advance(connection, DAY)
+        for kept in ("history", "attempts"):
+            do(connection, partitions.make_partitions(kept))
+
+
+def drop_history(connection: Connection) -> list[str]:
+    names = do(connection, partitions.old_partitions("history", KEEP))
+    for name in names:
+        do(connection, partitions.drop_partition("history", name))
+    return names
+
+
+def day_of(connection: Connection, parent: str = "attempts") -> str:
+    day: str = one(connection, "select to_char(sereno.now() at time zone 'UTC', 'YYYYMMDD')")
+    return f"{parent}_{day}"
+
+
+def facts(connection: Connection, job_id: int) -> list[tuple[object, ...]]:
+    """All that an attempt says, but for the day that it is kept with."""
+    return connection.execute(
+        "select number, session_id, started_at, finished_at, outcome, reason, error_type, error_message, traceback, "
+        "fingerprint from sereno.attempts where job_id = %s order by number",
+        [job_id],
+    ).fetchall()
+
+
+def counted(connection: Connection, what: str, table: str) -> int:
+    """Rows that this transaction, and what else is not reported yet, has read or written."""
+    figures = f"select {what} from pg_stat_xact_user_tables where relid = %s::regclass"
+    return int(one(connection, figures, f"sereno.{table}") or 0)
+
+
+def test_attempts_of_jobs_that_are_still_there_outlive_their_day(connection: Connection) -> None:
+    gone, dead, later, live = (fail(connection, task) for task in ("gone", "dead", "later", "live"))
+    finish(connection, "gone")
+    finish(connection, "dead", Dead("no"))
+    pass_days(connection, 5)
+    finish(connection, "later")
+    pass_days(connection, 25)
+    began = facts(connection, dead), facts(connection, later), facts(connection, live)
+    assert drop_history(connection) == []
+    pass_days(connection, 1)
+    assert len(drop_history(connection)) == 1
+    assert len(drop_attempts(connection, KEEP)) == 1
+    assert one(connection, OWNER) == [dead, later, live]
+    assert (facts(connection, dead), facts(connection, later), facts(connection, live)) == began
+    # What ended later is kept with the day of its end, and goes with it.
+    pass_days(connection, 5)
+    assert len(drop_history(connection)) == len(drop_attempts(connection, KEEP)) == 5
+    assert one(connection, OWNER) == [dead, live]
+    pass_days(connection, 70)
+    drop_history(connection)
+    drop_attempts(connection, KEEP)
+    assert one(connection, OWNER) == [dead, live]
+    assert (facts(connection, dead), facts(connection, live)) == (began[0], began[2])
+    assert gone not in one(connection, OWNER)
+
+
+def test_only_the_day_itself_is_read_and_nothing_of_it_is_deleted(connection: Connection) -> None:
+    old = day_of(connection)
+    for _ in range(20):
+        fail(connection)
+        finish(connection)
+    pass_days(connection, 5)
+    other = day_of(connection)
+    for _ in range(20):
+        fail(connection)
+        finish(connection)
+    pass_days(connection, 26)
+    assert len(drop_history(connection)) == 1
+    with connection.transaction():
+        before = [counted(connection, READ, old), counted(connection, READ, other), counted(connection, WRITTEN, old)]
+        assert not do(connection, attempt_partitions.carry_attempts(old))
+        after = [counted(connection, READ, old), counted(connection, READ, other), counted(connection, WRITTEN, old)]
+        assert [now - then for now, then in zip(after, before, strict=True)] == [20, 0, 0]
+        do(connection, partitions.drop_partition("attempts", old))
+    assert one(connection, "select count(*) from sereno.attempts") == 20
+
+
+def test_a_page_reads_its_day_along_the_key_and_looks_jobs_up(connection: Connection) -> None:
+    for _ in range(20):
+        fail(connection)
+    begins = one(connection, "select date_trunc('day', sereno.now(), 'UTC')")
+    name = day_of(connection)
+    day = {"name": name, "begins": begins, "ends": begins.replace(hour=23, minute=59), "most": 2000}
+    top = plan(connection, "jobs/settlement", "carry", day)
+    for table in ("jobs", "history_dead", name, day_of(connection, "history_done")):
+        found = accesses(top, table)
+        assert found, table
+        assert all(access.bounded and access.how.startswith("Index") for access in found), (table, found)
+    assert not [node for node in nodes(top) if node["Node Type"] == "Seq Scan" and "history" in node["Relation Name"]]
+
+
+def test_what_was_stopped_goes_on_where_it_stopped(connection: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attempt_partitions, "PAGE_SIZE", 10)
+    old = day_of(connection)
+    for _ in range(25):
+        fail(connection)
+        finish(connection)
+    pass_days(connection, 31)
+    drop_history(connection)
+    assert do(connection, attempt_partitions.carry_attempts(old))
+    # Another worker, an hour later.
+    with connection.transaction():
+        before = counted(connection, READ, old)
+        assert do(connection, attempt_partitions.carry_attempts(old))
+        assert not do(connection, attempt_partitions.carry_attempts(old))
+        assert counted(connection, READ, old) - before == 15
+
+
+def test_a_day_of_attempts_waits_for_its_day_of_history(connection: Connection) -> None:
+    old = day_of(connection)
+    fail(connection)
+    finish(connection)
+    pass_days(connection, 31)
+    assert do(connection, partitions.old_partitions("attempts", KEEP)) == []
+    with pytest.raises(psycopg.errors.ObjectInUse):
+        do(connection, partitions.drop_partition("attempts", old))
+    assert len(drop_history(connection)) == 1
+    assert do(connection, partitions.old_partitions("attempts", KEEP)) == [old]
+
+
+@pytest.mark.parametrize("name", ["jobs", "attempts", "attempts_default", "attempts_20260101; drop table sereno.jobs"])
+def test_nothing_but_a_day_of_attempts_can_be_dropped(connection: Connection, name: str) -> None:
+    with pytest.raises(psycopg.errors.RaiseException):
+        do(connection, partitions.drop_partition("attempts", name))
+
+
+@pytest.mark.parametrize("archived", [False, True])
+def test_attempts_that_have_no_day_are_carried_or_go(connection: Connection, archived: bool) -> None:
+    advance(connection, 20 * DAY)
+    gone, live = fail(connection, "gone"), fail(connection, "live")
+    connection.execute("delete from sereno.jobs where id = %s", [gone])
+    assert one(connection, "select count(*) from sereno.attempts_default") == 2
+    advance(connection, 40 * DAY)
+    do(connection, partitions.make_partitions("attempts"))
+    assert not do(connection, attempt_partitions.carry_strays(KEEP, archived=archived))
+    assert one(connection, "select count(*) from sereno.attempts_default") == 0
+    assert one(connection, OWNER) == ([gone, live] if archived else [live])
+
+
+def test_a_job_that_was_cancelled_while_it_waited_has_one_attempt_of_a_number(connection: Connection) -> None:
+    id_ = fail(connection)
+    pass_days(connection, 2)
+    do(connection, transitions.cancel([id_], "no more"))
+    do(connection, transitions.requeue([id_]))
+    assert tries(connection, id_) == [(1, "retry")]

@@ -1,0 +1,158 @@
+"""Finished jobs leave by the day; dead letters stay until a person decides."""
+
+from collections.abc import Iterator
+from threading import Thread
+
+import psycopg
+import pytest
+
+from sereno import Dead, Retry
+from sereno.database import partitions
+from sereno.jobs import history
+from tests.facts import one, until
+from tests.jobs.job_steps import (
+    Connection,
+    add,
+    advance,
+    decided,
+    do,
+    drop_attempts,
+    end,
+    line,
+    session,
+    take,
+    take_one,
+    waits_for_a_lock,
+)
+
+DAY = 86400
+
+
+@pytest.fixture
+def connection(database_url: str) -> Iterator[Connection]:
+    with line(database_url) as opened:
+        yield opened
+
+
+def partitions_of(connection: Connection) -> list[str]:
+    found = connection.execute(
+        "select inhrelid::regclass::text from pg_inherits where inhparent = 'sereno.history_done'::regclass order by 1"
+    )
+    return [name for (name,) in found]
+
+
+def home(connection: Connection, job_id: int) -> str:
+    """The partition that a finished job lives in."""
+    return str(one(connection, "select tableoid::regclass::text from sereno.history where id = %s", job_id))
+
+
+def finish(connection: Connection, ending: Dead | None = None) -> int:
+    """A job that failed once and then ended."""
+    (id_,) = add(connection)
+    owner = session(connection)
+    end(connection, owner, [take_one(connection, owner)], decided(Retry(after=0)))
+    end(connection, owner, [take_one(connection, owner)], decided(ending))
+    return id_
+
+
+def today(connection: Connection) -> str:
+    day = one(connection, "select to_char(sereno.now() at time zone 'UTC', 'YYYYMMDD')")
+    return f"sereno.history_done_{day}"
+
+
+def test_partitions_are_made_a_week_ahead_and_only_once(connection: Connection) -> None:
+    assert len(partitions_of(connection)) == 9, "today, a week, and the default one"
+    assert do(connection, partitions.make_partitions("history")) == 0
+    advance(connection, 3 * DAY)
+    assert do(connection, partitions.make_partitions("history")) == 3
+    assert len(partitions_of(connection)) == 12
+
+
+def test_a_finished_job_lives_in_the_partition_of_its_day_and_a_dead_one_apart(connection: Connection) -> None:
+    assert home(connection, finish(connection)) == today(connection)
+    assert home(connection, finish(connection, Dead("no"))) == "sereno.history_dead"
+
+
+def test_what_nobody_made_room_for_is_kept_and_moves_in_later(connection: Connection) -> None:
+    advance(connection, 20 * DAY)
+    id_ = finish(connection)
+    assert home(connection, id_) == "sereno.history_done_default"
+    assert do(connection, partitions.make_partitions("history")) == 8
+    assert home(connection, id_) == today(connection)
+    assert one(connection, "select count(*) from sereno.history") == 1
+
+
+def test_old_days_are_dropped_with_their_attempts_and_dead_letters_stay(connection: Connection) -> None:
+    old, dead = finish(connection), finish(connection, Dead("no"))
+    advance(connection, 6 * DAY)
+    young = finish(connection)
+    advance(connection, 25 * DAY)
+    do(connection, partitions.make_partitions("history"))
+    assert do(connection, partitions.old_partitions("history", 31)) == []
+    names = do(connection, partitions.old_partitions("history", 30))
+    assert [f"sereno.{name}" for name in names] == [home(connection, old)]
+    for name in names:
+        do(connection, partitions.drop_partition("history", name))
+    drop_attempts(connection, 30)
+    assert one(connection, "select array_agg(id order by id) from sereno.history") == [dead, young]
+    assert one(connection, "select array_agg(job_id order by job_id) from sereno.attempts") == [dead, young]
+
+
+def test_dead_letters_are_forgotten_only_when_asked_and_only_the_old_ones(connection: Connection) -> None:
+    old = finish(connection, Dead("no"))
+    advance(connection, 10 * DAY)
+    young = finish(connection, Dead("no"))
+    assert do(connection, history.forget_dead(11)) == 0
+    assert do(connection, history.forget_dead(9)) == 1
+    assert one(connection, "select array_agg(id) from sereno.history") == [young]
+    assert one(connection, "select count(*) from sereno.attempts where job_id = %s", old) == 0
+
+
+def test_nothing_but_a_partition_of_the_history_can_be_dropped(connection: Connection) -> None:
+    for name in ("jobs", "history_done", "history_done_default", "history_done_20260101; drop table sereno.jobs"):
+        with pytest.raises(psycopg.errors.RaiseException):
+            do(connection, partitions.drop_partition("history", name))
+
+
+def test_two_workers_make_the_same_day_once(connection: Connection, database_url: str) -> None:
+    advance(connection, 30 * DAY)
+    made: list[int] = []
+
+    def make() -> None:
+        with line(database_url) as own:
+            made.append(do(own, partitions.make_partitions("history")))
+
+    threads = [Thread(target=make) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(made) == [0, 8]
+
+
+def test_a_long_look_at_the_history_holds_up_the_drop_but_no_settlement(
+    connection: Connection, database_url: str
+) -> None:
+    finish(connection)
+    name = today(connection).removeprefix("sereno.")
+    add(connection)
+    owner = session(connection)
+    held = take(connection, owner)
+    refused: list[BaseException] = []
+
+    def drop() -> None:
+        with line(database_url) as own:
+            try:
+                do(own, partitions.drop_partition("history", name))
+            except psycopg.errors.LockNotAvailable as error:
+                refused.append(error)
+
+    with line(database_url) as reader, reader.transaction():
+        reader.execute("select count(*) from sereno.history")
+        thread = Thread(target=drop)
+        thread.start()
+        until(lambda: refused or waits_for_a_lock(connection))
+        assert len(end(connection, owner, held, decided())) == 1
+        thread.join()
+    assert len(refused) == 1
+    assert one(connection, "select count(*) from sereno.history") == 2

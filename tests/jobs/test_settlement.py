@@ -1,0 +1,262 @@
+"""What each ending leaves behind: the row, the counters, the attempt, the time of the next try."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+from random import Random
+from threading import Thread
+from typing import Any
+
+import pytest
+
+from sereno import Backoff, Cancel, Dead, Retry, Snooze
+from sereno.jobs import transitions
+from sereno.jobs.attempt import Crashed, Ending, Released, settlement
+from sereno.jobs.settlement import forget_side_rows, keep_step, report_progress, settle, steps
+from tests.facts import one, until
+from tests.jobs.job_steps import (
+    Connection,
+    add,
+    advance,
+    decided,
+    do,
+    end,
+    line,
+    past,
+    row,
+    session,
+    settled,
+    take,
+    take_one,
+    tries,
+    waits_for_a_lock,
+)
+
+COUNTERS = ("attempt", "failures", "crashes", "snoozes", "releases")
+
+
+@pytest.fixture
+def connection(database_url: str) -> Iterator[Connection]:
+    with line(database_url) as opened:
+        yield opened
+
+
+def counters(found: dict[str, object]) -> tuple[object, ...]:
+    return tuple(found[name] for name in COUNTERS)
+
+
+def test_a_first_success_writes_one_row_of_history_and_no_attempt(connection: Connection) -> None:
+    (id_,) = add(connection, tenant="r42", unique_key="k", trace="t", tags=["a"], priority=2)
+    owner = session(connection)
+    job = take_one(connection, owner)
+    before = row(connection, id_)
+    assert end(connection, owner, [job], decided()) == {id_}
+
+    found = past(connection, id_)
+    # Written otherwise in history, or not at all.
+    changed = {"lane", "order_id", "state", "claimed_at", "cancel_requested", "ready_seq"}
+    kept = before.keys() - changed
+    assert {name: found[name] for name in kept} == {name: before[name] for name in kept}
+    assert (found["tags"], found["state"], found["session_id"]) == (["a"], "succeeded", owner)
+    assert counters(found) == (1, 0, 0, 0, 0)
+    assert found["started_at"] - before["claimed_at"] == timedelta(seconds=0.5)
+    assert found["finished_at"] >= before["claimed_at"]
+    assert one(connection, "select (select count(*) from sereno.jobs) + (select count(*) from sereno.attempts)") == 0
+
+
+def test_a_success_without_history_leaves_nothing(connection: Connection) -> None:
+    add(connection)
+    owner = session(connection)
+    end(connection, owner, [take_one(connection, owner)], decided(), keep_history=False)
+    assert one(connection, "select (select count(*) from sereno.jobs) + (select count(*) from sereno.history)") == 0
+
+
+@pytest.mark.parametrize(
+    ("ending", "outcome", "counted"),
+    [
+        (Retry("busy"), "retry", (1, 1, 0, 0, 0)),
+        (ValueError("no luck"), "retry", (1, 1, 0, 0, 0)),
+        (Snooze("1m", reason="later"), "snooze", (1, 0, 0, 1, 0)),
+        (Released("shutdown"), "release", (1, 0, 0, 0, 1)),
+        (Crashed("killed"), "crash", (1, 0, 1, 0, 0)),
+    ],
+    ids=["retry", "error", "snooze", "release", "crash"],
+)
+def test_each_ending_has_a_counter_of_its_own(
+    connection: Connection, ending: Ending, outcome: str, counted: tuple[int, ...]
+) -> None:
+    (id_,) = add(connection)
+    owner = session(connection)
+    job = take_one(connection, owner)
+    end(connection, owner, [job], decided(ending))
+    found = row(connection, id_)
+    assert counters(found) == counted
+    assert found["session_id"] is None
+    assert tries(connection, id_) == [(1, outcome)]
+    assert one(connection, "select started_at from sereno.attempts") - found["claimed_at"] == timedelta(seconds=0.5)
+    assert one(connection, "select finished_at from sereno.attempts") >= found["claimed_at"]
+
+
+def test_the_attempt_rises_with_every_claim_and_never_goes_back(connection: Connection) -> None:
+    (id_,) = add(connection)
+    owner = session(connection, lease=1e6)
+    endings: list[Ending] = [Released("shutdown"), Snooze(1), Retry(after=1), Crashed("killed"), Dead("no")]
+    for number, ending in enumerate(endings, start=1):
+        job = take_one(connection, owner)
+        assert (job.id, job.attempt) == (id_, number)
+        end(connection, owner, [job], decided(ending))
+        advance(connection, 3600)
+        do(connection, transitions.promote())
+    assert counters(past(connection, id_)) == (5, 2, 1, 1, 1)
+    assert do(connection, transitions.requeue([id_])) == [id_]
+    assert take_one(connection, owner).attempt == 6
+    assert tries(connection, id_) == [(1, "release"), (2, "snooze"), (3, "retry"), (4, "crash"), (5, "dead")]
+
+
+def test_a_retry_is_never_early(connection: Connection) -> None:
+    (id_,) = add(connection)
+    owner = session(connection, lease=1e6)
+    delay = settlement(
+        ValueError(), failures=0, crashes=0, policy=Backoff(first="10m", jitter=0.1), chance=Random(7)
+    ).delay
+    assert 600 <= delay <= 660
+    job = take_one(connection, owner)
+    end(connection, owner, [job], decided(Retry(after=delay)))
+    waits = row(connection, id_)["run_at"] - one(connection, "select finished_at from sereno.attempts")
+    assert waits == timedelta(seconds=delay)
+    advance(connection, delay - 10)
+    assert do(connection, transitions.promote()) == 0
+    advance(connection, 10)
+    assert do(connection, transitions.promote()) == 1
+
+
+def test_a_snooze_until_a_moment_waits_for_it_and_one_in_the_past_is_ready(connection: Connection) -> None:
+    add(connection, 2)
+    owner = session(connection)
+    now = one(connection, "select sereno.now()")
+    first, second = take(connection, owner)
+    end(connection, owner, [first], decided(Snooze(until=now + timedelta(hours=1))))
+    end(connection, owner, [second], decided(Snooze(until=now - timedelta(hours=1))))
+    found = row(connection, first.id)
+    assert (found["run_at"], found["state"]) == (now + timedelta(hours=1), "scheduled")
+    assert row(connection, second.id)["state"] == "ready"
+
+
+def test_a_released_job_is_ready_at_once_and_goes_to_the_end_of_the_line(connection: Connection) -> None:
+    first, second = add(connection, 2)
+    owner = session(connection)
+    run_at = row(connection, first)["run_at"]
+    end(connection, owner, [take_one(connection, owner)], decided(Released("shutdown")))
+    assert (row(connection, first)["state"], row(connection, first)["run_at"]) == ("ready", run_at)
+    assert [job.id for job in take(connection, owner)] == [second, first]
+
+
+def test_an_attempt_that_never_started_leaves_no_attempt_row(connection: Connection) -> None:
+    (id_,) = add(connection)
+    owner = session(connection)
+    end(connection, owner, [take_one(connection, owner)], decided(Released("shutdown", started=False)))
+    assert tries(connection, id_) == []
+    assert counters(row(connection, id_)) == (1, 0, 0, 0, 1)
+
+
+def test_a_dead_letter_is_kept_whole(connection: Connection) -> None:
+    (id_,) = add(connection, tenant="r42")
+    owner = session(connection)
+    job = take_one(connection, owner)
+    try:
+        raise ValueError("no luck")  # noqa: TRY301 - with a traceback
+    except ValueError as error:
+        end(connection, owner, [job], decided(error, policy=Backoff(0)))
+    found = past(connection, id_)
+    assert (found["state"], found["reason"], found["error_type"]) == ("dead", "failed 1 times", "ValueError")
+    assert (found["error_message"], found["tenant"], counters(found)) == ("no luck", "r42", (1, 1, 0, 0, 0))
+    assert "raise ValueError" in found["traceback"]
+    assert one(connection, "select count(*) from sereno.history_dead") == 1
+
+
+def test_whatever_a_handler_gives_as_its_reason_the_job_settles(connection: Connection) -> None:
+    reasons: list[Any] = ["a\x00b", "\ud800", 404, "x" * 100_000, ValueError("no")]
+    kinds: list[type[Dead | Cancel | Retry]] = [Dead, Cancel, Retry]
+    owner = session(connection)
+    for kind in kinds:
+        for reason in reasons:
+            (id_,) = add(connection)
+            assert end(connection, owner, [take_one(connection, owner)], decided(kind(reason))) == {id_}
+
+
+@pytest.mark.parametrize("ending", [Retry("busy"), Snooze("1m"), Released("shutdown"), Crashed("killed")], ids=repr)
+def test_a_job_that_was_asked_to_stop_does_not_wait_for_another_try(connection: Connection, ending: Ending) -> None:
+    (id_,) = add(connection, unique_key="k")
+    owner = session(connection)
+    job = take_one(connection, owner)
+    do(connection, keep_step(owner, id_, 1, "pay", b"1"))
+    assert do(connection, transitions.cancel([id_], "operator")) == ([], [id_])
+    assert end(connection, owner, [job], decided(ending)) == {id_}
+    found = past(connection, id_)
+    assert (found["state"], found["attempt"], found["session_id"]) == ("cancelled", 1, owner)
+    assert tries(connection, id_) == []
+    assert one(connection, "select (select count(*) from sereno.jobs) + (select count(*) from sereno.steps)") == 0
+
+
+def test_steps_and_progress_outlive_a_retry_and_end_with_the_job(connection: Connection) -> None:
+    (id_,) = add(connection)
+    owner = session(connection)
+    job = take_one(connection, owner)
+    do(connection, keep_step(owner, id_, 1, "pay", b'{"paid":true}'))
+    assert do(connection, report_progress(owner, id_, 1, 0.5, "half"))
+    end(connection, owner, [job], decided(Released("shutdown")))
+    do(connection, forget_side_rows([id_]))
+    assert do(connection, steps(id_)) == {"pay": {"paid": True}}
+    assert do(connection, report_progress(owner, id_, 2, 0.1, None)) is False
+    end(connection, owner, [take_one(connection, owner)], decided())
+    do(connection, forget_side_rows([id_]))
+    assert do(connection, steps(id_)) == {}
+    assert one(connection, "select count(*) from sereno.progress") == 0
+
+
+@pytest.mark.parametrize("ending", [None, Dead("closed"), Released("shutdown")], ids=["success", "dead", "cancelled"])
+def test_what_is_written_while_the_job_settles_ends_with_it(
+    connection: Connection, database_url: str, ending: Ending
+) -> None:
+    (id_,) = add(connection)
+    owner = session(connection)
+    job = take_one(connection, owner)
+    if isinstance(ending, Released):
+        do(connection, transitions.cancel([id_], "operator"))
+    item = settled(job, decided(ending), side_rows=True)
+    applied: list[set[int]] = []
+
+    def end_it() -> None:
+        with line(database_url) as own, own.transaction():
+            applied.append(do(own, settle(item.way, owner, [item])))
+
+    with line(database_url) as handler:
+        with handler.transaction():
+            do(handler, keep_step(owner, id_, 1, "pay", b"1"))
+            assert do(handler, report_progress(owner, id_, 1, 0.5, "half"))
+            thread = Thread(target=end_it)
+            thread.start()
+            until(lambda: waits_for_a_lock(connection))
+        thread.join()
+    assert applied == [{id_}]
+    assert one(connection, "select (select count(*) from sereno.steps) + (select count(*) from sereno.progress)") == 0
+
+
+def test_what_comes_after_the_settlement_is_not_written(connection: Connection, database_url: str) -> None:
+    (id_,) = add(connection)
+    owner = session(connection)
+    job = take_one(connection, owner)
+    said: list[bool] = []
+
+    def say_it() -> None:
+        with line(database_url) as own:
+            said.append(do(own, report_progress(owner, id_, 1, 0.5, "half")))
+
+    with line(database_url) as settler:
+        with settler.transaction():
+            do(settler, settle("succeed", owner, [settled(job, decided(), side_rows=True)]))
+            thread = Thread(target=say_it)
+            thread.start()
+            until(lambda: waits_for_a_lock(connection))
+        thread.join()
+    assert said == [False]
+    assert one(connection, "select count(*) from sereno.progress") == 0

@@ -1,0 +1,153 @@
+"""Why is it not running? One test an answer."""
+
+from sereno.database.plan import carry_out
+from sereno.error_text import describe
+from sereno.jobs import operations as jobs
+from sereno.jobs import queues
+from sereno.jobs.attempt import SUCCEEDED, Settlement
+from sereno.jobs.job_filter import JobFilter
+from sereno.jobs.why import why
+from tests.manual_worker import ManualWorker
+
+
+def _why(manual: ManualWorker, job_id: int) -> str:
+    return "\n".join(manual.app.database.run(why(job_id)))
+
+
+def test_unknown(manual: ManualWorker) -> None:
+    assert "No job has the id 999" in _why(manual, 999)
+
+
+def test_succeeded(manual: ManualWorker) -> None:
+    answer = _why(manual, manual.finish(SUCCEEDED))
+    assert answer.startswith("It succeeded: it finished at 20")
+    assert "after 1 attempt." in answer
+
+
+def test_dead_with_its_reason_and_the_way_back(manual: ManualWorker) -> None:
+    job_id = manual.dead("connection reset")
+    answer = _why(manual, job_id)
+    assert "dead letter" in answer
+    assert "The reason: failed 1 times." in answer
+    assert "OSError: connection reset" in answer
+    assert f"sereno job retry {job_id}" in answer
+
+
+def test_cancelled(manual: ManualWorker) -> None:
+    job_id = manual.enqueue()
+    carry_out(manual.app.database, jobs.cancel(JobFilter(ids=[job_id]), reason="not wanted"))
+    answer = _why(manual, job_id)
+    assert "It was cancelled" in answer
+    assert "not wanted" in answer
+
+
+def test_running_by_whom_since_when_and_how_far(manual: ManualWorker) -> None:
+    session = manual.worker()
+    job_id = manual.enqueue()
+    manual.claim(session)
+    manual.connection.execute("insert into sereno.progress values (%s, 1, 0.25, 'page 3')", [job_id])
+    answer = _why(manual, job_id)
+    assert f"attempt 1, by worker session {session} (somewhere, pid 4242)" in answer
+    assert "It is running for" in answer
+    assert "25% done, page 3" in answer
+
+
+def test_running_and_asked_to_stop(manual: ManualWorker) -> None:
+    manual.worker()
+    job_id = manual.enqueue()
+    manual.claim(1)
+    carry_out(manual.app.database, jobs.cancel(JobFilter(ids=[job_id])))
+    assert "asked to stop" in _why(manual, job_id)
+
+
+def test_delayed(manual: ManualWorker) -> None:
+    manual.worker()
+    answer = _why(manual, manual.enqueue(delay="2h"))
+    assert "It is scheduled for" in answer
+    assert "in 2 h" in answer or "in 1 h 59 m" in answer
+    assert "delay" in answer
+
+
+def test_waiting_for_a_retry_after_an_error(manual: ManualWorker) -> None:
+    manual.worker(queues={"apart": 1})
+    answer = _why(manual, manual.finish(Settlement("retry", delay=600.0, error=describe(OSError("no route")))))
+    assert "in 10 m" in answer or "in 9 m" in answer
+    assert "Attempt 1 failed (OSError: no route), and this is its retry." in answer
+
+
+def test_snoozed(manual: ManualWorker) -> None:
+    manual.worker(queues={"apart": 1})
+    answer = _why(manual, manual.finish(Settlement("snooze", delay=600.0, reason="shop is closed")))
+    assert "Attempt 1 snoozed it: shop is closed." in answer
+
+
+def test_due_but_not_promoted_without_a_worker(manual: ManualWorker) -> None:
+    job_id = manual.enqueue(delay="1h")
+    manual.connection.execute("update sereno.jobs set run_at = now() - interval '2 hours'")
+    answer = _why(manual, job_id)
+    assert "It has been due for 2 h" in answer
+    assert "No worker is alive" in answer
+
+
+def test_its_queue_task_or_tenant_is_paused_by_whom_and_why(manual: ManualWorker) -> None:
+    manual.worker()
+    job_id = manual.enqueue(tenant="r1")
+    for kind, name, flag in (("queue", "default", ""), ("task", "greet", "--task "), ("tenant", "r1", "--tenant ")):
+        manual.app.database.run(queues.pause(kind, name, note="broken", actor="eve@desk"))  # type: ignore[arg-type]  # the words of PauseKind
+        answer = _why(manual, job_id)
+        assert f"Its {kind} {name!r} is paused: eve@desk did so at" in answer
+        assert "'broken'" in answer
+        assert f"sereno queue resume {flag}{name}" in answer
+        manual.app.database.run(queues.resume(kind, name))  # type: ignore[arg-type]  # the words of PauseKind
+
+
+def test_a_pause_of_another_tenant_is_not_the_reason(manual: ManualWorker) -> None:
+    manual.worker()
+    manual.app.database.run(queues.pause("tenant", "r2"))
+    assert "paused" not in _why(manual, manual.enqueue(tenant="r1"))
+
+
+def test_no_worker_at_all(manual: ManualWorker) -> None:
+    assert "No worker is alive" in _why(manual, manual.enqueue())
+
+
+def test_no_worker_serves_its_queue(manual: ManualWorker) -> None:
+    manual.worker(queues={"elsewhere": 1})
+    assert "No live worker serves its queue 'default'" in _why(manual, manual.enqueue())
+
+
+def test_no_worker_knows_its_task(manual: ManualWorker) -> None:
+    manual.worker(tasks=["other"])
+    assert "knows its task 'greet'" in _why(manual, manual.enqueue())
+
+
+def test_every_slot_is_busy(manual: ManualWorker) -> None:
+    session = manual.worker(queues={"default": 1})
+    manual.enqueue()
+    manual.claim(session)
+    assert "All 1 slots of the workers of its queue 'default' are busy." in _why(manual, manual.enqueue())
+
+
+def test_behind_others_by_priority_and_arrival(manual: ManualWorker) -> None:
+    manual.worker()
+    manual.enqueue()
+    urgent = manual.enqueue(priority=1)
+    job_id = manual.enqueue()
+    manual.enqueue()
+    manual.enqueue(queue="elsewhere")
+    assert "2 jobs are ahead of it" in _why(manual, job_id)
+    assert "ahead" not in _why(manual, urgent)
+
+
+def test_nothing_in_the_way(manual: ManualWorker) -> None:
+    manual.worker()
+    assert _why(manual, manual.enqueue()) == (
+        "It should start within moments; if it does not, look at `sereno doctor`."
+    )
+
+
+def test_expired_before_it_could_run(manual: ManualWorker) -> None:
+    manual.worker()
+    job_id = manual.enqueue()
+    manual.connection.execute("update sereno.jobs set expires_at = now() - interval '1 minute'")
+    assert "It expired at" in _why(manual, job_id)

@@ -1,0 +1,246 @@
+"""Every promise is planted broken once, and named."""
+
+import psycopg
+import pytest
+
+from sereno.database.plan import carry_out
+from sereno.error_text import describe
+from sereno.jobs import operations as jobs
+from sereno.jobs.attempt import SUCCEEDED, Settlement
+from sereno.jobs.job_filter import JobFilter
+from sereno.monitoring.invariants import PROMISES
+from sereno.monitoring.verify import Proof, verify
+from tests.manual_worker import ManualWorker
+
+
+def _proofs(manual: ManualWorker, window: int | None = 1000) -> dict[str, Proof]:
+    return {proof.name: proof for proof in manual.app.database.run(verify(lease=30.0, window=window))}
+
+
+def _broken(manual: ManualWorker, window: int | None = 1000) -> dict[str, list[int]]:
+    return {
+        name: [violation.id for violation in proof.violations]
+        for name, proof in _proofs(manual, window).items()
+        if not proof.holds
+    }
+
+
+def _free_of_constraints(manual: ManualWorker) -> psycopg.Connection:
+    for name in ("jobs_state", "jobs_priority", "jobs_dates"):
+        manual.connection.execute(f"alter table sereno.jobs drop constraint {name}")
+    return manual.connection
+
+
+def _copy_of_history(manual: ManualWorker, job_id: int, **changes: str) -> None:
+    columns = [
+        row[0]
+        for row in manual.connection.execute(
+            "select attname from pg_attribute where attrelid = 'sereno.history'::regclass and attnum > 0"
+        )
+    ]
+    values = ", ".join(changes.get(column, column) for column in columns)
+    manual.connection.execute(
+        f"insert into sereno.history ({', '.join(columns)}) select {values} from sereno.history where id = {job_id}"
+    )
+
+
+def test_a_house_in_use_keeps_every_promise(manual: ManualWorker) -> None:
+    session = manual.worker()
+    manual.enqueue(unique_key="k")
+    manual.enqueue(delay="1h")
+    manual.finish(SUCCEEDED)
+    cancelled = manual.finish(Settlement("retry", delay=60.0, error=describe(OSError("x"))))
+    carry_out(manual.app.database, jobs.cancel(JobFilter(ids=[cancelled])))
+    retried = manual.dead()
+    carry_out(manual.app.database, jobs.retry(JobFilter(ids=[retried])))
+    manual.claim(session)
+    assert _broken(manual, None) == {}
+    assert set(_proofs(manual)) == {*PROMISES, "schema_checksum"}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "update sereno.sessions set state = 'dead', ended_at = now() - interval '41 seconds'",
+        "update sereno.sessions set lease_until = now() - interval '41 seconds'",
+        "delete from sereno.sessions",
+    ],
+)
+def test_a_running_job_of_a_dead_session(manual: ManualWorker, change: str) -> None:
+    manual.worker()
+    job_id = manual.enqueue()
+    manual.claim(1)
+    manual.connection.execute("update sereno.jobs set claimed_at = now() - interval '10 minutes'")
+    assert _broken(manual) == {}
+    manual.connection.execute(change)
+    assert _broken(manual) == {"orphaned": [job_id]}
+
+
+def test_a_session_that_has_just_died_is_given_time(manual: ManualWorker) -> None:
+    manual.worker()
+    manual.enqueue()
+    manual.claim(1)
+    manual.connection.execute("update sereno.sessions set state = 'dead', ended_at = now() - interval '35 seconds'")
+    assert _broken(manual) == {}
+
+
+def test_alive_and_finished(manual: ManualWorker) -> None:
+    job_id = manual.dead()
+    manual.connection.execute(
+        "insert into sereno.jobs (id, task, state, ready_seq, attempt) values (%s, 'greet', 'ready', 1, 1)", [job_id]
+    )
+    assert _broken(manual) == {"live_and_finished": [job_id]}
+
+
+def test_finished_twice(manual: ManualWorker) -> None:
+    job_id = manual.dead()
+    _copy_of_history(manual, job_id)
+    assert _broken(manual) == {"finished_twice": [job_id]}
+
+
+def _attempt(manual: ManualWorker, job_id: int, number: int, *, ended: str = "now() - interval '1 hour'") -> None:
+    manual.connection.execute(
+        f"""insert into sereno.attempts (job_id, number, started_at, finished_at, outcome)
+            values ({job_id}, {number}, {ended}, {ended}, 'retry')"""
+    )
+
+
+def test_an_attempt_of_a_live_job_that_has_not_been(manual: ManualWorker) -> None:
+    job_id = manual.enqueue()
+    _attempt(manual, job_id, 1)
+    assert _broken(manual) == {"attempts_of_live_jobs": [job_id]}
+
+
+def test_the_running_attempt_is_recorded_already(manual: ManualWorker) -> None:
+    manual.worker()
+    job_id = manual.enqueue()
+    manual.claim(1)
+    _attempt(manual, job_id, 1)
+    assert _broken(manual) == {"attempts_of_live_jobs": [job_id]}
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_an_attempt_number_used_again(manual: ManualWorker, number: int) -> None:
+    job_id = manual.dead()
+    _attempt(manual, job_id, number)
+    assert _broken(manual) == {"attempts_of_finished_jobs": [job_id]}
+
+
+def test_an_attempt_that_is_recorded_on_two_days(manual: ManualWorker) -> None:
+    job_id = manual.finish(Settlement("retry", delay=60.0, error=describe(OSError("x"))))
+    assert _broken(manual) == {}
+    manual.connection.execute(
+        "insert into sereno.attempts (job_id, number, started_at, finished_at, outcome, kept_from) "
+        "select job_id, number, started_at, finished_at, outcome, kept_from + interval '1 day' from sereno.attempts"
+    )
+    assert _broken(manual) == {"attempts_once": [job_id]}
+
+
+@pytest.mark.parametrize("state", ["'ready', session_id = 1", "'running', session_id = null"])
+def test_a_session_where_none_belongs(manual: ManualWorker, state: str) -> None:
+    job_id = manual.enqueue()
+    _free_of_constraints(manual).execute(f"update sereno.jobs set state = {state}")
+    assert _broken(manual)["sessions_of_jobs"] == [job_id]
+
+
+def test_ready_without_a_place(manual: ManualWorker) -> None:
+    job_id = manual.enqueue()
+    _free_of_constraints(manual).execute("update sereno.jobs set ready_seq = null")
+    assert _broken(manual) == {"ready_order": [job_id]}
+
+
+def test_a_state_that_is_none(manual: ManualWorker) -> None:
+    job_id = manual.enqueue()
+    _free_of_constraints(manual).execute("update sereno.jobs set state = 'lost'")
+    assert _broken(manual) == {"known_states": [job_id]}
+
+
+def test_two_live_jobs_with_one_key(manual: ManualWorker) -> None:
+    first = manual.enqueue(unique_key="k")
+    manual.connection.execute("drop index sereno.jobs_unique")
+    manual.connection.execute(
+        "insert into sereno.jobs (task, unique_key, state, ready_seq) values ('greet', 'k', 'ready', 1)"
+    )
+    assert _broken(manual) == {"unique_live_keys": [first]}
+
+
+def test_a_kept_key_that_points_to_two(manual: ManualWorker) -> None:
+    manual.connection.execute("alter table sereno.unique_keys drop constraint unique_keys_key")
+    manual.connection.execute(
+        "insert into sereno.unique_keys values ('t', 'k', null, 1, 'infinity'), ('t', 'k', null, 2, 'infinity')"
+    )
+    assert _broken(manual) == {"unique_kept_keys": [1]}
+
+
+@pytest.mark.parametrize("column", ["created_at", "started_at"])
+def test_finished_before_it_began(manual: ManualWorker, column: str) -> None:
+    job_id = manual.dead()
+    manual.connection.execute(f"update sereno.history set {column} = finished_at + interval '1 minute'")
+    assert _broken(manual) == {"times_in_order": [job_id]}
+
+
+def test_crashed_too_often(manual: ManualWorker) -> None:
+    live = manual.enqueue()
+    dead = manual.dead()
+    manual.connection.execute("update sereno.jobs set crashes = 4")
+    manual.connection.execute("update sereno.history set crashes = 4")
+    assert _broken(manual) == {"crash_limit": [live, dead]}
+
+
+def test_dead_without_a_reason(manual: ManualWorker) -> None:
+    job_id = manual.dead()
+    manual.connection.execute("update sereno.history set reason = null")
+    assert _broken(manual) == {"dead_with_reason": [job_id]}
+
+
+def test_an_early_retry(manual: ManualWorker) -> None:
+    session = manual.worker()
+    job_id = manual.enqueue()
+    (job,) = manual.claim(session)
+    manual.settle(session, job, Settlement("retry", error=describe(OSError("x"))))
+    (job,) = manual.claim(session)
+    assert _broken(manual) == {}
+    manual.connection.execute("update sereno.attempts set finished_at = finished_at + interval '1 minute'")
+    assert _broken(manual) == {"retry_never_early": [job_id]}
+    manual.settle(session, job, SUCCEEDED)
+    assert _broken(manual) == {"retry_never_early": [job_id]}
+
+
+@pytest.mark.parametrize("table", ["steps", "progress"])
+def test_what_a_job_left_behind(manual: ManualWorker, table: str) -> None:
+    """They end in the transaction that ends the job, so there is no time in which they may be left."""
+    values = "(77, 'charged', 1, 'null', now())" if table == "steps" else "(77, 1, 0.5, null, now())"
+    manual.connection.execute(f"insert into sereno.{table} values {values}")
+    assert _broken(manual) == {"side_rows": [77]}
+
+
+def test_a_schema_that_is_not_ours(manual: ManualWorker) -> None:
+    manual.connection.execute("update sereno.migrations set checksum = 'x' where number = 2")
+    assert _broken(manual) == {"schema_checksum": [2]}
+
+
+def test_no_more_than_twenty_are_listed(manual: ManualWorker) -> None:
+    manual.connection.execute(
+        "insert into sereno.progress select n, 1, 0, null, now() - interval '1 hour' from generate_series(100, 200) n"
+    )
+    assert len(_broken(manual)["side_rows"]) == 20
+
+
+def test_the_window_bounds_what_is_read(manual: ManualWorker) -> None:
+    old = manual.dead()
+    manual.connection.execute("update sereno.history set reason = null")
+    manual.dead()
+    assert _broken(manual, window=1) == {}
+    assert _broken(manual, window=None) == {"dead_with_reason": [old]}
+
+
+def test_it_can_change_nothing(manual: ManualWorker) -> None:
+    operation = verify(lease=30.0)
+    with manual.app.database.connection() as connection, connection.transaction():
+        for _ in range(2):
+            statement = next(operation)
+            connection.execute(statement.text("sereno"), statement.params)
+        assert connection.execute("show transaction_isolation").fetchone() == ("repeatable read",)
+        assert connection.execute("show statement_timeout").fetchone() == ("1min",)
+        with pytest.raises(psycopg.errors.ReadOnlySqlTransaction):
+            connection.execute("delete from sereno.jobs")

@@ -1,0 +1,255 @@
+"""Every promise about limits is planted broken once, and named; a real run keeps them all."""
+
+import asyncio
+from typing import Any
+
+import psycopg
+import pytest
+
+from sereno import Limit, Rate, Sereno
+from sereno.database.plan import carry_out
+from sereno.error_text import describe
+from sereno.jobs import operations as jobs
+from sereno.jobs.attempt import Settlement
+from sereno.jobs.job_filter import JobFilter
+from sereno.monitoring.verify import verify
+from tests.facts import advance, auntil, one
+from tests.jobs.limits.lane_steps import Claimer, keys, put, set_limit
+
+Connection = psycopg.Connection[Any]
+
+
+def broken(app: Sereno, window: int | None = 1000) -> dict[str, list[int]]:
+    proofs = app.database.run(verify(lease=30.0, window=window))
+    return {proof.name: [violation.id for violation in proof.violations] for proof in proofs if not proof.holds}
+
+
+@pytest.fixture
+def claimer(connection: Connection) -> Claimer:
+    return Claimer(connection)
+
+
+def _limit(connection: Connection, name: str, limit: Limit | Rate, queue: str | None = None) -> None:
+    """A limit that has been there for long."""
+    set_limit(connection, name, limit, queue)
+    connection.execute("update sereno.limits set changed_at = changed_at - interval '1 hour'")
+
+
+def _run_by_force(connection: Connection, claimer: Claimer, job_id: int) -> None:
+    """As a worker with a mistake in it would."""
+    connection.execute(
+        "update sereno.jobs set state = 'running', session_id = %s, attempt = attempt + 1, claimed_at = sereno.now(), "
+        "ready_seq = null where id = %s",
+        [claimer.session, job_id],
+    )
+
+
+def test_limits_in_use_break_nothing(app: Sereno, connection: Connection, claimer: Claimer) -> None:
+    _limit(connection, "slots", Limit(2))
+    _limit(connection, "rate", Rate(5))
+    _limit(connection, "queue", Limit(5), queue="default")
+    for n in range(5):
+        put(connection, keys(("slots", f"k{n % 2}"), ("rate", ""), fair=f"t{n % 3}"), 2)
+        put(connection, keys(order=f"o{n % 2}", blocks=True))
+    put(connection, None, 3)
+    put(connection, keys(("nobody", "")), delay="1h")
+    assert broken(app, None) == {}
+    endings = [
+        Settlement("retry", error=describe(OSError("x"))),
+        Settlement("dead", reason="failed", error=describe(OSError("x")), failed=1),
+    ]
+    ended = 0
+    for _ in range(4):
+        claimer.wake()
+        claimed = claimer.claim(5).jobs
+        assert broken(app, None) == {}
+        for job, ending in zip(claimed, endings, strict=False):
+            claimer.finish([job], ending)
+            ended += 1
+            assert broken(app, None) == {}
+        advance(connection, 60)
+    assert ended > 2
+
+
+@pytest.mark.parametrize("of_queue", [False, True])
+def test_more_run_than_there_are_slots(app: Sereno, connection: Connection, claimer: Claimer, of_queue: bool) -> None:
+    _limit(connection, "l", Limit(2), queue="default" if of_queue else None)
+    ids = put(connection, None if of_queue else keys(("l", "k")), 3)
+    assert claimer.take() == ids[:2]
+    assert broken(app) == {}
+    _run_by_force(connection, claimer, ids[2])
+    assert broken(app) == {"limits_kept": [ids[0]], "slots_counted": [ids[2]]}
+    # Another key is another gate.
+    connection.execute("update sereno.gates set held = held || %s::bigint", [ids[2]])
+    assert broken(app) == {"limits_kept": [ids[0]]}
+
+
+def test_a_limit_that_was_lowered_is_given_time(app: Sereno, connection: Connection, claimer: Claimer) -> None:
+    _limit(connection, "l", Limit(3))
+    ids = put(connection, keys(("l", "k")), 3)
+    assert claimer.take() == ids
+    advance(connection, 60)
+    set_limit(connection, "l", Limit(1))
+    assert broken(app) == {}
+    advance(connection, 60)
+    connection.execute("update sereno.jobs set claimed_at = sereno.now()")
+    assert broken(app) == {"limits_kept": [ids[0]]}
+
+
+@pytest.mark.parametrize("how", ["set held = '{}'", "gone"])
+@pytest.mark.parametrize("what", ["limit", "order", "queue"])
+def test_a_running_job_that_nobody_counts(
+    app: Sereno, connection: Connection, claimer: Claimer, what: str, how: str
+) -> None:
+    _limit(connection, "l", Limit(2), queue="default" if what == "queue" else None)
+    of = {"limit": keys(("l", "k")), "order": keys(order="k"), "queue": None}[what]
+    (job,) = put(connection, of)
+    assert claimer.take() == [job]
+    connection.execute("delete from sereno.gates" if how == "gone" else f"update sereno.gates {how}".encode())
+    assert broken(app) == {"slots_counted": [job]}
+
+
+def test_a_limit_that_came_later_did_not_count(app: Sereno, connection: Connection, claimer: Claimer) -> None:
+    (job,) = put(connection, keys(fair="t1"))
+    assert claimer.take() == [job]
+    advance(connection, 60)
+    set_limit(connection, "l", Limit(1), queue="default")
+    assert broken(app) == {}
+
+
+@pytest.mark.parametrize("what", ["limit", "order"])
+def test_a_slot_held_by_a_job_that_does_not_pass(
+    app: Sereno, connection: Connection, claimer: Claimer, what: str
+) -> None:
+    _limit(connection, "l", Limit(2))
+    first, second = [
+        *put(connection, keys(("l", "a")) if what == "limit" else keys(order="a")),
+        *put(connection, keys(fair="t1")),
+    ]
+    assert claimer.take() == [first, second]
+    connection.execute("update sereno.gates set held = held || %s::bigint", [second])
+    assert broken(app) == {"slots_not_leaked": [second]}
+
+
+def test_a_slot_named_by_a_job_that_ended_is_free(app: Sereno, connection: Connection, claimer: Claimer) -> None:
+    _limit(connection, "l", Limit(2))
+    put(connection, keys(("l", "a")))
+    claimer.wake()
+    claimer.finish(claimer.claim().jobs)
+    assert one(connection, "select cardinality(held) from sereno.gates") == 1
+    assert broken(app) == {}
+
+
+@pytest.mark.parametrize("how", ["asleep", "unknown"])
+def test_a_ready_job_that_its_lane_does_not_know(
+    app: Sereno, connection: Connection, claimer: Claimer, how: str
+) -> None:
+    put(connection, keys(fair="t2"), 2)
+    (job,) = put(connection, keys(fair="t1"))
+    claimer.wake()
+    connection.execute(
+        "update sereno.lanes set has_work = false where fair = 't1'"
+        if how == "asleep"
+        else "delete from sereno.lanes where fair = 't1'"
+    )
+    assert broken(app) == {}
+    advance(connection, 6)
+    assert broken(app) == {"lanes_awake": [job]}
+    connection.execute("update sereno.jobs set ready_seq = ready_seq where id = %s", [job])
+    assert broken(app) == {}
+
+
+def test_somebody_waits_and_nobody_will_look(app: Sereno, connection: Connection, claimer: Claimer) -> None:
+    _limit(connection, "l", Limit(1))
+    _, second = put(connection, keys(("l", "k")), 2)
+    claimer.take()
+    claimer.take()
+    assert one(connection, "select waits_for is not null from sereno.lanes")
+    assert broken(app) == {}
+    connection.execute("update sereno.gates set look_at = null")
+    assert broken(app) == {"waits_are_looked_at": [second]}
+
+
+def test_the_head_of_an_order_waits_and_nobody_will_look(app: Sereno, connection: Connection, claimer: Claimer) -> None:
+    head, _ = put(connection, keys(order="k"), 2)
+    claimer.wake()
+    connection.execute("update sereno.lanes set waits_for = order_id")
+    assert broken(app) == {"waits_are_looked_at": [head]}
+    _run_by_force(connection, claimer, head)
+    assert "waits_are_looked_at" not in broken(app)
+
+
+def test_two_of_an_order_at_once(app: Sereno, connection: Connection, claimer: Claimer) -> None:
+    head, second = put(connection, keys(order="k"), 2)
+    assert claimer.take() == [head]
+    _run_by_force(connection, claimer, second)
+    connection.execute("update sereno.gates set held = held || %s::bigint", [second])
+    assert broken(app) == {"orders_kept": [second]}
+
+
+@pytest.mark.parametrize("tried", [True, False])
+def test_one_of_an_order_before_its_head(app: Sereno, connection: Connection, claimer: Claimer, tried: bool) -> None:
+    (head,) = put(connection, keys(order="k"), delay="0" if tried else "10m")
+    (second,) = put(connection, keys(order="k"))
+    if tried:
+        claimer.wake()
+        claimer.finish(claimer.claim().jobs, Settlement("retry", delay=600.0, error=describe(OSError("x"))))
+    assert one(connection, "select state from sereno.jobs where id = %s", head) == "scheduled"
+    assert claimer.take() == []
+    assert broken(app) == {}
+    advance(connection, 60)
+    _run_by_force(connection, claimer, second)
+    assert broken(app)["orders_kept"] == [second]
+
+
+def test_a_dead_letter_that_was_sent_back_is_no_head_that_was_overtaken(
+    app: Sereno, connection: Connection, claimer: Claimer
+) -> None:
+    head, second = put(connection, keys(order="k"), 2)
+    claimer.wake()
+    claimer.finish(claimer.claim().jobs, Settlement("dead", reason="failed", error=describe(OSError("x")), failed=1))
+    assert claimer.take_all() == [second]
+    carry_out(app.database, jobs.retry(JobFilter(ids=[head])))
+    assert claimer.take_all() == []
+    assert broken(app) == {}
+
+
+async def test_a_run_under_limits_leaves_every_promise_whole(app: Sereno, connection: Connection) -> None:
+    app.queue("default", concurrency=Limit(6))
+    failed: set[int] = set()
+
+    @app.task(concurrency=Limit(2, key="{tenant}"), fair_key="{tenant}", retry=3)
+    async def sync(n: int) -> None:
+        await asyncio.sleep(0.002)
+        if n % 7 == 0 and n not in failed:
+            failed.add(n)
+            raise OSError("the first time")
+
+    @app.task(rate=Rate(500))
+    async def call() -> None: ...
+
+    @app.task(order_key="{account}", retry=0)
+    async def book(account: str, n: int) -> None:
+        await asyncio.sleep(0.001)
+        if n % 9 == 0:
+            raise OSError("this one dies")
+
+    @app.task
+    async def plain() -> None: ...
+
+    made = [sync.using(tenant=f"t{n % 5}").job(n) for n in range(100)]
+    made += [call.job() for _ in range(50)]
+    made += [book.job(f"a{n % 4}", n) for n in range(60)]
+    made += [plain.job() for _ in range(40)]
+    async with app.working({"default": 8}), app.working({"default": 8}):
+        await app.aenqueue_many(made)
+        # As if the limits had always been there: then nothing is excused.
+        connection.execute("update sereno.limits set changed_at = changed_at - interval '1 hour'")
+        looks = 0
+        while one(connection, "select count(*) from sereno.jobs where state <> 'scheduled'"):
+            assert await asyncio.to_thread(broken, app, None) == {}
+            looks += 1
+        advance(connection, 3600)
+        await auntil(lambda: one(connection, "select count(*) from sereno.jobs") == 0)
+    assert looks > 1
+    assert broken(app, None) == {}

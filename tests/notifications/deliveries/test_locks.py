@@ -1,0 +1,246 @@
+"""Deliveries, their batches and addresses are locked in one order: senders, receipts and people never deadlock."""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from random import Random
+from threading import Barrier, BrokenBarrierError
+from typing import Any
+
+import pytest
+
+from sereno.notifications.deliveries import receipts
+from sereno.notifications.deliveries import store as deliveries
+from sereno.notifications.deliveries.delivery import Receipt, State
+from sereno.notifications.deliveries.store import take_batches
+from sereno.notifications.deliveries.transition import Verdict
+from sereno.notifications.recipients import store as recipients
+from tests.facts import PATIENCE, one, until
+from tests.jobs.job_steps import Connection, do, line
+
+ROUNDS = 12
+PEOPLE = 60
+DEADLOCKS = "select deadlocks from pg_stat_database where datname = current_database()"
+JOB = 7
+
+Ids = Sequence[int]
+Act = Callable[[Connection, Ids], object]
+
+
+def put_batch(connection: Connection, deliveries: Ids, due_ago: float, **columns: Any) -> int:
+    """A batch that was due so many seconds ago; its id."""
+    given = {"purpose": "send", "job_id": None, "ends_at": None} | columns
+    found: int = one(
+        connection,
+        "insert into sereno.batches (purpose, channel, account, due_at, job_id, taken_at, ends_at, deliveries) values "
+        "(%s, 'pager', '', sereno.now() - make_interval(secs => %s), %s, sereno.now(), %s, %s) returning id",
+        *[given["purpose"], due_ago, given["job_id"], given["ends_at"], list(deliveries)],
+    )
+    return found
+
+
+def blocked_on(connection: Connection, waiting: Connection) -> list[int]:
+    found: list[int] = one(connection, "select pg_blocking_pids(%s)", waiting.info.backend_pid)
+    return found
+
+
+def test_a_job_that_waits_for_a_batch_holds_none_that_belongs_to_another(database_url: str) -> None:
+    """The deadlock that a busy machine met, step by step.
+
+    One job takes the batches 1 and 3 and another job batch 2. A third one finds all of them locked and waits. It must
+    not hold 3 while it goes on to 1, because the first job locks 1 and then 3 when it writes its outcomes.
+    """
+    with (
+        line(database_url) as connection,
+        line(database_url) as owner,
+        line(database_url) as other,
+        line(database_url) as waiter,
+        ThreadPoolExecutor(2) as threads,
+    ):
+        # By the number of the batch; the last one is due first.
+        last, middle, first = (put_batch(connection, [each], each) for each in (1, 2, 3))
+        for each in (owner, other, waiter):
+            each.execute("set deadlock_timeout = '20ms'")
+        owner.execute("begin")
+        other.execute("begin")
+        with connection.transaction():
+            # Out of the way, so that the first job takes the other two.
+            connection.execute("select from sereno.batches where id = %s for update", [middle])
+            assert [batch for batch, _ in do(owner, take_batches("send", "pager", "", 2, job=JOB))] == [first, last]
+        assert [batch for batch, _ in do(other, take_batches("send", "pager", "", 1, job=8))] == [middle]
+        waiting = threads.submit(do, waiter, take_batches("send", "pager", "", 1, job=9))
+        until(lambda: blocked_on(connection, waiter) == [owner.info.backend_pid])
+        owner.execute("commit")
+        until(lambda: waiting.done() or blocked_on(connection, waiter) == [other.info.backend_pid])
+        writing = threads.submit(do, owner, deliveries.record(JOB, [last, first], []))
+        until(lambda: writing.done() or blocked_on(connection, owner) == [waiter.info.backend_pid])
+        other.execute("commit")
+        assert waiting.result(PATIENCE) == []
+        writing.result(PATIENCE)
+        assert one(connection, "select array_agg(id) from sereno.batches") == [middle]
+        assert one(connection, DEADLOCKS) == 0
+
+
+def make_world(connection: Connection, seed: int, state: State) -> Ids:
+    """Everybody has two addresses, a delivery in this state, and others that were gathered into it; ids are mixed.
+
+    Batches hold the deliveries: job 7 is sending them, or the time to ask about them is over.
+    """
+    connection.execute("truncate sereno.recipients, sereno.deliveries, sereno.batches, sereno.message_ids cascade")
+    connection.execute("truncate sereno.receipts, sereno.early_receipts, sereno.addresses, sereno.inbox")
+    connection.execute("insert into sereno.recipients (key) select 'u' || n from generate_series(1, %s) as n", [PEOPLE])
+    connection.execute(
+        "insert into sereno.addresses (recipient_id, channel, address) "
+        "select id, 'pager', side || id from sereno.recipients cross join (values ('a'), ('b')) as s(side) "
+        "order by hashint8(id + %s), side",
+        [seed],
+    )
+    connection.execute(
+        "insert into sereno.deliveries (event_id, recipient_id, address_id, channel, state, due_at, job_id, attempts, "
+        "                               provider_id, receipt_at, digest) "
+        "select n, a.recipient_id, a.id, 'pager', case when n = 1 then %(state)s else 'skipped' end, sereno.now(), "
+        "       case when n = 1 and %(state)s in ('sending', 'unknown') then 7 end, 1, "
+        "       case when n = 1 then 'p' || a.id end, case when n = 1 and %(state)s = 'sent' then sereno.now() end, "
+        "       'news' "
+        "from sereno.addresses a cross join generate_series(1, 3) as n order by hashint8(a.id * 3 + n + %(seed)s)",
+        {"state": state, "seed": seed},
+    )
+    connection.execute(
+        "update sereno.deliveries d set digest_of = c.id from sereno.deliveries c "
+        "where c.event_id = 1 and d.event_id > 1 and c.address_id = d.address_id"
+    )
+    connection.execute(
+        "insert into sereno.message_ids (channel, account, provider_id, delivery_id) "
+        "select channel, account, provider_id, id from sereno.deliveries where provider_id is not null"
+    )
+    if state == "delivered":
+        connection.execute(
+            "insert into sereno.inbox (recipient_id, delivery_id, event, title, body) "
+            "select recipient_id, id, 'x', 'x', 'x' from sereno.deliveries where event_id = 1 "
+            "order by hashint8(id + %s)",
+            [seed],
+        )
+    ids: list[int] = one(connection, "select array_agg(id) from sereno.deliveries where event_id = 1")
+    Random(seed).shuffle(ids)
+    for start in range(0, len(ids), 10):
+        own: dict[str, Any] = {"job_id": JOB} if state == "sending" else {"purpose": "ask", "ends_at": "2001-01-01"}
+        put_batch(connection, ids[start : start + 10], 1, **own)
+    return ids
+
+
+def batches_of(connection: Connection) -> dict[int, list[int]]:
+    return dict(connection.execute("select id, deliveries from sereno.batches").fetchall())
+
+
+def fails(connection: Connection, ids: Ids) -> object:
+    verdicts = [Verdict(id=each, state="invalid", code="gone", bad_address=True) for each in ids]
+    return do(connection, deliveries.record(JOB, list(batches_of(connection)), verdicts))
+
+
+def is_told(connection: Connection, ids: Ids, **answer: Any) -> object:
+    names = dict(connection.execute("select id, provider_id from sereno.deliveries where event_id = 1").fetchall())
+    said = [
+        Receipt(provider_id=names[each], outcome="invalid", code="gone", id=f"r{each}")
+        for each in ids
+        if names.get(each)
+    ]
+    return do(connection, receipts.apply("pager", "", said, [60.0], **answer))
+
+
+def is_answered(connection: Connection, ids: Ids) -> object:
+    asked_for = {f"p{each}": [each] for each in ids}
+    left_over = {batch: each[5:] for batch, each in batches_of(connection).items()}
+    return is_told(connection, ids[:20], asked_for=asked_for, left_over=left_over)
+
+
+def stops_asking(connection: Connection, ids: Ids) -> object:
+    return do(connection, receipts.end_asking("pager", ""))
+
+
+def requeues(connection: Connection, ids: Ids) -> object:
+    return do(connection, deliveries.requeue(one(connection, "select array_agg(id) from sereno.deliveries")))
+
+
+def settles_stranded(connection: Connection, ids: Ids) -> object:
+    found = do(connection, deliveries.stranded("pager", "", JOB))
+    verdicts = [Verdict(id=each, state="dead") for lost in found for each, _ in lost.deliveries]
+    return do(connection, deliveries.record(JOB, [lost.batch for lost in found], verdicts))
+
+
+def takes(connection: Connection, ids: Ids) -> object:
+    return do(connection, deliveries.take("pager", "", 9, 50))
+
+
+def everybody() -> list[str]:
+    return [f"u{number}" for number in range(1, PEOPLE + 1)]
+
+
+def reads_all(connection: Connection, ids: Ids) -> object:
+    return [do(connection, recipients.mark(key, "read", None, tenant=None)) for key in everybody()]
+
+
+def archives_some(connection: Connection, ids: Ids) -> object:
+    theirs = "select array_agg(i.id) from sereno.inbox i join sereno.recipients r on r.id = i.recipient_id"
+    for key in everybody():
+        found = one(connection, f"{theirs} where r.key = %s", key)
+        do(connection, recipients.mark(key, "archived", found or [], tenant=None))
+    return None
+
+
+def edits_addresses(connection: Connection, ids: Ids) -> object:
+    theirs = "select array_agg(address) from sereno.addresses a join sereno.recipients r on r.id = a.recipient_id"
+    for key in everybody():
+        both = one(connection, f"{theirs} where r.key = %s", key) or []
+        do(connection, recipients.change_address(key, "pager", both, tenant=None, state="active", reason=None))
+    return None
+
+
+def deletes_people(connection: Connection, ids: Ids) -> object:
+    return [do(connection, recipients.delete(key, tenant=None)) for key in everybody()[::2]]
+
+
+CROWDS: dict[str, tuple[State, list[Act]]] = {
+    "outcomes": ("sending", [fails, requeues, settles_stranded, takes]),
+    "outcomes and people": ("sending", [fails, edits_addresses, deletes_people]),
+    "receipts": ("sent", [is_told, is_told, is_answered, stops_asking]),
+    "receipts and operators": ("unknown", [is_told, is_answered, requeues, takes]),
+    "inbox": ("delivered", [reads_all, archives_some, deletes_people]),
+}
+# Acts of one person at a time: a transaction for each statement, not one around all of them.
+APART = {edits_addresses, deletes_people, reads_all, archives_some}
+
+
+@pytest.mark.parametrize(("state", "crowd"), CROWDS.values(), ids=CROWDS)
+def test_opposite_orders_never_deadlock(database_url: str, state: State, crowd: list[Act]) -> None:
+    """All of them meet the same deliveries, half of them from the other end; PostgreSQL would tell of a deadlock."""
+    gate = Barrier(len(crowd) + 1)
+    turn: list[Ids] = []
+
+    def call(number: int, act: Act) -> None:
+        with line(database_url) as own:
+            own.execute("set deadlock_timeout = '20ms'")
+            try:
+                for _ in range(ROUNDS):
+                    gate.wait(PATIENCE)
+                    ids = turn[-1] if number % 2 else turn[-1][::-1]
+                    if act in APART:
+                        act(own, ids)
+                    else:
+                        with own.transaction():
+                            act(own, ids)
+                    gate.wait(PATIENCE)
+            except Exception:
+                gate.abort()
+                raise
+
+    with line(database_url) as connection, ThreadPoolExecutor(len(crowd)) as threads:
+        calls = [threads.submit(call, number, act) for number, act in enumerate(crowd)]
+        with suppress(BrokenBarrierError):
+            for number in range(ROUNDS):
+                turn.append(make_world(connection, number, state))
+                gate.wait(PATIENCE)
+                gate.wait(PATIENCE)
+        errors = [error for finished in calls if (error := finished.exception()) is not None]
+        assert [error for error in errors if not isinstance(error, BrokenBarrierError)] == []
+        assert len(turn) == ROUNDS
+        assert one(connection, DEADLOCKS) == 0

@@ -1,0 +1,171 @@
+"""What was gathered into one message shares its fate, whoever decides it; and turns that share seats miss nobody."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Literal
+
+import psycopg
+import pytest
+
+import sereno.notifications.deliveries.send_jobs
+from sereno import Digest, Rate, Sereno
+from sereno.channels.contract import Exchange, Message
+from sereno.notifications.deliveries.delivery import Failed, Outcome, Receipt, Retryable
+from tests.database.plans import nodes, plan
+from tests.facts import advance, auntil, one
+from tests.notifications.conftest import Pager, States, Tender
+from tests.notifications.deliveries.test_outcomes import Asked, Phone, fates
+from tests.notifications.deliveries.test_store import JOB, gathers, numbers, people, tell, titles, turn
+
+
+@pytest.mark.parametrize("outcome", ["failed", "invalid", "bounced"])
+async def test_a_receipt_decides_for_all_that_the_message_told(
+    app: Sereno,
+    connection: psycopg.Connection,
+    pager: Pager,
+    states: States,
+    outcome: Literal["failed", "invalid", "bounced"],
+) -> None:
+    await people(app, "a")
+    await tell(app, gathers(app, pager), "T1", "T2")
+    advance(connection, 16 * 60)
+    await turn(app)
+    first = numbers(connection)[0]
+    await app.notifications.courier.received("pager", "", [Receipt(provider_id=f"p{first}", outcome=outcome)])
+    assert fates(states) == [outcome, outcome]
+
+
+async def test_receipts_that_use_up_the_tries_end_all_of_them(
+    app: Sereno, connection: psycopg.Connection, pager: Pager, states: States
+) -> None:
+    await people(app, "a")
+    await tell(app, gathers(app, pager), "T1", "T2")
+    first = numbers(connection)[0]
+    for _ in range(3):
+        advance(connection, 16 * 60)
+        await turn(app)
+        await app.notifications.courier.received("pager", "", [Receipt(provider_id=f"p{first}", outcome="retry")])
+    assert fates(states) == ["dead", "dead"]
+
+
+async def test_a_message_that_expires_while_it_waits_told_nothing(
+    app: Sereno, connection: psycopg.Connection, pager: Pager, states: States
+) -> None:
+    await people(app, "a")
+    published = gathers(app, pager)
+    for code in ("T1", "T2"):
+        await app.notifications.courier.fan_out(published.notify(Tender(code), subject=code, ttl="20m"))
+    pager.answers = {"a": Retryable("busy", after=3600.0)}
+    advance(connection, 16 * 60)
+    await turn(app)
+    advance(connection, 4000)
+    await turn(app)
+    assert fates(states) == ["expired", "expired"]
+
+
+async def test_an_address_that_goes_bad_meanwhile_is_the_reason_of_all(
+    app: Sereno, connection: psycopg.Connection, pager: Pager, states: States
+) -> None:
+    await people(app, "a")
+    await tell(app, gathers(app, pager), "T1", "T2")
+    pager.answers = {"a": Retryable("busy", after=60.0)}
+    advance(connection, 16 * 60)
+    await turn(app)
+    connection.execute("update sereno.addresses set state = 'invalid'")
+    advance(connection, 4000)
+    await turn(app)
+    assert fates(states) == ["skipped", "skipped"]
+    assert "which was to tell it" in states()[1][3]
+
+
+async def test_a_message_that_is_sent_again_tells_what_was_not_told_otherwise(
+    app: Sereno, connection: psycopg.Connection, pager: Pager, states: States
+) -> None:
+    await people(app, "a")
+    await tell(app, gathers(app, pager), "T1", "T2")
+    pager.answers = {"a": Failed("refused")}
+    advance(connection, 16 * 60)
+    await turn(app)
+    pager.answers = {}
+    app.notifications.requeue(numbers(connection)[:1])
+    await turn(app)
+    assert fates(states) == ["sent", "failed"]
+    assert "T2" not in titles(pager)[-1]
+    app.notifications.requeue(numbers(connection)[1:])
+    await turn(app)
+    assert fates(states) == ["sent", "sent"]
+
+
+async def test_the_next_channel_is_tried_for_all_that_a_message_was_to_tell(
+    app: Sereno, connection: psycopg.Connection, pager: Pager
+) -> None:
+    chain = pager.then(Phone(), after="20m", unless="sent")
+    published = app.event("tender.published", Tender, channels=[chain], digest=Digest("15m"))
+    await app.recipients.aupsert("a", {"pager": "a", "phone": "+a"})
+    pager.answers = {"a": Retryable("busy", after=3600.0)}
+    courier, told = app.notifications.courier, [published.notify(Tender(code), subject=code) for code in ("T1", "T2")]
+    for event in told:
+        await courier.fan_out(event)
+    advance(connection, 16 * 60)
+    await turn(app)
+    advance(connection, 600)
+    for event in told:
+        await courier.escalate(event)
+    assert one(connection, "select count(*) from sereno.deliveries where channel = 'phone'") == 2
+
+
+class Slow(Pager):
+    """Sends until it is told to end."""
+
+    rate = Rate(5000, per="1s")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.go = asyncio.Event()
+
+    async def send(self, batch: Sequence[Message], exchange: Exchange) -> Sequence[Outcome]:
+        answer = await super().send(batch, exchange)
+        await self.go.wait()
+        return answer
+
+
+async def test_who_finds_every_seat_taken_is_not_forgotten(
+    app: Sereno, connection: psycopg.Connection, states: States, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sereno.notifications.deliveries.send_jobs, "randrange", lambda _: 0)
+    channel = Slow()
+    published = app.event("tender.published", Tender, channels=[channel])
+    await people(app, "a")
+    async with app.working():
+        for number, sent in ((1, 1), (2, 2), (3, 2)):
+            await published.anotify(Tender("T"), subject=str(number))
+            await auntil(lambda made=number: len(states()) == made)  # type: ignore[misc]  # bound now
+            await auntil(lambda wanted=sent: len(channel.sent) == wanted)  # type: ignore[misc]  # see above
+        channel.go.set()
+        await auntil(lambda: fates(states) == ["sent"] * 3, patience=20)
+
+
+async def test_asking_ends_also_where_nobody_knows_the_channel_any_more(
+    app: Sereno, connection: psycopg.Connection
+) -> None:
+    await people(app, "a")
+    await tell(app, app.event("tender.published", Tender, channels=[Asked()]), "T1")
+    await turn(app)
+    del app.channels.known["pager"]
+    advance(connection, 86400)
+    await app.notifications.courier.receipts("pager", "")
+    assert one(connection, "select count(*) from sereno.batches") == 0
+
+
+async def test_gathering_reads_what_can_be_gathered_and_nothing_else(
+    app: Sereno, connection: psycopg.Connection, pager: Pager
+) -> None:
+    await people(app, "a")
+    await tell(app, gathers(app, pager), "T1")
+    connection.execute(
+        "insert into sereno.deliveries (event_id, recipient_id, channel, state, due_at) "
+        "select -n, n % 100, 'pager', 'sent', sereno.now() from generate_series(1, 5000) as n"
+    )
+    connection.execute("analyze sereno.deliveries")
+    found = plan(connection, "notifications/deliveries/store", "gather", {"ids": numbers(connection)[:1], "job": JOB})
+    assert "deliveries_of_recipient" not in {node.get("Index Name") for node in nodes(found)}

@@ -1,0 +1,172 @@
+"""A filter that SQL compiles means what it means in Python, and is refused where Python refuses it."""
+
+import json
+import unicodedata
+from typing import Any
+
+import psycopg
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from sereno.errors import InvalidArguments
+from sereno.notifications.recipients.condition import (
+    DEEPEST,
+    LONGEST,
+    LONGEST_TEXT,
+    MOST_CLAUSES,
+    MOST_PARTS,
+    compile_condition,
+    holds,
+)
+from tests.facts import one
+from tests.notifications.recipients.test_condition_sql import Chance, Pair, payloads, text
+
+
+def answers(connection: psycopg.Connection, pairs: list[Pair]) -> list[bool | None]:
+    """What PostgreSQL says, of filters that it has compiled itself."""
+    found: list[bool | None] = one(
+        connection,
+        "select json_agg(jsonb_path_match(pair -> 1, sereno.condition(pair -> 0)) order by number)"
+        " from jsonb_array_elements(%s::jsonb) with ordinality as given (pair, number)",
+        json.dumps(pairs, ensure_ascii=False),
+    )
+    return found
+
+
+def refused(connection: psycopg.Connection, condition: Any) -> str | None:
+    """What it complains of, or None."""
+    try:
+        one(connection, "select sereno.condition(%s::jsonb)", json.dumps(condition, ensure_ascii=False))
+    except psycopg.errors.InvalidParameterValue as error:
+        return error.diag.message_primary
+    return None
+
+
+def test_thousands_of_conditions_mean_the_same_in_both(connection: psycopg.Connection) -> None:
+    for seed in range(100):
+        chance = Chance(seed)
+        pairs: list[Pair] = []
+        for _ in range(20):
+            values = chance.few()
+            condition = chance.condition(values)
+            pairs += [(condition, chance.payload(values)) for _ in range(5)]
+        assert answers(connection, pairs) == [holds(*pair) for pair in pairs]
+
+
+scalar = (
+    text | st.integers(-(2**70), 2**70) | st.floats(allow_nan=False, allow_infinity=False) | st.booleans() | st.none()
+)
+name = text.filter(lambda given: given not in ("not", "any")) | st.sampled_from(["a", "b", "a.b", "", "a..b"])
+tests: st.SearchStrategy[Any] = st.dictionaries(
+    st.sampled_from(["min", "max", "contains", "exists", "mim"]), scalar | st.just([]) | st.just({}), max_size=3
+)
+clauses: st.SearchStrategy[Any] = st.dictionaries(
+    name, scalar | st.lists(scalar | st.just([]), max_size=3) | tests, max_size=3
+)
+conditions = st.recursive(
+    clauses,
+    lambda inner: st.fixed_dictionaries({"not": inner}) | st.fixed_dictionaries({"any": st.lists(inner, max_size=3)}),
+    max_leaves=5,
+)
+
+
+@settings(max_examples=600, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(conditions, payloads)
+def test_any_condition_is_refused_by_both_or_means_the_same(
+    connection: psycopg.Connection, condition: dict[str, Any], payload: Any
+) -> None:
+    try:
+        compile_condition(condition)
+    except InvalidArguments:
+        assert refused(connection, condition)
+    else:
+        assert refused(connection, condition) is None
+        found = [payload, *({key: payload} for key in condition), *({key: [value]} for key, value in condition.items())]
+        pairs: list[Pair] = [(condition, each) for each in found]
+        assert answers(connection, pairs) == [holds(*pair) for pair in pairs]
+
+
+def nested(depth: int) -> dict[str, Any]:
+    condition: dict[str, Any] = {"a": 1}
+    for _ in range(depth - 1):
+        condition = {"not": condition}
+    return condition
+
+
+@pytest.mark.parametrize(
+    ("condition", "complaint"),
+    [
+        (None, "a filter is an object"),
+        (["region"], "a filter is an object"),
+        ({"not": "RM"}, "a filter is an object"),
+        ({"not": {}}, "says nothing"),
+        ({"any": [{}]}, "says nothing"),
+        ({"any": []}, '"any" needs a list of filters'),
+        ({"any": {"region": "RM"}}, '"any" needs a list of filters'),
+        ({"region": []}, "name at least one value, or leave it out"),
+        ({"region": {}}, 'write {"exists": true} or leave it out'),
+        ({"": 1}, 'write "region" or "buyer.city"'),
+        ({"a..b": 1}, 'write "region" or "buyer.city"'),
+        ({".".join("a" * (MOST_PARTS + 1)): 1}, f"at most {MOST_PARTS} names"),
+        ({"a": {"contains": ""}}, "contains is a text of 1 to 200 characters"),
+        ({"a": {"contains": "x" * (LONGEST_TEXT + 1)}}, "contains is a text of 1 to 200 characters"),
+        ({"a": {"contains": 5}}, "contains is a text of 1 to 200 characters"),
+        ({"a": {"min": True}}, "min is a number or a text"),
+        ({"a": {"max": None}}, "max is a number or a text"),
+        ({"a": {"min": 2, "max": 1}}, "min the smaller one"),
+        ({"a": {"min": "b", "max": "a"}}, "min the smaller one"),
+        ({"a": {"min": 2, "max": "3"}}, "two numbers or two texts"),
+        ({"a": {"exists": 1}}, "exists is true"),
+        ({"a": {"exists": False, "min": 1}}, "without another test"),
+        ({"a": {"mim": 1}}, "write min, max, contains or exists"),
+        ({"a": 10**400}, "at most 1024 bits"),
+        ({"a": -(2**1024)}, "at most 1024 bits"),
+        ({"a": {"min": 10**400}}, "at most 1024 bits"),
+        ({"a": [[1]]}, "is compared with a text, a number"),
+        (nested(DEEPEST + 1), f"nested more than {DEEPEST} deep"),
+        ({f"a{number}": 1 for number in range(MOST_CLAUSES + 1)}, f"at most {MOST_CLAUSES} are possible"),
+        ({"a": "ñ" * LONGEST}, f"at most {LONGEST} are possible"),
+    ],
+)
+def test_what_python_refuses_sql_refuses_too(connection: psycopg.Connection, condition: Any, complaint: str) -> None:
+    with pytest.raises(InvalidArguments):
+        compile_condition(condition)
+    said = refused(connection, condition)
+    assert said is not None
+    assert complaint in said
+
+
+def test_the_bounds_themselves_are_allowed(connection: psycopg.Connection) -> None:
+    for condition in (
+        nested(DEEPEST),
+        {f"a{number}": 1 for number in range(MOST_CLAUSES)},
+        {".".join("a" * MOST_PARTS): {"contains": "x" * LONGEST_TEXT}},
+        {"a": 2**1024 - 1},
+        {"a": "x" * (LONGEST - len(compile_condition({"a": ""})))},
+    ):
+        assert compile_condition(condition)
+        assert refused(connection, condition) is None
+    assert refused(connection, {"a": "x" * (LONGEST - len(compile_condition({"a": ""})) + 1)})
+
+
+def test_every_letter_has_the_cases_that_python_knows(connection: psycopg.Connection) -> None:
+    letters = [chr(code) for code in range(1, 0x110000) if not 0xD800 <= code < 0xE000]
+    cased = [
+        letter
+        for letter in letters
+        if any(len(other) == 1 and other != letter for other in (letter.lower(), letter.upper()))
+    ]
+    assert len(cased) > 2800
+    rows = connection.execute(
+        "select letter, sereno.in_any_case(letter) from unnest(%s::text[]) as letter", [cased + letters[:1000]]
+    ).fetchall()
+    wrong = []
+    for letter, pattern in rows:
+        # As the compiler writes it.
+        wanted = json.loads(compile_condition({"a": {"contains": letter}}).partition("like_regex ")[2].rstrip(")"))
+        if pattern != wanted:
+            wrong.append(letter)
+    # A Python with a newer Unicode knows letters that were not there yet.
+    assert unicodedata.unidata_version > "14.0.0" or wrong == []
+    assert len(wrong) < 200

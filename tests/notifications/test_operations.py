@@ -1,0 +1,202 @@
+"""Why somebody was told, or not: each answer names what decided it."""
+
+from datetime import UTC, timedelta
+
+import psycopg
+import pytest
+
+from sereno import Quiet, Sereno, in_app
+from sereno.errors import ConfigurationError, InvalidArguments
+from sereno.jobs.limits.why import moment
+from sereno.notifications import operations as notifications
+from sereno.notifications.deliveries.delivery import Delivered, Down, Failed, Outcome, Retryable
+from sereno.notifications.rows import DeliveryFilter
+from sereno.notifications.why import Kind, why_post
+from tests.database.plans import accesses, plan
+from tests.facts import one
+from tests.notifications.conftest import Pager, Tender
+
+KNOWN = {"tender.published": Kind("tender.published", ["pager"], "tenders")}
+
+
+class Desk:
+    """An application whose courier is played by the test."""
+
+    def __init__(self, app: Sereno) -> None:
+        self.app, self.pager = app, Pager()
+        self.published = app.event("tender.published", Tender, channels=[self.pager], category="tenders")
+
+    async def tell(self, code: str, to: list[str] | None = None, answer: Outcome | None = None) -> int:
+        """An event, fanned out and sent."""
+        self.pager.answers = {} if answer is None else {"a7": answer}
+        event = await self.published.anotify(Tender(code), subject=code, to=to)
+        await self.app.notifications.courier.fan_out(event)
+        await self.app.notifications.dispatch.deliver(1, "pager", "", -2)
+        return event
+
+    def why(self, key: str = "user:7", kind: str = "tender.published", **more: object) -> str:
+        return " ".join(self.app.database.run(why_post(key, kind, **more)))  # type: ignore[arg-type]  # as a caller would
+
+
+@pytest.fixture
+def desk(app: Sereno) -> Desk:
+    app.recipients.upsert("user:7", {"pager": "a7"}, zone="UTC")
+    return Desk(app)
+
+
+async def test_what_became_of_each_delivery_is_a_sentence(desk: Desk, connection: psycopg.Connection) -> None:
+    fates: list[tuple[Outcome, str]] = [
+        (Delivered(), "it arrived"),
+        (Failed("too_big", "4 MB"), "it failed for good: refused (too_big: 4 MB); to send it again: sereno delivery"),
+        (Retryable("busy"), "more, after 1 try (busy)"),
+    ]
+    for number, (answer, _) in enumerate(fates):
+        await desk.tell(f"T{number}", ["user:7"], answer)
+    said = desk.app.database.run(why_post("user:7", "tender.published"))
+    for (_, words), sentence in zip(reversed(fates), said, strict=True):
+        assert words in sentence
+    for state, words in {
+        "sending": "it is being sent by job",
+        "sent": "the provider took it",
+        "read": "it was read",
+        "bounced": "it came back",
+        "invalid": "knows no such address",
+        "expired": "not sent in time",
+        "dead": "dead letter",
+        "unknown": "may have been sent, nobody can say",
+    }.items():
+        connection.execute("update sereno.deliveries set state = %s", [state])
+        assert words in desk.why()
+
+
+async def test_a_preference_that_decided_is_named(desk: Desk) -> None:
+    await desk.app.recipients.aprefer(None, category="tenders", condition={"region": "V"})
+    await desk.tell("T1", ["user:7"])
+    assert "condition, by the default for everybody for category tenders" in desk.why()
+    await desk.app.recipients.aprefer("user:7", event="tender.published", wanted=False)
+    await desk.tell("T2", ["user:7"])
+    assert "preference off, by the preference of user:7 for event tender.published" in desk.why()
+    await desk.app.recipients.aprefer("user:7", event="tender.published", wanted=True)
+    assert "preference off, which has changed since" in desk.why()
+
+
+async def test_those_whom_a_broadcast_left_out_hear_why(desk: Desk) -> None:
+    await desk.app.recipients.aprefer("user:7", wanted=False)
+    event = await desk.tell("T1")
+    said = desk.why()
+    assert f"Event {event} (T1)" in said
+    assert "left user:7 out (by pager: preference off, by the preference of user:7 for everything)" in said
+    assert "If it happened now, by pager: nothing, preference off" in said
+    await desk.app.recipients.aupsert("late", {"pager": "x"})
+    assert "late was not known yet" in desk.why("late")
+
+
+async def test_an_event_that_has_not_come_so_far(desk: Desk, connection: psycopg.Connection) -> None:
+    soon = one(connection, "select sereno.now()") + timedelta(hours=1)
+    await desk.published.anotify(Tender("T1"), subject="T1", at=soon)
+    assert "it is told at" in desk.why()
+    await desk.published.anotify(Tender("T2"), subject="T2")
+    assert "still being walked" in desk.why()
+
+
+async def test_who_is_not_in_the_audience_is_told_what_would_be_decided(desk: Desk) -> None:
+    await desk.app.recipients.aupsert("user:8", {"pager": "a8"})
+    event = await desk.tell("T1", ["user:8"])
+    said = desk.why()
+    assert f"in the audience of no tender.published lately: the newest, event {event}" in said
+    assert "names 1 other" in said
+    assert "by pager: it would be sent at once" in said
+
+
+def test_what_would_be_decided_now(desk: Desk, connection: psycopg.Connection) -> None:
+    recipients = desk.app.recipients
+    now = one(connection, "select sereno.now()").astimezone(UTC)
+    plain = "There was no tender.published lately. If it happened now, by pager: it would be sent at once."
+    assert desk.why(known=KNOWN) == plain
+    recipients.prefer("user:7", category="tenders", wanted=True, condition={"region": "V"})
+    assert 'only if {"region": "V"} holds, by the preference of user:7 for category tenders' in desk.why(known=KNOWN)
+    start, end = (f"{(now.hour + hours) % 24:02}:00" for hours in (-1, 2))
+    recipients.prefer("user:7", quiet=Quiet(start, end))
+    until = (now + timedelta(hours=2)).replace(minute=0, second=0, microsecond=0)
+    assert f"it would wait for quiet hours to end at {moment(until)}" in desk.why(known=KNOWN)
+    critical = {"alarm": Kind("alarm", ["pager"], critical=True)}
+    assert "sent at once, it is critical." in desk.why(kind="alarm", known=critical)
+    on_request = {"alarm": Kind("alarm", ["pager"], opt_in=True)}
+    assert "only for those who ask for it" in desk.why(kind="alarm", known=on_request)
+    desk.app.database.run(notifications.pause_channel("pager", "they are down"))
+    said = desk.why(known=KNOWN)
+    assert "the channel pager is paused since" in said
+    assert "(they are down); to go on: sereno channel resume pager" in said
+    recipients.unsubscribe("user:7", "pager", "a7")
+    assert "no active address: … is unsubscribed: by the recipient" in desk.why(known=KNOWN)
+    assert "they have none of email" in desk.why(kind="b", known={"b": Kind("b", ["email", "in_app"])})
+
+
+async def test_a_paused_channel_holds_what_is_pending(desk: Desk) -> None:
+    await desk.tell("T1", ["user:7"], Down("InvalidCredentials", "key expired"))
+    assert "it waits: the channel pager is paused" in desk.why()
+
+
+def test_who_and_what_nobody_has_heard_of(desk: Desk) -> None:
+    assert "There is no event type 'tender.publishd': did you mean" in desk.why(kind="tender.publishd", known=KNOWN)
+    assert "declare it with app.event" in desk.why(kind="tender.publishd")
+    assert "There is no recipient nobody without a tenant" in desk.why("nobody", known=KNOWN)
+    assert "in the tenant r42" in desk.why(tenant="r42", known=KNOWN)
+    with pytest.raises(InvalidArguments):
+        desk.why("a\x00b")
+
+
+async def test_in_app_says_whether_it_was_read(app: Sereno) -> None:
+    told = app.event("news", Tender, channels=[in_app])
+    event = await told.anotify(Tender("T1"), to="user:7")
+    await app.notifications.courier.fan_out(event)
+    await app.notifications.dispatch.deliver(1, "in_app", "", -2)
+    words = await app.database.arun(why_post("user:7", "news"))
+    assert "by in_app: it is in the inbox since" in words[0]
+    assert "unread" in words[0]
+    await app.inbox.amark("user:7", "read")
+    assert "it was read" in (await app.database.arun(why_post("user:7", "news")))[0]
+
+
+def test_an_address_is_recognised_by_its_owner_alone() -> None:
+    assert notifications.masked("ana@example.lv") == "ana….lv"
+    assert notifications.masked("+37120000000") == "+37…000"
+    assert notifications.masked("abc") == "…"
+    assert all(len(notifications.masked("x" * length)) <= length // 2 + 1 for length in range(1, 200))
+
+
+async def test_everything_works_in_another_schema(database_url: str) -> None:
+    app = Sereno(database_url, schema="elsewhere")
+    app.migrate()
+    desk = Desk(app)
+    app.recipients.upsert("user:7", {"pager": "a7"}, data={"name": "Ana"})
+    event = await desk.tell("T1", ["user:7"])
+    run = app.database.run
+    assert run(notifications.show_event(event)).total.value == 1
+    (line,) = run(notifications.list_deliveries(DeliveryFilter(recipient="user:7")))
+    assert run(notifications.show_delivery(line.id)).delivery.address == "a7"
+    assert bytes(run(notifications.show_recipient("user:7")).recipient.data) == b'{"name": "Ana"}'
+    assert [each.channel for each in run(notifications.list_channels(["email"]))] == ["email", "pager"]
+    with pytest.raises(ConfigurationError, match="no delivery has the id"):
+        run(notifications.show_delivery(line.id + 1))
+    await app.aclose()
+
+
+def test_lists_walk_an_index(connection: psycopg.Connection) -> None:
+    """With a table that is large enough to notice."""
+    connection.execute(
+        "insert into sereno.events (type, payload, channels, key) "
+        "select 'a', '{}', '{p}', g from generate_series(1, 200) g"
+    )
+    connection.execute("insert into sereno.recipients (key) select 'user:' || g from generate_series(1, 100) g")
+    connection.execute(
+        "insert into sereno.deliveries (event_id, recipient_id, channel, due_at) "
+        "select e.id, r.id, 'p', sereno.now() from sereno.events e, sereno.recipients r"
+    )
+    connection.execute("analyze")
+    page = {"before": None, "limit": 50, "window": 1000, "events": 100}
+    for wanted in (DeliveryFilter(), DeliveryFilter(event=7), DeliveryFilter(recipient="user:7")):
+        top = plan(connection, "notifications/queries", "deliveries", wanted.params() | page)
+        assert "Seq Scan" not in {access.how for access in accesses(top, "deliveries")}, wanted
+    top = plan(connection, "notifications/queries", "deliveries_for", {"events": [1, 2], "recipient": 7, "most": 200})
+    assert "Seq Scan" not in {access.how for access in accesses(top, "deliveries")}

@@ -1,0 +1,153 @@
+"""Tokens over HTTP: made, listed, revoked; what was answered is forgotten after a day."""
+
+from typing import Any
+
+import httpx
+import psycopg
+import pytest
+
+from sereno import Sereno
+from sereno.access.operations import revoke
+from sereno.errors import Refused
+from sereno.server.shared import authenticator
+from tests.facts import auntil, one, until
+from tests.plain_http import NO_CERTIFICATES
+from tests.server.api.conftest import Ask, Served
+
+
+def test_made_used_and_revoked(
+    ask: Ask, served: Served, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(authenticator, "FRESH_SECONDS", 0.1)
+    client = ask("admin")
+    answer = client.post("/tokens", json={"name": "grafana", "role": "operator", "tenant": "r42", "expires_in": "90d"})
+    assert answer.status_code == 201
+    made = answer.json()
+    token = made["token"]
+    assert (token["name"], token["role"], token["tenant"]) == ("grafana", "operator", "r42")
+    assert token["created_by"] == "admin None 0"
+    assert token["expires_at"] is not None
+    bearer = {"Authorization": f"Bearer {made['secret']}"}
+    assert httpx.get(f"{served.url}/api/v1/me", headers=bearer, timeout=30).json() == {
+        "name": "grafana",
+        "role": "operator",
+        "tenant": "r42",
+    }
+    listed = client.get("/tokens")
+    assert [line["name"] for line in listed.json()["items"]] == ["grafana", "admin None 0"]
+    assert made["secret"] not in listed.text
+    assert client.delete(f"/tokens/{token['id']}").status_code == 204
+    until(
+        lambda: (
+            httpx.get(f"{served.url}/api/v1/me", headers=bearer, timeout=30, verify=NO_CERTIFICATES).status_code == 401
+        )
+    )
+    assert client.delete(f"/tokens/{token['id']}").status_code == 404
+    assert client.get("/tokens").json()["items"][-1]["revoked_at"] is not None
+    said = connection.execute("select actor, action, subject from sereno.audit order by id").fetchall()
+    assert said[-2:] == [
+        ("admin None 0", "token.create", "token grafana"),
+        ("admin None 0", "token.revoke", "token grafana"),
+    ]
+
+
+def test_the_secret_is_kept_nowhere(ask: Ask, connection: psycopg.Connection) -> None:
+    client = ask("admin")
+    for status in (201, 409):
+        answer = client.post("/tokens", json={"name": "n"}, headers={"Idempotency-Key": "k"})
+        assert answer.status_code == status
+    assert one(connection, "select count(*) from sereno.answers") == 0
+
+
+def test_an_admin_of_a_tenant_makes_tokens_of_that_tenant(ask: Ask) -> None:
+    owner, client = ask("admin"), ask("admin", tenant="a")
+    other = owner.post("/tokens", json={"name": "theirs", "tenant": "b"}).json()["token"]
+    of_all = owner.post("/tokens", json={"name": "everybody's"}).json()["token"]
+    mine = client.post("/tokens", json={"name": "mine", "role": "admin"}).json()["token"]
+    assert mine["tenant"] == "a"
+    assert client.post("/tokens", json={"name": "x", "tenant": "b"}).status_code == 404
+    assert [line["name"] for line in client.get("/tokens").json()["items"]] == ["mine", "admin a 1"]
+    for number in (other["id"], of_all["id"], 999):
+        assert client.delete(f"/tokens/{number}").status_code == 404
+    assert client.delete(f"/tokens/{mine['id']}").status_code == 204
+    assert sum(line["revoked_at"] is None for line in owner.get("/tokens").json()["items"]) == 4
+
+
+def test_a_name_is_taken_within_a_tenant_alone(ask: Ask, app: Sereno, connection: psycopg.Connection) -> None:
+    """Otherwise a 409 would tell one tenant the names of another's tokens, or of the house's."""
+    house, acme, globex = ask("admin"), ask("admin", tenant="acme"), ask("admin", tenant="globex")
+    made = [client.post("/tokens", json={"name": "payroll"}) for client in (house, acme, globex)]
+    assert [answer.status_code for answer in made] == [201, 201, 201]
+    assert [client.post("/tokens", json={"name": "payroll"}).status_code for client in (house, acme)] == [409, 409]
+    with pytest.raises(Refused, match="3 tokens are called 'payroll'"):
+        app.database.run(revoke("payroll", actor="test"))
+    living = "select count(*) from sereno.tokens where name = 'payroll' and revoked_at is null"
+    assert one(connection, living) == 3
+    number = made[1].json()["token"]["id"]
+    assert globex.delete(f"/tokens/{number}").status_code == 404
+    assert acme.delete(f"/tokens/{number}").status_code == 204
+    assert one(connection, "select detail ->> 'tenant' from sereno.audit where action = 'token.revoke'") == "acme"
+    app.database.run(revoke(str(made[2].json()["token"]["id"]), actor="test"))
+    assert app.database.run(revoke("payroll", actor="test")) == "payroll"
+    assert one(connection, living) == 0
+
+
+def test_a_name_that_is_a_number_revokes_nobody_else(ask: Ask, app: Sereno, connection: psycopg.Connection) -> None:
+    client = ask("admin")
+    mine = client.post("/tokens", json={"name": "mine"}).json()["token"]["id"]
+    assert client.post("/tokens", json={"name": str(mine)}).status_code == 422
+    connection.execute(
+        "insert into sereno.tokens (name, hash, role, created_by) values (%s, 'x', 'viewer', 'an older version')",
+        [str(mine)],
+    )
+    assert client.delete(f"/tokens/{mine}").status_code == 409
+    assert one(connection, "select count(*) from sereno.tokens where revoked_at is not null") == 0
+
+
+def test_who_may_make_them(ask: Ask) -> None:
+    assert ask(None).get("/tokens").status_code == 401
+    for client in (ask("operator"), ask("viewer"), ask("operator", tenant="a")):
+        assert client.get("/tokens").status_code == 403
+        assert client.post("/tokens", json={"name": "x"}).status_code == 403
+        assert client.delete("/tokens/1").status_code == 403
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        {"name": ""},
+        {"name": "x" * 201},
+        {"name": "a\x00b"},
+        {"name": "n", "role": "root"},
+        {"name": "n", "tenant": ""},
+        {"name": "n", "tenant": "a\x00b"},
+        {"name": "n", "expires_in": "soon"},
+        {"name": "n", "expires_in": -1},
+        {"name": "n", "expires_in": 1e300},
+        {"name": "n", "expires_in": "999999999999999999w"},
+    ],
+)
+def test_what_makes_no_sense(ask: Ask, connection: psycopg.Connection, body: dict[str, Any]) -> None:
+    answer = ask("admin").post("/tokens", json=body)
+    assert (answer.status_code, answer.headers["content-type"]) == (422, "application/problem+json")
+    assert one(connection, "select count(*) from sereno.tokens") == 1
+
+
+async def test_a_worker_forgets_what_was_answered_a_day_ago(app: Sereno, connection: psycopg.Connection) -> None:
+    @app.task
+    def work() -> None: ...
+
+    connection.execute(
+        "insert into sereno.answers (who, key, request, at)"
+        " values ('1', 'old', '', now() - interval '25 hours'), ('1', 'new', '', now() - interval '23 hours')"
+    )
+    connection.execute(
+        "insert into sereno.sign_outs (sign_in, ends_at)"
+        " values ('old', now() - interval '25 hours'), ('new', now() - interval '23 hours')"
+    )
+    async with app.working():
+        await auntil(lambda: one(connection, "select count(*) from sereno.answers") == 1)
+        await auntil(lambda: one(connection, "select count(*) from sereno.sign_outs") == 1)
+    assert one(connection, "select key from sereno.answers") == "new"
+    assert one(connection, "select sign_in from sereno.sign_outs") == "new"

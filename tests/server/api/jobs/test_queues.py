@@ -1,0 +1,100 @@
+"""Queues over HTTP: seen, stopped and started again; tasks and tenants the same way."""
+
+import httpx
+import psycopg
+import pytest
+
+from sereno import Sereno
+from sereno.access.operations import create
+from tests.facts import one
+from tests.plain_http import NO_CERTIFICATES
+from tests.server.api.conftest import Ask, Served
+
+
+@pytest.fixture
+def _jobs(app: Sereno) -> None:
+    @app.task(queue="mail")
+    def work() -> None: ...
+
+    work.using(tenant="a").enqueue()
+    work.enqueue()
+
+
+@pytest.mark.usefixtures("_jobs")
+def test_queues_with_what_waits(ask: Ask) -> None:
+    found = ask("viewer").get("/queues").json()
+    assert found["next"] is None
+    (line,) = found["items"]
+    assert (line["queue"], line["ready"], line["paused_at"]) == ("mail", {"value": 2, "exact": True}, None)
+
+
+@pytest.mark.parametrize("kind", ["queue", "task", "tenant"])
+def test_stopped_and_started_again(ask: Ask, connection: psycopg.Connection, kind: str) -> None:
+    client = ask("operator")
+    paused = client.post(f"/{kind}s/a%2Fb/pause", json={"note": "they are down"}).json()
+    assert paused == {"kind": kind, "name": "a/b", "paused": True, "changed": True}
+    assert client.post(f"/{kind}s/a%2Fb/pause").json()["changed"] is False
+    (row,) = client.get("/pauses").json()["items"]
+    assert (row["kind"], row["name"], row["note"]) == (kind, "a/b", "they are down")
+    assert row["paused_by"].startswith("operator")
+    assert client.post(f"/{kind}s/a%2Fb/resume").json() == paused | {"paused": False}
+    assert client.post(f"/{kind}s/a%2Fb/resume").json()["changed"] is False
+    assert client.get("/pauses").json()["items"] == []
+    said = connection.execute("select action, subject, actor from sereno.audit order by id desc limit 2").fetchall()
+    assert [line[:2] for line in said] == [(f"{kind}.resume", f"{kind} a/b"), (f"{kind}.pause", f"{kind} a/b")]
+    assert all(line[2] == row["paused_by"] for line in said)
+
+
+def test_an_operator_of_a_tenant_stops_that_tenant_alone(ask: Ask, connection: psycopg.Connection) -> None:
+    ask("operator").post("/queues/mail/pause")
+    ask("operator").post("/tenants/b/pause")
+    client = ask("operator", tenant="a")
+    assert client.post("/tenants/a/pause").status_code == 200
+    assert [row["name"] for row in client.get("/pauses").json()["items"]] == ["a"]
+    for word in ("pause", "resume"):
+        assert client.post(f"/tenants/b/{word}").status_code == 404
+        assert client.post(f"/queues/mail/{word}").status_code == 403
+        assert client.post(f"/tasks/work/{word}").status_code == 403
+    assert client.get("/queues").status_code == 403
+    assert one(connection, "select count(*) from sereno.pauses") == 3
+    assert client.post("/tenants/a/resume").json()["changed"] is True
+
+
+def test_a_name_that_ends_like_a_tenants_makes_nobody_of_that_tenant(
+    app: Sereno, ask: Ask, served: Served, connection: psycopg.Connection
+) -> None:
+    """Anybody may choose a name: what the house paused is lifted by the house alone."""
+    made = app.database.run(create("ann of acme", "operator", actor="test"))
+    bearer = {"Authorization": f"Bearer {made.secret}"}
+    theirs = ask("operator", tenant="acme")
+    theirs.post("/tenants/acme/pause")
+    assert theirs.post("/tenants/acme/resume").json()["changed"] is True
+    theirs.post("/tenants/acme/pause")
+    url = f"{served.url}/api/v1/tenants/acme/pause"
+    assert httpx.post(url, headers=bearer, timeout=30, verify=NO_CERTIFICATES).json()["changed"] is True
+    assert one(connection, "select paused_by from sereno.pauses") == "ann of acme"
+    assert theirs.post("/tenants/acme/resume").status_code == 403
+    assert theirs.post("/tenants/acme/pause").json()["changed"] is False, "and it does not become theirs"
+    assert theirs.post("/tenants/acme/resume").status_code == 403
+    assert ask("operator").post("/tenants/acme/resume").json()["changed"] is True
+
+
+def test_who_may_stop(ask: Ask) -> None:
+    assert ask(None).get("/queues").status_code == 401
+    assert ask(None).get("/pauses").status_code == 401
+    for path in ("/queues/q", "/tasks/t", "/tenants/a"):
+        for word in ("pause", "resume"):
+            assert ask("viewer").post(f"{path}/{word}").status_code == 403
+            assert ask("viewer", tenant="a").post(f"{path}/{word}").status_code == 403
+
+
+def test_names_that_make_no_sense(ask: Ask, connection: psycopg.Connection) -> None:
+    client = ask("admin")
+    for name in ("", "x" * 501, "a%00b"):
+        for word in ("pause", "resume"):
+            for kind in ("queues", "tasks", "tenants"):
+                answer = client.post(f"/{kind}/{name}/{word}")
+                assert (answer.status_code, answer.headers["content-type"]) == (422, "application/problem+json")
+    assert client.post("/queues/q/pause", json={"note": "x" * 501}).status_code == 422
+    assert client.post("/queues/q/pause", json={"note": "a\x00b"}).status_code == 422
+    assert one(connection, "select count(*) from sereno.pauses") == 0

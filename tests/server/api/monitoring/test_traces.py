@@ -1,0 +1,57 @@
+"""Traces over HTTP: shown, found, and of a tenant its own part alone."""
+
+import pytest
+
+from sereno import Sereno
+from tests.notifications.conftest import Pager, Tender
+from tests.server.api.conftest import Ask
+
+
+@pytest.fixture
+def job(app: Sereno) -> int:
+    """A job of one tenant and an event of another carry one trace."""
+
+    @app.task
+    def work() -> None: ...
+
+    published = app.event("tender.published", Tender, channels=[Pager()])
+    published.notify(Tender("T"), subject="tender 1057-22", tenant="t", trace="a/b c")
+    return work.using(trace="a/b c", tenant="s").enqueue().id
+
+
+def test_everything_with_a_trace(ask: Ask, job: int) -> None:
+    client = ask("viewer")
+    found = client.get("/traces/a%2Fb%20c").json()
+    assert sorted((lane["kind"], lane["tenant"]) for lane in found["lanes"]) == [
+        ("event", "t"),
+        ("job", "s"),
+        ("job", "t"),
+    ]
+    assert found["segments"][-1]["high"] == 1.0
+    assert client.get(f"/traces/job:{job}").json()["id"] == "a/b c"
+    (line,) = client.get("/traces", params={"subject": "tender 1057-22"}).json()["items"]
+    assert (line["id"], line["kind"], line["name"]) == ("a/b c", "event", "tender.published")
+    assert [line["id"] for line in client.get("/traces", params={"job": job}).json()["items"]] == ["a/b c"]
+    assert client.get("/traces", params={"delivery": 5}).json()["items"] == []
+
+
+def test_a_tenant_sees_its_part(ask: Ask, job: int) -> None:
+    mine = ask("viewer", tenant="s")
+    assert [lane["kind"] for lane in mine.get("/traces/a%2Fb%20c").json()["lanes"]] == ["job"]
+    assert mine.get("/traces", params={"subject": "tender 1057-22"}).json()["items"] == []
+    other = ask("viewer", tenant="u")
+    for path in ("/traces/a%2Fb%20c", f"/traces/job:{job}", "/traces/nothing"):
+        assert other.get(path).status_code == 404
+    assert other.get("/traces", params={"job": job}).json()["items"] == []
+    assert ask(None).get("/traces/nothing").status_code == 401
+
+
+@pytest.mark.parametrize("query", ["", "job=1&subject=x", "job=-1", f"job={2**63}", "subject=", "subject=%00"])
+def test_what_makes_no_sense_is_refused(ask: Ask, query: str) -> None:
+    assert ask("viewer").get(f"/traces?{query}").status_code == 422
+
+
+def test_strange_names_are_not_there(ask: Ask) -> None:
+    client = ask("viewer")
+    for name in ("%00", "x" * 501, "job:99999999999999999999", "%F0%9F%98%80"):
+        assert client.get(f"/traces/{name}").status_code in (404, 422)

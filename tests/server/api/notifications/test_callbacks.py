@@ -1,0 +1,110 @@
+"""What providers tell by themselves: nobody shows a token, and nobody but the provider is believed."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import urlencode
+
+import psycopg
+import pytest
+
+from sereno import Sereno
+from sereno.channels.contract import Callback
+from sereno.channels.twilio import Twilio, signature
+from sereno.errors import RejectedCallback
+from sereno.notifications.deliveries.delivery import Receipt
+from tests.facts import one
+from tests.notifications.conftest import Pager, Tender
+from tests.server.api.conftest import Ask
+
+TOKEN = "t" * 32
+HOME = "https://post.example.com/sereno"
+
+
+class Signed(Pager):
+    """Believes whoever knows the word of the account."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.heard: list[Callback] = []
+
+    def webhook(self, callback: Callback, account: Mapping[str, Any]) -> Sequence[Receipt]:
+        self.heard.append(callback)
+        if callback.headers.get("x-word") != account.get("word", "open"):
+            raise RejectedCallback("the word is another")
+        return self.said
+
+
+@pytest.fixture
+def pager() -> Signed:
+    return Signed()
+
+
+@pytest.fixture
+def told(app: Sereno, pager: Signed) -> int:
+    """A delivery that was sent; the provider will say that it arrived."""
+    news = app.event("tender.published", Tender, channels=[pager])
+
+    async def tell() -> None:
+        await app.recipients.aupsert("ada", {"pager": "a1"})
+        await app.notifications.courier.fan_out(await news.anotify(Tender("T1"), to="ada"))
+        await app.notifications.dispatch.deliver(1, "pager", "", -2)
+        await app.database.aclose()
+
+    asyncio.run(tell())
+    delivery = pager.sent[0].delivery
+    pager.said = [Receipt(provider_id=f"p{delivery}", outcome="delivered", id="r1")]
+    return delivery
+
+
+def test_the_provider_is_believed(ask: Ask, told: int, pager: Signed, connection: psycopg.Connection) -> None:
+    client = ask(None)
+    answer = client.post("/callbacks/pager?a=1", content=b"\xff\x00 as it came", headers={"X-Word": "open"})
+    assert (answer.status_code, answer.json()) == (200, {"received": True})
+    assert one(connection, "select state from sereno.deliveries where id = %s", told) == "delivered"
+    (heard,) = pager.heard
+    assert (heard.body, heard.query) == (b"\xff\x00 as it came", {"a": "1"})
+    assert heard.url == f"{client.base_url}callbacks/pager?a=1"
+
+
+def test_others_are_not_and_learn_nothing(ask: Ask, told: int, app: Sereno, connection: psycopg.Connection) -> None:
+    client = ask(None)
+    refused = client.post("/callbacks/pager", headers={"X-Word": "guess"})
+    assert refused.status_code == 403
+    assert "word" not in refused.text
+    assert client.post("/callbacks/in_app").status_code == 403
+    for path in ("/callbacks/nobody", "/callbacks/sms", "/callbacks/nobody/r42", "/callbacks/%00"):
+        assert client.post(path).status_code == 404
+    assert client.post(f"/callbacks/pager/{'x' * 3000}", headers={"X-Word": "open"}).status_code == 403
+    assert client.post("/callbacks/pager/%00", headers={"X-Word": "open"}).status_code == 403
+    assert client.post("/callbacks/pager", content=b"x" * 5_000_000, headers={"X-Word": "open"}).status_code == 413
+    app.override(read_only=True)
+    assert client.post("/callbacks/pager", headers={"X-Word": "open"}).status_code == 403
+    assert one(connection, "select state from sereno.deliveries where id = %s", told) == "sent"
+
+
+def test_an_account_has_a_word_of_its_own(ask: Ask, app: Sereno, pager: Signed, connection: psycopg.Connection) -> None:
+    app.channels.add(pager)
+    connection.execute(
+        """insert into sereno.accounts (channel, tenant, settings) values ('pager', 'r 42', '{"word": "w"}')"""
+    )
+    client = ask(None)
+    app.override(public_url=HOME)
+    assert client.post("/callbacks/pager/r%2042?x=%20y", headers={"X-Word": "w"}).status_code == 200
+    assert pager.heard[0].url == f"{HOME}/api/v1/callbacks/pager/r%2042?x=%20y"
+    assert client.post("/callbacks/pager/r%2042", headers={"X-Word": "open"}).status_code == 403
+
+
+def test_twilio_signs_the_public_url(ask: Ask, app: Sereno) -> None:
+    app.channels.add(Twilio(account_sid="AC1", auth_token=TOKEN, from_number="+37120000000"))
+    app.override(public_url=HOME)
+    said = {"MessageSid": "SM1", "MessageStatus": "delivered"}
+    url = f"{HOME}/api/v1/callbacks/sms"
+    client = ask(None)
+    headers = {
+        "Content-Type": "application/x-www-form-urlencoded",
+        "X-Twilio-Signature": signature(TOKEN, url, said.items()).decode(),
+    }
+    assert client.post("/callbacks/sms", content=urlencode(said), headers=headers).status_code == 200
+    headers["X-Twilio-Signature"] = signature("guess", url, said.items()).decode()
+    assert client.post("/callbacks/sms", content=urlencode(said), headers=headers).status_code == 403

@@ -1,0 +1,161 @@
+"""Deliveries over HTTP: seen with masked addresses, and sent again when they failed."""
+
+import asyncio
+from typing import Any
+
+import psycopg
+import pytest
+
+from sereno import Sereno
+from sereno.notifications.deliveries.delivery import Failed, Invalid
+from tests.facts import one
+from tests.notifications.conftest import Pager, Tender
+from tests.server.api.conftest import Ask
+
+ADDRESS = "pager-number-7777"
+
+
+class Told:
+    """People who were told of an event, with what a pager answers of each; `deliveries`: their ids, by key."""
+
+    def __init__(self, app: Sereno, connection: psycopg.Connection) -> None:
+        pager = Pager()
+        pager.answers = {"fails": Failed("too_big"), "bad": Invalid("NotRegistered"), "theirs": Failed("too_big")}
+        self._published = app.event("tender.published", Tender, channels=[pager], category="tenders")
+        asyncio.run(self._tell(app))
+        rows = connection.execute(
+            "select key, d.id from sereno.deliveries d join sereno.recipients r on r.id = d.recipient_id"
+        )
+        self.deliveries: dict[str, int] = dict(rows.fetchall())
+
+    async def _tell(self, app: Sereno) -> None:
+        ways = {"ok": ADDRESS, "fails": "fails", "bad": "bad", "off": "off"}
+        for key, address in ways.items():
+            await app.recipients.aupsert(key, {"pager": address})
+        await app.recipients.aprefer("off", wanted=False)
+        await app.recipients.aupsert("theirs", {"pager": "theirs"}, tenant="a")
+        self.event = await self._published.anotify(Tender("T1"), subject="T1", to=list(ways))
+        other = await self._published.anotify(Tender("T2"), to="theirs", tenant="a")
+        for event in (self.event, other):
+            await app.notifications.courier.fan_out(event)
+        for job in (1, 2):
+            await app.notifications.dispatch.deliver(job, "pager", "", -2)
+        await app.database.aclose()
+
+
+@pytest.fixture
+def told(app: Sereno, connection: psycopg.Connection) -> Told:
+    return Told(app, connection)
+
+
+def ids(answer: Any) -> set[int]:
+    assert answer.status_code == 200, answer.text
+    return {each["id"] for each in answer.json()["items"]}
+
+
+def test_deliveries_are_listed(ask: Ask, told: Told) -> None:
+    client, mine = ask("viewer"), told.deliveries
+    assert ids(client.get("/deliveries")) == set(mine.values())
+    assert ids(client.get("/deliveries", params={"state": ["failed", "invalid"]})) == {
+        mine["fails"], mine["bad"], mine["theirs"],
+    }  # fmt: skip
+    assert ids(client.get("/deliveries", params={"tenant": "a"})) == {mine["theirs"]}
+    assert ids(client.get("/deliveries", params={"subject": "T1"})) == set(mine.values()) - {mine["theirs"]}
+    assert ids(client.get("/deliveries", params={"type": "tender.published", "subject": "T9"})) == set()
+    assert ids(client.get("/deliveries", params={"type": "tender.published"})) == set(mine.values())
+    assert ids(client.get("/deliveries", params={"event": told.event, "state": "sent"})) == {mine["ok"]}
+    assert ids(client.get("/deliveries", params={"recipient": "bad"})) == {mine["bad"]}
+    assert ids(client.get("/deliveries", params={"channel": "other"})) == set()
+    first = client.get("/deliveries", params={"limit": 2}).json()
+    rest = client.get("/deliveries", params={"limit": 200, "before": first["next"]}).json()
+    assert len(first["items"] + rest["items"]) == len(mine)
+    assert client.get("/deliveries", params={"recipient": "nobody"}).status_code == 404
+    assert client.get("/deliveries", params={"state": "lost"}).status_code == 422
+    assert client.get("/deliveries", params={"event": 0}).status_code == 422
+
+
+def test_an_address_is_masked_unless_somebody_may_see_it(ask: Ask, told: Told) -> None:
+    path = f"/deliveries/{told.deliveries['ok']}"
+    viewer = ask("viewer").get(path)
+    assert viewer.json()["delivery"]["address"] == "page…7777"
+    assert viewer.json()["delivery"]["payload"]["code"] == "T1"
+    assert ADDRESS not in viewer.text
+    assert ask("viewer").post(f"{path}/reveal").status_code == 403
+    assert ask("operator").post(f"{path}/reveal").json()["delivery"]["address"] == ADDRESS
+    assert ask("viewer").get("/deliveries/999999").status_code == 404
+
+
+def test_only_what_failed_is_sent_again(ask: Ask, told: Told, connection: psycopg.Connection) -> None:
+    client, mine = ask("operator"), told.deliveries
+    refused = client.post("/deliveries/requeue", json={"ids": sorted(mine.values())})
+    assert refused.status_code == 409
+    for key, state in (("ok", "sent"), ("bad", "invalid"), ("off", "skipped")):
+        assert f"{mine[key]} is {state}" in refused.json()["detail"]
+    assert one(connection, "select count(*) from sereno.deliveries where state = 'pending'") == 0
+    dry = client.post("/deliveries/requeue", json={"ids": [mine["fails"]], "dry_run": True}).json()
+    assert (dry["dry_run"], dry["total"], dry["by_state"], dry["done"]) == (True, 1, {"failed": 1}, [])
+    done = client.post("/deliveries/requeue", json={"ids": [mine["fails"], 999999]}).json()
+    assert (done["done"], done["left"]) == ([mine["fails"]], [999999])
+    assert one(connection, "select state from sereno.deliveries where id = %s", mine["fails"]) == "pending"
+    assert client.post("/deliveries/requeue", json={"ids": [mine["fails"]]}).status_code == 409
+    wider = client.post("/deliveries/requeue", json={"ids": [mine["bad"], mine["off"]], "any_ended": True}).json()
+    assert sorted(wider["done"]) == sorted([mine["bad"], mine["off"]])
+    assert client.post("/deliveries/requeue", json={"ids": [mine["ok"]], "any_ended": True}).status_code == 409
+    assert one(connection, "select count(*) from sereno.audit where action = 'delivery.requeue'") == 2
+    assert one(connection, "select actor from sereno.audit where action = 'delivery.requeue'").startswith("operator")
+
+
+def test_what_a_filter_finds_is_sent_again_when_it_is_confirmed(ask: Ask, told: Told) -> None:
+    client, mine = ask("operator"), told.deliveries
+    wanted = {"channel": "pager"}
+    assert client.post("/deliveries/requeue", json=wanted | {"dry_run": True}).json()["by_state"] == {"failed": 2}
+    assert client.post("/deliveries/requeue", json=wanted).status_code == 409
+    assert client.post("/deliveries/requeue", json=wanted | {"states": ["sent"], "all": True}).status_code == 409
+    done = client.post("/deliveries/requeue", json=wanted | {"all": True}).json()
+    assert set(done["done"]) == {mine["fails"], mine["theirs"]}
+    wider = client.post("/deliveries/requeue", json=wanted | {"all": True, "any_ended": True}).json()
+    assert set(wider["done"]) == {mine["bad"], mine["off"]}
+    nonsense: list[dict[str, Any]] = [
+        {},
+        {"dry_run": True},
+        {"ids": []},
+        {"ids": [0]},
+        {"ids": [2**63]},
+        {"ids": [1], "channel": "pager"},
+    ]
+    for body in nonsense:
+        assert client.post("/deliveries/requeue", json=body).status_code == 422, body
+    assert client.post("/deliveries/requeue", json={"recipient": "nobody"}).status_code == 404
+
+
+def test_a_tenants_token_opens_that_tenants_deliveries_alone(ask: Ask, told: Told) -> None:
+    client, mine = ask("operator", tenant="a"), told.deliveries
+    assert ids(client.get("/deliveries")) == {mine["theirs"]}
+    assert client.get("/deliveries", params={"tenant": "b"}).status_code == 404
+    assert client.get("/deliveries", params={"recipient": "ok"}).status_code == 404
+    assert client.get(f"/deliveries/{mine['theirs']}").status_code == 200
+    assert client.get(f"/deliveries/{mine['ok']}").status_code == 404
+    done = client.post("/deliveries/requeue", json={"ids": [mine["ok"], mine["fails"], mine["theirs"]]}).json()
+    assert (done["done"], done["left"]) == ([mine["theirs"]], sorted([mine["ok"], mine["fails"]]))
+    assert client.post("/deliveries/requeue", json={"channel": "pager", "all": True}).json()["done"] == []
+
+
+def test_who_may_what(ask: Ask, told: Told) -> None:
+    assert ask(None).get("/deliveries").status_code == 401
+    assert ask("viewer").post("/deliveries/requeue", json={"ids": [told.deliveries["fails"]]}).status_code == 403
+
+
+def test_what_a_provider_complained_about_is_masked_for_those_who_only_look(
+    ask: Ask, told: Told, connection: psycopg.Connection
+) -> None:
+    said = "550 no mailbox ana.maria@example.lv; Authorization: Bearer abcdefgh12345678"
+    number = told.deliveries["fails"]
+    connection.execute("update sereno.deliveries set error_message = %s where id = %s", [said, number])
+    for client, is_whole in ((ask("viewer"), False), (ask("operator"), True)):
+        lines = {each["id"]: each["error_message"] for each in client.get("/deliveries").json()["items"]}
+        detail = client.get(f"/deliveries/{number}").json()["delivery"]["error_message"]
+        assert lines[number] == detail
+        assert (detail == said) is is_whole
+        assert detail.startswith("550 no mailbox an")
+        assert ("ana.maria" in detail, "abcdefgh" in detail) == (is_whole, is_whole)
+        assert lines[told.deliveries["ok"]] is None

@@ -1,0 +1,142 @@
+"""Pages of other origins: those that are named may ask for inboxes with a token of one, and for nothing else."""
+
+import httpx
+import pytest
+from starlette.applications import Starlette
+from starlette.routing import Mount
+
+from sereno import Sereno
+from sereno.errors import ConfigurationError
+from sereno.server import asgi
+from sereno.settings import Settings, load
+from tests.plain_http import NO_CERTIFICATES
+from tests.server.api.conftest import Ask, Served
+from tests.server.api.world import Things, operations, requests
+from tests.server.web.running_server import running
+
+SHOP, STRANGER = "https://shop.example.com", "https://evil.example.com"
+PREFLIGHT = {"Access-Control-Request-Method": "GET", "Access-Control-Request-Headers": "authorization"}
+ALLOWED = "access-control-allow-origin"
+INBOX = ("/api/v1/inbox", "/api/v1/inbox/unread", "/api/v1/inbox/mark", "/api/v1/inbox/stream")
+
+
+@pytest.fixture
+def token(app: Sereno) -> str:
+    app.override(secret="s" * 32, inbox_origins=[SHOP])
+    return app.inbox.token("ada")
+
+
+def ask(served: Served, method: str, path: str, origin: str, **headers: str) -> httpx.Response:
+    said = {"Origin": origin} | {name.replace("_", "-"): value for name, value in headers.items()}
+    return httpx.request(
+        method, f"{served.url}{path}", headers=said, timeout=30, verify=NO_CERTIFICATES, trust_env=False
+    )
+
+
+def test_a_page_that_is_named_may_ask(served: Served, token: str) -> None:
+    for path in INBOX:
+        may = ask(served, "OPTIONS", path, SHOP, **PREFLIGHT)
+        assert may.status_code == 204
+        assert may.headers[ALLOWED] == SHOP
+        assert may.headers["access-control-allow-methods"] == "GET, POST"
+        assert may.headers["access-control-allow-headers"] == "Authorization, Content-Type"
+        assert may.headers["vary"] == "Origin"
+        assert "access-control-allow-credentials" not in may.headers
+    found = ask(served, "GET", "/api/v1/inbox/unread", SHOP, Authorization=f"Bearer {token}")
+    assert (found.json(), found.headers[ALLOWED]) == ({"count": 0}, SHOP)
+    assert "access-control-allow-credentials" not in found.headers
+    # Also what went wrong can be read: the page has to ask its own server for another token.
+    ended = ask(served, "GET", "/api/v1/inbox", SHOP, Authorization="Bearer sri_ended")
+    assert (ended.status_code, ended.headers[ALLOWED]) == (401, SHOP)
+
+
+def test_a_page_that_is_not_named_may_not(served: Served, token: str) -> None:
+    near = (
+        STRANGER,
+        "null",
+        f"{SHOP}.evil.example",
+        "http://shop.example.com",
+        f"{SHOP}:8443",
+        SHOP.upper(),
+        f"{SHOP}/",
+    )
+    for origin in near:
+        for path in INBOX:
+            refused = ask(served, "OPTIONS", path, origin, **PREFLIGHT)
+            assert refused.status_code == 405, origin
+            assert not [name for name in refused.headers if name.startswith("access-control-")]
+        found = ask(served, "GET", "/api/v1/inbox/unread", origin, Authorization=f"Bearer {token}")
+        assert ALLOWED not in found.headers
+        assert "Origin" in found.headers["vary"]
+
+
+def test_under_a_path_of_another_application_it_is_the_same(app: Sereno, token: str) -> None:
+    with running(Starlette(routes=[Mount("/tools/sereno", asgi(app))])) as root:
+        headers = {"Origin": SHOP, "Authorization": f"Bearer {token}"}
+        for path in INBOX:
+            url = f"{root}/tools/sereno{path}"
+            may = httpx.options(url, headers={"Origin": SHOP, **PREFLIGHT}, timeout=30, trust_env=False)
+            assert (may.status_code, may.headers[ALLOWED]) == (204, SHOP)
+            assert httpx.get(url, headers=headers, timeout=30, trust_env=False).headers[ALLOWED] == SHOP
+        other = httpx.get(f"{root}/tools/sereno/api/v1/jobs", headers=headers, timeout=30, trust_env=False)
+        assert ALLOWED not in other.headers
+
+
+def test_by_default_no_page_may(app: Sereno, served: Served) -> None:
+    app.override(secret="s" * 32)
+    token = app.inbox.token("ada")
+    assert ask(served, "OPTIONS", INBOX[0], SHOP, **PREFLIGHT).status_code == 405
+    assert ALLOWED not in ask(served, "GET", INBOX[0], SHOP, Authorization=f"Bearer {token}").headers
+
+
+@pytest.mark.usefixtures("token")
+def test_only_tokens_of_inboxes_count_there(served: Served, ask: Ask) -> None:
+    """Not those of staff, nor who is known otherwise: what such a page asks for is about one inbox."""
+    admin = ask("admin")
+    for headers in (dict(admin.headers), {}):
+        answer = httpx.get(
+            f"{served.url}/api/v1/inbox?recipient=ada", headers=headers | {"Origin": SHOP}, timeout=30, trust_env=False
+        )
+        assert ALLOWED not in answer.headers
+
+
+def test_nothing_else_answers_another_origin(served: Served, token: str, ask: Ask) -> None:
+    document = ask("admin").get("/openapi.json").json()
+    things = Things("ann-tenant", "canary-ann")
+    paths = {
+        f"/api/v1{operation.path.format(**requests(things)[operation.name].get('path', {}))}"
+        for operation in operations(document)
+    }
+    pages = ("/", "/jobs", "/sign-in", "/livez", "/api/v1/openapi.json", "/inbox", "/nowhere")
+    others = [*sorted(paths - set(INBOX)), *pages]
+    assert len(others) > 60
+    assert set(INBOX) <= paths
+    with httpx.Client(base_url=served.url, headers={"Origin": SHOP}, timeout=30, trust_env=False) as client:
+        for path in others + [f"{each}/" for each in INBOX] + [f"/x{each}" for each in INBOX]:
+            for method, more in (("OPTIONS", PREFLIGHT), ("GET", {"Authorization": f"Bearer {token}"})):
+                answer = client.request(method, path, headers=more)
+                assert not [name for name in answer.headers if name.startswith("access-control-")], (method, path)
+
+
+def test_any_page_may_load_the_script(served: Served) -> None:
+    first = ask(served, "GET", "/inbox.js", STRANGER)
+    assert first.status_code == 200
+    assert first.headers["content-type"] == "text/javascript; charset=utf-8"
+    assert first.headers[ALLOWED] == "*"
+    assert first.headers["cross-origin-resource-policy"] == "cross-origin"
+    assert first.headers["cache-control"] == "public, max-age=300"
+    assert first.headers["content-encoding"] == "gzip"
+    again = ask(served, "GET", "/inbox.js", STRANGER, If_None_Match=f'"x", {first.headers["etag"]}')
+    assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", first.headers["etag"])
+    assert again.headers[ALLOWED] == "*"
+    assert ask(served, "POST", "/inbox.js", STRANGER).status_code == 405
+
+
+def test_origins_are_written_as_browsers_write_them() -> None:
+    good = [SHOP, "http://127.0.0.1:8000", "http://[::1]:3000", "https://xn--caf-dma.example"]
+    assert Settings(inbox_origins=good).inbox_origins == good
+    found, _ = load(environment={"SERENO_INBOX_ORIGINS": f"{SHOP}, http://localhost:3000"})
+    assert found.inbox_origins == [SHOP, "http://localhost:3000"]
+    for wrong in ("*", "null", f"{SHOP}/", f"{SHOP}/x", "shop.example.com", SHOP.upper(), f"{SHOP}:443", "http://a:80"):
+        with pytest.raises(ConfigurationError, match="inbox_origins"):
+            Settings(inbox_origins=[wrong])

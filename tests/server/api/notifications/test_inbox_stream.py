@@ -1,0 +1,281 @@
+"""The stream of an inbox: its owner hears of what is new, nobody hears of another's, and the house is asked once."""
+
+import asyncio
+import itertools
+import json
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
+from typing import Any
+
+import httpx
+import psycopg
+import pytest
+
+from sereno import Sereno
+from sereno.access.operations import create, revoke
+from sereno.notifications.recipients.inbox_token import Reader, make_token
+from sereno.notifications.recipients.inboxes import MOST_UNREAD, Standing, standings
+from sereno.server.api.notifications import inbox, inbox_stream, inbox_watch
+from sereno.server.shared import authenticator
+from tests.facts import auntil
+from tests.server.api.conftest import Served
+from tests.server.web.outages import away
+
+SECRET = "s" * 32
+PATH = "/api/v1/inbox/stream"
+Put = Callable[..., int]
+
+
+@pytest.fixture
+def put(app: Sereno, connection: psycopg.Connection) -> Put:
+    """A message for ada of a tenant; answers its id."""
+    app.override(secret=SECRET)
+    numbers = itertools.count(1)
+    for tenant in ("a", "b"):
+        app.recipients.upsert("ada", tenant=tenant)
+
+    def message(tenant: str = "a", count: int = 1) -> int:
+        rows = connection.execute(
+            "insert into sereno.inbox (recipient_id, delivery_id, event, title, body) "
+            "select recipients.id, unnest(%s::bigint[]), 'order.paid', 'Paid', '' "
+            "from sereno.recipients where tenant = %s and key = 'ada' returning inbox.id",
+            [[next(numbers) for _ in range(count)], tenant],
+        ).fetchall()
+        connection.commit()
+        return max(int(row[0]) for row in rows)
+
+    return message
+
+
+@pytest.fixture
+def house(served: Served) -> Any:
+    return served.config.app._house  # type: ignore[union-attr]  # ours
+
+
+def client(served: Served, token: str) -> httpx.AsyncClient:
+    return httpx.AsyncClient(
+        base_url=served.url,
+        headers={"Authorization": f"Bearer {token}", "Accept": "text/event-stream"},
+        timeout=30,
+        trust_env=False,
+        limits=httpx.Limits(max_connections=100),
+    )
+
+
+async def heard(answer: httpx.Response) -> AsyncIterator[tuple[int, int | None]]:
+    """Unread and newest, as they come."""
+    assert answer.status_code == 200
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    async for line in answer.aiter_lines():
+        if line.startswith("data: "):
+            said = json.loads(line.removeprefix("data: "))
+            yield said["unread"], said["newest"]
+
+
+async def test_its_owner_hears_of_what_is_new_and_what_was_read(app: Sereno, served: Served, put: Put) -> None:
+    first = put()
+    token = app.inbox.token("ada", tenant="a")
+    async with client(served, token) as ada:
+        plain = await ada.get(PATH, headers={"Accept": "application/json"})
+        assert plain.json() == {"unread": 1, "newest": first}
+        async with ada.stream("GET", PATH) as answer:
+            told = heard(answer)
+            assert await anext(told) == (1, first)
+            # Another's message is not heard of: the next that comes is one's own.
+            put("b")
+            second = put()
+            assert await anext(told) == (2, second)
+            await ada.post("/api/v1/inbox/mark", json={"what": "read", "ids": [second]})
+            assert await anext(told) == (1, second)
+            await ada.post("/api/v1/inbox/mark", json={"what": "archived"})
+            assert await anext(told) == (0, None)
+
+
+async def test_somebody_who_is_not_there_yet_has_nothing(app: Sereno, served: Served, put: Put) -> None:
+    put()
+    async with client(served, app.inbox.token("bob", tenant="a")) as bob, bob.stream("GET", PATH) as answer:
+        assert await anext(heard(answer)) == (0, None)
+
+
+class StandingClock:
+    """The time of the day, as this test says; what is measured otherwise goes on."""
+
+    monotonic = staticmethod(time.monotonic)
+
+    def __init__(self, now: float) -> None:
+        self.now = now
+
+    def time(self) -> float:
+        return self.now
+
+
+async def test_a_stream_ends_with_its_token(served: Served, put: Put, monkeypatch: pytest.MonkeyPatch) -> None:
+    until = int(time.time()) + 3600
+    # For a moment only, but the clock stands: whoever is slow still comes in time.
+    clock = StandingClock(until - 0.2)
+    for module in (inbox, inbox_stream):
+        monkeypatch.setattr(module, "time", clock)
+    # Nothing else ends it.
+    monkeypatch.setattr(inbox_stream, "TRUST_SECONDS", 600.0)
+    put()
+    async with client(served, make_token(SECRET, Reader("a", "ada", until))) as ada:
+        async with asyncio.timeout(30), ada.stream("GET", PATH) as answer:
+            told = heard(answer)
+            assert await anext(told) == (1, 1)
+            clock.now = until
+            put()
+            assert [each async for each in told] == []
+        again = await ada.get(PATH)
+        assert again.status_code == 401
+        assert again.headers["www-authenticate"] == "Bearer"
+
+
+async def test_an_admin_whose_token_is_revoked_hears_no_more(
+    app: Sereno, served: Served, put: Put, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(authenticator, "FRESH_SECONDS", 0.1)
+    monkeypatch.setattr(inbox_stream, "TRUST_SECONDS", 0.1)
+    put()
+    secret = app.database.run(create("ann", "admin", actor="test")).secret
+    whose = {"recipient": "ada", "tenant": "a"}
+    async with client(served, secret) as ann, ann.stream("GET", PATH, params=whose) as answer:
+        told = heard(answer)
+        assert await anext(told) == (1, 1)
+        await asyncio.to_thread(app.database.run, revoke("ann", actor="test"))
+        async with asyncio.timeout(30):
+            assert [each async for each in told] == []
+
+
+async def test_silence_is_broken_now_and_then(
+    app: Sereno, served: Served, put: Put, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inbox_stream, "TRUST_SECONDS", 0.1)
+    monkeypatch.setattr(inbox_stream, "SILENCE_SECONDS", 0.1)
+    put()
+    async with client(served, app.inbox.token("ada", tenant="a")) as ada, ada.stream("GET", PATH) as answer:
+        lines = answer.aiter_lines()
+        async with asyncio.timeout(30):
+            assert await anext(lines) == "retry: 2000"
+            while await anext(lines) != ": nothing new":
+                pass
+
+
+async def test_too_many_are_sent_away_and_a_place_becomes_free(
+    app: Sereno, served: Served, put: Put, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put()
+    monkeypatch.setattr(inbox_watch, "MOST_OF_ONE", 2)
+    monkeypatch.setattr(inbox_watch, "MOST_WATCHERS", 3)
+    async with (
+        client(served, app.inbox.token("ada", tenant="a")) as ada,
+        client(served, app.inbox.token("ada", tenant="b")) as other,
+    ):
+        async with ada.stream("GET", PATH) as one, ada.stream("GET", PATH) as two:
+            # Whoever drops what they listen to has gone.
+            kept = [heard(one), heard(two)]
+            assert [await anext(each) for each in kept] == [(1, 1), (1, 1)]
+            refused = await ada.get(PATH)
+            assert (refused.status_code, refused.headers["retry-after"]) == (503, "30")
+            assert refused.headers["content-type"] == "application/problem+json"
+            async with other.stream("GET", PATH) as three:
+                kept.append(heard(three))
+                assert await anext(kept[-1]) == (0, None)
+                assert (await other.get(PATH)).status_code == 503
+            # Whoever is sent away can still look.
+            assert (await ada.get(PATH, headers={"Accept": "application/json"})).json()["unread"] == 1
+        await auntil(lambda: not served.server_state.tasks)
+        async with ada.stream("GET", PATH) as again:
+            assert await anext(heard(again)) == (1, 1)
+
+
+async def test_a_tenant_has_so_many_places_however_many_inboxes_it_has(
+    app: Sereno, served: Served, put: Put, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert inbox_watch.MOST_OF_TENANT * 4 <= inbox_watch.MOST_WATCHERS
+    monkeypatch.setattr(inbox_watch, "MOST_OF_TENANT", 2)
+    async with AsyncExitStack() as streams:
+
+        async def listen(key: str, tenant: str | None) -> int:
+            owner = await streams.enter_async_context(client(served, app.inbox.token(key, tenant=tenant)))
+            answer = await streams.enter_async_context(owner.stream("GET", PATH))
+            if answer.status_code == 200:
+                kept.append(heard(answer))
+                await anext(kept[-1])
+            return answer.status_code
+
+        kept: list[AsyncIterator[tuple[int, int | None]]] = []
+        assert [await listen(key, "a") for key in ("ada", "bob", "eve")] == [200, 200, 503]
+        assert await listen("ada", "b") == 200
+        assert [await listen(key, None) for key in ("ada", "bob", "eve")] == [200, 200, 200]
+
+
+async def test_nobody_watches_an_inbox_that_does_not_exist(app: Sereno, served: Served, put: Put) -> None:
+    put()
+    for tenant in (None, "a"):
+        secret = app.database.run(create(f"of {tenant}", "admin", tenant=tenant, actor="test")).secret
+        async with client(served, secret) as admin:
+            for accept in ("text/event-stream", "application/json"):
+                whose = {"recipient": "nobody", "tenant": "a"}
+                answer = await admin.get(PATH, params=whose, headers={"Accept": accept})
+                assert answer.status_code == 404, (tenant, accept)
+                assert "nobody" in answer.json()["detail"]
+
+
+async def test_however_many_listen_there_is_one_look_a_second(
+    app: Sereno, served: Served, house: Any, put: Put, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[float] = []
+    read = house.read
+
+    async def counting(operation: Any, **options: Any) -> Any:
+        looks.append(time.monotonic())
+        return await read(operation, **options)
+
+    monkeypatch.setattr(house, "read", counting)
+
+    async def listen(who: httpx.AsyncClient, told: asyncio.Semaphore) -> None:
+        async with who.stream("GET", PATH) as answer:
+            async for _ in heard(answer):
+                told.release()
+
+    async with (
+        client(served, app.inbox.token("ada", tenant="a")) as ada,
+        client(served, app.inbox.token("ada", tenant="b")) as other,
+    ):
+        told = asyncio.Semaphore(0)
+        listeners = [asyncio.create_task(listen(who, told)) for who in (ada, other) for _ in range(15)]
+        for _ in range(3):
+            put("a")
+            put("b")
+            for _ in range(30):
+                await told.acquire()
+        for each in listeners:
+            each.cancel()
+        await asyncio.gather(*listeners, return_exceptions=True)
+    assert 3 <= len(looks) <= looks[-1] - looks[0] + 2
+    before = len(looks)
+    await auntil(lambda: not served.server_state.tasks)
+    assert len(looks) - before <= 2, "nobody listens, and nobody looks"
+
+
+async def test_a_stream_outlives_a_database_that_is_away(
+    app: Sereno, served: Served, put: Put, connection: psycopg.Connection, server_url: str, database_url: str
+) -> None:
+    first = put()
+    async with client(served, app.inbox.token("ada", tenant="a")) as ada, ada.stream("GET", PATH) as answer:
+        told = heard(answer)
+        assert await anext(told) == (1, first)
+        connection.close()
+        with away(server_url, database_url):
+            refused = await ada.get(PATH, headers={"Accept": "application/json"})
+            assert refused.status_code == 503
+        async with await psycopg.AsyncConnection.connect(database_url, autocommit=True) as back:
+            await back.execute("update sereno.inbox set read_at = sereno.now()")
+        assert await anext(told) == (0, first)
+
+
+def test_no_badge_is_counted_further_than_anybody_reads(app: Sereno, put: Put) -> None:
+    newest = put(count=MOST_UNREAD + 20)
+    found = app.database.run(standings([("b", "ada"), (None, "nobody"), ("a", "ada")]))
+    assert found == [Standing(0, None), Standing(0, None), Standing(MOST_UNREAD, newest)]

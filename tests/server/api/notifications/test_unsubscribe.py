@@ -1,0 +1,72 @@
+"""Where a link to unsubscribe leads: a page with one button; to look changes nothing."""
+
+import httpx
+import psycopg
+import pytest
+
+from sereno import Sereno
+from sereno.notifications.recipients.unsubscribe import Unsubscribe, make_token
+from tests.facts import one
+from tests.server.api.conftest import Served
+
+SECRET = "s" * 32
+
+
+@pytest.fixture
+def link(app: Sereno, served: Served, connection: psycopg.Connection) -> str:
+    app.override(secret=SECRET)
+    app.recipients.upsert("ada", {"email": "ada@example.lv"}, tenant="a")
+    address = one(connection, "select id from sereno.addresses")
+    token = make_token(SECRET, Unsubscribe("a", "ada", "email", address, "<b>tenders</b>"))
+    return f"{served.url}/unsubscribe/{token}"
+
+
+def test_a_page_with_one_button(link: str, connection: psycopg.Connection) -> None:
+    page = httpx.get(link, timeout=30)
+    assert page.status_code == 200
+    assert page.text.count("<button>") == 1
+    assert "&lt;b&gt;tenders&lt;/b&gt;" in page.text
+    for hidden in ("<b>", "<script", "ada"):
+        assert hidden not in page.text
+    assert page.headers["content-security-policy"].startswith("default-src 'none'")
+    assert page.headers["referrer-policy"] == "no-referrer"
+    assert page.headers["x-frame-options"] == "DENY"
+    assert page.headers["cache-control"] == "no-store"
+    assert httpx.head(link, timeout=30).status_code == 200
+    assert one(connection, "select count(*) from sereno.preferences") == 0
+
+
+def test_the_button_ends_it(link: str, connection: psycopg.Connection) -> None:
+    for _ in range(2):
+        done = httpx.post(link, data={"List-Unsubscribe": "One-Click"}, timeout=30)
+        assert done.status_code == 200
+        assert "You get no more" in done.text
+        assert one(connection, "select wanted from sereno.preferences where category = '<b>tenders</b>'") is False
+    assert httpx.put(link, timeout=30).status_code == 405
+
+
+def test_the_button_of_the_page_too(app: Sereno, served: Served, link: str, connection: psycopg.Connection) -> None:
+    address = one(connection, "select id from sereno.addresses")
+    whole = make_token(SECRET, Unsubscribe("a", "ada", "email", address))
+    assert httpx.post(f"{served.url}/unsubscribe/{whole}", content=b"", timeout=30).status_code == 200
+    assert one(connection, "select state from sereno.addresses") == "unsubscribed"
+    app.recipients.delete("ada", tenant="a")
+    assert httpx.post(link, timeout=30).status_code == 200
+
+
+def test_a_bad_link_is_told_so_kindly(app: Sereno, served: Served, link: str, connection: psycopg.Connection) -> None:
+    foreign = make_token("t" * 32, Unsubscribe("a", "ada", "email", 1))
+    for url in (link[:-1], f"{served.url}/unsubscribe/<b>", f"{served.url}/unsubscribe/{foreign}", link + "A" * 3000):
+        for answer in (httpx.get(url, timeout=30), httpx.post(url, timeout=30)):
+            assert answer.status_code == 400
+            assert "open it again from the message" in answer.text
+            assert "<b>" not in answer.text
+            assert answer.headers["content-security-policy"].startswith("default-src 'none'")
+    app.override(read_only=True)
+    assert httpx.post(link, timeout=30).status_code == 403
+    assert one(connection, "select count(*) from sereno.preferences") == 0
+
+
+def test_without_a_secret_no_link_is_ours(served: Served) -> None:
+    assert httpx.get(f"{served.url}/unsubscribe/x", timeout=30).status_code == 400
+    assert httpx.post(f"{served.url}/unsubscribe/x", timeout=30).status_code == 400

@@ -1,0 +1,245 @@
+"""What somebody with a token tries: the engine's own tasks, more than their share, secrets that are kept or guessed."""
+
+from collections.abc import Callable
+from itertools import product
+from typing import Any
+
+import httpx
+import psycopg
+import pytest
+
+from sereno import Sereno
+from sereno.bulk import operations as bulk
+from sereno.bulk.operations import MOST_OF_A_TENANT
+from sereno.bulk.store import TASK
+from sereno.database.plan import carry_out
+from sereno.jobs import operations as jobs
+from sereno.jobs.job_filter import JobFilter
+from tests.facts import one
+from tests.notifications.conftest import Pager, Tender
+from tests.server.api.conftest import Ask, Served
+from tests.server.api.schedules.schedule_steps import DAILY, JSON, body
+
+KEY = {"Idempotency-Key": "k"}
+WHO = [(role, tenant) for role in ("viewer", "operator", "admin") for tenant in (None, "a")]
+OWN = "is a task of the engine's own"
+ADDRESS = "pager-of-ana-7777"
+ANSWERS = "select count(*) from sereno.answers"
+
+
+@pytest.fixture
+def work(app: Sereno) -> Any:
+    @app.task(queue="elsewhere")
+    def work(account: int, password: str = "", api_key: str = "") -> None: ...
+
+    return work
+
+
+# The engine's own tasks
+
+
+@pytest.fixture
+def own_job(app: Sereno, work: Any, connection: psycopg.Connection) -> int:
+    """One of the engine's own that has ended, as if it were a tenant's."""
+    wanted = JobFilter(ids=[work.enqueue(1).id])
+    number = app.database.run(bulk.begin("job.cancel", wanted, actor="test")).job_id
+    assert number is not None
+    connection.execute("update sereno.jobs set tenant = 'a' where id = %s", [number])
+    carry_out(app.database, jobs.cancel(JobFilter(ids=[number]), actor="test"))
+    assert one(connection, "select state from sereno.history where id = %s", number) == "cancelled"
+    return number
+
+
+def test_nobody_asks_for_the_engines_own_tasks(
+    app: Sereno, ask: Ask, own_job: int, connection: psycopg.Connection
+) -> None:
+    # Registered, as in a process that also works.
+    app.task(name="sereno.tick")(_nothing)
+    for role, tenant in WHO:
+        client = ask(role, tenant)
+        answers = [client.post(f"/jobs/{own_job}/retry", json={"arguments": {"operation": 1}})]
+        for task in (TASK, "sereno.tick", "sereno.anything"):
+            answers.append(client.post("/jobs", json={"task": task, "arguments": {"operation": 1}}))
+            answers.append(client.put("/schedules/k", json=body(task=task)))
+            answers.append(client.put("/schedules/k", json=body(task=task), params={"unchecked": True}))
+        assert {each.status_code for each in answers} == {403}, (role, tenant)
+        if role == "admin":
+            assert all(OWN in each.json()["detail"] for each in answers)
+    assert one(connection, "select count(*) from sereno.jobs where task like 'sereno.%%'") == 0
+    assert one(connection, "select count(*) from sereno.schedules") == 0
+
+
+def _nothing() -> None: ...
+
+
+def test_nor_by_an_import(app: Sereno, ask: Ask, connection: psycopg.Connection) -> None:
+    """What cannot be imported is refused in its place, as any other; with `strict`, nothing is."""
+    app.task(name="sereno.tick")(_nothing)
+    brought = [{"key": f"k{at}", **body(task=task)} for at, task in enumerate((TASK, "sereno.tick"))]
+    for client, params in product((ask("admin"), ask("admin", tenant="a")), ({}, {"unchecked": True})):
+        answer = client.post("/schedules/import", json={"schedules": brought}, params=params).json()
+        assert [(each["at"], OWN in each["problem"]) for each in answer["refused"]] == [(0, True), (1, True)]
+        assert answer["created"] == 0
+        strict = client.post("/schedules/import", json={"schedules": brought, "strict": True}, params=params)
+        assert strict.status_code == 422
+    for role in ("viewer", "operator"):
+        assert ask(role).post("/schedules/import", json={"schedules": brought}).status_code == 403
+    assert one(connection, "select count(*) from sereno.schedules") == 0
+
+
+# Bulk operations
+
+
+def test_no_rate_is_so_slow_that_it_never_ends(ask: Ask, work: Any) -> None:
+    client = ask("operator")
+    asked = {"ids": [work.enqueue(1).id], "in_background": True}
+    for path, given in (
+        ("/jobs/cancel", asked),
+        ("/jobs/retry", asked),
+        ("/schedules/pause", {"keys": ["k"], "in_background": True}),
+        ("/deliveries/requeue", {"ids": [1], "in_background": True}),
+    ):
+        assert client.post(path, json=given | {"rate": 0.099}).status_code == 422, path
+    assert client.post("/jobs/cancel", json=asked | {"rate": 0.1}).status_code == 202
+
+
+def test_a_tenant_has_a_few_operations_at_a_time(ask: Ask, work: Any) -> None:
+    job = work.using(tenant="a").enqueue(1).id
+    client, given = ask("operator", tenant="a"), {"ids": [job], "in_background": True}
+    made = [client.post("/jobs/cancel", json=given) for _ in range(MOST_OF_A_TENANT)]
+    assert [each.status_code for each in made] == [202] * MOST_OF_A_TENANT
+    for path, more in (
+        ("/jobs/cancel", given),
+        ("/jobs/retry", given),
+        ("/schedules/pause", {"all": True, "in_background": True}),
+        ("/deliveries/requeue", {"channel": "pager", "all": True, "in_background": True}),
+    ):
+        refused = client.post(path, json=more)
+        assert (refused.status_code, "under way already" in refused.json()["detail"]) == (409, True), path
+    assert ask("operator", tenant="b").post("/jobs/cancel", json=given).status_code == 202
+    assert ask("operator").post("/jobs/cancel", json=given).status_code == 202
+    assert client.post(f"/operations/{made[0].json()['id']}/stop").json()["state"] == "stopped"
+    assert client.post("/jobs/cancel", json=given).status_code == 202
+
+
+def test_and_all_together_have_fifty(app: Sereno, ask: Ask, work: Any) -> None:
+    wanted = JobFilter(ids=[work.enqueue(1).id])
+    for _ in range(50):
+        app.database.run(bulk.begin("job.cancel", wanted, actor="test"))
+    given = {"ids": [1], "in_background": True}
+    assert ask("admin").post("/jobs/cancel", json=given).status_code == 409
+    assert ask("operator", tenant="a").post("/jobs/cancel", json=given).status_code == 409
+
+
+# What is kept for whoever asks again
+
+
+async def test_no_secret_is_kept_for_whoever_asks_again(
+    app: Sereno, ask: Ask, work: Any, connection: psycopg.Connection
+) -> None:
+    """Who reveals with the same key is written down each time."""
+    published = app.event("tender.published", Tender, channels=[Pager()])
+    await app.recipients.aupsert("ana", {"pager": ADDRESS})
+    await app.notifications.courier.fan_out(await published.anotify(Tender("T1"), to="ana"))
+    job, delivery = (await work.aenqueue(7, "hunter2")).id, one(connection, "select id from sereno.deliveries")
+    client = ask("admin")
+    for path, action, secret in (
+        (f"/jobs/{job}/reveal", "job.reveal", "hunter2"),
+        ("/recipients/ana/reveal", "recipient.reveal", ADDRESS),
+        (f"/deliveries/{delivery}/reveal", "delivery.reveal", ADDRESS),
+    ):
+        for times in (1, 2):
+            answer = client.post(path, headers=KEY)
+            assert (answer.status_code, secret in answer.text) == (200, True), path
+            assert "idempotent-replay" not in answer.headers
+            assert one(connection, "select count(*) from sereno.audit where action = %s", action) == times
+    assert client.post("/tokens", json={"name": "n"}, headers=KEY).status_code == 201
+    assert one(connection, ANSWERS) == 0
+
+
+def test_a_stranger_is_asked_who_they_are_before_their_body_is_read(ask: Ask, connection: psycopg.Connection) -> None:
+    stranger, viewer = ask(None), ask("viewer")
+    for path in ("/tokens", "/jobs/1/reveal", "/recipients/ana/reveal", "/deliveries/1/reveal"):
+        for client, status in ((stranger, 401), (viewer, 403)):
+            answer = client.post(path, content=b'{"name": ', headers=JSON | KEY)
+            assert answer.status_code == status, path
+    assert one(connection, ANSWERS) == 0
+
+
+def test_only_what_changes_something_is_kept(ask: Ask, work: Any, connection: psycopg.Connection) -> None:
+    """Who only looks writes nothing."""
+    for client in (ask("viewer"), ask("admin")):
+        for _ in range(2):
+            assert client.post("/schedules/preview", json={"when": DAILY}, headers=KEY).status_code == 200
+    assert one(connection, ANSWERS) == 0
+    client, wanted = ask("operator"), {"task": "work", "arguments": {"account": 1}}
+    assert client.post("/jobs", json=wanted, headers=KEY).status_code == 201
+    again = client.post("/jobs", json=wanted, headers=KEY)
+    assert again.headers["idempotent-replay"] == "true"
+    assert one(connection, "select count(*) from sereno.jobs") == 1
+
+
+# Secrets that are guessed
+
+
+def test_what_is_masked_is_not_found_by_guessing(ask: Ask, work: Any) -> None:
+    work.using(tenant="a").enqueue(7, "hunter2", "x")
+    for tenant in (None, "a"):
+        viewer, operator = ask("viewer", tenant), ask("operator", tenant)
+        for guess in ("args.password:hunter2", "args.api_key:x", "-args.password:a state:ready"):
+            refused = viewer.get("/jobs", params={"q": guess})
+            assert refused.status_code == 403
+            assert "is masked: to search by it takes operator" in refused.json()["detail"]
+            found = operator.get("/jobs", params={"q": guess})
+            assert (found.status_code, len(found.json()["items"])) == (200, 1)
+        for text, count in (("args.account:7", 1), ("args.account:8", 0)):
+            assert len(viewer.get("/jobs", params={"q": text}).json()["items"]) == count
+
+
+# Whose name it is
+
+
+def test_the_audit_says_whose_people_did_it(ask: Ask, work: Any, connection: psycopg.Connection) -> None:
+    """A tenant's people choose names for themselves: not those of the house."""
+    job = work.using(tenant="a").enqueue(1).id
+    theirs, house = ask("admin", tenant="a"), ask("admin")
+    many = {"ids": [job], "in_background": True}
+    did: dict[str, Callable[[httpx.Client], httpx.Response]] = {
+        "job.enqueue": lambda client: client.post("/jobs", json={"task": "work", "arguments": {"account": 1}}),
+        "schedule.write": lambda client: client.put(
+            f"/schedules/of {client.headers['Authorization'][-5:]}", json=body(task="work", args={"account": 1})
+        ),
+        "job.reveal": lambda client: client.post(f"/jobs/{job}/reveal"),
+        "operation.begin": lambda client: client.post("/jobs/cancel", json=many),
+    }
+    for action, act in did.items():
+        for client, name in ((house, "admin None 1"), (theirs, "admin a 0 of a")):
+            answer = act(client)
+            assert answer.is_success, (action, answer.text)
+            newest = "select actor from sereno.audit where action = %s order by id desc limit 1"
+            assert one(connection, newest, action) == name
+    assert theirs.post("/tokens", json={"name": "root"}).status_code == 201
+    assert one(connection, "select actor from sereno.audit where action = 'token.create' order by id desc limit 1") == (
+        "admin a 0 of a"
+    )
+
+
+# Another name than ours
+
+
+def test_no_answer_leads_to_the_host_that_was_asked_for(ask: Ask, served: Served) -> None:
+    for client in (ask("admin"), ask(None)):
+        for path in (
+            "/api/v1/jobs/",
+            "/jobs/",
+            "/api/v1/jobs//",
+            "/api/v1/tokens/",
+            "/sign-in/",
+            "/static/",
+            "/livez/",
+        ):
+            answer = client.get(f"{served.url}{path}", headers={"Host": "evil.example"})
+            assert (answer.status_code, answer.headers.get("location")) == (404, None), path
+        for path in ("/api/v1", "/jobs", "/"):
+            answer = client.get(f"{served.url}{path}", headers={"Host": "evil.example"})
+            assert "evil.example" not in answer.headers.get("location", ""), path

@@ -1,0 +1,190 @@
+"""Who learns what is not theirs, and who undoes what the house did: nobody."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psycopg
+import pytest
+
+from sereno import Limit, Sereno
+from sereno.error_text import describe
+from sereno.jobs.attempt import Settlement
+from sereno.jobs.queues import pause
+from tests.facts import one
+from tests.jobs.limits.lane_steps import Claimer, keys, put, set_limit
+from tests.server.api.conftest import Ask, Served
+from tests.server.api.schedules.schedule_steps import body
+
+Connection = psycopg.Connection[Any]
+HUNTER = "hunter2-of-the-house"
+
+
+@dataclass(frozen=True)
+class Login:
+    """An event with something in it that nobody has to see."""
+
+    code: str
+    password: str
+
+
+def _why(client: httpx.Client, job_id: int) -> str:
+    return "\n".join(client.get(f"/jobs/{job_id}/why").json()["sentences"])
+
+
+# Why, and of whom
+
+
+def test_a_full_limit_does_not_say_who_is_in_it(ask: Ask, served: Served, connection: Connection) -> None:
+    claimer = Claimer(connection, tasks=("secret.task", "work"))
+    set_limit(connection, "shared", Limit(2))
+    theirs = put(connection, keys(("shared", "")), 2, task="secret.task", tenant="gamma-victim")
+    assert claimer.take() == theirs
+    (ours,) = put(connection, keys(("shared", "")), tenant="beta")
+    claimer.take()
+    house, guest = ask("viewer"), ask("viewer", tenant="beta")
+    named = f"jobs {theirs[0]} and {theirs[1]} (task secret.task"
+    assert named in _why(house, ours)
+    told = _why(guest, ours)
+    assert "The limit shared lets 2 at once through, and 2 others are running." in told
+    pages = [
+        httpx.get(f"{served.url}/jobs", params={"job": ours}, headers=who.headers, timeout=30, trust_env=False).text
+        for who in (house, guest)
+    ]
+    # What the house has just been told is not told to the guest from memory.
+    assert named in pages[0]
+    assert "2 others are running" in pages[1]
+    for said in (told, pages[1]):
+        assert "secret.task" not in said
+        assert f"worker session {claimer.session}" not in said
+        assert f"jobs {theirs[0]}" not in said
+
+
+def test_fair_turns_do_not_say_whose_is_next(ask: Ask, connection: Connection) -> None:
+    claimer = Claimer(connection)
+    put(connection, keys(fair="beta"), 3, tenant="beta")
+    claimer.take(2)
+    (ours,) = put(connection, keys(fair="beta"), tenant="beta")
+    put(connection, keys(fair="gamma-victim"), tenant="gamma-victim")
+    claimer.wake()
+    connection.execute("update sereno.lanes set turn = case when fair = 'beta' then 9 else 0 end")
+    assert "the next is 'gamma-victim'." in _why(ask("viewer"), ours)
+    told = _why(ask("viewer", tenant="beta"), ours)
+    assert "by its fair key 'beta' (weight 1): 1 other key is in front of it by turn." in told
+    assert "gamma" not in told
+
+
+@pytest.mark.parametrize("delay", [None, "1h"], ids=["ready", "scheduled"])
+def test_an_order_names_their_own_jobs_alone(ask: Ask, connection: Connection, delay: str | None) -> None:
+    claimer = Claimer(connection, tasks=("secret.task", "work"))
+    (head,) = put(connection, keys(order="acct"), task="secret.task", tenant="gamma-victim")
+    assert claimer.take() == [head]
+    (ours,) = put(connection, keys(order="acct"), tenant="beta", delay=delay)
+    (own_head,) = put(connection, keys(order="own"), tenant="beta")
+    (own,) = put(connection, keys(order="own"), tenant="beta", delay=delay)
+    guest = ask("viewer", tenant="beta")
+    assert f"the first, job {head} (task secret.task), is running" in _why(ask("viewer"), ours)
+    told = _why(guest, ours)
+    assert "1 job is before it with the order key 'acct': the first, which is not yours to see, is running." in told
+    assert "secret.task" not in told
+    assert "session" not in told
+    assert f"the first, job {own_head} (task work), is ready" in _why(guest, own)
+
+
+def test_a_dead_letter_of_somebody_else_blocks_without_a_name(ask: Ask, connection: Connection) -> None:
+    claimer = Claimer(connection, tasks=("secret.task", "work"))
+    (head,) = put(connection, keys(order="acct", blocks=True), task="secret.task", tenant="gamma-victim")
+    claimer.wake()
+    claimer.finish(claimer.claim().jobs, Settlement("dead", reason="failed", error=describe(OSError("x")), failed=1))
+    (ours,) = put(connection, keys(order="acct", blocks=True), tenant="beta")
+    assert f"The dead letter {head} (task secret.task) blocks" in _why(ask("viewer"), ours)
+    told = _why(ask("viewer", tenant="beta"), ours)
+    assert told.startswith("A dead letter that is not yours to see blocks its order key 'acct'")
+    assert "secret.task" not in told
+    assert "sereno job" not in told
+
+
+# Pauses
+
+
+def test_a_tenant_does_not_lift_what_the_house_has_stopped(app: Sereno, ask: Ask, connection: Connection) -> None:
+    guest = ask("admin", tenant="beta")
+    by_hand = pause("tenant", "beta", actor="ana@desk")
+    stops = (lambda: ask("operator").post("/tenants/beta/pause"), lambda: app.database.run(by_hand))
+    for stop in stops:
+        stop()
+        # Paused already: it stays the house's.
+        assert guest.post("/tenants/beta/pause").json()["changed"] is False
+        answer = guest.post("/tenants/beta/resume")
+        assert (answer.status_code, answer.headers["content-type"]) == (403, "application/problem+json")
+        assert "it was not somebody of beta who paused it" in answer.json()["detail"]
+        assert one(connection, "select count(*) from sereno.pauses") == 1
+        assert ask("operator").post("/tenants/beta/resume").json()["changed"] is True
+    assert one(connection, "select count(*) from sereno.audit where action = 'tenant.resume'") == len(stops)
+
+
+def test_a_tenant_lifts_what_its_own_people_have_stopped(ask: Ask, connection: Connection) -> None:
+    assert ask("operator", tenant="beta").post("/tenants/beta/pause").json()["changed"] is True
+    other = ask("operator", tenant="beta")
+    assert other.post("/tenants/beta/resume").json()["changed"] is True
+    assert other.post("/tenants/beta/resume").json()["changed"] is False
+    assert one(connection, "select count(*) from sereno.pauses") == 0
+
+
+def test_what_the_house_stops_too_is_the_houses_to_lift(ask: Ask, connection: Connection) -> None:
+    guest, house = ask("operator", tenant="beta"), ask("operator")
+    assert guest.post("/tenants/beta/pause").json()["changed"] is True
+    assert house.post("/tenants/beta/pause").json()["changed"] is True
+    assert guest.post("/tenants/beta/pause").json()["changed"] is False
+    assert guest.post("/tenants/beta/resume").status_code == 403
+    assert house.post("/tenants/beta/pause").json()["changed"] is False
+    assert house.post("/tenants/beta/resume").json()["changed"] is True
+    assert one(connection, "select count(*) from sereno.pauses") == 0
+
+
+# Secrets
+
+
+def test_an_export_hides_secrets_from_those_who_only_look(app: Sereno, ask: Ask) -> None:
+    @app.task
+    def work(password: str) -> None: ...
+
+    made = ask("admin").put("/schedules/menu", json=body(args={"password": HUNTER}, tenant="beta"))
+    assert made.status_code == 200
+    for tenant in (None, "beta"):
+        shown = ask("viewer", tenant=tenant).get("/schedules/export")
+        assert [each["args"] for each in shown.json()["items"]] == [{"password": "********"}]
+        assert HUNTER not in shown.text
+        whole = ask("operator", tenant=tenant).get("/schedules/export").json()["items"]
+        assert [each["args"] for each in whole] == [{"password": HUNTER}]
+
+
+def test_what_is_kept_with_a_recipient_hides_secrets_from_those_who_only_look(app: Sereno, ask: Ask) -> None:
+    data = {"api_key": HUNTER, "name": "Ana"}
+    app.recipients.upsert("user:7", {}, data=data, tenant="beta")
+    for tenant in (None, "beta"):
+        viewer = ask("viewer", tenant=tenant)
+        shown = viewer.get("/recipients/user:7", params={"tenant": "beta"})
+        assert shown.json()["recipient"]["data"] == {"api_key": "********", "name": "Ana"}
+        assert HUNTER not in shown.text + viewer.get("/recipients").text
+        whole = ask("operator", tenant=tenant).get("/recipients/user:7", params={"tenant": "beta"})
+        assert whole.json()["recipient"]["data"] == data
+
+
+def test_a_preview_of_the_last_event_hides_secrets_from_those_who_only_look(
+    app: Sereno, ask: Ask, tmp_path: Path
+) -> None:
+    folder = tmp_path / "login"
+    folder.mkdir()
+    (folder / "email.title.j2").write_text("{{ code }}")
+    (folder / "email.body.j2").write_text("With {{ password }}")
+    app.override(templates=str(tmp_path))
+    app.event("login", Login, channels=["email"]).notify(Login("T7", HUNTER))
+    trial = {"event": "login", "channel": "email"}
+    shown = ask("viewer").post("/templates/preview", json=trial | {"last": True}).json()
+    assert (shown["title"], shown["body"]) == ("T7", "With ********")
+    assert ask("operator").post("/templates/preview", json=trial | {"last": True}).json()["body"] == f"With {HUNTER}"
+    # What somebody brings along is theirs.
+    own = {"payload": {"code": "x", "password": "mine"}}
+    assert ask("viewer").post("/templates/preview", json=trial | own).json()["body"] == "With mine"

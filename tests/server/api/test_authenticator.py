@@ -1,0 +1,319 @@
+"""The doorkeeper: who asks, by a token, a cookie, a proxy, the application around us, or from this machine."""
+
+import asyncio
+import socket
+import time
+from collections.abc import Callable
+from types import SimpleNamespace
+
+import httpx
+import psycopg
+import pytest
+from starlette.requests import HTTPConnection
+
+from sereno import Sereno
+from sereno.access.identity import Principal, make_cookie, read_cookie
+from sereno.access.operations import NewToken, create, revoke
+from sereno.errors import ConfigurationError
+from sereno.server.shared import authenticator as guard
+from sereno.server.shared.authenticator import COOKIE, FRESH_SECONDS, Guard
+from sereno.server.shared.proxies import FORWARDING_HEADERS
+from tests.facts import advance, until
+from tests.plain_http import NO_CERTIFICATES
+from tests.server.api.conftest import Served
+
+SECRET = "s" * 40
+Serve = Callable[..., Served]
+
+
+def _token(app: Sereno, role: str = "admin", tenant: str | None = None, **more: str) -> NewToken:
+    return app.database.run(create("ada", role, tenant=tenant, actor="test", **more))
+
+
+def _me(served: Served, **headers: str) -> httpx.Response:
+    named = {name.replace("_", "-"): text for name, text in headers.items()}
+    return httpx.get(f"{served.url}/api/v1/me", headers=named, timeout=30, verify=NO_CERTIFICATES)
+
+
+def _pause(served: Served, **headers: str) -> int:
+    named = {name.replace("_", "-"): text for name, text in headers.items()}
+    return httpx.post(
+        f"{served.url}/api/v1/queues/q/pause", headers=named, timeout=30, verify=NO_CERTIFICATES
+    ).status_code
+
+
+# Tokens
+
+
+@pytest.mark.parametrize(
+    "shown", ["", "Bearer", "Bearer x", "Bearer srn_", "Basic c3I6bg==", "Bearer srn_é", "Bearer srn_" + "x" * 32]
+)
+def test_what_is_no_token_opens_nothing(serve: Serve, shown: str) -> None:
+    answer = httpx.get(f"{serve().url}/api/v1/me", headers={b"Authorization": shown.encode("latin-1")}, timeout=30)
+    assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer")
+    assert "sereno token create" in answer.json()["detail"]
+
+
+def test_a_revoked_token_opens_nothing_within_seconds(
+    app: Sereno, serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is remembered for so long, and not longer."""
+    began = time.monotonic()
+    clock = SimpleNamespace(monotonic=lambda: began, time=time.time)
+    monkeypatch.setattr(guard, "time", clock)
+    served, made = serve(), _token(app)
+    bearer = f"Bearer {made.secret}"
+    assert _me(served, Authorization=bearer).json()["name"] == "ada"
+    app.database.run(revoke("ada"))
+    assert FRESH_SECONDS <= 5
+    clock.monotonic = lambda: began + FRESH_SECONDS - 0.1
+    assert _me(served, Authorization=bearer).status_code == 200
+    clock.monotonic = lambda: began + FRESH_SECONDS + 0.1
+    assert _me(served, Authorization=bearer).status_code == 401
+
+
+def test_an_expired_token_opens_nothing(app: Sereno, serve: Serve, connection: psycopg.Connection) -> None:
+    made = _token(app, expires_in="1h")
+    bearer = f"Bearer {made.secret}"
+    assert _me(serve(), Authorization=bearer).status_code == 200
+    advance(connection, 3601)
+    # Another one, that does not remember it.
+    assert _me(serve(), Authorization=bearer).status_code == 401
+
+
+# Cookies
+
+
+def test_a_cookie_stands_for_the_token_that_was_shown(
+    app: Sereno, serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(guard, "FRESH_SECONDS", 0.1)
+    app.override(secret=SECRET)
+    made = _token(app, "operator", "r42")
+    cookie = Guard(app.database).cookie(Principal("ada", "operator", "r42", made.token.id))
+    assert cookie is not None
+    sign_in = read_cookie(SECRET.encode(), cookie, time.time())
+    assert sign_in is not None
+    assert sign_in.token == made.token.id
+    served = serve()
+    assert _me(served, Cookie=f"{COOKIE}={cookie}").json() == {"name": "ada", "role": "operator", "tenant": "r42"}
+    app.database.run(revoke("ada"))
+    until(lambda: _me(served, Cookie=f"{COOKIE}={cookie}").status_code == 401)
+
+
+def test_no_cookie_for_who_has_shown_no_token(app: Sereno) -> None:
+    assert Guard(app.database).cookie(Principal("ada", "admin")) is None
+
+
+def test_a_cookie_that_is_not_ours_opens_nothing(app: Sereno, serve: Serve) -> None:
+    app.override(secret=SECRET)
+    served, number, soon = serve(), _token(app).token.id, int(time.time()) + 60
+    good = make_cookie(SECRET.encode(), number, soon)
+    assert _me(served, Cookie=f"{COOKIE}={good}").status_code == 200
+    version, token, until_, sign_in, signature = good.split(".")
+    for cookie in (
+        make_cookie(b"x" * 40, number, soon),
+        make_cookie(SECRET.encode(), number, int(time.time()) - 1),
+        make_cookie(SECRET.encode(), 999, soon),
+        f"{version}.{token}.{int(until_) + 60}.{sign_in}.{signature}",
+        f"{version}.{number + 1}.{until_}.{sign_in}.{signature}",
+        f"{version}.{token}.{until_}.{'A' * len(sign_in)}.{signature}",
+        f"{version}.{token}.{until_}.{sign_in}.{signature[:-1]}",
+        f"v3.{token}.{until_}.{sign_in}.{signature}",
+        "",
+        "x" * 5000,
+    ):
+        assert _me(served, Cookie=f"{COOKIE}={cookie}").status_code == 401
+
+
+def test_a_cookie_of_another_start_opens_nothing_without_a_secret(app: Sereno, serve: Serve) -> None:
+    cookie = Guard(app.database).cookie(Principal("ada", "admin", None, _token(app).token.id))
+    assert _me(serve(), Cookie=f"{COOKIE}={cookie}").status_code == 401
+
+
+def test_a_page_elsewhere_changes_nothing_with_somebodys_cookie(app: Sereno, serve: Serve) -> None:
+    app.override(secret=SECRET)
+    served, made = serve(), _token(app)
+    cookie = f"{COOKIE}={make_cookie(SECRET.encode(), made.token.id, int(time.time()) + 60)}"
+    assert _pause(served, Cookie=cookie, Origin="http://evil.example") == 401
+    assert _pause(served, Cookie=cookie, Origin="null") == 401
+    assert _pause(served, Cookie=cookie, Sec_Fetch_Site="cross-site") == 401
+    assert _pause(served, Cookie=cookie, Sec_Fetch_Site="same-site") == 401
+    assert _pause(served, Cookie=cookie, Origin=served.url) == 200
+    assert _pause(served, Cookie=cookie, Sec_Fetch_Site="same-origin") == 200
+    # A program elsewhere that holds the token itself was told to.
+    assert _pause(served, Authorization=f"Bearer {made.secret}", Origin="http://evil.example") == 200
+
+
+# From this machine
+
+
+def test_open_to_this_machine_alone(serve: Serve) -> None:
+    served = serve(is_open=True)
+    assert _me(served).json() == {"name": "local", "role": "admin", "tenant": None}
+    port = served.url.rpartition(":")[2]
+    for host in (f"localhost:{port}", f"127.0.0.1:{port}", f"[::1]:{port}"):
+        assert _me(served, Host=host).status_code == 200
+    for host in (f"evil.example:{port}", f"localhost.evil.example:{port}", f"127.0.0.1.nip.example:{port}", "10.0.0.1"):
+        assert _me(served, Host=host).status_code == 401
+        assert _pause(served, Host=host) == 401
+
+
+def test_a_page_elsewhere_changes_nothing_on_an_open_server(serve: Serve) -> None:
+    served = serve(is_open=True)
+    assert _pause(served, Origin="http://evil.example") == 401
+    assert _pause(served, Origin="null") == 401
+    assert _pause(served, Sec_Fetch_Site="cross-site") == 401
+    assert _pause(served, Origin=served.url) == 200
+    assert _pause(served) == 200
+
+
+# What else decides
+
+
+def test_nobody_changes_anything_on_a_read_only_server(app: Sereno, serve: Serve) -> None:
+    app.override(read_only=True)
+    assert _pause(serve(is_open=True)) == 403
+    served, bearer = serve(), f"Bearer {_token(app).secret}"
+    assert _me(served, Authorization=bearer).status_code == 200
+    refused = httpx.post(f"{served.url}/api/v1/queues/q/pause", headers={"Authorization": bearer}, timeout=30)
+    assert refused.status_code == 403
+    assert "SERENO_READ_ONLY" in refused.json()["detail"]
+
+
+def test_a_read_only_server_does_not_even_write_that_a_token_was_used(
+    app: Sereno, serve: Serve, connection: psycopg.Connection
+) -> None:
+    bearer = f"Bearer {_token(app).secret}"
+    app.override(read_only=True)
+    assert _me(serve(), Authorization=bearer).status_code == 200
+    assert connection.execute("select used_at from sereno.tokens").fetchall() == [(None,)]
+    app.override(read_only=False)
+    assert _me(serve(), Authorization=bearer).status_code == 200
+    assert connection.execute("select used_at is null from sereno.tokens").fetchall() == [(False,)]
+
+
+def test_a_proxy_says_who_it_has_let_in(app: Sereno, serve: Serve) -> None:
+    app.override(proxy_user_header="X-User", proxy_user_role="operator", trusted_proxies=["127.0.0.1"])
+    served = serve()
+    assert _me(served, X_User="ada").json() == {"name": "ada", "role": "operator", "tenant": None}
+    assert _pause(served, X_User="ada") == 200
+    assert _me(served).status_code == 401
+    assert _me(served, X_User="").status_code == 401
+    bearer = f"Bearer {_token(app, 'viewer').secret}"
+    assert _me(served, X_User="eve", Authorization=bearer).json()["role"] == "viewer"
+
+
+def test_nobody_but_a_trusted_proxy_says_who_asks(app: Sereno, serve: Serve) -> None:
+    app.override(proxy_user_header="X-User", proxy_user_role="operator", trusted_proxies=["10.0.0.0/8"])
+    served = serve()
+    assert _me(served, X_User="ada").status_code == 401
+    assert _me(served, X_User="ada", X_Forwarded_For="10.0.0.1").status_code == 401
+    with pytest.raises(ConfigurationError, match="trusted_proxies"):
+        app.override(trusted_proxies=[])
+
+
+def test_what_a_proxy_hands_over_is_not_from_this_machine(app: Sereno, serve: Serve) -> None:
+    """Whoever stands behind it may be anywhere, whether its headers are trusted or not."""
+    served = serve(is_open=True)
+    for trusted in ([], ["127.0.0.1"]):
+        app.override(trusted_proxies=trusted)
+        for name in FORWARDING_HEADERS:
+            assert _me(served, **{name: "127.0.0.1"}).status_code == 401, name
+    assert _me(served).status_code == 200
+
+
+def test_a_header_is_nothing_where_no_proxy_is_named(serve: Serve) -> None:
+    assert _me(serve(), X_User="ada", X_Forwarded_User="ada", Remote_User="ada").status_code == 401
+
+
+def test_the_application_around_us_knows_who_asks(app: Sereno, serve: Serve) -> None:
+    async def authenticate(request: HTTPConnection) -> Principal | None:
+        await asyncio.sleep(0)
+        name = request.headers.get("x-session")
+        return Principal(name, "operator", "r42") if name else None
+
+    served = serve(authenticate=authenticate)
+    assert _me(served, X_Session="ada").json() == {"name": "ada", "role": "operator", "tenant": "r42"}
+    assert _pause(served, X_Session="ada") == 403
+    # Its word alone counts.
+    assert _me(served, Authorization=f"Bearer {_token(app).secret}").status_code == 401
+
+
+def test_a_page_elsewhere_changes_nothing_through_the_application_around_us(serve: Serve) -> None:
+    async def authenticate(request: HTTPConnection) -> Principal | None:
+        await asyncio.sleep(0)
+        return Principal("ada", "admin") if "session" in request.cookies or "authorization" in request.headers else None
+
+    served = serve(authenticate=authenticate)
+    assert _pause(served, Cookie="session=1", Origin="http://evil.example") == 403
+    assert _pause(served, Cookie="session=1", Sec_Fetch_Site="cross-site") == 403
+    assert _pause(served, Authorization="Basic YTpi", Origin="null") == 403
+    assert _me(served, Cookie="session=1", Origin="http://evil.example").status_code == 200
+    # A browser never sends this one by itself.
+    assert _pause(served, Authorization="Bearer x", Origin="http://evil.example") == 200
+    assert _pause(served, Cookie="session=1") == 200
+
+
+def _line(served: Served, *headers: str, request: str = "GET /api/v1/me") -> int:
+    port = int(served.url.rpartition(":")[2])
+    with socket.create_connection(("127.0.0.1", port), timeout=30) as wire:
+        wire.sendall("\r\n".join([f"{request} HTTP/1.1", *headers, "Connection: close", "", ""]).encode())
+        return int(wire.recv(4000).split()[1])
+
+
+def test_a_host_or_an_origin_that_makes_no_sense_is_nobody(app: Sereno, serve: Serve) -> None:
+    app.override(secret=SECRET)
+    assert _line(serve(is_open=True), "Host: [") == 401
+    cookie = make_cookie(SECRET.encode(), _token(app).token.id, int(time.time()) + 60)
+    assert _pause(serve(), Cookie=f"{COOKIE}={cookie}", Origin="http://[") == 401
+
+
+def test_a_page_elsewhere_changes_nothing_through_a_proxy(app: Sereno, serve: Serve) -> None:
+    app.override(proxy_user_header="X-User", proxy_user_role="operator", trusted_proxies=["127.0.0.1"])
+    served = serve()
+    assert _pause(served, X_User="ada", Origin="http://evil.example") == 401
+    assert _pause(served, X_User="ada", Sec_Fetch_Site="cross-site") == 401
+    assert _pause(served, X_User="ada", Sec_Fetch_Site="same-origin") == 200
+
+
+async def test_open_to_nobody_who_comes_from_elsewhere(app: Sereno) -> None:
+    guard = Guard(app.database, is_open=True)
+    for client, is_let_in in (("127.0.0.1", True), ("::1", True), ("10.0.0.7", False), ("unix", False)):
+        scope = {"type": "http", "method": "GET", "headers": [(b"host", b"localhost")], "client": (client, 1)}
+        assert (await guard.who(HTTPConnection(scope)) is not None) is is_let_in
+
+
+def test_an_answer_is_given_again_to_the_same_alone(app: Sereno, serve: Serve) -> None:
+    app.override(proxy_user_header="X-User", proxy_user_role="operator", trusted_proxies=["127.0.0.1"])
+    served, made = serve(), _token(app)
+    url, key = f"{served.url}/api/v1/queues/q/pause", {"Idempotency-Key": "k"}
+    first = httpx.post(url, headers=key | {"Authorization": f"Bearer {made.secret}"}, timeout=30)
+    other = httpx.post(url, headers=key | {"X-User": str(made.token.id)}, timeout=30)
+    assert (first.json()["changed"], other.json()["changed"]) == (True, False)
+
+
+def test_an_admin_still_sees_everything_on_a_read_only_server(app: Sereno, serve: Serve) -> None:
+    app.override(read_only=True)
+    bearer = {"Authorization": f"Bearer {_token(app).secret}"}
+    assert httpx.get(f"{serve().url}/api/v1/settings", headers=bearer, timeout=30).status_code == 200
+
+
+def test_a_database_that_is_not_ready_is_said_to_be_so(
+    app: Sereno, serve: Serve, connection: psycopg.Connection
+) -> None:
+    served = serve(is_open=True)
+    connection.execute("alter schema sereno rename to elsewhere")
+    assert httpx.get(f"{served.url}/api/v1/queues", timeout=30).status_code == 503
+
+
+@pytest.mark.parametrize("body", [b'{"note": "\xff"}', b"9" * 5000, b"[" * 50_000])
+def test_a_body_that_cannot_be_read(serve: Serve, body: bytes) -> None:
+    headers = {"Content-Type": "application/json"}
+    answer = httpx.post(f"{serve(is_open=True).url}/api/v1/queues/q/pause", content=body, headers=headers, timeout=30)
+    assert (answer.status_code, answer.headers["content-type"]) == (422, "application/problem+json")
+
+
+def test_a_name_that_no_path_can_hold_is_not_there(serve: Serve) -> None:
+    answer = httpx.post(f"{serve(is_open=True).url}/api/v1/queues/a%0Ab/pause", timeout=30)
+    assert (answer.status_code, answer.headers["content-type"]) == (404, "application/problem+json")

@@ -1,0 +1,172 @@
+"""A row that cannot be shown is shown as such, and hides no other: in lists, exports, pages and on the command line."""
+
+import json
+
+import psycopg
+import pytest
+from click.testing import CliRunner
+
+from sereno import Sereno
+from sereno.cli.main import main
+from sereno.jobs import operations as jobs
+from sereno.schedules import operations as schedules
+from sereno.schedules.bulk_write import NOT_SHOWN
+from tests.server.api.conftest import Ask, Served
+
+DEPTHS = (260, 900, 3000)
+DAILY = {"kind": "daily", "at": "03:00", "tz": "Europe/Riga"}
+
+
+def nested(depth: int) -> str:
+    return '{"a": ' * depth + "1" + "}" * depth
+
+
+@pytest.fixture
+def bad(app: Sereno, connection: psycopg.Connection) -> list[int]:
+    """Schedules, jobs, events and deliveries that nobody can read, among others of the same kind; ids of the jobs."""
+
+    @app.task
+    def work(a: int = 0) -> None: ...
+
+    with connection.transaction():
+        # As rows of an earlier version: today the tables refuse them.
+        for table in ("jobs", "schedules", "events", "recipients", "steps"):
+            found = connection.execute(
+                "select conname from pg_constraint where conrelid = %s::regclass and contype = 'c'", [f"sereno.{table}"]
+            )
+            for (name,) in found.fetchall():
+                connection.execute(f'alter table sereno.{table} drop constraint "{name}"'.encode())
+        connection.execute("alter domain sereno.bounded_json drop constraint nested_at_most_100_deep")
+    ids = [work.enqueue(a=1).id]
+    rule = json.dumps(DAILY)
+    for depth in DEPTHS:
+        key = f"deep:{depth}"
+        connection.execute(
+            "insert into sereno.schedules (key, task, rule, args, next_run_at) "
+            "values (%s, 'work', %s, %s, now() + '1h')",
+            [key, rule, nested(depth)],
+        )
+        made = connection.execute(
+            "insert into sereno.jobs (task, state, ready_seq, args) values ('work', 'ready', 1, %s) returning id",
+            [nested(depth)],
+        ).fetchone()
+        assert made is not None
+        ids.append(made[0])
+        connection.execute(
+            "insert into sereno.steps (job_id, name, attempt, result) values (%s, 's', 1, %s)", [made[0], nested(depth)]
+        )
+        connection.execute(
+            "insert into sereno.events (type, key, payload, due_at, channels) values ('t', %s, %s, now(), '{}')",
+            [key, nested(depth)],
+        )
+        connection.execute("insert into sereno.recipients (key, data) values (%s, %s)", [key, nested(depth)])
+    connection.execute(
+        "insert into sereno.schedules (key, task, rule, args, next_run_at) "
+        "values ('plain', 'work', %s, '{\"a\": 1}', now() + '1h')",
+        [rule],
+    )
+    connection.commit()
+    return ids
+
+
+@pytest.mark.parametrize("role", ["viewer", "operator"])
+def test_schedules_that_cannot_be_shown_hide_no_others(bad: list[int], ask: Ask, role: str) -> None:
+    client = ask(role)
+    for path in ("/schedules", "/schedules?soonest=true", "/schedules?q=task:work", "/schedules/export"):
+        answer = client.get(path)
+        assert answer.status_code == 200, (path, answer.text)
+        found = {each["key"]: each["args"] for each in answer.json()["items"]}
+        assert found["plain"] == {"a": 1}, path
+        assert all(NOT_SHOWN in found[f"deep:{depth}"] for depth in DEPTHS), path
+    for depth in DEPTHS:
+        assert NOT_SHOWN in client.get(f"/schedules/deep:{depth}").json()["schedule"]["args"]
+
+
+def test_jobs_events_and_recipients_that_cannot_be_shown_hide_no_others(
+    bad: list[int], ask: Ask, connection: psycopg.Connection
+) -> None:
+    viewer, operator = ask("viewer"), ask("operator")
+    assert {each["id"] for each in viewer.get("/jobs").json()["items"]} == set(bad)
+    events = [each["id"] for each in viewer.get("/events").json()["items"]]
+    assert len(events) == len(DEPTHS)
+    for client in (viewer, operator):
+        for job in bad[1:]:
+            found = client.get(f"/jobs/{job}").json()
+            assert NOT_SHOWN in found["job"]["args"], job
+            assert NOT_SHOWN in found["steps"][0]["result"], job
+        for event in events:
+            assert NOT_SHOWN in client.get(f"/events/{event}").json()["event"]["payload"], event
+        for depth in DEPTHS:
+            found = client.get(f"/recipients/deep:{depth}").json()
+            assert NOT_SHOWN in found["recipient"]["data"], depth
+        assert client.get("/recipients").status_code == 200
+    for job in bad[1:]:
+        assert NOT_SHOWN in operator.post(f"/jobs/{job}/reveal").json()["arguments"], job
+
+
+def test_pages_show_what_can_be_shown(bad: list[int], ask: Ask, served: Served) -> None:
+    admin = ask("admin")
+    events = [each["id"] for each in admin.get("/events").json()["items"]]
+    paths = ["/schedules", "/schedule?key=plain", "/jobs", "/notifications", "/recipients"]
+    paths += [f"/jobs?job={job}" for job in bad] + [f"/event?id={event}" for event in events]
+    paths += [f"/{page}?key=deep:{depth}" for page in ("schedule", "recipient") for depth in DEPTHS]
+    for path in paths:
+        answer = admin.get(f"{served.url}{path}")
+        assert answer.status_code == 200, (path, answer.status_code)
+
+
+def test_the_command_line_shows_what_can_be_shown(bad: list[int], database_url: str) -> None:
+    runner = CliRunner(env={"SERENO_DATABASE_URL": database_url})
+    for command in (
+        ["schedule", "list"],
+        ["schedule", "list", "-o", "json"],
+        ["schedule", "export"],
+        ["job", "list"],
+        *(["job", "show", str(job)] for job in bad),
+        *(["schedule", "show", f"deep:{depth}"] for depth in DEPTHS),
+    ):
+        result = runner.invoke(main, command)
+        assert result.exit_code == 0, (command, result.output, result.exception)
+
+
+def test_what_was_not_shown_is_not_brought_in_or_run(bad: list[int], ask: Ask) -> None:
+    """An export with a gap does not become a schedule with a gap, and no job is made from what cannot be read."""
+    admin = ask("admin")
+    exported = admin.get("/schedules/export").json()["items"]
+    brought = admin.post("/schedules/import", json={"schedules": exported}, params={"unchecked": True}).json()
+    assert (len(brought["refused"]), brought["changed"] + brought["unchanged"]) == (len(DEPTHS), 1)
+    assert "not shown" in brought["refused"][0]["problem"]
+    assert admin.post("/schedules/deep:3000/run").status_code == 422
+
+
+def test_large_arguments_of_schedules_are_not_part_of_a_list(app: Sereno, ask: Ask) -> None:
+    """A list names their size; the schedule itself and an export have them, and a page of an export ends in time."""
+
+    @app.task
+    def work(text: str) -> None: ...
+
+    admin = ask("admin")
+    text = "x" * 1_000_000
+    for number in range(12):
+        body = {"task": "work", "args": {"text": text}, "when": DAILY}
+        assert admin.put(f"/schedules/k{number:02}", json=body).status_code == 200
+    listed = admin.get("/schedules")
+    assert len(listed.content) < 100_000
+    assert all("bytes" in each["args"][NOT_SHOWN] for each in listed.json()["items"])
+    assert admin.get("/schedules/k00").json()["schedule"]["args"] == {"text": text}
+    keys: list[str] = []
+    after = ""
+    while True:
+        page = admin.get("/schedules/export", params={"after": after, "limit": 5}).json()
+        keys += [each["key"] for each in page["items"]]
+        assert all(each["args"] == {"text": text} for each in page["items"])
+        if page["next"] is None:
+            break
+        after = page["next"]
+    assert keys == [f"k{number:02}" for number in range(12)]
+
+
+def test_operations_agree_with_the_api(bad: list[int], app: Sereno) -> None:
+    """What the library reads is marked in the same way."""
+    assert NOT_SHOWN in app.database.run(jobs.show(bad[-1])).job.args
+    assert NOT_SHOWN in app.database.run(schedules.show("deep:900")).schedule.args

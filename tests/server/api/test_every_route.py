@@ -1,0 +1,225 @@
+"""Every operation of the document, asked by everybody: who may not is turned away, and no tenant hears of another."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import psycopg
+import pytest
+
+from sereno import Sereno
+from sereno.access.identity import ROLES
+from sereno.access.operations import create, revoke
+from tests.plain_http import NO_CERTIFICATES
+from tests.server.api.conftest import Ask, Served
+from tests.server.api.world import Operation, Things, fill, fill_over_http, operations, requests, send
+
+Document = dict[str, Any]
+_document: Document = {}
+
+
+@pytest.fixture
+def tenants(app: Sereno) -> tuple[Things, Things]:
+    households = Things("ann-tenant", "canary-ann"), Things("bob-tenant", "canary-bob")
+    fill(app, *households)
+    return households
+
+
+@pytest.fixture
+def ann(tenants: tuple[Things, Things], admin: httpx.Client) -> Things:
+    fill_over_http(admin, *tenants)
+    return tenants[0]
+
+
+@pytest.fixture
+def admin(ask: Ask, tenants: tuple[Things, Things]) -> httpx.Client:
+    assert tenants
+    return ask("admin")
+
+
+@pytest.fixture
+def document(admin: httpx.Client) -> Document:
+    """The same for every server, and the work of most of a second: written once."""
+    if not _document:
+        _document.update(admin.get("/openapi.json").json())
+    return _document
+
+
+@pytest.fixture
+def shut_out(app: Sereno, served: Served, connection: psycopg.Connection) -> Iterator[dict[str, httpx.Client]]:
+    """Those who have no name here, or have none any more."""
+    revoked, expired = (
+        app.database.run(create(name, "admin", expires_in="1h", actor="test")).secret for name in ("gone", "late")
+    )
+    app.database.run(revoke("gone", actor="test"))
+    connection.execute("update sereno.tokens set expires_at = sereno.now() - interval '1 s' where name = 'late'")
+    shown = {
+        "nobody": {},
+        "revoked": {"Authorization": f"Bearer {revoked}"},
+        "expired": {"Authorization": f"Bearer {expired}"},
+        "a stranger": {"Authorization": "Bearer srn_" + "x" * 32},
+        "no token": {"Authorization": "Bearer 12345"},
+        "another scheme": {"Authorization": f"Basic {expired}"},
+        "a made-up cookie": {"Cookie": "sereno=v2.1.9999999999." + "A" * 16 + "." + "A" * 43},
+    }
+    clients = {
+        who: httpx.Client(base_url=f"{served.url}/api/v1", headers=headers, timeout=30, verify=NO_CERTIFICATES)
+        for who, headers in shown.items()
+    }
+    yield clients
+    for client in clients.values():
+        client.close()
+
+
+def test_every_operation_is_known_here_and_says_who_may_use_it(document: Document, ann: Things) -> None:
+    named = {operation.name: operation for operation in operations(document)}
+    assert sorted(named.keys() - requests(ann).keys()) == [], "say in tests/server/api/world.py how it is asked"
+    assert sorted(requests(ann).keys() - named.keys()) == [], "there is no such operation any more"
+    for operation in named.values():
+        assert operation.role in (*ROLES, None), operation.name
+        assert isinstance(operation.about["x-of-tenants"], bool), operation.name
+        # Nobody but providers, who sign what they say, comes in without a name.
+        assert operation.role is not None or operation.path.startswith("/callbacks/"), operation.name
+
+
+def test_who_has_no_name_is_turned_away(document: Document, ann: Things, shut_out: dict[str, httpx.Client]) -> None:
+    for operation in operations(document):
+        for who, client in shut_out.items():
+            answer = _ask(client, operation, ann)
+            if operation.role is None:
+                assert answer.status_code != 401, operation.name
+                continue
+            assert answer.status_code == 401, (operation.name, who, answer.text)
+            assert answer.headers["content-type"] == "application/problem+json"
+            assert answer.headers["www-authenticate"] == "Bearer"
+            assert not ann.is_in(answer.text)
+
+
+def test_who_may_not_is_turned_away(document: Document, ann: Things, ask: Ask, connection: psycopg.Connection) -> None:
+    clients = {role: ask(role) for role in ROLES}
+    of_tenant = {role: ask(role, tenant=ann.tenant) for role in ROLES}
+    before = _rows(connection)
+    for operation in operations(document):
+        if operation.role is None:
+            continue
+        lower = ROLES[: ROLES.index(operation.role)]
+        turned_away = [clients[role] for role in lower] + [of_tenant[role] for role in lower]
+        turned_away += [] if operation.is_of_tenants else list(of_tenant.values())
+        for client in turned_away:
+            answer = _ask(client, operation, ann)
+            assert answer.status_code == 403, (operation.name, answer.text)
+            assert answer.headers["content-type"] == "application/problem+json"
+            assert ann.canary not in answer.text
+    assert _rows(connection) == before, "somebody who may not has changed something"
+
+
+def test_who_may_is_let_in(document: Document, ann: Things, ask: Ask) -> None:
+    """The lowest role that may gets what it asks for; those above are let in too, whatever is left for them."""
+    clients = {role: ask(role) for role in ROLES}
+    for operation in operations(document):
+        lowest = 0 if operation.role is None else ROLES.index(operation.role)
+        first, *others = [_ask(clients[role], operation, ann) for role in ROLES[lowest:]]
+        assert first.is_success, (operation.name, first.status_code, first.text)
+        for answer in others:
+            assert answer.status_code not in (401, 403), (operation.name, answer.text)
+            assert str(answer.status_code) in operation.about["responses"], (operation.name, answer.text)
+
+
+def test_no_tenant_hears_of_another(
+    document: Document, ann: Things, tenants: tuple[Things, Things], ask: Ask, connection: psycopg.Connection
+) -> None:
+    bob = ask("admin", tenant=tenants[1].tenant)
+    before = _rows(connection)
+    for operation in operations(document):
+        if not operation.is_of_tenants:
+            continue
+        for request in _ways_to_ask(operation, requests(ann)[operation.name], ann, document):
+            answer = send(bob, operation, request)
+            assert answer.status_code < 500, (operation.name, answer.text)
+            heard = _without(answer.text + str(dict(answer.headers)), request)
+            assert not ann.is_in(heard), (operation.name, request, answer.text)
+    after = _rows(connection)
+    lost = {table: rows - after[table] for table, rows in before.items()}
+    assert {table: rows for table, rows in lost.items() if any(map(ann.is_in, rows))} == {}, "bob changed what is ann's"
+
+
+def test_what_is_anothers_is_answered_as_what_is_not_there(
+    document: Document, ann: Things, tenants: tuple[Things, Things], ask: Ask
+) -> None:
+    """What a key that is to be written tells is that it is taken or free; nothing else tells even that."""
+    bob = ask("admin", tenant=tenants[1].tenant)
+    nobody = Things(ann.tenant, "canary-zoe", 7_000_001, 7_000_002, 7_000_003, 7_000_004, 7_000_005)
+    for operation in operations(document):
+        if operation.is_of_tenants and operation.role and operation.method != "PUT" and "{" in operation.path:
+            theirs, missing = (_ask(bob, operation, things) for things in (ann, nobody))
+            assert theirs.status_code == missing.status_code, (operation.name, theirs.text, missing.text)
+
+
+def test_a_tenant_sees_what_is_theirs(document: Document, ann: Things, ask: Ask) -> None:
+    """Else the walk above would prove nothing."""
+    client = ask("admin", tenant=ann.tenant)
+    seen = []
+    for operation in operations(document):
+        if operation.is_of_tenants and operation.method == "GET":
+            answer = _ask(client, operation, ann)
+            assert answer.is_success, (operation.name, answer.text)
+            seen += [operation.name] if ann.canary in _without(answer.text, requests(ann)[operation.name]) else []
+    assert {
+        "GET /jobs", "GET /jobs/{job_id}", "GET /pauses", "GET /schedules", "GET /schedules/{key}", "GET /tokens",
+        "GET /events", "GET /events/{event_id}", "GET /deliveries", "GET /recipients", "GET /recipients/{key}",
+    } <= set(seen)  # fmt: skip
+
+
+def _ask(client: httpx.Client, operation: Operation, things: Things) -> httpx.Response:
+    return send(client, operation, requests(things)[operation.name])
+
+
+def _ways_to_ask(
+    operation: Operation, request: dict[str, Any], things: Things, document: Document
+) -> Iterator[dict[str, Any]]:
+    """As it is; without a tenant; and with the tenant named wherever one can be."""
+    yield request
+    params = request.get("params", {})
+    if "tenant" in params:
+        yield request | {"params": {name: value for name, value in params.items() if name != "tenant"}}
+    elif operation.takes_in_query("tenant"):
+        yield request | {"params": params | {"tenant": things.tenant}}
+    if "json" in request and "tenant" in _body_fields(operation, document):
+        yield request | {"json": request["json"] | {"tenant": things.tenant}}
+
+
+def _body_fields(operation: Operation, document: Document) -> set[str]:
+    schema = operation.about["requestBody"]["content"]["application/json"]["schema"]
+    options = [schema, *schema.get("anyOf", ())]
+    names = [each["$ref"].rpartition("/")[2] for each in options if "$ref" in each]
+    return {field for name in names for field in document["components"]["schemas"][name]["properties"]}
+
+
+def _without(text: str, request: Any) -> str:
+    """What was heard, but for what was said oneself."""
+    for said in sorted(_texts(request), key=len, reverse=True):
+        text = text.replace(said, "…")
+    return text
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for each in value.values():
+            yield from _texts(each)
+    elif isinstance(value, list):
+        for each in value:
+            yield from _texts(each)
+
+
+def _rows(connection: psycopg.Connection) -> dict[str, set[str]]:
+    """Everything that there is, but for what is written about those who ask."""
+    tables = connection.execute(
+        "select relname from pg_class join pg_namespace n on n.oid = relnamespace "
+        "where nspname = 'sereno' and relkind = 'r' and relname not in ('tokens', 'answers')"
+    ).fetchall()
+    return {
+        table: {str(row[0]) for row in connection.execute(f"select t::text from sereno.{table} t".encode())}
+        for (table,) in tables
+    }

@@ -1,0 +1,235 @@
+"""What an error says is masked for those who only look, and what is masked for them is not found by a search."""
+
+import json
+from typing import Any
+
+import httpx
+import psycopg
+import pytest
+
+from sereno import Sereno
+from sereno.access.masking import masked
+from sereno.jobs import operations as jobs
+from sereno.server.shared.error_masking import hidden
+from tests.server.api.conftest import Ask, Served
+
+SECRET, PERSON = "hunter2x", "carl@example.org"
+SAID = f"login failed: password={SECRET} for {PERSON}"
+TRACEBACK = f'Traceback (most recent call last):\n  File "x.py", line 1, in f\n    raise Wrong("{SAID}")\nWrong: {SAID}'
+FINGERPRINT = "3fa9c01b77d2"
+PAGES = ("/", "/jobs", "/schedules", "/schedule?key=k", "/errors", "/trace?id=t-1", "/tenant?name=acme", "/deliveries")
+
+
+@pytest.fixture
+def failed(app: Sereno, connection: psycopg.Connection) -> int:
+    """A dead letter, an attempt, a schedule with a fire, a kind of failure and a delivery that say it. The first."""
+
+    @app.task
+    def work() -> None: ...
+
+    run = connection.execute
+    live = work.using(tenant="acme", trace="t-1").enqueue().id
+    values = {"said": SAID, "traceback": TRACEBACK, "live": live, "fingerprint": FINGERPRINT}
+    run(
+        """insert into sereno.attempts (job_id, number, session_id, started_at, finished_at, outcome, reason,
+                                        error_type, error_message, traceback)
+           values (%(live)s, 1, 1, now(), now(), 'retry', %(said)s, 'Wrong', %(said)s, %(traceback)s)""",
+        values,
+    )
+    row = run(
+        """insert into sereno.schedules (key, task, rule, tenant, next_run_at, last_error, failed_in_row, last_state)
+           values ('k', 'work', '{"kind": "daily", "at": "03:00"}', 'acme', now() + '1h', %(said)s, 1, 'dead')
+           returning id""",
+        values,
+    ).fetchone()
+    assert row is not None
+    dead = live + 1
+    run(
+        """insert into sereno.history (id, state, task, queue, tenant, priority, attempt, failures, crashes, snoozes,
+                                       releases, run_at, created_at, started_at, finished_at, args, reason,
+                                       error_type, error_message, traceback, fingerprint, schedule_id, planned_at,
+                                       trace, session_id)
+           values (%(dead)s, 'dead', 'work', 'default', 'acme', 5, 1, 1, 0, 0, 0, now(), now(), now(), now(), '{}',
+                   %(said)s, 'Wrong', %(said)s, %(traceback)s, %(fingerprint)s, %(schedule)s, now(), 't-1', 1)""",
+        values | {"dead": dead, "schedule": row[0]},
+    )
+    run(
+        """insert into sereno.error_groups (fingerprint, task, error_type, message, frame, last_job_id, first_at,
+                                            last_at, count)
+           values (%(fingerprint)s, 'work', 'Wrong', %(said)s, 'x.py:1', %(dead)s, now(), now(), 1)""",
+        values | {"dead": dead},
+    )
+    run(
+        "insert into sereno.error_hours (fingerprint, hour, tenant, count) "
+        "values (%(fingerprint)s, date_trunc('hour', now(), 'UTC'), 'acme', 1)",
+        values,
+    )
+    run(
+        """with who as (insert into sereno.recipients (tenant, key) values ('acme', 'user:7') returning id),
+                what as (insert into sereno.events (type, tenant, payload, due_at, channels)
+                         values ('t', 'acme', '{}', now(), '{pager}') returning id)
+           insert into sereno.deliveries (event_id, recipient_id, channel, tenant, state, due_at, reason, error_message)
+           select what.id, who.id, 'pager', 'acme', 'failed', now(), %(said)s, %(said)s from who, what""",
+        values,
+    )
+    return dead
+
+
+def places(dead: int) -> list[str]:
+    """Where an error is shown."""
+    return [
+        "/jobs",
+        f"/jobs/{dead}",
+        f"/jobs/{dead - 1}",
+        f"/jobs/{dead}/why",
+        "/deliveries",
+        "/schedules",
+        "/schedules/k",
+        "/schedules/k/fires",
+        "/errors",
+        f"/errors/{FINGERPRINT}",
+        "/traces/t-1",
+    ]
+
+
+def test_errors_are_masked_for_those_who_only_look(failed: int, ask: Ask, served: Served) -> None:
+    """In every answer and on every page; operators, who work with them, see them whole."""
+    for client in (ask("viewer"), ask("viewer", tenant="acme")):
+        for place in places(failed):
+            answer = client.get(place)
+            if answer.status_code == 403:
+                continue
+            assert answer.status_code == 200, (place, answer.text)
+            assert SECRET not in answer.text, place
+            assert PERSON not in answer.text, place
+        for page in (*PAGES, f"/jobs?job={failed}", f"/jobs?job={failed - 1}"):
+            answer = client.get(f"{served.url}{page}", follow_redirects=True)
+            assert answer.status_code == 200, (page, answer.status_code)
+            assert SECRET not in answer.text, page
+            assert PERSON not in answer.text, page
+    viewer, operator = ask("viewer"), ask("operator")
+    group = viewer.get(f"{served.url}/error?fingerprint={FINGERPRINT}")
+    assert (group.status_code, SECRET in group.text, "login failed" in group.text) == (200, False, True)
+    shown = viewer.get(f"/jobs/{failed}").json()["job"]
+    assert shown["error_message"] == masked(SAID)
+    assert "login failed: password=********" in shown["traceback"]
+    whole = operator.get(f"/jobs/{failed}").json()["job"]
+    assert (whole["error_message"], whole["traceback"], whole["reason"]) == (SAID, TRACEBACK, SAID)
+    assert SECRET in operator.get(f"{served.url}/jobs?job={failed}").text
+
+
+def found(client: httpx.Client, path: str, **params: Any) -> int:
+    answer = client.get(path, params=params)
+    assert answer.status_code == 200, (path, params, answer.text)
+    return len(answer.json()["items"])
+
+
+def test_the_audit_is_masked_for_those_who_only_look(ask: Ask, served: Served, connection: psycopg.Connection) -> None:
+    detail = {"sql": f"select * from deliveries where address = '{PERSON}'", "filter": {"password": SECRET}, "count": 7}
+    connection.execute(
+        "insert into sereno.audit (actor, action, subject, detail) values ('a', 'archive.query', 'archive', %s)",
+        [json.dumps(detail)],
+    )
+    viewer, operator = ask("viewer"), ask("operator")
+    for answer in (viewer.get("/audit"), viewer.get(f"{served.url}/system?show=audit")):
+        assert answer.status_code == 200
+        assert "archive.query" in answer.text
+        assert PERSON not in answer.text
+        assert SECRET not in answer.text
+    (shown,) = viewer.get("/audit", params={"actor": "a"}).json()["items"]
+    assert (shown["detail"]["count"], shown["detail"]["filter"]) == (7, {"password": "********"})
+    (whole,) = operator.get("/audit", params={"actor": "a"}).json()["items"]
+    assert whole["detail"] == detail
+
+
+def test_a_second_pattern_does_not_tell_whether_a_guess_is_right(failed: int, ask: Ask) -> None:
+    """The guess was like what was said, the stars like what is seen of it: a right guess found the row."""
+    viewer, operator = ask("viewer"), ask("operator")
+    searches = {
+        "/schedules": 'error:*{}*,*"********"*',
+        "/schedules/k/fires": 'error:*{}*,*"********"*',
+        "/deliveries": 'error:*{}*,*"********"*',
+        "/errors": 'message:*{}*,*"********"*',
+    }
+    for path, search in searches.items():
+        for guess in (SECRET, SECRET[:3], "wrong-guess"):
+            assert found(viewer, path, q=search.format(guess)) == 0, (path, guess)
+            assert found(operator, path, q=search.format(guess)) == (guess in SAID), (path, guess)
+    assert found(viewer, "/deliveries", q='reason:*hunter2x*,*"********"*') == 0
+
+
+def test_what_is_masked_is_not_found(failed: int, ask: Ask, served: Served) -> None:
+    """By no part of it, in no list; what is seen is found, and operators find all."""
+    viewer, operator = ask("viewer"), ask("operator")
+    parts = (SECRET, SECRET[2:6], PERSON, "carl", "example.org", SECRET.upper())
+    for part in parts:
+        for client, number in ((viewer, 0), (operator, 1)):
+            assert found(client, "/jobs", error=part) == 2 * number, part
+            assert found(client, "/jobs", q=f"error:{part}") == 2 * number, part
+            assert found(client, "/schedules", q=f"error:*{part}*") == number, part
+            assert found(client, "/schedules/k/fires", q=f"error:*{part}*") == number, part
+            assert found(client, "/schedules/k/fires", q=part) == number, part
+            assert found(client, "/deliveries", q=f"error:*{part}*") == number, part
+            assert found(client, "/deliveries", q=f"reason:*{part}*") == number, part
+            assert found(client, "/errors", q=f"message:*{part}*") == number, part
+            assert found(client, "/errors", q=part) == number, part
+        # Nor by what is left when it is excluded.
+        assert found(viewer, "/errors", q=f"-message:*{part}*") == 1, part
+        assert f"jobs?job={failed}" not in viewer.get(f"{served.url}/jobs", params={"q": f"error:{part}"}).text, part
+    for client in (viewer, operator):
+        assert found(client, "/jobs", error="login failed") == 2
+        assert found(client, "/schedules", q='error:*"login failed"*') == 1
+        assert found(client, "/errors", q="message:*login*") == 1
+
+
+def test_two_who_see_different_things_do_not_share_a_look(failed: int, ask: Ask, served: Served) -> None:
+    """An operator's page that was just looked at is not what a viewer gets, nor the other way round."""
+    viewer, operator = ask("viewer"), ask("operator")
+    for _ in range(2):
+        assert SECRET in operator.get(f"{served.url}/jobs").text
+        assert SECRET not in viewer.get(f"{served.url}/jobs").text
+
+
+CASES = [
+    SAID,
+    "postgresql://app:s3cr3t@db/x refused",
+    "postgresql://app:s3/cr3t@more@db/x refused",
+    "Authorization: Bearer abcdefghijkl.mnop",
+    "basic dXNlcjpwYXNzd29yZA==",
+    "srn_" + "A1b2" * 8,
+    "sk_live_abcdefgh12345",
+    "eyJhbGciOiJI.eyJzdWIiOiIx.c2lnbmF0dXJl",
+    "token = 'two words'",
+    '{"api_key": "k-1234567", "password": "p4ssw0rd"}',
+    "contraseña: niño7 and senha=força1",
+    "card 4111 1111 1111 1111 declined",
+    "josé.müller+x@exämple.org bounced",
+    "call +49 (170) 123-45 67 back",
+    "token=tok_live_ABC; secret:xyz&next",
+    "nothing to see: 42 of 7 rows",
+]
+
+
+def test_the_database_leaves_nothing_to_be_found_that_is_not_seen(connection: psycopg.Connection) -> None:
+    """Whatever the mask of the server hides, the one by which viewers search hides too."""
+    for said in CASES:
+        (left,) = connection.execute("select sereno.masked(%s)", [said]).fetchone() or ("",)
+        seen = masked(said)
+        gone = {part for part in _parts(said) if part not in seen}
+        assert not [part for part in gone if part in left], (said, seen, left)
+    assert connection.execute("select sereno.masked(%s)", [CASES[-1]]).fetchone() == (CASES[-1],)
+
+
+def _parts(text: str) -> set[str]:
+    """Every stretch of five characters."""
+    return {text[at : at + 5] for at in range(len(text) - 4)}
+
+
+def test_rows_are_not_changed_where_others_see_them(failed: int, app: Sereno) -> None:
+    """What is hidden is hidden in a copy."""
+    row = app.database.run(jobs.show(failed))
+    shown = hidden(row)
+    assert (row.job.error_message, shown.job.error_message) == (SAID, masked(SAID))
+    plain = {"items": [{"id": 1, "context": {"error": SAID}}], "next": None}
+    assert json.dumps(hidden(plain)).count(SECRET) == 0
+    assert plain["items"] == [{"id": 1, "context": {"error": SAID}}]

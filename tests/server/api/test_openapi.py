@@ -1,0 +1,94 @@
+"""The document is true: whatever is sent, the server answers as it says there, and never with an error of its own."""
+
+from typing import Any
+
+import httpx
+import psycopg
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase, assume, given, settings
+from schemathesis.checks import (
+    content_type_conformance,
+    not_a_server_error,
+    response_headers_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from sereno import Sereno
+from tests.server.api.conftest import Ask, Served
+from tests.server.api.world import Operation, Things, fill, fill_over_http, operations
+
+# Of each operation, for each of two who ask: the whole stays well under a minute.
+EXAMPLES = 4
+CHECKS = [
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_schema_conformance,
+    response_headers_conformance,
+]
+
+
+@pytest.fixture
+def tenant(app: Sereno, ask: Ask, connection: psycopg.Connection) -> str:
+    """Things to ask about. No number that somebody guesses is that of the token with which they ask."""
+    connection.execute("select setval(pg_get_serial_sequence('sereno.tokens', 'id'), 3000000000000000000)")
+    ann = Things("a", "canary-ann")
+    fill(app, ann)
+    fill_over_http(ask("admin"), ann)
+    return ann.tenant
+
+
+@pytest.mark.parametrize("of_tenant", [False, True], ids=["everybody's", "a tenant's"])
+def test_every_answer_is_as_declared(served: Served, ask: Ask, tenant: str, of_tenant: bool) -> None:
+    client = ask("admin", tenant=tenant if of_tenant else None)
+    token = {"Authorization": client.headers["authorization"]}
+    schema = schemathesis.openapi.from_url(f"{served.url}/api/v1/openapi.json")
+    failures: list[str] = []
+    for found in schema.get_all_operations():
+        operation: Any = found.ok()  # type: ignore[union-attr]  # a document that cannot be read fails here
+        if of_tenant and not operation.definition.raw["x-of-tenants"]:
+            continue
+        try:
+            _exercise(operation, f"{served.url}/api/v1", token)
+        except (Exception, BaseExceptionGroup) as error:  # noqa: BLE001 - all of them are told, not only the first
+            failures.append(f"{operation.label}: {_words(error)}")
+    assert failures == [], "\n\n".join(failures)
+    assert client.get("/me").status_code == 200, "the token was lost on the way: nothing was proved"
+
+
+def _exercise(operation: Any, url: str, token: dict[str, str]) -> None:
+    @settings(
+        max_examples=EXAMPLES,
+        deadline=None,
+        database=None,
+        derandomize=True,
+        phases=[Phase.explicit, Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(case=operation.as_strategy())
+    def run(case: Any) -> None:
+        # Whoever asks takes these away, with what is before them: it is another path then.
+        assume(not {".", ".."} & set((case.path_parameters or {}).values()))
+        response = case.call(base_url=url, headers=token, timeout=30)
+        case.validate_response(response, checks=CHECKS)
+
+    run()
+
+
+def _words(error: BaseException) -> str:
+    parts = getattr(error, "exceptions", None)
+    return "; ".join(map(_words, parts)) if parts else f"{error}"[:900]
+
+
+def test_every_operation_is_described(served: Served) -> None:
+    document = httpx.get(f"{served.url}/api/v1/openapi.json", timeout=30).json()
+    found: list[Operation] = list(operations(document))
+    assert len(found) > 5
+    for operation in found:
+        assert operation.about.get("summary"), operation.name
+        assert operation.about.get("description", "").rstrip().endswith((".", ")")), operation.name
+        assert operation.about["tags"], operation.name
+    ids = [operation.about["operationId"] for operation in found]
+    assert len(set(ids)) == len(ids)

@@ -1,0 +1,117 @@
+"""Which tasks a token of one tenant can have run over HTTP: only those whose code leaves them open to tenants."""
+
+import httpx
+import psycopg
+import pytest
+
+from sereno import Sereno
+from sereno.database.plan import carry_out
+from sereno.jobs import operations as jobs
+from sereno.jobs.job import JobOptions
+from sereno.jobs.job_filter import JobFilter
+from tests.server.api.conftest import Ask
+
+PROCEDURE = "procedure.reporting.close_day"
+DAILY = {"kind": "daily", "at": "03:00", "tz": "Europe/Riga"}
+PAST = {"start": "2026-01-01T00:00:00Z", "end": "2026-01-03T00:00:00Z"}
+CLOSED = (PROCEDURE, "purge", "sereno.deliver", "nobody.knows")
+
+
+@pytest.fixture
+def tasks(app: Sereno) -> Sereno:
+    """One task that is open, one that is closed, a procedure."""
+
+    @app.task
+    def work(text: str = "") -> None: ...
+
+    @app.task(tenants=False)
+    def purge(text: str = "") -> None: ...
+
+    app.procedure("reporting.close_day")
+    return app
+
+
+def ended(app: Sereno, task: str) -> int:
+    """A job of the tenant's, made by the house, that has ended."""
+    made = app.enqueue_many([app.new_job(task, b"{}", JobOptions(tenant="acme"))])[0]
+    carry_out(app.database, jobs.cancel(JobFilter(ids=[made.id]), actor="test"))
+    return made.id
+
+
+def test_a_tenant_enqueues_only_tasks_that_are_open(tasks: Sereno, ask: Ask, connection: psycopg.Connection) -> None:
+    """`POST /jobs`, and a schedule of the tenant's own, checked or not."""
+    operator, admin = ask("operator", tenant="acme"), ask("admin", tenant="acme")
+    assert operator.post("/jobs", json={"task": "work"}).status_code == 201
+    for task in CLOSED:
+        assert operator.post("/jobs", json={"task": task}).status_code == 403, task
+        for params in ({}, {"unchecked": True}):
+            body = {"task": task, "when": DAILY}
+            assert admin.put("/schedules/k", json=body, params=params).status_code == 403, (task, params)
+            brought = admin.post("/schedules/import", json={"schedules": [{**body, "key": "k"}]}, params=params).json()
+            assert (brought["created"], len(brought["refused"])) == (0, 1), (task, params)
+    count = connection.execute("select count(*) from sereno.jobs where task <> 'work'").fetchone()
+    assert count == (0,)
+    assert connection.execute("select count(*) from sereno.schedules where key = 'k'").fetchone() == (0,)
+
+
+def test_a_tenant_sends_back_only_jobs_of_tasks_that_are_open(tasks: Sereno, ask: Ask) -> None:
+    """By id it is refused in words; a filter leaves them out; with other arguments it is refused too."""
+    operator = ask("operator", tenant="acme")
+    mine = ended(tasks, "work")
+    closed = [ended(tasks, task) for task in (PROCEDURE, "purge")]
+    for job in closed:
+        answer = operator.post("/jobs/retry", json={"ids": [mine, job]})
+        assert (answer.status_code, "not open to tenants" in answer.json()["detail"]) == (403, True)
+        assert operator.post(f"/jobs/{job}/retry", json={"arguments": {}}).status_code == 403
+        answer = operator.post("/jobs/retry", json={"ids": [job], "in_background": True})
+        assert answer.status_code == 403
+    assert operator.post("/jobs/retry", json={"all": True, "dry_run": True}).json()["by_task"] == {"work": 1}
+    assert operator.post("/jobs/retry", json={"all": True}).json()["done"] == [mine]
+    assert ask("operator").post("/jobs/retry", json={"ids": closed}).json()["done"] == closed
+
+
+@pytest.mark.parametrize("task", [PROCEDURE, "purge"])
+def test_a_tenant_fires_only_schedules_of_tasks_that_are_open(tasks: Sereno, ask: Ask, task: str) -> None:
+    """Of a schedule that the house made for the tenant: now, in the past, and again after a pause."""
+    house, tenant = ask("admin"), ask("admin", tenant="acme")
+    for key, what in (("closed", task), ("open", "work")):
+        made = house.put(f"/schedules/{key}", json={"task": what, "when": DAILY, "tenant": "acme"})
+        assert made.status_code == 200, made.text
+    assert tenant.post("/schedules/closed/run").status_code == 403
+    assert tenant.post("/schedules/closed/backfill", json=PAST).status_code == 403
+    assert tenant.post("/schedules/run", json={"keys": ["closed", "open"]}).status_code == 403
+    assert tenant.post("/schedules/run", json={"all": True}).json()["total"] == 1
+    assert tenant.post("/schedules/pause", json={"keys": ["closed", "open"]}).json()["total"] == 2
+    assert tenant.post("/schedules/resume", json={"keys": ["closed"]}).status_code == 403
+    background = {"keys": ["closed"], "in_background": True}
+    assert tenant.post("/schedules/resume", json=background).status_code == 403
+    assert tenant.post("/schedules/resume", json={"all": True}).json()["total"] == 1
+    assert house.post("/schedules/resume", json={"keys": ["closed"]}).json()["total"] == 1
+    assert house.post("/schedules/closed/run").status_code == 201
+
+
+def test_a_server_without_the_code_believes_the_workers(database_url: str, ask: Ask) -> None:
+    """What workers declared is in the database; what nobody declared is closed, and closed wins over open."""
+    house = ask("admin")
+    tenant = ask("admin", tenant="acme")
+    unknown = ("remote", "guarded", PROCEDURE)
+    assert [_put(tenant, task) for task in unknown] == [403, 403, 403]
+    for service, guarded in (("one", True), ("two", False)):
+        with_code = Sereno(database_url, service=service)
+        with_code.task(name="remote")(lambda: None)
+        with_code.task(name="guarded", tenants=guarded)(lambda: None)
+        with_code.procedure("reporting.close_day")
+        with_code.declare()
+        with_code.close()
+    assert [_put(tenant, task) for task in unknown] == [200, 403, 403]
+    assert _put(house, "guarded") == 200
+
+
+def test_a_procedure_can_be_opened(app: Sereno, ask: Ask) -> None:
+    app.procedure("reporting.close_day", tenants=True)
+    assert ask("operator", tenant="acme").post("/jobs", json={"task": PROCEDURE}).status_code == 201
+
+
+def _put(client: httpx.Client, task: str) -> int:
+    body = {"task": task, "when": DAILY}
+    return client.put(f"/schedules/{task}", json=body, params={"unchecked": True}).status_code

@@ -1,0 +1,214 @@
+"""The archive on a page: what is kept, what lies in files, whether that is verified; no promise that is not kept."""
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+
+import httpx
+import psycopg
+import pytest
+from playwright.sync_api import Page, expect
+
+from sereno import Sereno
+from sereno.server.web.charts.day_squares import Day, first_day, squares
+from sereno.server.web.sizes import size
+from tests.facts import advance, one
+from tests.server.api.archive.archived import archive, export, fill, move, old_delivery
+from tests.server.api.conftest import Ask, Served
+from tests.server.web.visit import Visits
+
+LookAt = Callable[[Page, str], None]
+
+
+def _fill(connection: psycopg.Connection, *ago: int) -> list[date]:
+    """Answers the days."""
+    filled = [fill(connection, days, first=1 + 30 * place) for place, days in enumerate(ago)]
+    connection.execute("analyze")
+    return filled
+
+
+def _go_to_noon(connection: psycopg.Connection) -> None:
+    """Of a day before those that were made with the schema: only what is filled is there, and no midnight is near."""
+    now: datetime = one(connection, "select sereno.now()").astimezone(UTC)
+    noon = now.replace(hour=12, minute=0) - timedelta(days=10)
+    advance(connection, (noon - now).total_seconds())
+
+
+def _get(ask: Ask, served: Served, tenant: str | None = None, path: str = "archive") -> httpx.Response:
+    headers = {"Authorization": ask("viewer", tenant).headers["Authorization"]}
+    return httpx.get(f"{served.url}/{path}", headers=headers, timeout=30, trust_env=False)
+
+
+class TestOff:
+    """Nobody has said where files should lie."""
+
+    def test_what_is_kept_and_until_when(self, ask: Ask, served: Served, connection: psycopg.Connection) -> None:
+        _go_to_noon(connection)
+        _, old = _fill(connection, 0, 5)
+        text = _get(ask, served).text
+        assert "2 days are kept: about 60 jobs." in text
+        assert f"kept until {old + timedelta(days=31)}" in text
+        assert "What leaves is deleted." in text
+        assert _get(ask, served, "ann").status_code == 403
+
+    def test_how_it_is_turned_on(self, ask: Ask, served: Served) -> None:
+        text = _get(ask, served).text
+        assert "The archive is off" in text
+        assert "SERENO_ARCHIVE_URL=disk" in text
+        assert "Archive now" not in text
+
+    def test_a_day_that_should_have_left_is_told(
+        self, ask: Ask, served: Served, connection: psycopg.Connection
+    ) -> None:
+        _fill(connection, 0, 40, 400)
+        text = _get(ask, served).text
+        assert "2 days should have left, and are still here." in text
+        assert "1 days before these are kept too." in text
+
+    def test_in_a_browser(self, browse: Visits, look_at: LookAt, connection: psycopg.Connection) -> None:
+        _fill(connection, 0, 1, 9)
+        look_at(browse("archive"), "archive-off")
+        look_at(browse("archive", dark=True, width=375, language="es"), "archive-off")
+
+    def test_nothing_is_kept_yet(self, ask: Ask, served: Served) -> None:
+        assert "No finished job is kept yet." in _get(ask, served).text
+
+
+class TestOn:
+    """Files lie in a directory."""
+
+    @pytest.fixture
+    def app(self, database_url: str, tmp_path: Path) -> Iterator[Sereno]:
+        made = Sereno(database_url, archive_url=f"file://{tmp_path / 'archive'}", keep_deliveries_days=30)
+        yield made
+        made.close()
+
+    def test_the_sentence_says_how_it_stands(
+        self, app: Sereno, ask: Ask, served: Served, connection: psycopg.Connection
+    ) -> None:
+        assert "The archive is on. Nothing was old enough for it yet." in _get(ask, served).text
+        day = fill(connection, 31)
+        move(app)
+        # What was seen a second ago is seen again.
+        advance(connection, 0)
+        _changed(ask, served, "One batch waits for its files; all others are verified.")
+        assert export(app) == []
+        text = _changed(
+            ask, served, "Everything older than 30 days is archived and verified; the next batch may be dropped on"
+        )
+        assert f"{day}: archived: 30 rows" in text.replace("<title>", "")
+        assert 'class="b-archived"' in text
+
+    def test_in_a_browser(
+        self, app: Sereno, browse: Visits, look_at: LookAt, connection: psycopg.Connection, tmp_path: Path
+    ) -> None:
+        _fill(connection, 0, 1, 9, 33, 34, 40)
+        archive(app)
+        fill(connection, 45, first=500)
+        move(app)
+        (tmp_path / "archive").rename(tmp_path / "away")
+        (tmp_path / "archive").write_text("in the way")
+        assert export(app)
+        page = browse("archive")
+        expect(page.locator("h1")).to_have_text("One file could not be verified: its rows are kept.")
+        expect(page.locator("svg.squares .b-archived")).to_have_count(3)
+        expect(page.locator("svg.squares .b-failed")).to_have_count(1)
+        look_at(page, "archive")
+        page.locator("#archive-batches tbody tr", has_text="verified").first.locator("a").first.click()
+        expect(page.locator(".drawer .files .object").first).to_contain_text("jobs/")
+        expect(page.locator(".drawer")).to_contain_text(".parquet.json")
+        look_at(page, "archive-batch")
+        look_at(browse("archive?batch=1", dark=True, width=375, language="pt"), "archive-batch")
+        look_at(browse("archive", dark=True, width=375, language="es"), "archive")
+
+    def test_an_admin_runs_it_now(self, browse: Visits, connection: psycopg.Connection) -> None:
+        page = browse("archive")
+        page.get_by_role("button", name="Archive now").click()
+        page.get_by_role("button", name="Do it").click()
+        expect(page.locator("#toast p").first).to_be_visible()
+        assert one(connection, "select count(*) from sereno.jobs where starts_with(task, 'sereno.archive_')") == 2
+        expect(browse("archive", "operator").get_by_role("button", name="Archive now")).to_have_count(0)
+
+    def test_the_list_is_what_the_address_says(
+        self, app: Sereno, ask: Ask, served: Served, connection: psycopg.Connection
+    ) -> None:
+        fill(connection, 40)
+        archive(app)
+        batch = one(connection, "select id from sereno.archive_batches")
+        assert f"batch={batch}" in _get(ask, served, path="archive?kind=jobs&state=verified").text
+        assert "No batch matches." in _get(ask, served, path="archive?state=dropped").text
+        assert "There is no batch 999." in _get(ask, served, path="archive?batch=999").text
+        hostile = _get(ask, served, path="archive?batch=%3Cb%3Ex&kind=%3Cb%3Ex&state=%3Cb%3Ex&before=%3Cb%3Ex")
+        assert hostile.status_code == 200
+        assert "<b>" not in hostile.text.replace('class="brand"', "").replace("sereno<b>.</b>", "")
+
+    def test_a_table_with_a_hostile_name(
+        self, app: Sereno, ask: Ask, served: Served, connection: psycopg.Connection
+    ) -> None:
+        connection.execute(
+            'create table public."<i>x</i>" (id int primary key, at timestamptz);'
+            "insert into public.\"<i>x</i>\" values (1, now() - interval '1 year')"
+        )
+        app.archive.table('public."<i>x</i>"', time="at", older_than="30d")
+        archive(app)
+        text = _get(ask, served, path="archive?batch=1").text
+        assert "&lt;i&gt;x&lt;/i&gt;" in text
+        assert "<i>x</i>" not in text
+
+    def test_a_job_that_left_says_where_it_is(
+        self, app: Sereno, ask: Ask, served: Served, browse: Visits, look_at: LookAt, connection: psycopg.Connection
+    ) -> None:
+        fill(connection, 40)
+        number = old_delivery(connection)
+        archive(app)
+        held = _get(ask, served, path="jobs?job=7").text
+        assert "Job 7 is in the archive." in held
+        assert "sereno archive restore job 7" in held
+        sent = _get(ask, served, path=f"deliveries?delivery={number}").text
+        assert f"Delivery {number} is in the archive." in sent
+        assert f"sereno archive restore delivery {number}" in sent
+        advance(connection, 8 * 86400)
+        assert export(app) == []
+        page = browse("jobs?job=8")
+        expect(page.locator(".drawer")).to_contain_text("Job 8 is not here. It may be in the archive.")
+        look_at(page, "job-archived")
+        look_at(browse("jobs?job=8", dark=True, width=375, language="pt"), "job-archived")
+        for path in ("jobs?job=9", f"deliveries?delivery={number}"):
+            theirs = _get(ask, served, "ann", path).text
+            assert "archive restore" not in theirs
+            assert "or it is not yours to see." in theirs
+
+
+def _changed(ask: Ask, served: Served, words: str) -> str:
+    """The page as whoever has just changed something sees it."""
+    headers = {"Authorization": ask("viewer").headers["Authorization"], "X-Sereno-Live": "changed"}
+    text = httpx.get(f"{served.url}/archive", headers=headers, timeout=30, trust_env=False).text
+    assert words in text
+    return text
+
+
+def test_a_square_for_each_day_until_today() -> None:
+    for offset in range(7):
+        today = date(2026, 11, 9) + timedelta(days=offset)
+        drawn = squares({today: Day(5, False, "<b>")}, today, 26, "x", "-", lambda day, form: f"{day:{form}}")
+        assert drawn.count("<rect") == 25 * 7 + offset + 1
+        assert "<b>" not in drawn
+        assert first_day(today, 26).weekday() == 0
+
+
+def test_what_became_of_a_day_is_seen_without_colours() -> None:
+    today = date(2026, 11, 9)
+    days = {
+        today - timedelta(days=1): Day(0, False, "a", "archived"),
+        today - timedelta(days=2): Day(0, False, "b", "waiting"),
+        today - timedelta(days=3): Day(0, False, "c", "failed"),
+        today: Day(9, False, "d"),
+    }
+    drawn = squares(days, today, 2, "x", "-", lambda day, form: f"{day:{form}}")
+    assert drawn.count('class="mark"') == 3
+    assert [each for each in ("b-archived", "b-waiting", "b-failed", "h9") if f'class="{each}"' not in drawn] == []
+
+
+def test_bytes_as_people_say_them() -> None:
+    said = {0: "0 B", 1023: "1023 B", 2048: "2 kB", 5 * 1024**2: "5.0 MB", 3 * 1024**5: "3072.0 TB"}
+    assert {count: size(count).replace("\u202f", " ") for count in said} == said | {3 * 1024**5: "3072 TB"}

@@ -1,0 +1,53 @@
+"""A real browser, and the pages that it looks at.
+
+`browse(path, role, tenant, dark=, width=, language=, zone=, status=)` signs somebody in, opens the page and returns it;
+`look_at(page, name)` runs axe on it and keeps a picture in build/screenshots. Without a Chromium these tests are
+skipped. Everything here is sync: fill the database before the first `browse`, because nothing else in the test can run
+a loop of its own after it (`app.database.run` needs none).
+"""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from sereno import Sereno
+from tests.facts import PATIENCE
+from tests.server.api.conftest import Served, ask, serve, served
+from tests.server.web import chromium, visit
+from tests.server.web.chromium import Chromium
+from tests.server.web.visit import Visits
+
+__all__ = ["ask", "browse", "look_at", "running_chromium", "serve", "served", "site"]
+
+expect.set_options(timeout=PATIENCE * 1000)
+
+
+@pytest.fixture(scope="session")
+def running_chromium() -> Iterator[Chromium]:
+    """One for each process of a test run."""
+    program = chromium.find()
+    if program is None:
+        pytest.skip(chromium.NONE_HERE)
+    running = Chromium(program)
+    yield running
+    running.close()
+
+
+@pytest.fixture
+def site(served: Served) -> Served:
+    """The server whose pages are browsed; `site.url` has no slash at its end."""
+    return served
+
+
+@pytest.fixture
+def browse(app: Sereno, site: Served, running_chromium: Chromium) -> Iterator[Visits]:
+    """Open a page as somebody: `browse("jobs", "viewer", tenant="r42")`."""
+    visits = Visits(app, site.url, running_chromium)
+    yield visits
+    visits.close()
+
+
+@pytest.fixture
+def look_at() -> Callable[[Page, str], None]:
+    return visit.look_at

@@ -1,0 +1,126 @@
+"""Queues and workers on a page: what waits, who does it, and what is done there is done."""
+
+from collections.abc import Callable
+
+import httpx
+import psycopg
+import pytest
+from playwright.sync_api import Page, expect
+
+from sereno import Limit, Sereno
+from sereno.jobs.limits import store as limits
+from tests.facts import one
+from tests.jobs.job_steps import decided, end, session, take
+from tests.plain_http import NO_CERTIFICATES
+from tests.server.api.conftest import Ask, Served
+from tests.server.web.visit import Visits
+
+LookAt = Callable[[Page, str], None]
+Get = Callable[..., httpx.Response]
+HOSTILE = '../tenants/<b>"x"'
+
+
+@pytest.fixture
+def get(ask: Ask, served: Served) -> Get:
+    """A page without a browser."""
+
+    def page(path: str, role: str = "viewer", tenant: str | None = None) -> httpx.Response:
+        headers = {"Authorization": ask(role, tenant).headers["Authorization"]}
+        return httpx.get(f"{served.url}/{path}", headers=headers, timeout=30, verify=NO_CERTIFICATES, trust_env=False)
+
+    return page
+
+
+@pytest.fixture
+def busy(app: Sereno, connection: psycopg.Connection) -> int:
+    """Somebody works on the default queue; nobody on the hostile one."""
+
+    @app.task
+    def work(number: int) -> None: ...
+
+    @app.task(concurrency=Limit(2, name="mail.out"))
+    def mail(number: int) -> None: ...
+
+    app.database.run(limits.declare(app.registry, "test"))
+    for number in range(4):
+        work.enqueue(number)
+    work.using(queue=HOSTILE).enqueue(9)
+    owner = session(connection)
+    first, second = take(connection, owner, 2)
+    end(connection, owner, [first], decided(ValueError("no")))
+    return second.id
+
+
+def test_what_waits_and_who_does_it(get: Get, busy: int) -> None:
+    text = get("queues").text
+    assert "One queue has work and no worker." in text
+    assert "nobody serves it" in text
+    assert "here:1" in text
+    assert f'href="./jobs?job={busy}"' in text
+    assert "mail.out" in text
+    assert "2 at once" in text
+    assert HOSTILE not in text
+    # What a viewer may not do is not offered.
+    assert "data-do=" not in text
+    assert "data-form=" not in text
+
+
+def test_limits_are_found_by_name(get: Get, busy: int) -> None:
+    assert "mail.out" in get("queues?limit=mail.*").text
+    assert "No limit has such a name." in get("queues?limit=x%25").text
+
+
+def test_it_is_not_for_one_tenant(get: Get, busy: int) -> None:
+    assert get("queues", "admin", "ann").status_code == 403
+
+
+def test_nothing_is_there_yet(get: Get) -> None:
+    text = get("queues").text
+    assert "No worker is alive." in text
+    assert "<code>sereno worker</code>" in text
+    assert "No limit yet." in text
+
+
+def test_a_queue_is_paused_with_a_note_and_resumed(
+    browse: Visits, look_at: LookAt, busy: int, connection: psycopg.Connection
+) -> None:
+    page = browse("queues")
+    look_at(page, "queues")
+    card = page.locator("section.queue").filter(has_text=HOSTILE)
+    card.get_by_role("button", name="Pause").click()
+    page.get_by_label("Why").locator("visible=true").fill("their API is down")
+    page.locator("#pause-dialog button.go").click()
+    expect(card).to_contain_text("their API is down")
+    assert one(connection, "select note from sereno.pauses where name = %s", HOSTILE) == "their API is down"
+    assert one(connection, "select count(*) from sereno.pauses") == 1
+    card.get_by_role("button", name="Resume").click()
+    expect(card.get_by_role("button", name="Pause")).to_be_visible()
+    assert one(connection, "select count(*) from sereno.pauses") == 0
+
+
+def test_a_limit_is_set_closed_and_opened(browse: Visits, busy: int, connection: psycopg.Connection) -> None:
+    page = browse("queues")
+    row = page.locator("#limit-rows tbody tr").filter(has_text="mail.out")
+    row.get_by_role("button", name="Set").click()
+    expect(page.locator("#slots-slots")).to_have_value("2")
+    page.locator("#slots-slots").fill("7")
+    page.locator("#slots-dialog button.go").click()
+    expect(row).to_contain_text("7 at once")
+    row.get_by_role("button", name="Close").click()
+    page.locator("#close-dialog button.go").click()
+    row.get_by_role("button", name="Open").click()
+    expect(row.get_by_role("button", name="Open")).to_have_count(0)
+    row.get_by_role("button", name="Reset").click()
+    page.locator("#ask button.go").click()
+    expect(row).to_contain_text("2 at once")
+    actions = connection.execute("select action from sereno.audit order by id").fetchall()
+    assert [action for (action,) in actions if action.startswith("limit")] == [
+        "limit.set",
+        "limit.close",
+        "limit.open",
+        "limit.reset",
+    ]
+
+
+def test_queues_at_night_and_on_a_phone(browse: Visits, look_at: LookAt, busy: int) -> None:
+    look_at(browse("queues", dark=True, width=375, language="es"), "queues")

@@ -1,0 +1,116 @@
+"""Alerts on a page: what is open, and rules that are made, changed, tried and removed there."""
+
+from collections.abc import Callable
+
+import httpx
+import psycopg
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.facts import one
+from tests.server.api.conftest import Ask, Served
+from tests.server.web.visit import Visits
+
+LookAt = Callable[[Page, str], None]
+HOSTILE = "<img src=x onerror=alert(1)>"
+# Nobody is sent anything here: there is no worker.
+ADDRESS = "http://127.0.0.1:9/hooks/secret-part"
+
+
+@pytest.fixture
+def alert(ask: Ask, connection: psycopg.Connection) -> int:
+    """An open one, of a rule."""
+    body = {"to": [{"channel": "pager", "address": ADDRESS}], "kinds": ["queue.late"], "note": HOSTILE}
+    answer = ask("admin").put("/alerts/rules/late", json=body)
+    assert answer.is_success, answer.text
+    number: int = one(
+        connection,
+        "insert into sereno.alerts (rule, kind, subject, level, said, details, words, remedy, opened_at, "
+        "last_seen_at) "
+        "values ('late', 'queue.late', 'x', 'bad', 'x', '{}', %s, 'look', sereno.now(), sereno.now()) returning id",
+        HOSTILE,
+    )
+    return number
+
+
+def _page(ask: Ask, served: Served, role: str, tenant: str | None = None, path: str = "alerts") -> httpx.Response:
+    headers = {"Authorization": ask(role, tenant).headers["Authorization"]}
+    return httpx.get(f"{served.url}/{path}", headers=headers, timeout=30, trust_env=False)
+
+
+def test_what_is_open_and_who_is_told(ask: Ask, served: Served, alert: int) -> None:
+    text = _page(ask, served, "viewer").text
+    assert "One alert is open." in text
+    assert "nobody was told yet" in text
+    assert "queue.late" in text
+    assert "secret-part" not in text
+    assert HOSTILE not in text
+    assert "data-rule" not in text
+    assert "data-do=" not in text
+    assert "secret-part" not in _page(ask, served, "admin").text
+    assert "No alert is open." in _page(ask, served, "viewer", path="alerts?rule=other").text
+    assert _page(ask, served, "admin", "ann").status_code == 403
+
+
+def test_nobody_is_told_yet(ask: Ask, served: Served) -> None:
+    text = _page(ask, served, "viewer").text
+    assert "No alert is open." in text
+    assert "No rule yet, so nobody is told." in text
+
+
+def test_an_alert_is_silenced_and_told_again(
+    browse: Visits, look_at: LookAt, alert: int, connection: psycopg.Connection
+) -> None:
+    page = browse("alerts", "operator")
+    look_at(page, "alerts")
+    row = page.locator("#alerts-open li")
+    row.get_by_role("button", name="Silence").click()
+    page.locator("#silence-dialog button.go").click()
+    expect(row).to_contain_text("silenced by")
+    assert one(connection, "select silenced_until > sereno.now() from sereno.alerts where id = %s", alert)
+    row.get_by_role("button", name="Tell again").click()
+    expect(row.get_by_role("button", name="Silence")).to_be_visible()
+
+
+def test_a_rule_is_made_changed_tried_and_removed(
+    browse: Visits, look_at: LookAt, alert: int, connection: psycopg.Connection
+) -> None:
+    page = browse("alerts")
+    page.get_by_role("button", name="New rule").click()
+    page.locator("#rule-name").fill("loud")
+    page.locator("#targets [name=channel]").select_option("webhook")
+    page.locator("#targets [name=address]").fill("https://hooks.example.com/x")
+    page.locator("#targets [name=keys]").fill('{"secrets": ["whsec_of-a-test"]}')
+    page.get_by_label("lines of the log").check()
+    page.locator("#log-count").fill("5")
+    look_at(page, "alert-rule")
+    page.locator("#rule-form button.go").click()
+    row = page.locator("#alerts-rules tbody tr").filter(has_text="loud")
+    expect(row).to_contain_text("5 lines of the log within 5 m")
+
+    assert "whsec_of-a-test" in one(connection, "select targets::text from sereno.alert_rules where name = 'loud'")
+    assert "whsec_of-a-test" not in page.content()
+
+    late = page.locator("#alerts-rules tbody tr").filter(has_text="late")
+    late.get_by_role("button", name="Edit").click()
+    expect(page.locator("#rule-name")).to_have_value("late")
+    page.locator("#rule-for").fill("60")
+    page.locator("input[name=kind][value='queue.unserved']").check()
+    page.locator("#rule-form button.go").click()
+    expect(late).to_contain_text("after 1 m")
+    # What was shown masked has stayed the one that it was.
+    stored = one(connection, "select row_to_json(r)::text from sereno.alert_rules as r where name = 'late'")
+    assert ADDRESS in stored
+    assert "queue.unserved" in stored
+
+    row.get_by_role("button", name="Test").click()
+    page.locator("#ask button.go").click()
+    expect(page.locator("#toast")).to_contain_text("Test")
+    assert one(connection, "select count(*) from sereno.jobs where task = 'sereno.alert'") == 1
+    row.get_by_role("button", name="Remove").click()
+    page.locator("#ask button.go").click()
+    expect(row).to_have_count(0)
+
+
+def test_alerts_at_night_and_on_a_phone(browse: Visits, look_at: LookAt, alert: int) -> None:
+    look_at(browse("alerts", dark=True, width=375, language="es"), "alerts")

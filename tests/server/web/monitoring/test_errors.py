@@ -1,0 +1,130 @@
+"""The pages of errors: what breaks by its cause, with what can be done about it."""
+
+from collections.abc import Callable
+from html import unescape
+
+import psycopg
+import pytest
+from playwright.sync_api import Page, expect
+
+from sereno import Sereno
+from sereno.jobs import error_groups
+from sereno.jobs.fingerprint import Failure
+from sereno.telemetry.metrics import Tally
+from tests.facts import one, until
+from tests.server.api.conftest import Ask, Served
+from tests.server.web.html_reader import Read, reader
+from tests.server.web.visit import Visits
+
+LookAt = Callable[[Page, str], None]
+
+KIND, OTHER, LAST = "00000000000a", "00000000000b", "00000000000c"
+HOSTILE = "<img src=x onerror=alert(1)>\"' {{7*7}}"
+
+
+@pytest.fixture
+def read(ask: Ask, served: Served) -> Read:
+    return reader(ask, served)
+
+
+@pytest.fixture
+def kinds(app: Sereno, connection: psycopg.Connection) -> None:
+    """Two failures of one kind, with three dead letters of it; one of another, whose names are hostile."""
+    tally = Tally()
+    for tenant in ("ann", "bob"):
+        tally.failed(Failure(KIND, "charge", "OSError", "card 7 refused", "shop.py:charge"), 2, tenant)
+    tally.failed(Failure(OTHER, HOSTILE, "ValueError", HOSTILE, "shop.py:mail"), 9, HOSTILE)
+    for outcome in ("succeeded", "succeeded", "succeeded"):
+        tally.job("default", "charge", outcome, 0.1, 0.1)
+    tally.succeeded_after("charge", 2)
+    app.database.run(error_groups.add(tally))
+    connection.execute(
+        "insert into sereno.history (id, finished_at, run_at, created_at, attempt, failures, crashes, snoozes, "
+        "releases, priority, state, queue, task, tenant, args, fingerprint, error_type, error_message, traceback) "
+        "select n, sereno.now(), sereno.now(), sereno.now(), 1, 1, 0, 0, 0, 5, 'dead', 'default', 'charge', 'ann', "
+        "'{}', %s, 'OSError', 'card ' || n || ' refused', "
+        "'Traceback\n  File \"/srv/shop.py\", line 12, in charge\n    pay(<b>)\nOSError: refused' "
+        "from generate_series(1, 3) as n",
+        (KIND,),
+    )
+
+
+def test_kinds_by_their_cause(read: Read, kinds: None) -> None:
+    page = unescape(read("errors").text)
+    assert "2 kinds of failure, most often OSError in charge." in page
+    assert "card 7 refused" in page
+    assert f"error?fingerprint={KIND}&range=24h" in page
+    assert HOSTILE not in read("errors").text
+    assert HOSTILE in page
+    assert OTHER not in read("errors", task="charge").text
+    assert KIND not in read("errors", tenant=HOSTILE).text
+    assert "Nothing of this kind failed" in read("errors", task="nobody").text
+    most = read("errors", sort="count", range="7d", before="nonsense").text
+    assert most.index(KIND) < most.index(OTHER)
+
+
+def test_nothing_breaks(read: Read) -> None:
+    assert "Nothing breaks." in read("errors").text
+    for wrong in ("", "x", "<b>", LAST, "0" * 13):
+        assert read("error", fingerprint=wrong).status_code == 404
+
+
+def test_what_is_muted_is_folded(read: Read, ask: Ask, kinds: None) -> None:
+    body = {"for": "8h", "note": "known since <b>May</b>"}
+    assert ask("operator").post(f"/errors/{KIND}/mute", json=body).status_code == 200
+    page = read("errors").text
+    assert "1 muted" in page
+    assert page.index("1 muted") < page.index(KIND)
+    assert "known since &lt;b&gt;May" in page
+    assert "Hear it again" in read("error", "operator", fingerprint=KIND).text
+    assert "Hear it again" not in read("error", fingerprint=KIND).text
+
+
+def test_somebody_of_a_tenant_is_sent_to_their_own(read: Read, kinds: None) -> None:
+    answer = read("errors", "admin", "ann")
+    assert (answer.status_code, answer.headers["location"]) == (303, "./tenant?name=ann#errors")
+    shut = read("error", "admin", "ann", fingerprint=KIND)
+    assert (shut.status_code, "card" in shut.text) == (403, False)
+
+
+def test_one_kind(read: Read, kinds: None) -> None:
+    raw = read("error", fingerprint=KIND).text
+    page = unescape(raw)
+    assert "OSError in charge: 2 times in 24h." in page
+    assert "card 2 refused" in page
+    assert "/srv/shop.py:12" in page
+    assert "pay(<b>)" not in raw
+    assert "tenant?name=ann" in page
+    assert "66.7 %" in page
+    assert f"jobs?q=state%3Adead+fingerprint%3A{KIND}" in page
+    assert "Retry these" not in page
+    hostile = read("error", fingerprint=OTHER).text
+    assert HOSTILE not in hostile
+    assert "no longer kept" in hostile
+
+
+def test_the_dead_go_back_and_the_rest_is_muted(
+    browse: Visits, look_at: LookAt, kinds: None, connection: psycopg.Connection
+) -> None:
+    page = browse(f"error?fingerprint={KIND}", "operator")
+    look_at(page, "error")
+    page.locator("#mute-for").select_option("7d")
+    page.get_by_role("button", name="Mute").click()
+    expect(page.locator("#error-head")).to_contain_text("muted until")
+    page.locator("#note").fill("known")
+    page.get_by_role("button", name="Keep the note").click()
+    expect(page.locator("#error-sample")).to_contain_text("known")
+    expect(page.locator("#error-head")).to_contain_text("muted until")
+    assert one(connection, "select note from sereno.error_groups where fingerprint = %s", KIND) == "known"
+    page.get_by_role("button", name="Retry these 3").click()
+    dialog = page.locator("#ask")
+    expect(dialog).to_contain_text("task: charge 3")
+    dialog.get_by_role("button", name="Do it").click()
+    page.wait_for_url("**/operation?id=*")
+    until(lambda: one(connection, "select rate from sereno.bulk_operations") == 50)
+
+
+def test_it_can_be_read_by_everybody(browse: Visits, look_at: LookAt, kinds: None) -> None:
+    page = browse("errors", "viewer", dark=True, width=375, language="es")
+    expect(page.locator("h1")).to_contain_text("2 clases de fallo")
+    look_at(page, "errors")

@@ -1,0 +1,121 @@
+"""The house itself on a page: checks, sizes, the audit, tokens that are shown once, settings without secrets."""
+
+from collections.abc import Callable
+
+import httpx
+import psycopg
+import pytest
+from playwright.sync_api import Page, expect
+
+from sereno import Sereno
+from sereno.jobs import queues
+from tests.facts import one
+from tests.plain_http import NO_CERTIFICATES
+from tests.server.api.conftest import Ask, Served
+from tests.server.web.visit import Visits
+
+LookAt = Callable[[Page, str], None]
+Get = Callable[..., httpx.Response]
+HOSTILE = "<img src=x onerror=alert(1)>"
+
+
+@pytest.fixture
+def get(ask: Ask, served: Served) -> Get:
+    """A page without a browser."""
+
+    def page(path: str, role: str = "viewer", tenant: str | None = None) -> httpx.Response:
+        headers = {"Authorization": ask(role, tenant).headers["Authorization"]}
+        return httpx.get(f"{served.url}/{path}", headers=headers, timeout=30, verify=NO_CERTIFICATES, trust_env=False)
+
+    return page
+
+
+def test_what_the_doctor_says_and_how_large_things_are(get: Get) -> None:
+    text = get("system").text
+    assert "The house is in order, but for" in text
+    assert "no worker is alive" in text
+    assert "Start one: sereno worker" in text
+    assert "history_done" in text
+    assert "No scheduler has run yet." in text
+    assert "?show=settings" not in text
+
+
+def test_who_did_what_is_filtered_in_the_address(get: Get, app: Sereno) -> None:
+    for name in ("a", "b", HOSTILE):
+        app.database.run(queues.pause("queue", name, actor=HOSTILE if name == HOSTILE else "ann"))
+    app.database.run(queues.resume("queue", "a", actor="bob"))
+    assert get("system?show=audit&actor=bob").text.count("<tr data-open>") == 1
+    assert get("system?show=audit&action=queue.pause").text.count("<tr data-open>") == 3
+    assert get("system?show=audit&action=queue").text.count("<tr data-open>") == 4
+    assert get("system?show=audit&subject=queue+a").text.count("<tr data-open>") == 2
+    assert "Nothing like this was done lately." in get("system?show=audit&actor=zoe").text
+    assert HOSTILE not in get("system?show=audit").text
+
+
+def test_the_audit_comes_in_pages(get: Get, app: Sereno) -> None:
+    for number in range(60):
+        app.database.run(queues.pause("queue", f"q{number}", actor="ann"))
+    first = get("system?show=audit&action=queue").text
+    assert first.count("<tr data-open>") == 50
+    cursor = first.split("before=")[1].split('"')[0]
+    assert get(f"system?show=audit&action=queue&before={cursor}").text.count("<tr data-open>") == 10
+
+
+def test_some_of_it_is_for_admins_and_nothing_for_one_tenant(get: Get) -> None:
+    for show in ("tokens", "settings"):
+        assert get(f"system?show={show}", "operator").status_code == 403
+        assert get(f"system?show={show}", "admin").status_code == 200
+        assert get(f"system?show={show}", "admin", "ann").status_code == 403
+    assert get("system", "admin", "ann").status_code == 403
+
+
+def test_settings_have_a_source_and_no_secret(ask: Ask, serve: Callable[..., Served], database_url: str) -> None:
+    key = "x7" * 20
+    app = Sereno(database_url, secret=key)
+    served = Served(app)
+    try:
+        headers = {"Authorization": ask("admin").headers["Authorization"]}
+        text = httpx.get(f"{served.url}/system?show=settings", headers=headers, timeout=30, trust_env=False).text
+    finally:
+        served.stop()
+        app.close()
+    assert key not in text
+    assert "********" in text
+    assert "keep_history_days" in text
+
+
+def test_a_token_is_shown_once_and_revoked(
+    browse: Visits, look_at: LookAt, connection: psycopg.Connection, served: Served
+) -> None:
+    page = browse("system?show=tokens")
+    page.get_by_role("button", name="New token").click()
+    page.locator("#new-name").fill("grafana")
+    page.locator("#new-ends").fill("90d")
+    page.locator("#new-dialog button.go").click()
+    expect(page.locator("#made-secret")).to_contain_text("srn_")
+    secret = page.locator("#made-secret").inner_text().strip()
+    headers = {"Authorization": f"Bearer {secret}"}
+    me = httpx.get(f"{served.url}/api/v1/me", headers=headers, timeout=30, trust_env=False)
+    assert me.json() == {"name": "grafana", "role": "viewer", "tenant": None}
+    page.get_by_role("button", name="I have it").click()
+    assert secret not in page.content()
+    row = page.locator("#token-rows tr").filter(has_text="grafana")
+    expect(row).to_contain_text("living")
+    look_at(page, "tokens")
+    row.get_by_role("button", name="Revoke").click()
+    page.locator("#ask button.go").click()
+    expect(row).to_contain_text("revoked")
+    assert one(connection, "select revoked_at is not null from sereno.tokens where name = 'grafana'")
+
+
+def test_the_system_is_seen_by_everybody(browse: Visits, look_at: LookAt) -> None:
+    page = browse("system")
+    look_at(page, "system")
+    page.get_by_role("link", name="Audit").click()
+    expect(page.locator("h1")).to_have_text("Who did what, newest first.")
+    expect(page.locator("#audit-rows")).to_contain_text("token.create")
+    look_at(page, "audit")
+
+
+def test_the_system_at_night_and_on_a_phone(browse: Visits, look_at: LookAt) -> None:
+    look_at(browse("system", dark=True, width=375, language="pt"), "system")

@@ -1,0 +1,130 @@
+"""The pages of tenants: who takes how much, and everything about one for those who may see it."""
+
+from collections.abc import Callable
+from html import unescape
+from urllib.parse import quote_plus
+
+import psycopg
+import pytest
+from playwright.sync_api import Page, expect
+
+from sereno import Sereno
+from sereno.jobs import error_groups, minute_stats
+from sereno.jobs.fingerprint import Failure
+from sereno.schedules.bulk_write import described, write
+from sereno.telemetry.metrics import Tally
+from tests.facts import one, until
+from tests.server.api.conftest import Ask, Served
+from tests.server.web.html_reader import Read, reader
+from tests.server.web.visit import Visits
+
+LookAt = Callable[[Page, str], None]
+
+DAILY = {"kind": "daily", "at": "03:00", "tz": "Europe/Riga"}
+HOSTILE = "<img src=x onerror=alert(1)>\"'/ {{7*7}}%"
+
+
+@pytest.fixture
+def read(ask: Ask, served: Served) -> Read:
+    return reader(ask, served)
+
+
+@pytest.fixture
+def some(app: Sereno) -> None:
+    """Ann has most of the work and a schedule, bob a little, and one has a hostile name."""
+
+    @app.task
+    def work(number: int = 0) -> None: ...
+
+    tally = Tally()
+    for tenant, seconds, outcome in (("ann", 60.0, "succeeded"), ("ann", 20.0, "dead"), ("bob", 5.0, "succeeded")):
+        tally.job("default", "work", outcome, 0.1, seconds, tenant)
+    tally.job("default", "work", "succeeded", 0.1, 5.0, HOSTILE)
+    tally.job("default", "work", "succeeded", 0.1, 10.0)
+    tally.failed(Failure("00000000000a", "work", "OSError", "secret of bob", "shop.py:work"), 2, "ann")
+    tally.failed(Failure("00000000000b", "work", "ValueError", "secret of bob", "shop.py:work"), 2, "bob")
+    app.database.run(minute_stats.add(tally))
+    app.database.run(error_groups.add(tally))
+    for tenant in ("ann", "ann", "bob"):
+        work.using(tenant=tenant).enqueue(1)
+    for key, tenant in (("menu:ann", "ann"), ("menu:bob", "bob")):
+        given = {"key": key, "task": "work", "when": DAILY, "tenant": tenant}
+        app.database.run(write([described(given, app.new_job)], actor="maria"))
+
+
+def test_who_takes_how_much(read: Read, some: None) -> None:
+    raw = read("tenants").text
+    page = unescape(raw)
+    assert "ann took 80 % of the worker time." in page
+    assert "80.0 %" in page
+    assert page.index('data-focus="tenant ann"') < page.index('data-focus="tenant bob"')
+    assert f"tenant?name={quote_plus(HOSTILE)}" in page
+    assert HOSTILE not in raw
+    assert "schedules?tenant=ann" in page
+
+
+def test_tenants_are_searched_and_sorted(read: Read, some: None) -> None:
+    assert 'data-focus="tenant bob"' not in read("tenants", q="AN").text
+    assert 'data-focus="tenant ann"' in read("tenants", q="AN").text
+    assert 'data-focus="tenant ann"' not in read("tenants", q="%").text
+    assert "No tenant matches." in read("tenants", q="_").text
+    assert "tenant?name=zed" in read("tenants", q="zed").text
+    by_name = read("tenants", sort="name").text
+    assert by_name.index('data-focus="tenant ann"') < by_name.index('data-focus="tenant bob"')
+    for sort in ("failed", "deliveries", "jobs", "nonsense"):
+        assert 'data-focus="tenant ann"' in read("tenants", sort=sort, after="x").text
+    assert 'data-focus="tenant ann"' not in read("tenants", after=1).text
+    assert read("tenants", q="\x00").status_code == 422
+
+
+def test_no_tenant_yet(read: Read) -> None:
+    assert "No tenant yet." in read("tenants").text
+    assert "Nothing is known of zed." in read("tenant", name="zed").text
+    assert read("tenant").headers["location"] == "./tenants"
+    assert read("tenant", name="x" * 501).status_code == 422
+
+
+def test_everything_of_one(read: Read, some: None) -> None:
+    page = unescape(read("tenant", name="ann").text)
+    assert "menu:ann" in page
+    assert "menu:bob" not in page
+    assert "50.0 % failed" in page
+    assert "80.0 % of the worker time" in page
+    assert "jobs?q=state%3Aready&tenant=ann" in page
+    assert "error?fingerprint=00000000000a" in page
+    assert "00000000000b" not in page
+    assert HOSTILE not in read("tenant", name=HOSTILE).text
+
+
+def test_somebody_of_a_tenant_sees_theirs_alone(read: Read, some: None) -> None:
+    assert read("tenants", "admin", "ann").headers["location"] == "./tenant?name=ann"
+    assert read("", "admin", "ann").headers["location"] == "./tenant?name=ann"
+    for answer in (read("tenant", "viewer", "ann"), read("tenant", "viewer", "ann", name="ann")):
+        page = unescape(answer.text)
+        assert "menu:ann" in page
+        assert "state%3Adead+fingerprint%3A00000000000a" in page
+        assert "bob" not in page
+        assert "error?fingerprint" not in page
+        assert "of the worker time" not in page
+        assert "tenants" not in page.partition("<main")[2]
+    other = read("tenant", "admin", "ann", name="bob")
+    assert (other.status_code, "menu:bob" in other.text) == (404, False)
+
+
+def test_it_is_paused_and_resumed(browse: Visits, look_at: LookAt, some: None, connection: psycopg.Connection) -> None:
+    page = browse(f"tenant?name={quote_plus(HOSTILE)}", "operator", HOSTILE)
+    page.get_by_role("button", name="Pause").click()
+    page.locator("#ask").get_by_role("button", name="Do it").click()
+    expect(page.locator("h1")).to_contain_text("is paused: none of its jobs is started.")
+    assert one(connection, "select name from sereno.pauses where kind = 'tenant'") == HOSTILE
+    look_at(page, "tenant")
+    page.get_by_role("button", name="Resume").click()
+    expect(page.locator("h1")).not_to_contain_text("is paused")
+    until(lambda: one(connection, "select count(*) from sereno.pauses") == 0)
+
+
+def test_it_can_be_read_by_everybody(browse: Visits, look_at: LookAt, some: None) -> None:
+    look_at(browse("tenants", "viewer"), "tenants")
+    page = browse("tenant?name=ann", "viewer", dark=True, width=375, language="pt")
+    expect(page.locator("h1")).to_have_text("ann está bem.")
+    look_at(page, "tenant")

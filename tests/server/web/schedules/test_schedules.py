@@ -1,0 +1,365 @@
+"""The pages of schedules: what they show, whose, and everything that can be done there."""
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from itertools import pairwise
+from typing import Any
+from urllib.parse import quote
+from zoneinfo import ZoneInfo
+
+import psycopg
+import pytest
+from playwright.sync_api import Page, expect
+
+from sereno import Sereno
+from sereno.schedules.bulk_write import described, write
+from sereno.schedules.operations import run_now
+from tests.facts import one
+from tests.schedules.schedule_steps import made
+from tests.server.api.conftest import Ask, Served
+from tests.server.web.visit import Visits
+
+Connection = psycopg.Connection[Any]
+HOSTILE = "<img src=x onerror=alert(1)>\"'{{7*7}} &amp;"
+RIGA = ZoneInfo("Europe/Riga")
+# At noon: there is one on each day, whatever is done to the clock.
+DAILY = {"kind": "daily", "at": "12:00", "tz": "Europe/Riga"}
+
+
+@pytest.fixture
+def put(app: Sereno) -> Callable[..., None]:
+    @app.task
+    def work(name: str = "x", token: str = "") -> None: ...
+
+    def one_more(key: str, **fields: Any) -> None:
+        given = {"key": key, "task": "work", "when": DAILY, **fields}
+        app.database.run(write([described(given, app.new_job)], actor="maria"))
+
+    return one_more
+
+
+@pytest.fixture
+def few(put: Callable[..., None]) -> None:
+    """Two of the tenant a, one of b, one of nobody's."""
+    for key, tenant in (("menu:1", "a"), ("menu:2", "a"), ("menu:3", "b"), ("close", None)):
+        put(key, tenant=tenant)
+
+
+def keys(page: Page) -> list[str]:
+    return [str(row.get_attribute("data-id")) for row in page.locator("#schedule-rows tbody tr").all()]
+
+
+def at(key: str) -> str:
+    return f"schedule?key={quote(key, safe='')}"
+
+
+def ran(connection: Connection, key: str, state: str = "succeeded", ago: int = 60) -> int:
+    """A run that has ended."""
+    found: int = one(
+        connection,
+        "insert into sereno.history (id, finished_at, started_at, run_at, created_at, attempt, failures, crashes, "
+        "snoozes, releases, priority, state, queue, task, tenant, args, schedule_id, planned_at, stands_for) "
+        "select %s, p + interval '3 seconds', p + interval '1 second', p, p, 1, 0, 0, 0, 0, 5, %s, 'default', 'work', "
+        "tenant, '{}', id, p, 1 from sereno.schedules, (select sereno.now() - make_interval(secs => %s) as p) t "
+        "where key = %s returning id",
+        7_000_000 + ago,
+        state,
+        ago,
+        key,
+    )
+    return found
+
+
+def confirm(page: Page, done: str) -> None:
+    """Waited for on the page: while a test waits elsewhere, the browser's requests wait too."""
+    page.locator("#ask button[value=yes]").click()
+    expect(page.locator("#toast")).to_contain_text(done)
+
+
+def test_an_empty_house_says_how_to_begin(browse: Visits, look_at: Callable[[Page, str], None]) -> None:
+    page = browse("schedules")
+    expect(page.locator("h1")).to_have_text("There is no schedule yet.")
+    expect(page.get_by_text("sereno schedule upsert")).to_be_visible()
+    look_at(page, "schedules-empty")
+
+
+def test_a_list_says_how_many_what_fails_and_what_comes_next(
+    few: None, connection: Connection, browse: Visits, look_at: Callable[[Page, str], None]
+) -> None:
+    job = ran(connection, "menu:1", "dead")
+    ran(connection, "menu:1", ago=3600)
+    connection.execute("update sereno.schedules set failed_in_row = 1, last_error = 'Gone: away' where key = 'menu:1'")
+    page = browse("schedules", "viewer")
+    expect(page.locator("h1")).to_have_text("4 schedules. One of them needs you.")
+    row = page.locator("#schedule-rows tbody tr", has_text="menu:1")
+    expect(row).to_contain_text("every day at 12:00")
+    expect(row).to_contain_text("Gone: away")
+    assert row.locator("svg a").count() == 2
+    assert row.locator("svg a").last.get_attribute("href") == f"./jobs?job={job}"
+    expect(page.locator("#schedules-heat svg")).to_be_visible()
+    look_at(page, "schedules")
+
+
+@pytest.mark.parametrize("width", [1380, 375])
+def test_it_is_the_same_at_night_and_on_a_phone(
+    few: None, browse: Visits, look_at: Callable[[Page, str], None], width: int
+) -> None:
+    page = browse("schedules?span=7d", dark=True, width=width)
+    expect(page.locator("#schedules-heat svg")).to_be_visible()
+    look_at(page, "schedules-week")
+    page.goto(at("menu:1"))
+    expect(page.locator("h1")).to_contain_text("Every day at 12:00, Europe/Riga; next in ")
+    look_at(page, "schedule")
+
+
+def test_the_address_holds_what_is_asked_for(few: None, browse: Visits) -> None:
+    page = browse("schedules?q=menu")
+    assert keys(page) == ["menu:1", "menu:2", "menu:3"]
+    page.goto("schedules?q=*2")
+    assert keys(page) == ["menu:2"]
+    page.goto("schedules?tenant=b")
+    assert keys(page) == ["menu:3"]
+    page.goto("schedules?state=paused")
+    expect(page.locator("h1")).to_have_text("No schedule matches.")
+    page.goto("schedules")
+    page.locator("input[name=q] >> nth=1").fill("clo")
+    page.get_by_role("button", name="Show", exact=True).click()
+    page.wait_for_url("**q=clo*")
+    assert keys(page) == ["close"]
+
+
+def test_a_long_list_comes_in_pages(put: Callable[..., None], browse: Visits) -> None:
+    for number in range(53):
+        put(f"k{number:02}")
+    page = browse("schedules")
+    assert len(keys(page)) == 50
+    page.get_by_role("link", name="More").click()
+    page.wait_for_url("**after=*")
+    assert keys(page) == ["k50", "k51", "k52"]
+
+
+def test_a_tenant_sees_its_own_alone(few: None, browse: Visits, served: Served, ask: Ask) -> None:
+    page = browse("schedules", "operator", tenant="b")
+    assert keys(page) == ["menu:3"]
+    expect(page.locator("h1")).to_have_text("One schedule, and all is well.")
+    theirs = ask("viewer", tenant="b")
+    for path in ("schedules?tenant=a", "schedules?q=*", "schedules?after=a"):
+        text = theirs.get(f"{served.url}/{path}").text
+        assert "menu:1" not in text
+        assert "menu:3" in text
+    assert theirs.get(f"{served.url}/{at('menu:1')}").status_code == 404
+    assert theirs.get(f"{served.url}/{at('nowhere')}").status_code == 404
+    assert theirs.get(f"{served.url}/{at('menu:3')}").status_code == 200
+
+
+def test_hostile_names_are_text(put: Callable[..., None], connection: Connection, browse: Visits) -> None:
+    put(HOSTILE, tenant=HOSTILE, args={"name": HOSTILE}, tags=[HOSTILE])
+    connection.execute("update sereno.schedules set note = %s, last_error = %s, failed_in_row = 1", [HOSTILE, HOSTILE])
+    ran(connection, HOSTILE, "dead")
+    page = browse("schedules")
+    assert keys(page) == [HOSTILE]
+    page.locator("#schedule-rows a").first.click()
+    expect(page.locator(".sub .mono")).to_have_text(HOSTILE)
+    assert page.locator("img").count() == 0
+    # A link led here: until its scripts are there, the page does not hear a click.
+    expect(page.locator("html[data-ready]")).to_have_count(1)
+    page.locator("[data-dialog=edit-dialog]").click()
+    expect(page.locator("#edit-preview li").first).to_be_visible()
+    page.locator("#edit .go").click()
+    expect(page.locator("#edit-dialog")).to_be_hidden()
+
+
+@pytest.mark.parametrize(
+    "query", ["q=%00", "after=%00", "tenant=%00", "task=" + "x" * 600, "q=%25_%5C", "span=x&state=y"]
+)
+def test_strange_addresses_are_answered(few: None, served: Served, ask: Ask, query: str) -> None:
+    assert ask("viewer").get(f"{served.url}/schedules?{query}").status_code in (200, 422)
+
+
+@pytest.mark.parametrize("query", ["", "key=", "key=%00", "key=" + "x" * 600])
+def test_a_schedule_that_cannot_be_is_not_there(few: None, served: Served, ask: Ask, query: str) -> None:
+    assert ask("viewer").get(f"{served.url}/schedule?{query}").status_code in (404, 422)
+
+
+def test_selected_ones_are_paused_resumed_and_run(few: None, connection: Connection, browse: Visits) -> None:
+    page = browse("schedules", "operator")
+    paused = "select string_agg(key, ' ' order by key) from sereno.schedules where state = 'paused'"
+    for key in ("menu:1", "close"):
+        page.get_by_label(f"Select {key}", exact=True).check()
+    expect(page.locator(".bulk output")).to_have_text("2 selected")
+    page.locator("#bulk-pause").click()
+    expect(page.locator("#ask-what")).to_contain_text("2")
+    confirm(page, "Pause: 2")
+    assert one(connection, paused) == "close menu:1"
+    expect(page.locator("#schedule-rows .s-paused")).to_have_count(2)
+    page.locator(".bulk [name=all]").check()
+    page.get_by_role("button", name="Resume").click()
+    confirm(page, "Resume: 2")
+    assert one(connection, paused) is None
+    page.get_by_role("button", name="Run now").click()
+    confirm(page, "Run now: 4")
+    assert made(connection) == 4
+    expect(page.get_by_role("button", name="Delete")).to_have_count(0)
+
+
+def test_a_pause_has_an_end_and_a_filter_is_what_is_meant(few: None, connection: Connection, browse: Visits) -> None:
+    page = browse("schedules?q=menu")
+    page.locator(".bulk [name=all]").check()
+    page.locator("[data-into=bulk-pause]").fill("2099-01-01T00:00")
+    page.locator("#bulk-pause").click()
+    confirm(page, "Pause: 3")
+    paused = "select count(*) from sereno.schedules where paused_until = '2099-01-01T00:00Z'"
+    assert one(connection, paused) == 3
+    page.locator("[data-into=bulk-spread]").fill("30m")
+    page.locator("#bulk-spread").click()
+    confirm(page, "Spread: 3")
+    assert one(connection, "select count(*) from sereno.schedules where rule @> '{\"spread\": 1800}'") == 3
+    page.get_by_role("button", name="Delete").click()
+    confirm(page, "Delete: 3")
+    assert one(connection, "select string_agg(key, ' ') from sereno.schedules") == "close"
+
+
+def test_one_schedule_tells_its_story(
+    app: Sereno,
+    put: Callable[..., None],
+    connection: Connection,
+    browse: Visits,
+    look_at: Callable[[Page, str], None],
+) -> None:
+    put("close", args={"name": "n", "token": "s3cr3t"}, overlap="queue_one", tenant="a")
+    job = ran(connection, "close")
+    skipped = "insert into sereno.fires (planned_at, schedule_id, fired_at, reason) "
+    skipped += "select sereno.now(), id, sereno.now(), 'overlap' from sereno.schedules"
+    connection.execute(skipped.encode())
+    connection.execute("update sereno.schedules set declared_by = 'shop'")
+    page = browse(at("close"), "viewer", zone="Asia/Tokyo")
+    expect(page.locator("#schedule-coming tbody tr")).to_have_count(10)
+    expect(page.locator("#schedule-coming tbody tr").first).to_contain_text("12:00:00")
+    expect(page.locator("#schedule-punctual circle")).to_have_count(1)
+    expect(page.locator("#schedule-punctual path.cut")).to_have_count(1)
+    expect(page.locator("#schedule-history")).to_contain_text("overlap")
+    expect(page.locator(f"#schedule-history a[href='./jobs?job={job}']")).to_be_visible()
+    expect(page.locator("#schedule-facts")).to_contain_text("The code of shop declares it")
+    expect(page.locator("#schedule-audit")).to_contain_text("maria")
+    assert "s3cr3t" not in page.content()
+    assert page.locator("button[data-do], [data-dialog]").count() == 0
+    look_at(page, "schedule-story")
+    app.database.run(run_now("close"))
+    expect(page.locator("#schedule-history tbody tr")).to_have_count(3, timeout=20_000)
+
+
+def day_before_spring(now: datetime) -> datetime:
+    """Within a day, the clock of Riga goes from 03:00 to 04:00."""
+    days = [(now + timedelta(days=number)).astimezone(RIGA) for number in range(1, 400)]
+    return next(day for day, after in pairwise(days) if not day.dst() and after.dst())
+
+
+def test_a_turned_clock_is_remarked_upon(put: Callable[..., None], connection: Connection, browse: Visits) -> None:
+    starts_at = day_before_spring(one(connection, "select sereno.now()"))
+    put("night", when={"kind": "daily", "at": "03:30", "tz": "Europe/Riga"}, starts_at=starts_at.isoformat())
+    page = browse(at("night"))
+    expect(page.locator("#schedule-coming .note").first).to_contain_text("does not exist")
+    page.locator("[data-dialog=edit-dialog]").click()
+    expect(page.locator("#edit-preview .note").first).to_contain_text("does not exist")
+
+
+def test_a_rule_is_seen_while_it_is_typed_and_saved(
+    few: None, connection: Connection, browse: Visits, look_at: Callable[[Page, str], None]
+) -> None:
+    page = browse(at("menu:1"))
+    # What is half typed makes no sense yet, and a browser says so.
+    browse.forgive("schedules/preview")
+    page.locator("[data-dialog=edit-dialog]").click()
+    shown = page.locator("#edit-preview")
+    expect(shown.locator("li")).to_have_count(10)
+    page.locator("[name='when.kind']").select_option("cron")
+    page.locator("[name='when.expression']").fill("61 * * * *")
+    expect(shown.locator(".says")).to_contain_text("61")
+    expect(shown.locator(".says")).to_have_class("says bad")
+    page.locator("[name='when.expression']").fill("30 9 * * MON-FRI")
+    expect(shown.locator(".says")).to_contain_text("Monday")
+    look_at(page, "schedule-edit")
+    page.locator("[name=args]").fill('{"name": "other"}')
+    page.locator("#edit .go").click()
+    expect(page.locator("h1")).to_contain_text("09:30")
+    found = connection.execute(
+        "select rule, args, tenant, changed_by from sereno.schedules where key = 'menu:1'"
+    ).fetchone()
+    assert found is not None
+    assert found[:3] == (
+        {"kind": "cron", "expression": "30 9 * * MON-FRI", "tz": "Europe/Riga"},
+        {"name": "other"},
+        "a",
+    )
+
+
+def test_saving_what_was_not_touched_changes_nothing(
+    put: Callable[..., None], connection: Connection, browse: Visits
+) -> None:
+    different: dict[str, dict[str, Any]] = {
+        "every": {"when": {"kind": "every", "interval": 90, "count_from": "clock", "phase": 30}, "tags": ["x", "y"]},
+        "once": {"when": {"kind": "once", "at": "2099-01-01T00:00:00Z"}, "unique_key": "u", "priority": 2},
+        "daily": {
+            "missed": "all",
+            "overlap": "allow",
+            "missed_limit": 3,
+            "max_lateness": 90,
+            "max_fires": 9,
+            "ends_at": "2099-01-01T00:00Z",
+        },
+    }
+    for key, more in different.items():
+        put(key, **more)
+    before = connection.execute("select to_jsonb(s) from sereno.schedules s order by key").fetchall()
+    page = browse("schedules")
+    for key in different:
+        page.goto(at(key))
+        page.locator("[data-dialog=edit-dialog]").click()
+        with page.expect_response(lambda answer: answer.request.method == "PUT") as answer:
+            page.locator("#edit .go").click()
+        assert answer.value.json()["what"] == "unchanged"
+    assert connection.execute("select to_jsonb(s) from sereno.schedules s order by key").fetchall() == before
+
+
+def test_it_is_paused_resumed_run_and_deleted(few: None, connection: Connection, browse: Visits) -> None:
+    page = browse(at("menu:1"))
+    page.locator("[data-dialog=pause-dialog]").click()
+    page.locator("#pause-note").fill("holidays")
+    page.locator("#pause-dialog .go").click()
+    expect(page.locator("h1")).to_contain_text("paused until somebody resumes it")
+    expect(page.locator(".sub")).to_contain_text("holidays")
+    page.get_by_role("button", name="Resume").click()
+    expect(page.locator("h1")).to_contain_text("next in")
+    page.get_by_role("button", name="Run now").click()
+    confirm(page, "Run now")
+    assert made(connection, "menu:1") == 1
+    page.get_by_role("button", name="Delete").click()
+    page.locator("#ask button[value=yes]").click()
+    page.wait_for_url("**/schedules")
+    assert keys(page) == ["close", "menu:2", "menu:3"]
+
+
+def test_a_backfill_is_looked_at_before_it_runs(few: None, connection: Connection, browse: Visits) -> None:
+    page = browse(at("menu:1"), "operator", zone="America/New_York")
+    now: datetime = one(connection, "select sereno.now()")
+    start = now - timedelta(days=4)
+    page.locator("[data-dialog=backfill-dialog]").click()
+    page.locator("#backfill-from").fill(f"{start:%Y-%m-%d}T00:00:00")
+    page.locator("#backfill-to").fill(f"{start + timedelta(days=2):%Y-%m-%d}T12:00:00")
+    expect(page.locator("#backfill-go")).to_be_disabled()
+    page.get_by_role("button", name="Look").click()
+    # On the clock of the schedule, whatever that of the browser is.
+    expect(page.locator("#backfill .preview li")).to_have_count(3)
+    expect(page.locator("#backfill .preview li").first).to_contain_text(f"{start:%Y-%m-%d} 12:00:00")
+    assert made(connection) == 0
+    page.locator("#backfill-go").click()
+    expect(page.locator("#backfill-dialog")).to_be_hidden()
+    assert made(connection, "menu:1") == 3
+    expect(page.get_by_text("3 jobs were made")).to_be_visible()
+
+
+def test_it_speaks_other_languages(few: None, browse: Visits) -> None:
+    page = browse("schedules", language="es")
+    expect(page.locator("h1")).to_have_text("4 programaciones, y todo va bien.")
+    page.goto(at("menu:1"))
+    expect(page.locator("h1")).to_contain_text("Cada día a las 12:00, Europe/Riga; la próxima en")

@@ -1,0 +1,320 @@
+"""Nobody takes everything: looks, time, memory and streams have an end for each who asks, and others go on."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
+from typing import Any
+
+import httpx
+import psycopg
+import pytest
+
+from sereno import Sereno
+from sereno.access.masking import MASK, is_secret, masked
+from sereno.access.operations import create
+from sereno.database.statement import Operation, Statement
+from sereno.jobs.queries import pauses, schema_version
+from sereno.server.shared import cache, change_feed
+from sereno.server.shared.authenticator import ASKING, Guard
+from sereno.server.shared.cache import Glances
+from sereno.server.shared.context import MOST_OF_ONE, MOST_WAITING, House
+from sereno.server.shared.http_error import Declined
+from tests.facts import PATIENCE, auntil, one
+from tests.server.api.conftest import Ask, Served
+from tests.server.web.outages import locked
+
+WAITING = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
+SLEEPING = (
+    "select count(*) from pg_stat_activity "
+    "where datname = current_database() and state <> 'idle' and query like 'select pg_sleep%%'"
+)
+# Slow to look for a token in, where every place in it may be the start of one.
+HOSTILE = "eyJ-"
+
+Serve = Callable[..., Served]
+
+
+@pytest.fixture
+async def house(app: Sereno) -> AsyncIterator[House]:
+    yield House(app.database, Guard(app.database), app.new_job)
+    await app.database.aclose()
+
+
+# Looks
+
+
+def _client(
+    app: Sereno, served: Served, name: str, accept: str = "*/*", tenant: str | None = None
+) -> httpx.AsyncClient:
+    secret = app.database.run(create(name, "viewer", tenant=tenant, actor="test")).secret
+    return httpx.AsyncClient(
+        base_url=served.url,
+        headers={"Authorization": f"Bearer {secret}", "Accept": accept},
+        timeout=30,
+        trust_env=False,
+        limits=httpx.Limits(max_connections=MOST_WAITING + 20),
+    )
+
+
+async def test_who_asks_for_too_much_waits_and_others_do_not(
+    app: Sereno, serve: Serve, connection: psycopg.Connection, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Slow for as long as somebody holds a table, and not only for two seconds."""
+    app.override(pool_size=2 * MOST_OF_ONE + 2)
+    served = serve()
+    assert House.read.__kwdefaults__ is not None
+    monkeypatch.setitem(House.read.__kwdefaults__, "seconds", 60.0)
+    async with _client(app, served, "eve") as eve, _client(app, served, "ann") as ann:
+        for client in (eve, ann):
+            assert (await client.get("/api/v1/operations")).status_code == 200
+        with locked(database_url, "schedules"):
+            slow = [asyncio.create_task(eve.get("/api/v1/schedules", timeout=60)) for _ in range(MOST_WAITING + 10)]
+            await auntil(lambda: sum(each.done() for each in slow) == 10)
+            await auntil(lambda: one(connection, WAITING) >= MOST_OF_ONE)
+            too_many = [each.result() for each in slow if each.done()]
+            assert {(each.status_code, each.headers["retry-after"]) for each in too_many} == {(503, "1")}
+            assert "eve looks at too much at once" in too_many[0].json()["detail"]
+            assert (await eve.get("/api/v1/operations")).status_code == 503
+            assert (await ann.get("/api/v1/operations")).status_code == 200
+            assert (await ann.get("/operations")).status_code == 200
+            assert (await ann.get("/readyz", headers={"Authorization": ""})).status_code == 200
+            assert one(connection, WAITING) == MOST_OF_ONE
+        answers = [each.status_code for each in await asyncio.gather(*slow)]
+        assert (answers.count(200), answers.count(503)) == (MOST_WAITING, 10)
+        assert (await eve.get("/api/v1/operations")).status_code == 200
+
+
+async def test_the_tokens_of_a_tenant_share_its_reads(
+    app: Sereno, serve: Serve, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app.override(pool_size=2 * MOST_OF_ONE + 2)
+    served = serve()
+    assert House.read.__kwdefaults__ is not None
+    monkeypatch.setitem(House.read.__kwdefaults__, "seconds", 60.0)
+    async with AsyncExitStack() as clients:
+        theirs = [
+            await clients.enter_async_context(_client(app, served, f"token {number}", tenant="acme"))
+            for number in range(3)
+        ]
+        other = await clients.enter_async_context(_client(app, served, "other", tenant="globex"))
+        for client in (*theirs, other):
+            assert (await client.get("/api/v1/operations")).status_code == 200
+        with locked(database_url, "schedules"):
+            slow = [
+                asyncio.create_task(theirs[number % 2].get("/api/v1/schedules", timeout=60))
+                for number in range(MOST_WAITING + 10)
+            ]
+            await auntil(lambda: sum(each.done() for each in slow) == 10)
+            refused = await theirs[2].get("/api/v1/operations")
+            assert refused.status_code == 503
+            assert "the tenant acme looks at too much at once" in refused.json()["detail"]
+            assert (await other.get("/api/v1/operations")).status_code == 200
+        answers = [each.status_code for each in await asyncio.gather(*slow)]
+        assert (answers.count(200), answers.count(503)) == (MOST_WAITING, 10)
+
+
+async def test_so_many_wait_and_no_more(house: House, database_url: str) -> None:
+    async def look(who: str) -> Any:
+        ASKING.set(who)
+        return await house.read(pauses(), seconds=60.0)
+
+    with locked(database_url, "pauses"):
+        waiting = [asyncio.create_task(look("eve")) for _ in range(MOST_WAITING)]
+        await asyncio.sleep(0)
+        with pytest.raises(Declined, match="eve looks at too much at once") as refused:
+            await asyncio.create_task(look("eve"))
+        assert (refused.value.status, refused.value.headers) == (503, {"Retry-After": "1"})
+        other = asyncio.create_task(look("ann"))
+        waiting[-1].cancel()
+        await asyncio.wait(waiting[-1:])
+        waiting[-1] = asyncio.create_task(look("eve"))
+    assert await asyncio.gather(*waiting, other) == [[]] * (MOST_WAITING + 1)
+    assert house._shares == {}, "nobody is remembered who does not look"
+
+
+async def test_the_usual_pool_has_connections_for_others_too(house: House, database_url: str) -> None:
+    async def look(who: str, operation: Operation[Any]) -> Any:
+        ASKING.set(who)
+        return await house.read(operation, seconds=60.0)
+
+    with locked(database_url, "pauses"):
+        slow = [asyncio.create_task(look("eve", pauses())) for _ in range(2 * MOST_OF_ONE)]
+        await asyncio.sleep(0)
+        try:
+            async with asyncio.timeout(PATIENCE):
+                assert await asyncio.create_task(look("ann", schema_version()))
+        finally:
+            for each in slow:
+                each.cancel()
+            await asyncio.wait(slow)
+
+
+async def test_all_statements_of_a_look_together_have_an_end(
+    app: Sereno, house: House, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each by itself may take much longer than all of them."""
+    asked = 0
+    size = app.settings.pool_size
+
+    def long() -> Operation[None]:
+        nonlocal asked
+        while True:
+            asked += 1
+            yield Statement("select pg_sleep(0.01)")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("sereno.server.shared.context.WHOLE_LOOK", 0.1)
+        async with asyncio.timeout(PATIENCE):
+            cut = await asyncio.gather(*(house.read(long(), seconds=20.0) for _ in range(size)), return_exceptions=True)
+    assert [type(each) for each in cut] == [TimeoutError] * size
+    assert asked > size, "no statement by itself took too long"
+    await auntil(lambda: one(connection, SLEEPING) == 0)
+    # Their connections are as good as before: no transaction is left open, and no answer of theirs comes late.
+    found = await asyncio.gather(*(house.read(pauses()) for _ in range(2 * size)))
+    assert found == [[]] * len(found)
+    one_of_ours = "datname = current_database() and pid <> pg_backend_pid()"
+    open_still = f"select count(*) from pg_stat_activity where {one_of_ours} and state like 'idle in%%'"
+    assert one(connection, open_still) == 0
+
+
+# What is remembered
+
+
+async def test_what_is_large_is_not_remembered(house: House, app: Sereno, database_url: str) -> None:
+    seen = Glances(house)
+    looks = 0
+
+    def look() -> Operation[Any]:
+        nonlocal looks
+        looks += 1
+        return pauses()
+
+    found = await asyncio.gather(*(seen.see("job", look, keep=False) for _ in range(5)))
+    assert ([each.value for each in found], looks) == ([[]] * 5, 1)
+    assert seen._values == {}
+    await seen.see("job", look, keep=False)
+    assert looks == 2
+    with locked(database_url, "pauses"):
+        assert (await seen.see("job", look, keep=False, seconds=0.1)).is_missing
+
+
+async def test_what_nobody_looks_at_is_forgotten(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = Glances(house)
+    await seen.see("old", pauses)
+    await seen.see("used", pauses)
+    between = time.monotonic()
+    await seen.see("used", pauses, fresh=0.0)
+    monkeypatch.setattr(cache, "REMEMBERED_SECONDS", time.monotonic() - between)
+    await seen.see("new", pauses)
+    assert "old" not in seen._values
+    monkeypatch.setattr(cache, "REMEMBERED_SECONDS", 900.0)
+    await seen.see("newer", pauses)
+    assert "new" in seen._values
+
+
+# Streams
+
+
+async def test_one_person_has_so_many_streams(app: Sereno, served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert change_feed.MOST_OF_ONE == 100
+    monkeypatch.setattr(change_feed, "MOST_OF_ONE", 2)
+    path = "/api/v1/stream"
+    async with _client(app, served, "eve", "text/event-stream") as eve, AsyncExitStack() as streams:
+        # Held, because one that nobody reads any more is closed.
+        heard = [(await streams.enter_async_context(eve.stream("GET", path))).aiter_lines() for _ in range(2)]
+        for lines in heard:
+            while await anext(lines) != "event: now":
+                pass
+        refused = await eve.get(path)
+        assert (refused.status_code, refused.headers["retry-after"]) == (503, "30")
+        assert (await eve.get(path, headers={"Accept": "application/json"})).status_code == 200
+        async with (
+            _client(app, served, "ann", "text/event-stream") as ann,
+            ann.stream("GET", path) as theirs,
+        ):
+            assert theirs.status_code == 200
+
+
+async def test_one_tenant_has_so_many_streams_however_many_tokens_it_has(
+    app: Sereno, served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert change_feed.MOST_OF_TENANT * 5 <= change_feed.MOST_LISTENERS
+    assert change_feed.MOST_OF_TENANTS < change_feed.MOST_LISTENERS
+    monkeypatch.setattr(change_feed, "MOST_OF_TENANT", 2)
+    monkeypatch.setattr(change_feed, "MOST_OF_TENANTS", 3)
+    path = "/api/v1/stream"
+    async with AsyncExitStack() as streams:
+
+        async def listen(name: str, tenant: str | None) -> int:
+            client = await streams.enter_async_context(_client(app, served, name, "text/event-stream", tenant))
+            answer = await streams.enter_async_context(client.stream("GET", path))
+            if answer.status_code == 200:
+                heard.append(answer.aiter_lines())
+                while await anext(heard[-1]) != "event: now":
+                    """It has not come yet."""
+            return answer.status_code
+
+        heard: list[AsyncIterator[str]] = []
+        assert [await listen(f"token {number}", "acme") for number in range(4)] == [200, 200, 503, 503]
+        assert await listen("another", "globex") == 200
+        # All tenants together leave places for those who look after the house.
+        assert await listen("a third", "initech") == 503
+        assert [await listen(f"operator {number}", None) for number in range(2)] == [200, 200]
+
+
+# Searches
+
+
+def test_a_guess_is_refused_under_the_box(app: Sereno, ask: Ask, served: Served) -> None:
+    @app.task
+    def work(account: int, password: str) -> None: ...
+
+    number = work.using(tenant="a").enqueue(7, "hunter2").id
+    row, words = f'data-id="{number}"', "args.password is masked: to search by it takes operator"
+    for tenant in (None, "a"):
+        viewer, operator = ask("viewer", tenant), ask("operator", tenant)
+        for client, text, is_refused in (
+            (viewer, "args.password:hunter2", True),
+            (viewer, "args.password:wrong", True),
+            (viewer, "args.account:7", False),
+            (operator, "args.password:hunter2", False),
+        ):
+            page = client.get(f"{served.url}/jobs", params={"q": text})
+            assert (page.status_code, words in page.text, row in page.text) == (200, is_refused, not is_refused)
+
+
+# Masks
+
+
+def test_no_text_is_slow_to_mask() -> None:
+    """Compared with one of the same size that holds nothing: as slow as that, many times over, is still not slow."""
+    size = 256 * 1024
+
+    def took(text: str) -> float:
+        began = time.process_time()
+        assert masked(text) == text
+        return time.process_time() - began
+
+    harmless = min(took("abc-" * (size // 4)) for _ in range(2))
+    assert min(took(HOSTILE * (size // 4)) for _ in range(2)) < 4 * harmless
+
+
+@pytest.mark.parametrize("name", ["pass", "db_pass", "pw", "userPw", "jwt", "creds", "aws-creds", "senha", "SENHA"])
+def test_more_names_of_secrets(name: str) -> None:
+    assert is_secret(name)
+    assert masked({name: "hunter2"}) == {name: MASK}
+
+
+@pytest.mark.parametrize("name", ["passenger", "bypass", "pwm", "compass", "desenhar"])
+def test_and_what_only_looks_like_one(name: str) -> None:
+    assert masked({name: "hunter2"}) == {name: "hunter2"}
+
+
+@pytest.mark.parametrize("start", ["sk_live_", "sk_test_", "rk_live_", "pk_live_"])
+def test_keys_of_providers_are_known_by_their_shape(start: str) -> None:
+    # Put together here, so that nobody takes it for one.
+    key = start + "NobodysKey0123456789"
+    assert masked(f"charge with {key}, now") == f"charge with {MASK}, now"
+    signed = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2lnbmF0dXJl"
+    assert masked(f"with {signed} it works") == f"with {MASK} it works"

@@ -1,0 +1,187 @@
+"""What many look at is looked up once; and a database that is slow or away makes nothing an error."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from inspect import signature
+from typing import Any
+
+import httpx
+import pytest
+
+from sereno import Sereno
+from sereno.database.statement import Operation
+from sereno.jobs import queues
+from sereno.jobs.queries import pauses
+from sereno.jobs.rows import PauseRow
+from sereno.server.shared import authenticator
+from sereno.server.shared.authenticator import Guard
+from sereno.server.shared.cache import MISSING, MOST_REMEMBERED, Glances
+from sereno.server.shared.context import House
+from tests.facts import until
+from tests.server.api.conftest import Ask, Served
+from tests.server.web.outages import away, locked
+
+
+class Counting:
+    """The house, and how often it was asked."""
+
+    def __init__(self, house: House) -> None:
+        self._house = house
+        self.looks = 0
+
+    async def read(self, operation: Operation[Any], *, seconds: float = 0.5) -> Any:
+        self.looks += 1
+        return await self._house.read(operation, seconds=seconds)
+
+
+@pytest.fixture
+async def reader(app: Sereno) -> AsyncIterator[Counting]:
+    yield Counting(House(app.database, Guard(app.database), app.new_job))
+    await app.database.aclose()
+
+
+@pytest.fixture
+def glances(reader: Counting) -> Glances:
+    return Glances(reader)
+
+
+def pause(app: Sereno, name: str) -> None:
+    app.database.run(queues.pause("queue", name, actor="test"))
+
+
+def names(found: list[PauseRow] | None) -> list[str]:
+    return [each.name for each in found or []]
+
+
+async def test_many_who_look_make_one_look(glances: Glances, reader: Counting) -> None:
+    found = await asyncio.gather(*(glances.see("pauses", pauses) for _ in range(50)))
+    assert reader.looks == 1
+    assert {each.age for each in found} == {0.0}
+    await glances.see("pauses", pauses, fresh=60.0)
+    assert reader.looks == 1, "it is still fresh"
+    assert signature(glances.see).parameters["fresh"].default == 1.0, "for a second, if nobody says otherwise"
+    await glances.see("others", pauses)
+    await glances.see("pauses", pauses, fresh=0.0)
+    assert reader.looks == 3
+
+
+async def test_what_is_new_is_seen(glances: Glances, app: Sereno) -> None:
+    assert names((await glances.see("pauses", pauses)).value) == []
+    pause(app, "mail")
+    assert names((await glances.see("pauses", pauses, fresh=60.0)).value) == [], "as it was a moment ago"
+    assert names((await glances.see("pauses", pauses, fresh=0.0)).value) == ["mail"]
+
+
+async def test_a_slow_database_shows_what_was_seen_before_and_its_age(
+    glances: Glances, app: Sereno, database_url: str
+) -> None:
+    pause(app, "mail")
+    await glances.see("pauses", pauses)
+    with locked(database_url, "pauses"):
+        seen = await glances.see("pauses", pauses, fresh=0.0, seconds=0.2)
+        assert names(seen.value) == ["mail"]
+        assert seen.is_old
+        assert seen.age >= 0.2
+        assert await glances.see("never", pauses, seconds=0.2) == MISSING
+        assert MISSING.is_missing
+    again = await glances.see("pauses", pauses, fresh=0.0)
+    assert not again.is_old
+
+
+async def test_a_database_that_is_away_shows_what_was_seen_before(
+    glances: Glances, app: Sereno, server_url: str, database_url: str
+) -> None:
+    pause(app, "mail")
+    await glances.see("pauses", pauses)
+    with away(server_url, database_url):
+        seen = await glances.see("pauses", pauses, fresh=0.0)
+        assert names(seen.value) == ["mail"]
+        assert seen.is_old
+    assert not (await glances.see("pauses", pauses, fresh=0.0)).is_old
+
+
+async def test_who_is_impatient_goes_and_the_look_goes_on(
+    glances: Glances, reader: Counting, database_url: str
+) -> None:
+    with locked(database_url, "pauses"):
+        seen = await glances.see("pauses", pauses, patience=0.01, seconds=20)
+        assert seen.is_missing
+        leaving = asyncio.create_task(glances.see("pauses", pauses, seconds=20))
+        await asyncio.sleep(0)
+        leaving.cancel()
+    assert names((await glances.see("pauses", pauses, seconds=20)).value) == []
+    assert reader.looks == 1, "it was the same look all the time"
+
+
+async def test_an_error_is_an_error_for_all_who_look(glances: Glances) -> None:
+    def broken() -> Operation[None]:
+        yield from pauses()
+        raise ValueError("not the database's fault")
+
+    answers = await asyncio.gather(*(glances.see("broken", broken) for _ in range(3)), return_exceptions=True)
+    assert [type(each) for each in answers] == [ValueError] * 3
+    with pytest.raises(ValueError, match="fault"):
+        await glances.see("broken", broken)
+
+
+async def test_what_was_seen_is_not_kept_without_end(glances: Glances) -> None:
+    def nothing() -> Operation[int]:
+        yield from pauses()
+        return 1
+
+    for number in range(MOST_REMEMBERED + 5):
+        await glances.see(number, nothing)
+    assert len(glances._values) == MOST_REMEMBERED
+    assert 0 not in glances._values
+    assert glances._looking == {}
+
+
+def test_a_page_over_a_slow_database_is_a_page(app: Sereno, ask: Ask, served: Served, database_url: str) -> None:
+    """First with what was seen before, and then, where nothing was ever seen, with a sentence."""
+
+    @app.task
+    def work() -> None: ...
+
+    work.enqueue()
+    client = _pages(ask, served)
+    assert ">work<" in client.get("/").text
+    with locked(database_url, "jobs"):
+        assert ">work<" in until(lambda: _old(client.get("/")))
+        assert client.get("/", params={"range": "7d"}).status_code == 200
+    assert until(lambda: not _old(client.get("/")))
+
+
+def test_a_page_over_no_database_is_a_page(
+    ask: Ask, served: Served, server_url: str, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As long as the doorkeeper remembers who asks."""
+    monkeypatch.setattr(authenticator, "FRESH_SECONDS", 60.0)
+    client = _pages(ask, served)
+    assert client.get("/").status_code == 200
+    with away(server_url, database_url):
+        assert until(lambda: _old(client.get("/")))
+    assert client.get("/").status_code == 200
+
+
+def test_who_asks_first_while_the_database_is_away_is_told_so(
+    ask: Ask, served: Served, server_url: str, database_url: str
+) -> None:
+    """Nobody can say who they are."""
+    client = _pages(ask, served)
+    with away(server_url, database_url):
+        answer = client.get("/")
+        assert answer.status_code == 503
+        assert "The database is busy or away" in answer.text
+        assert client.get("/sign-in", headers={"Authorization": ""}).status_code == 200
+
+
+def _old(answer: httpx.Response) -> str:
+    """The page, if something on it is."""
+    assert answer.status_code == 200
+    return answer.text if 'class="old"' in answer.text else ""
+
+
+def _pages(ask: Ask, served: Served) -> httpx.Client:
+    client = ask("admin")
+    client.base_url = httpx.URL(served.url)
+    return client

@@ -1,0 +1,216 @@
+"""The demo from end to end: five systems, a worker that is really killed, something to see on every page, and pictures.
+
+`make pictures` keeps them for the documentation.
+"""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import psycopg
+import pytest
+from playwright.sync_api import Browser, Page
+
+from sereno.database.embedded import EmbeddedPostgres
+from tests.cli.conftest import process_environment
+from tests.facts import one, until
+from tests.plain_http import NO_CERTIFICATES
+from tests.server.web.chromium import Chromium
+from tests.server.web.visit import SCREENSHOTS
+
+# Each has something to show; the others are empty until somebody does something.
+PAGES = (
+    "",
+    "jobs",
+    "schedules",
+    "queues",
+    "tenants",
+    "errors",
+    "logs",
+    "notifications",
+    "deliveries",
+    "recipients",
+    "channels",
+    "templates",
+    "preferences",
+    "traces",
+    "procedures",
+    "archive",
+    "operations",
+    "system",
+)
+# Here, what watches is there from the start; what it finds takes its time.
+RULES = "alerts"
+SYSTEMS = ("tenders", "separate_worker", "reminders", "reconciliation", "triggers")
+NOTHING = 'class="nothing"'
+# Where pictures for the documentation go; by default only where all pictures of tests go.
+PICTURES = Path(os.environ.get("SERENO_TEST_PICTURES", SCREENSHOTS / "demo"))
+WIDE, TALL, TALLER = 1280, 820, 1180
+# What runs the jobs of tenders, as it is named at the start, and each that followed.
+WORKERS = re.compile(
+    r"kill -9 (\d+) +what runs the jobs of tenders|"
+    r"The worker of tenders was killed; another one is at work \(pid (\d+)\)"
+)
+
+
+class Demo:
+    """`sereno demo` in a process of its own, and what it has said so far."""
+
+    def __init__(self, directory: Path, *options: str) -> None:
+        self.directory = directory / "demo"
+        self._said = directory / "said"
+        where = ["--port", "0", "--directory", str(self.directory)]
+        with self._said.open("wb") as out:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "sereno", "demo", *where, *options],
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                env=process_environment(),
+                cwd=directory,
+            )
+
+    @property
+    def said(self) -> str:
+        return self._said.read_text()
+
+    @property
+    def workers(self) -> list[int]:
+        return [int(first or later) for first, later in WORKERS.findall(self.said)]
+
+    def found(self, pattern: str) -> re.Match[str]:
+        """The first match in what it says; waits for it as long as it lives."""
+
+        def is_said() -> bool:
+            found = re.search(pattern, self.said)
+            assert found or self.process.poll() is None, self.said
+            return found is not None
+
+        until(is_said, patience=90)
+        found = re.search(pattern, self.said)
+        assert found
+        return found
+
+    def end(self) -> None:
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGINT)
+        try:
+            self.process.wait(60)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            raise
+
+
+@pytest.fixture
+def demo(tmp_path: Path) -> Iterator[Demo]:
+    # The embedded server of root runs as somebody else.
+    tmp_path.chmod(0o755)
+    running = Demo(tmp_path)
+    yield running
+    running.end()
+
+
+@pytest.mark.timeout(400)
+def test_five_systems_at_work(demo: Demo, running_chromium: Chromium) -> None:
+    url = demo.found(r"The dashboard: (http://127\.0\.0\.1:\d+/)")[1]
+    with httpx.Client(base_url=url, verify=NO_CERTIFICATES, trust_env=False, timeout=30) as visitor:
+
+        def is_full(page: str) -> bool:
+            answer = visitor.get(page)
+            assert answer.status_code == 200, (page, answer.text)
+            return NOTHING not in answer.text
+
+        for page in PAGES:
+            until(lambda: is_full(page), patience=60)  # noqa: B023
+        until(lambda: "No rule yet" not in visitor.get(RULES).text, patience=60)
+        # What it tells people to look at is there.
+        shown = re.findall(rf"^    {re.escape(url)}(\S*)$", demo.said, re.MULTILINE)
+        assert len(shown) > len(SYSTEMS)
+        for page in shown:
+            assert visitor.get(page).status_code == 200, page
+    give_a_past(demo)
+    with running_chromium.in_use() as browser:
+        take_pictures(browser, url)
+    # What it tells people to try works.
+    named = until(lambda: kill_worker(demo), patience=90)
+    until(lambda: len(demo.workers) > len(named), patience=90)
+    assert demo.workers[len(named)] != named[-1]
+    demo.process.send_signal(signal.SIGINT)
+    assert demo.process.wait(60) == 0, demo.said
+    for name in SYSTEMS:
+        done = re.search(rf"^{name}: (\d+) done, ", demo.said, re.MULTILINE)
+        assert done, demo.said
+        assert int(done[1]) > 0, demo.said
+    assert re.search(r"^tenders: .* [1-9]\d* messages sent", demo.said, re.MULTILINE), demo.said
+    assert "export SERENO_DIRECTORY=" in demo.said
+
+
+def kill_worker(demo: Demo) -> list[int]:
+    """All that were named until then, of which the last is killed; nothing if it is gone and its follower not named."""
+    assert demo.process.poll() is None, demo.said
+    named = demo.workers
+    try:
+        os.kill(named[-1], signal.SIGKILL)
+    except ProcessLookupError:
+        return []
+    return named
+
+
+def test_it_ends_by_itself(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    demo = Demo(tmp_path, "--seconds", "1")
+    try:
+        assert demo.process.wait(100) == 0, demo.said
+    finally:
+        demo.end()
+    assert re.search(r"^triggers: \d+ done, ", demo.said, re.MULTILINE), demo.said
+
+
+# The hour before, as the demo would have spent it: more and less than now.
+PAST = """
+insert into sereno.minutes (minute, queue, task, succeeded, retried, dead, waits, runs, run_seconds)
+select now.minute - make_interval(mins => n), queue, task, round(succeeded * share), round(retried * share),
+       case when n % 9 = 0 then dead else 0 end, waits, runs, run_seconds
+from sereno.minutes as now cross join generate_series(1, 58) as n
+cross join lateral (select 0.8 + 0.2 * sin(n / 5.0) + 0.1 * sin(n)) as wave (share)
+where now.minute = (select minute from sereno.minutes group by 1 order by sum(succeeded) desc limit 1)
+on conflict do nothing
+"""
+
+
+def give_a_past(demo: Demo) -> None:
+    """Pictures of the first minute would show little."""
+    with EmbeddedPostgres(demo.directory) as server, psycopg.connect(server.url, autocommit=True) as connection:
+        until(lambda: one(connection, "select exists (select from sereno.minutes)"), patience=90)
+        connection.execute(PAST.encode())
+
+
+def take_pictures(browser: Browser, url: str) -> None:
+    """Of what the documentation shows."""
+    PICTURES.mkdir(parents=True, exist_ok=True)
+    for shade in ("light", "dark"):
+        context = browser.new_context(
+            base_url=url,
+            locale="en",
+            timezone_id="UTC",
+            color_scheme="dark" if shade == "dark" else "light",
+            viewport={"width": WIDE, "height": TALLER},
+        )
+        page = context.new_page()
+        take(page, "", PICTURES / f"now-{shade}.png")
+        if shade == "light":
+            page.set_viewport_size({"width": WIDE, "height": TALL})
+            for name in ("jobs", "schedules", "notifications"):
+                take(page, name, PICTURES / f"{name}.png")
+        context.close()
+
+
+def take(page: Page, path: str, file: Path) -> None:
+    page.goto(path or "./")
+    page.wait_for_selector("html[data-ready]")
+    page.screenshot(path=file)
+    assert file.stat().st_size > 20_000, "a picture of nothing"

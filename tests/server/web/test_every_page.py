@@ -1,0 +1,128 @@
+"""Every page, asked for by everybody: who may not is turned away, and no tenant sees anything of another."""
+
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import httpx
+import pytest
+
+from sereno import Sereno
+from sereno.access.identity import ROLES
+from tests.server.api.conftest import Ask, Served
+from tests.server.api.world import Things, fill, fill_over_http
+from tests.server.web.world import Door, addresses, pages
+
+# These show a tenant what is theirs; else the walk would prove nothing.
+SHOWN_TO_TENANTS = {"/jobs", "/schedules", "/schedule"}
+
+
+@pytest.fixture
+def ann() -> Things:
+    return Things("ann-tenant", "canary-ann")
+
+
+@pytest.fixture
+def bob() -> Things:
+    return Things("bob-tenant", "canary-bob")
+
+
+@pytest.fixture
+def doors(app: Sereno, ann: Things, bob: Things, ask: Ask) -> list[Door]:
+    """With both tenants at home."""
+    fill(app, ann, bob)
+    fill_over_http(ask("admin"), ann, bob)
+    return pages(app)
+
+
+def at(ask: Ask, served: Served, role: str | None, tenant: str | None = None) -> httpx.Client:
+    """Pages instead of the API."""
+    client = ask(role, tenant)
+    client.base_url = httpx.URL(served.url)
+    return client
+
+
+def test_who_has_no_name_is_asked_to_sign_in(doors: list[Door], ann: Things, ask: Ask, served: Served) -> None:
+    nobody = at(ask, served, None)
+    for door in doors:
+        for address, _ in addresses(door, ann):
+            answer = nobody.get(address)
+            assert ann.canary not in answer.text
+            if door.is_open:
+                assert answer.status_code == 200, address
+                continue
+            assert answer.status_code == 303, (address, answer.text)
+            led = urlsplit(answer.headers["location"])
+            assert led.path == "./sign-in"
+            assert parse_qs(led.query, keep_blank_values=True)["next"] == [address.lstrip("/")]
+
+
+def test_who_may_sees_a_page_and_who_may_not_a_reason(doors: list[Door], ann: Things, ask: Ask, served: Served) -> None:
+    for role in ROLES:
+        client = at(ask, served, role)
+        for door in doors:
+            for address, _ in addresses(door, ann):
+                answer = client.get(address)
+                if door.is_open:
+                    continue
+                may = ROLES.index(role) >= ROLES.index(door.role)
+                words = "say in tests/server/web/world.py how it is asked" if may else ""
+                assert answer.status_code == (200 if may else 403), (role, address, words, answer.text[:3000])
+                assert answer.headers["content-type"] == "text/html; charset=utf-8"
+                assert "default-src 'none'" in answer.headers["content-security-policy"]
+
+
+def test_no_tenant_sees_anything_of_another(
+    doors: list[Door], ann: Things, bob: Things, ask: Ask, served: Served
+) -> None:
+    for role in ROLES:
+        client = at(ask, served, role, tenant=bob.tenant)
+        for door in doors:
+            for address, query in addresses(door, ann):
+                answer = client.get(address)
+                assert answer.status_code < 500, (address, answer.text)
+                assert not ann.is_in(_without(answer.text + str(dict(answer.headers)), query)), (address, answer.text)
+                if not door.is_of_tenants and not door.is_open:
+                    assert answer.status_code == 403, address
+
+
+def test_what_is_anothers_looks_like_what_is_not_there(
+    doors: list[Door], ann: Things, bob: Things, ask: Ask, served: Served
+) -> None:
+    nothing = Things(ann.tenant, "canary-zoe", 7_000_001, 7_000_002, 7_000_003, 7_000_004, 7_000_005)
+    client = at(ask, served, "admin", tenant=bob.tenant)
+    for door in doors:
+        theirs, missing = (list(addresses(door, things)) for things in (ann, nothing))
+        for (one, _), (other, _) in zip(theirs, missing, strict=True):
+            assert client.get(one).status_code == client.get(other).status_code, one
+
+
+def test_a_tenant_sees_what_is_theirs(doors: list[Door], ann: Things, ask: Ask, served: Served) -> None:
+    client = at(ask, served, "viewer", tenant=ann.tenant)
+    seen = set()
+    for door in doors:
+        if door.is_of_tenants:
+            for address, query in addresses(door, ann):
+                answer = client.get(address)
+                assert answer.status_code in (200, 303), (address, answer.text)
+                seen |= {door.path} if ann.canary in _without(answer.text, query) else set()
+    assert SHOWN_TO_TENANTS - seen == set()
+
+
+def test_what_is_asked_wrongly_is_told_and_no_error_of_ours(
+    doors: list[Door], ann: Things, ask: Ask, served: Served
+) -> None:
+    client = at(ask, served, "admin")
+    names = ("after", "before", "event", "from", "id", "job", "key", "name", "q", "range", "span", "state", "tenant")
+    for door in doors:
+        for value in ("", "0", "-1", "9" * 40, "1e9", "\x00", "'", '"', "%", "state:", "é" * 500):
+            answer = client.get(door.path, params=dict.fromkeys(names, value))
+            assert answer.status_code < 500, (door.path, value[:20], answer.text[:3000])
+
+
+def _without(text: str, query: dict[str, Any]) -> str:
+    """What was shown, but for what was said oneself, as it is and as a part of an address."""
+    values = [str(value) for value in query.values()]
+    for said in sorted([*values, *(value.partition(":")[2] for value in values)], key=len, reverse=True):
+        for form in (said, str(httpx.QueryParams({"x": said}))[2:]):
+            text = text.replace(form, "…") if form else text
+    return text

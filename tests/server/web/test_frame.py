@@ -1,0 +1,144 @@
+"""What is around every page: keys, colours, language, time zone, a phone, and another application's path."""
+
+import re
+from collections.abc import Callable
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from sereno.server.web.page_request import ROOMS
+from tests.server.api.conftest import Served
+from tests.server.web.visit import Visits
+
+LookAt = Callable[[Page, str], None]
+
+
+@pytest.mark.parametrize(("dark", "width"), [(False, 1380), (True, 1380), (False, 375), (True, 375)])
+def test_it_hinders_nobody(browse: Visits, look_at: LookAt, dark: bool, width: int) -> None:
+    page = browse("", dark=dark, width=width)
+    expect(page.locator("h1")).to_be_visible()
+    look_at(page, "now-empty")
+    page.keyboard.press("?")
+    look_at(page, "keys")
+
+
+def test_everything_has_a_key(browse: Visits, site: Served) -> None:
+    page = browse("")
+    keys = page.locator("#keys")
+    page.keyboard.press("?")
+    expect(keys).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(keys).to_be_hidden()
+
+    search = page.get_by_label("Search jobs")
+    page.keyboard.press("/")
+    expect(search).to_be_focused()
+    # What somebody writes is text, and no command.
+    page.keyboard.type("t?gl/")
+    expect(search).to_have_value("t?gl/")
+    expect(keys).to_be_hidden()
+    page.keyboard.press("Escape")
+    expect(search).not_to_be_focused()
+
+    live = page.locator("#live")
+    page.keyboard.press("l")
+    expect(live).to_have_text("paused")
+    expect(live).to_have_attribute("aria-pressed", "false")
+    page.keyboard.press("l")
+    expect(live).to_have_text("live")
+
+    page.keyboard.press("Control+t")
+    expect(page.locator("html")).not_to_have_attribute("data-theme", re.compile("."))
+
+
+def test_g_goes_to_every_page(browse: Visits, site: Served) -> None:
+    page = browse("")
+    links = page.locator("aside nav a")
+    assert links.count() == len(ROOMS)
+    assert len({key for _, _, key, _ in ROOMS}) == len(ROOMS), "two pages share a key"
+    # Wherever a key leads, this page stays: the pages themselves are looked at elsewhere.
+    page.evaluate("""() => {
+        window.went = [];
+        addEventListener("click", (event) => { event.preventDefault(); went.push(event.target.href); });
+    }""")
+    # A `g` is forgotten after a while: none passes between two keys.
+    page.clock.set_fixed_time("2099-01-01T00:00:00Z")
+    for _, _, key, _ in ROOMS:
+        page.keyboard.press("g")
+        page.keyboard.press(key)
+    assert page.evaluate("went") == [f"{site.url}/{path}" for path, _, _, _ in ROOMS]
+    # A key that leads nowhere is forgotten, and what follows means what it means.
+    page.keyboard.press("g")
+    page.keyboard.press("z")
+    page.keyboard.press("?")
+    expect(page.locator("#keys")).to_be_visible()
+
+
+def test_the_first_stop_of_the_tab_key_is_the_page_itself(browse: Visits) -> None:
+    page = browse("")
+    page.keyboard.press("Tab")
+    expect(page.locator(".skip")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.locator("main")).to_be_focused()
+
+
+def test_colours_are_kept(browse: Visits) -> None:
+    page = browse("", dark=True)
+    root = page.locator("html")
+    paper = "getComputedStyle(document.body).backgroundColor"
+    night = page.evaluate(paper)
+    page.keyboard.press("t")
+    expect(root).to_have_attribute("data-theme", "light")
+    day = page.evaluate(paper)
+    assert day != night
+    page.reload()
+    expect(root).to_have_attribute("data-theme", "light")
+    assert page.evaluate(paper) == day
+    page.get_by_role("button", name="Light or dark").click()
+    page.reload()
+    expect(root).to_have_attribute("data-theme", "dark")
+    assert page.evaluate(paper) == night
+
+
+def test_the_language_is_the_browsers_or_the_chosen_one(browse: Visits) -> None:
+    page = browse("", language="pt-BR")
+    root = page.locator("html")
+    expect(root).to_have_attribute("lang", "pt")
+    expect(page.locator("aside nav a").nth(1)).to_have_text("Agendamentos")
+    page.locator('[data-cookie="sereno_lang"]').select_option("es")
+    expect(root).to_have_attribute("lang", "es")
+    page.reload()
+    expect(root).to_have_attribute("lang", "es")
+    expect(page.get_by_role("link", name="Programaciones")).to_be_visible()
+    assert browse("", language="fi").locator("html").get_attribute("lang") == "en"
+
+
+def test_a_cookie_that_says_nonsense_is_not_believed(browse: Visits, site: Served) -> None:
+    page = browse("")
+    names = ("sereno_zone", "sereno_lang", "sereno_theme")
+    for value in ("../../etc/passwd", "%22%3E%3Cscript%3Ealert(1)%3C/script%3E", "x" * 3000):
+        page.context.add_cookies([{"name": name, "value": value, "url": site.url} for name in names])
+        page.reload()
+        expect(page.locator("html")).to_have_attribute("lang", "en")
+        expect(page.locator("h1")).to_be_visible()
+
+
+def test_times_are_shown_in_the_chosen_zone(browse: Visits) -> None:
+    page = browse("", zone="Australia/Eucla")
+    zones = page.get_by_label("Time zone")
+    expect(zones).to_have_value("UTC")
+    under = page.locator("#now-ended svg .ax").last
+    minute = int((under.text_content() or "")[-2:])
+    with page.expect_navigation():
+        zones.select_option("Australia/Eucla")
+    expect(zones).to_have_value("Australia/Eucla")
+    # It is 8 h 45 min ahead, and a minute may have passed.
+    assert (int((under.text_content() or "")[-2:]) - minute - 45) % 60 in (0, 1)
+
+
+def test_on_a_phone_the_page_does_not_run_out_of_the_window(browse: Visits) -> None:
+    page = browse("", width=320)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 320
+    nav = page.locator("aside nav a").last
+    nav.scroll_into_view_if_needed()
+    expect(nav).to_be_in_viewport()

@@ -1,0 +1,132 @@
+"""Names and texts come from anywhere: whatever they hold is shown as text, on every page, and does nothing."""
+
+import asyncio
+from urllib.parse import urlencode
+
+import httpx
+import psycopg
+import pytest
+from playwright.sync_api import Page
+
+from sereno import Daily, Sereno
+from sereno.jobs.job import JobOptions
+from tests.facts import auntil, one
+from tests.server.api.conftest import Ask, Served
+from tests.server.api.world import Things, fill
+from tests.server.web.visit import Visits
+from tests.server.web.world import addresses, pages
+
+PAYLOADS = [
+    "<script>alert(1)</script>",
+    "</title></textarea></style></script><script>alert(2)</script>",
+    '"><img src=x onerror=alert(3)>',
+    "' onmouseover=alert(4) autofocus onfocus=alert(5) x='",
+    "<svg/onload=alert(6)><iframe srcdoc='<script>alert(7)</script>'>",
+    "<a href=javascript:alert(8)>x</a><base href=//evil.example/>",
+    "<style>*{background:url(//evil.example/x)}</style><link rel=stylesheet href=//evil.example>",
+    "{{ 1337*1337 }}{% raw %}${1337*1337}#{1337*1337}<%= 1337*1337 %>",
+    "%(count)s %s %n %d %% %(nothing)s {0} {name}",
+    "javascript:alert(9)//&colon;&lt;script&gt;alert(10)&lt;/script&gt;",
+    "]]><!--<img src=x onerror=alert(11)>--!><x>",
+    "\u202egnp.exe\u2066\u200b\ufeff\u0301\u0301\u0301 \U0001f469\u200d\U0001f4bb \u2028\u2029",
+    "a/../../b?c=d&e=f#g+h%2e%2e\\i;j,k|l`m$(n)",
+    '"}],"do":"DELETE tokens/1",[{"x":"',
+]
+DEAD = "select count(*) from sereno.history where state = 'dead'"
+# What none of our pages has inside.
+STRANGE = (
+    "script:not([src^='./static/']), iframe:not([sandbox='']), iframe[srcdoc], img, object, embed, base, main link, "
+    "main style, foreignObject, meta[http-equiv], [onerror], [onload], [onfocus], [onmouseover], [onclick], [style], "
+    "a[href^='javascript:' i]"
+)
+
+
+class Hostile(Things):
+    """Things with such names; but for the one kind that takes letters and digits alone."""
+
+    def named(self, what: str) -> str:
+        return f"rule-{PAYLOADS.index(self.canary)}" if what == "rule" else super().named(what)
+
+
+@pytest.fixture
+def hostile(app: Sereno, ask: Ask, connection: psycopg.Connection) -> list[Hostile]:
+    """Everything that a tenant can have, with names like these; and jobs that died of such errors."""
+    households = [Hostile(f"{payload} t", payload) for payload in PAYLOADS]
+    fill(app, *households)
+    admin = ask("admin")
+    for things in households:
+        _fill_more(app, admin, things)
+    asyncio.run(_die(app, connection))
+    return households
+
+
+def _fill_more(app: Sereno, admin: httpx.Client, things: Hostile) -> None:
+    """What the others of the world do over HTTP, where a name in a path cannot hold a slash."""
+    key = things.named("schedule")
+    job = app.new_job("work", b'{"text": "x"}', JobOptions(tenant=things.tenant))
+    app.schedules.upsert(key, job, Daily("03:00", tz="Europe/Riga"))
+    app.schedules.run(key)
+    found = admin.get("/deliveries", params={"tenant": things.tenant, "channel": "pager"}).json()["items"]
+    things.delivery = found[0]["id"]
+    many = {"ids": [things.ended], "tenant": things.tenant, "in_background": True, "reason": things.named("reason")}
+    things.operation = admin.post("/jobs/retry", json=many).json()["id"]
+
+
+async def _die(app: Sereno, connection: psycopg.Connection) -> None:
+    """Of such errors; then they are renamed, because another program may write into the tables what we would not."""
+
+    @app.task(queue="deaths", retry=0)
+    def dies(text: str) -> None:
+        raise ValueError(text)
+
+    for payload in PAYLOADS:
+        dies.using(tenant=payload, tags=[payload]).enqueue(payload)
+    async with app.working({"deaths": 2}):
+        await auntil(lambda: one(connection, DEAD) == len(PAYLOADS))
+    await app.database.aclose()
+    renamed = "set task = tenant || ' task', queue = tenant || ' queue' where tenant is not null"
+    connection.execute(f"update sereno.history {renamed}".encode())
+    connection.execute(f"update sereno.jobs {renamed}".encode())
+
+
+@pytest.mark.parametrize("number", [0, 4, 8])
+def test_no_page_does_what_a_name_says(
+    app: Sereno, hostile: list[Hostile], browse: Visits, site: Served, number: int
+) -> None:
+    page = browse("")
+    for door in pages(app):
+        for address, _ in addresses(door, hostile[number]):
+            _visit(page, f"{site.url}{address}")
+
+
+def test_what_is_asked_is_shown_as_text(app: Sereno, hostile: list[Hostile], browse: Visits, site: Served) -> None:
+    """The parameters of an address are as hostile as any name."""
+    page = browse("")
+    browse.forgive("status of (400|404|422)")
+    names = ("after", "before", "id", "job", "key", "name", "next", "q", "range", "state", "tenant")
+    for door in pages(app):
+        for payload in ("".join(PAYLOADS[:3]), "".join(PAYLOADS[3:8])):
+            _visit(
+                page, f"{site.url}{door.path}?{urlencode(dict.fromkeys(names, payload))}", known=(200, 400, 404, 422)
+            )
+
+
+def _visit(page: Page, url: str, known: tuple[int, ...] = (200,)) -> None:
+    answer = page.goto(url)
+    assert answer is not None
+    assert answer.status in known, (url, answer.status, page.inner_text("body"))
+    assert page.locator(STRANGE).count() == 0, (url, page.locator(STRANGE).first.evaluate("each => each.outerHTML"))
+    assert "1787569" not in page.content(), url
+
+
+def test_every_page_about_every_name_is_a_page(app: Sereno, hostile: list[Hostile], ask: Ask, served: Served) -> None:
+    """All of them, without a browser."""
+    client = ask("admin")
+    client.base_url = httpx.URL(served.url)
+    for door in pages(app):
+        for things in hostile:
+            for address, _ in addresses(door, things):
+                answer = client.get(address)
+                assert answer.status_code in (200, 303), (address, answer.status_code, answer.text)
+                for raw in ("<script>alert", "<img src=x", "<svg/onload", "<a href=javascript", "<style>*", "1787569"):
+                    assert raw not in answer.text, (address, raw)

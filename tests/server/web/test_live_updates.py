@@ -1,0 +1,251 @@
+"""What changes is seen without loading the page anew, for as long as somebody looks and may."""
+
+import asyncio
+import json
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+from playwright.sync_api import Page, expect
+
+from sereno import Sereno
+from sereno.access.operations import create, revoke
+from sereno.server import asgi
+from sereno.server.api import stream
+from sereno.server.shared import authenticator
+from tests.facts import until
+from tests.server.api.conftest import Served
+from tests.server.web.outages import away, locked
+from tests.server.web.running_server import running
+from tests.server.web.visit import Visits
+
+LISTENERS = 50
+SHARED = "what two servers share so that both know the same people"
+ELSEWHERE = """
+import sys
+from sereno import Sereno
+app = Sereno(sys.argv[1])
+@app.task(name="elsewhere")
+def work() -> None: ...
+work.enqueue()
+app.close()
+"""
+
+
+@pytest.fixture
+def work(app: Sereno) -> Any:
+    @app.task
+    def work() -> None: ...
+
+    return work
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    """Nobody else is given it as long as the test lasts, whether a server listens there or not."""
+    with socket.socket() as held:
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind(("127.0.0.1", 0))
+        yield held.getsockname()[1]
+
+
+def newest(page: Page) -> Any:
+    return page.locator("#now-newest tbody tr a").first
+
+
+def test_what_another_process_does_is_seen(browse: Visits, database_url: str) -> None:
+    page = browse("", role="viewer")
+    page.evaluate("window.stays = true")
+    expect(page.locator("#now-newest")).to_contain_text("No job yet")
+    subprocess.run([sys.executable, "-c", ELSEWHERE, database_url], check=True, timeout=60)
+    expect(page.locator("#now-newest tbody")).to_contain_text("elsewhere")
+    expect(page.locator("#now-head")).to_contain_text("1 ready")
+    assert page.evaluate("window.stays")
+
+
+def test_whoever_wants_quiet_has_quiet(browse: Visits, work: Any) -> None:
+    page, witness = browse(""), browse("")
+    page.keyboard.press("l")
+    expect(page.locator("#live")).to_have_text("paused")
+    first = work.enqueue()
+    expect(newest(witness)).to_have_text(str(first.id))
+    expect(page.locator("#now-newest")).to_contain_text("No job yet")
+    # By now nothing is on its way any more.
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    job = work.enqueue()
+    expect(newest(witness)).to_have_text(str(job.id))
+    assert asked == []
+    page.keyboard.press("l")
+    expect(newest(page)).to_have_text(str(job.id))
+
+
+def test_what_is_missing_is_not_asked_for_while_somebody_wants_quiet(browse: Visits, database_url: str) -> None:
+    page = browse("operations")
+    missing = page.locator("main .missing")
+    # From here on the page's time passes when the test says so.
+    page.clock.install()
+    page.clock.pause_at("2099-01-01T00:00:00Z")
+
+    def is_there() -> bool:
+        page.clock.fast_forward("01:00")
+        return missing.count() == 0
+
+    with locked(database_url, "schedules"):
+        page.goto("./")
+        expect(missing).not_to_have_count(0)
+        page.keyboard.press("l")
+        expect(page.locator("#live")).to_have_text("paused")
+        page.evaluate("""() => {
+            const fetched = fetch;
+            window.asked = [];
+            window.fetch = (url, options) => { asked.push(url); return fetched(url, options); };
+        }""")
+        page.clock.fast_forward("01:00")
+        assert page.evaluate("asked") == []
+        page.keyboard.press("l")
+        assert page.evaluate("asked.length") == 1
+    until(is_there)
+
+
+def test_what_somebody_writes_is_not_taken_away(browse: Visits, work: Any) -> None:
+    page, witness = browse(""), browse("")
+    page.evaluate("""() => {
+        const field = document.createElement('input');
+        document.getElementById('now-newest').append(field);
+        field.focus();
+    }""")
+    page.keyboard.type("half a wor")
+    job = work.enqueue()
+    expect(newest(witness)).to_have_text(str(job.id))
+    expect(page.locator("#now-head")).to_contain_text("1 ready")
+    expect(page.locator("#now-newest input")).to_have_value("half a wor")
+    page.locator("#now-newest input").blur()
+    work.enqueue()
+    expect(page.locator("#now-newest tbody tr")).to_have_count(2)
+
+
+def test_a_server_that_comes_back_is_found(browse: Visits, database_url: str, port: int) -> None:
+    app = Sereno(database_url, secret=SHARED)
+
+    @app.task
+    def work() -> None: ...
+
+    browse.forgive(r"ERR_CONNECTION_REFUSED|ERR_INCOMPLETE_CHUNKED|ERR_EMPTY_RESPONSE|ERR_CONNECTION_RESET")
+    with running(asgi(app), port) as url:
+        page = browse("", url=url)
+        page.evaluate("window.stays = true")
+        expect(page.locator("#live")).to_have_text("live")
+    expect(page.locator("#live")).to_have_text("no connection")
+    expect(page.locator("#now-newest")).to_be_visible()
+    job = work.enqueue()
+    with running(asgi(app), port):
+        expect(newest(page)).to_have_text(str(job.id))
+        expect(page.locator("#live")).to_have_text("live")
+        assert page.evaluate("window.stays")
+        page.context.close()
+    app.close()
+
+
+def test_a_database_that_is_away_takes_nothing_from_the_page(
+    browse: Visits, work: Any, server_url: str, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(authenticator, "FRESH_SECONDS", 0.1)
+    browse.forgive("status of 503|ERR_INCOMPLETE_CHUNKED")
+    first = work.enqueue()
+    page = browse("")
+    expect(newest(page)).to_have_text(str(first.id))
+    with away(server_url, database_url):
+        expect(page.locator("#live")).to_have_text("no connection")
+        expect(newest(page)).to_have_text(str(first.id))
+        expect(page.locator("#problem")).to_have_count(0)
+    second = work.enqueue()
+    expect(newest(page)).to_have_text(str(second.id))
+    expect(page.locator("#live")).to_have_text("live")
+
+
+def test_who_is_sent_away_is_asked_to_sign_in(browse: Visits, app: Sereno, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(authenticator, "FRESH_SECONDS", 0.1)
+    monkeypatch.setattr(stream, "TRUST_SECONDS", 0.1)
+    browse.forgive("status of 401")
+    page = browse("?range=6h", role="viewer")
+    app.database.run(revoke(browse.names[-1], actor="test"))
+    expect(page).to_have_title("Sign in · sereno")
+    expect(page.locator("[name=next]")).to_have_value("?range=6h")
+
+
+async def test_a_stream_ends_with_its_token(app: Sereno, served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(authenticator, "FRESH_SECONDS", 0.1)
+    monkeypatch.setattr(stream, "TRUST_SECONDS", 0.1)
+    secret = app.database.run(create("ann", "viewer", actor="test")).secret
+    async with _client(served, secret) as client, client.stream("GET", "/api/v1/stream") as answer:
+        lines = answer.aiter_lines()
+        assert await anext(lines) == "retry: 2000"
+        await asyncio.to_thread(app.database.run, revoke("ann", actor="test"))
+        async with asyncio.timeout(30):
+            async for _ in lines:
+                pass
+
+
+async def test_however_many_listen_there_is_one_look_a_second(
+    app: Sereno, served: Served, work: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[float] = []
+    house = served.config.app._house  # type: ignore[union-attr]  # ours
+    read = house.read
+
+    async def counting(operation: Any, **options: Any) -> Any:
+        looks.append(time.monotonic())
+        return await read(operation, **options)
+
+    monkeypatch.setattr(house, "read", counting)
+    secret = app.database.run(create("ann", "viewer", actor="test")).secret
+
+    async def listen(client: httpx.AsyncClient, heard: asyncio.Semaphore) -> None:
+        async with client.stream("GET", "/api/v1/stream") as answer:
+            async for line in answer.aiter_lines():
+                if line == "event: now":
+                    heard.release()
+
+    async with _client(served, secret) as client:
+        heard = asyncio.Semaphore(0)
+        listeners = [asyncio.create_task(listen(client, heard)) for _ in range(LISTENERS)]
+        for _ in range(3):
+            await asyncio.to_thread(work.enqueue)
+            for _ in range(LISTENERS):
+                await heard.acquire()
+        for each in listeners:
+            each.cancel()
+        await asyncio.gather(*listeners, return_exceptions=True)
+    assert 3 <= len(looks) <= looks[-1] - looks[0] + 2
+    before = len(looks)
+    until(lambda: not served.server_state.tasks)
+    assert len(looks) - before <= 2, "nobody listens, and nobody looks"
+
+
+async def test_somebody_of_a_tenant_hears_that_something_moved_and_not_what(
+    app: Sereno, served: Served, work: Any
+) -> None:
+    secret = app.database.run(create("ann", "viewer", tenant="r42", actor="test")).secret
+    async with _client(served, secret) as client, client.stream("GET", "/api/v1/stream") as answer:
+        await asyncio.to_thread(work.using(tenant="r43").enqueue)
+        async for line in answer.aiter_lines():
+            if line.startswith("data: "):
+                said = json.loads(line.removeprefix("data: "))
+                assert said == {"number": said["number"], "seen": None, "answers": True}
+                break
+
+
+def _client(served: Served, secret: str) -> httpx.AsyncClient:
+    return httpx.AsyncClient(
+        base_url=served.url,
+        headers={"Authorization": f"Bearer {secret}", "Accept": "text/event-stream"},
+        timeout=30,
+        trust_env=False,
+        limits=httpx.Limits(max_connections=LISTENERS + 5),
+    )

@@ -1,0 +1,356 @@
+"""Who signs in gets in, and nobody else; and whoever has signed in lands on a page of ours."""
+
+from collections.abc import Callable, Iterator
+from urllib.parse import urljoin, urlsplit
+
+import httpx
+import psycopg
+import pytest
+from playwright.sync_api import Page, expect
+from starlette.requests import HTTPConnection
+
+from sereno import Sereno
+from sereno.access.identity import Principal
+from sereno.access.operations import create, revoke
+from sereno.server.shared.authenticator import COOKIE, SECURE_COOKIE, SIGNED_IN_SECONDS
+from sereno.server.web.sign_in import MOST_TRIES, TRIES_SECONDS, Tries
+from tests.server.api.conftest import Served
+from tests.server.web.visit import Visits
+
+ELSEWHERE = [
+    "//evil.example",
+    "///evil.example",
+    "////evil.example/%2e%2e",
+    "/\\evil.example",
+    "\\\\evil.example",
+    "\\/evil.example",
+    "/\t/evil.example",
+    "\t//evil.example",
+    "\n//evil.example",
+    "/%09/evil.example",
+    "//evil.example/..;/",
+    "https://evil.example/",
+    "https:evil.example",
+    "https:/evil.example",
+    "hTTps:\\\\evil.example",
+    "http://127.0.0.1:1/",
+    "javascript:alert(1)",
+    "JaVaScRiPt:alert(1)",
+    "java\nscript:alert(1)",
+    "javascript&colon;alert(1)//../",
+    "data:text/html,<script>alert(1)</script>",
+    "vbscript:x",
+    "file:///etc/passwd",
+    "//[",
+    "//[::1",
+    "http://[",
+    "//user@evil.example",
+    "@evil.example/x",
+    "%2f%2fevil.example",
+    "%2F%2Fevil.example/x",
+    "%5c%5cevil.example",
+    "..",
+    "../",
+    "../../elsewhere",
+    "./../elsewhere",
+    "jobs/../../elsewhere",
+    "jobs/%2e%2e/%2e%2e/elsewhere",
+    "%2e%2e/elsewhere",
+    ".%2e/elsewhere",
+    "%2e%2e%2felsewhere",
+    "jobs/..\\..\\elsewhere",
+    "\u2028//evil.example",
+    "\u202e//evil.example",
+    "\u3002\u3002/evil.example",
+    "\uff0f\uff0fevil.example",
+    "\x00//evil.example",
+    "jobs\r\nSet-Cookie: x=y",
+]
+OURS = ["", "jobs", "jobs?q=state%3Adead+tenant%3Ar-1&job=5", "schedule?key=a%2Fb%2F..%2Fc", "jobs?q=//evil.example"]
+
+
+@pytest.fixture
+def secret(app: Sereno) -> str:
+    return app.database.run(create("ann", "operator", actor="test")).secret
+
+
+@pytest.fixture
+def client(served: Served) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=served.url, timeout=30, trust_env=False) as made:
+        yield made
+
+
+def _sign_in(client: httpx.Client, secret: str, **more: str) -> httpx.Response:
+    return client.post("/sign-in", data={"token": secret, **more})
+
+
+def test_a_token_opens_the_page_that_was_asked_for(
+    browse: Visits, secret: str, site: Served, look_at: Callable[[Page, str], None]
+) -> None:
+    page = browse("?range=6h", role=None)
+    expect(page).to_have_title("Sign in · sereno")
+    look_at(page, "sign-in")
+    expect(page.get_by_label("Token")).to_be_focused()
+    page.get_by_label("Token").fill(f"  {secret} ")
+    page.keyboard.press("Enter")
+    expect(page).to_have_title("Now · sereno")
+    assert page.url == f"{site.url}/?range=6h"
+    expect(page.locator("aside .who")).to_have_text("ann · operator")
+
+
+def test_a_wrong_token_is_said_to_be_wrong(browse: Visits, look_at: Callable[[Page, str], None]) -> None:
+    page = browse("sign-in", role=None, dark=True, width=375)
+    page.get_by_label("Token").fill("srn_" + "x" * 32)
+    browse.forgive("status of 403")
+    page.get_by_role("button", name="Sign in").click()
+    expect(page.get_by_role("alert")).to_contain_text("This is no token")
+    expect(page.get_by_label("Token")).to_have_value("")
+    look_at(page, "sign-in-wrong")
+
+
+def test_what_is_no_token_any_more_opens_nothing(
+    app: Sereno, client: httpx.Client, connection: psycopg.Connection
+) -> None:
+    gone = app.database.run(create("gone", "admin", actor="test")).secret
+    late = app.database.run(create("late", "admin", expires_in="1h", actor="test")).secret
+    app.database.run(revoke("gone", actor="test"))
+    connection.execute("update sereno.tokens set expires_at = sereno.now() - interval '1 s' where name = 'late'")
+    for token in (gone, late, "", "srn_", "x" * 3000, "' or 1=1 --", "srn_" + "é" * 32):
+        answer = _sign_in(client, token)
+        assert answer.status_code == 403, token
+        assert COOKIE not in answer.cookies
+        assert token[4:] == "" or token not in answer.text
+    assert client.get("/").headers["location"] == "./sign-in?next="
+
+
+def test_who_has_signed_in_is_asked_no_more(client: httpx.Client, secret: str) -> None:
+    assert _sign_in(client, secret).status_code == 303
+    answer = client.get("/sign-in", params={"next": "jobs?q=x"})
+    assert (answer.status_code, answer.headers["location"]) == (303, "./jobs?q=x")
+
+
+def test_a_token_that_is_revoked_closes_the_pages(
+    app: Sereno, client: httpx.Client, secret: str, serve: Callable[..., Served]
+) -> None:
+    _sign_in(client, secret)
+    assert client.get("/").status_code == 200
+    app.database.run(revoke("ann", actor="test"))
+    # Another server has not seen it a moment ago.
+    other = serve()
+    cookie = {"Cookie": f"{COOKIE}={client.cookies[COOKIE]}"}
+    assert httpx.get(f"{other.url}/", headers=cookie, timeout=30, trust_env=False).status_code == 303
+
+
+def test_the_cookie_is_for_this_house_alone(client: httpx.Client, secret: str) -> None:
+    said = _sign_in(client, secret).headers["set-cookie"].lower()
+    assert "httponly" in said
+    assert "samesite=lax" in said
+    assert f"max-age={SIGNED_IN_SECONDS}" in said
+    assert "secure" not in said, "over http, a secure cookie would be thrown away"
+    assert "domain" not in said
+    assert secret.lower() not in said
+
+
+def test_over_tls_the_cookie_is_for_tls_alone(app: Sereno, client: httpx.Client, secret: str) -> None:
+    """Of TLS, a trusted proxy says so; from others the header means nothing."""
+    for trusted, is_secure in ((None, False), (["10.0.0.0/8"], False), (["127.0.0.1"], True)):
+        app.override(trusted_proxies=trusted)
+        signed_in = client.post("/sign-in", data={"token": secret}, headers={"X-Forwarded-Proto": "https"})
+        assert ("secure" in signed_in.headers["set-cookie"].lower()) is is_secure, trusted
+
+
+def test_over_tls_only_a_cookie_that_nobody_else_can_plant_counts(
+    app: Sereno, client: httpx.Client, secret: str
+) -> None:
+    """Another host of the same domain, or a page without TLS, can set a cookie of any name but one with __Host-."""
+    app.override(trusted_proxies=["127.0.0.1"])
+    over_tls = {"X-Forwarded-Proto": "https"}
+    cookies = {}
+    for name, headers in ((COOKIE, {}), (SECURE_COOKIE, over_tls)):
+        said = client.post("/sign-in", data={"token": secret}, headers=headers).headers["set-cookie"]
+        client.cookies.clear()
+        assert said.startswith(f"{name}=v2.")
+        cookies[name] = said.partition("=")[2].partition(";")[0]
+        parts = {part.strip().lower() for part in said.split(";")}
+        assert {"path=/", "httponly"} <= parts
+        assert not any(part.startswith("domain") for part in parts)
+    for headers, right, wrong in (({}, COOKIE, SECURE_COOKIE), (over_tls, SECURE_COOKIE, COOKIE)):
+        for value in cookies.values():
+            assert client.get("/api/v1/me", headers=headers | {"Cookie": f"{right}={value}"}).status_code == 200
+            assert client.get("/api/v1/me", headers=headers | {"Cookie": f"{wrong}={value}"}).status_code == 401
+    signed_out = client.post("/sign-out", headers=over_tls | {"Cookie": f"{SECURE_COOKIE}={cookies[SECURE_COOKIE]}"})
+    said = signed_out.headers["set-cookie"]
+    assert said.startswith(f'{SECURE_COOKIE}=""')
+    assert {"Path=/", "Secure", "Max-Age=0"} <= {part.strip() for part in said.split(";")}
+
+
+def test_the_scheme_is_part_of_the_origin(app: Sereno, client: httpx.Client, secret: str) -> None:
+    host = str(client.base_url).removeprefix("http://")
+
+    def status(scheme: str, **headers: str) -> int:
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        return client.post(
+            "/sign-in", data={"token": secret}, headers={"Origin": f"{scheme}://{host}", **named}
+        ).status_code
+
+    assert [status(scheme) for scheme in ("http", "https")] == [303, 403]
+    # Whom nobody trusts changes nothing by saying otherwise.
+    assert status("https", X_Forwarded_Proto="https") == 403
+    app.override(trusted_proxies=["127.0.0.1"])
+    assert [status(scheme, X_Forwarded_Proto="https") for scheme in ("http", "https")] == [403, 303]
+    # What people have in the address bar decides where it is known.
+    app.override(trusted_proxies=[], public_url=f"https://{host}/sereno")
+    assert [status(scheme) for scheme in ("http", "https")] == [403, 303]
+    app.override(public_url="https://elsewhere.example.org")
+    assert [status(scheme) for scheme in ("http", "https")] == [303, 403]
+
+
+def test_nobody_is_led_elsewhere(client: httpx.Client, secret: str) -> None:
+    for wanted in ELSEWHERE:
+        for answer in (_sign_in(client, secret, next=wanted), client.get("/sign-in", params={"next": wanted})):
+            assert answer.status_code == 303, wanted
+            assert answer.headers["location"] == "./", wanted
+
+
+def test_a_page_of_ours_is_opened(client: httpx.Client, secret: str) -> None:
+    for wanted in OURS:
+        answer = _sign_in(client, secret, next=wanted)
+        assert answer.headers["location"] == f"./{wanted}"
+        led = urlsplit(urljoin(f"{client.base_url}/deep/sign-in", answer.headers["location"]))
+        assert (led.hostname, led.path.startswith("/deep/")) == ("127.0.0.1", True)
+
+
+def test_what_was_asked_for_is_kept_as_text(client: httpx.Client) -> None:
+    answer = client.get("/sign-in", params={"next": '"><script>alert(1)</script>'})
+    assert "<script>alert" not in answer.text
+    assert "&lt;script&gt;" in answer.text
+
+
+def test_whoever_guesses_waits(client: httpx.Client, secret: str) -> None:
+    for _ in range(MOST_TRIES):
+        assert _sign_in(client, "srn_" + "x" * 32).status_code == 403
+    answer = _sign_in(client, "srn_" + "x" * 32)
+    assert answer.status_code == 429
+    assert "too many wrong tokens" in answer.text
+    assert COOKIE not in answer.cookies
+
+
+def test_a_right_token_works_while_others_guess_from_the_same_address(client: httpx.Client, secret: str) -> None:
+    for _ in range(MOST_TRIES + 1):
+        _sign_in(client, "srn_" + "x" * 32)
+    assert _sign_in(client, "srn_" + "x" * 32).status_code == 429
+    assert _sign_in(client, secret).status_code == 303
+    assert client.get("/").status_code == 200
+
+
+def _guess(client: httpx.Client, forwarded_for: str) -> int:
+    return client.post("/sign-in", data={"token": "x"}, headers={"X-Forwarded-For": forwarded_for}).status_code
+
+
+def test_whoever_guesses_cannot_choose_the_address_that_is_counted(client: httpx.Client) -> None:
+    assert [_guess(client, f"203.0.113.{last}") for last in range(MOST_TRIES + 1)] == [403] * MOST_TRIES + [429]
+
+
+def test_behind_a_trusted_proxy_each_client_has_its_own_count(app: Sereno, client: httpx.Client) -> None:
+    app.override(trusted_proxies=["127.0.0.1", "10.1.0.0/16"])
+    # What comes before the address that the proxies appended was written by the client.
+    written = [f"198.51.100.{last}, 203.0.113.7, 10.1.2.3" for last in range(MOST_TRIES + 1)]
+    assert [_guess(client, each) for each in written] == [403] * MOST_TRIES + [429]
+    for another in ("203.0.113.8", "203.0.113.9:4711", "[2001:db8::1]:4711", "unknown", "203.0.113.7, unknown"):
+        assert _guess(client, another) == 403, another
+
+
+def test_the_addresses_of_one_network_of_ipv6_are_one_client(app: Sereno, client: httpx.Client) -> None:
+    """One client has 2^64 of them."""
+    app.override(trusted_proxies=["127.0.0.1"])
+    written = [f"2001:db8:0:7::{last:x}" for last in range(MOST_TRIES + 1)]
+    assert [_guess(client, each) for each in written] == [403] * MOST_TRIES + [429]
+    assert _guess(client, "2001:db8:0:8::1") == 403
+    assert [_guess(client, "::ffff:203.0.113.7") for _ in range(MOST_TRIES)] == [403] * MOST_TRIES
+    assert [_guess(client, address) for address in ("203.0.113.7", "::ffff:203.0.113.8")] == [429, 403]
+
+
+def test_tries_are_forgotten_after_a_minute() -> None:
+    tries = Tries()
+    for second in range(MOST_TRIES):
+        assert tries.wait("10.0.0.1", second) is None
+        tries.failed("10.0.0.1", second)
+    assert tries.wait("10.0.0.1", MOST_TRIES - 0.5) == 51
+    assert tries.wait("10.0.0.2", MOST_TRIES) is None
+    assert tries.wait("10.0.0.1", TRIES_SECONDS + 1) is None
+
+
+def test_a_page_of_another_origin_can_do_neither(client: httpx.Client, secret: str) -> None:
+    _sign_in(client, secret)
+    origins = [("Sec-Fetch-Site", "cross-site"), ("Sec-Fetch-Site", "same-site"), ("Origin", "https://evil.example")]
+    for name, value in [*origins, ("Origin", "null")]:
+        for path in ("/sign-in", "/sign-out"):
+            answer = client.post(path, data={"token": secret}, headers={name: value})
+            assert answer.status_code == 403, (path, value)
+            assert "set-cookie" not in answer.headers
+
+
+def test_signing_out_ends_it(browse: Visits, secret: str, site: Served) -> None:
+    page = browse("")
+    page.get_by_role("button", name="Sign out").click()
+    expect(page).to_have_title("Sign in · sereno")
+    assert [each for each in page.context.cookies() if each.get("name") == COOKIE] == []
+    page.goto(f"{site.url}/")
+    expect(page).to_have_title("Sign in · sereno")
+
+
+def test_a_copy_of_the_cookie_opens_nothing_after_signing_out(
+    app: Sereno, client: httpx.Client, secret: str, serve: Callable[..., Served], connection: psycopg.Connection
+) -> None:
+    app.override(secret="s" * 40)
+    copies = []
+    for _ in range(2):
+        _sign_in(client, secret)
+        copies.append({"Cookie": f"{COOKIE}={client.cookies[COOKIE]}"})
+    servers = [str(client.base_url), serve().url]
+    client.cookies.clear()
+
+    def status(url: str, copy: dict[str, str]) -> int:
+        return httpx.get(f"{url}/api/v1/me", headers=copy, timeout=30, trust_env=False).status_code
+
+    assert status(servers[0], copies[0]) == 200
+    signed_out = client.post("/sign-out", headers=copies[0])
+    assert (signed_out.status_code, signed_out.headers["location"]) == (303, "./sign-in")
+    # Here, at a server that has not seen it, and at one that starts later.
+    assert [status(url, copies[0]) for url in (*servers, serve().url)] == [401, 401, 401]
+    # Somebody else who signed in with the same token stays so.
+    assert [status(url, copies[1]) for url in servers] == [200, 200]
+    # What is no cookie of ours leaves nothing behind.
+    client.post("/sign-out", headers={"Cookie": f"{COOKIE}=v2.1.9999999999.{'A' * 16}.{'A' * 43}"})
+    assert connection.execute("select count(*) from sereno.sign_outs").fetchone() == (1,)
+
+
+def test_a_read_only_server_signs_out_without_writing(
+    app: Sereno, client: httpx.Client, secret: str, connection: psycopg.Connection
+) -> None:
+    _sign_in(client, secret)
+    app.override(read_only=True)
+    copy = {"Cookie": f"{COOKIE}={client.cookies[COOKIE]}"}
+    assert client.post("/sign-out").status_code == 303
+    assert client.get("/api/v1/me", headers=copy).status_code == 401
+    assert connection.execute("select count(*) from sereno.sign_outs").fetchone() == (0,)
+
+
+def test_elsewhere_is_where_the_application_says(serve: Callable[..., Served]) -> None:
+    """A host application has its own sign-in; then ours is not offered, and its people have their rights."""
+
+    async def authenticate(request: HTTPConnection) -> Principal | None:
+        name = request.headers.get("x-their-user")
+        return Principal(name, "viewer", tenant=request.headers.get("x-their-tenant")) if name else None
+
+    served = serve(authenticate=authenticate)
+    with httpx.Client(base_url=served.url, trust_env=False, timeout=30) as client:
+        answer = client.get("/")
+        assert answer.status_code == 401
+        assert "Sign in to the application around this page first." in answer.text
+        known = client.get("/", headers={"X-Their-User": "<b>ann"})
+        assert known.status_code == 200
+        assert "&lt;b&gt;ann · viewer" in known.text
+        assert "sign-out" not in known.text
+        theirs = client.get("/", headers={"X-Their-User": "bob", "X-Their-Tenant": "r 42&x"})
+        assert theirs.headers["location"] == "./tenant?name=r+42%26x"

@@ -1,0 +1,85 @@
+"""Every page of the house, with who may see it; and how it is asked about what belongs to a tenant.
+
+Whoever adds a page that needs to be told what it shows adds a line to `addresses`.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode
+
+from sereno import Sereno
+from sereno.access.identity import Role
+from sereno.server import asgi
+from sereno.server.web.build import ROOMS
+from sereno.server.web.page_routes import Page, Pages
+from tests.server.api.world import EVENT, FINGERPRINT, Things
+
+
+@dataclass(frozen=True)
+class Door:
+    """As the page was registered."""
+
+    path: str
+    method: str
+    role: Role
+    is_of_tenants: bool
+    is_open: bool
+
+
+class Known(Pages):
+    """Remembers what is registered."""
+
+    doors: list[Door]
+
+    def at(
+        self,
+        path: str,
+        *,
+        role: Role = "viewer",
+        of_tenants: bool = False,
+        open_to_all: bool = False,
+        method: str = "GET",
+    ) -> Callable[[Page], Page]:
+        self.doors.append(Door(path, method, role, of_tenants, open_to_all))
+        return super().at(path, role=role, of_tenants=of_tenants, open_to_all=open_to_all, method=method)
+
+
+def pages(app: Sereno) -> list[Door]:
+    """Those that can be looked at, from the same table that the server is made from."""
+    known = Known(asgi(app)._house)
+    known.doors = []
+    for room in ROOMS:
+        room.rooms(known)
+    return [door for door in known.doors if door.method == "GET"]
+
+
+def addresses(door: Door, things: Things) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The page as it is and with the tenant named, and about each thing of theirs that it can show."""
+    ways = _ways(things).get(door.path, ({}, {"tenant": things.tenant}))
+    for query in ways:
+        yield f"{door.path}?{urlencode(query)}" if query else door.path, query
+
+
+def _ways(things: Things) -> dict[str, tuple[dict[str, Any], ...]]:
+    key, whole = {"key": things.named("recipient"), "tenant": things.tenant}, {"tenant": things.tenant}
+    words = {"event": EVENT, "channel": "pager"}
+    return {
+        "/jobs": ({}, whole, {"job": things.job}, {"job": things.ended}, {"q": f"tag:{things.named('tag')}"}),
+        "/operations": ({},),
+        "/operation": ({"id": things.operation},),
+        "/schedules": ({}, whole, {"span": "7d"}, {"q": things.named("schedule")}),
+        "/schedule": ({"key": things.named("schedule")},),
+        "/tenant": ({"name": things.tenant},),
+        "/trace": ({"id": things.named("trace")},),
+        "/recipient": (key,),
+        "/notifications": ({}, whole, {"type": EVENT}),
+        "/event": ({"id": things.event},),
+        "/deliveries": ({}, whole, {"delivery": things.delivery}),
+        "/logs": ({}, whole, {"line": things.line}),
+        "/error": ({"fingerprint": FINGERPRINT},),
+        "/archive": ({}, {"batch": things.batch, "kind": "jobs"}),
+        "/queues": ({}, {"limit": things.limit}),
+        "/template": (words,),
+        "/template-preview": (words,),
+    }

@@ -1,0 +1,91 @@
+"""Isolated processes are forked from a server that has imported the application, where that is safe."""
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from sereno import Sereno
+from sereno.worker.isolation import pool as isolation
+from tests.facts import auntil, one, state
+from tests.worker import threaded_tasks
+from tests.worker.isolation import isolated_tasks
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forks are for Linux")
+
+
+@pytest.fixture
+def isolated(app: Sereno) -> Sereno:
+    isolated_tasks.adopt(app)
+    return app
+
+
+def parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
+
+
+def is_gone(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+async def number_of(app: Sereno, connection: psycopg.Connection, path: Path) -> int:
+    """Run a job that leaves the number of its process."""
+    (job,) = await app.aenqueue_many([isolated_tasks.leaves_its_number.job(str(path))])
+    await auntil(lambda: state(connection, job.id) == "succeeded")
+    return int(path.read_text())  # noqa: ASYNC240 - a few bytes
+
+
+async def test_a_process_is_forked_from_the_server_and_ends_with_the_worker(
+    isolated: Sereno, connection: psycopg.Connection, tmp_path: Path
+) -> None:
+    async with isolated.working():
+        process = await number_of(isolated, connection, tmp_path / "number")
+        server = parent_of(process)
+        assert server != os.getpid()
+        assert parent_of(server) == os.getpid()
+    assert is_gone(process)
+    assert is_gone(server)
+
+
+async def test_processes_that_nobody_needs_end_and_so_does_their_server(
+    isolated: Sereno, connection: psycopg.Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with isolated.working():
+        first = await number_of(isolated, connection, tmp_path / "first")
+        server = parent_of(first)
+        monkeypatch.setattr(isolation, "IDLE_SECONDS", 0.0)
+        await auntil(lambda: is_gone(first))
+        assert not is_gone(server)
+        monkeypatch.setattr(isolation, "SERVER_IDLE_SECONDS", 0.0)
+        await auntil(lambda: is_gone(server))
+        assert await number_of(isolated, connection, tmp_path / "second") != first
+
+
+async def test_without_its_server_jobs_run_in_fresh_processes(
+    isolated: Sereno, connection: psycopg.Connection, tmp_path: Path
+) -> None:
+    async with isolated.working():
+        first = await number_of(isolated, connection, tmp_path / "first")
+        os.kill(parent_of(first), signal.SIGKILL)
+        await auntil(lambda: is_gone(first))
+        second = await number_of(isolated, connection, tmp_path / "second")
+        assert parent_of(second) == os.getpid()
+    assert one(connection, "select max(crashes) + max(failures) from sereno.history") == 0
+
+
+async def test_an_application_that_starts_threads_is_not_forked(
+    app: Sereno, connection: psycopg.Connection, tmp_path: Path
+) -> None:
+    for definition in threaded_tasks.app.registry:
+        app.registry.add(definition)
+    path = tmp_path / "parent"
+    (job,) = await app.aenqueue_many([threaded_tasks.leaves_its_parent.job(str(path))])
+    async with app.working():
+        await auntil(lambda: state(connection, job.id) == "succeeded")
+    assert int(path.read_text()) == os.getpid()

@@ -1,0 +1,158 @@
+"""Orders with a live worker: one after another, in the order in which they came, whatever happens to the first."""
+
+import asyncio
+from collections import defaultdict
+
+import psycopg
+import pytest
+
+from sereno import Backoff, Context, Limit, Retry, Sereno
+from sereno.database.plan import acarry_out
+from sereno.jobs import operations
+from sereno.jobs.job_filter import JobFilter
+from tests.facts import auntil, one, state
+from tests.worker.limits.limit_facts import Inside, finished
+
+QUICK = Backoff(5, delays=["20ms"], jitter=0)
+
+
+async def test_jobs_of_a_key_run_one_by_one_in_the_order_of_enqueue(
+    app: Sereno, connection: psycopg.Connection
+) -> None:
+    inside = Inside()
+    ran: dict[str, list[int]] = defaultdict(list)
+
+    @app.task(order_key="{account}")
+    async def work(account: str, n: int) -> None:
+        with inside.here(account, "all"):
+            ran[account].append(n)
+            await asyncio.sleep(0.002)
+
+    # Urgent ones do not overtake: the order is that of the account, not of the queue.
+    await app.aenqueue_many([work.using(priority=9 - n % 10).job("abc"[n % 3], n) for n in range(60)])
+    async with app.working():
+        await auntil(lambda: finished(connection) == 60)
+    assert ran == {account: list(range(number, 60, 3)) for number, account in enumerate("abc")}
+    assert [inside.most[account] for account in "abc"] == [1, 1, 1]
+    assert inside.most["all"] > 1
+
+
+async def test_while_the_first_waits_for_its_retry_those_behind_it_wait(
+    app: Sereno, connection: psycopg.Connection
+) -> None:
+    ran: list[str] = []
+
+    @app.task(order_key="{account}", retry=QUICK)
+    async def work(ctx: Context, account: str, n: int) -> None:
+        ran.append(f"{account}{n}")
+        if (account, n) == ("a", 0) and ctx.attempt < 3:
+            raise RuntimeError("not yet")
+
+    await app.aenqueue_many([work.job(account, n) for n in range(4) for account in "ab"])
+    async with app.working():
+        await auntil(lambda: finished(connection) == 8)
+    assert [name for name in ran if name[0] == "a"] == ["a0", "a0", "a0", "a1", "a2", "a3"]
+    assert [name for name in ran if name[0] == "b"] == ["b0", "b1", "b2", "b3"]
+
+
+async def test_a_first_that_is_due_later_holds_up_its_key_alone(app: Sereno, connection: psycopg.Connection) -> None:
+    ran: list[str] = []
+
+    @app.task(order_key="{account}")
+    async def work(account: str) -> None:
+        ran.append(account)
+
+    first = await work.using(delay="1h").aenqueue("a")
+    behind = await work.aenqueue("a")
+    await work.aenqueue("b")
+    async with app.working():
+        await auntil(lambda: ran == ["b"])
+        assert state(connection, behind.id) == "ready"
+        await acarry_out(app.database, operations.delete(JobFilter(ids=[first.id])))
+        await auntil(lambda: state(connection, behind.id) == "succeeded")
+
+
+async def test_a_dead_first_lets_the_others_pass_unless_it_blocks(app: Sereno, connection: psycopg.Connection) -> None:
+    ran: list[str] = []
+
+    @app.task(order_key="{account}", retry=Backoff(0))
+    async def passes(account: str, n: int) -> None:
+        ran.append(f"{account}{n}")
+        if n == 0:
+            raise RuntimeError("never")
+
+    await app.aenqueue_many([passes.job("a", n) for n in range(3)])
+    async with app.working():
+        await auntil(lambda: finished(connection) == 3)
+    assert ran == ["a0", "a1", "a2"]
+
+
+@pytest.mark.parametrize("freed_by", ["retry", "delete"])
+async def test_a_dead_letter_that_blocks_its_key_is_retried_or_deleted(
+    app: Sereno, connection: psycopg.Connection, freed_by: str
+) -> None:
+    ran: list[str] = []
+    is_mended = False
+
+    @app.task(order_key="{account}", dead_blocks=True, retry=Backoff(0))
+    async def work(account: str, n: int) -> None:
+        ran.append(f"{account}{n}")
+        if (account, n) == ("a", 0) and not is_mended:
+            raise RuntimeError("never")
+
+    made = await app.aenqueue_many([work.job(account, n) for n in range(3) for account in "ab"])
+    async with app.working():
+        await auntil(lambda: finished(connection) == 4)
+        dead = made[0].id
+        assert state(connection, dead) == "dead"
+        # One that comes later waits as well; another key does not.
+        late = (await app.aenqueue_many([work.job("a", 3), work.job("b", 3)]))[0]
+        await auntil(lambda: finished(connection) == 5)
+        assert state(connection, late.id) == "ready"
+        is_mended = True
+        change = operations.retry if freed_by == "retry" else operations.delete
+        await acarry_out(app.database, change(JobFilter(ids=[dead])))
+        await auntil(lambda: state(connection, late.id) == "succeeded")
+    expected = ["a0", "a0", "a1", "a2", "a3"] if freed_by == "retry" else ["a0", "a1", "a2", "a3"]
+    assert [name for name in ran if name[0] == "a"] == expected
+
+
+async def test_an_order_and_a_limit_hold_together(app: Sereno, connection: psycopg.Connection) -> None:
+    inside = Inside()
+    ran: dict[str, list[int]] = defaultdict(list)
+
+    @app.task(order_key="{account}", concurrency=Limit(2), retry=QUICK)
+    async def work(ctx: Context, account: str, n: int) -> None:
+        with inside.here("all"):
+            await asyncio.sleep(0.002)
+            if n % 5 == 2 and ctx.attempt == 1:
+                raise Retry(after="10ms")
+            ran[account].append(n)
+
+    await app.aenqueue_many([work.job(str(n % 4), n) for n in range(40)])
+    async with app.working():
+        await auntil(lambda: finished(connection) == 40)
+    assert inside.most["all"] == 2
+    assert ran == {str(key): list(range(key, 40, 4)) for key in range(4)}
+
+
+async def test_two_workers_keep_one_order(database_url: str, connection: psycopg.Connection) -> None:
+    inside = Inside()
+    ran: list[int] = []
+    apps = [Sereno(database_url), Sereno(database_url)]
+    for app in apps:
+
+        @app.task(order_key="one", retry=QUICK)
+        async def work(ctx: Context, n: int) -> None:
+            with inside.here("one"):
+                await asyncio.sleep(0.001)
+                if n % 10 == 5 and ctx.attempt == 1:
+                    raise RuntimeError("once")
+                ran.append(n)
+
+    await apps[0].aenqueue_many([work.job(n) for n in range(100)])
+    async with apps[0].working(), apps[1].working():
+        await auntil(lambda: finished(connection) == 100)
+    assert ran == list(range(100))
+    assert inside.most["one"] == 1
+    assert one(connection, "select count(*) from sereno.lanes where has_work") == 0

@@ -1,0 +1,110 @@
+"""Quick jobs of one key share its slots in the hands of one worker; slow ones do not."""
+
+import asyncio
+from typing import Any
+
+import psycopg
+import pytest
+
+from sereno import Limit, Sereno
+from sereno.jobs.job import ClaimedJob
+from sereno.worker import slots
+from sereno.worker.slots import QueueSlots
+from tests.facts import auntil, one
+from tests.worker.limits.limit_facts import Inside, finished
+
+
+def claimed(job_id: int) -> ClaimedJob:
+    return ClaimedJob(job_id, 1, "work", "q", 5, job_id, None, 0, 0, None, b"{}", 0.0, 0.0, False)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def queue() -> QueueSlots:
+    """Jobs 1 to 5 of lane 7 share two slots; job 9 has one of its own."""
+    made = QueueSlots("q", 10)
+    jobs = [claimed(number) for number in (1, 2, 3, 4, 5)]
+    made.add_party(7, 2, jobs)
+    made.add_limited([*jobs[:2], claimed(9)], ())
+    return made
+
+
+def waiting(queue: QueueSlots) -> list[int]:
+    return [job.id for job in queue.limited]
+
+
+def test_the_next_of_a_party_comes_when_one_has_ended(queue: QueueSlots) -> None:
+    assert waiting(queue) == [1, 2, 9]
+    queue.limited.clear()
+    for ended, following in ((2, [3]), (9, []), (3, [4]), (1, [5])):
+        queue.step_up(claimed(ended))
+        assert waiting(queue) == following
+        queue.limited.clear()
+    queue.step_up(claimed(4))
+    assert queue.has_parties
+    assert not queue.waits_behind
+    queue.step_up(claimed(5))
+    assert not queue.has_parties
+
+
+def test_who_waits_behind_a_slow_one_is_given_back_once(queue: QueueSlots, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slots, "PARTY_SECONDS", -1e9)
+    assert {lane: [job.id for job in jobs] for lane, jobs in queue.take_slow().items()} == {7: [3, 4, 5]}
+    assert queue.take_slow() == {}
+    queue.limited.clear()
+    queue.step_up(claimed(1))
+    assert waiting(queue) == []
+
+
+def test_everything_that_has_not_begun_is_given_back_at_the_end(queue: QueueSlots) -> None:
+    assert sorted(job.id for job in queue.take_all()) == [1, 2, 3, 4, 5, 9]
+    assert queue.take_all() == []
+
+
+async def test_many_quick_jobs_of_few_keys_run_in_parties_and_never_two_at_once(
+    app: Sereno, connection: psycopg.Connection
+) -> None:
+    inside = Inside()
+    shared = 0
+
+    @app.task(concurrency=Limit(1, key="{account}"))
+    async def work(account: str) -> None:
+        nonlocal shared
+        with inside.here(account):
+            await asyncio.sleep(0)
+            shared += worker.queues["default"].waits_behind
+
+    await app.aenqueue_many([work.job(f"k{n % 40}") for n in range(6000)])
+    async with app.working() as worker:
+        await auntil(lambda: finished(connection) == 6000, patience=60)
+    assert max(inside.most.values()) == 1
+    assert shared > 0
+    assert len(inside.starts) == 6000
+    assert one(connection, "select count(*) from sereno.jobs") == 0
+
+
+async def test_quick_jobs_behind_a_slow_one_go_back_within_a_second_or_so(
+    app: Sereno, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A party is forced here: a claim takes as many as it can carry, whatever the pace was."""
+    monkeypatch.setattr(QueueSlots, "measure", lambda self: setattr(self, "_limited_ahead", 50))
+    go_on = asyncio.Event()
+    inside = Inside()
+
+    @app.task(concurrency=Limit(1, key="{account}"))
+    async def work(account: str) -> None:
+        with inside.here(account):
+            await go_on.wait()
+
+    await app.aenqueue_many([work.job("slow") for _ in range(8)])
+    async with app.working():
+        await auntil(lambda: _states(connection) == {"running": 8})
+        await auntil(lambda: _states(connection) == {"running": 1, "ready": 7})
+        assert one(connection, "select sum(releases) from sereno.jobs") == 7
+        assert one(connection, "select sereno.slots_taken(held) from sereno.gates") == 1
+        go_on.set()
+        await auntil(lambda: finished(connection) == 8)
+    assert inside.most["slow"] == 1
+
+
+def _states(connection: psycopg.Connection) -> dict[str, Any]:
+    return dict(connection.execute("select state, count(*) from sereno.jobs group by state").fetchall())

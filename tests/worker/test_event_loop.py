@@ -1,0 +1,92 @@
+"""A task that a handler starts cannot end the loop that runs all the others."""
+
+import asyncio
+import gc
+import signal
+from typing import Any
+
+import psycopg
+import pytest
+import uvloop
+
+from sereno import Sereno
+from sereno.worker.event_loop import run_loop
+from tests.facts import auntil, one, state
+from tests.worker.isolation import isolated_tasks
+
+LOOPS = {"standard": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
+
+
+async def leave(error: type[BaseException]) -> None:
+    await asyncio.sleep(0)
+    raise error
+
+
+@pytest.fixture(autouse=True)
+def signals_are_taken_over() -> Any:
+    """As a worker does before it runs anything."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt])
+def test_the_one_who_awaits_it_gets_it_and_the_others_go_on(loop: str, error: type[BaseException]) -> None:
+    ended: list[str] = []
+
+    async def neighbour(number: int) -> None:
+        for _ in range(20):
+            await asyncio.sleep(0)
+        ended.append(f"neighbour {number}")
+
+    async def handler() -> None:
+        try:
+            await asyncio.create_task(leave(error))
+        except error:
+            ended.append("handler")
+
+    async def group() -> None:
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(leave(error))
+        except error:
+            ended.append("group")
+
+    async def main() -> None:
+        others = [asyncio.create_task(neighbour(number)) for number in range(50)]
+        forgotten = [asyncio.create_task(leave(error)) for _ in range(3)]
+        await asyncio.gather(asyncio.create_task(handler()), asyncio.create_task(group()), *others)
+        await asyncio.wait(forgotten)
+        assert [type(task.exception()) for task in forgotten] == [error] * 3
+
+    run_loop(main(), LOOPS[loop])
+    assert sorted(ended) == sorted(["handler", "group", *(f"neighbour {number}" for number in range(50))])
+    gc.collect()
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_what_the_program_itself_raises_ends_it(loop: str) -> None:
+    with pytest.raises(SystemExit):
+        run_loop(leave(SystemExit), LOOPS[loop])
+
+
+def test_before_signals_are_taken_over_ctrl_c_ends_it() -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    async def main() -> None:
+        asyncio.get_running_loop().call_soon(signal.raise_signal, signal.SIGINT)
+        await asyncio.sleep(60)
+
+    with pytest.raises(KeyboardInterrupt):
+        run_loop(main())
+
+
+async def test_in_a_process_of_its_own_it_is_a_failure_and_no_crash(
+    app: Sereno, connection: psycopg.Connection
+) -> None:
+    isolated_tasks.adopt(app)
+    (job,) = await app.aenqueue_many([isolated_tasks.child_leaves.job("exit")])
+    async with app.working():
+        await auntil(lambda: state(connection, job.id) == "dead")
+    assert one(connection, "select row(error_type, failures, crashes)::text from sereno.history") == "(SystemExit,1,0)"

@@ -1,0 +1,135 @@
+"""Every way out of a handler is an outcome: whatever it raises, its job settles and its slot is free again."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import psycopg
+
+from sereno import Backoff, Sereno
+from sereno.jobs.task_handle import Task
+from tests.facts import auntil, one, state
+from tests.worker.isolation import isolated_tasks
+from tests.worker.isolation.isolated_tasks import WAYS_OUT
+
+ONCE = Backoff(0)
+
+
+async def assert_all_settle(app: Sereno, connection: psycopg.Connection, task: Task[Any, Any], plain: bool) -> None:
+    """One slot: a way out that does not free it keeps all the others waiting."""
+    jobs = dict(zip(WAYS_OUT, await app.aenqueue_many([task.job(way) for way in WAYS_OUT]), strict=True))
+    async with app.working({"default": 1}):
+        await auntil(lambda: one(connection, "select count(*) from sereno.jobs") == 0, patience=60)
+    assert {way: state(connection, job.id) for way, job in jobs.items()} == dict.fromkeys(WAYS_OUT, "dead")
+    rows = connection.execute("select id, error_type, error_message, crashes, attempt from sereno.history").fetchall()
+    found = {way: row[1:] for way, job in jobs.items() for row in rows if row[0] == job.id}
+    wanted = {way: (kind.__qualname__, way, 0, 1) for way, kind in WAYS_OUT.items()}
+    if not plain:
+        # Python's own rule for coroutines.
+        wanted["stop"] = ("RuntimeError", "coroutine raised StopIteration", 0, 1)
+    assert found == wanted
+
+
+async def test_out_of_an_async_handler(app: Sereno, connection: psycopg.Connection) -> None:
+    @app.task(retry=ONCE, timeout=None)
+    async def leaves(way: str) -> None:
+        raise WAYS_OUT[way](way)
+
+    await assert_all_settle(app, connection, leaves, plain=False)
+
+
+async def test_out_of_a_thread(app: Sereno, connection: psycopg.Connection) -> None:
+    @app.task(retry=ONCE, timeout=None)
+    def leaves(way: str) -> None:
+        raise WAYS_OUT[way](way)
+
+    await assert_all_settle(app, connection, leaves, plain=True)
+
+
+async def test_out_of_an_async_batch(app: Sereno, connection: psycopg.Connection) -> None:
+    @app.task(batch=1, retry=ONCE, timeout=None)
+    async def leaves(ways: list[str]) -> None:
+        raise WAYS_OUT[ways[0]](ways[0])
+
+    await assert_all_settle(app, connection, leaves, plain=False)
+
+
+async def test_out_of_a_batch_in_a_thread(app: Sereno, connection: psycopg.Connection) -> None:
+    @app.task(batch=1, retry=ONCE, timeout=None)
+    def leaves(ways: list[str]) -> None:
+        raise WAYS_OUT[ways[0]](ways[0])
+
+    await assert_all_settle(app, connection, leaves, plain=True)
+
+
+async def test_out_of_a_process_of_its_own(app: Sereno, connection: psycopg.Connection) -> None:
+    isolated_tasks.adopt(app)
+    await assert_all_settle(app, connection, isolated_tasks.leaves_alone, plain=False)
+
+
+async def test_out_of_a_thread_of_a_process_of_its_own(app: Sereno, connection: psycopg.Connection) -> None:
+    isolated_tasks.adopt(app)
+    await assert_all_settle(app, connection, isolated_tasks.leaves_plainly_alone, plain=True)
+
+
+async def test_what_a_batch_returns_may_raise_or_have_no_end(app: Sereno, connection: psycopg.Connection) -> None:
+    def broken() -> Iterator[None]:
+        yield None
+        raise isolated_tasks.Panic
+
+    def endless() -> Iterator[None]:
+        while True:
+            yield None
+
+    answers: dict[str, Callable[[], Any]] = {"broken": broken, "endless": endless, "number": lambda: 7}
+
+    @app.task(batch=1, retry=ONCE)
+    async def answer(names: list[str]) -> Any:
+        return answers[names[0]]()
+
+    jobs = await app.aenqueue_many([answer.job(name) for name in answers])
+    async with app.working():
+        await auntil(lambda: {state(connection, job.id) for job in jobs} == {"dead"})
+
+
+class Proxy:
+    """As proxies of web frameworks are outside of a request."""
+
+    @property  # type: ignore[misc]  # the point
+    def __class__(self) -> Any:
+        raise RuntimeError("outside of a request")
+
+
+async def test_a_value_that_cannot_be_looked_at_is_a_success(app: Sereno, connection: psycopg.Connection) -> None:
+    @app.task
+    async def gives() -> Any:
+        return Proxy()
+
+    job = await gives.aenqueue()
+    async with app.working():
+        await auntil(lambda: state(connection, job.id) == "succeeded")
+
+
+async def test_a_coroutine_that_is_thrown_away_settles_nothing(app: Sereno, connection: psycopg.Connection) -> None:
+    begun = asyncio.Event()
+
+    @app.task
+    async def waits() -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    job = await waits.aenqueue()
+    async with app.working() as worker:
+        await begun.wait()
+        running = worker.executor.running[job.id]
+        assert running.task is not None
+        coroutine: Any = running.task.get_coro()
+        before = worker.executor.ended_jobs
+        # As the interpreter does with what a closed loop has left behind.
+        await asyncio.to_thread(_throw_away, coroutine)
+        assert worker.executor.ended_jobs == before
+        assert job.id in worker.executor.running
+
+
+def _throw_away(coroutine: Any) -> None:
+    coroutine.close()

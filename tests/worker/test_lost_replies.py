@@ -1,0 +1,170 @@
+"""Leases to the second, replies that are lost, sessions that are long gone, processes whose worker is killed."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Thread
+from typing import TypeVar
+
+import msgspec
+import psycopg
+import pytest
+
+from sereno import Sereno
+from sereno.database.connect import Line
+from sereno.database.statement import Operation
+from sereno.errors import DatabaseUnavailable
+from sereno.telemetry.metrics import Tally
+from sereno.worker import sessions
+from sereno.worker.heartbeat import Heartbeat, boot_clock, lease_end
+from sereno.worker.settler import Settler
+from tests.facts import PATIENCE, auntil, one, state, until
+from tests.jobs.job_steps import add, decided, do, line, session, settled, take
+
+T = TypeVar("T")
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("left", [0.5, 2.9], ids=str)
+def test_a_session_is_not_declared_dead_before_its_lease_is_over(connection: psycopg.Connection, left: float) -> None:
+    """By the database's clock. However long this test is held up, its end is not before the end of the lease."""
+    owner = session(connection)
+    connection.execute(
+        "update sereno.sessions set lease_until = sereno.now() + make_interval(secs => %s) where id = %s", [left, owner]
+    )
+    do(connection, sessions.expire())
+    is_right = "select state = 'alive' or ended_at >= lease_until from sereno.sessions where id = %s"
+    assert one(connection, is_right, owner)
+    connection.execute("update sereno.sessions set lease_until = sereno.now() - interval '1 ms' where id = %s", [owner])
+    do(connection, sessions.expire())
+    assert one(connection, "select state from sereno.sessions where id = %s", owner) == "dead"
+
+
+class LosesReplies(Line):
+    """A real connection. Of the next statement, the reply is lost after the server has done what it says."""
+
+    loses = False
+
+    async def run(self, operation: Operation[T], patience: float = PATIENCE, *, atomic: bool = False) -> T:
+        answer = await super().run(operation, patience, atomic=atomic)
+        if self.loses:
+            self.loses = False
+            raise DatabaseUnavailable("the reply was lost")
+        return answer
+
+
+async def test_what_landed_before_its_reply_was_lost_is_not_fenced(app: Sereno, database_url: str) -> None:
+    with line(database_url) as connection:
+        add(connection, 3)
+        owner = session(connection)
+        batch = take(connection, owner)
+        lossy = LosesReplies(app.database.url, app.settings, "test")
+        tally = Tally()
+        answered: list[int] = []
+        settler = Settler(lossy, owner, tally, lambda ids, _: answered.extend(ids), lambda: None)
+        try:
+            for job in batch:
+                settler.add(settled(job, decided()), at_once=True)
+            lossy.loses = True
+            with pytest.raises(DatabaseUnavailable):
+                await settler.run_once()
+            assert answered == []
+            await settler.run_once()
+        finally:
+            await lossy.close()
+        assert sorted(answered) == sorted(job.id for job in batch)
+        assert {state(connection, job.id) for job in batch} == {"succeeded"}
+        assert tally.fenced == 0
+
+
+def test_a_lease_counts_from_when_the_heartbeat_was_sent(app: Sereno, connection: psycopg.Connection) -> None:
+    """A reply that comes late says nothing of the time since then."""
+    owner = session(connection)
+    settings = msgspec.structs.replace(app.settings, heartbeat=0.01, lease=30.0)
+    heartbeat = Heartbeat(app.database.url, settings, owner, boot_clock())
+    at_first = heartbeat.lease_end
+    waits = (
+        "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock' "
+        "and strpos(application_name, 'heartbeat') > 0"
+    )
+    with connection.transaction():
+        connection.execute("select from sereno.sessions where id = %s for update", [owner])
+        heartbeat.start()
+        # On another connection: a transaction sees the activity of the moment in which it first asked.
+        with psycopg.connect(app.database.url, autocommit=True) as other:
+            until(lambda: one(other, waits))
+        # It was sent before this moment, and is answered after it. The thread ends with this beat.
+        sent_before = boot_clock()
+        ending = Thread(target=heartbeat.stop)
+        ending.start()
+    until(lambda: not heartbeat._thread.is_alive())
+    ending.join(PATIENCE)
+    assert at_first < heartbeat.lease_end <= lease_end(sent_before, 30.0)
+
+
+@pytest.mark.parametrize("fate", ["dead for two hours", "forgotten"])
+async def test_jobs_of_sessions_that_are_long_gone_come_back(
+    app: Sereno, connection: psycopg.Connection, fate: str
+) -> None:
+    """Those that ended lately are looked at all the time; the others now and then, and not never."""
+    (number,) = add(connection, task="unknown here")
+    owner = session(connection)
+    take(connection, owner, tasks=("unknown here",))
+    assert state(connection, number) == "running"
+    connection.execute(
+        "update sereno.sessions set state = 'dead', ended_at = sereno.now() - interval '2 hours' where id = %s", [owner]
+    )
+    if fate == "forgotten":
+        connection.execute("delete from sereno.sessions where id = %s", [owner])
+    async with app.working():
+        await auntil(lambda: state(connection, number) == "ready")
+
+
+def is_gone(process: int) -> bool:
+    """Or only waits to be buried by whoever is to do that."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
+@pytest.fixture
+def family(database_url: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A worker that runs jobs in processes of their own."""
+    code = (
+        "import asyncio\n"
+        "from tests.worker.mortal_tasks import app\n"
+        "async def main():\n"
+        "    async with app.working():\n"
+        "        await asyncio.Event().wait()\n"
+        "asyncio.run(main())"
+    )
+    environment = {**os.environ, "SERENO_DATABASE_URL": database_url}
+    with subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, env=environment) as worker:
+        try:
+            yield worker
+        finally:
+            worker.kill()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process that its parent died")
+def test_an_isolated_job_ends_with_its_worker_whatever_it_does(
+    connection: psycopg.Connection, family: subprocess.Popen[bytes], tmp_path: Path
+) -> None:
+    """Also one that never looks at its connection again, because its handler holds the interpreter."""
+    said = tmp_path / "said"
+    connection.execute(
+        "select sereno.enqueue('holds_the_interpreter', jsonb_build_object('where', %s::text))", [str(said)]
+    )
+    until(said.exists)
+    isolated, parent = map(int, said.read_text().split())
+    try:
+        assert not is_gone(isolated)
+        os.kill(parent, signal.SIGKILL)
+        until(lambda: is_gone(isolated))
+    finally:
+        if not is_gone(isolated):
+            os.kill(isolated, signal.SIGKILL)

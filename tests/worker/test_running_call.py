@@ -1,0 +1,341 @@
+"""How jobs are run: in the loop, in threads, in processes, in batches; and how they are stopped."""
+
+import asyncio
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from sereno import Backoff, Context, Dead, Outcome, Sereno
+from sereno.jobs import transitions
+from sereno.worker import executor
+from tests.facts import advance, auntil, one, state
+from tests.worker.isolation import isolated_tasks
+
+ONCE = Backoff(0)
+
+
+async def test_plain_functions_run_in_threads_beside_the_loop(app: Sereno, connection: psycopg.Connection) -> None:
+    names: list[str] = []
+
+    @app.task
+    def work() -> None:
+        names.append(threading.current_thread().name)
+
+    job = await work.aenqueue()
+    async with app.working():
+        await auntil(lambda: state(connection, job.id) == "succeeded")
+    assert names[0].startswith("sereno")
+
+
+async def test_no_more_jobs_run_at_once_than_a_queue_has_slots(app: Sereno, connection: psycopg.Connection) -> None:
+    now = 0
+    most = 0
+
+    @app.task
+    async def work() -> None:
+        nonlocal now, most
+        now += 1
+        most = max(most, now)
+        await asyncio.sleep(0.001)
+        now -= 1
+
+    await app.aenqueue_many([work.job() for _ in range(200)])
+    async with app.working({"default": 7}):
+        await auntil(lambda: one(connection, "select count(*) from sereno.jobs") == 0)
+    assert most == 7
+
+
+async def test_a_coroutine_past_its_deadline_is_cancelled_and_retried(
+    app: Sereno, connection: psycopg.Connection
+) -> None:
+    @app.task(timeout="50ms", retry=ONCE)
+    async def work() -> None:
+        await asyncio.Event().wait()
+
+    job = await work.aenqueue()
+    async with app.working():
+        await auntil(lambda: state(connection, job.id) == "dead")
+    assert one(connection, "select error_type from sereno.history") == "TimeoutError"
+
+
+async def test_a_thread_past_its_deadline_gets_the_error_raised_inside_it(
+    app: Sereno, connection: psycopg.Connection
+) -> None:
+    @app.task(timeout="50ms", retry=ONCE)
+    def work() -> None:
+        while True:
+            time.sleep(0.001)
+
+    job = await work.aenqueue()
+    async with app.working():
+        await auntil(lambda: state(connection, job.id) == "dead")
+    assert one(connection, "select error_type from sereno.history") == "TimeoutError"
+
+
+async def test_no_timeout_is_possible_when_it_is_explicit(app: Sereno) -> None:
+    @app.task(timeout=None)
+    async def work() -> None: ...
+
+    assert work.definition.timeout is None
+
+
+async def test_a_running_coroutine_is_cancelled_from_outside(app: Sereno, connection: psycopg.Connection) -> None:
+    @app.task
+    async def work() -> None:
+        await asyncio.Event().wait()
+
+    job = await work.aenqueue()
+    async with app.working():
+        await auntil(lambda: state(connection, job.id) == "running")
+        assert await app.database.arun(transitions.cancel([job.id], "by a test")) == ([], [job.id])
+        await auntil(lambda: state(connection, job.id) == "cancelled")
+
+
+@pytest.fixture
+def no_time(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """For threads, until this is set: the machine is busy."""
+    there_is = threading.Event()
+
+    class Busy(ThreadPoolExecutor):
+        def submit(self, function: Callable[..., Any], /, *args: Any, **named: Any) -> Future[Any]:
+            def later() -> Any:
+                there_is.wait(30)
+                return function(*args, **named)
+
+            return super().submit(later)
+
+    monkeypatch.setattr(executor, "ThreadPoolExecutor", Busy)
+    return there_is
+
+
+async def test_a_plain_function_that_has_not_begun_is_asked_to_stop(
+    app: Sereno, connection: psycopg.Connection, no_time: threading.Event
+) -> None:
+    """What cannot be stopped is not settled either, as if it had been."""
+
+    @app.task
+    def work(ctx: Context) -> None:
+        if ctx.cancel_requested:
+            raise Dead("stopped when asked")
+
+    job = await work.aenqueue()
+    async with app.working() as worker:
+        await auntil(lambda: job.id in worker.executor.running)
+        running = worker.executor.running[job.id]
+        await auntil(lambda: running.is_plain)
+        await app.database.arun(transitions.cancel([job.id], "by a test"))
+        await auntil(lambda: running.context is not None and running.context.cancel_requested)
+        no_time.set()
+        await auntil(lambda: state(connection, job.id) == "dead")
+    assert one(connection, "select reason from sereno.history") == "stopped when asked"
+
+
+async def test_a_plain_function_that_has_not_begun_at_its_deadline_does_not_begin(
+    app: Sereno, connection: psycopg.Connection, no_time: threading.Event
+) -> None:
+    began: list[int] = []
+
+    @app.task(timeout="10ms", retry=ONCE)
+    def work(ctx: Context) -> None:
+        began.append(ctx.job_id)
+
+    job = await work.aenqueue()
+    async with app.working() as worker:
+        await auntil(lambda: job.id in worker.executor.running)
+        running = worker.executor.running[job.id]
+        await auntil(lambda: running.stopped)
+        no_time.set()
+        await auntil(lambda: state(connection, job.id) == "dead")
+        assert not worker.executor.stuck
+    assert began == []
+    assert one(connection, "select error_type from sereno.history") == "TimeoutError"
+
+
+async def test_a_running_plain_function_is_asked_to_stop(app: Sereno, connection: psycopg.Connection) -> None:
+    @app.task
+    def work(ctx: Context) -> None:
+        while not ctx.cancel_requested:
+            time.sleep(0.001)
+        raise Dead("stopped when asked")
+
+    job = await work.aenqueue()
+    async with app.working():
+        await auntil(lambda: state(connection, job.id) == "running")
+        await app.database.arun(transitions.cancel([job.id], "by a test"))
+        await auntil(lambda: state(connection, job.id) == "dead")
+
+
+async def test_a_cancel_is_heard_without_notify(database_url: str, connection: psycopg.Connection) -> None:
+    app = Sereno(database_url, notify=False, heartbeat=0.5, lease=5)
+
+    @app.task
+    async def work() -> None:
+        await asyncio.Event().wait()
+
+    job = await work.aenqueue()
+    async with app.working():
+        await auntil(lambda: state(connection, job.id) == "running")
+        await app.database.arun(transitions.cancel([job.id], "by a test"))
+        await auntil(lambda: state(connection, job.id) == "cancelled")
+
+
+async def test_a_batch_task_gets_many_and_answers_for_each(app: Sereno, connection: psycopg.Connection) -> None:
+    sizes: list[int] = []
+
+    @app.task(batch=50, retry=ONCE)
+    async def work(items: list[int]) -> list[Outcome | None]:
+        sizes.append(len(items))
+        return [Dead(f"odd {item}") if item % 2 else None for item in items]
+
+    await app.aenqueue_many([work.job(n) for n in range(200)])
+    connection.execute("""select sereno.enqueue('work', '{"item": "no number"}')""")
+    async with app.working():
+        await auntil(lambda: one(connection, "select count(*) from sereno.jobs") == 0)
+    assert max(sizes) == 50
+    assert sum(sizes) == 200
+    found: dict[str, int] = dict(
+        connection.execute("select state, count(*) from sereno.history group by state").fetchall()
+    )
+    assert found == {"succeeded": 100, "dead": 101}
+    assert one(connection, "select count(*) from sereno.history where reason = 'odd ' || (args ->> 'item')") == 100
+
+
+async def test_a_batch_that_answers_wrongly_or_raises_fails_every_job(
+    app: Sereno, connection: psycopg.Connection
+) -> None:
+    @app.task(batch=10, retry=ONCE)
+    async def short(items: list[int]) -> list[Outcome | None]:
+        return [None]
+
+    @app.task(batch=10, retry=ONCE)
+    def broken(items: list[int]) -> None:
+        raise ValueError("all of them")
+
+    await app.aenqueue_many([short.job(1), short.job(2), broken.job(1), broken.job(2)])
+    async with app.working():
+        await auntil(lambda: one(connection, "select count(*) from sereno.history where state = 'dead'") == 4)
+
+
+@pytest.fixture
+def isolated(app: Sereno) -> None:
+    """The module's tasks, registered here too."""
+    isolated_tasks.adopt(app)
+
+
+async def test_an_isolated_task_runs_in_a_process_of_its_own(
+    app: Sereno, connection: psycopg.Connection, isolated: None
+) -> None:
+    connection.execute("create table seen (pid integer, attempt integer)")
+    job = (await app.aenqueue_many([isolated_tasks.in_own_process.job("here")]))[0]
+    async with app.working():
+        await auntil(lambda: state(connection, job.id) == "succeeded")
+    assert one(connection, "select pid from seen") != os.getpid()
+
+
+async def test_what_an_isolated_task_enqueues_is_in_the_database_of_its_worker(
+    app: Sereno, connection: psycopg.Connection, isolated: None
+) -> None:
+    """Its process imports the application once more, which was told of the database on the command line."""
+    job = (await app.aenqueue_many([isolated_tasks.makes_another.job()]))[0]
+    async with app.working():
+        await auntil(lambda: state(connection, job.id) == "succeeded")
+    assert one(connection, "select args ->> 'parent' from sereno.jobs where task = 'follow'") == str(job.id)
+
+
+async def test_an_isolated_task_past_its_deadline_is_killed(
+    app: Sereno, connection: psycopg.Connection, isolated: None
+) -> None:
+    job = (await app.aenqueue_many([isolated_tasks.never_ends.job()]))[0]
+    async with app.working():
+        await auntil(lambda: state(connection, job.id) == "dead")
+    assert one(connection, "select error_type from sereno.history") == "TimeoutError"
+
+
+async def test_a_job_that_kills_its_process_is_dead_after_three_crashes_and_harms_nobody(
+    app: Sereno, connection: psycopg.Connection, isolated: None
+) -> None:
+    poison = (await app.aenqueue_many([isolated_tasks.kills_its_process.job()]))[0]
+    others = await app.aenqueue_many([isolated_tasks.innocent.job(n) for n in range(20)])
+    async with app.working():
+        for crashes in (1, 2):
+            await auntil(lambda: one(connection, "select crashes from sereno.jobs where id = %s", poison.id) == crashes)  # noqa: B023
+            advance(connection, 3600)
+        await auntil(lambda: state(connection, poison.id) == "dead")
+        await auntil(lambda: all(state(connection, job.id) == "succeeded" for job in others))
+    reason, crashes = connection.execute("select reason, crashes from sereno.history_dead").fetchone() or ()
+    assert reason == f"crash loop: its process died ({signal.Signals.SIGKILL.name}), 3 times"
+    assert crashes == 3
+
+
+async def test_a_suspect_runs_alone_and_can_succeed(
+    app: Sereno, connection: psycopg.Connection, isolated: None
+) -> None:
+    connection.execute("create table seen (pid integer, attempt integer)")
+    job = (await app.aenqueue_many([isolated_tasks.ordinary.job()]))[0]
+    connection.execute("update sereno.jobs set crashes = 1")
+    async with app.working():
+        await auntil(lambda: state(connection, job.id) == "succeeded")
+    assert one(connection, "select pid from seen") != os.getpid()
+
+
+SIDE_ROWS = "select (select count(*) from sereno.steps) + (select count(*) from sereno.progress)"
+
+
+async def test_steps_of_a_suspect_end_with_it(app: Sereno, connection: psycopg.Connection, isolated: None) -> None:
+    """Also those of the attempt that died with its worker."""
+    (job,) = await app.aenqueue_many([isolated_tasks.remembers.job()])
+    connection.execute("update sereno.jobs set crashes = 1, attempt = 1")
+    connection.execute("insert into sereno.steps values (%s, 'first', 1, '{}')", [job.id])
+    connection.execute("insert into sereno.progress values (%s, 1, 0.1)", [job.id])
+    async with app.working():
+        await auntil(lambda: state(connection, job.id) == "succeeded")
+        assert one(connection, SIDE_ROWS) == 0
+
+
+async def test_steps_of_an_isolated_job_end_with_its_own_commit(
+    app: Sereno, connection: psycopg.Connection, isolated: None
+) -> None:
+    (job,) = await app.aenqueue_many([isolated_tasks.remembers_and_commits.job()])
+    async with app.working():
+        await auntil(lambda: state(connection, job.id) == "succeeded")
+        assert one(connection, SIDE_ROWS) == 0
+
+
+async def test_steps_of_a_task_that_has_become_plain_end_with_the_job(
+    app: Sereno, connection: psycopg.Connection
+) -> None:
+    """The attempt before ran another version of it."""
+
+    @app.task
+    async def work() -> None: ...
+
+    job = await work.aenqueue()
+    connection.execute("update sereno.jobs set failures = 1, attempt = 1")
+    connection.execute("insert into sereno.steps values (%s, 'first', 1, '{}')", [job.id])
+    async with app.working():
+        await auntil(lambda: state(connection, job.id) == "succeeded")
+        assert one(connection, SIDE_ROWS) == 0
+
+
+async def test_a_process_that_died_while_it_waited_is_no_fault_of_the_next_job(
+    app: Sereno, connection: psycopg.Connection, isolated: None, tmp_path: Path
+) -> None:
+    """Whoever ends it (a kernel that needs memory takes what is idle) has not met the job that comes next."""
+    numbers = [tmp_path / "first", tmp_path / "second", tmp_path / "third"]
+    async with app.working():
+        for number in numbers:
+            (job,) = await app.aenqueue_many([isolated_tasks.leaves_its_number.job(str(number))])
+            await auntil(lambda: state(connection, job.id) == "succeeded")  # noqa: B023
+            assert one(connection, "select (attempt, crashes) = (1, 0) from sereno.history where id = %s", job.id)
+            if number != numbers[1]:
+                os.kill(int(number.read_text()), signal.SIGKILL)
+    first, second, third = (number.read_text() for number in numbers)
+    assert first != second == third

@@ -1,0 +1,243 @@
+"""The jobs of the dead come back, always, and those of the living are never touched."""
+
+from collections.abc import Iterator
+from threading import Thread
+
+import pytest
+
+from sereno.jobs import transitions
+from sereno.worker import sessions
+from tests.facts import one, until
+from tests.jobs.job_steps import (
+    Connection,
+    add,
+    advance,
+    decided,
+    do,
+    end,
+    line,
+    row,
+    session,
+    take,
+    take_one,
+    tries,
+    waits_for_a_lock,
+    wanted,
+)
+
+
+@pytest.fixture
+def connection(database_url: str) -> Iterator[Connection]:
+    with line(database_url) as opened:
+        yield opened
+
+
+def expire_all(connection: Connection) -> None:
+    advance(connection, 31)
+    do(connection, sessions.expire())
+
+
+def test_a_session_that_let_its_lease_run_out_is_dead_for_good(connection: Connection) -> None:
+    silent, alive = session(connection), session(connection)
+    assert do(connection, sessions.expire()) == []
+    advance(connection, 29)
+    assert do(connection, sessions.keep([alive], 30)) == {alive}
+    assert not do(connection, sessions.look()).expired_sessions
+    advance(connection, 2)
+    assert do(connection, sessions.look()).expired_sessions
+    assert do(connection, sessions.expire()) == [(silent, "here", 1)]
+    assert do(connection, sessions.keep([silent, alive], 30)) == {alive}
+    assert do(connection, sessions.report(silent, {}, []))[0] == "dead"
+    assert do(connection, sessions.report(alive, {}, []))[0] == "alive"
+    assert not do(connection, sessions.look()).expired_sessions
+
+
+def test_its_jobs_come_back_with_one_crash_each_however_many_sessions_die(connection: Connection) -> None:
+    ids = add(connection, 3)
+    for turn in (1, 2, 3):
+        owner = session(connection)
+        assert len(take(connection, owner)) == 3
+        expire_all(connection)
+        assert do(connection, sessions.look()).orphans
+        assert sorted(do(connection, sessions.rescue())) == ids
+        found = row(connection, ids[0])
+        assert (found["state"], found["crashes"], found["attempt"], found["releases"]) == ("ready", 1, turn, 0)
+    assert tries(connection, ids[0]) == [(1, "crash"), (2, "crash"), (3, "crash")]
+    assert one(connection, "select count(distinct reason) from sereno.attempts") == 3, "each names its session"
+
+
+def test_crashes_that_were_charged_stay_charged(connection: Connection) -> None:
+    (id_,) = add(connection)
+    connection.execute("update sereno.jobs set crashes = 2")
+    take(connection, session(connection))
+    expire_all(connection)
+    do(connection, sessions.rescue())
+    assert row(connection, id_)["crashes"] == 2
+
+
+def test_the_jobs_of_a_live_session_are_never_touched(connection: Connection) -> None:
+    add(connection, 2)
+    dead, alive = session(connection), session(connection, lease=1e6)
+    lost, kept = take_one(connection, dead), take_one(connection, alive)
+    expire_all(connection)
+    advance(connection, 86400)
+    assert do(connection, sessions.rescue(everywhere=True)) == [lost.id]
+    assert do(connection, sessions.rescue(everywhere=True)) == do(connection, sessions.rescue()) == []
+    assert row(connection, kept.id)["session_id"] == alive
+
+
+def test_a_closed_sessions_leftovers_are_a_release(connection: Connection) -> None:
+    (id_,) = add(connection)
+    owner = session(connection)
+    take_one(connection, owner)
+    do(connection, sessions.finish([owner], "closed"))
+    assert do(connection, sessions.look()).orphans
+    assert do(connection, sessions.rescue()) == [id_]
+    found = row(connection, id_)
+    assert (found["crashes"], found["releases"], tries(connection, id_)) == (0, 1, [(1, "release")])
+
+
+def test_a_claim_that_was_in_flight_while_its_session_died_is_found_by_the_next_rescue(
+    connection: Connection, database_url: str
+) -> None:
+    (id_,) = add(connection)
+    owner = session(connection)
+    with line(database_url) as own, own.transaction():
+        assert [job.id for job in take(own, owner)] == [id_]
+        expire_all(connection)
+        assert do(connection, sessions.rescue()) == [], "nothing to see yet"
+    assert row(connection, id_)["state"] == "running"
+    assert do(connection, sessions.rescue()) == [id_]
+
+
+def test_a_session_row_deleted_by_hand_does_not_hide_its_jobs(connection: Connection) -> None:
+    (id_,) = add(connection)
+    take(connection, session(connection))
+    connection.execute("delete from sereno.sessions")
+    assert do(connection, sessions.rescue()) == []
+    assert do(connection, sessions.rescue(everywhere=True)) == [id_]
+    assert row(connection, id_)["crashes"] == 1
+
+
+def test_jobs_of_a_session_that_died_long_ago_are_found_everywhere(connection: Connection) -> None:
+    (id_,) = add(connection)
+    take(connection, session(connection))
+    expire_all(connection)
+    advance(connection, 7200)
+    assert not do(connection, sessions.look()).orphans
+    assert do(connection, sessions.rescue()) == []
+    assert do(connection, sessions.rescue(everywhere=True)) == [id_]
+
+
+def test_a_rescue_moves_at_most_a_thousand_a_call_and_all_of_them_in_the_end(connection: Connection) -> None:
+    add(connection, 2500)
+    owner = session(connection)
+    while take(connection, owner, 1000):
+        pass
+    expire_all(connection)
+    assert [len(do(connection, sessions.rescue())) for _ in range(4)] == [1000, 1000, 500, 0]
+
+
+def test_a_heartbeat_that_is_being_written_is_no_death(connection: Connection, database_url: str) -> None:
+    owner = session(connection)
+    advance(connection, 31)
+    with line(database_url) as own, own.transaction():
+        assert do(own, sessions.keep([owner], 30)) == {owner}
+        assert do(connection, sessions.expire()) == []
+    assert do(connection, sessions.expire()) == []
+
+
+def test_a_lost_reply_heals_what_the_session_does_not_know_of(connection: Connection) -> None:
+    add(connection, 3)
+    owner, other = session(connection), session(connection)
+    held, lost = take(connection, owner, 2)
+    others = take_one(connection, other)
+    assert do(connection, transitions.release_unlisted(owner, [held.id], 5.0)) == 0, "claimed a moment ago"
+    advance(connection, 6)
+    assert do(connection, transitions.release_unlisted(owner, [held.id], 5.0)) == 1
+    found = row(connection, lost.id)
+    assert (found["state"], found["releases"], found["attempt"], tries(connection, lost.id)) == ("ready", 1, 1, [])
+    assert row(connection, held.id)["session_id"] == owner
+    assert row(connection, others.id)["session_id"] == other
+    assert end(connection, owner, [lost], decided()) == set()
+
+
+def test_a_restarted_worker_gets_the_highest_floors_that_others_published(connection: Connection) -> None:
+    first, second = session(connection), session(connection)
+    do(connection, sessions.report(first, {"default:5": 10, "fast:0": 7}, []))
+    do(connection, sessions.report(second, {"default:5": 30}, []))
+
+    def fresh() -> dict[str, int]:
+        registered = sessions.register(host="h", pid=1, version="0", queues={"default": 1}, tasks=["work"], lease=30)
+        return do(connection, registered)[1]
+
+    assert fresh() == {"default:5": 30, "fast:0": 7}
+    advance(connection, 61)
+    assert fresh() == {}, "too old to be trusted"
+
+
+def test_a_report_says_which_of_the_held_jobs_are_to_be_cancelled(connection: Connection) -> None:
+    add(connection, 3)
+    owner, other = session(connection), session(connection)
+    mine, asked, others = take_one(connection, owner), take_one(connection, owner), take_one(connection, other)
+    do(connection, transitions.cancel([asked.id, others.id], "operator"))
+    assert do(connection, sessions.report(owner, {}, [mine.id, asked.id, others.id])) == ("alive", [asked.id])
+
+
+def test_a_duty_is_done_by_one_worker_of_many_and_again_when_it_is_time(connection: Connection) -> None:
+    def taken() -> set[str]:
+        return do(connection, sessions.take_duties({"sweep": 60, "daily": 86_400}))
+
+    assert [taken(), taken()] == [{"sweep", "daily"}, set()]
+    advance(connection, 59)
+    assert not taken()
+    advance(connection, 1)
+    assert [taken(), taken()] == [{"sweep"}, set()]
+
+
+def test_ended_sessions_and_expired_keys_are_forgotten_after_a_while(connection: Connection) -> None:
+    add(connection, unique_key="a", unique_for="1h")
+    add(connection, unique_key="b", unique_for="forever")
+    ended, alive = session(connection), session(connection)
+    do(connection, sessions.finish([ended], "closed"))
+    do(connection, sessions.forget_ended())
+    assert one(connection, "select count(*) from sereno.sessions") == 2
+    advance(connection, 86400 * 8)
+    do(connection, sessions.forget_ended())
+    assert one(connection, "select array_agg(id) from sereno.sessions") == [alive]
+    assert one(connection, "select array_agg(unique_key) from sereno.unique_keys") == ["b"]
+
+
+def test_a_rescue_does_not_wait_for_a_settlement_under_way(connection: Connection, database_url: str) -> None:
+    add(connection, 2)
+    owner = session(connection)
+    first, second = take(connection, owner)
+    do(connection, sessions.finish([owner], "dead"))
+    with line(database_url) as own, own.transaction():
+        end(own, owner, [first], decided())
+        assert do(connection, sessions.rescue()) == [second.id]
+    assert do(connection, sessions.rescue()) == []
+
+
+def test_a_late_settlement_waits_for_the_rescue_and_then_changes_nothing(
+    connection: Connection, database_url: str
+) -> None:
+    add(connection)
+    owner = session(connection)
+    job = take_one(connection, owner)
+    do(connection, sessions.finish([owner], "dead"))
+    applied: list[set[int]] = []
+
+    def settle() -> None:
+        with line(database_url) as own:
+            applied.append(end(own, owner, [job], decided()))
+
+    with line(database_url) as rescuer:
+        with rescuer.transaction():
+            assert do(rescuer, sessions.rescue()) == [job.id]
+            thread = Thread(target=settle)
+            thread.start()
+            until(lambda: waits_for_a_lock(connection))
+        thread.join()
+    assert applied == [set()]
+    assert do(connection, transitions.claim(session(connection), ["work"], [wanted(1)])).jobs[0].attempt == 2
