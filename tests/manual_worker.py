@@ -13,7 +13,7 @@ from sereno.jobs import settlement as attempts
 from sereno.jobs import transitions
 from sereno.jobs.attempt import Settlement
 from sereno.jobs.job import PRIORITIES, ClaimedJob, JobOptions
-from sereno.jobs.settlement import Settled
+from sereno.jobs.settlement import SettleResult
 from sereno.worker import sessions
 
 
@@ -42,7 +42,7 @@ class ManualWorker:
         return self.app.database.run(transitions.claim(session, ["greet", "other"], wanted)).jobs
 
     def settle(self, session: int, job: ClaimedJob, settlement: Settlement) -> None:
-        item = Settled(job.id, job.attempt, 0.0, settlement)
+        item = SettleResult(job.id, job.attempt, 0.0, settlement)
         assert self.app.database.run(attempts.settle(item.way, session, [item])) == {job.id}
 
     def finish(self, settlement: Settlement, task: str = "greet", **options: object) -> int:

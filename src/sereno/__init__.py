@@ -23,12 +23,12 @@ if TYPE_CHECKING:
         UnknownTask,
     )
     from sereno.jobs.attempt import Cancel, Dead, Outcome, Retry, RetryAfter, Snooze
-    from sereno.jobs.job import Fired, Job, NewJob
+    from sereno.jobs.job import FireInfo, Job, NewJob
     from sereno.jobs.limits.limit import Limit, Rate
     from sereno.jobs.retry import Backoff
     from sereno.jobs.task_handle import Task
     from sereno.notifications.event import Content, Digest, Recipient, Throttle
-    from sereno.notifications.recipients.quiet_hours import Quiet
+    from sereno.notifications.recipients.quiet_hours import QuietHours
     from sereno.schedules.rules.when import Cron, Daily, Every, Once
     from sereno.worker.context import Context
 
@@ -46,7 +46,7 @@ __all__ = [
     "Digest",
     "DuplicateJob",
     "Every",
-    "Fired",
+    "FireInfo",
     "InvalidAddress",
     "InvalidArguments",
     "InvalidSchedule",
@@ -56,7 +56,7 @@ __all__ = [
     "NewJob",
     "Once",
     "Outcome",
-    "Quiet",
+    "QuietHours",
     "Rate",
     "Recipient",
     "RejectedCallback",
@@ -81,9 +81,9 @@ _HOMES = {
     "jobs.task_handle": ("Task",),
     "jobs.attempt": ("Cancel", "Dead", "Outcome", "Retry", "RetryAfter", "Snooze"),
     "notifications.event": ("Content", "Digest", "Recipient", "Throttle"),
-    "jobs.job": ("Fired", "Job", "NewJob"),
+    "jobs.job": ("FireInfo", "Job", "NewJob"),
     "jobs.limits.limit": ("Limit", "Rate"),
-    "notifications.recipients.quiet_hours": ("Quiet",),
+    "notifications.recipients.quiet_hours": ("QuietHours",),
     "jobs.retry": ("Backoff",),
     "schedules.rules.when": ("Cron", "Daily", "Every", "Once"),
     "worker.context": ("Context",),

@@ -24,7 +24,7 @@ from sereno.jobs.enqueue import aenqueue, enqueue
 from sereno.jobs.enqueue_stream import aenqueue_stream, enqueue_stream
 from sereno.jobs.job import DEFAULT_PRIORITY, Job, JobOptions, NewJob
 from sereno.jobs.keys import keys_of
-from sereno.jobs.limits.client import LimitBoard
+from sereno.jobs.limits.client import LimitsClient
 from sereno.jobs.limits.limit import Limits
 from sereno.jobs.retry import Backoff
 from sereno.jobs.task import DEFAULT_TIMEOUT, Registry, define, define_queue
@@ -62,7 +62,7 @@ class Sereno:
         self.database = Database(self.settings, self._find_database)
         self._home = home_of(sys._getframe(1).f_globals)  # noqa: SLF001 - whose code this is, nothing else says
         self.schedules = Schedules(self.database, lambda: self.service)
-        self.limits = LimitBoard(self.database)
+        self.limits = LimitsClient(self.database)
         self.notifications = Notifications(self.database, self.task, self._each_minute, lambda: self.settings.channels)
         self.recipients = Recipients(self.database, self.notifications.channels.check_address)
         self.inbox = Inbox(self.database)

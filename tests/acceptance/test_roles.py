@@ -19,7 +19,7 @@ from sereno.database import migrate
 from sereno.database.statement import run
 from sereno.jobs.job_filter import JobFilter
 from sereno.monitoring.alerts import operations as alerts
-from sereno.monitoring.alerts.rule import Rule, Target
+from sereno.monitoring.alerts.rule import AlertRule, AlertTarget
 from sereno.monitoring.doctor import doctor
 from sereno.monitoring.verify import verify
 from tests.acceptance.conftest import ROOT
@@ -97,7 +97,7 @@ def test_a_worker_does_all_of_its_work_under_its_own_role(
     worker: Path, app: Sereno, connection: psycopg.Connection, roles: Roles
 ) -> None:
     shop = declare(app)
-    rule = Rule(name="dead", targets=[Target(channel="pager", address="us")], kinds=["job.dead"])
+    rule = AlertRule(name="dead", targets=[AlertTarget(channel="pager", address="us")], kinds=["job.dead"])
     app.database.run(alerts.set_rule(rule, actor="test"))
     app.recipients.upsert("ada", {"pager": "7"})
     shop.tender_published.notify(Tender("1"), to="ada")

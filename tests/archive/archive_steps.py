@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sereno import Sereno
-from sereno.archive.archiver import Archivist, OwnTable
+from sereno.archive.archiver import Archiver, OwnTable
 from tests.shared_server import MEMORY
 
 DAY = 86400
@@ -40,7 +40,7 @@ def cold_place() -> Iterator[Path]:
         yield Path(directory) / "cold"
 
 
-def archivist(app: Sereno, place: Path, *tables: OwnTable, **settings: Any) -> Archivist:
+def archivist(app: Sereno, place: Path, *tables: OwnTable, **settings: Any) -> Archiver:
     """One that drops at once, unless it is told otherwise."""
     chosen: dict[str, Any] = {
         "archive_url": f"file://{place}",
@@ -50,7 +50,7 @@ def archivist(app: Sereno, place: Path, *tables: OwnTable, **settings: Any) -> A
         "keep_events_days": 30,
         "keep_history_days": 30,
     }
-    return Archivist(app.database, msgspec.structs.replace(app.settings, **chosen | settings), tables)
+    return Archiver(app.database, msgspec.structs.replace(app.settings, **chosen | settings), tables)
 
 
 def add_jobs(

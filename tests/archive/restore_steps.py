@@ -9,27 +9,27 @@ import psycopg
 
 from sereno import Sereno
 from sereno.archive import restore
-from sereno.archive.restore import Asked, Outcome
+from sereno.archive.restore import RestoreRequest, RestoreResult
 from sereno.archive.restore_store import Span
-from sereno.archive.storage import Place
+from sereno.archive.storage import Storage
 from sereno.database.plan import carry_out
 
 # Whatever is old is older than this.
 EVER = datetime(9000, 1, 1, tzinfo=UTC)
 
 
-def bring_back(app: Sereno, place: Path, kind: str, *keys: object, **more: Any) -> Outcome:
+def bring_back(app: Sereno, place: Path, kind: str, *keys: object, **more: Any) -> RestoreResult:
     """Those of these keys, or all of them."""
     span = Span(keys=[str(key) for key in keys]) if keys else Span(to_at=EVER)
     options = {name: more.pop(name) for name in ("yes", "actor") if name in more}
-    asked = Asked(kind, span, **more)
+    asked = RestoreRequest(kind, span, **more)
     asked.check()
     with closing(restore.restore(asked, cold(place), lambda *_: None, **options)) as plan:
         return carry_out(app.database, plan)
 
 
-def cold(place: Path) -> Place:
-    return Place(f"file://{place}", str(place))
+def cold(place: Path) -> Storage:
+    return Storage(f"file://{place}", str(place))
 
 
 def digests(connection: psycopg.Connection, *tables: str) -> dict[str, list[str]]:

@@ -277,7 +277,7 @@ async def test_a_password_in_the_address_reaches_postgresql_alone(
     exported = await working.export()
     assert (exported.problems, exported.rows) == ([], 3)
     nobody = "postgresql://ann:canary@127.0.0.1:1/shop"
-    with pytest.raises(parquet.BadFile) as refused:
+    with pytest.raises(parquet.InvalidParquetFile) as refused:
         parquet.write(nobody, "select 1", tmp_path / "file", [], {})
     assert "canary" not in str(refused.value)
     await app.aclose()
@@ -289,11 +289,11 @@ def test_whatever_is_no_file_is_told_as_such(tmp_path: Path) -> None:
     pq.write_table(table, tmp_path / "good")
     good, bad = (tmp_path / "good").read_bytes(), tmp_path / "bad"
     assert parquet.checksums(tmp_path / "good", ["a"])[0] == 1000
-    with pytest.raises(parquet.BadFile):
+    with pytest.raises(parquet.InvalidParquetFile):
         parquet.checksums(tmp_path / "good", ["no such column"])
     for content in (b"", b"PAR1", b"PAR1PAR1", good[:-1], good[: len(good) // 2], bytes(len(good)), good[4:]):
         bad.write_bytes(content)
-        with pytest.raises(parquet.BadFile):
+        with pytest.raises(parquet.InvalidParquetFile):
             parquet.checksums(bad, ["a"])
-    with pytest.raises(parquet.BadFile):
+    with pytest.raises(parquet.InvalidParquetFile):
         parquet.checksums(tmp_path / "missing", ["a"])

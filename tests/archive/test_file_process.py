@@ -17,7 +17,7 @@ import pytest
 from sereno import Sereno
 from sereno.archive import file_process
 from sereno.archive.file_process import SMALL_ROWS
-from sereno.archive.parquet import BadFile
+from sereno.archive.parquet import InvalidParquetFile
 from tests.archive.archive_steps import DAY, add_jobs, archivist, cold_place
 from tests.facts import advance, auntil, one, until
 
@@ -94,14 +94,14 @@ async def test_meanwhile_the_loop_goes_on(database_url: str, connection: psycopg
     await auntil(lambda: writing(connection) and bool(writers()))
     for pid in writers():
         os.kill(pid, signal.SIGKILL)
-    with pytest.raises(BadFile, match="the process that had the file ended with -9"):
+    with pytest.raises(InvalidParquetFile, match="the process that had the file ended with -9"):
         await slow
     until(lambda: not writing(connection))
 
 
 @pytest.mark.parametrize("rows", [1, SMALL_ROWS])
 def test_what_went_wrong_is_told_in_the_same_words(database_url: str, tmp_path: Path, rows: int) -> None:
-    with pytest.raises(BadFile, match="the rows did not become a file") as said:
+    with pytest.raises(InvalidParquetFile, match="the rows did not become a file") as said:
         file_process.write(
             rows, database_url, "select 1 / (n - n) from generate_series(1, 3) as n", tmp_path / "file", [], {}
         )
@@ -113,7 +113,7 @@ def test_a_password_is_in_no_message_and_in_no_list_of_processes(
     tmp_path: Path, rows: int, capfd: pytest.CaptureFixture[str]
 ) -> None:
     nobody = f"postgresql://ann:{CANARY}@127.0.0.1:1/shop"
-    with pytest.raises(BadFile) as refused:
+    with pytest.raises(InvalidParquetFile) as refused:
         file_process.write(rows, nobody, "select 1", tmp_path / "file", [], {})
     assert CANARY not in str(refused.value)
     assert CANARY not in "".join(capfd.readouterr())
@@ -131,5 +131,5 @@ async def test_what_the_machine_shows_of_it_holds_no_password(
     shown = shown_of(pid)
     os.kill(pid, signal.SIGKILL)
     assert CANARY.encode() not in shown
-    with pytest.raises(BadFile):
+    with pytest.raises(InvalidParquetFile):
         await slow

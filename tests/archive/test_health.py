@@ -8,9 +8,9 @@ import psycopg
 import pytest
 
 from sereno import Sereno
-from sereno.monitoring.alerts.condition import Concern
+from sereno.monitoring.alerts.condition import AlertCondition
 from sereno.monitoring.alerts.current_conditions import attention
-from sereno.monitoring.alerts.watcher import Watch
+from sereno.monitoring.alerts.watcher import AlertWatcher
 from sereno.monitoring.doctor import Check, doctor
 from sereno.monitoring.verify import verify
 from sereno.settings import A_DAY
@@ -28,7 +28,7 @@ def app(database_url: str, tmp_path: Path) -> Iterator[Sereno]:
     made.close()
 
 
-def concerns(app: Sereno, **options: str) -> dict[str, Concern]:
+def concerns(app: Sereno, **options: str) -> dict[str, AlertCondition]:
     found = app.database.run(attention(app.settings, **options))
     return {each.kind: each for each in found if each.kind in ARCHIVE}
 
@@ -133,7 +133,7 @@ def test_a_file_that_could_not_be_written(app: Sereno, connection: psycopg.Conne
 async def test_a_rule_may_name_it(app: Sereno, connection: psycopg.Connection) -> None:
     """Whoever watches for rules looks at the archive with the settings of its process."""
     fill(connection, 40)
-    watch = Watch(app.url, app.settings, lambda: True)
+    watch = AlertWatcher(app.url, app.settings, lambda: True)
     seen = await watch._see(None)
     assert "archive.behind" in {each.kind for each in seen.found}
     assert seen.blind == set()

@@ -11,7 +11,7 @@ import pytest
 from sereno import Sereno
 from sereno.archive import operations as archive
 from sereno.archive import store as moves
-from sereno.archive.operations import Status
+from sereno.archive.operations import ArchiveStatus
 from sereno.errors import InvalidArguments
 from tests.archive.archive_steps import DAY, TENDERS, add_everything, add_jobs, add_logs, archivist, cold_place
 from tests.archive.restore_steps import bring_back
@@ -24,7 +24,7 @@ def place() -> Iterator[Path]:
         yield path
 
 
-def look(app: Sereno, place: Path) -> Status:
+def look(app: Sereno, place: Path) -> ArchiveStatus:
     settings = msgspec.structs.replace(app.settings, archive_url=f"file://{place}", keep_dead_days=30)
     return app.database.run(archive.status(settings))
 

@@ -12,10 +12,10 @@ import pytest
 
 from sereno import Sereno
 from sereno.archive.archiver import OwnTable
-from sereno.archive.duckdb_views import Answers
+from sereno.archive.duckdb_views import QueryRows
 from sereno.archive.files import export, views
 from sereno.archive.restore_store import Span
-from sereno.archive.storage import Place
+from sereno.archive.storage import Storage
 from sereno.database.plan import carry_out
 from sereno.errors import ArchiveUnavailable, InvalidArguments
 from tests.archive.archive_steps import DAY, TENDERS, add_jobs, add_logs, add_tenders, archivist, cold_place
@@ -39,9 +39,9 @@ async def archive(app: Sereno, place: Path, *tables: OwnTable) -> None:
     assert [*moved.problems, *exported.problems] == []
 
 
-def asked(app: Sereno, place: Path | Place, question: str, span: Span = ALL) -> list[tuple[str | None, ...]]:
+def asked(app: Sereno, place: Path | Storage, question: str, span: Span = ALL) -> list[tuple[str | None, ...]]:
     where = cold(place) if isinstance(place, Path) else place
-    with Answers(where, app.database.run(views(span))) as answers:
+    with QueryRows(where, app.database.run(views(span))) as answers:
         return list(answers.texts(question)[1])
 
 
@@ -135,7 +135,7 @@ async def test_nothing_else_can_be_read_or_written(app: Sereno, connection: psyc
     await archive(app, place)
     file = place / one(connection, "select object from sereno.archive_files")
     content, out = file.read_bytes(), place / "out"
-    with Answers(cold(place), app.database.run(views(ALL))) as answers:
+    with QueryRows(cold(place), app.database.run(views(ALL))) as answers:
         for words in HOSTILE:
             question = words.replace("{out}", str(out)).replace("{file}", str(file))
             with pytest.raises(InvalidArguments):
@@ -156,7 +156,7 @@ async def test_a_bucket_is_read_through_the_place(
     await working.move()
     assert (await working.export()).problems == []
     assert asked(app, working.place, "select count(*), sum(id) from jobs") == [("200", "20100")]
-    with Answers(working.place, app.database.run(views(ALL))) as answers:
+    with QueryRows(working.place, app.database.run(views(ALL))) as answers:
         name = one(connection, "select object from sereno.archive_files where kind = 'jobs'")
         with pytest.raises(InvalidArguments):
             list(answers.texts(f"select * from read_csv('archived://{name}.json')")[1])
@@ -178,7 +178,7 @@ async def test_what_json_has_no_words_for_is_null(app: Sereno, connection: psyco
     add_logs(connection, 1)
     advance(connection, 60 * DAY)
     await archive(app, place)
-    with Answers(cold(place), app.database.run(views(ALL))) as answers:
+    with QueryRows(cold(place), app.database.run(views(ALL))) as answers:
         (line,) = answers.lines("select 'nan'::double as a, '-inf'::double as b, 'NaN' as c, null as d, 'ä' as e")
     assert msgspec.json.decode(line) == {"a": None, "b": None, "c": "NaN", "d": None, "e": "ä"}
 

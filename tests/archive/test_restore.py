@@ -11,7 +11,7 @@ import pytest
 from sereno import Sereno
 from sereno.archive import restore
 from sereno.archive.archiver import OwnTable
-from sereno.archive.restore import Asked
+from sereno.archive.restore import RestoreRequest
 from sereno.archive.restore_store import Span
 from sereno.database.plan import carry_out
 from sereno.errors import ArchiveUnavailable, InvalidArguments, Refused
@@ -332,8 +332,8 @@ async def test_a_span_of_time(app: Sereno, connection: psycopg.Connection, place
     first, last = connection.execute("select min(from_at), max(to_at) from sereno.archive_files").fetchone() or ()
     day = (last - first) / 3
     asked = Span(from_at=first + day / 2, to_at=last - day / 2)
-    assert carry_out(app.database, restore.count(Asked("logs", asked), cold(place), lambda *_: None)) == 4
-    outcome = carry_out(app.database, restore.restore(Asked("logs", asked), cold(place), lambda *_: None))
+    assert carry_out(app.database, restore.count(RestoreRequest("logs", asked), cold(place), lambda *_: None)) == 4
+    outcome = carry_out(app.database, restore.restore(RestoreRequest("logs", asked), cold(place), lambda *_: None))
     assert outcome.brought.restored == 4
     assert one(connection, "select count(distinct at) from sereno.logs") == 2
 
@@ -373,9 +373,9 @@ async def test_what_makes_no_sense_is_refused(app: Sereno, connection: psycopg.C
             bring_back(app, place, kind, *keys)
     for span in (Span(), Span(keys=[]), Span(keys=["1"], from_at=EVER), Span(from_at=EVER, to_at=EVER)):
         with pytest.raises(InvalidArguments):
-            Asked("logs", span).check()
+            RestoreRequest("logs", span).check()
     with pytest.raises(InvalidArguments):
-        Asked("logs", Span(keys=["1"]), keep=0.0).check()
+        RestoreRequest("logs", Span(keys=["1"]), keep=0.0).check()
 
 
 async def test_whoever_was_interrupted_says_it_again(app: Sereno, connection: psycopg.Connection, place: Path) -> None:
@@ -383,7 +383,7 @@ async def test_whoever_was_interrupted_says_it_again(app: Sereno, connection: ps
     before = digests(connection, *TABLES[:2])
     advance(connection, 60 * DAY)
     await archive(app, place)
-    with closing(restore.restore(Asked("jobs", Span(to_at=EVER)), cold(place), lambda *_: None)) as plan:
+    with closing(restore.restore(RestoreRequest("jobs", Span(to_at=EVER)), cold(place), lambda *_: None)) as plan:
         operation = next(plan)
         while one(connection, "select count(*) from sereno.history") == 0:
             operation = plan.send(app.database.run(operation))

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from sereno.archive.storage import NotThere, Place
+from sereno.archive.storage import ObjectNotFound, Storage
 from sereno.errors import ArchiveUnavailable, ConfigurationError
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place("disk", str(tmp_path / "house"))
+def place(tmp_path: Path) -> Storage:
+    return Storage("disk", str(tmp_path / "house"))
 
 
-def test_an_object_is_put_and_found_again(place: Place, tmp_path: Path) -> None:
+def test_an_object_is_put_and_found_again(place: Storage, tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_bytes(b"content")
     place.put("jobs/2026/one", file)
@@ -29,17 +29,17 @@ def test_an_object_is_put_and_found_again(place: Place, tmp_path: Path) -> None:
     assert place.local.stat().st_mode & 0o077 == 0
 
 
-def test_what_is_not_there_is_missed(place: Place, tmp_path: Path) -> None:
+def test_what_is_not_there_is_missed(place: Storage, tmp_path: Path) -> None:
     assert place.length("nothing") is None
-    with pytest.raises(NotThere):
+    with pytest.raises(ObjectNotFound):
         place.get("nothing", tmp_path / "back")
-    with pytest.raises(NotThere):
+    with pytest.raises(ObjectNotFound):
         place.get_bytes("nothing")
     with pytest.raises(ArchiveUnavailable, match="could not write"):
         place.put("name", tmp_path / "no such file")
 
 
-def test_a_file_is_on_the_disk_with_its_directories(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_is_on_the_disk_with_its_directories(place: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[str] = []
     fsync = os.fsync
 
@@ -58,7 +58,7 @@ def test_a_file_is_on_the_disk_with_its_directories(place: Place, monkeypatch: p
     assert synced == ["one", "02", "2026"]
 
 
-def test_what_is_not_installed_is_said(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_not_installed_is_said(place: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "obstore", None)
     with pytest.raises(ConfigurationError, match="sereno\\[archive\\]"):
         place.put_bytes("name", b"")

@@ -15,8 +15,8 @@ import pytest
 from sereno import Sereno
 from sereno.archive import storage as module
 from sereno.archive import store as archive
-from sereno.archive.archiver import Archivist
-from sereno.archive.storage import NotThere, Place
+from sereno.archive.archiver import Archiver
+from sereno.archive.storage import ObjectNotFound, Storage
 from sereno.errors import ArchiveUnavailable
 from tests.archive.archive_steps import DAY, TENDERS, add_everything, add_logs, archivist, everything, places_of
 from tests.archive.conftest import CANARIES, Bucket
@@ -24,7 +24,7 @@ from tests.archive.faulty_storage import LATE_BYTES, SHORT, Fault
 from tests.facts import advance, one
 
 
-def working(app: Sereno, bucket: Bucket, **settings: object) -> Archivist:
+def working(app: Sereno, bucket: Bucket, **settings: object) -> Archiver:
     return archivist(app, Path(), TENDERS, **{"archive_url": bucket.url} | settings)
 
 
@@ -211,7 +211,7 @@ def test_a_large_object_goes_in_parts_and_comes_back(bucket: Bucket, tmp_path: P
     content = os.urandom(20_000_000)
     file, back = tmp_path / "written", tmp_path / "read"
     file.write_bytes(content)
-    place = Place(bucket.url, str(tmp_path))
+    place = Storage(bucket.url, str(tmp_path))
     place.put("large/one", file)
     assert place.length("large/one") == len(content)
     assert place.get("large/one", back) == (sha256(content).hexdigest(), len(content))
@@ -231,7 +231,7 @@ def test_a_large_object_may_take_longer_than_one_request(
     monkeypatch.setattr(module, "CHUNK", LATE_BYTES)
     monkeypatch.setattr(module, "REQUEST", timedelta(seconds=10 * SHORT))
     monkeypatch.setattr(module, "MOST_TRIES", 5)
-    place = Place(bucket.url, str(tmp_path))
+    place = Storage(bucket.url, str(tmp_path))
     content = bytes(12 * LATE_BYTES)
     place.put_bytes("slow", content)
     with bucket.store.bad("late"):
@@ -239,7 +239,7 @@ def test_a_large_object_may_take_longer_than_one_request(
 
 
 def test_objects_are_listed_and_missing_ones_are_missed(bucket: Bucket, tmp_path: Path) -> None:
-    place = Place(bucket.url, str(tmp_path))
+    place = Storage(bucket.url, str(tmp_path))
     assert list(place.names()) == []
     for name in ("jobs/1", "jobs/2", "logs/1"):
         place.put_bytes(name, name.encode())
@@ -247,7 +247,7 @@ def test_objects_are_listed_and_missing_ones_are_missed(bucket: Bucket, tmp_path
     assert sorted(place.names("jobs")) == ["jobs/1", "jobs/2"]
     assert place.get_bytes("jobs/2") == b"jobs/2"
     assert place.length("jobs/3") is None
-    with pytest.raises(NotThere, match="jobs/3 is not in the archive at s3://"):
+    with pytest.raises(ObjectNotFound, match="jobs/3 is not in the archive at s3://"):
         place.get_bytes("jobs/3")
     with bucket.store.bad("unavailable"), pytest.raises(ArchiveUnavailable, match="could not list"):
         list(place.names())
@@ -257,7 +257,7 @@ def test_what_a_store_repeats_of_our_credentials_is_hidden(
     bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_SESSION_TOKEN", "canary-session-token")
-    place = Place(bucket.url, str(tmp_path))
+    place = Storage(bucket.url, str(tmp_path))
     with bucket.store.bad("forbidden"), pytest.raises(ArchiveUnavailable) as refused:
         place.put_bytes("name", b"content")
     everything_said = f"{refused.value!r} {refused.value.__cause__!r}"

@@ -13,7 +13,7 @@ from sereno import Context, Daily, Once, Sereno
 from sereno.bulk import operations as bulk
 from sereno.bulk import store
 from sereno.bulk import task as engine_bulk
-from sereno.bulk.operations import Steered
+from sereno.bulk.operations import ScheduleBulkRequest
 from sereno.bulk.store import BulkOperation
 from sereno.database.connect import Line
 from sereno.database.plan import carry_out
@@ -259,12 +259,12 @@ async def test_an_attempt_that_lost_its_claim_changes_nothing(
     ids = _waiting(app, work, 3)
     made = _begin(app, "job.cancel", JobFilter(task="work"))
     assert made.job_id is not None
-    assert app.database.run(store.batch(made.id, made.job_id, 1, 1)) == store.Batch(None)
+    assert app.database.run(store.batch(made.id, made.job_id, 1, 1)) == store.BulkBatch(None)
     connection.execute(
         "update sereno.jobs set state = 'running', attempt = 2, session_id = 9 where id = %s", [made.job_id]
     )
     for job, attempt, session in ((made.job_id, 1, 9), (made.job_id, 2, 8), (ids[0], 2, 9)):
-        assert app.database.run(store.batch(made.id, job, attempt, session)) == store.Batch(None)
+        assert app.database.run(store.batch(made.id, job, attempt, session)) == store.BulkBatch(None)
     assert _states(connection, ids) == {"ready"}
     assert app.database.run(store.batch(made.id, made.job_id, 2, 9)).changed == 3
 
@@ -359,7 +359,9 @@ def _schedules(app: Sereno, work: Any, *keys: str, **options: Any) -> None:
     app.schedules.upsert_many([app.schedules.new(key, work.job(1), Daily("03:00"), **options) for key in keys])
 
 
-def _steer(app: Sereno, action: Any, wanted: ScheduleFilter, how: Steered | None = None, **options: Any) -> int:
+def _steer(
+    app: Sereno, action: Any, wanted: ScheduleFilter, how: ScheduleBulkRequest | None = None, **options: Any
+) -> int:
     return app.database.run(bulk.begin_schedules(action, wanted, how, yes=True, actor="ann", **options)).id
 
 
@@ -372,17 +374,23 @@ async def test_schedules_are_steered(app: Sereno, work: Any, connection: psycopg
     app.schedules.upsert("once", work.job(1), Once(datetime.now(UTC) + timedelta(days=9)))
     until_then = datetime.now(UTC) + timedelta(days=2)
     async with app.working({"default": 1}):
-        pause = await _over(app, _steer(app, "schedule.pause", ScheduleFilter(), Steered(note="closed")))
+        pause = await _over(app, _steer(app, "schedule.pause", ScheduleFilter(), ScheduleBulkRequest(note="closed")))
         assert (pause.state, pause.done, pause.reason, pause.error) == ("done", 2101, "closed", None)
         assert _counts(connection, "(state, note, changed_by)::text") == {"(paused,closed,ann)": 2101}
         resume = ScheduleFilter(pattern="k*1")
         assert (await _over(app, _steer(app, "schedule.resume", resume))).done == 210
         disable = ScheduleFilter(pattern="k0*", states=["enabled"])
-        assert (await _over(app, _steer(app, "schedule.disable", disable, Steered(note="gone")))).done == 100
-        later = await _over(app, _steer(app, "schedule.pause", ScheduleFilter(keys=["k0000"]), Steered(until_then)))
+        assert (
+            await _over(app, _steer(app, "schedule.disable", disable, ScheduleBulkRequest(note="gone")))
+        ).done == 100
+        later = await _over(
+            app, _steer(app, "schedule.pause", ScheduleFilter(keys=["k0000"]), ScheduleBulkRequest(until_then))
+        )
         assert (later.done, later.options) == (1, {"until": until_then.isoformat().replace("+00:00", "Z")})
         assert one(connection, "select paused_until from sereno.schedules where key = 'k0000'") == until_then
-        spread = await _over(app, _steer(app, "schedule.spread", ScheduleFilter(task="work"), Steered(window="20m")))
+        spread = await _over(
+            app, _steer(app, "schedule.spread", ScheduleFilter(task="work"), ScheduleBulkRequest(window="20m"))
+        )
         # What fires once has no place to be moved to.
         assert (spread.done, spread.left_alone) == (2100, 1)
         assert one(connection, "select count(distinct shift) from sereno.schedules") > 1000
@@ -452,14 +460,14 @@ async def test_what_a_change_of_schedules_takes_is_checked_first(
     _schedules(app, work, "k")
     every = ScheduleFilter(pattern="*")
     with pytest.raises(Refused, match="over already"):
-        _steer(app, "schedule.pause", every, Steered(until=datetime.now(UTC) - timedelta(days=1)))
+        _steer(app, "schedule.pause", every, ScheduleBulkRequest(until=datetime.now(UTC) - timedelta(days=1)))
     with pytest.raises(InvalidSchedule):
-        _steer(app, "schedule.spread", every, Steered(window="-5m"))
+        _steer(app, "schedule.spread", every, ScheduleBulkRequest(window="-5m"))
     with pytest.raises(Refused, match="confirm"):
         app.database.run(bulk.begin_schedules("schedule.delete", every))
     assert one(connection, "select count(*) from sereno.bulk_operations") == 0
     # A pause that is over before its turn comes.
-    number = _steer(app, "schedule.pause", every, Steered(until=datetime.now(UTC) + timedelta(hours=1)))
+    number = _steer(app, "schedule.pause", every, ScheduleBulkRequest(until=datetime.now(UTC) + timedelta(hours=1)))
     advance(connection, 7200)
     async with app.working({"default": 1}):
         found = await _over(app, number)

@@ -13,7 +13,7 @@ from sereno.channels.contract import Callback, Channel, Exchange, Message
 from sereno.channels.discord import Discord
 from sereno.channels.email import Email
 from sereno.channels.expo import Expo
-from sereno.channels.http import Answer, call, refused
+from sereno.channels.http import HTTPAnswer, call, refused
 from sereno.channels.slack import Slack
 from sereno.channels.telegram import Telegram
 from sereno.channels.twilio import Twilio
@@ -88,7 +88,7 @@ class Pager(Channel):
         pages = [{"to": message.address, "text": message.body, "key": self.key(message)} for message in batch]
         headers = {"Authorization": f"Bearer {exchange.account['token']}"}
         answer = await call(exchange, "POST", exchange.account["url"], json=pages, headers=headers)
-        if not isinstance(answer, Answer):
+        if not isinstance(answer, HTTPAnswer):
             return [answer] * len(batch)
         if (refusal := refused(answer)) is not None:
             return [refusal] * len(batch)
@@ -97,7 +97,7 @@ class Pager(Channel):
     def key(self, message: Message) -> str:
         return message.key
 
-    def read(self, answer: Answer, batch: Sequence[Message]) -> Sequence[Outcome]:
+    def read(self, answer: HTTPAnswer, batch: Sequence[Message]) -> Sequence[Outcome]:
         said = answer.json()
         if not isinstance(said, list) or len(said) != len(batch):
             return [Unknown("odd_answer")] * len(batch)
@@ -247,7 +247,7 @@ class Forgetful(Pager):
 
 
 class Optimist(Pager):
-    def read(self, answer: Answer, batch: Sequence[Message]) -> Sequence[Outcome]:  # noqa: ARG002 - it does not look
+    def read(self, answer: HTTPAnswer, batch: Sequence[Message]) -> Sequence[Outcome]:  # noqa: ARG002 - it does not look
         return [Delivered()] * len(batch)
 
 

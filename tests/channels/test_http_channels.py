@@ -15,7 +15,7 @@ from sereno.channels.discord import Discord
 from sereno.channels.single_message import (
     AT_ONCE,
     HIDDEN,
-    OneByOne,
+    SingleMessageChannel,
     cut,
     length,
     one_by_one,
@@ -58,7 +58,7 @@ class Says(Provider):
 class Case(msgspec.Struct):
     """A channel, the account that it sends with, and an address."""
 
-    channel: OneByOne[Any]
+    channel: SingleMessageChannel[Any]
     account: dict[str, str]
     address: str
     secret: str

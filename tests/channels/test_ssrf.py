@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from sereno.channels.ssrf import (
     MOST_ADDRESSES,
     AddressRefused,
-    Guard,
+    SSRFGuard,
     guarded_session,
     is_own,
     is_public,
@@ -278,14 +278,14 @@ async def test_a_name_that_changes_its_address_is_looked_up_once_for_each_reques
 
 
 async def test_the_socket_is_judged_even_if_the_look_up_was_not() -> None:
-    guard = Guard(Scripted(), is_refused)
+    guard = SSRFGuard(Scripted(), is_refused)
     with pytest.raises(AddressRefused):
         guard.socket((socket.AF_INET, socket.SOCK_STREAM, 0, "", ("127.0.0.1", 80)))
 
 
 async def test_of_a_thousand_addresses_all_are_judged_and_a_few_are_tried() -> None:
     many = ["127.0.0.1"] * 1000
-    guard = Guard(Scripted(many, [*many, "10.0.0.1"]), all_but_first_loopback)
+    guard = SSRFGuard(Scripted(many, [*many, "10.0.0.1"]), all_but_first_loopback)
     assert len(await guard.resolve("somewhere.test", 80, socket.AF_INET)) == MOST_ADDRESSES
     with pytest.raises(AddressRefused):
         await guard.resolve("somewhere.test", 80, socket.AF_INET)
@@ -294,4 +294,4 @@ async def test_of_a_thousand_addresses_all_are_judged_and_a_few_are_tried() -> N
 @pytest.mark.parametrize("answers", [[], ["localhost"], ["not an address"]])
 async def test_an_answer_without_an_address_connects_to_nothing(answers: list[str]) -> None:
     with pytest.raises(OSError, match=r"address refused|no address"):
-        await Guard(Scripted(answers), is_refused).resolve("somewhere.test", 80, socket.AF_INET)
+        await SSRFGuard(Scripted(answers), is_refused).resolve("somewhere.test", 80, socket.AF_INET)

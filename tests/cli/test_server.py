@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from sereno import Sereno
-from sereno.cli.services.serving import Serving
+from sereno.cli.services.serving import HTTPServer
 from sereno.server.web.sign_in import MOST_TRIES
 from tests.cli.conftest import PROGRAM, Command, Process, process_environment
 from tests.facts import PATIENCE, one, until
@@ -166,6 +166,6 @@ def test_without_the_extra_it_says_what_to_install(sereno: Command, monkeypatch:
 
 def test_a_quiet_connection_is_kept_for_longer_than_proxies_keep_theirs(app: Sereno) -> None:
     """For a minute, most of them: one that closes first may be asked at that very moment."""
-    server = Serving(app, "127.0.0.1", 0)
+    server = HTTPServer(app, "127.0.0.1", 0)
     server._listener.close()
     assert server._running.config.timeout_keep_alive > 60

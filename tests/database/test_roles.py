@@ -86,7 +86,7 @@ def test_another_schema_and_other_names(connection: psycopg.Connection, database
         assert roles.prefix_of(connection, "elsewhere") == prefix
         assert roles.prefix_of(connection) is None
         with psycopg.connect(as_login(database_url, f"{prefix}_worker"), autocommit=True) as worker:
-            assert run(worker, roles.mine(), "elsewhere") == roles.Mine(f"{prefix}_worker", False, False)
+            assert run(worker, roles.mine(), "elsewhere") == roles.OwnedRoles(f"{prefix}_worker", False, False)
             assert one(worker, "select elsewhere.make_history_partition('2101-01-01')")
             with pytest.raises(psycopg.errors.InsufficientPrivilege, match="schema sereno"):
                 worker.execute("select sereno.now()")

@@ -17,14 +17,14 @@ import pytest
 from sereno import Sereno
 from sereno.archive import archiver as module
 from sereno.archive import parquet
-from sereno.archive.archiver import Archivist
+from sereno.archive.archiver import Archiver
 from tests.archive.archive_steps import TENDERS, archivist
 
 # Small ones, so that batches have several files.
 FILE_ROWS = 40
 
 
-def reached(watched: Callable[[str], None], working: Archivist, app: Sereno, monkeypatch: pytest.MonkeyPatch) -> None:
+def reached(watched: Callable[[str], None], working: Archiver, app: Sereno, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tell of every step, after it: of a transaction by its name, of a file by what was done to it."""
     run, write = app.database.arun, parquet.write
 

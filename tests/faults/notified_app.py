@@ -18,7 +18,7 @@ from aiohttp import web
 
 from sereno import Channel, Content, Recipient, Sereno, in_app
 from sereno.channels.contract import Exchange, Message
-from sereno.channels.http import Answer, call, refused
+from sereno.channels.http import HTTPAnswer, call, refused
 from sereno.notifications import fan_out
 from sereno.notifications.deliveries.delivery import Failed, Invalid, Outcome, Receipt, Retryable, Sent, Unknown
 
@@ -60,7 +60,7 @@ class Carrier(Channel):
 
     async def _ask(self, exchange: Exchange, path: str, what: list[Any]) -> list[Any] | Outcome:
         answer = await call(exchange, "POST", os.environ["TEST_PROVIDER"] + path, json=what)
-        if not isinstance(answer, Answer):
+        if not isinstance(answer, HTTPAnswer):
             return answer
         found: list[Any] = answer.json()
         return refused(answer) or found

@@ -24,7 +24,7 @@ from sereno.database.embedded import EmbeddedPostgres
 from sereno.database.statement import run
 from sereno.jobs import settlement
 from sereno.jobs.attempt import SUCCEEDED
-from sereno.jobs.settlement import Settled
+from sereno.jobs.settlement import SettleResult
 from sereno.monitoring.verify import verify
 from sereno.schedules import tick as ticks
 from sereno.schedules.rules.when import When
@@ -283,7 +283,7 @@ def test_everybody_at_once_on_the_same_rows_loses_nothing(
         do(own, ticks.heal(0))
 
     def work(own: Connection, _: random.Random) -> None:
-        done = [Settled(job.id, job.attempt, 0.0, SUCCEEDED) for job in take(own, owner, 50, tasks=("quick",))]
+        done = [SettleResult(job.id, job.attempt, 0.0, SUCCEEDED) for job in take(own, owner, 50, tasks=("quick",))]
         if done:
             do(own, settlement.settle("succeed", owner, done))
 

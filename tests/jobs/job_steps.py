@@ -15,7 +15,7 @@ from sereno.jobs import settlement as attempts
 from sereno.jobs.attempt import Ending, Settlement, settlement
 from sereno.jobs.job import PRIORITIES, ClaimedJob, Job, JobOptions, NewJob
 from sereno.jobs.retry import Backoff
-from sereno.jobs.settlement import Settled
+from sereno.jobs.settlement import SettleResult
 from sereno.worker import sessions
 
 T = TypeVar("T")
@@ -93,8 +93,8 @@ def decided(ending: Ending = None, *, failures: int = 0, crashes: int = 0, polic
 
 def settled(
     job: ClaimedJob, decision: Settlement, *, keep_history: bool = True, began: float = 0.5, side_rows: bool = False
-) -> Settled:
-    return Settled(job.id, job.attempt, began, decision, keep_history, side_rows=side_rows)
+) -> SettleResult:
+    return SettleResult(job.id, job.attempt, began, decision, keep_history, side_rows=side_rows)
 
 
 def end(

@@ -13,9 +13,9 @@ from sereno import Backoff, Cancel, ConfigurationError, Dead, Outcome, Retry, Re
 from sereno.error_text import ErrorText, describe
 from sereno.jobs.attempt import (
     CRASH_LIMIT,
-    Crashed,
+    CrashedAttempt,
     Ending,
-    Released,
+    ReleasedAttempt,
     Settlement,
     Throttle,
     settlement,
@@ -41,7 +41,11 @@ def test_a_failure_is_retried_until_the_tries_are_used_up(ending: Ending, failur
     assert decision.error == describe(ending)
 
 
-@given(st.integers(0, 20), st.integers(0, 20), st.sampled_from([None, Snooze(5), Cancel(), Released("x"), Dead("x")]))
+@given(
+    st.integers(0, 20),
+    st.integers(0, 20),
+    st.sampled_from([None, Snooze(5), Cancel(), ReleasedAttempt("x"), Dead("x")]),
+)
 def test_these_endings_do_not_care_how_often_it_failed_or_crashed(failures: int, crashes: int, ending: Ending) -> None:
     assert decide(ending, failures, crashes) == decide(ending)
 
@@ -82,7 +86,7 @@ def test_a_dead_letter_keeps_the_error_it_was_raised_from() -> None:
 
 @pytest.mark.parametrize("crashes", range(CRASH_LIMIT + 2))
 def test_a_job_that_kills_its_process_too_often_is_dead(crashes: int) -> None:
-    decision = decide(Crashed("signal 9"), crashes=crashes)
+    decision = decide(CrashedAttempt("signal 9"), crashes=crashes)
     if crashes + 1 < CRASH_LIMIT:
         assert (decision.outcome, decision.delay) == ("crash", 60)
     else:
@@ -91,11 +95,11 @@ def test_a_job_that_kills_its_process_too_often_is_dead(crashes: int) -> None:
 
 
 def test_a_crash_without_retries_is_tried_again_all_the_same() -> None:
-    assert decide(Crashed("signal 9"), policy=Backoff(0)) == Settlement("crash", reason="signal 9")
+    assert decide(CrashedAttempt("signal 9"), policy=Backoff(0)) == Settlement("crash", reason="signal 9")
 
 
 def test_a_release_remembers_whether_it_had_started() -> None:
-    assert decide(Released("shutdown", started=False)) == Settlement("release", reason="shutdown", started=False)
+    assert decide(ReleasedAttempt("shutdown", started=False)) == Settlement("release", reason="shutdown", started=False)
 
 
 def test_a_decision_of_another_process_stands() -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sereno import Backoff, Dead, Retry
-from sereno.jobs.attempt import Crashed, Ending, Released, Settlement, settlement
+from sereno.jobs.attempt import CrashedAttempt, Ending, ReleasedAttempt, Settlement, settlement
 from sereno.jobs.fingerprint import (
     DIGITS,
     KNOWN_BY,
@@ -59,7 +59,7 @@ class SilentError(Exception):
 
 @given(st.text() | st.sampled_from(HOSTILE), st.text())
 def test_whatever_is_said_has_one(message: str, task: str) -> None:
-    for ending in (ValueError(message), Dead(message), Retry(message), Crashed(message)):
+    for ending in (ValueError(message), Dead(message), Retry(message), CrashedAttempt(message)):
         found = of(ending, task)
         assert len(found.fingerprint) == DIGITS
         assert set(found.fingerprint) <= set("0123456789abcdef")
@@ -121,7 +121,7 @@ def test_what_differs_is_another_kind() -> None:
         of(ValueError("no luck"), "other"),
         of(raised(ValueError("no luck"))),
         of(Dead("no luck")),
-        of(Crashed("its process died")),
+        of(CrashedAttempt("its process died")),
     ]
     assert len({kind.fingerprint for kind in kinds}) == len(kinds)
 
@@ -131,10 +131,10 @@ def test_a_retry_and_the_death_after_it_are_the_same_kind() -> None:
     assert decided(error).outcome == "retry"
     assert decided(error, failures=3).outcome == "dead"
     assert of(error) == of(error, failures=3)
-    crash = Crashed("its process died (SIGKILL)")
+    crash = CrashedAttempt("its process died (SIGKILL)")
     assert of(crash).fingerprint == of(crash, crashes=2).fingerprint
 
 
 def test_what_is_no_failure_has_none() -> None:
     assert failure("work", decided(None)) is None
-    assert failure("work", decided(Released("shutdown"))) is None
+    assert failure("work", decided(ReleasedAttempt("shutdown"))) is None

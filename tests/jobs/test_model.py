@@ -8,7 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from sereno import Cancel, Dead, Retry, Snooze
 from sereno.jobs import transitions
-from sereno.jobs.attempt import Crashed, Ending, Released, Settlement
+from sereno.jobs.attempt import CrashedAttempt, Ending, ReleasedAttempt, Settlement
 from sereno.jobs.job import ClaimedJob
 from sereno.jobs.lifecycle import is_legal
 from sereno.worker import sessions
@@ -21,8 +21,8 @@ ENDINGS: dict[str, Callable[[], Ending]] = {
     "succeeded": lambda: None,
     "retry": lambda: Retry(after=TICK),
     "snooze": lambda: Snooze(TICK),
-    "release": lambda: Released("shutdown"),
-    "crash": lambda: Crashed("killed"),
+    "release": lambda: ReleasedAttempt("shutdown"),
+    "crash": lambda: CrashedAttempt("killed"),
     "dead": lambda: Dead("no"),
     "cancelled": lambda: Cancel("no"),
 }

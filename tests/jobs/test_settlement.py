@@ -10,7 +10,7 @@ import pytest
 
 from sereno import Backoff, Cancel, Dead, Retry, Snooze
 from sereno.jobs import transitions
-from sereno.jobs.attempt import Crashed, Ending, Released, settlement
+from sereno.jobs.attempt import CrashedAttempt, Ending, ReleasedAttempt, settlement
 from sereno.jobs.settlement import forget_side_rows, keep_step, report_progress, settle, steps
 from tests.facts import one, until
 from tests.jobs.job_steps import (
@@ -76,8 +76,8 @@ def test_a_success_without_history_leaves_nothing(connection: Connection) -> Non
         (Retry("busy"), "retry", (1, 1, 0, 0, 0)),
         (ValueError("no luck"), "retry", (1, 1, 0, 0, 0)),
         (Snooze("1m", reason="later"), "snooze", (1, 0, 0, 1, 0)),
-        (Released("shutdown"), "release", (1, 0, 0, 0, 1)),
-        (Crashed("killed"), "crash", (1, 0, 1, 0, 0)),
+        (ReleasedAttempt("shutdown"), "release", (1, 0, 0, 0, 1)),
+        (CrashedAttempt("killed"), "crash", (1, 0, 1, 0, 0)),
     ],
     ids=["retry", "error", "snooze", "release", "crash"],
 )
@@ -99,7 +99,13 @@ def test_each_ending_has_a_counter_of_its_own(
 def test_the_attempt_rises_with_every_claim_and_never_goes_back(connection: Connection) -> None:
     (id_,) = add(connection)
     owner = session(connection, lease=1e6)
-    endings: list[Ending] = [Released("shutdown"), Snooze(1), Retry(after=1), Crashed("killed"), Dead("no")]
+    endings: list[Ending] = [
+        ReleasedAttempt("shutdown"),
+        Snooze(1),
+        Retry(after=1),
+        CrashedAttempt("killed"),
+        Dead("no"),
+    ]
     for number, ending in enumerate(endings, start=1):
         job = take_one(connection, owner)
         assert (job.id, job.attempt) == (id_, number)
@@ -145,7 +151,7 @@ def test_a_released_job_is_ready_at_once_and_goes_to_the_end_of_the_line(connect
     first, second = add(connection, 2)
     owner = session(connection)
     run_at = row(connection, first)["run_at"]
-    end(connection, owner, [take_one(connection, owner)], decided(Released("shutdown")))
+    end(connection, owner, [take_one(connection, owner)], decided(ReleasedAttempt("shutdown")))
     assert (row(connection, first)["state"], row(connection, first)["run_at"]) == ("ready", run_at)
     assert [job.id for job in take(connection, owner)] == [second, first]
 
@@ -153,7 +159,7 @@ def test_a_released_job_is_ready_at_once_and_goes_to_the_end_of_the_line(connect
 def test_an_attempt_that_never_started_leaves_no_attempt_row(connection: Connection) -> None:
     (id_,) = add(connection)
     owner = session(connection)
-    end(connection, owner, [take_one(connection, owner)], decided(Released("shutdown", started=False)))
+    end(connection, owner, [take_one(connection, owner)], decided(ReleasedAttempt("shutdown", started=False)))
     assert tries(connection, id_) == []
     assert counters(row(connection, id_)) == (1, 0, 0, 0, 1)
 
@@ -183,7 +189,9 @@ def test_whatever_a_handler_gives_as_its_reason_the_job_settles(connection: Conn
             assert end(connection, owner, [take_one(connection, owner)], decided(kind(reason))) == {id_}
 
 
-@pytest.mark.parametrize("ending", [Retry("busy"), Snooze("1m"), Released("shutdown"), Crashed("killed")], ids=repr)
+@pytest.mark.parametrize(
+    "ending", [Retry("busy"), Snooze("1m"), ReleasedAttempt("shutdown"), CrashedAttempt("killed")], ids=repr
+)
 def test_a_job_that_was_asked_to_stop_does_not_wait_for_another_try(connection: Connection, ending: Ending) -> None:
     (id_,) = add(connection, unique_key="k")
     owner = session(connection)
@@ -203,7 +211,7 @@ def test_steps_and_progress_outlive_a_retry_and_end_with_the_job(connection: Con
     job = take_one(connection, owner)
     do(connection, keep_step(owner, id_, 1, "pay", b'{"paid":true}'))
     assert do(connection, report_progress(owner, id_, 1, 0.5, "half"))
-    end(connection, owner, [job], decided(Released("shutdown")))
+    end(connection, owner, [job], decided(ReleasedAttempt("shutdown")))
     do(connection, forget_side_rows([id_]))
     assert do(connection, steps(id_)) == {"pay": {"paid": True}}
     assert do(connection, report_progress(owner, id_, 2, 0.1, None)) is False
@@ -213,14 +221,16 @@ def test_steps_and_progress_outlive_a_retry_and_end_with_the_job(connection: Con
     assert one(connection, "select count(*) from sereno.progress") == 0
 
 
-@pytest.mark.parametrize("ending", [None, Dead("closed"), Released("shutdown")], ids=["success", "dead", "cancelled"])
+@pytest.mark.parametrize(
+    "ending", [None, Dead("closed"), ReleasedAttempt("shutdown")], ids=["success", "dead", "cancelled"]
+)
 def test_what_is_written_while_the_job_settles_ends_with_it(
     connection: Connection, database_url: str, ending: Ending
 ) -> None:
     (id_,) = add(connection)
     owner = session(connection)
     job = take_one(connection, owner)
-    if isinstance(ending, Released):
+    if isinstance(ending, ReleasedAttempt):
         do(connection, transitions.cancel([id_], "operator"))
     item = settled(job, decided(ending), side_rows=True)
     applied: list[set[int]] = []

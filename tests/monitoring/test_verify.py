@@ -9,11 +9,11 @@ from sereno.jobs import operations as jobs
 from sereno.jobs.attempt import SUCCEEDED, Settlement
 from sereno.jobs.job_filter import JobFilter
 from sereno.monitoring.invariants import PROMISES
-from sereno.monitoring.verify import Proof, verify
+from sereno.monitoring.verify import InvariantResult, verify
 from tests.manual_worker import ManualWorker
 
 
-def _proofs(manual: ManualWorker, window: int | None = 1000) -> dict[str, Proof]:
+def _proofs(manual: ManualWorker, window: int | None = 1000) -> dict[str, InvariantResult]:
     return {proof.name: proof for proof in manual.app.database.run(verify(lease=30.0, window=window))}
 
 

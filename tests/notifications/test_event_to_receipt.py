@@ -4,7 +4,7 @@ from functools import partial
 
 import psycopg
 
-from sereno import Content, Quiet, Recipient, Sereno, in_app
+from sereno import Content, QuietHours, Recipient, Sereno, in_app
 from sereno.notifications.deliveries.delivery import Down, Failed, Invalid, Receipt, Retryable, Unknown
 from tests.facts import advance, auntil, one
 from tests.notifications.conftest import Pager, States, Tender
@@ -175,7 +175,7 @@ async def test_quiet_hours_hold_and_release_and_what_is_no_longer_true_is_not_se
     now = one(connection, "select (sereno.now() at time zone 'UTC')::time")
     start, end = f"{(now.hour - 1) % 24:02}:00", f"{(now.hour + 2) % 24:02}:00"
     await app.recipients.aupsert("u", {"pager": "a"}, zone="UTC")
-    await app.recipients.aprefer("u", quiet=Quiet(start, end))
+    await app.recipients.aprefer("u", quiet=QuietHours(start, end))
     async with app.working():
         await published.anotify(Tender("T1"), subject="T1")
         await brief.anotify(Tender("T2"), subject="T2")

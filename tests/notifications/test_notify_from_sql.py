@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sereno import Content, Digest, Limit, Quiet, Recipient, Sereno, Throttle, in_app
+from sereno import Content, Digest, Limit, QuietHours, Recipient, Sereno, Throttle, in_app
 from sereno.database.migrate import migrate
 from sereno.database.statement import run
 from sereno.errors import InvalidArguments
@@ -430,7 +430,9 @@ def test_preferences_are_those_that_python_writes(app: Sereno, connection: psyco
     for tenant in (None, "r"):
         one(connection, "select sereno.put_recipient('a', %s)", tenant)
         for key in ("a", None):
-            app.recipients.prefer(key, tenant=tenant, category="c", condition=condition, quiet=Quiet("22:00", "8:00"))
+            app.recipients.prefer(
+                key, tenant=tenant, category="c", condition=condition, quiet=QuietHours("22:00", "8:00")
+            )
             python = rows(connection, "preferences")[-1]
             connection.execute("delete from sereno.preferences where id = %s", [python["id"]])
             one(
@@ -468,7 +470,7 @@ spans = st.lists(st.tuples(clock, clock, st.none() | st.lists(day, max_size=7)),
 
 def _python(given_spans: Sequence[tuple[str, str, list[str] | None]]) -> list[tuple[str, str, list[str] | None]] | None:
     try:
-        quiet = checked([Quiet(start, end, days) for start, end, days in given_spans])
+        quiet = checked([QuietHours(start, end, days) for start, end, days in given_spans])
     except InvalidArguments:
         return None
     return [(each.start, each.end, None if each.days is None else list(each.days)) for each in quiet]

@@ -5,18 +5,18 @@ from datetime import UTC, timedelta
 import psycopg
 import pytest
 
-from sereno import Quiet, Sereno, in_app
+from sereno import QuietHours, Sereno, in_app
 from sereno.errors import ConfigurationError, InvalidArguments
 from sereno.jobs.limits.why import moment
 from sereno.notifications import operations as notifications
 from sereno.notifications.deliveries.delivery import Delivered, Down, Failed, Outcome, Retryable
 from sereno.notifications.rows import DeliveryFilter
-from sereno.notifications.why import Kind, why_post
+from sereno.notifications.why import EventKind, why_post
 from tests.database.plans import accesses, plan
 from tests.facts import one
 from tests.notifications.conftest import Pager, Tender
 
-KNOWN = {"tender.published": Kind("tender.published", ["pager"], "tenders")}
+KNOWN = {"tender.published": EventKind("tender.published", ["pager"], "tenders")}
 
 
 class Desk:
@@ -116,12 +116,12 @@ def test_what_would_be_decided_now(desk: Desk, connection: psycopg.Connection) -
     recipients.prefer("user:7", category="tenders", wanted=True, condition={"region": "V"})
     assert 'only if {"region": "V"} holds, by the preference of user:7 for category tenders' in desk.why(known=KNOWN)
     start, end = (f"{(now.hour + hours) % 24:02}:00" for hours in (-1, 2))
-    recipients.prefer("user:7", quiet=Quiet(start, end))
+    recipients.prefer("user:7", quiet=QuietHours(start, end))
     until = (now + timedelta(hours=2)).replace(minute=0, second=0, microsecond=0)
     assert f"it would wait for quiet hours to end at {moment(until)}" in desk.why(known=KNOWN)
-    critical = {"alarm": Kind("alarm", ["pager"], critical=True)}
+    critical = {"alarm": EventKind("alarm", ["pager"], critical=True)}
     assert "sent at once, it is critical." in desk.why(kind="alarm", known=critical)
-    on_request = {"alarm": Kind("alarm", ["pager"], opt_in=True)}
+    on_request = {"alarm": EventKind("alarm", ["pager"], opt_in=True)}
     assert "only for those who ask for it" in desk.why(kind="alarm", known=on_request)
     desk.app.database.run(notifications.pause_channel("pager", "they are down"))
     said = desk.why(known=KNOWN)
@@ -129,7 +129,7 @@ def test_what_would_be_decided_now(desk: Desk, connection: psycopg.Connection) -
     assert "(they are down); to go on: sereno channel resume pager" in said
     recipients.unsubscribe("user:7", "pager", "a7")
     assert "no active address: … is unsubscribed: by the recipient" in desk.why(known=KNOWN)
-    assert "they have none of email" in desk.why(kind="b", known={"b": Kind("b", ["email", "in_app"])})
+    assert "they have none of email" in desk.why(kind="b", known={"b": EventKind("b", ["email", "in_app"])})
 
 
 async def test_a_paused_channel_holds_what_is_pending(desk: Desk) -> None:

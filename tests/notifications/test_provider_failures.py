@@ -6,11 +6,11 @@ from typing import Any
 import psycopg
 import pytest
 
-from sereno import Content, Digest, Quiet, Recipient, Sereno, in_app
+from sereno import Content, Digest, QuietHours, Recipient, Sereno, in_app
 from sereno.channels.contract import Exchange, Message
 from sereno.notifications.deliveries import store as deliveries
 from sereno.notifications.deliveries.delivery import Outcome, Receipt, Retryable, Sent
-from sereno.notifications.deliveries.transition import Verdict
+from sereno.notifications.deliveries.transition import Transition
 from tests.facts import advance, auntil, one
 from tests.notifications.conftest import Pager, States, Tender
 
@@ -106,8 +106,8 @@ async def test_a_try_that_comes_late_changes_nothing(
     number = one(connection, "select id from sereno.deliveries")
     (taken,) = app.database.run(deliveries.take("pager", "", 7, 10)).batches
     connection.execute("update sereno.deliveries set attempts = 2")
-    late = Verdict(id=number, state="pending", due_in=0.0, attempt=1)
-    sent = Verdict(id=number, state="sent", attempt=2)
+    late = Transition(id=number, state="pending", due_in=0.0, attempt=1)
+    sent = Transition(id=number, state="sent", attempt=2)
     assert app.database.run(deliveries.record(7, [taken], [late], last=False)).ids == set()
     assert app.database.run(deliveries.record(7, [taken + 1], [sent])).ids == set()
     assert app.database.run(deliveries.record(7, [taken], [sent])).ids == {number}
@@ -256,7 +256,7 @@ async def test_a_zone_that_this_server_does_not_know_stops_nobody(
     await people(app, "a", "b")
     connection.execute("update sereno.recipients set zone = 'Mars/Base' where key = 'a'")
     far = one(connection, "select to_char(sereno.now() at time zone 'UTC' + interval '12 hours', 'HH24')")
-    await app.recipients.aprefer(None, quiet=Quiet(f"{far}:00", f"{far}:01"))
+    await app.recipients.aprefer(None, quiet=QuietHours(f"{far}:00", f"{far}:01"))
     async with app.working():
         await published.anotify(Tender("T1"), subject="T1")
         await auntil(lambda: len(pager.sent) == 2)

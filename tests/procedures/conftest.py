@@ -10,7 +10,7 @@ from psycopg import conninfo, sql
 
 from sereno import Sereno
 from sereno.procedures import operations as procedures
-from sereno.procedures.store import Allowed
+from sereno.procedures.store import AllowedProcedure
 from tests.facts import auntil, state
 
 PASSWORD = "only-for-procedures"  # noqa: S105 - of a role that lives as long as its test
@@ -44,21 +44,21 @@ def reporting(database_url: str, login: Login) -> Iterator[Sereno]:
     made.close()
 
 
-Allow = Callable[..., Awaitable[Allowed]]
+Allow = Callable[..., Awaitable[AllowedProcedure]]
 
 
 @pytest.fixture
 def allow(reporting: Sereno) -> Allow:
     """Put it on the list as an operator does, with the options of the command."""
 
-    async def allowed(name: str, **options: Any) -> Allowed:
+    async def allowed(name: str, **options: Any) -> AllowedProcedure:
         return await allow_on(reporting, name, **options)
 
     return allowed
 
 
-async def allow_on(app: Sereno, name: str, *, target: str = "here", **options: Any) -> Allowed:
-    board = procedures.Board(app.settings, lambda: app.database.url)
+async def allow_on(app: Sereno, name: str, *, target: str = "here", **options: Any) -> AllowedProcedure:
+    board = procedures.ProcedureBoard(app.settings, lambda: app.database.url)
     signature = await board.resolve(target, name, params=options.pop("params", None), kind=options.pop("kind", None))
     return await app.database.arun(procedures.allow(target, signature, actor="maria", **options))
 

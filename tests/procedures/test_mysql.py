@@ -15,7 +15,7 @@ from sereno.database.plan import acarry_out
 from sereno.errors import ConfigurationError, Refused
 from sereno.jobs import operations as jobs
 from sereno.jobs.job_filter import JobFilter
-from sereno.procedures.operations import Board, find, list_allowed
+from sereno.procedures.operations import ProcedureBoard, find, list_allowed
 from sereno.procedures.procedure import ProcedureName
 from sereno.procedures.result import MOST_ROWS
 from sereno.procedures.targets import mysql
@@ -194,7 +194,7 @@ async def test_changed_or_gone(erp: Sereno, shop: Shop, connection: psycopg.Conn
     name = f"{shop.name}.book"
     allowed = await allow_on(erp, name, target="erp")
     task = erp.procedure(name, target="erp")
-    board = Board(erp.settings, lambda: erp.url)
+    board = ProcedureBoard(erp.settings, lambda: erp.url)
     assert (await board.check(allowed)).standing == "ok"
     shop.server.do(f"drop procedure {name}")
     shop.make("procedure book(in day datetime) begin insert into ran values (day, 1); end")

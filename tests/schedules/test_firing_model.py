@@ -11,7 +11,7 @@ from typing import Literal
 
 import pytest
 
-from sereno.schedules.firing import COUNTED, Due, Fire, Overlap, Plan, plan
+from sereno.schedules.firing import COUNTED, DueSchedule, Fire, Overlap, Plan, plan
 from sereno.schedules.rules.instants import Rule, compile_rule
 from sereno.schedules.rules.when import Cron, Daily, Every, Once, When
 from sereno.zones import SECOND, instant, moment
@@ -38,7 +38,7 @@ class Answer:
     cancels: bool = False
 
 
-def walked(due: Due, rule: Rule, now: int) -> list[int]:
+def walked(due: DueSchedule, rule: Rule, now: int) -> list[int]:
     """Every instant from the due one to now, one by one; a run's end decides about the one after it."""
     until = now if due.ends_at is None else min(now, due.ends_at)
     found: list[int] = []
@@ -52,7 +52,7 @@ def walked(due: Due, rule: Rule, now: int) -> list[int]:
     return found
 
 
-def first_after(due: Due, rule: Rule, passed: list[int], now: int) -> int | None:
+def first_after(due: DueSchedule, rule: Rule, passed: list[int], now: int) -> int | None:
     """The first instant after now that the rule still has, walked to as well."""
     at = passed[-1] if passed else due.at
     while at <= now and (due.ends_at is None or at <= due.ends_at):
@@ -63,7 +63,7 @@ def first_after(due: Due, rule: Rule, passed: list[int], now: int) -> int | None
     return None if due.ends_at is not None and at > due.ends_at else at
 
 
-def chosen(due: Due, passed: list[int], now: int, answer: Answer) -> list[Stood]:
+def chosen(due: DueSchedule, passed: list[int], now: int, answer: Answer) -> list[Stood]:
     """What the docs say about missed instants, sentence by sentence; answers what wants to run."""
     if not passed:
         return []
@@ -89,7 +89,7 @@ def chosen(due: Due, passed: list[int], now: int, answer: Answer) -> list[Stood]
     return [(at, 1) for at in wanted]
 
 
-def apart(due: Due, wanted: list[Stood], answer: Answer) -> None:
+def apart(due: DueSchedule, wanted: list[Stood], answer: Answer) -> None:
     """What they say about overlap, one fire after the other; what waited before is the first of them."""
     going_on, held = due.busy, None if due.held is None else (due.held, due.held_for)
     if due.overlap == "allow":
@@ -120,7 +120,7 @@ def apart(due: Due, wanted: list[Stood], answer: Answer) -> None:
     answer.held = held
 
 
-def limited(due: Due, answer: Answer) -> None:
+def limited(due: DueSchedule, answer: Answer) -> None:
     """No more runs than `max_fires`, those that wait included."""
     if due.fires_left is None:
         return
@@ -135,7 +135,7 @@ def limited(due: Due, answer: Answer) -> None:
         answer.next, answer.finished = None, True
 
 
-def modelled(due: Due, rule: Rule, now: int) -> Answer:
+def modelled(due: DueSchedule, rule: Rule, now: int) -> Answer:
     passed = walked(due, rule, now)
     answer = Answer(next=first_after(due, rule, passed, now))
     answer.finished = answer.next is None
@@ -180,7 +180,7 @@ def a_rule(chance: Random) -> tuple[When, int]:
             return Once(moment(START + chance.randrange(DAY))), HOUR
 
 
-def a_case(chance: Random) -> tuple[When, Due, int]:
+def a_case(chance: Random) -> tuple[When, DueSchedule, int]:
     """A row that is due, and a now that is some instants later."""
     when, apart_by = a_rule(chance)
     rule = compile_rule(when)
@@ -195,7 +195,7 @@ def a_case(chance: Random) -> tuple[When, Due, int]:
     # A run goes on only where that matters; what waits was planned before.
     busy = overlap != "allow" and chance.random() < 0.5
     held = at - chance.randrange(1, DAY) if chance.random() < 0.3 else None
-    due = Due(
+    due = DueSchedule(
         id=1,
         place="",
         rule="",
@@ -221,7 +221,7 @@ def a_case(chance: Random) -> tuple[When, Due, int]:
     return when, due, now
 
 
-def accounted(due: Due, passed: int, answer: Answer) -> None:
+def accounted(due: DueSchedule, passed: int, answer: Answer) -> None:
     """Each instant is in exactly one place; what waited before is too."""
     waited = due.held_for if due.held is not None else 0
     total = sum(count for _, count in answer.fires) + sum(count for _, _, count in answer.skips)
@@ -274,7 +274,7 @@ def test_nothing_is_to_come_only_for_a_reason() -> None:
     assert len(reasons) == 3
 
 
-def a_due(at: int, **changes: object) -> Due:
+def a_due(at: int, **changes: object) -> DueSchedule:
     fields: dict[str, object] = {
         "id": 1,
         "place": "",
@@ -298,7 +298,7 @@ def a_due(at: int, **changes: object) -> Due:
         "last_base": None,
         "skipped": {},
     }
-    return Due(**(fields | changes))  # type: ignore[arg-type]  # each test says what it needs
+    return DueSchedule(**(fields | changes))  # type: ignore[arg-type]  # each test says what it needs
 
 
 @pytest.mark.parametrize("missed", ["latest", "skip", "all"])
@@ -345,7 +345,7 @@ FREE = a_due(START, free=True, held=START - HOUR, held_for=3, next_at=START + HO
 def test_a_fire_that_waited_goes_when_it_is_free(
     when: When, changes: dict[str, object], fires: int, following: int | None, finished: bool
 ) -> None:
-    due = Due(*(changes.get(name, getattr(FREE, name)) for name in Due.__struct_fields__))  # type: ignore[arg-type]
+    due = DueSchedule(*(changes.get(name, getattr(FREE, name)) for name in DueSchedule.__struct_fields__))  # type: ignore[arg-type]
     found = plan(due, compile_rule(when), START)
     assert [(fire.at, fire.stands_for) for fire in found.fires] == [(START - HOUR, 3)] * fires
     assert (found.next, found.finished) == (following, finished)

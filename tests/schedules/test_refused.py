@@ -9,7 +9,7 @@ from sereno import Cron, Every, Sereno
 from sereno.database.statement import Statement
 from sereno.schedules import scheduler as module
 from sereno.schedules.scheduler import Scheduler
-from sereno.schedules.ticker import Ticked, Ticker
+from sereno.schedules.ticker import Ticker, TickResult
 from tests.facts import advance, auntil, one, ten_past
 from tests.schedules.schedule_steps import Connection, Work, asleep, locked, made, scheduling
 
@@ -107,7 +107,7 @@ async def test_much_to_do_is_shared_with_a_second_connection(
 ) -> None:
     tick = Scheduler._tick
 
-    async def leaves_some(self: Scheduler, *args: Any, **options: Any) -> Ticked | None:
+    async def leaves_some(self: Scheduler, *args: Any, **options: Any) -> TickResult | None:
         """The first connection could do everything before the second one is open."""
         if self.figures.fires >= module.MUCH:
             await auntil(lambda: self._second_ticker._next)

@@ -7,7 +7,7 @@ import pytest
 from sereno import Cron, Every, Sereno
 from sereno.database.statement import queries
 from sereno.schedules import scheduler as module
-from sereno.schedules.ticker import Ticked, Ticker
+from sereno.schedules.ticker import Ticker, TickResult
 from tests.database.plans import nodes
 from tests.facts import advance, auntil, one, until
 from tests.jobs.job_steps import do, line
@@ -182,7 +182,7 @@ def test_a_row_that_moved_after_the_snapshot_is_fired_where_it_is(
     connection.execute(SLOW_CLOCK)
     connection.execute("select pg_advisory_lock(42)")
 
-    def one_pass() -> Ticked:
+    def one_pass() -> TickResult:
         with line(app.url) as own, own.transaction():
             return do(own, Ticker().tick())
 

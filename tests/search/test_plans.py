@@ -13,7 +13,7 @@ from sereno.notifications import operations as notifications
 from sereno.notifications.rows import DeliveryFilter
 from sereno.schedules.lists import list_schedules
 from sereno.search.search_filter import DELIVERY_FIELDS, EVENT_FIELDS, RECIPIENT_FIELDS, SCHEDULE_FIELDS, sought
-from sereno.search.sql_terms import Sought
+from sereno.search.sql_terms import SearchParams
 from sereno.search.syntax import Field
 from tests.database.plans import Access, accesses, plan
 from tests.jobs.job_steps import Connection, line
@@ -78,7 +78,7 @@ def looked(connection: Connection, operation: Operation[Any]) -> dict[str, set[A
         return found
 
 
-def meant(text: str, fields: tuple[Field, ...]) -> Sought | None:
+def meant(text: str, fields: tuple[Field, ...]) -> SearchParams | None:
     return sought(text, fields, datetime.now(UTC))
 
 

@@ -9,13 +9,13 @@ import psycopg
 import pytest
 
 from sereno.bulk import operations as bulk
-from sereno.bulk.store import Taken
+from sereno.bulk.store import ClaimedBatch
 from sereno.database.statement import Operation, run
 from sereno.notifications import operations as notifications
 from sereno.notifications import queries as notification_queries
 from sereno.notifications.rows import DeliveryFilter
 from sereno.search.search_filter import DELIVERY_FIELDS, EVENT_FIELDS, RECIPIENT_FIELDS, sought
-from sereno.search.sql_terms import Sought
+from sereno.search.sql_terms import SearchParams
 from sereno.search.syntax import Field, InvalidSearch
 from tests.facts import one
 
@@ -194,7 +194,7 @@ OF_PEOPLE = (
 )
 
 
-def meant(text: str, fields: tuple[Field, ...]) -> Sought | None:
+def meant(text: str, fields: tuple[Field, ...]) -> SearchParams | None:
     return sought(text, fields, datetime.now(UTC))
 
 
@@ -280,7 +280,7 @@ def test_a_worker_sends_again_what_the_search_found(
         look, upper, at = connection.execute(
             "select look::text, upper_id, created_at from sereno.bulk_operations where id = %s", [begun.id]
         ).fetchall()[0]
-        taken = Taken(
+        taken = ClaimedBatch(
             begun.id, begun.action, look, "{}", "{}", None, None, "test", 0, 0, None, 0, "", upper, at, False, 0.0
         )
         step = run(connection, bulk.changes(requeue)["delivery.requeue"](taken))

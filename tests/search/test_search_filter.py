@@ -10,7 +10,7 @@ import pytest
 from sereno import Sereno
 from sereno.access import audit, tokens
 from sereno.bulk.operations import begin_schedules, changes
-from sereno.bulk.store import Taken
+from sereno.bulk.store import ClaimedBatch
 from sereno.database.plan import carry_out
 from sereno.database.statement import run
 from sereno.jobs import error_groups as groups_store
@@ -29,7 +29,7 @@ from sereno.search.search_filter import (
     TENANT_FIELDS,
     sought,
 )
-from sereno.search.sql_terms import Sought
+from sereno.search.sql_terms import SearchParams
 from sereno.search.syntax import Field, InvalidSearch
 from sereno.telemetry.metrics import Tally
 from tests.facts import one
@@ -108,7 +108,7 @@ OF_SCHEDULES = (
 )
 
 
-def meant(text: str, fields: tuple[Field, ...]) -> Sought | None:
+def meant(text: str, fields: tuple[Field, ...]) -> SearchParams | None:
     return sought(text, fields, datetime.now(UTC))
 
 
@@ -186,7 +186,7 @@ def test_a_change_in_the_background_touches_the_same(connection: psycopg.Connect
         "select look::text, wanted::text, upper_id, created_at from sereno.bulk_operations"
     ).fetchone()
     assert row is not None
-    taken = Taken(
+    taken = ClaimedBatch(
         made.id, made.action, row[0], row[1], "{}", None, None, "test", 0, 0, None, 0, "", row[2], row[3], False, 0.0
     )
     step = run(connection, changes(lambda _: iter(()))["schedule.disable"](taken))  # type: ignore[arg-type,return-value]  # never asked

@@ -15,7 +15,7 @@ from sereno.telemetry import central_log
 from sereno.telemetry.log_events import JobLogger, emit
 from sereno.telemetry.log_record import as_line
 from sereno.worker import log_writer
-from sereno.worker.log_writer import DROPPED, LogBuffer, LogKeeper
+from sereno.worker.log_writer import DROPPED, LogBuffer, LogWriter
 from tests.facts import auntil, one, state
 
 ONCE = Backoff(0)
@@ -32,8 +32,8 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_writer, "AFTER_TROUBLE", 0.01)
 
 
-def keeper(app: Sereno, **settings: Any) -> LogKeeper:
-    return LogKeeper(app.database.url, msgspec.structs.replace(app.settings, **settings))
+def keeper(app: Sereno, **settings: Any) -> LogWriter:
+    return LogWriter(app.database.url, msgspec.structs.replace(app.settings, **settings))
 
 
 async def test_lines_of_handlers_and_of_the_engine_are_kept(app: Sereno, connection: psycopg.Connection) -> None:

@@ -13,7 +13,7 @@ import pytest
 from sereno import Backoff, Cancel, Context, Dead, RetryAfter, Sereno, Snooze
 from sereno.database.connect import Line
 from sereno.jobs.attempt import SUCCEEDED, Settlement
-from sereno.jobs.settlement import Settled
+from sereno.jobs.settlement import SettleResult
 from sereno.telemetry.metrics import Tally
 from sereno.worker.settler import Settler
 from tests.facts import auntil, one, state
@@ -119,7 +119,7 @@ async def test_a_progress_note_that_cannot_be_stored_keeps_no_other_from_being_w
         done.set()
 
 
-async def settled(app: Sereno, own_session: int, items: list[Settled], rounds: int = 1) -> Settler:
+async def settled(app: Sereno, own_session: int, items: list[SettleResult], rounds: int = 1) -> Settler:
     line = Line(app.url, app.settings, "settler")
     settler = Settler(line, own_session, Tally(), lambda *_: None, lambda: None)
     for item in items:
@@ -142,7 +142,7 @@ async def test_a_row_that_cannot_be_built_is_dead_and_its_batch_is_settled(
     bad = Settlement("retry", delay=unencodable, reason="busy")
     good = Settlement("retry", delay=3600.0, reason="busy")
     settler = await settled(
-        app, own, [Settled(job.id, job.attempt, 0.0, bad if job.id == ids[4] else good) for job in jobs]
+        app, own, [SettleResult(job.id, job.attempt, 0.0, bad if job.id == ids[4] else good) for job in jobs]
     )
     assert not settler._waiting
     assert state(connection, ids[4]) == "dead"
@@ -157,7 +157,7 @@ async def test_a_limit_that_cannot_be_closed_keeps_no_outcome_waiting(
     own = session(connection)
     (job,) = take(connection, own)
     wanted: Any = 7
-    settler = await settled(app, own, [Settled(job.id, job.attempt, 0.0, Settlement("snooze", throttle=wanted))])
+    settler = await settled(app, own, [SettleResult(job.id, job.attempt, 0.0, Settlement("snooze", throttle=wanted))])
     assert not settler._waiting
     assert state(connection, job_id) == "ready"
 
@@ -182,7 +182,7 @@ async def test_an_outcome_that_is_refused_in_any_form_waits_apart_and_is_tried_a
     told: set[int] = set()
     settler = Settler(line, own, Tally(), lambda ids, _: told.update(ids), lambda: None)
     for job in jobs:
-        settler.add(Settled(job.id, job.attempt, 0.0, SUCCEEDED))
+        settler.add(SettleResult(job.id, job.attempt, 0.0, SUCCEEDED))
     try:
         rest = await settler.run_once()
         assert 0 < rest <= 1

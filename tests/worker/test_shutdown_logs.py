@@ -7,7 +7,7 @@ import psycopg
 import pytest
 
 from sereno import Sereno
-from sereno.worker.session_stats import Reporter
+from sereno.worker.session_stats import SessionStats
 from tests.facts import auntil, is_gone, one, state, until
 from tests.worker.isolation import isolated_tasks
 
@@ -29,14 +29,14 @@ async def test_a_stop_that_meets_a_heartbeat_counts_nothing_twice(
     async def work() -> None: ...
 
     calls = 0
-    write = Reporter.write_figures
+    write = SessionStats.write_figures
 
-    async def counted(self: Reporter) -> None:
+    async def counted(self: SessionStats) -> None:
         nonlocal calls
         calls += 1
         await write(self)
 
-    monkeypatch.setattr(Reporter, "write_figures", counted)
+    monkeypatch.setattr(SessionStats, "write_figures", counted)
     app.override(heartbeat=0.1, lease=30.0)
     connection.execute(SLOW)
     job = await work.aenqueue()

@@ -9,7 +9,7 @@ from sereno import Context, Sereno
 from sereno.database.database import Database
 from sereno.database.statement import Operation, Statement, run
 from sereno.jobs.attempt import SUCCEEDED
-from sereno.jobs.settlement import Settled, settle
+from sereno.jobs.settlement import SettleResult, settle
 from sereno.worker import sessions
 from sereno.worker.child import SupervisedLease
 from sereno.worker.heartbeat import Heartbeat, boot_clock, lease_end
@@ -197,7 +197,7 @@ async def test_a_session_declared_dead_changes_nothing_and_a_fresh_one_follows(
         await auntil(lambda: worker.session != old)
         await auntil(lambda: 2 in attempts)
         # The old session tries to settle: fenced.
-        stale = Settled(job.id, 1, 0.0, SUCCEEDED)
+        stale = SettleResult(job.id, 1, 0.0, SUCCEEDED)
         assert run(connection, settle("succeed", old, [stale])) == set()
         go_on.set()
         await auntil(lambda: state(connection, job.id) == "succeeded")

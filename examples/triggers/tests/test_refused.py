@@ -38,7 +38,7 @@ def test_the_list_alone_is_not_enough(kit: Kit, ask: Ask) -> None:
     said = command("procedure", "allow", "triggers.purge_readings")
     assert said.returncode != 0
     assert "the login for procedures may not call triggers.purge_readings" in said.stderr
-    board = procedures.Board(app.settings, lambda: app.url)
+    board = procedures.ProcedureBoard(app.settings, lambda: app.url)
     for name in ("pg_catalog.pg_read_file", f"{app.settings.schema}.enqueue", 'triggers."x; drop table jobs; --"'):
         with pytest.raises(Refused):
             asyncio.run(board.resolve("here", name))

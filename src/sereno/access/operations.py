@@ -17,7 +17,7 @@ LONGEST = 10 * 366 * 86400.0
 
 
 @dataclass(frozen=True, slots=True)
-class NewToken:
+class CreatedToken:
     """`secret`: what to show at the door. It is kept nowhere."""
 
     secret: str
@@ -31,7 +31,7 @@ def create(
     tenant: str | None = None,
     expires_in: Duration | None = None,
     actor: str | None = None,
-) -> Operation[NewToken]:
+) -> Operation[CreatedToken]:
     """One more who may ask. Refused where a living one of the same tenant has this name."""
     for what, value in (("name", name), ("tenant", tenant)):
         check_text(what, value)
@@ -46,7 +46,7 @@ def create(
         raise Refused(f"there is a token named {name!r} already: revoke it first, or choose another name")
     detail = {"role": row.role, "tenant": tenant, "expires_at": row.expires_at}
     yield from audit.audit(who, "token.create", f"token {name}", detail)
-    return NewToken(secret, row)
+    return CreatedToken(secret, row)
 
 
 def list_tokens() -> Operation[list[TokenRow]]:

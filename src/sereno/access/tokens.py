@@ -10,7 +10,7 @@ import msgspec
 from sereno.access.identity import Principal, Role, SignIn
 from sereno.database.statement import Operation, Statement, queries
 from sereno.monitoring.storage_queries import PAGE
-from sereno.search.sql_terms import Sought
+from sereno.search.sql_terms import SearchParams
 
 _sql = queries("access/tokens")
 
@@ -46,7 +46,7 @@ class AuditRow:
     login: str
 
 
-class Answer(NamedTuple):
+class StoredAnswer(NamedTuple):
     """What is known of a request with a key. `is_ours`: to be answered now. No status: somebody is at it."""
 
     is_ours: bool
@@ -91,7 +91,7 @@ def list_tokens(most: int = 1000) -> Operation[list[TokenRow]]:
     return [_token.decode(row[0]) for row in (yield Statement(_sql["list"], {"most": most}))]
 
 
-class Revoked(NamedTuple):
+class RevokedToken(NamedTuple):
     """A token that opens nothing any more; none where no living one, or several, have the name. `named`: how many."""
 
     named: int
@@ -100,10 +100,10 @@ class Revoked(NamedTuple):
     tenant: str | None
 
 
-def revoke(name: str) -> Operation[Revoked]:
+def revoke(name: str) -> Operation[RevokedToken]:
     """By name or number. A name that several tenants use is not enough."""
     rows = yield Statement(_sql["revoke"], {"name": name})
-    return Revoked(*rows[0])
+    return RevokedToken(*rows[0])
 
 
 class TokenStatus(NamedTuple):
@@ -118,10 +118,10 @@ def token_status() -> Operation[TokenStatus]:
     return TokenStatus(*(yield Statement(_sql["status"]))[0])
 
 
-def begin_answer(who: str, key: str, request: bytes) -> Operation[Answer]:
+def begin_answer(who: str, key: str, request: bytes) -> Operation[StoredAnswer]:
     rows = yield Statement(_sql["begin_answer"], {"who": who, "key": key, "request": request})
     is_ours, is_same, status, body = rows[0]
-    return Answer(is_ours, is_ours or bool(is_same), status, body)
+    return StoredAnswer(is_ours, is_ours or bool(is_same), status, body)
 
 
 def end_answer(who: str, key: str, status: int, body: bytes) -> Operation[None]:
@@ -148,7 +148,7 @@ def audit_lines(
     subject: str | None = None,
     actor: str | None = None,
     action: str | None = None,
-    sought: Sought | None = None,
+    sought: SearchParams | None = None,
     most: int = 50,
 ) -> Operation[list[AuditRow]]:
     """Newest first. `actor` and `action` are looked for among the newest; "queue" is also every "queue.…".
@@ -167,7 +167,7 @@ def audit_page(
     subject: str | None = None,
     actor: str | None = None,
     action: str | None = None,
-    sought: Sought | None = None,
+    sought: SearchParams | None = None,
     most: int = 50,
     skip: int = 0,
     most_bytes: int | None = None,

@@ -20,12 +20,12 @@ from psycopg.conninfo import make_conninfo
 
 from sereno.archive import file_process, parquet
 from sereno.archive import store as archive
-from sereno.archive.manifest import Described, Manifest, encode
-from sereno.archive.parquet import BadFile
+from sereno.archive.manifest import DescribedFile, Manifest, encode
+from sereno.archive.parquet import InvalidParquetFile
 from sereno.archive.restore_expiry import leave
 from sereno.archive.scratch import scratch
-from sereno.archive.storage import Place
-from sereno.archive.store import Filed, Measured, Part, Recipe
+from sereno.archive.storage import Storage
+from sereno.archive.store import ArchivedRows, FileMeasure, FileQuery, Part
 from sereno.database import partitions
 from sereno.database.connect import CONNECT_PARAMETERS
 from sereno.database.database import Database
@@ -62,7 +62,7 @@ class OwnTable:
 
 
 @dataclass(frozen=True, slots=True)
-class Ours:
+class SerenoTable:
     """Rows of ours that are older than this, in seconds; where they are kept by days, whole days of them first."""
 
     name: Part
@@ -71,7 +71,7 @@ class Ours:
 
 
 @dataclass(slots=True)
-class Moved:
+class MoveResult:
     """What left the hot tables. `waiting`: days that somebody reads; they leave another time."""
 
     days: int = 0
@@ -81,7 +81,7 @@ class Moved:
 
 
 @dataclass(slots=True)
-class Exported:
+class ExportResult:
     """What became of the batches."""
 
     files: int = 0
@@ -91,7 +91,7 @@ class Exported:
     problems: list[str] = field(default_factory=list)
 
 
-class Unverified(ArchiveUnavailable):
+class UnverifiedFile(ArchiveUnavailable):
     """What was read back is not what was written."""
 
 
@@ -99,23 +99,23 @@ def _silent(_fraction: float, _words: str) -> None:
     pass
 
 
-class Archivist:
+class Archiver:
     """Moves and exports, for one application."""
 
     def __init__(self, database: Database, settings: Settings, tables: Sequence[OwnTable] = ()) -> None:
         self._database = database
         self._settings = settings
         self._tables = tables
-        self.place = Place(settings.archive_url or DISK, settings.directory)
+        self.place = Storage(settings.archive_url or DISK, settings.directory)
         self._failures = 0
 
     # Cycle 1
 
-    async def move(self, said: Said = _silent) -> Moved:
+    async def move(self, said: Said = _silent) -> MoveResult:
         """What is old leaves the hot tables."""
-        moved = Moved()
+        moved = MoveResult()
         await leave(self._database, moved.problems)
-        steps: list[Ours | OwnTable] = [*_steps(self._settings), *self._tables]
+        steps: list[SerenoTable | OwnTable] = [*_steps(self._settings), *self._tables]
         for number, step in enumerate(steps):
             said(number / len(steps), f"{step.name}: {moved.rows:,} rows and {moved.days:,} days so far")
             if isinstance(step, OwnTable):
@@ -130,7 +130,7 @@ class Archivist:
             await self._move_attempt_days(moved)
         return moved
 
-    async def _move_attempt_days(self, moved: Moved) -> None:
+    async def _move_attempt_days(self, moved: MoveResult) -> None:
         """Empty the days of attempts that are past their retention. What is left then has no job: it is a batch."""
         retention = self._settings.keep_history_days
         for name in await self._database.arun(partitions.old_partitions("attempts", retention)):
@@ -145,7 +145,7 @@ class Archivist:
         while await self._database.arun(attempt_partitions.carry_strays(retention, archived=True)):
             pass
 
-    async def _move_days(self, kind: Literal["jobs", "fires"], age: float, moved: Moved) -> None:
+    async def _move_days(self, kind: Literal["jobs", "fires"], age: float, moved: MoveResult) -> None:
         table: partitions.PartitionedTable = "history" if kind == "jobs" else "fires"
         waited = len(moved.waiting)
         for name in await self._database.arun(partitions.old_partitions(table, round(age / A_DAY))):
@@ -161,17 +161,17 @@ class Archivist:
                 moved.days += 1
                 await self._move_children(batch, moved)
 
-    async def _move_children(self, batch: int, moved: Moved) -> None:
+    async def _move_children(self, batch: int, moved: MoveResult) -> None:
         is_done = False
         while not is_done:
             rows, is_done = await self._database.arun(archive.move_children(batch, MOVE_ROWS))
             moved.rows += rows
 
-    async def _move_rows(self, part: Part, age: float, moved: Moved) -> None:
+    async def _move_rows(self, part: Part, age: float, moved: MoveResult) -> None:
         while left := await self._database.arun(archive.move_rows(part, age, MOVE_ROWS)):
             moved.rows += left
 
-    async def _move_table(self, table: OwnTable, moved: Moved) -> None:
+    async def _move_table(self, table: OwnTable, moved: MoveResult) -> None:
         try:
             while left := await self._database.arun(archive.move_table(table.name, table.moment, table.age, MOVE_ROWS)):
                 moved.rows += left
@@ -183,9 +183,9 @@ class Archivist:
 
     # Cycle 2
 
-    async def export(self, said: Said = _silent) -> Exported:
+    async def export(self, said: Said = _silent) -> ExportResult:
         """Every batch becomes files; those whose grace is over are dropped. One that fails holds up no other."""
-        done = Exported()
+        done = ExportResult()
         self._failures = 0
         for batch, _kind in await self._database.arun(archive.open_batches()):
             await self._plan(batch, done)
@@ -196,13 +196,13 @@ class Archivist:
             await self._drop(batch, done)
         return done
 
-    async def _plan(self, batch: int, done: Exported) -> None:
+    async def _plan(self, batch: int, done: ExportResult) -> None:
         try:
             await self._database.arun(archive.plan(batch, FILE_ROWS))
         except psycopg.Error as error:
             await self._batch_failed(batch, "archive.failed", error, done)
 
-    async def _files(self, files: Sequence[tuple[int, int]], done: Exported, said: Said) -> None:
+    async def _files(self, files: Sequence[tuple[int, int]], done: ExportResult, said: Said) -> None:
         turn = asyncio.Semaphore(TOGETHER)
         finished = 0
 
@@ -221,22 +221,24 @@ class Archivist:
             # The first one ended the others, and says why.
             raise errors.exceptions[0] from None
 
-    async def _try_file(self, batch: int, number: int, done: Exported) -> None:
+    async def _try_file(self, batch: int, number: int, done: ExportResult) -> None:
         if self._failures >= DOWN_AFTER:
             return
         try:
             await self._file(batch, number, done)
         except (ArchiveUnavailable, psycopg.Error, OSError) as error:
             words = first_line(error)
-            self._failures += isinstance(error, ArchiveUnavailable) and not isinstance(error, Unverified | BadFile)
+            self._failures += isinstance(error, ArchiveUnavailable) and not isinstance(
+                error, UnverifiedFile | InvalidParquetFile
+            )
             if await self._database.arun(archive.not_written(batch, number, words)):
-                outcome: Outcome = "unverified" if isinstance(error, Unverified) else "failed"
+                outcome: Outcome = "unverified" if isinstance(error, UnverifiedFile) else "failed"
                 COUNTED.file(outcome)
                 self._complain(done.problems, f"archive.{outcome}", f"file {number} of batch {batch}: {words}")
         else:
             self._failures = 0
 
-    async def _file(self, batch: int, number: int, done: Exported) -> None:
+    async def _file(self, batch: int, number: int, done: ExportResult) -> None:
         prepared = await self._database.arun(archive.prepare(batch, number))
         if prepared is None:
             return
@@ -256,7 +258,7 @@ class Archivist:
             await asyncio.to_thread(self.read_back, manifest, directory / "read")
             await asyncio.to_thread(self._describe, manifest)
         if not await self._database.arun(archive.verified(batch, number, manifest.sha256)):
-            raise Unverified(f"{manifest.object}: somebody else wrote it down with another content")
+            raise UnverifiedFile(f"{manifest.object}: somebody else wrote it down with another content")
         COUNTED.file("verified", manifest.rows, manifest.bytes)
         done.files += 1
         done.rows += manifest.rows
@@ -272,24 +274,24 @@ class Archivist:
         """Copy an object to a file and look at all of it; Unverified, and why. Blocks."""
         sha256, length = self.place.get(manifest.object, file)
         if length != manifest.bytes:
-            raise Unverified(f"{manifest.object}: {length:,} bytes were read back, {manifest.bytes:,} were written")
+            raise UnverifiedFile(f"{manifest.object}: {length:,} bytes were read back, {manifest.bytes:,} were written")
         if sha256 != manifest.sha256:
-            raise Unverified(f"{manifest.object}: its checksum is {sha256[:12]}…, and not {manifest.sha256[:12]}…")
+            raise UnverifiedFile(f"{manifest.object}: its checksum is {sha256[:12]}…, and not {manifest.sha256[:12]}…")
         rows, keys_hash, content_hash = file_process.checksums(manifest.rows, file, manifest.key_columns)
         if rows != manifest.rows:
-            raise Unverified(f"{manifest.object}: it holds {rows:,} rows, the table {manifest.rows:,}")
+            raise UnverifiedFile(f"{manifest.object}: it holds {rows:,} rows, the table {manifest.rows:,}")
         if keys_hash != manifest.keys_hash:
-            raise Unverified(f"{manifest.object}: its keys are not those of the table")
+            raise UnverifiedFile(f"{manifest.object}: its keys are not those of the table")
         if content_hash != manifest.content_hash:
-            raise Unverified(f"{manifest.object}: its values are not those of the table")
+            raise UnverifiedFile(f"{manifest.object}: its values are not those of the table")
 
     def _describe(self, manifest: Manifest) -> None:
         content = encode(manifest)
         self.place.put_bytes(manifest.name, content)
         if self.place.get_bytes(manifest.name) != content:
-            raise Unverified(f"{manifest.name}: it reads back as something else")
+            raise UnverifiedFile(f"{manifest.name}: it reads back as something else")
 
-    async def _drop(self, batch: int, done: Exported) -> None:
+    async def _drop(self, batch: int, done: ExportResult) -> None:
         """The last look is at the place and at the table; whatever is not as it was keeps the rows."""
         try:
             for file in await self._database.arun(archive.files_of(batch)):
@@ -298,7 +300,7 @@ class Archivist:
             done.dropped += is_dropped
             COUNTED.dropped += is_dropped
         except ArchiveUnavailable as error:
-            event = "archive.unverified" if isinstance(error, Unverified) else "archive.failed"
+            event = "archive.unverified" if isinstance(error, UnverifiedFile) else "archive.failed"
             self._complain(done.problems, event, f"batch {batch} is not dropped: {error}")
         except psycopg.errors.LockNotAvailable:
             # Somebody reads the table; the next run is early enough.
@@ -306,16 +308,16 @@ class Archivist:
         except psycopg.Error as error:
             await self._batch_failed(batch, "archive.unverified", error, done)
 
-    async def _look_at(self, batch: int, file: Filed) -> None:
+    async def _look_at(self, batch: int, file: ArchivedRows) -> None:
         length = await asyncio.to_thread(self.place.length, file.object)
         if length == file.bytes:
             return
         words = "is gone" if length is None else f"has {length:,} bytes instead of {file.bytes:,}"
         if await self._database.arun(archive.reopen(batch, file.number)):
             await self._database.arun(archive.failed(batch, file.number, f"{file.object} {words}"))
-            raise Unverified(f"{file.object} {words}: it is written again")
+            raise UnverifiedFile(f"{file.object} {words}: it is written again")
 
-    async def _batch_failed(self, batch: int, event: str, error: psycopg.Error, done: Exported) -> None:
+    async def _batch_failed(self, batch: int, event: str, error: psycopg.Error, done: ExportResult) -> None:
         await self._database.arun(archive.batch_failed(batch, first_line(error)))
         self._complain(done.problems, event, f"batch {batch}: {first_line(error)}")
 
@@ -324,29 +326,29 @@ class Archivist:
         emit(logging.ERROR, event, words)
 
 
-def _steps(settings: Settings) -> list[Ours]:
+def _steps(settings: Settings) -> list[SerenoTable]:
     """What of ours leaves, and when. Deliveries before the events that they are of; None is kept for ever."""
     deliveries, events, dead = settings.keep_deliveries_days, settings.keep_events_days, settings.keep_dead_days
     found = []
     if settings.archives("jobs"):
-        found.append(Ours("jobs", settings.keep_history_days * A_DAY, "jobs"))
-        found += [Ours("dead", dead * A_DAY)] if dead is not None else []
+        found.append(SerenoTable("jobs", settings.keep_history_days * A_DAY, "jobs"))
+        found += [SerenoTable("dead", dead * A_DAY)] if dead is not None else []
     if settings.archives("fires"):
-        found.append(Ours("fires", settings.keep_fires_days * A_DAY, "fires"))
+        found.append(SerenoTable("fires", settings.keep_fires_days * A_DAY, "fires"))
     if settings.archives("deliveries") and deliveries is not None:
-        found.append(Ours("deliveries", deliveries * A_DAY))
+        found.append(SerenoTable("deliveries", deliveries * A_DAY))
     if settings.archives("events") and events is not None:
-        found.append(Ours("events", events * A_DAY))
+        found.append(SerenoTable("events", events * A_DAY))
     if settings.archives("logs"):
-        found.append(Ours("logs", settings.log_retention))
+        found.append(SerenoTable("logs", settings.log_retention))
     return found
 
 
-def _uploaded(manifest: Manifest, measured: Measured) -> Operation[bool]:
+def _uploaded(manifest: Manifest, measured: FileMeasure) -> Operation[bool]:
     return archive.uploaded(manifest.batch, manifest.number, measured, manifest.object, manifest.sha256, manifest.bytes)
 
 
-def _manifest(batch: int, number: int, recipe: Recipe, measured: Measured, file: Path) -> Manifest:
+def _manifest(batch: int, number: int, recipe: FileQuery, measured: FileMeasure, file: Path) -> Manifest:
     """Its name tells its content: whoever writes another one does not write over it."""
     sha256 = parquet.sha256(file)
     return Manifest(
@@ -358,7 +360,7 @@ def _manifest(batch: int, number: int, recipe: Recipe, measured: Measured, file:
         schema_version=recipe.schema_version,
         key_columns=recipe.key_columns,
         time_column=recipe.time_column,
-        columns=[Described(each.name, each.type) for each in recipe.columns],
+        columns=[DescribedFile(each.name, each.type) for each in recipe.columns],
         rows=measured.rows,
         keys_hash=measured.keys_hash,
         content_hash=measured.content_hash,

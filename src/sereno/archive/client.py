@@ -14,7 +14,7 @@ import psycopg
 
 from sereno.archive import files as archive_files
 from sereno.archive import restore
-from sereno.archive.archiver import Archivist, OwnTable
+from sereno.archive.archiver import Archiver, OwnTable
 from sereno.archive.jobs import (
     EXTRACT,
     RESTORE,
@@ -26,10 +26,10 @@ from sereno.archive.jobs import (
     ended,
 )
 from sereno.archive.restore import MOST
-from sereno.archive.restore_store import Span, Which
+from sereno.archive.restore_store import FileSelection, Span
 from sereno.archive.scratch import scratch
 from sereno.archive.storage import EXTRACTS
-from sereno.archive.verifier import Inspector
+from sereno.archive.verifier import ArchiveVerifier
 from sereno.database.database import Database
 from sereno.database.plan import carry_out
 from sereno.database.statement import run
@@ -95,9 +95,9 @@ class Archive:
     def tables(self) -> Sequence[OwnTable]:
         return list(self._tables.values())
 
-    def archivist(self) -> Archivist:
+    def archivist(self) -> Archiver:
         """Who does the work, with the settings as they are now."""
-        return Archivist(self._database, self._database.settings, self.tables)
+        return Archiver(self._database, self._database.settings, self.tables)
 
     def schedules(self, board: Schedules) -> list[NewSchedule]:
         """The two cycles, where there is something to do; their tasks are known from then on."""
@@ -154,8 +154,8 @@ class Archive:
 
     def _verify(self, ctx: Context, order: VerifyOrder) -> dict[str, Any]:
         with _told():
-            inspector = Inspector(self._database, self._database.settings)
-            found = inspector.inspect(Which(order.batch, order.since), order.sample, _said(ctx))
+            inspector = ArchiveVerifier(self._database, self._database.settings)
+            found = inspector.inspect(FileSelection(order.batch, order.since), order.sample, _said(ctx))
         return asdict(found) | {"problems": found.problems[:MOST_TOLD], "problems_in_all": len(found.problems)}
 
     def _restore(self, ctx: Context, order: RestoreOrder) -> dict[str, Any]:

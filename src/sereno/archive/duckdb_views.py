@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from sereno.archive.scratch import scratch
-from sereno.archive.storage import Place
+from sereno.archive.storage import Storage
 from sereno.archive.storage_files import PROTOCOL, readable
 from sereno.errors import ArchiveUnavailable, ConfigurationError, InvalidArguments
 
@@ -39,7 +39,7 @@ _TYPES = {"jsonb": "json", "json": "json", "uuid": "uuid", "numeric": "double"}
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class ArchiveView:
     """A kind and its files: lengths and batches. `types`: in PostgreSQL; `doubled`: keys that may be in two files."""
 
     schema: str | None
@@ -53,13 +53,13 @@ class View:
     to_at: datetime | None = None
 
 
-class Answers:
+class QueryRows:
     """DuckDB over some views, for one command: `with Answers(place, views) as answers: …`."""
 
     def __init__(
         self,
-        place: Place,
-        views: Sequence[View],
+        place: Storage,
+        views: Sequence[ArchiveView],
         *,
         target: Path | None = None,
         memory: str = MEMORY,
@@ -125,7 +125,7 @@ class Answers:
         for row in self._rows(found):
             yield _strict(row[0])
 
-    def write(self, view: View, options: str) -> int:
+    def write(self, view: ArchiveView, options: str) -> int:
         """All rows of a view to the target; how many."""
         rows = self._do(f"copy (from {_named(view)}) to {_text(str(self._target))} (use_tmp_file false, {options})")
         return int(rows.fetchone()[0])
@@ -146,7 +146,7 @@ class Answers:
             # Nobody has asked anything yet.
             raise ArchiveUnavailable(f"the archive cannot be opened: {error}; see sereno archive verify") from None
 
-    def _make(self, view: View, number: int) -> None:
+    def _make(self, view: ArchiveView, number: int) -> None:
         paths = _list([self._path(name) for name in view.objects])
         files = f"read_parquet({paths}, union_by_name = true, filename = 'sereno_file')"
         described = self._do(f"describe select * from {files}").fetchall()
@@ -177,7 +177,7 @@ class Answers:
             f"select {shown} from newest where {span}"
         )
 
-    def _shown(self, view: View, name: str, kind: str) -> str:
+    def _shown(self, view: ArchiveView, name: str, kind: str) -> str:
         column, made = _quoted(name), view.types.get(name, "")
         decimal = _DECIMAL.fullmatch(made)
         if self._target is not None or kind != "VARCHAR":
@@ -214,11 +214,11 @@ class Answers:
             self._connection.interrupt()
             raise
 
-    def _trouble(self) -> "_Trouble":
-        return _Trouble(self._duckdb, self._files)
+    def _trouble(self) -> "_DuckDBError":
+        return _DuckDBError(self._duckdb, self._files)
 
 
-class _Trouble:
+class _DuckDBError:
     """DuckDB's errors in our words."""
 
     def __init__(self, duckdb: Any, files: Any) -> None:
@@ -263,7 +263,7 @@ def _strict(line: str) -> str:
     return _NO_NUMBER.sub(lambda found: found[0] if found[0].startswith('"') else "null", line)
 
 
-def _span(view: View, columns: Mapping[str, str]) -> str:
+def _span(view: ArchiveView, columns: Mapping[str, str]) -> str:
     """Between two instants; a column of texts has some that are in no calendar."""
     column, kind = _quoted(view.time_column), columns.get(view.time_column, "")
     moment = f"try_cast({column} as timestamptz)" if kind == "VARCHAR" else column
@@ -286,7 +286,7 @@ def _key(name: str, kind: str) -> str:
     return f"{column}::varchar"
 
 
-def _named(view: View) -> str:
+def _named(view: ArchiveView) -> str:
     return _quoted(view.name) if view.schema is None else f"{_quoted(view.schema)}.{_quoted(view.name)}"
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from sereno.archive import parquet
-from sereno.archive.parquet import BadFile
+from sereno.archive.parquet import InvalidParquetFile
 from sereno.errors import ArchiveUnavailable
 
 # Below this, the file is ready before a process would be.
@@ -50,7 +50,7 @@ def _elsewhere(order: list[Any]) -> str:
     )
     words = done.stdout.decode(errors="replace").strip()
     if done.returncode:
-        raise BadFile(words or f"the process that had the file ended with {done.returncode}")
+        raise InvalidParquetFile(words or f"the process that had the file ended with {done.returncode}")
     return words
 
 

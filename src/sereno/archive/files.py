@@ -8,10 +8,10 @@ from pathlib import Path
 
 from sereno.archive import restore_store as store
 from sereno.archive import row_text
-from sereno.archive.duckdb_views import Answers, View
+from sereno.archive.duckdb_views import ArchiveView, QueryRows
 from sereno.archive.restore_store import ArchivedFile, Span
 from sereno.archive.scratch import scratch
-from sereno.archive.storage import Place
+from sereno.archive.storage import Storage
 from sereno.database.plan import Plan
 from sereno.database.statement import Operation
 from sereno.errors import ConfigurationError, InvalidArguments
@@ -29,7 +29,7 @@ _PART = r'(?:"(?:[^"]|"")+"|[^".]+)'
 _KIND = re.compile(rf"({_PART})\.({_PART})")
 
 
-def views(span: Span, kind: str | None = None) -> Operation[list[View]]:
+def views(span: Span, kind: str | None = None) -> Operation[list[ArchiveView]]:
     """A view for each kind that has files with rows of that time."""
     by_kind: dict[str, list[ArchivedFile]] = {}
     for file in (yield from store.files(kind, span)):
@@ -41,7 +41,7 @@ def views(span: Span, kind: str | None = None) -> Operation[list[View]]:
     return found
 
 
-def export(kind: str, span: Span, place: Place, out: Path, said: Said) -> Plan[int]:
+def export(kind: str, span: Span, place: Storage, out: Path, said: Said) -> Plan[int]:
     """Archived rows of a kind to a file, from copies whose checksums were compared; how many. All of it or nothing."""
     if out.suffix not in FORMS:
         raise InvalidArguments(f"{out.name}: name it with one of {', '.join(FORMS)} at its end")
@@ -53,7 +53,7 @@ def export(kind: str, span: Span, place: Place, out: Path, said: Said) -> Plan[i
     doubled: list[str] = yield store.doubled(kind)
     part = out.absolute().with_name(f".{out.name}.part")
     with scratch("export") as directory:
-        copies = Place(f"file://{directory}", str(directory))
+        copies = Storage(f"file://{directory}", str(directory))
         total = sum(file.bytes for file in files)
         done = 0
         for file in files:
@@ -65,7 +65,7 @@ def export(kind: str, span: Span, place: Place, out: Path, said: Said) -> Plan[i
         said(0.8, f"{out.name} is written")
         view = _view(kind, files, doubled, span.from_at, span.to_at)
         try:
-            with Answers(copies, [view], target=part) as answers:
+            with QueryRows(copies, [view], target=part) as answers:
                 written = answers.write(view, FORMS[out.suffix])
             part.replace(out)
         finally:
@@ -76,9 +76,9 @@ def export(kind: str, span: Span, place: Place, out: Path, said: Said) -> Plan[i
 
 def _view(
     kind: str, files: list[ArchivedFile], doubled: list[str], from_at: datetime | None, to_at: datetime | None
-) -> View:
+) -> ArchiveView:
     schema, name = _names(kind)
-    return View(
+    return ArchiveView(
         schema=schema,
         name=name,
         objects={file.object: (file.bytes, file.batch) for file in files},

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias
 from sereno.access import audit, tokens
 from sereno.access.masking import masked
 from sereno.archive import restore_store
-from sereno.archive.restore import Asked
+from sereno.archive.restore import RestoreRequest
 from sereno.archive.restore_store import Span
 from sereno.database.statement import Operation
 from sereno.errors import InvalidArguments, JobNotFound
@@ -61,8 +61,8 @@ class RestoreOrder:
     yes: bool = False
 
     @property
-    def asked(self) -> Asked:
-        return Asked(self.kind, Span(self.ids, self.from_at, self.to_at), self.keep, self.without)
+    def asked(self) -> RestoreRequest:
+        return RestoreRequest(self.kind, Span(self.ids, self.from_at, self.to_at), self.keep, self.without)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +81,7 @@ TASKS: Mapping[type[Order], str] = {VerifyOrder: VERIFY, RestoreOrder: RESTORE, 
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class ArchiveJobs:
     """A job of the archive. `progress`: from 0 to 1, of one that runs. `result`: what came of one that succeeded."""
 
     job: int
@@ -110,7 +110,7 @@ def known(order: ExtractOrder) -> Operation[None]:
         raise InvalidArguments("the span of time ends before it begins")
 
 
-def show(job_id: int) -> Operation[Work]:
+def show(job_id: int) -> Operation[ArchiveJobs]:
     """How far it is, and what came of it; JobNotFound for a job that is none of the archive's."""
     found = yield from jobs.show(job_id)
     row = found.job
@@ -122,7 +122,7 @@ def show(job_id: int) -> Operation[Work]:
     result = next((line.detail for line in lines if line.action == action), None)
     asked = dict(row.args.get("order", {}))
     said = found.progress
-    return Work(
+    return ArchiveJobs(
         job=row.id,
         what=what,
         state=row.state,

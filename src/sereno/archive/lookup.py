@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Literal, TypeVar
 
 from sereno.archive.operations import whereabouts
-from sereno.archive.queries import Found
+from sereno.archive.queries import ArchivedLocation
 from sereno.database.statement import Operation
 from sereno.errors import ConfigurationError, JobNotFound
 
@@ -39,5 +39,5 @@ def or_archived(noun: Noun, number: int, look: Operation[T]) -> Operation[T]:
         raise type(error)(said) from None
 
 
-def _place(found: Found) -> str:
+def _place(found: ArchivedLocation) -> str:
     return f"batch {found.batch}" if found.object is None else f"batch {found.batch}, {found.object}"

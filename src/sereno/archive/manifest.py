@@ -5,7 +5,7 @@ from datetime import datetime
 import msgspec
 
 
-class Described(msgspec.Struct, frozen=True):
+class DescribedFile(msgspec.Struct, frozen=True):
     """A column: its name, and its type in PostgreSQL."""
 
     name: str
@@ -26,7 +26,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     schema_version: int
     key_columns: list[str]
     time_column: str
-    columns: list[Described]
+    columns: list[DescribedFile]
     rows: int
     keys_hash: str
     content_hash: str

@@ -5,15 +5,15 @@ from datetime import date, datetime, timedelta
 
 from sereno.archive import queries as store
 from sereno.archive.queries import (
-    About,
+    ArchivedLocation,
+    BatchInfo,
     BatchLine,
     BatchState,
     DayLine,
     FailedFile,
     FileLine,
-    Found,
     KindLine,
-    Restored,
+    RestoredSpan,
 )
 from sereno.database.statement import Operation
 from sereno.errors import InvalidArguments
@@ -64,7 +64,7 @@ class Totals:
 
 
 @dataclass(frozen=True, slots=True)
-class Status:
+class ArchiveStatus:
     """The archive at a glance. `lag`: seconds since the oldest batch that is not verified was moved.
 
     `failures`: files, at most fifty; how many there are is in `totals`. `restored`: rows that were brought back.
@@ -80,7 +80,7 @@ class Status:
     overdue: float
     failures: list[FailedFile]
     restored: Count
-    restored_kinds: list[Restored]
+    restored_kinds: list[RestoredSpan]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,12 +88,12 @@ class BatchDetail:
     """A batch with its files; `more`: there are others behind them."""
 
     batch: BatchLine
-    about: About
+    about: BatchInfo
     files: list[FileLine]
     more: bool
 
 
-def status(settings: Settings) -> Operation[Status]:
+def status(settings: Settings) -> Operation[ArchiveStatus]:
     """What the catalogue of the archive says; it never looks at what is archived."""
     now = moment((yield from schedules.clock()))
     lines = {line.kind: line for line in (yield from store.kinds())}
@@ -102,7 +102,7 @@ def status(settings: Settings) -> Operation[Status]:
     names = [*ARCHIVE_KINDS, *(kind for kind in lines if kind not in ARCHIVE_KINDS)]
     kinds = [_kind(name, settings, lines.get(name), oldest, now) for name in names]
     waiting = [line.waiting_since for line in lines.values() if line.waiting_since is not None]
-    return Status(
+    return ArchiveStatus(
         at=now,
         on=settings.archive_url is not None or any("." in kind for kind in lines),
         url=settings.archive_url,
@@ -141,7 +141,7 @@ def days(first: date, last: date, kind: str | None = None) -> Operation[list[Day
     return store.days(kind, first, last)
 
 
-def whereabouts(kind: str, number: int) -> Operation[list[Found]]:
+def whereabouts(kind: str, number: int) -> Operation[list[ArchivedLocation]]:
     """Where the job, delivery, event or log line of this number is or may be; for attempts, by their job's number."""
     if "." not in kind and kind not in NUMBERED:
         raise InvalidArguments(f"{kind!r:.80} has no numbers: ask for one of {', '.join(NUMBERED)}")

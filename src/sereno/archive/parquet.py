@@ -39,7 +39,7 @@ ALIKE = {
 ABOUT = "sereno"
 
 
-class BadFile(ArchiveUnavailable):
+class InvalidParquetFile(ArchiveUnavailable):
     """Rows that did not become a file, or a file that does not become rows; the place has no part in it."""
 
 
@@ -100,7 +100,7 @@ def _trouble(words: str) -> Iterator[None]:
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
         said = first_line(error).replace("C Data interface error: ", "")
-        raise BadFile(f"{words}: {said}") from error
+        raise InvalidParquetFile(f"{words}: {said}") from error
 
 
 def checksums(file: Path, key_columns: Sequence[str]) -> tuple[int, str, str]:

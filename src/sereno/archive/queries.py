@@ -63,7 +63,7 @@ class FailedFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Restored:
+class RestoredSpan:
     """Rows that somebody brought back; the first of them may leave after `until`."""
 
     kind: str
@@ -117,7 +117,7 @@ class FileLine:
 
 
 @dataclass(frozen=True, slots=True)
-class About:
+class BatchInfo:
     """What a batch says of itself. `held_in`: its table in the archive's schema, None once it was dropped."""
 
     held_in: str | None
@@ -141,7 +141,7 @@ class DayLine:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ArchivedLocation:
     """Where something is, if `held`; where it may be otherwise. `object`: None before there is a file."""
 
     kind: str
@@ -165,8 +165,8 @@ def failures(limit: int = MOST_FAILURES) -> Operation[list[FailedFile]]:
     return [FailedFile(*row) for row in (yield Statement(_sql["failures"], {"limit": limit}))]
 
 
-def restored(bound: int = BOUND + 1) -> Operation[list[Restored]]:
-    return [Restored(*row) for row in (yield Statement(_sql["restored"], {"bound": bound}))]
+def restored(bound: int = BOUND + 1) -> Operation[list[RestoredSpan]]:
+    return [RestoredSpan(*row) for row in (yield Statement(_sql["restored"], {"bound": bound}))]
 
 
 def batches(kind: str | None, state: BatchState | None, before: int | None, limit: int) -> Operation[list[BatchLine]]:
@@ -175,14 +175,14 @@ def batches(kind: str | None, state: BatchState | None, before: int | None, limi
     return [BatchLine(*row) for row in (yield Statement(_sql["batches"], wanted))]
 
 
-def batch(number: int) -> Operation[tuple[BatchLine, About] | None]:
+def batch(number: int) -> Operation[tuple[BatchLine, BatchInfo] | None]:
     wanted = {"kind": None, "state": None, "before": None, "number": number, "limit": 1}
     rows = yield Statement(_sql["batches"], wanted)
     if not rows:
         return None
     held_in, keys, moment, version, columns, complete = (yield Statement(_sql["about"], {"batch": number}))[0]
     known = [Column(**each) for each in json.loads(columns)]
-    return BatchLine(*rows[0]), About(held_in, keys, moment, version, known, complete)
+    return BatchLine(*rows[0]), BatchInfo(held_in, keys, moment, version, known, complete)
 
 
 def files(batch: int, after: int = 0, limit: int = MOST_FILES) -> Operation[list[FileLine]]:
@@ -196,7 +196,7 @@ def days(kind: str | None, first: date, last: date) -> Operation[list[DayLine]]:
     return [DayLine(*row) for row in rows]
 
 
-def whereabouts(kind: str, number: int) -> Operation[list[Found]]:
+def whereabouts(kind: str, number: int) -> Operation[list[ArchivedLocation]]:
     """By the first part of its key, where that is a number; the newest batch first."""
     rows = yield Statement(_sql["whereabouts"], {"kind": kind, "id": number, "limit": MOST_PLACES})
-    return [Found(*row) for row in rows]
+    return [ArchivedLocation(*row) for row in rows]

@@ -16,8 +16,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from sereno.archive.duckdb_views import Answers, View
-from sereno.archive.storage import Place
+from sereno.archive.duckdb_views import ArchiveView, QueryRows
+from sereno.archive.storage import Storage
 from sereno.errors import ArchiveUnavailable, ConfigurationError, InvalidArguments, Refused, SerenoError
 
 # Of DuckDB; and of its process as a whole, with the libraries that it brings.
@@ -45,26 +45,26 @@ _ERRORS: dict[Trouble, type[SerenoError]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class ArchiveQuestion:
     """One `select`, and how much of an answer is wanted."""
 
     address: str
     directory: str
-    views: Sequence[View]
+    views: Sequence[ArchiveView]
     sql: str
     rows: int
     seconds: float
 
 
 @dataclass(slots=True)
-class Answer:
+class ArchiveAnswer:
     """Rows as objects. `more`: there are others behind them."""
 
     rows: list[dict[str, Any]] = field(default_factory=list)
     more: bool = False
 
 
-class TooSlow(SerenoError):  # noqa: N818 - it reads as what it is, as Refused does
+class QueryTimeout(SerenoError):  # noqa: N818 - it reads as what it is, as Refused does
     """It took longer than it may."""
 
 
@@ -77,7 +77,7 @@ class _Reply(msgspec.Struct):
     words: str = ""
 
 
-async def ask(question: Question) -> Answer:
+async def ask(question: ArchiveQuestion) -> ArchiveAnswer:
     """The answer; InvalidArguments for a question that makes no sense, Refused where a package is missing."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
@@ -93,7 +93,7 @@ async def ask(question: Question) -> Answer:
         async with asyncio.timeout(question.seconds):
             said, _ = await process.communicate(msgspec.json.encode(question))
     except TimeoutError:
-        raise TooSlow(
+        raise QueryTimeout(
             f"the question took longer than {question.seconds:g} s and was stopped: ask for less, or say from and to"
         ) from None
     finally:
@@ -105,11 +105,11 @@ async def ask(question: Question) -> Answer:
     reply = msgspec.json.decode(said, type=_Reply)
     if reply.trouble is not None:
         raise _ERRORS[reply.trouble](reply.words)
-    return Answer([msgspec.json.decode(row) for row in reply.rows], reply.more)
+    return ArchiveAnswer([msgspec.json.decode(row) for row in reply.rows], reply.more)
 
 
 def main() -> None:
-    question = msgspec.json.decode(sys.stdin.buffer.read(), type=Question)
+    question = msgspec.json.decode(sys.stdin.buffer.read(), type=ArchiveQuestion)
     _confine(question.seconds)
     try:
         reply = _answered(question)
@@ -136,10 +136,10 @@ def _confine(seconds: float) -> None:
             resource.setrlimit(which, (most, most))
 
 
-def _answered(question: Question) -> _Reply:
-    place = Place(question.address, question.directory)
+def _answered(question: ArchiveQuestion) -> _Reply:
+    place = Storage(question.address, question.directory)
     reply, size = _Reply(rows=[]), 0
-    with Answers(place, question.views, memory=MEMORY, spill=SPILL) as answers:
+    with QueryRows(place, question.views, memory=MEMORY, spill=SPILL) as answers:
         for line in answers.lines(question.sql):
             row = shown(line).encode()
             size += len(row)

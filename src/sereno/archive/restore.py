@@ -13,9 +13,9 @@ from sereno.access import audit
 from sereno.access.actor import default_actor
 from sereno.archive import restore_store as store
 from sereno.archive import row_text
-from sereno.archive.restore_store import Brought, KindOfRows, Source, Span
+from sereno.archive.restore_store import FileSource, KindOfRows, RestoredRows, Span
 from sereno.archive.scratch import scratch
-from sereno.archive.storage import Place
+from sereno.archive.storage import Storage
 from sereno.database.plan import Plan
 from sereno.database.statement import Operation
 from sereno.errors import InvalidArguments, Refused
@@ -38,7 +38,7 @@ _MOMENTS = ("timestamp with time zone", "timestamp without time zone", "date")
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RestoreRequest:
     """What is to come back, and for how many seconds. `without`: columns that the table no longer has."""
 
     kind: str
@@ -64,35 +64,35 @@ class Asked:
 
 
 @dataclass(slots=True)
-class Outcome:
+class RestoreResult:
     """What came back; `children`: what hangs on it. `sources`: files and tables that were looked at."""
 
     kind: str
-    brought: Brought = field(default_factory=Brought)
+    brought: RestoredRows = field(default_factory=RestoredRows)
     children_kind: str | None = None
-    children: Brought = field(default_factory=Brought)
+    children: RestoredRows = field(default_factory=RestoredRows)
     sources: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Errand:
+class RestoreJob:
     """One walk through the sources of one kind. `parent`: of which kind, and by which column it is named."""
 
-    asked: Asked
+    asked: RestoreRequest
     known: KindOfRows
-    place: Place
+    place: Storage
     actor: str
     parent: tuple[str, str] | None = None
 
-    def wanted(self, source: Source) -> row_text.Wanted:
+    def wanted(self, source: FileSource) -> row_text.WantedRows:
         span = self.asked.span
         column = self.parent[1] if self.parent else source.key_columns[0]
         keys = None if span.keys is None else frozenset(span.keys)
         if self.parent:
-            return row_text.Wanted(column, keys, source.time_column, None, None)
-        return row_text.Wanted(column, keys, source.time_column, span.from_at, span.to_at)
+            return row_text.WantedRows(column, keys, source.time_column, None, None)
+        return row_text.WantedRows(column, keys, source.time_column, span.from_at, span.to_at)
 
-    def held_span(self, source: Source) -> Span:
+    def held_span(self, source: FileSource) -> Span:
         """Of children, whoever has come back: that is looked up beside the rows."""
         if self.parent is None:
             return self.asked.span
@@ -100,31 +100,33 @@ class Errand:
         return Span(keys=self.asked.span.keys if by_key else None)
 
 
-def restore(asked: Asked, place: Place, said: Said, *, yes: bool = False, actor: str | None = None) -> Plan[Outcome]:
+def restore(
+    asked: RestoreRequest, place: Storage, said: Said, *, yes: bool = False, actor: str | None = None
+) -> Plan[RestoreResult]:
     """Bring rows back; Refused where they are many and nobody confirmed it."""
     errand = yield from _errand(asked, place, actor)
-    sources: list[Source] = yield _sources(errand)
+    sources: list[FileSource] = yield _sources(errand)
     if not yes and not _are_few(asked, sources):
         found = yield from _count(errand, sources, said, MOST + 1)
         if found > MOST:
             raise Refused(
                 f"more than {MOST:,} rows of {asked.kind} would come back: look with --dry-run, confirm with --yes"
             )
-    outcome = Outcome(errand.known.kind)
+    outcome = RestoreResult(errand.known.kind)
     moved = yield from _walk(errand, sources, said, outcome)
     if errand.known.kind in CHILDREN and outcome.brought.found:
         yield from _restore_children(errand, said, outcome, moved)
     return outcome
 
 
-def count(asked: Asked, place: Place, said: Said) -> Plan[int]:
+def count(asked: RestoreRequest, place: Storage, said: Said) -> Plan[int]:
     """How many rows the archive has of what is asked for. Changes nothing."""
     errand = yield from _errand(asked, place, None)
-    sources: list[Source] = yield _sources(errand)
+    sources: list[FileSource] = yield _sources(errand)
     return (yield from _count(errand, sources, said, None))
 
 
-def meant(asked: Asked) -> Operation[tuple[Asked, KindOfRows]]:
+def meant(asked: RestoreRequest) -> Operation[tuple[RestoreRequest, KindOfRows]]:
     """The kind of rows that is meant, and its keys as they are written; InvalidArguments, and why."""
     asked.check()
     known = yield from store.kind(asked.kind)
@@ -143,12 +145,12 @@ def meant(asked: Asked) -> Operation[tuple[Asked, KindOfRows]]:
     return asked, known
 
 
-def _errand(asked: Asked, place: Place, actor: str | None) -> Plan[Errand]:
+def _errand(asked: RestoreRequest, place: Storage, actor: str | None) -> Plan[RestoreJob]:
     asked, known = yield meant(asked)
-    return Errand(asked, known, place, actor or default_actor())
+    return RestoreJob(asked, known, place, actor or default_actor())
 
 
-def _sources(errand: Errand) -> Operation[list[Source]]:
+def _sources(errand: RestoreJob) -> Operation[list[FileSource]]:
     keys = errand.asked.span.keys
     low = high = None
     if keys is not None and errand.known.key_type in _WHOLE:
@@ -156,13 +158,13 @@ def _sources(errand: Errand) -> Operation[list[Source]]:
     return store.sources(errand.known.kind, errand.asked.span, low=low, high=high)
 
 
-def _are_few(asked: Asked, sources: Sequence[Source]) -> bool:
+def _are_few(asked: RestoreRequest, sources: Sequence[FileSource]) -> bool:
     if asked.span.keys is not None:
         return True
     return all(source.rows is not None for source in sources) and sum(source.rows or 0 for source in sources) <= MOST
 
 
-def _count(errand: Errand, sources: Sequence[Source], said: Said, enough: int | None) -> Plan[int]:
+def _count(errand: RestoreJob, sources: Sequence[FileSource], said: Said, enough: int | None) -> Plan[int]:
     found = 0
     for number, source in enumerate(sources):
         said(number / len(sources), f"{found:,} rows so far")
@@ -178,7 +180,9 @@ def _count(errand: Errand, sources: Sequence[Source], said: Said, enough: int | 
     return found
 
 
-def _walk(errand: Errand, sources: Sequence[Source], said: Said, outcome: Outcome) -> Plan[list[datetime]]:
+def _walk(
+    errand: RestoreJob, sources: Sequence[FileSource], said: Said, outcome: RestoreResult
+) -> Plan[list[datetime]]:
     """Newest first: what was archived twice comes back as it was last. Answers when those that had any were moved."""
     moved: list[datetime] = []
     missing = None if errand.asked.span.keys is None else set(errand.asked.span.keys)
@@ -186,7 +190,7 @@ def _walk(errand: Errand, sources: Sequence[Source], said: Said, outcome: Outcom
     for number, source in enumerate(sources):
         so_far = outcome.children if errand.parent else outcome.brought
         said(number / len(sources), f"{so_far.restored:,} rows of {source.kind} are back")
-        brought: Brought = yield from _from_source(errand, source)
+        brought: RestoredRows = yield from _from_source(errand, source)
         outcome.sources += 1
         if errand.parent:
             outcome.children += brought
@@ -201,25 +205,25 @@ def _walk(errand: Errand, sources: Sequence[Source], said: Said, outcome: Outcom
     return moved
 
 
-def _from_source(errand: Errand, source: Source) -> Plan[Brought]:
-    brought = Brought()
+def _from_source(errand: RestoreJob, source: FileSource) -> Plan[RestoredRows]:
+    brought = RestoredRows()
     if source.held:
         for blocks in source.blocks():
-            part: Brought = yield _from_pages(errand, source, blocks)
+            part: RestoredRows = yield _from_pages(errand, source, blocks)
             brought += part
         return brought
     with scratch("restore") as directory:
-        whole: Brought = yield _from_file(errand, source, _fetched(errand, source, directory))
+        whole: RestoredRows = yield _from_file(errand, source, _fetched(errand, source, directory))
     return whole
 
 
-def _fetched(errand: Errand, source: Source, directory: Path) -> Path:
+def _fetched(errand: RestoreJob, source: FileSource, directory: Path) -> Path:
     file = directory / "fetched.parquet"
     row_text.fetch(errand.place, source.object, source.bytes, source.sha256, file)
     return file
 
 
-def _from_pages(errand: Errand, source: Source, blocks: tuple[int, int]) -> Operation[Brought]:
+def _from_pages(errand: RestoreJob, source: FileSource, blocks: tuple[int, int]) -> Operation[RestoredRows]:
     yield from store.one_at_a_time()
     asked = errand.asked
     brought = yield from store.restore_held(source, blocks, errand.held_span(source), asked.keep, asked.without)
@@ -227,9 +231,9 @@ def _from_pages(errand: Errand, source: Source, blocks: tuple[int, int]) -> Oper
     return brought
 
 
-def _from_file(errand: Errand, source: Source, file: Path) -> Operation[Brought]:
+def _from_file(errand: RestoreJob, source: FileSource, file: Path) -> Operation[RestoredRows]:
     yield from store.one_at_a_time()
-    brought = Brought()
+    brought = RestoredRows()
     for piece in row_text.pieces(file, errand.wanted(source)):
         chosen = piece if errand.parent is None else (yield from _of_parents(piece, *errand.parent))
         if chosen.rows:
@@ -240,7 +244,7 @@ def _from_file(errand: Errand, source: Source, file: Path) -> Operation[Brought]
     return brought
 
 
-def _of_parents(piece: row_text.Piece, kind: str, refers: str) -> Operation[row_text.Piece]:
+def _of_parents(piece: row_text.RowBatch, kind: str, refers: str) -> Operation[row_text.RowBatch]:
     """Rows whose parent has come back: nobody sends a million others."""
     named = {key for key in piece.column(refers) if key is not None}
     here = yield from store.marked(kind, list(named))
@@ -248,7 +252,7 @@ def _of_parents(piece: row_text.Piece, kind: str, refers: str) -> Operation[row_
     return piece.only(lambda row: row[place] in here)
 
 
-def _restore_children(errand: Errand, said: Said, outcome: Outcome, moved: list[datetime]) -> Plan[None]:
+def _restore_children(errand: RestoreJob, said: Said, outcome: RestoreResult, moved: list[datetime]) -> Plan[None]:
     kind, refers = CHILDREN[errand.known.kind]
     known: KindOfRows | None = yield store.kind(kind)
     if known is None:
@@ -261,15 +265,15 @@ def _restore_children(errand: Errand, said: Said, outcome: Outcome, moved: list[
         if between is None:
             return
         low, high = between if keys is None else (min(map(int, keys)), max(map(int, keys)))
-        sources: list[Source] = yield store.sources(kind, Span(), low=low, high=high)
+        sources: list[FileSource] = yield store.sources(kind, Span(), low=low, high=high)
     else:
         # Receipts left in the moment in which their deliveries did.
         sources = yield store.sources(kind, Span(), moved=sorted(set(moved)))
-    child = Errand(errand.asked, known, errand.place, errand.actor, (errand.known.kind, refers))
+    child = RestoreJob(errand.asked, known, errand.place, errand.actor, (errand.known.kind, refers))
     yield from _walk(child, sources, said, outcome)
 
 
-def _audit(errand: Errand, source: Source, brought: Brought) -> Operation[None]:
+def _audit(errand: RestoreJob, source: FileSource, brought: RestoredRows) -> Operation[None]:
     if not brought.restored:
         return
     span = errand.asked.span

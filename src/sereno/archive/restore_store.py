@@ -41,7 +41,7 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class FileSource:
     """Where rows may be: in a file, or in pages of a table that is still held. `rows`: None before anybody counted."""
 
     batch: int
@@ -68,15 +68,15 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Brought:
+class RestoredRows:
     """How many rows were found and brought back; `present` were there already. The others were refused."""
 
     found: int = 0
     restored: int = 0
     present: int = 0
 
-    def __add__(self, other: "Brought") -> "Brought":
-        return Brought(self.found + other.found, self.restored + other.restored, self.present + other.present)
+    def __add__(self, other: "RestoredRows") -> "RestoredRows":
+        return RestoredRows(self.found + other.found, self.restored + other.restored, self.present + other.present)
 
     @property
     def refused(self) -> int:
@@ -100,7 +100,7 @@ class ArchivedFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Checkable:
+class CheckableFile:
     """All that the database knows of a file that was verified: as it should lie in its place, and be described."""
 
     batch: int
@@ -124,7 +124,7 @@ class Checkable:
 
 
 @dataclass(frozen=True, slots=True)
-class Which:
+class FileSelection:
     """Which files are looked at: of one batch, or verified since then."""
 
     batch: int | None = None
@@ -135,7 +135,7 @@ class Which:
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class ExpiredRestore:
     """Marks whose time was over: rows that left, and rows that are ordinary ones again."""
 
     gone: int
@@ -163,29 +163,29 @@ def sources(
     low: int | None = None,
     high: int | None = None,
     moved: Sequence[datetime] | None = None,
-) -> Operation[list[Source]]:
+) -> Operation[list[FileSource]]:
     """The newest batch first. `low`, `high`: numbers between which keys begin; `moved`: batches that left just then."""
     wanted = {"kind": kind, "low": low, "high": high, "moved": moved, "from_at": span.from_at, "to_at": span.to_at}
-    return [Source(*row) for row in (yield Statement(_sql["sources"], wanted))]
+    return [FileSource(*row) for row in (yield Statement(_sql["sources"], wanted))]
 
 
 def restore_rows(
     batch: int, names: Sequence[str], rows: Sequence[Sequence[str | None]], keep: float, without: Sequence[str]
-) -> Operation[Brought]:
+) -> Operation[RestoredRows]:
     """Rows of a file, as texts; they stay for `keep` seconds."""
     given = {"batch": batch, "names": list(names), "rows": msgspec.json.encode(rows).decode(), "keep": keep}
-    return Brought(*(yield Statement(_sql["rows"], given | {"without": list(without)}))[0])
+    return RestoredRows(*(yield Statement(_sql["rows"], given | {"without": list(without)}))[0])
 
 
 def restore_held(
-    source: Source, blocks: tuple[int, int], span: Span, keep: float, without: Sequence[str]
-) -> Operation[Brought]:
+    source: FileSource, blocks: tuple[int, int], span: Span, keep: float, without: Sequence[str]
+) -> Operation[RestoredRows]:
     """Rows of some pages of a table that is still held."""
     given = _of_held(source, blocks, span) | {"keep": keep, "without": list(without)}
-    return Brought(*(yield Statement(_sql["held"], given))[0])
+    return RestoredRows(*(yield Statement(_sql["held"], given))[0])
 
 
-def count_held(source: Source, blocks: tuple[int, int], span: Span) -> Operation[int]:
+def count_held(source: FileSource, blocks: tuple[int, int], span: Span) -> Operation[int]:
     return int((yield Statement(_sql["count_held"], _of_held(source, blocks, span)))[0][0])
 
 
@@ -205,10 +205,10 @@ def leaving() -> Operation[list[str]]:
     return [row[0] for row in (yield Statement(_sql["leaving"]))]
 
 
-def leave(kind: str) -> Operation[Left | None]:
+def leave(kind: str) -> Operation[ExpiredRestore | None]:
     """Some rows of a kind whose time is over; None when there are none."""
     gone, changed = (yield Statement(_sql["leave"], {"kind": kind, "most": MARKS}))[0]
-    return None if gone is None else Left(gone, changed)
+    return None if gone is None else ExpiredRestore(gone, changed)
 
 
 def doubled(kind: str) -> Operation[list[str]]:
@@ -223,17 +223,17 @@ def files(kind: str | None = None, span: Span | None = None) -> Operation[list[A
     return [ArchivedFile(*[*row[:-1], _columns(row[-1])]) for row in rows]
 
 
-def checkable(which: Which, after: tuple[int, int], limit: int) -> Operation[list[Checkable]]:
+def checkable(which: FileSelection, after: tuple[int, int], limit: int) -> Operation[list[CheckableFile]]:
     """In their order, after one of them."""
     given = which.params() | {"after_batch": after[0], "after_number": after[1], "limit": limit}
     return _checkable((yield Statement(_sql["checkable"], given)))
 
 
-def sampled(which: Which, limit: int) -> Operation[list[Checkable]]:
+def sampled(which: FileSelection, limit: int) -> Operation[list[CheckableFile]]:
     return _checkable((yield Statement(_sql["sampled"], which.params() | {"limit": limit})))
 
 
-def how_many(which: Which) -> Operation[tuple[int, int]]:
+def how_many(which: FileSelection) -> Operation[tuple[int, int]]:
     """Files, and bytes in them."""
     files, length = (yield Statement(_sql["how_many"], which.params()))[0]
     return files, length
@@ -244,15 +244,15 @@ def known(names: Sequence[str]) -> Operation[set[str]]:
     return {row[0] for row in (yield Statement(_sql["known"], {"names": list(names)}))}
 
 
-def _checkable(rows: Sequence[Row]) -> list[Checkable]:
-    return [Checkable(*[*row[:-1], _columns(row[-1])]) for row in rows]
+def _checkable(rows: Sequence[Row]) -> list[CheckableFile]:
+    return [CheckableFile(*[*row[:-1], _columns(row[-1])]) for row in rows]
 
 
 def _columns(text: str) -> list[Column]:
     return [Column(**each) for each in json.loads(text)]
 
 
-def _of_held(source: Source, blocks: tuple[int, int], span: Span) -> dict[str, Any]:
+def _of_held(source: FileSource, blocks: tuple[int, int], span: Span) -> dict[str, Any]:
     keys = None if span.keys is None else list(span.keys)
     place = {"batch": source.batch, "first": blocks[0], "last": blocks[1]}
     return place | {"numbers": keys, "from_at": span.from_at, "to_at": span.to_at}

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from sereno.archive import parquet
-from sereno.archive.storage import Place
+from sereno.archive.storage import Storage
 from sereno.errors import ArchiveUnavailable
 
 # A piece that goes to PostgreSQL at once: whichever comes first.
@@ -21,7 +21,7 @@ Row = list[str | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WantedRows:
     """Which rows: those whose `column` is one of `keys`; those between two instants; without either, all."""
 
     column: str
@@ -49,7 +49,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class RowBatch:
     """Rows, in the order of `names`."""
 
     names: list[str]
@@ -59,11 +59,11 @@ class Piece:
         place = self.names.index(name)
         return [row[place] for row in self.rows]
 
-    def only(self, is_wanted: Callable[[Row], bool]) -> "Piece":
-        return Piece(self.names, [row for row in self.rows if is_wanted(row)])
+    def only(self, is_wanted: Callable[[Row], bool]) -> "RowBatch":
+        return RowBatch(self.names, [row for row in self.rows if is_wanted(row)])
 
 
-def fetch(place: Place, name: str, length: int, sha256: str, file: Path) -> None:
+def fetch(place: Storage, name: str, length: int, sha256: str, file: Path) -> None:
     """Copy an object to a file, or ArchiveUnavailable where it is not what was verified. Blocks."""
     found, read = place.get(name, file)
     if (read, found) != (length, sha256):
@@ -73,12 +73,12 @@ def fetch(place: Place, name: str, length: int, sha256: str, file: Path) -> None
         )
 
 
-def count(file: Path, wanted: Wanted) -> int:
+def count(file: Path, wanted: WantedRows) -> int:
     """How many rows there are."""
     return sum(len(wanted.places(batch)) for batch in parquet.batches(file))
 
 
-def pieces(file: Path, wanted: Wanted) -> Iterator[Piece]:
+def pieces(file: Path, wanted: WantedRows) -> Iterator[RowBatch]:
     """The rows, never more than a few megabytes of them at once."""
     for batch in parquet.batches(file):
         chosen = wanted.places(batch)
@@ -86,7 +86,7 @@ def pieces(file: Path, wanted: Wanted) -> Iterator[Piece]:
             yield from _pieces_of(batch.take(_numbers(chosen[start : start + PIECE_ROWS])))
 
 
-def _pieces_of(batch: Any) -> Iterator[Piece]:
+def _pieces_of(batch: Any) -> Iterator[RowBatch]:
     names = list(batch.column_names)
     rows: list[Row] = []
     letters = 0
@@ -94,10 +94,10 @@ def _pieces_of(batch: Any) -> Iterator[Piece]:
         rows.append(list(values))
         letters += sum(len(value) for value in values if value is not None)
         if letters > PIECE_LETTERS:
-            yield Piece(names, rows)
+            yield RowBatch(names, rows)
             rows, letters = [], 0
     if rows:
-        yield Piece(names, rows)
+        yield RowBatch(names, rows)
 
 
 def _numbers(places: list[int]) -> Any:

@@ -35,7 +35,7 @@ _SECRETS = re.compile(r"(AWS|AZURE|GOOGLE|S3|GCS)_.*(KEY|SECRET|TOKEN|PASSWORD|C
 _SHORTEST_SECRET = 6
 
 
-class Place:
+class Storage:
     """A store of objects. Every call blocks; every trouble of the store is ArchiveUnavailable."""
 
     def __init__(self, address: str, directory: str) -> None:
@@ -81,7 +81,7 @@ class Place:
         try:
             with self._trouble("look at", name):
                 return int(self._obstore.head(self._store(), name)["size"])
-        except NotThere:
+        except ObjectNotFound:
             return None
 
     def names(self, under: str = "") -> Iterator[str]:
@@ -144,14 +144,14 @@ class Place:
             yield
         except (errors.BaseError, OSError, ValueError) as error:
             if doing != "write" and isinstance(error, FileNotFoundError | errors.NotFoundError):
-                raise NotThere(f"{name} is not in the archive at {self.address}") from None
+                raise ObjectNotFound(f"{name} is not in the archive at {self.address}") from None
             # Without its cause, which may repeat what a store says of our credentials.
             words = first_line(ArchiveUnavailable(_discreet(str(error))))
             did = f"{doing} {name}".strip()
             raise ArchiveUnavailable(f"the archive at {self.address} could not {did}: {words}") from None
 
 
-class NotThere(ArchiveUnavailable):
+class ObjectNotFound(ArchiveUnavailable):
     """No object of that name."""
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from sereno.archive.storage import Place
+from sereno.archive.storage import Storage
 from sereno.errors import ArchiveUnavailable, ConfigurationError
 
 PROTOCOL: Final = "archived"
@@ -12,7 +12,7 @@ PROTOCOL: Final = "archived"
 AHEAD = 1024 * 1024
 
 
-def readable(place: Place, sizes: Mapping[str, int]) -> Any:
+def readable(place: Storage, sizes: Mapping[str, int]) -> Any:
     """Only these, `archived://NAME`, with these lengths. `trouble` of it is what the place last complained about."""
     try:
         from fsspec.spec import AbstractBufferedFile, AbstractFileSystem  # type: ignore[import-untyped]  # noqa: PLC0415 - optional
@@ -29,7 +29,7 @@ def readable(place: Place, sizes: Mapping[str, int]) -> Any:
                 self.fs.trouble = error
                 raise
 
-    class Listed(AbstractFileSystem):  # type: ignore[misc]  # as above
+    class ListedFile(AbstractFileSystem):  # type: ignore[misc]  # as above
         protocol = PROTOCOL
         cachable = False
         trouble: ArchiveUnavailable | None = None
@@ -48,4 +48,4 @@ def readable(place: Place, sizes: Mapping[str, int]) -> Any:
                 raise PermissionError(f"{path} can only be read")
             return Part(self, path, mode, block_size=AHEAD, cache_type="readahead")
 
-    return Listed()
+    return ListedFile()

@@ -24,7 +24,7 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class Recipe:
+class FileQuery:
     """All that is needed to write a file. `query`: of ours; `rising`: columns that mostly grow."""
 
     kind: str
@@ -39,7 +39,7 @@ class Recipe:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class FileMeasure:
     """What a file must hold, computed from the table."""
 
     rows: int
@@ -55,7 +55,7 @@ class Measured:
 
 
 @dataclass(frozen=True, slots=True)
-class Filed:
+class ArchivedRows:
     """A file as it should lie in its place; `sha256` is None before it was written."""
 
     number: int
@@ -109,7 +109,7 @@ def open_files() -> Operation[list[tuple[int, int]]]:
     return [(row[0], row[1]) for row in (yield Statement(_sql["open_files"]))]
 
 
-def prepare(batch: int, number: int) -> Operation[tuple[Recipe, Measured] | None]:
+def prepare(batch: int, number: int) -> Operation[tuple[FileQuery, FileMeasure] | None]:
     """How a file is written and what it must hold; None where its rows were dropped meanwhile."""
     of_file = {"batch": batch, "number": number}
     rows = yield Statement(_sql["recipe"], of_file)
@@ -117,11 +117,11 @@ def prepare(batch: int, number: int) -> Operation[tuple[Recipe, Measured] | None
         return None
     kind, source, keys, moment, columns, version, name, query, rising = rows[0]
     known = [Column(**each) for each in json.loads(columns)]
-    recipe = Recipe(kind, source, keys, moment, known, version, name, query, rising)
-    return recipe, Measured(*(yield Statement(_sql["measure"], of_file))[0])
+    recipe = FileQuery(kind, source, keys, moment, known, version, name, query, rising)
+    return recipe, FileMeasure(*(yield Statement(_sql["measure"], of_file))[0])
 
 
-def uploaded(batch: int, number: int, measured: Measured, name: str, sha256: str, length: int) -> Operation[bool]:
+def uploaded(batch: int, number: int, measured: FileMeasure, name: str, sha256: str, length: int) -> Operation[bool]:
     """Whether there was anything to write down: not for a file that is verified."""
     facts = {"batch": batch, "number": number, "object": name, "sha256": sha256, "bytes": length}
     return bool((yield Statement(_sql["uploaded"], facts | measured.params())))
@@ -155,8 +155,8 @@ def droppable() -> Operation[list[int]]:
     return [row[0] for row in (yield Statement(_sql["droppable"]))]
 
 
-def files_of(batch: int) -> Operation[list[Filed]]:
-    return [Filed(*row) for row in (yield Statement(_sql["files_of"], {"batch": batch}))]
+def files_of(batch: int) -> Operation[list[ArchivedRows]]:
+    return [ArchivedRows(*row) for row in (yield Statement(_sql["files_of"], {"batch": batch}))]
 
 
 def drop_batch(batch: int) -> Operation[bool]:

@@ -12,12 +12,12 @@ import msgspec
 
 from sereno.archive import restore_store
 from sereno.archive import store as archive
-from sereno.archive.archiver import Archivist, Said, Unverified
-from sereno.archive.manifest import Described, Manifest, decode, encode
-from sereno.archive.parquet import BadFile
-from sereno.archive.restore_store import Checkable, Which
+from sereno.archive.archiver import Archiver, Said, UnverifiedFile
+from sereno.archive.manifest import DescribedFile, Manifest, decode, encode
+from sereno.archive.parquet import InvalidParquetFile
+from sereno.archive.restore_store import CheckableFile, FileSelection
 from sereno.archive.scratch import scratch
-from sereno.archive.storage import EXTRACTS, NotThere, Place
+from sereno.archive.storage import EXTRACTS, ObjectNotFound, Storage
 from sereno.database.database import Database
 from sereno.errors import ArchiveUnavailable, first_line
 from sereno.settings import Settings
@@ -32,7 +32,7 @@ MOST_TOLD = 20
 
 
 @dataclass(slots=True)
-class Inspected:
+class VerifyResult:
     """What was looked at. `unknown`: how many objects no batch knows; `strangers`: the first of them."""
 
     files: int = 0
@@ -45,32 +45,32 @@ class Inspected:
     strangers: list[str] = field(default_factory=list)
 
 
-class Inspector:
+class ArchiveVerifier:
     """Reads files again. Blocks: it is for a command in the foreground."""
 
     def __init__(self, database: Database, settings: Settings) -> None:
         self._database = database
-        self._archivist = Archivist(database, settings)
+        self._archivist = Archiver(database, settings)
         self._silent = 0
 
     @property
-    def place(self) -> Place:
+    def place(self) -> Storage:
         return self._archivist.place
 
-    def inspect(self, which: Which, sample: int | None, said: Said) -> Inspected:
+    def inspect(self, which: FileSelection, sample: int | None, said: Said) -> VerifyResult:
         """Every file, those of a batch or since a moment, or some by chance; then objects that nobody knows."""
-        done = Inspected()
+        done = VerifyResult()
         files, length = self._database.run(restore_store.how_many(which))
         total = min(files, sample) if sample is not None else files
         for file in self._files(which, sample):
             said(min(1.0, done.files / max(total, 1)), f"{done.files:,} of {total:,} files, {done.bytes:,} bytes")
             self._one(file, done)
-        if sample is None and which == Which():
+        if sample is None and which == FileSelection():
             said(1.0, f"{length:,} bytes are compared; whose the other objects are")
             self._look_for_strangers(done)
         return done
 
-    def _files(self, which: Which, sample: int | None) -> Iterator[Checkable]:
+    def _files(self, which: FileSelection, sample: int | None) -> Iterator[CheckableFile]:
         if sample is not None:
             yield from self._database.run(restore_store.sampled(which, sample))
             return
@@ -79,11 +79,11 @@ class Inspector:
             yield from page
             after = (page[-1].batch, page[-1].number)
 
-    def _one(self, file: Checkable, done: Inspected) -> None:
+    def _one(self, file: CheckableFile, done: VerifyResult) -> None:
         done.files += 1
         try:
             mended = self._look_at(file)
-        except (Unverified, NotThere, BadFile) as error:
+        except (UnverifiedFile, ObjectNotFound, InvalidParquetFile) as error:
             self._silent = 0
             self._broken(file, error, done)
         except ArchiveUnavailable as error:
@@ -99,21 +99,21 @@ class Inspector:
             done.problems += [mended] if mended else []
             self._database.run(archive.verified(file.batch, file.number, file.sha256))
 
-    def _look_at(self, file: Checkable) -> str | None:
+    def _look_at(self, file: CheckableFile) -> str | None:
         """What was wrong beside the file, and is mended."""
         manifest = _manifest(file)
         with scratch("verify") as directory:
             self._archivist.read_back(manifest, directory / "read.parquet")
         try:
             said = decode(self.place.get_bytes(manifest.name))
-        except (NotThere, msgspec.DecodeError):
+        except (ObjectNotFound, msgspec.DecodeError):
             said = None
         if said == manifest:
             return None
         self.place.put_bytes(manifest.name, encode(manifest))
         return f"{manifest.name} was gone, or said something else than the database: it is written again"
 
-    def _broken(self, file: Checkable, error: ArchiveUnavailable, done: Inspected) -> None:
+    def _broken(self, file: CheckableFile, error: ArchiveUnavailable, done: VerifyResult) -> None:
         words = first_line(error)
         done.broken += 1
         self._database.run(archive.failed(file.batch, file.number, words))
@@ -123,7 +123,7 @@ class Inspector:
         done.problems.append(words)
         emit(logging.ERROR, "archive.unverified", words)
 
-    def _look_for_strangers(self, done: Inspected) -> None:
+    def _look_for_strangers(self, done: VerifyResult) -> None:
         names = (name for name in self.place.names() if not name.startswith(EXTRACTS))
         while page := list(islice(names, PAGE)):
             files = {name.removesuffix(".json") for name in page}
@@ -133,6 +133,6 @@ class Inspector:
             done.strangers += strangers[: MOST_TOLD - len(done.strangers)]
 
 
-def _manifest(file: Checkable) -> Manifest:
+def _manifest(file: CheckableFile) -> Manifest:
     known = {name: getattr(file, name) for name in Manifest.__struct_fields__ if name != "columns"}
-    return Manifest(**known, columns=[Described(each.name, each.type) for each in file.columns])
+    return Manifest(**known, columns=[DescribedFile(each.name, each.type) for each in file.columns])

@@ -7,7 +7,7 @@ from datetime import datetime
 from sereno.access import audit
 from sereno.access.actor import default_actor
 from sereno.bulk import store
-from sereno.bulk.store import Asked, BulkOperation, Change, JobAction, ScheduleAction, Step, Taken
+from sereno.bulk.store import BulkOperation, BulkRequest, Change, ClaimedBatch, JobAction, ScheduleAction, Step
 from sereno.database.statement import Operation
 from sereno.duration import Duration, seconds
 from sereno.errors import InvalidArguments, Refused
@@ -61,7 +61,7 @@ MOST_UNDER_WAY, MOST_OF_A_TENANT = 50, 5
 
 
 @dataclass(frozen=True, slots=True)
-class Steered:
+class ScheduleBulkRequest:
     """What a change of schedules takes. `until`, `note`: of a pause; `note`: of a disabling. `window`: of a spread."""
 
     until: datetime | None = None
@@ -95,13 +95,13 @@ def begin(
     chosen = replace(wanted.within(_job_states[action]), window=None)
     who = actor or default_actor()
     seen, look = chosen.as_detail(), chosen.params()
-    return (yield from _begun(Asked(action, seen, look, chosen.tenant, who, rate, reason, total, chosen.ids)))
+    return (yield from _begun(BulkRequest(action, seen, look, chosen.tenant, who, rate, reason, total, chosen.ids)))
 
 
 def begin_schedules(
     action: ScheduleAction,
     wanted: ScheduleFilter,
-    how: Steered | None = None,
+    how: ScheduleBulkRequest | None = None,
     *,
     rate: float | None = None,
     yes: bool = False,
@@ -112,7 +112,7 @@ def begin_schedules(
     _, _, verb = action.partition(".")
     if wanted.keys is None and not yes:
         raise Refused(f"this would {verb} every schedule that matches: look with a dry run, then confirm it")
-    how = how or Steered()
+    how = how or ScheduleBulkRequest()
     yield from _check_how(how)
     allowed = _schedule_states[action]
     if allowed is not None:
@@ -126,11 +126,11 @@ def begin_schedules(
     if how.window is not None:
         options["window"] = seconds(how.window)
     seen, look, who = wanted.as_detail(), wanted.params(), actor or default_actor()
-    asked = Asked(action, seen, look, wanted.tenant, who, rate, how.note, total, options=options)
+    asked = BulkRequest(action, seen, look, wanted.tenant, who, rate, how.note, total, options=options)
     return (yield from _begun(asked))
 
 
-def _check_how(how: Steered) -> Operation[None]:
+def _check_how(how: ScheduleBulkRequest) -> Operation[None]:
     check_text("note", how.note)
     if how.window is not None:
         # Refused before anything is looked at, in the words of the rule.
@@ -156,7 +156,7 @@ def begin_requeue(
     chosen = yield from _requeueable(wanted)
     seen = chosen.as_detail() | ({} if ids is None else {"ids": sorted(ids)})
     look, who = store.delivery_look(chosen, ids), actor or default_actor()
-    return (yield from _begun(Asked("delivery.requeue", seen, look, chosen.tenant, who, rate, None, total, ids)))
+    return (yield from _begun(BulkRequest("delivery.requeue", seen, look, chosen.tenant, who, rate, None, total, ids)))
 
 
 def _requeueable(wanted: DeliveryFilter) -> Operation[DeliveryFilter]:
@@ -165,7 +165,7 @@ def _requeueable(wanted: DeliveryFilter) -> Operation[DeliveryFilter]:
     return replace(wanted, states=states)
 
 
-def _begun(asked: Asked) -> Operation[BulkOperation]:
+def _begun(asked: BulkRequest) -> Operation[BulkOperation]:
     every, theirs = yield from store.under_way(asked.tenant)
     if every >= MOST_UNDER_WAY or theirs >= MOST_OF_A_TENANT:
         raise Refused("so many operations are under way already: wait for one to end, or stop one")
@@ -212,16 +212,16 @@ def changes(requeue: Callable[[Sequence[int]], Operation[list[int]]]) -> dict[st
     }
 
 
-def _pause(wanted: ScheduleFilter, taken: Taken) -> Operation[int]:
+def _pause(wanted: ScheduleFilter, taken: ClaimedBatch) -> Operation[int]:
     until = taken.given().get("until")
     at = None if until is None else datetime.fromisoformat(until)
     return schedules.pause(wanted, until=at, note=taken.reason, actor=taken.actor)
 
 
-def _of_schedules(change: Callable[[ScheduleFilter, Taken], Operation[int]]) -> Change:
+def _of_schedules(change: Callable[[ScheduleFilter, ClaimedBatch], Operation[int]]) -> Change:
     """They write the same lines in the audit as at once."""
 
-    def step(taken: Taken) -> Operation[Step]:
+    def step(taken: ClaimedBatch) -> Operation[Step]:
         wanted, place = yield from store.schedules_found(taken)
         found = len(wanted.keys or ())
         done = (yield from change(wanted, taken)) if found else 0
@@ -231,7 +231,7 @@ def _of_schedules(change: Callable[[ScheduleFilter, Taken], Operation[int]]) -> 
 
 
 def _of_deliveries(requeue: Callable[[Sequence[int]], Operation[list[int]]]) -> Change:
-    def step(taken: Taken) -> Operation[Step]:
+    def step(taken: ClaimedBatch) -> Operation[Step]:
         found, place = yield from store.deliveries_found(taken)
         back = sorted((yield from requeue(found))) if found else []
         if back:

@@ -86,7 +86,7 @@ class BulkOperation:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class BulkRequest:
     """What somebody wants done to many. `wanted`: the filter for people. `look`: the same as parameters, by kind.
 
     `ids`: those that are named. `options`: what else the change takes.
@@ -104,7 +104,7 @@ class Asked:
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
-class Batch(NamedTuple):
+class BulkBatch(NamedTuple):
     """What became of a batch. `wait`: seconds until the next one; None when there is none. `share`: how far it is."""
 
     wait: float | None
@@ -118,7 +118,7 @@ def under_way(tenant: str | None) -> Operation[tuple[int, int]]:
     return int(rows[0][0]), int(rows[0][1])
 
 
-def begin(asked: Asked) -> Operation[int]:
+def begin(asked: BulkRequest) -> Operation[int]:
     """Write it down and make its job; answers its id."""
     ids, total = asked.ids, asked.total
     given = {
@@ -191,7 +191,7 @@ def forget(days: int) -> Operation[None]:
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class ClaimedBatch:
     """An operation in the hands of its job."""
 
     id: int
@@ -222,7 +222,7 @@ class Taken:
         return _json.decode(self.options)
 
 
-class Place(NamedTuple):
+class BulkCursor(NamedTuple):
     """How far it is: up to this id or key everything has been looked at."""
 
     cursor: int
@@ -236,26 +236,26 @@ class Step(NamedTuple):
     done: int
     asked: int
     left: int
-    place: Place
+    place: BulkCursor
 
 
 # One batch of an action; of jobs it is here, of others the application brings it along.
-Change: TypeAlias = Callable[[Taken], Operation[Step]]
+Change: TypeAlias = Callable[[ClaimedBatch], Operation[Step]]
 
 
 def batch(
     number: int, job: int, attempt: int, session: int, others: Mapping[str, Change] | None = None
-) -> Operation[Batch]:
+) -> Operation[BulkBatch]:
     """The next batch, and how far it is then, in one transaction; for the attempt that holds the job alone."""
     rows = yield Statement(_sql["take"], {"id": number, "job": job, "attempt": attempt, "session": session})
     if not rows:
-        return Batch(None)
-    taken = Taken(*rows[0])
+        return BulkBatch(None)
+    taken = ClaimedBatch(*rows[0])
     if taken.is_to_stop:
         yield Statement(_sql["finish"], {"id": number, "state": "stopped", "error": None})
-        return Batch(None)
+        return BulkBatch(None)
     if taken.wait > 0:
-        return Batch(taken.wait, _share(taken, 0))
+        return BulkBatch(taken.wait, _share(taken, 0))
     change = {**_of_jobs, **(others or {})}.get(taken.action)
     if change is None:
         raise Refused(f"this worker does not know how to carry out {taken.action}")
@@ -263,10 +263,10 @@ def batch(
     cost = (done + asked) / taken.rate if taken.rate else 0.0
     how_far = {"cursor": place.cursor, "key": place.key, "ends": place.ends, "cost": cost}
     yield Statement(_sql["advance"], {"id": number, "done": done, "asked": asked, "left": left, **how_far})
-    return Batch(None if place.ends else cost, _share(taken, done + asked + left), done + asked)
+    return BulkBatch(None if place.ends else cost, _share(taken, done + asked + left), done + asked)
 
 
-def _share(taken: Taken, more: int) -> float:
+def _share(taken: ClaimedBatch, more: int) -> float:
     """By the count, where there is one; else by the ids."""
     seen = taken.changed + taken.left + more
     if taken.total:
@@ -279,7 +279,7 @@ def kept(look: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in look.items() if name != "terms" or value is not None}
 
 
-def _look(taken: Taken, known: Mapping[str, Any]) -> dict[str, Any]:
+def _look(taken: ClaimedBatch, known: Mapping[str, Any]) -> dict[str, Any]:
     """The parameters of its filter."""
     look = _json.decode(taken.look)
     if look.keys() - known.keys():
@@ -291,7 +291,7 @@ def _look(taken: Taken, known: Mapping[str, Any]) -> dict[str, Any]:
 # Jobs
 
 
-class Changed(NamedTuple):
+class BatchResult(NamedTuple):
     """The jobs of a batch that were changed, those that were asked to stop, and those whose unique key is taken."""
 
     done: Sequence[int] = ()
@@ -299,12 +299,12 @@ class Changed(NamedTuple):
     conflicts: Sequence[transitions.KeyConflict] = ()
 
 
-def _jobs(change: Callable[[Sequence[int], Taken], Operation[Changed]]) -> Change:
-    def step(taken: Taken) -> Operation[Step]:
+def _jobs(change: Callable[[Sequence[int], ClaimedBatch], Operation[BatchResult]]) -> Change:
+    def step(taken: ClaimedBatch) -> Operation[Step]:
         look, upto = _look(taken, JobFilter().params()), min(taken.cursor + STRETCH, taken.upper_id)
         given = {"after": taken.cursor, "upto": upto, "limit": taken.limit, "asked_at": taken.asked_at}
         found = [row[0] for row in (yield Statement(_sql["matching"], look | given))]
-        done, asked, conflicts = (yield from change(found, taken)) if found else Changed()
+        done, asked, conflicts = (yield from change(found, taken)) if found else BatchResult()
         touched = sorted([*done, *asked])
         if touched or conflicts:
             subject = f"job {touched[0]}" if len(touched) == 1 else f"{len(touched)} jobs"
@@ -315,27 +315,27 @@ def _jobs(change: Callable[[Sequence[int], Taken], Operation[Changed]]) -> Chang
     return step
 
 
-def _place(taken: Taken, found: Sequence[int], upto: int) -> Place:
+def _place(taken: ClaimedBatch, found: Sequence[int], upto: int) -> BulkCursor:
     cursor = found[-1] if len(found) == taken.limit else upto
-    return Place(cursor, "", cursor >= taken.upper_id)
+    return BulkCursor(cursor, "", cursor >= taken.upper_id)
 
 
-def noted(taken: Taken, subject: str, detail: Mapping[str, Any], count: int) -> Operation[None]:
+def noted(taken: ClaimedBatch, subject: str, detail: Mapping[str, Any], count: int) -> Operation[None]:
     """As it is noted when it is done at once, and of which operation it is a part."""
     yield from audit.audit(taken.actor, taken.action, subject, {"count": count, **detail, "operation": taken.id})
 
 
-def _retry(found: Sequence[int], taken: Taken) -> Operation[Changed]:  # noqa: ARG001 - as the others
+def _retry(found: Sequence[int], taken: ClaimedBatch) -> Operation[BatchResult]:  # noqa: ARG001 - as the others
     done = yield from transitions.requeue(found)
-    return Changed(done, conflicts=(yield from transitions.key_conflicts(set(found) - set(done))))
+    return BatchResult(done, conflicts=(yield from transitions.key_conflicts(set(found) - set(done))))
 
 
-def _cancel(found: Sequence[int], taken: Taken) -> Operation[Changed]:
-    return Changed(*(yield from transitions.cancel(found, taken.reason or f"cancelled by {taken.actor}")))
+def _cancel(found: Sequence[int], taken: ClaimedBatch) -> Operation[BatchResult]:
+    return BatchResult(*(yield from transitions.cancel(found, taken.reason or f"cancelled by {taken.actor}")))
 
 
-def _delete(found: Sequence[int], taken: Taken) -> Operation[Changed]:  # noqa: ARG001 - as the others
-    return Changed((yield from transitions.delete(found)))
+def _delete(found: Sequence[int], taken: ClaimedBatch) -> Operation[BatchResult]:  # noqa: ARG001 - as the others
+    return BatchResult((yield from transitions.delete(found)))
 
 
 _of_jobs: dict[str, Change] = {"job.retry": _jobs(_retry), "job.cancel": _jobs(_cancel), "job.delete": _jobs(_delete)}
@@ -344,15 +344,15 @@ _of_jobs: dict[str, Change] = {"job.retry": _jobs(_retry), "job.cancel": _jobs(_
 # Schedules
 
 
-def schedules_found(taken: Taken) -> Operation[tuple[ScheduleFilter, Place]]:
+def schedules_found(taken: ClaimedBatch) -> Operation[tuple[ScheduleFilter, BulkCursor]]:
     """The schedules of the next batch, by their keys and what else must hold of them."""
     look = _look(taken, ScheduleFilter().params())
     given = {"after": taken.cursor_key, "upper": taken.upper_id, "limit": taken.limit, "stretch": STRETCH_OF_SCHEDULES}
     ((keys, last, seen),) = yield Statement(_sql["matching_schedules"], look | given)
     if len(keys) == taken.limit:
-        place = Place(0, keys[-1], False)
+        place = BulkCursor(0, keys[-1], False)
     else:
-        place = Place(0, last or taken.cursor_key, seen < STRETCH_OF_SCHEDULES)
+        place = BulkCursor(0, last or taken.cursor_key, seen < STRETCH_OF_SCHEDULES)
     return replace(ScheduleFilter.again(look), keys=keys), place
 
 
@@ -368,7 +368,7 @@ def delivery_look(wanted: DeliveryFilter, ids: Collection[int] | None) -> dict[s
     return params
 
 
-def deliveries_found(taken: Taken) -> Operation[tuple[list[int], Place]]:
+def deliveries_found(taken: ClaimedBatch) -> Operation[tuple[list[int], BulkCursor]]:
     """The deliveries of the next batch."""
     look, upto = _look(taken, delivery_look(DeliveryFilter(), None)), min(taken.cursor + STRETCH, taken.upper_id)
     given = {"after": taken.cursor, "upto": upto, "limit": taken.limit, "asked_at": taken.asked_at, "counts": False}

@@ -14,12 +14,12 @@ from sereno.bulk import store as bulk
 from sereno.database.database import Database
 from sereno.error_text import storable
 from sereno.errors import DatabaseUnavailable, SerenoError
-from sereno.jobs.attempt import Released, Snooze
+from sereno.jobs.attempt import ReleasedAttempt, Snooze
 from sereno.jobs.retry import Backoff
 from sereno.jobs.task import Registry, define
 from sereno.telemetry.log_events import emit
 from sereno.worker.context import Context
-from sereno.worker.running_call import Running
+from sereno.worker.running_call import RunningCall
 
 # It rests no longer at a time, so that it stops within a second of being asked to.
 LONGEST_REST = 0.25
@@ -59,11 +59,11 @@ def register(registry: Registry, database: Database, others: Mapping[str, bulk.C
     )
 
 
-def give_back(running: Iterable[Running]) -> None:
+def give_back(running: Iterable[RunningCall]) -> None:
     """An operation may go on for days: a worker that stops does not wait for it, and another goes on at once."""
     for each in list(running):
         if each.definition.name == bulk.TASK and each.stopped is None and each.task is not None:
-            each.stopped = Released("the worker stopped")
+            each.stopped = ReleasedAttempt("the worker stopped")
             each.task.cancel()
 
 

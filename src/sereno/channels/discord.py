@@ -12,10 +12,10 @@ from http import HTTPStatus
 from typing import Any, ClassVar
 
 from sereno.channels.contract import Exchange, Message
-from sereno.channels.http import Answer
+from sereno.channels.http import HTTPAnswer
 from sereno.channels.single_message import (
-    OneByOne,
-    Settings,
+    ChannelSettings,
+    SingleMessageChannel,
     Url,
     cut,
     fields,
@@ -38,11 +38,11 @@ HOSTS = frozenset(
 _WEBHOOK = re.compile(r"https?://[^/?#@\\\s]+/api/(?:v[0-9]{1,2}/)?webhooks/[0-9]{1,20}/([A-Za-z0-9_-]{1,200})")
 
 
-class DiscordSettings(Settings, frozen=True, kw_only=True):
+class DiscordSettings(ChannelSettings, frozen=True, kw_only=True):
     url: Url = "https://discord.com"
 
 
-class Discord(OneByOne[DiscordSettings]):
+class Discord(SingleMessageChannel[DiscordSettings]):
     """A message in a channel of Discord."""
 
     name: ClassVar[str] = "discord"
@@ -68,7 +68,7 @@ class Discord(OneByOne[DiscordSettings]):
             return Failed("empty", "a message needs a text or embeds")
         return await post(exchange, f"{message.address}?wait=true", content, self._read)
 
-    def _read(self, answer: Answer) -> Outcome:
+    def _read(self, answer: HTTPAnswer) -> Outcome:
         said = fields(answer.json())
         if answer.is_ok:
             name = provider_id(said.get("id"))

@@ -53,7 +53,7 @@ _OWN_HEADER = re.compile(r"X-[A-Za-z0-9-]{1,60}", re.IGNORECASE)
 _NOBODY = re.compile(r"(?i)(unknown|no such) (user|mailbox)|(user|mailbox|recipient).{0,60}(unknown|n.t (found|exist))")
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
+class EmailSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How the server is reached, and as whom. Beyond loopback nothing goes without TLS, unless `allow_plaintext`."""
 
     host: str = "localhost"
@@ -89,7 +89,7 @@ class Email(Channel):
     largest: ClassVar[int | None] = LARGEST_MAIL
 
     def __init__(self, **defaults: Any) -> None:
-        known = msgspec.structs.asdict(Settings(**defaults))
+        known = msgspec.structs.asdict(EmailSettings(**defaults))
         self._defaults = {name: value for name, value in known.items() if value is not None}
 
     def check_address(self, address: str) -> str:
@@ -97,7 +97,7 @@ class Email(Channel):
 
     async def send(self, batch: Sequence[Message], exchange: Exchange) -> Sequence[Outcome]:
         try:
-            settings = msgspec.convert({"timeout": exchange.timeout, **exchange.over(self._defaults)}, Settings)
+            settings = msgspec.convert({"timeout": exchange.timeout, **exchange.over(self._defaults)}, EmailSettings)
             mailbox(settings.sender)
             mailbox(settings.reply_to or settings.sender)
         except (msgspec.ValidationError, InvalidAddress) as error:
@@ -125,7 +125,7 @@ class Email(Channel):
 class _Line:
     """One connection. `ended`: what is true of every message that is still to come, once it is of no more use."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: EmailSettings) -> None:
         self.ended: Outcome | None = None
         self._settings = settings
         # An aiosmtplib.SMTP, and what it raises; like every channel's library, imported when first used.
@@ -289,7 +289,7 @@ def mailbox(text: str) -> tuple[str, str]:
     return name, addr_spec(address.removesuffix(">") if angle else address)
 
 
-def write(message: Message, settings: Settings) -> tuple[str, str, bytes] | Failed | Invalid:
+def write(message: Message, settings: EmailSettings) -> tuple[str, str, bytes] | Failed | Invalid:
     """Its Message-ID, its address, and the mail as it is on the wire: dots are doubled, the final one is missing."""
     key = message.key.encode("utf-8", "replace")
     digest = hmac.new(settings.bounce_secret.encode("utf-8", "replace"), key, hashlib.sha256).hexdigest()[:40]
@@ -308,7 +308,7 @@ def write(message: Message, settings: Settings) -> tuple[str, str, bytes] | Fail
     return message_id, address, re.sub(rb"(?m)^\.", b"..", raw)
 
 
-def _headers(message: Message, settings: Settings, digest: str) -> Iterator[str]:
+def _headers(message: Message, settings: EmailSettings, digest: str) -> Iterator[str]:
     options, url = message.options, message.unsubscribe_url
     if "cc" in options or "bcc" in options:
         raise ValueError("cc and bcc are not supported: a delivery has one address")

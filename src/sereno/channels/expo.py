@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from sereno.channels.contract import Channel, Exchange, Message
-from sereno.channels.http import MOST_TEXT, Answer, call, refused, retry_after
+from sereno.channels.http import MOST_TEXT, HTTPAnswer, call, refused, retry_after
 from sereno.errors import InvalidAddress
 from sereno.jobs.limits.limit import Rate
 from sereno.notifications.deliveries.delivery import Down, Failed, Invalid, Outcome, Receipt, Retryable, Sent, Unknown
@@ -138,10 +138,10 @@ class Expo(Channel):
         while waiting:
             part = waiting.pop(0)
             answer = await self._call(RECEIPTS, msgspec.json.encode({"ids": part}), exchange)
-            receipts = _content(answer).get("data") if isinstance(answer, Answer) and answer.is_ok else None
+            receipts = _content(answer).get("data") if isinstance(answer, HTTPAnswer) and answer.is_ok else None
             if isinstance(receipts, dict):
                 found += [receipt for each in part if (receipt := _receipt(each, receipts.get(each))) is not None]
-            elif isinstance(answer, Answer) and answer.status in WRONG_REQUEST:
+            elif isinstance(answer, HTTPAnswer) and answer.status in WRONG_REQUEST:
                 # Too many of them, or one that is no id: the others are asked for without it.
                 waiting[:0] = _halves(part)
             else:
@@ -170,7 +170,7 @@ class Expo(Channel):
     async def _offer(self, part: list[_Parcel], exchange: Exchange) -> _Reply:
         """One request with these messages, and what its answer says of each."""
         answer = await self._call(SEND, b"[" + b",".join(parcel.body for parcel in part) + b"]", exchange)
-        if not isinstance(answer, Answer):
+        if not isinstance(answer, HTTPAnswer):
             return _for_all(part, answer)
         content = _content(answer)
         tickets, error = content.get("data"), _error(answer, content)
@@ -180,7 +180,7 @@ class Expo(Channel):
             return _for_all(part, Unknown("strange_answer", f"a success without {len(part)} tickets"))
         return _Reply({parcel.place: _outcome(ticket) for parcel, ticket in zip(part, tickets, strict=True)}, [])
 
-    async def _call(self, path: str, body: bytes, exchange: Exchange) -> Answer | Retryable | Unknown | Down:
+    async def _call(self, path: str, body: bytes, exchange: Exchange) -> HTTPAnswer | Retryable | Unknown | Down:
         settings = exchange.over(self._defaults)
         url, secret = settings.get("url", URL), settings.get("access_token")
         if not isinstance(url, str) or not _URL.fullmatch(url):
@@ -194,12 +194,12 @@ class Expo(Channel):
             body = gzip.compress(body, GZIP_LEVEL, mtime=0)
             headers["Content-Encoding"] = "gzip"
         answer = await call(exchange, "POST", url.rstrip("/") + path, data=body, headers=headers)
-        if isinstance(secret, str) and len(secret) >= SHORTEST_SECRET and isinstance(answer, Answer):
+        if isinstance(secret, str) and len(secret) >= SHORTEST_SECRET and isinstance(answer, HTTPAnswer):
             return _without(secret, answer)
         return answer
 
 
-def _refused(part: list[_Parcel], answer: Answer, error: Mapping[str, Any]) -> _Reply:
+def _refused(part: list[_Parcel], answer: HTTPAnswer, error: Mapping[str, Any]) -> _Reply:
     """A request that was refused as a whole."""
     code, message = _reason(error, error.get("code", ""))
     by_status, (by_code, _) = refused(answer), CODES.get(code, (Failed, "failed"))
@@ -273,7 +273,7 @@ def _reason(said: Mapping[str, Any], code: Any = None) -> tuple[str, str]:
     return code if isinstance(code, str) and _CODE.fullmatch(code) else "unspecified", words
 
 
-def _error(answer: Answer, content: Mapping[str, Any]) -> Mapping[str, Any] | None:
+def _error(answer: HTTPAnswer, content: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """The first error of the whole request, Expo sends one; None for a success without any."""
     match content.get("errors"):
         case [dict(first), *_]:
@@ -282,7 +282,7 @@ def _error(answer: Answer, content: Mapping[str, Any]) -> Mapping[str, Any] | No
             return None if answer.is_ok else {"code": f"http_{answer.status}", "message": answer.text()}
 
 
-def _content(answer: Answer) -> Mapping[str, Any]:
+def _content(answer: HTTPAnswer) -> Mapping[str, Any]:
     """The answer's object; empty for whatever else came."""
     try:
         content = msgspec.json.decode(answer.body)
@@ -291,7 +291,7 @@ def _content(answer: Answer) -> Mapping[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
-def _without(secret: str, answer: Answer) -> Answer:
+def _without(secret: str, answer: HTTPAnswer) -> HTTPAnswer:
     """The answer, should it repeat the access token, without it. Decoded first, so that no escape hides it."""
     body = msgspec.json.encode(content) if (content := _content(answer)) else answer.body
     return msgspec.structs.replace(answer, body=body.replace(secret.encode(), b"***"))

@@ -20,7 +20,7 @@ LARGEST_ANSWER = 4 * 1024 * 1024
 MOST_TEXT = 300
 
 
-class Answer(msgspec.Struct, frozen=True):
+class HTTPAnswer(msgspec.Struct, frozen=True):
     """What came back: small letters in the headers' names."""
 
     status: int
@@ -42,7 +42,7 @@ class Answer(msgspec.Struct, frozen=True):
         return self.body[: 4 * MOST_TEXT].decode("utf-8", "replace").replace("\x00", "")[:MOST_TEXT]
 
 
-async def call(exchange: Exchange, method: str, url: str, **options: Any) -> Answer | Retryable | Unknown:
+async def call(exchange: Exchange, method: str, url: str, **options: Any) -> HTTPAnswer | Retryable | Unknown:
     """One request; no redirect is followed. An answer with any status is an answer."""
     import aiohttp  # noqa: PLC0415 - see Exchange
 
@@ -51,7 +51,7 @@ async def call(exchange: Exchange, method: str, url: str, **options: Any) -> Ans
             body = await response.content.read(LARGEST_ANSWER)
             while len(body) < LARGEST_ANSWER and (more := await response.content.read(LARGEST_ANSWER - len(body))):
                 body += more
-            return Answer(response.status, {name.lower(): value for name, value in response.headers.items()}, body)
+            return HTTPAnswer(response.status, {name.lower(): value for name, value in response.headers.items()}, body)
     except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
         return Retryable("unreachable", _words(error))
     except (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError, UnicodeError) as error:
@@ -60,7 +60,7 @@ async def call(exchange: Exchange, method: str, url: str, **options: Any) -> Ans
         return Unknown("no_answer", _words(error))
 
 
-def refused(answer: Answer) -> Outcome | None:
+def refused(answer: HTTPAnswer) -> Outcome | None:
     """What the status alone says of all messages of a call; None for a success, whose body says more."""
     if answer.is_ok:
         return None

@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 import msgspec
 
 from sereno.channels.contract import Channel, Exchange, Message
-from sereno.channels.http import MOST_TEXT, Answer, call, refused, retry_after
+from sereno.channels.http import MOST_TEXT, HTTPAnswer, call, refused, retry_after
 from sereno.errors import ConfigurationError, InvalidAddress
 from sereno.notifications.deliveries.delivery import Delivered, Down, Failed, Invalid, Outcome, Retryable, Sent, Unknown
 
@@ -38,7 +38,7 @@ _PHONE = re.compile(r"\+[1-9][0-9]{6,14}")
 _BETWEEN_DIGITS = re.compile(r"[ ().\u00a0-]")
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
+class ChannelSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What a channel must know, from its constructor and, above that, from the account. Its repr tells nothing."""
 
     url: Url
@@ -51,10 +51,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         return f"{type(self).__name__}(…)"
 
 
-Known = TypeVar("Known", bound=Settings)
+Known = TypeVar("Known", bound=ChannelSettings)
 
 
-class OneByOne(Channel, Generic[Known]):
+class SingleMessageChannel(Channel, Generic[Known]):
     """A channel that sends one message a request. Subclasses write `check`, `secrets` and `send_one`."""
 
     settings_type: type[Known]
@@ -107,7 +107,7 @@ class OneByOne(Channel, Generic[Known]):
         outcome = await self.send_one(message, settings, exchange)
         return without_secrets(outcome, self.secrets(message, settings))
 
-    def refusal(self, answer: Answer) -> Outcome:
+    def refusal(self, answer: HTTPAnswer) -> Outcome:
         """What an answer means whose body says nothing of use.
 
         Behind a server error other than 503 a message may be on its way. That matters where a second one costs.
@@ -138,7 +138,7 @@ async def post(
     exchange: Exchange,
     url: str,
     content: Any,
-    read: Callable[[Answer], Outcome],
+    read: Callable[[HTTPAnswer], Outcome],
     *,
     headers: Mapping[str, str] | None = None,
     form: bool = False,
@@ -153,7 +153,7 @@ async def post(
         return Failed("malformed", f"the message cannot be encoded: {type(error).__name__}")
     kind = "application/x-www-form-urlencoded" if form else "application/json; charset=utf-8"
     answer = await call(exchange, "POST", url, data=body, headers={"Content-Type": kind, **(headers or {})})
-    return read(answer) if isinstance(answer, Answer) else answer
+    return read(answer) if isinstance(answer, HTTPAnswer) else answer
 
 
 def without_secrets(outcome: Outcome, secrets: Iterable[str]) -> Outcome:
@@ -244,7 +244,7 @@ def wait(said: Any, headers: Mapping[str, str]) -> float | None:
     return retry_after(headers)
 
 
-def verdict(kind: Refusal, code: Any, message: str, answer: Answer, said: Any = None) -> Outcome:
+def verdict(kind: Refusal, code: Any, message: str, answer: HTTPAnswer, said: Any = None) -> Outcome:
     """A refusal with the provider's own code; one that may be tried again says when."""
     if kind is Retryable:
         return Retryable(str(code), message, after=wait(said, answer.headers))

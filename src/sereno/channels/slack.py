@@ -11,11 +11,11 @@ from collections.abc import Iterable, Mapping
 from typing import ClassVar
 
 from sereno.channels.contract import Exchange, Message
-from sereno.channels.http import Answer
+from sereno.channels.http import HTTPAnswer
 from sereno.channels.single_message import (
-    OneByOne,
+    ChannelSettings,
     Refusal,
-    Settings,
+    SingleMessageChannel,
     Token,
     Url,
     fields,
@@ -76,12 +76,12 @@ _ID = re.compile(r"[CDGUW][A-Z0-9]{2,30}")
 _WORD = re.compile(r"[a-z_]{1,60}")
 
 
-class SlackSettings(Settings, frozen=True, kw_only=True):
+class SlackSettings(ChannelSettings, frozen=True, kw_only=True):
     url: Url = "https://slack.com"
     bot_token: Token = ""
 
 
-class Slack(OneByOne[SlackSettings]):
+class Slack(SingleMessageChannel[SlackSettings]):
     """A message in a channel of Slack, or to a person."""
 
     name: ClassVar[str] = "slack"
@@ -114,7 +114,7 @@ class Slack(OneByOne[SlackSettings]):
         headers = {"Authorization": f"Bearer {settings.bot_token}"}
         return await post(exchange, url, content, self._read, headers=headers)
 
-    def _read(self, answer: Answer) -> Outcome:
+    def _read(self, answer: HTTPAnswer) -> Outcome:
         said = fields(answer.json())
         if said.get("ok") is True and answer.is_ok:
             return Delivered(provider_id(said.get("channel"), said.get("ts")))
@@ -124,7 +124,7 @@ class Slack(OneByOne[SlackSettings]):
         needed = words(said.get("needed"))
         return verdict(TO_BOTS.get(word, Failed), word, f"needs {needed}" if needed else word, answer)
 
-    def _read_word(self, answer: Answer) -> Outcome:
+    def _read_word(self, answer: HTTPAnswer) -> Outcome:
         word = answer.text().strip()
         if answer.is_ok:
             return Delivered() if word == "ok" else self.refusal(answer)

@@ -163,7 +163,7 @@ def is_never_refused(_ip: str) -> bool:
     return False
 
 
-class Guard:
+class SSRFGuard:
     """A resolver and a maker of sockets, for a connector of aiohttp, that refuse."""
 
     def __init__(self, inner: Resolver, refuses: Refuses) -> None:
@@ -200,7 +200,7 @@ def guarded_session(
     """
     import aiohttp  # noqa: PLC0415 - see Exchange
 
-    guard = Guard(inner or cast(Resolver, aiohttp.ThreadedResolver()), refuses)
+    guard = SSRFGuard(inner or cast(Resolver, aiohttp.ThreadedResolver()), refuses)
     connector = aiohttp.TCPConnector(
         resolver=cast(Any, guard), socket_factory=guard.socket, use_dns_cache=False, force_close=True
     )

@@ -16,11 +16,11 @@ from typing import Annotated, Any, ClassVar
 import msgspec
 
 from sereno.channels.contract import Exchange, Message
-from sereno.channels.http import Answer
+from sereno.channels.http import HTTPAnswer
 from sereno.channels.single_message import (
-    OneByOne,
+    ChannelSettings,
     Refusal,
-    Settings,
+    SingleMessageChannel,
     Url,
     cut,
     fields,
@@ -43,7 +43,7 @@ BotToken = Annotated[str, msgspec.Meta(pattern=r"\A[0-9]{1,20}:[A-Za-z0-9_-]+\Z"
 _CHAT = re.compile(r"-?[1-9][0-9]{0,15}|@[A-Za-z][A-Za-z0-9_]{3,31}")
 
 
-class TelegramSettings(Settings, frozen=True, kw_only=True):
+class TelegramSettings(ChannelSettings, frozen=True, kw_only=True):
     url: Url = "https://api.telegram.org"
     bot_token: BotToken = ""
 
@@ -51,7 +51,7 @@ class TelegramSettings(Settings, frozen=True, kw_only=True):
         return "" if self.bot_token else "bot_token"
 
 
-class Telegram(OneByOne[TelegramSettings]):
+class Telegram(SingleMessageChannel[TelegramSettings]):
     """A message to a person, a group or a channel of Telegram."""
 
     name: ClassVar[str] = "telegram"
@@ -74,7 +74,7 @@ class Telegram(OneByOne[TelegramSettings]):
         url = f"{settings.url.rstrip('/')}/bot{settings.bot_token}/sendMessage"
         return await post(exchange, url, content, self._read)
 
-    def _read(self, answer: Answer) -> Outcome:
+    def _read(self, answer: HTTPAnswer) -> Outcome:
         said = fields(answer.json())
         if said.get("ok") is True and answer.is_ok:
             result = fields(said.get("result"))

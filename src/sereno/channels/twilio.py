@@ -15,11 +15,11 @@ from typing import Any, ClassVar, Literal
 from urllib.parse import parse_qsl
 
 from sereno.channels.contract import Callback, Exchange, Message
-from sereno.channels.http import Answer
+from sereno.channels.http import HTTPAnswer
 from sereno.channels.single_message import (
-    OneByOne,
+    ChannelSettings,
     Refusal,
-    Settings,
+    SingleMessageChannel,
     Token,
     Url,
     Word,
@@ -72,7 +72,7 @@ MEANINGS: Mapping[int, Refusal] = {
 UNREACHABLE = frozenset({"21610", "21614", "30003", "30005", "30006"})
 
 
-class TwilioSettings(Settings, frozen=True, kw_only=True):
+class TwilioSettings(ChannelSettings, frozen=True, kw_only=True):
     url: Url = "https://api.twilio.com"
     account_sid: Word = ""
     auth_token: Token = ""
@@ -92,7 +92,7 @@ class TwilioSettings(Settings, frozen=True, kw_only=True):
         return base64.b64encode(f"{self.account_sid}:{self.auth_token}".encode()).decode()
 
 
-class Twilio(OneByOne[TwilioSettings]):
+class Twilio(SingleMessageChannel[TwilioSettings]):
     """SMS to a number in E.164."""
 
     name: ClassVar[str] = "sms"
@@ -123,7 +123,7 @@ class Twilio(OneByOne[TwilioSettings]):
         headers = {"Authorization": f"Basic {settings.basic}"}
         return await post(exchange, url, form, self._read, headers=headers, form=True)
 
-    def _read(self, answer: Answer) -> Outcome:
+    def _read(self, answer: HTTPAnswer) -> Outcome:
         said = fields(answer.json())
         if answer.is_ok:
             sid = provider_id(said.get("sid"))

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from sereno.channels.contract import Channel, Exchange, Message
-from sereno.channels.http import Answer, call, refused
+from sereno.channels.http import HTTPAnswer, call, refused
 from sereno.channels.ssrf import guarded_session, is_never_refused, is_refused, objection, read_target
 from sereno.errors import ConfigurationError, InvalidAddress
 from sereno.notifications.deliveries.delivery import Down, Failed, Invalid, Outcome, Retryable, Sent, Unknown
@@ -52,7 +52,7 @@ _SUBJECT = re.compile(r"(mailto:|https://)[!-~]{1,200}")
 _PROVIDER_ID = re.compile(r"[!-~]{1,300}")
 
 
-class Token(msgspec.Struct):
+class PushToken(msgspec.Struct):
     """What proves to one push service whose messages these are. `is_good`: it has taken one of them."""
 
     since: float
@@ -60,17 +60,17 @@ class Token(msgspec.Struct):
     is_good: bool = False
 
 
-class Ready(msgspec.Struct, frozen=True):
+class PreparedPush(msgspec.Struct, frozen=True):
     """One message, encrypted and signed. `is_known`: its push service is no stranger's."""
 
     url: str
     body: bytes
     headers: dict[str, str]
-    token: Token
+    token: PushToken
     is_known: bool
 
 
-class Outward(Exchange):
+class EncryptedPush(Exchange):
     """Calls what strangers entered: by the rules of webhooks."""
 
     @property
@@ -91,7 +91,7 @@ class WebPush(Channel):
         """`defaults`: vapid_private_key, subject and ttl, for accounts that do not say."""
         self._now = now
         self._defaults = defaults
-        self._tokens: OrderedDict[tuple[str, str, bytes], Token] = OrderedDict()
+        self._tokens: OrderedDict[tuple[str, str, bytes], PushToken] = OrderedDict()
 
     def check_address(self, address: str) -> str:
         try:
@@ -106,14 +106,14 @@ class WebPush(Channel):
         except ConfigurationError as error:
             return [Down("vapid", str(error))] * len(batch)
         ready = [self._ready(each, account, key, subject, exchange.private) for each in batch]
-        async with Outward(account, private=exchange.private, timeout=exchange.timeout) as outward:
+        async with EncryptedPush(account, private=exchange.private, timeout=exchange.timeout) as outward:
             outcomes = await asyncio.gather(*(_sent(each, outward) for each in ready))
         # Only now: what one message has shown about our key counts for the whole batch.
         return [_judged(*each) for each in zip(ready, outcomes, strict=True)]
 
     def _ready(
         self, message: Message, account: Mapping[str, Any], key: "Key", subject: str, private: bool
-    ) -> Ready | Outcome:
+    ) -> PreparedPush | Outcome:
         try:
             target = read_target(message.address)
         except InvalidAddress:
@@ -133,15 +133,15 @@ class WebPush(Channel):
             return Invalid("bad_keys", "p256dh is a point of P-256 and auth has 16 bytes, both in base64url")
         token = self._token(msgspec.structs.replace(target, path="").url, key, subject)
         is_known = private or f".{target.host}".endswith(SERVICES)
-        return Ready(target.url, body, headers | {"Authorization": token.header}, token, is_known)
+        return PreparedPush(target.url, body, headers | {"Authorization": token.header}, token, is_known)
 
-    def _token(self, audience: str, key: "Key", subject: str) -> Token:
+    def _token(self, audience: str, key: "Key", subject: str) -> PushToken:
         """Made once an hour for each push service, which may remember having checked it."""
         now, public = self._now(), public_point(key)
         token = self._tokens.get((audience, subject, public))
         if token is None or not 0 <= now - token.since < TOKEN_USE:
             signed = vapid_token(key, audience, subject, int(now) + TOKEN_LIFE)
-            token = Token(now, f"vapid t={signed}, k={_text64(public)}")
+            token = PushToken(now, f"vapid t={signed}, k={_text64(public)}")
             self._tokens[audience, subject, public] = token
             # Endpoints are anybody's: the oldest goes, so that made-up ones fill no memory.
             if len(self._tokens) > MOST_TOKENS:
@@ -250,11 +250,11 @@ def _text(message: Message) -> bytes:
         raise ValueError("the data is nothing that JSON can say") from None
 
 
-async def _sent(ready: Ready | Outcome, exchange: Exchange) -> Outcome:
-    if not isinstance(ready, Ready):
+async def _sent(ready: PreparedPush | Outcome, exchange: Exchange) -> Outcome:
+    if not isinstance(ready, PreparedPush):
         return ready
     answer = await call(exchange, "POST", ready.url, data=ready.body, headers=ready.headers)
-    if not isinstance(answer, Answer):
+    if not isinstance(answer, HTTPAnswer):
         return answer
     if answer.status in (200, 201, 202):
         # A push service has nothing to say in HTML; a portal in between has.
@@ -267,20 +267,20 @@ async def _sent(ready: Ready | Outcome, exchange: Exchange) -> Outcome:
         return Invalid("gone", "the subscription has ended")
     try:
         # What a stranger's server writes, nobody needs to read.
-        outcome = refused(answer if ready.is_known else Answer(answer.status, answer.headers, b""))
+        outcome = refused(answer if ready.is_known else HTTPAnswer(answer.status, answer.headers, b""))
     except OverflowError:
         # It asks to wait until a year that no calendar has.
         return Retryable(f"http_{answer.status}")
     return outcome or Unknown(f"http_{answer.status}", "no answer of a push service")
 
 
-def _judged(ready: Ready | Outcome, outcome: Outcome) -> Outcome:
+def _judged(ready: PreparedPush | Outcome, outcome: Outcome) -> Outcome:
     """Refused credentials stop the channel only if a known service has never taken them.
 
     One that takes others knows our key: this subscription was made with another. Of an endpoint that somebody made
     up, a refusal says nothing about us.
     """
-    if not isinstance(ready, Ready) or not isinstance(outcome, Down):
+    if not isinstance(ready, PreparedPush) or not isinstance(outcome, Down):
         return outcome
     if ready.token.is_good:
         return Failed("other_key", "the push service takes our key, but not for this subscription")

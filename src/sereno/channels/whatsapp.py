@@ -15,11 +15,11 @@ from typing import Any, ClassVar, Literal
 import msgspec
 
 from sereno.channels.contract import Callback, Exchange, Message
-from sereno.channels.http import Answer
+from sereno.channels.http import HTTPAnswer
 from sereno.channels.single_message import (
-    OneByOne,
+    ChannelSettings,
     Refusal,
-    Settings,
+    SingleMessageChannel,
     Token,
     Url,
     Word,
@@ -75,7 +75,7 @@ LATER: Mapping[Refusal, Literal["down", "retry", "invalid", "failed"]] = {
 }
 
 
-class WhatsAppSettings(Settings, frozen=True, kw_only=True):
+class WhatsAppSettings(ChannelSettings, frozen=True, kw_only=True):
     url: Url = "https://graph.facebook.com"
     version: Word = "v23.0"
     phone_number_id: Word = ""
@@ -86,7 +86,7 @@ class WhatsAppSettings(Settings, frozen=True, kw_only=True):
         return "" if self.phone_number_id and self.access_token else "phone_number_id or access_token"
 
 
-class WhatsApp(OneByOne[WhatsAppSettings]):
+class WhatsApp(SingleMessageChannel[WhatsAppSettings]):
     """WhatsApp to a number in E.164."""
 
     name: ClassVar[str] = "whatsapp"
@@ -114,7 +114,7 @@ class WhatsApp(OneByOne[WhatsAppSettings]):
             exchange, url, whole, self._read, headers={"Authorization": f"Bearer {settings.access_token}"}
         )
 
-    def _read(self, answer: Answer) -> Outcome:
+    def _read(self, answer: HTTPAnswer) -> Outcome:
         said = fields(answer.json())
         error = fields(said.get("error"))
         code = number(error.get("code"))

@@ -8,7 +8,7 @@ from sereno.cli.options import desk_options, output_option
 from sereno.cli.output import Column, show_list
 
 if TYPE_CHECKING:
-    from sereno.cli.context import Desk
+    from sereno.cli.context import CommandContext
 
 COLUMNS = (
     Column("setting", lambda line: line.setting),
@@ -25,7 +25,7 @@ def config() -> None:
 @config.command("show", epilog="Example: sereno config show -o json")
 @output_option
 @desk_options
-def show(desk: "Desk", form: str) -> None:
+def show(desk: "CommandContext", form: str) -> None:
     """Every setting, its value and where it came from. Secrets are masked."""
     from sereno.monitoring.settings import list_settings  # noqa: PLC0415 - slow to import; --help needs none
 

@@ -26,7 +26,7 @@ T = TypeVar("T")
 LOOK_SECONDS = 30.0
 
 
-class Desk:
+class CommandContext:
     """One command's connection to one database. Nothing connects before it is asked to."""
 
     def __init__(self, app_path: str | None = None, database_url: str | None = None, schema: str | None = None) -> None:

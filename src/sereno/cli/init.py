@@ -40,7 +40,7 @@ LONGEST_NAME = 60
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class CreatedFiles:
     """What was laid out, and what to type next."""
 
     directory: str
@@ -66,7 +66,7 @@ def init(directory: Path, fastapi: bool, form: str) -> None:
         _write(directory, contents)
     # The name of a directory may be no text at all.
     shown = str(directory).encode("utf-8", "replace").decode()
-    made = Made(shown, package, list(contents), _next_words(directory, shown, package, fastapi=fastapi))
+    made = CreatedFiles(shown, package, list(contents), _next_words(directory, shown, package, fastapi=fastapi))
     show_record(form, made, lambda: _words(made))
 
 
@@ -147,7 +147,7 @@ def _next_words(directory: Path, shown: str, package: str, *, fastapi: bool) -> 
     return [*go, "pip install -e '.[dev]'", "pytest", f"sereno worker {package}.jobs:app --embedded", *serve]
 
 
-def _words(made: Made) -> Iterator[str]:
+def _words(made: CreatedFiles) -> Iterator[str]:
     yield f"{len(made.files)} files are in {made.directory}. Next:"
     for command in made.next:
         yield f"    {command}"

@@ -72,7 +72,7 @@ COMMANDS = {name: entry for section in SECTIONS.values() for name, entry in sect
 INTERRUPTED = 130
 
 
-class FrontDoor(click.Group):
+class CommandLine(click.Group):
     """Finds commands by import path, and turns every error into a line or two and an exit code."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's own signature
@@ -133,7 +133,7 @@ def _wants_traceback(arguments: Sequence[str]) -> bool:
 
 
 @click.group(
-    cls=FrontDoor,
+    cls=CommandLine,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Try it first: sereno demo",
 )

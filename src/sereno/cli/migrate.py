@@ -8,7 +8,7 @@ from sereno.cli.failures import BEHIND
 from sereno.cli.options import desk_options
 
 if TYPE_CHECKING:
-    from sereno.cli.context import Desk
+    from sereno.cli.context import CommandContext
 
 
 @click.command(epilog="Example: sereno migrate --check || sereno migrate")
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 )
 @click.option("--prefix", metavar="NAME", help="With --roles: NAME_owner, NAME_worker …  [default: the schema's name]")
 @desk_options
-def migrate(desk: "Desk", check: bool, sql: bool, roles: str | None, prefix: str | None) -> int:
+def migrate(desk: "CommandContext", check: bool, sql: bool, roles: str | None, prefix: str | None) -> int:
     """Bring the database schema up to date. Safe to run again, and by many at once."""
     from sereno.database import migrate as migrations  # noqa: PLC0415 - slow to import; --help needs none
 
@@ -54,7 +54,7 @@ def migrate(desk: "Desk", check: bool, sql: bool, roles: str | None, prefix: str
     return 0
 
 
-def _keep_roles(desk: "Desk", prefix: str | None) -> None:
+def _keep_roles(desk: "CommandContext", prefix: str | None) -> None:
     """Make the roles that are asked for; without a prefix, look whether some were made before, and keep them right."""
     import psycopg  # noqa: PLC0415 - slow to import; --help needs none
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from sereno.jobs.job_filter import JobFilter
-    from sereno.search.sql_terms import Sought
+    from sereno.search.sql_terms import SearchParams
     from sereno.search.syntax import Field
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -33,9 +33,9 @@ def desk_options(function: Callable[..., Any]) -> Callable[..., Any]:
     @click.option("-v", "--verbose", is_flag=True, expose_value=False, help="Show where an error comes from.")
     @functools.wraps(function)
     def command(app_path: str | None, database_url: str | None, schema: str | None, **options: Any) -> Any:
-        from sereno.cli.context import Desk  # noqa: PLC0415 - the database driver is slow to import; --help needs none
+        from sereno.cli.context import CommandContext  # noqa: PLC0415 - the database driver is slow to import; --help needs none
 
-        with Desk(app_path, database_url, schema) as desk:
+        with CommandContext(app_path, database_url, schema) as desk:
             return function(desk, **options)
 
     return command
@@ -92,7 +92,7 @@ def filter_options(function: F) -> F:
     return command  # type: ignore[return-value]  # the wrapper takes what click gives and returns what F returns
 
 
-def searched(text: str | None, fields: "Sequence[Field]") -> "Sought | None":
+def searched(text: str | None, fields: "Sequence[Field]") -> "SearchParams | None":
     """What a search asks of a list with these fields. Its days are those of this machine's zone."""
     from sereno.search.search_filter import sought  # noqa: PLC0415 - slow to import; --help needs none
 

@@ -24,14 +24,14 @@ Send = Callable[[Scope], Awaitable[None]]
 Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
-class Ends(Protocol):
+class Lifespan(Protocol):
     """A server as `sereno.server.application` makes it: told to, its streams end."""
 
     async def end(self) -> None: ...
 
 
 def lifespan(
-    app: Sereno, *, work: bool = False, queues: Mapping[str, int] | None = None, server: Ends | None = None
+    app: Sereno, *, work: bool = False, queues: Mapping[str, int] | None = None, server: Lifespan | None = None
 ) -> Callable[[Any], AbstractAsyncContextManager[None]]:
     """For `FastAPI(lifespan=…)`, `Starlette(lifespan=…)` and `Litestar(lifespan=[…])`.
 
@@ -55,7 +55,7 @@ def lifespan(
 
 
 @contextmanager
-def _ends_when_told(server: Ends) -> Iterator[None]:
+def _ends_when_told(server: Lifespan) -> Iterator[None]:
     """Servers wait for every answer before they tell us of the end, and a stream ends only when it is told.
 
     So we hear of the signal as well, before whoever has asked for it.
@@ -88,7 +88,7 @@ def _ends_when_told(server: Ends) -> Iterator[None]:
                 signal.signal(number, others[number])
 
 
-class Mounted:
+class MountedServer:
     """The server under a path, where nobody else says so: scopes come with the whole path in them."""
 
     def __init__(self, inside: Asgi, path: str) -> None:

@@ -14,14 +14,14 @@ from litestar.handlers import ASGIRouteHandler
 from litestar.handlers import asgi as route
 from litestar.types import Guard, Receive, Scope, Send
 
-from sereno.contrib.asgi import Asgi, Mounted, lifespan
+from sereno.contrib.asgi import Asgi, MountedServer, lifespan
 
 __all__ = ["lifespan", "mount"]
 
 
 def mount(path: str, inside: Asgi, *, guards: Sequence[Guard] | None = None) -> ASGIRouteHandler:
     """A route handler for everything under the path. `guards`: as for any handler of yours."""
-    mounted = Mounted(inside, path)
+    mounted = MountedServer(inside, path)
 
     # Otherwise it adds a slash to every path.
     @route(path, is_static=True, copy_scope=True, guards=guards)

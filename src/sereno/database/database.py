@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 import psycopg
 
 from sereno.database.connect import open_async, open_sync, unavailable
-from sereno.database.fast_path import Held, QuickStatement
-from sereno.database.pool import Shelf
+from sereno.database.fast_path import PooledConnection, PreparedStatement
+from sereno.database.pool import ConnectionPool
 from sereno.database.statement import Operation, arun, run
 from sereno.errors import ConnectionsInUse
 from sereno.settings import Settings
@@ -27,7 +27,7 @@ class Database:
     def __init__(self, settings: Settings, url: Callable[[], str]) -> None:
         self._find_url = url
         self._url: str | None = None
-        self._shelf: Shelf[psycopg.Connection[Any]] = Shelf()
+        self._shelf: ConnectionPool[psycopg.Connection[Any]] = ConnectionPool()
         self._loops: dict[asyncio.AbstractEventLoop, LoopConnections] = {}
         self.configure(settings)
 
@@ -59,27 +59,27 @@ class Database:
     @contextmanager
     def connection(self) -> Iterator[psycopg.Connection[Any]]:
         """A sync connection in autocommit mode, given back afterwards."""
-        with _Lent(self) as held:
+        with _LentConnection(self) as held:
             yield held.connection
 
-    def first_row(self, statement: QuickStatement, values: Sequence[bytes | None]) -> list[bytes | None]:
+    def first_row(self, statement: PreparedStatement, values: Sequence[bytes | None]) -> list[bytes | None]:
         """The shortest way to an answer: `connection` and a cursor would cost as much as the server takes."""
-        with _Lent(self) as held:
+        with _LentConnection(self) as held:
             return held.first_row(statement.text(self.settings.schema), values)
 
-    def lend(self) -> Held[psycopg.Connection[Any]]:
+    def lend(self) -> PooledConnection[psycopg.Connection[Any]]:
         """A connection from the shelf, or a new one; `take_back` it."""
         if not self._free.acquire(timeout=PATIENCE):
             raise self._all_in_use()
         try:
-            return self._shelf.take() or Held(open_sync(self.url, self.settings, "client"))
+            return self._shelf.take() or PooledConnection(open_sync(self.url, self.settings, "client"))
         except BaseException as error:
             self._free.release()
             if isinstance(error, psycopg.OperationalError):
                 raise unavailable(self.url, error) from error
             raise
 
-    def take_back(self, held: Held[psycopg.Connection[Any]]) -> None:
+    def take_back(self, held: PooledConnection[psycopg.Connection[Any]]) -> None:
         self._shelf.put(held)
         self._free.release()
 
@@ -92,9 +92,9 @@ class Database:
                 await mine.free.acquire()
         except TimeoutError:
             raise self._all_in_use() from None
-        held: Held[psycopg.AsyncConnection[Any]] | None = None
+        held: PooledConnection[psycopg.AsyncConnection[Any]] | None = None
         try:
-            held = mine.shelf.take() or Held(await open_async(self.url, self.settings, "client"))
+            held = mine.shelf.take() or PooledConnection(await open_async(self.url, self.settings, "client"))
             yield held.connection
         except psycopg.OperationalError as error:
             if _is_statements_fault(error, held):
@@ -157,7 +157,7 @@ class Database:
         return ConnectionsInUse(f"all {self._size} connections were in use for {PATIENCE:g} s: raise SERENO_POOL_SIZE")
 
 
-class _Lent:
+class _LentConnection:
     """A sync connection for one block; a generator would take longer than everything else that is done here."""
 
     __slots__ = ("_database", "_held")
@@ -165,7 +165,7 @@ class _Lent:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def __enter__(self) -> Held[psycopg.Connection[Any]]:
+    def __enter__(self) -> PooledConnection[psycopg.Connection[Any]]:
         self._held = self._database.lend()
         return self._held
 
@@ -182,7 +182,7 @@ class LoopConnections:
     """The async connections of one event loop: they belong to the loop that opened them."""
 
     def __init__(self, size: int) -> None:
-        self.shelf: Shelf[psycopg.AsyncConnection[Any]] = Shelf()
+        self.shelf: ConnectionPool[psycopg.AsyncConnection[Any]] = ConnectionPool()
         self.free = asyncio.Semaphore(size)
         self._size = size
 
@@ -194,7 +194,7 @@ class LoopConnections:
 
 def _is_statements_fault(
     error: psycopg.OperationalError,
-    held: Held[psycopg.Connection[Any]] | Held[psycopg.AsyncConnection[Any]] | None,
+    held: PooledConnection[psycopg.Connection[Any]] | PooledConnection[psycopg.AsyncConnection[Any]] | None,
 ) -> bool:
     """A deadlock or a lock timeout inside a healthy connection: PostgreSQL did answer, and that answer is the news."""
     return error.sqlstate is not None and held is not None and not held.connection.closed

@@ -23,7 +23,7 @@ _PLACEHOLDER = re.compile(r"%\((\w+)\)s")
 
 
 @dataclass(frozen=True)
-class QuickStatement:
+class PreparedStatement:
     """A query of ours in the server's own notation, with the names of its values in the order of their numbers."""
 
     sql: str
@@ -38,7 +38,7 @@ class QuickStatement:
         return _PLACEHOLDER.sub(lambda match: numbers[match[1]], in_schema(self.sql, schema)).encode()
 
 
-class Held(Generic[C]):
+class PooledConnection(Generic[C]):
     """A connection of ours, with what is known of it while it is kept."""
 
     __slots__ = ("_known", "_poll", "_prepares", "connection")

@@ -7,19 +7,19 @@ place to put a connection down, and a look, without a round trip, whether it is 
 import weakref
 from typing import Generic
 
-from sereno.database.fast_path import C, Held
+from sereno.database.fast_path import C, PooledConnection
 
 
-class Shelf(Generic[C]):
+class ConnectionPool(Generic[C]):
     """Put down by whoever is done, taken up by whoever comes next, from any thread."""
 
     def __init__(self) -> None:
         # Appending to a list and popping from it are atomic.
-        self._resting: list[Held[C]] = []
+        self._resting: list[PooledConnection[C]] = []
         # An application that was never closed is no leak: its connections end with it.
         weakref.finalize(self, _say_goodbye, self._resting)
 
-    def take(self) -> Held[C] | None:
+    def take(self) -> PooledConnection[C] | None:
         """A connection that is still good, or None."""
         while self._resting:
             try:
@@ -31,7 +31,7 @@ class Shelf(Generic[C]):
             held.finish()
         return None
 
-    def put(self, held: Held[C] | None) -> None:
+    def put(self, held: PooledConnection[C] | None) -> None:
         """Keep it, unless it is broken or in the middle of something."""
         if held is None:
             return
@@ -44,6 +44,6 @@ class Shelf(Generic[C]):
         _say_goodbye(self._resting)
 
 
-def _say_goodbye(resting: list[Held[C]]) -> None:
+def _say_goodbye(resting: list[PooledConnection[C]]) -> None:
     while resting:
         resting.pop().finish()

@@ -29,7 +29,7 @@ _ALONE = "security definer set search_path = pg_catalog, pg_temp"
 
 
 @dataclass(frozen=True, slots=True)
-class Mine:
+class OwnedRoles:
     """Whom this connection is, and whether that is more than a process needs."""
 
     name: str
@@ -80,9 +80,9 @@ def prefix_of(connection: psycopg.Connection, schema: str = DEFAULT_SCHEMA) -> s
     return str(rows[0][0]) if rows else None
 
 
-def mine() -> Operation[Mine]:
+def mine() -> Operation[OwnedRoles]:
     rows = yield Statement(_sql["mine"])
-    return Mine(*rows[0])
+    return OwnedRoles(*rows[0])
 
 
 def _tables() -> Iterator[str]:

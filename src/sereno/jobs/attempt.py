@@ -109,7 +109,7 @@ class Cancel(Outcome):
 
 
 @dataclass(frozen=True, slots=True)
-class Released:
+class ReleasedAttempt:
     """The worker gives the job back, without charge."""
 
     reason: str
@@ -117,7 +117,7 @@ class Released:
 
 
 @dataclass(frozen=True, slots=True)
-class Crashed:
+class CrashedAttempt:
     """The process that ran this job alone died."""
 
     reason: str
@@ -148,7 +148,7 @@ class Throttle(NamedTuple):
 
 SUCCEEDED = Settlement("succeeded")
 
-Ending = Outcome | Released | Crashed | Settlement | BaseException | None
+Ending = Outcome | ReleasedAttempt | CrashedAttempt | Settlement | BaseException | None
 
 
 def settlement(ending: Ending, *, failures: int, crashes: int, policy: Backoff, chance: Random) -> Settlement:
@@ -166,7 +166,7 @@ def settlement(ending: Ending, *, failures: int, crashes: int, policy: Backoff, 
 
 
 def _decision(
-    ending: Outcome | Released | Crashed | Settlement | BaseException,
+    ending: Outcome | ReleasedAttempt | CrashedAttempt | Settlement | BaseException,
     failures: int,
     crashes: int,
     policy: Backoff,
@@ -186,9 +186,9 @@ def _decision(
         case Settlement():
             # Decided already, in the process that ran it alone.
             return ending
-        case Released():
+        case ReleasedAttempt():
             return Settlement("release", reason=ending.reason, started=ending.started)
-        case Crashed():
+        case CrashedAttempt():
             if crashes + 1 >= CRASH_LIMIT:
                 return Settlement("dead", reason=f"crash loop: {ending.reason}, {crashes + 1} times", crashed=1)
             return Settlement("crash", reason=ending.reason, delay=policy.delay(1, chance) or 0.0)

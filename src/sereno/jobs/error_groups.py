@@ -10,7 +10,7 @@ from sereno.database.json_values import encoder
 from sereno.database.statement import Operation, Statement, queries
 from sereno.jobs.rows import BOUND, Count
 from sereno.monitoring.storage_queries import PAGE
-from sereno.search.sql_terms import Sought
+from sereno.search.sql_terms import SearchParams
 from sereno.telemetry.metrics import Tally
 
 _sql = queries("jobs/error_groups")
@@ -123,7 +123,7 @@ def list_groups(
     tenant: str | None = None,
     by_count: bool = False,
     muted: bool = False,
-    sought: Sought | None = None,
+    sought: SearchParams | None = None,
     limit: int = 50,
     skip: int = 0,
 ) -> Operation[list[ErrorGroup]]:

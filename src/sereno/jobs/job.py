@@ -130,7 +130,7 @@ class Job(msgspec.Struct, frozen=True, gc=False):
     created: bool = True
 
 
-class Fired(msgspec.Struct, array_like=True, frozen=True, gc=False):
+class FireInfo(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """The fire that made a job: whose, the planned instant, and how many it stands for: itself and missed ones."""
 
     schedule_id: int
@@ -155,7 +155,7 @@ class ClaimedJob(msgspec.Struct, array_like=True, gc=False):
     claimed_at: float
     waited: float
     expired: bool
-    fire: Fired | None = None
+    fire: FireInfo | None = None
     # Set by the worker: its own clock when the claim was answered, whether it was claimed under limits, its fair key,
     # and its place among those that wait for a slot.
     seen: float = 0.0

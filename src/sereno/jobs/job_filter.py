@@ -7,7 +7,7 @@ from typing import Any
 
 from sereno.errors import InvalidArguments
 from sereno.jobs.lifecycle import FINAL, LIVE
-from sereno.search.sql_terms import Sought, like_exactly, parameter, piece_test, word_test
+from sereno.search.sql_terms import SearchParams, like_exactly, parameter, piece_test, word_test
 from sereno.search.syntax import Term
 
 # Dead letters are kept apart from what else has ended.
@@ -115,7 +115,7 @@ class ScheduleFilter:
     tenant: str | None = None
     states: Collection[str] | None = None
     declared_by: str | None = None
-    sought: Sought | None = None
+    sought: SearchParams | None = None
 
     @classmethod
     def of(cls, key_or_pattern: str | None = None, **others: Any) -> "ScheduleFilter":
@@ -136,7 +136,7 @@ class ScheduleFilter:
         """The filter that has these parameters, but for its keys and its pattern."""
         names = ("task", "tasks", "tenant", "states", "declared_by")
         terms = params["terms"]
-        sought = None if terms is None else Sought("", terms)
+        sought = None if terms is None else SearchParams("", terms)
         return cls(**{name: params[name] for name in names}, sought=sought)
 
     def params(self) -> dict[str, Any]:

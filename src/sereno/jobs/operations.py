@@ -52,7 +52,7 @@ class Tally:
 
 
 @dataclass(slots=True)
-class Changed:
+class ChangedJobs:
     """What a bulk change did. `asked`: running jobs that were asked to stop. `left`: matched, and left as they were.
 
     `conflicts`: those of them whose unique key a live job has, with that job.
@@ -125,7 +125,7 @@ def count_delete(wanted: JobFilter) -> Operation[Tally]:
 
 def retry(
     wanted: JobFilter, *, rate: float | None = None, yes: bool = False, actor: str | None = None
-) -> Plan[Changed]:
+) -> Plan[ChangedJobs]:
     """Finished jobs go back to work under their own ids, all at once or `rate` a second.
 
     Of several with the same unique key only the first goes back; the others, and those whose key a live job has, stay.
@@ -136,20 +136,20 @@ def retry(
 
 def cancel(
     wanted: JobFilter, *, reason: str | None = None, yes: bool = False, actor: str | None = None
-) -> Plan[Changed]:
+) -> Plan[ChangedJobs]:
     """Waiting jobs end at once; running ones are asked to stop."""
     _check_confirmed(wanted, yes, "cancel")
     words = reason or f"cancelled by {actor or default_actor()}"
     return _in_batches(wanted.within(CANCELLABLE), "job.cancel", actor, partial(_cancel_batch, words))
 
 
-def delete(wanted: JobFilter, *, yes: bool = False, actor: str | None = None) -> Plan[Changed]:
+def delete(wanted: JobFilter, *, yes: bool = False, actor: str | None = None) -> Plan[ChangedJobs]:
     """Gone for good, with their attempts. Refused when a running job is named."""
     _check_confirmed(wanted, yes, "delete")
     return _delete(wanted, actor)
 
 
-def _delete(wanted: JobFilter, actor: str | None) -> Plan[Changed]:
+def _delete(wanted: JobFilter, actor: str | None) -> Plan[ChangedJobs]:
     if wanted.ids is not None:
         running: list[int] = yield audit.matching(wanted.within(["running"]))
         if running:
@@ -164,11 +164,11 @@ def _check_confirmed(wanted: JobFilter, yes: bool, verb: str) -> None:
         raise Refused(f"this would {verb} every job that matches ({wanted}): look with --dry-run, confirm with --yes")
 
 
-Batch = Callable[[Sequence[int], Changed], Operation[list[int]]]
+Batch = Callable[[Sequence[int], ChangedJobs], Operation[list[int]]]
 
 
-def _in_batches(wanted: JobFilter, action: str, actor: str | None, change: Batch) -> Plan[Changed]:
-    changed = Changed()
+def _in_batches(wanted: JobFilter, action: str, actor: str | None, change: Batch) -> Plan[ChangedJobs]:
+    changed = ChangedJobs()
     after = 0
     while True:
         found: list[int] = yield _one_batch(wanted, after, action, actor or default_actor(), change, changed)
@@ -178,7 +178,7 @@ def _in_batches(wanted: JobFilter, action: str, actor: str | None, change: Batch
 
 
 def _one_batch(
-    wanted: JobFilter, after: int, action: str, actor: str, change: Batch, changed: Changed
+    wanted: JobFilter, after: int, action: str, actor: str, change: Batch, changed: ChangedJobs
 ) -> Operation[list[int]]:
     found = yield from audit.matching(wanted, after)
     if not found:
@@ -193,21 +193,21 @@ def _one_batch(
     return found
 
 
-def _retry_batch(spacing: float, found: Sequence[int], changed: Changed) -> Operation[list[int]]:
+def _retry_batch(spacing: float, found: Sequence[int], changed: ChangedJobs) -> Operation[list[int]]:
     ids = yield from store.requeue(found, spacing, start=spacing * len(changed.done))
     changed.done += ids
     changed.conflicts += yield from store.key_conflicts(set(found) - set(ids))
     return ids
 
 
-def _cancel_batch(reason: str, found: Sequence[int], changed: Changed) -> Operation[list[int]]:
+def _cancel_batch(reason: str, found: Sequence[int], changed: ChangedJobs) -> Operation[list[int]]:
     ended, asked = yield from store.cancel(found, reason)
     changed.done += sorted(ended)
     changed.asked += sorted(asked)
     return sorted([*ended, *asked])
 
 
-def _delete_batch(found: Sequence[int], changed: Changed) -> Operation[list[int]]:
+def _delete_batch(found: Sequence[int], changed: ChangedJobs) -> Operation[list[int]]:
     gone = yield from store.delete(found)
     changed.done += sorted(gone)
     return sorted(gone)

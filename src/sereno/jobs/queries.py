@@ -19,7 +19,7 @@ from sereno.jobs.rows import (
     SessionRow,
     StepRow,
     TaskLine,
-    Waiting,
+    WaitReason,
 )
 
 _sql = queries("jobs/queries")
@@ -78,12 +78,12 @@ def sessions() -> Operation[list[SessionRow]]:
     return [SessionRow(*row) for row in rows]
 
 
-def waiting(row: JobRow) -> Operation[Waiting]:
+def waiting(row: JobRow) -> Operation[WaitReason]:
     """What a ready job waits for."""
     given = {"queue": row.queue, "task": row.task, "priority": row.priority, "ready_seq": row.ready_seq or 0}
     rows = yield Statement(_sql["waiting"], given | {"bound": BOUND})
     workers, serving, able, slots, busy, ahead, now = rows[0]
-    return Waiting(workers, serving, able, int(slots), busy, Count.bounded(ahead), now)
+    return WaitReason(workers, serving, able, int(slots), busy, Count.bounded(ahead), now)
 
 
 def dead_letters() -> Operation[Count]:

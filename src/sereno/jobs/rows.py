@@ -155,7 +155,7 @@ class SessionRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class WaitReason:
     """What stands between a ready job and a worker."""
 
     workers: int

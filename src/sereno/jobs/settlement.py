@@ -18,7 +18,7 @@ _object = msgspec.json.Decoder(dict[str, Any])
 Way = Literal["succeed", "forget", "bury", "reschedule"]
 
 
-class Settled(NamedTuple):
+class SettleResult(NamedTuple):
     """One attempt with its ending. `began` is when it started, in seconds after its claim.
 
     `fingerprint`: of a failure, which kind it is of. `side_rows`: this attempt or an earlier one may have left steps or
@@ -62,7 +62,7 @@ class Settled(NamedTuple):
         return row | {"delay": settlement.delay, "until": settlement.until, "started": settlement.started}
 
 
-def settle(way: Way, session: int, batch: Sequence[Settled]) -> Operation[set[int]]:
+def settle(way: Way, session: int, batch: Sequence[SettleResult]) -> Operation[set[int]]:
     """Write one kind of ending for many attempts; answers the ids that were ours to settle.
 
     With `side_rows` this is two statements, to be run in one transaction. The second one is needed: it sees what an
@@ -74,7 +74,7 @@ def settle(way: Way, session: int, batch: Sequence[Settled]) -> Operation[set[in
     return applied
 
 
-def _settle(way: Way, session: int, batch: Sequence[Settled]) -> Operation[set[int]]:
+def _settle(way: Way, session: int, batch: Sequence[SettleResult]) -> Operation[set[int]]:
     ordered = sorted(batch, key=itemgetter(0))
     if way in ("succeed", "forget"):
         ids, attempts, began, *_ = zip(*ordered, strict=True)
@@ -95,7 +95,7 @@ def _settle(way: Way, session: int, batch: Sequence[Settled]) -> Operation[set[i
     return set(_ids.decode(rows[0][0]))
 
 
-def landed(session: int, batch: Sequence[Settled]) -> Operation[set[int]]:
+def landed(session: int, batch: Sequence[SettleResult]) -> Operation[set[int]]:
     """Of settlements that were not applied: those that had been, before a reply was lost."""
     rows = yield Statement(
         _sql["landed"],

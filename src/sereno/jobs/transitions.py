@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, cast
 
 import msgspec
 
-from sereno.database.fast_path import QuickStatement
+from sereno.database.fast_path import PreparedStatement
 from sereno.database.json_values import encoder
 from sereno.database.statement import Operation, Statement, queries
 from sereno.duration import seconds
@@ -49,7 +49,7 @@ def enqueue(jobs: Sequence[NewJob]) -> Operation[list[Job]]:
 
 
 # For an application's own sync connection: the same statement without the driver's cursor.
-ENQUEUE_ONE = QuickStatement(_sql["enqueue_one"])
+ENQUEUE_ONE = PreparedStatement(_sql["enqueue_one"])
 
 
 def one_job_values(job: NewJob) -> list[bytes | None]:

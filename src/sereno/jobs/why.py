@@ -8,7 +8,7 @@ from sereno.duration import spoken
 from sereno.jobs import queries as job_queries
 from sereno.jobs.limits import why as why_limits
 from sereno.jobs.limits.why import moment
-from sereno.jobs.rows import AttemptRow, JobRow, PauseRow, ProgressRow, Waiting
+from sereno.jobs.rows import AttemptRow, JobRow, PauseRow, ProgressRow, WaitReason
 
 
 def why(job_id: int, *, tenant: str | None = None) -> Operation[list[str]]:
@@ -67,7 +67,7 @@ def _running(row: JobRow, progress: ProgressRow | None, now: datetime) -> list[s
     return sentences
 
 
-def _scheduled(row: JobRow, tried: Sequence[AttemptRow], waiting: Waiting) -> list[str]:
+def _scheduled(row: JobRow, tried: Sequence[AttemptRow], waiting: WaitReason) -> list[str]:
     wait = (row.run_at - waiting.now).total_seconds()
     if wait <= 0:
         sentences = [f"It has been due for {spoken(-wait)}, since {moment(row.run_at)}; a worker makes it ready."]
@@ -86,7 +86,7 @@ def _postponed(row: JobRow, last: AttemptRow | None) -> str:
     return "It was asked for with a delay, or put off by an operator."
 
 
-def _unserved(row: JobRow, waiting: Waiting) -> list[str]:
+def _unserved(row: JobRow, waiting: WaitReason) -> list[str]:
     if not waiting.workers:
         return ["No worker is alive: start one with `sereno worker`."]
     if not waiting.serving:
@@ -99,13 +99,13 @@ def _unserved(row: JobRow, waiting: Waiting) -> list[str]:
     return []
 
 
-def _busy(row: JobRow, waiting: Waiting) -> list[str]:
+def _busy(row: JobRow, waiting: WaitReason) -> list[str]:
     if waiting.busy < waiting.slots:
         return []
     return [f"All {waiting.slots} slots of the workers of its queue {row.queue!r} are busy."]
 
 
-def _ahead(row: JobRow, waiting: Waiting) -> list[str]:
+def _ahead(row: JobRow, waiting: WaitReason) -> list[str]:
     if not waiting.ahead.value:
         return []
     others = "job is" if waiting.ahead.value == 1 else "jobs are"

@@ -14,8 +14,8 @@ from sereno.duration import spoken
 from sereno.jobs import queries as job_queries
 from sereno.monitoring import health_queries
 from sereno.monitoring.alerts.condition_queries import ARCHIVE_BEHIND
-from sereno.monitoring.health_queries import Holder, LimitHealth, ScheduleHealth, Server
-from sereno.procedures.operations import Standings, standings
+from sereno.monitoring.health_queries import LimitHealth, LockHolder, ScheduleHealth, Server
+from sereno.procedures.operations import ProcedureChecks, standings
 from sereno.settings import Settings
 
 Level = Literal["ok", "warn", "fail"]
@@ -162,7 +162,7 @@ def _limits(found: LimitHealth) -> Iterator[Check]:
         yield Check("wake-ups", "warn", words, "A worker reads them within moments: start one, of this version.")
 
 
-def _procedures(found: Standings, settings: Settings) -> Iterator[Check]:
+def _procedures(found: ProcedureChecks, settings: Settings) -> Iterator[Check]:
     """Of those in this database; what is elsewhere is looked at by a command of its own."""
     if found.wrong:
         more = len(found.wrong) - PROCEDURES_NAMED
@@ -240,7 +240,7 @@ def _schema(applied: dict[int, str] | None, schema: str) -> Check:
     return Check("schema", "ok", f"{schema}, {len(applied)} migrations, up to date")
 
 
-def _login(login: roles.Mine, settings: Settings) -> Check:
+def _login(login: roles.OwnedRoles, settings: Settings) -> Check:
     """More rights than a process needs are a hint, and nothing that is broken."""
     if not login.is_superuser and not login.is_owner:
         return Check("login", "ok", f"{login.name} is no superuser, and owns no table of sereno")
@@ -260,7 +260,7 @@ def _moved_clock(ahead: float | None) -> Check:
     )
 
 
-def _pinned(holders: list[Holder]) -> Check:
+def _pinned(holders: list[LockHolder]) -> Check:
     long = [h for h in holders if h.seconds is None or h.seconds > LONG_TRANSACTION]
     if not long:
         oldest = max((h.seconds or 0.0 for h in holders), default=0.0)

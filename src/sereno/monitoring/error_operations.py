@@ -13,7 +13,7 @@ from sereno.errors import ConfigurationError, InvalidArguments
 from sereno.jobs import error_groups
 from sereno.jobs.error_groups import KEPT_DAYS, ErrorGroup, ErrorHour, Sample, TenantHit
 from sereno.jobs.rows import Count
-from sereno.search.sql_terms import Sought
+from sereno.search.sql_terms import SearchParams
 
 Sort = Literal["last", "count"]
 
@@ -46,7 +46,7 @@ def list_groups(
     tenant: str | None = None,
     sort: Sort = "last",
     muted: bool = False,
-    sought: Sought | None = None,
+    sought: SearchParams | None = None,
     limit: int = 50,
     skip: int = 0,
 ) -> Operation[list[ErrorGroup]]:

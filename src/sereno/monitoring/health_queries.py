@@ -20,7 +20,7 @@ class Server:
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
+class LockHolder:
     """Something that keeps old rows from being cleaned."""
 
     kind: str
@@ -73,9 +73,9 @@ def unknown_tasks() -> Operation[list[tuple[str, str]]]:
     return rows
 
 
-def pinned() -> Operation[list[Holder]]:
+def pinned() -> Operation[list[LockHolder]]:
     rows = yield Statement(_sql["pinned"])
-    return [Holder(*row) for row in rows]
+    return [LockHolder(*row) for row in rows]
 
 
 def dead_tuples() -> Operation[tuple[int, int]]:

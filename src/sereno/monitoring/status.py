@@ -37,7 +37,7 @@ class SchedulerLine:
 
 
 @dataclass(frozen=True, slots=True)
-class Status:
+class SystemStatus:
     """The state of the house."""
 
     schema_version: int
@@ -51,7 +51,7 @@ class Status:
     scheduler: SchedulerLine
 
 
-def status() -> Operation[Status]:
+def status() -> Operation[SystemStatus]:
     """A handful of bounded looks, and a count of the schedules."""
     version = yield from job_queries.schema_version()
     sessions = yield from job_queries.sessions()
@@ -63,7 +63,7 @@ def status() -> Operation[Status]:
     pauses = yield from job_queries.pauses()
     keeper = yield from scheduler()
     slots = sum(sum(session.queues.values()) for session in alive)
-    return Status(version, len(alive), slots, queues, dead, following, oldest, pauses, keeper)
+    return SystemStatus(version, len(alive), slots, queues, dead, following, oldest, pauses, keeper)
 
 
 def scheduler() -> Operation[SchedulerLine]:

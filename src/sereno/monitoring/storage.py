@@ -12,7 +12,7 @@ MOST_DAYS = 100_000
 
 
 @dataclass(frozen=True, slots=True)
-class KeptDay:
+class StoredDay:
     """A day of finished jobs. `leaves`: the day on which a worker drops it; `is_overdue`: that day has come."""
 
     day: date
@@ -23,11 +23,11 @@ class KeptDay:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class StoredDays:
     """The history by days, the oldest first, and what else is kept."""
 
     today: date
-    days: list[KeptDay]
+    days: list[StoredDay]
     dead: TableRow | None
     fires: TableRow | None
     logs: TableRow | None
@@ -41,15 +41,15 @@ class Kept:
         return sum(each.bytes for each in self.days)
 
 
-def kept(keep_days: int) -> Operation[Kept]:
+def kept(keep_days: int) -> Operation[StoredDays]:
     """`keep_days`: as the settings say."""
     today = yield from storage_queries.today()
     days = yield from storage_queries.days()
     tables = {table.name: table for table in (yield from storage_queries.tables())}
     past = [_kept(row, keep_days, today) for row in days if row.day <= today]
-    return Kept(today, past, tables.get("history_dead"), tables.get("fires"), tables.get("logs"))
+    return StoredDays(today, past, tables.get("history_dead"), tables.get("fires"), tables.get("logs"))
 
 
-def _kept(row: DayRow, keep_days: int, today: date) -> KeptDay:
+def _kept(row: DayRow, keep_days: int, today: date) -> StoredDay:
     leaves = row.day + timedelta(days=min(keep_days, MOST_DAYS) + 1)
-    return KeptDay(row.day, row.rows, row.bytes, leaves, leaves <= today)
+    return StoredDay(row.day, row.rows, row.bytes, leaves, leaves <= today)

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from sereno.database.statement import Operation, Statement, queries
-from sereno.search.sql_terms import Sought, like_exactly
+from sereno.search.sql_terms import SearchParams, like_exactly
 
 _sql = queries("monitoring/tenant_queries")
 
@@ -50,7 +50,7 @@ class TenantHour(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class TenantState:
     """Whether it is stopped, by whom and why; what it weighs, if that is not 1."""
 
     paused_at: datetime | None
@@ -60,7 +60,7 @@ class Standing:
 
 
 @dataclass(frozen=True, slots=True)
-class TenantGate:
+class TenantLimiter:
     """Its own part of a limit that is kept by tenant."""
 
     name: str
@@ -80,15 +80,15 @@ class TenantGate:
 
 
 _line = msgspec.json.Decoder(TenantLine)
-_standing = msgspec.json.Decoder(Standing)
-_gate = msgspec.json.Decoder(TenantGate)
+_standing = msgspec.json.Decoder(TenantState)
+_gate = msgspec.json.Decoder(TenantLimiter)
 
 
 def list_tenants(
     since: float,
     *,
     part: str | None = None,
-    sought: Sought | None = None,
+    sought: SearchParams | None = None,
     sort: Sort = "seconds",
     limit: int = 50,
     skip: int = 0,
@@ -112,11 +112,11 @@ def states(tenant: str) -> Operation[Mapping[str, int]]:
     return dict(rows)
 
 
-def standing(tenant: str) -> Operation[Standing]:
+def standing(tenant: str) -> Operation[TenantState]:
     rows = yield Statement(_sql["standing"], {"tenant": tenant})
     return _standing.decode(rows[0][0])
 
 
-def gates(tenant: str) -> Operation[list[TenantGate]]:
+def gates(tenant: str) -> Operation[list[TenantLimiter]]:
     rows = yield Statement(_sql["gates"], {"tenant": tenant, "most": MOST_GATES})
     return [_gate.decode(row[0]) for row in rows]

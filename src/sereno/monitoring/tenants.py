@@ -10,10 +10,10 @@ from sereno.jobs.job import check_text
 from sereno.jobs.job_filter import ScheduleFilter
 from sereno.jobs.minute_stats import TenantFigures
 from sereno.monitoring import tenant_queries
-from sereno.monitoring.tenant_queries import Sort, Standing, TenantGate, TenantHour, TenantLine
+from sereno.monitoring.tenant_queries import Sort, TenantHour, TenantLimiter, TenantLine, TenantState
 from sereno.schedules import store as schedules
 from sereno.schedules.store import ScheduleRow
-from sereno.search.sql_terms import Sought
+from sereno.search.sql_terms import SearchParams
 
 DAY = 86_400.0
 # As long as minutes are kept, by which the whole house is measured.
@@ -35,21 +35,21 @@ class TenantDetail:
     """
 
     name: str
-    standing: Standing
+    standing: TenantState
     figures: TenantFigures | None
     hours: Sequence[TenantHour]
     states: Mapping[str, int]
     schedules: Mapping[str, int]
     failing: Sequence[ScheduleRow]
     coming: Sequence[ScheduleRow]
-    gates: Sequence[TenantGate]
+    gates: Sequence[TenantLimiter]
 
 
 def list_tenants(
     *,
     since: float = DAY,
     part: str | None = None,
-    sought: Sought | None = None,
+    sought: SearchParams | None = None,
     sort: Sort = "seconds",
     limit: int = 50,
     skip: int = 0,

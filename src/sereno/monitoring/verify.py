@@ -23,7 +23,7 @@ class Violation:
 
 
 @dataclass(frozen=True, slots=True)
-class Proof:
+class InvariantResult:
     """A promise, and the rows that break it: none, one hopes; twenty at most."""
 
     name: str
@@ -35,26 +35,26 @@ class Proof:
         return not self.violations
 
 
-def verify(*, lease: float, window: int | None = WINDOW, timeout: float = TIMEOUT) -> Operation[list[Proof]]:
+def verify(*, lease: float, window: int | None = WINDOW, timeout: float = TIMEOUT) -> Operation[list[InvariantResult]]:
     """Every promise. It must be the first thing in its transaction. `window=None`: look at every row."""
     yield from invariants.begin(timeout)
     found = []
     for name, promise in invariants.PROMISES.items():
         rows = yield from invariants.violations(name, window=window, grace=lease + GRACE)
-        found.append(Proof(name, promise, [Violation(*row) for row in rows]))
+        found.append(InvariantResult(name, promise, [Violation(*row) for row in rows]))
     applied = yield from health_queries.applied()
     found.append(_schema(applied or {}))
     return found
 
 
-def _schema(applied: dict[int, str]) -> Proof:
+def _schema(applied: dict[int, str]) -> InvariantResult:
     wrong = [
         Violation(migration.number, f"migration {migration.number:04}_{migration.name} {what}")
         for migration in migrations()
         for what in [_difference(applied.get(migration.number), migration.checksum)]
         if what
     ]
-    return Proof("schema_checksum", "the schema is the sum of the migrations of this version", wrong)
+    return InvariantResult("schema_checksum", "the schema is the sum of the migrations of this version", wrong)
 
 
 def _difference(applied: str | None, known: str) -> str:

@@ -25,13 +25,13 @@ from sereno.jobs.job import NewJob, check_date, check_text
 from sereno.jobs.retry import Backoff
 from sereno.jobs.task import Registry
 from sereno.jobs.task_handle import Task
-from sereno.monitoring.alerts.registry import AlertBoard
+from sereno.monitoring.alerts.registry import AlertRegistry
 from sereno.notifications import event_types, events
 from sereno.notifications.deliveries import store as deliveries
-from sereno.notifications.deliveries.outcomes import Ledger
-from sereno.notifications.deliveries.send_jobs import LATER, MOST_TOKENS, Turns
-from sereno.notifications.deliveries.sender import Dispatch
-from sereno.notifications.deliveries.store import Taken, TakenEvent
+from sereno.notifications.deliveries.outcomes import OutcomeRecorder
+from sereno.notifications.deliveries.send_jobs import LATER, MOST_TOKENS, SendJobs
+from sereno.notifications.deliveries.sender import DeliverySender
+from sereno.notifications.deliveries.store import ClaimedDelivery, ClaimedEvent
 from sereno.notifications.event import (
     Content,
     Digest,
@@ -42,9 +42,9 @@ from sereno.notifications.event import (
     Throttle,
 )
 from sereno.notifications.events import NewEvent, Status
-from sereno.notifications.fan_out import Courier
+from sereno.notifications.fan_out import FanOut
 from sereno.notifications.payload_check import can_be_told
-from sereno.notifications.templates.rendering import Wording
+from sereno.notifications.templates.rendering import TemplateRenderer
 from sereno.worker.context import Context
 
 P = TypeVar("P")
@@ -210,14 +210,14 @@ class Notifications:
         self.definitions: dict[str, EventDefinition] = {}
         # What the fields of each are, for the lint of templates.
         self.payloads: dict[str, Any] = {}
-        self.wording = Wording(database)
+        self.wording = TemplateRenderer(database)
         self._tasks: dict[str, Task[..., Any]] = {}
         known, accounts = self.channels.known, self.channels.accounts
-        self._turns = turns = Turns(known, lambda: self._task("deliver"), lambda: self._task("receipts"))
-        ledger = Ledger(database, known, turns)
-        self.dispatch = Dispatch(database, known, accounts, self._render, ledger, turns)
-        self.courier = Courier(database, known, self.dispatch, ledger, turns, self._escalation, self._fan_out_again)
-        self.alerts = AlertBoard(database, known, self.dispatch.exchange, make_task)
+        self._turns = turns = SendJobs(known, lambda: self._task("deliver"), lambda: self._task("receipts"))
+        ledger = OutcomeRecorder(database, known, turns)
+        self.dispatch = DeliverySender(database, known, accounts, self._render, ledger, turns)
+        self.courier = FanOut(database, known, self.dispatch, ledger, turns, self._escalation, self._fan_out_again)
+        self.alerts = AlertRegistry(database, known, self.dispatch.exchange, make_task)
 
     def register(self, registry: Registry) -> Registry:
         """The same registry; where there are tasks at all, with those that send alerts and that change many things."""
@@ -374,7 +374,9 @@ class Notifications:
     def _fan_out_again(self, event: int, tenant: str | None) -> Sequence[NewJob]:
         return [self._task("fan_out").using(tenant=tenant, unique_key=f"event {event}").job(event)]
 
-    def _render(self, channel: str, taken: Taken, event: TakenEvent, unsubscribe_url: str | None) -> Content:
+    def _render(
+        self, channel: str, taken: ClaimedDelivery, event: ClaimedEvent, unsubscribe_url: str | None
+    ) -> Content:
         definition = self.definitions.get(event.type)
         if definition is None:
             raise UnknownEvent(f"no event {event.type} is declared in this worker's code")

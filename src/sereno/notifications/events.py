@@ -54,7 +54,7 @@ class Status(msgspec.Struct, frozen=True):
         return "overdue" if self.is_due else "pending"
 
 
-class Escalated(NamedTuple):
+class EscalatedDelivery(NamedTuple):
     """`waiting`: recipients of whom it is too early to say. `ripe`: those who get another channel. `made`: by account.
 
     `walked`: the recipient to go on behind; None at the end. `changes`: what was made, for the figures.
@@ -67,7 +67,7 @@ class Escalated(NamedTuple):
     changes: list[Change]
 
 
-class Walked(NamedTuple):
+class FanOutStep(NamedTuple):
     """What a step of a fan-out made.
 
     `waiting`: channel, account, how many deliveries, and in how many seconds they are due. `made`: deliveries, also
@@ -107,7 +107,7 @@ def name_recipients(event: int) -> Operation[None]:
     yield Statement(_sql["name_recipients"], {"event": event})
 
 
-def fan_out(event: int, size: int, batches: Mapping[str, int] | None = None) -> Operation[Walked]:
+def fan_out(event: int, size: int, batches: Mapping[str, int] | None = None) -> Operation[FanOutStep]:
     """Deliveries for the next `size` recipients. `batches`: how many go into one call of each channel."""
     yield Statement(_sql["hold_throttle"], {"event": event})
     sizes = msgspec.json.encode(batches or {}).decode()
@@ -118,7 +118,7 @@ def fan_out(event: int, size: int, batches: Mapping[str, int] | None = None) -> 
     changes += [
         Change(channel, kind, tenant, "skipped", why, count) for channel, why, count in _against.decode(against)
     ]
-    return Walked(found, made, bool(more), changes)
+    return FanOutStep(found, made, bool(more), changes)
 
 
 # What it takes for somebody to count as reached.
@@ -141,7 +141,7 @@ def unwalked() -> Operation[list[tuple[int, str | None]]]:
     return msgspec.json.decode(rows[0][0], type=list[tuple[int, str | None]])
 
 
-def escalate(event: int, step: Step, walked: int, size: int) -> Operation[Escalated]:
+def escalate(event: int, step: Step, walked: int, size: int) -> Operation[EscalatedDelivery]:
     """Deliveries by the second channel for those whom the first did not reach, of so many recipients behind one."""
     rows = yield Statement(
         _sql["escalate"],
@@ -157,7 +157,7 @@ def escalate(event: int, step: Step, walked: int, size: int) -> Operation[Escala
     )
     waiting, ripe, walked_to, made, changes = rows[0]
     by_account = msgspec.json.decode(made, type=list[tuple[str, int]])
-    return Escalated(waiting, ripe, walked_to, by_account, _changes.decode(changes))
+    return EscalatedDelivery(waiting, ripe, walked_to, by_account, _changes.decode(changes))
 
 
 def status(kind: str, subject: str | None, key: str | None, tenant: str | None) -> Operation[Status | None]:

@@ -18,10 +18,10 @@ from sereno.notifications import events
 from sereno.notifications.deliveries import receipts
 from sereno.notifications.deliveries import store as deliveries
 from sereno.notifications.deliveries.delivery import Receipt, kept
-from sereno.notifications.deliveries.outcomes import Ledger
-from sereno.notifications.deliveries.receipts import Applied, Question
-from sereno.notifications.deliveries.send_jobs import Turns
-from sereno.notifications.deliveries.sender import Dispatch
+from sereno.notifications.deliveries.outcomes import OutcomeRecorder
+from sereno.notifications.deliveries.receipts import ReceiptQuestion, ReceiptResult
+from sereno.notifications.deliveries.send_jobs import SendJobs
+from sereno.notifications.deliveries.sender import DeliverySender
 from sereno.notifications.event import IN_APP, Step
 
 # Recipients of one step of a fan-out: long enough to be quick, short enough that a crash repeats little.
@@ -33,16 +33,16 @@ MOST_OFTEN = 5.0
 LookAgain = Callable[[int, float], Sequence[NewJob]]
 
 
-class Courier:
+class FanOut:
     """Carries events to people."""
 
     def __init__(
         self,
         database: Database,
         channels: Mapping[str, Channel],
-        dispatch: Dispatch,
-        ledger: Ledger,
-        turns: Turns,
+        dispatch: DeliverySender,
+        ledger: OutcomeRecorder,
+        turns: SendJobs,
         escalation: LookAgain,
         fan_out_again: Callable[[int, str | None], Sequence[NewJob]],
     ) -> None:
@@ -70,7 +70,7 @@ class Courier:
             await self._database.arun(transitions.enqueue(self._escalation(event, first_look)))
         return total
 
-    def _walk(self, event: int) -> Operation[events.Walked]:
+    def _walk(self, event: int) -> Operation[events.FanOutStep]:
         sizes = {name: self._dispatch.batch_of(name) for name in (*self._channels, IN_APP)}
         walked = yield from events.fan_out(event, STEP, sizes)
         tokens: list[NewJob] = []
@@ -95,7 +95,7 @@ class Courier:
             again = max(MOST_OFTEN, min(step.after for step in steps) / 2)
             await self._database.arun(transitions.enqueue(self._escalation(event, again)))
 
-    def _escalate(self, event: int, step: Step, walked: int) -> Operation[events.Escalated]:
+    def _escalate(self, event: int, step: Step, walked: int) -> Operation[events.EscalatedDelivery]:
         found = yield from events.escalate(event, step, walked, STEP)
         tokens: list[NewJob] = []
         for account, count in found.made:
@@ -127,7 +127,7 @@ class Courier:
             await self._heard(channel, account, questions, asked_for, said)
         return count
 
-    def _ask(self, known: Channel, account: str) -> Operation[tuple[list[Question], int]]:
+    def _ask(self, known: Channel, account: str) -> Operation[tuple[list[ReceiptQuestion], int]]:
         """Whom to ask for, and the job that asks again, together: nobody may live to hear the answer."""
         after = known.receipts_after or 0.0
         questions, count = yield from receipts.ask(known.name, account, most=known.receipts_batch, again=after)
@@ -142,7 +142,7 @@ class Courier:
         self,
         channel: str,
         account: str,
-        questions: Sequence[Question],
+        questions: Sequence[ReceiptQuestion],
         asked_for: Mapping[str, Sequence[int]],
         said: Sequence[Receipt],
     ) -> None:
@@ -177,7 +177,7 @@ class Courier:
         *,
         left_over: Mapping[int, Sequence[int]] | None = None,
         told_before: bool = False,
-    ) -> Operation[Applied]:
+    ) -> Operation[ReceiptResult]:
         delays = self._ledger.policy(channel).delays
         applied = yield from receipts.apply(
             channel, account, said, delays, asked_for, left_over=left_over, told_before=told_before
@@ -196,7 +196,7 @@ class Courier:
             channel, account, applied = heard
             self._ledger.figures.heard(channel, account, applied.told)
 
-    def _apply_early(self) -> Operation[tuple[str, str, Applied] | None]:
+    def _apply_early(self) -> Operation[tuple[str, str, ReceiptResult] | None]:
         """The early receipts of one channel and account: taken and counted together, or not at all."""
         found = yield from receipts.early()
         if not found:

@@ -29,7 +29,7 @@ from sereno.notifications.rows import (
     RecipientLine,
     RecipientRow,
 )
-from sereno.search.sql_terms import Sought
+from sereno.search.sql_terms import SearchParams
 
 # What a person may send back to work: it ended without having arrived, or nobody knows.
 REQUEUEABLE = ("skipped", "failed", "invalid", "expired", "dead", "unknown", "bounced")
@@ -81,7 +81,7 @@ class RecipientDetail:
 
 
 @dataclass(frozen=True, slots=True)
-class ChannelSight:
+class ChannelState:
     """A channel: what waits for it, how the newest deliveries fared, and for whom it is paused."""
 
     channel: str
@@ -118,7 +118,7 @@ def list_events(
     kind: str | None = None,
     tenant: str | None = None,
     since: datetime | None = None,
-    sought: Sought | None = None,
+    sought: SearchParams | None = None,
     limit: int = 50,
     before: int | None = None,
 ) -> Operation[list[EventLine]]:
@@ -198,7 +198,7 @@ def list_recipients(
     pattern: str | None = None,
     *,
     tenant: str | None = None,
-    sought: Sought | None = None,
+    sought: SearchParams | None = None,
     limit: int = 50,
     before: int | None = None,
 ) -> Operation[list[RecipientLine]]:
@@ -230,12 +230,12 @@ def show_recipient(key: str, *, tenant: str | None = None) -> Operation[Recipien
 # Channels
 
 
-def list_channels(known: Collection[str] = ()) -> Operation[list[ChannelSight]]:
+def list_channels(known: Collection[str] = ()) -> Operation[list[ChannelState]]:
     """Those that the code knows, and those that the database has seen."""
     lines = yield from notification_queries.channels(known)
     pauses = yield from notification_queries.pauses()
     return [
-        ChannelSight(
+        ChannelState(
             line.channel,
             line.is_known,
             Count.bounded(line.pending, notification_queries.PENDING_BOUND),

@@ -11,10 +11,10 @@ from sereno.notifications.rows import (
     AddressRow,
     ChannelLine,
     ChannelPause,
+    DeliveryDetailRow,
     DeliveryFilter,
     DeliveryLine,
     DeliveryRow,
-    DeliverySight,
     EventLine,
     EventRow,
     PreferenceRow,
@@ -22,7 +22,7 @@ from sereno.notifications.rows import (
     RecipientLine,
     RecipientRow,
 )
-from sereno.search.sql_terms import Sought, like_exactly
+from sereno.search.sql_terms import SearchParams, like_exactly
 
 _sql = queries("notifications/queries")
 T = TypeVar("T")
@@ -61,13 +61,13 @@ def events(
     since: datetime | None,
     before: int | None,
     limit: int,
-    sought: Sought | None = None,
+    sought: SearchParams | None = None,
 ) -> Operation[list[EventLine]]:
     params = {"type": kind, "tenant": tenant, "since": since, "before": before, "limit": limit, "window": WINDOW}
     return _rows(EventLine, (yield Statement(_sql["events"], params | _along(sought))))
 
 
-def _along(sought: Sought | None) -> dict[str, Any]:
+def _along(sought: SearchParams | None) -> dict[str, Any]:
     """Which index finds what is searched for."""
     if sought is None:
         return {"along": "newest", "terms": None, "ids": None, "subject": None, "trace": None}
@@ -115,13 +115,13 @@ def receipts(delivery: int) -> Operation[list[ReceiptRow]]:
     return _rows(ReceiptRow, (yield Statement(_sql["receipts"], params)))
 
 
-def deliveries_for(events: Sequence[int], recipient: int) -> Operation[list[DeliverySight]]:
+def deliveries_for(events: Sequence[int], recipient: int) -> Operation[list[DeliveryDetailRow]]:
     params = {"events": list(events), "recipient": recipient, "most": MOST_PARTS}
-    return _rows(DeliverySight, (yield Statement(_sql["deliveries_for"], params)))
+    return _rows(DeliveryDetailRow, (yield Statement(_sql["deliveries_for"], params)))
 
 
 def recipients(
-    *, pattern: str | None, tenant: str | None, before: int | None, limit: int, sought: Sought | None = None
+    *, pattern: str | None, tenant: str | None, before: int | None, limit: int, sought: SearchParams | None = None
 ) -> Operation[list[RecipientLine]]:
     """In a pattern, * stands for anything."""
     like = None if pattern is None else like_exactly(pattern).replace("*", "%")

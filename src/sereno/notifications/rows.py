@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 
 from sereno.notifications.recipients.preference import Preference
-from sereno.notifications.recipients.quiet_hours import DAYS, Quiet
-from sereno.search.sql_terms import Sought
+from sereno.notifications.recipients.quiet_hours import DAYS, QuietHours
+from sereno.search.sql_terms import SearchParams
 
 
 class EventLine(msgspec.Struct, kw_only=True):
@@ -79,7 +79,7 @@ class DeliveryRow(DeliveryLine, kw_only=True):
     payload: msgspec.Raw
 
 
-class DeliverySight(msgspec.Struct, kw_only=True):
+class DeliveryDetailRow(msgspec.Struct, kw_only=True):
     """What became of an event for one recipient."""
 
     id: int
@@ -215,7 +215,7 @@ class DeliveryFilter:
     # Of the event.
     type: str | None = None
     subject: str | None = None
-    sought: Sought | None = None
+    sought: SearchParams | None = None
 
     @property
     def is_empty(self) -> bool:
@@ -240,6 +240,6 @@ class DeliveryFilter:
         return values | {"states": None if self.states is None else sorted(self.states)}
 
 
-def _quiet(span: dict[str, Any]) -> Quiet:
+def _quiet(span: dict[str, Any]) -> QuietHours:
     days = span.get("days")
-    return Quiet(span["start"][:5], span["end"][:5], None if days is None else [DAYS[day - 1] for day in days])
+    return QuietHours(span["start"][:5], span["end"][:5], None if days is None else [DAYS[day - 1] for day in days])

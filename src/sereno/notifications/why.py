@@ -17,7 +17,7 @@ from sereno.notifications.event import IN_APP
 from sereno.notifications.operations import masked, unknown_type
 from sereno.notifications.recipients.preference import Decision, Preference, decide, resolve
 from sereno.notifications.recipients.quiet_hours import quiet_until
-from sereno.notifications.rows import AddressRow, ChannelPause, DeliverySight, EventRow, RecipientRow
+from sereno.notifications.rows import AddressRow, ChannelPause, DeliveryDetailRow, EventRow, RecipientRow
 
 # As many events as one reads.
 MOST_EVENTS = 5
@@ -26,7 +26,7 @@ LONGEST_CONDITION = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class EventKind:
     """What decides about a kind of event: as the code declares it, or as the newest one of it was."""
 
     name: str
@@ -37,7 +37,7 @@ class Kind:
 
 
 @dataclass(frozen=True, slots=True)
-class Person:
+class WhyRecipient:
     """Everything that decides about one recipient, at this moment."""
 
     row: RecipientRow
@@ -46,7 +46,7 @@ class Person:
     pauses: list[ChannelPause]
     now: datetime
 
-    def decision(self, kind: Kind, channel: str, payload: Any) -> Decision:
+    def decision(self, kind: EventKind, channel: str, payload: Any) -> Decision:
         choice = resolve(self.preferences, category=kind.category, event=kind.name, channel=channel)
         return decide(choice, payload=payload, critical=kind.critical, default_wanted=not kind.opt_in)
 
@@ -56,7 +56,7 @@ class Person:
 
 
 def why_post(
-    recipient: str, kind: str, *, tenant: str | None = None, known: Mapping[str, Kind] | None = None
+    recipient: str, kind: str, *, tenant: str | None = None, known: Mapping[str, EventKind] | None = None
 ) -> Operation[list[str]]:
     """Sentences for a person. `known`: what the application declares; without one, what the newest event says."""
     for name, value in (("recipient", recipient), ("event", kind), ("tenant", tenant)):
@@ -101,15 +101,15 @@ def why_event(number: int, recipient: str, *, tenant: str | None = None) -> Oper
     return list(_about(event, found, person))
 
 
-def _person(row: RecipientRow) -> Operation[Person]:
+def _person(row: RecipientRow) -> Operation[WhyRecipient]:
     addresses = yield from notification_queries.addresses(row.id)
     preferences = yield from notification_queries.preferences(row.id, tenant=row.tenant)
     pauses = yield from notification_queries.pauses()
     now = yield from notification_queries.now()
-    return Person(row, addresses, [each.preference(row.key) for each in preferences], pauses, now)
+    return WhyRecipient(row, addresses, [each.preference(row.key) for each in preferences], pauses, now)
 
 
-def _no_such_type(kind: str, tenant: str | None, known: Mapping[str, Kind] | None) -> Operation[list[str]]:
+def _no_such_type(kind: str, tenant: str | None, known: Mapping[str, EventKind] | None) -> Operation[list[str]]:
     seen = yield from notification_queries.types(MOST_TYPES)
     if kind in seen:
         where = f"in the tenant {tenant}" if tenant else "without a tenant (others: --tenant)"
@@ -142,7 +142,7 @@ def _not_theirs(kind: str, key: str, newest: Sequence[EventRow]) -> str:
 # What was decided
 
 
-def _about(event: EventRow, deliveries: Sequence[DeliverySight], person: Person) -> Iterator[str]:
+def _about(event: EventRow, deliveries: Sequence[DeliveryDetailRow], person: WhyRecipient) -> Iterator[str]:
     subject = f" ({event.subject})" if event.subject else ""
     title = f"Event {event.id}{subject}, {moment(event.created_at)}"
     if not deliveries:
@@ -154,7 +154,7 @@ def _about(event: EventRow, deliveries: Sequence[DeliverySight], person: Person)
         yield f"Event {event.id}: {event.note}."
 
 
-def _fate(delivery: DeliverySight, event: EventRow, person: Person) -> str:
+def _fate(delivery: DeliveryDetailRow, event: EventRow, person: WhyRecipient) -> str:
     match delivery.state:
         case "pending":
             return _waits(delivery, person)
@@ -175,7 +175,7 @@ def _fate(delivery: DeliverySight, event: EventRow, person: Person) -> str:
             return _not_arrived(delivery)
 
 
-def _not_arrived(delivery: DeliverySight) -> str:
+def _not_arrived(delivery: DeliveryDetailRow) -> str:
     error = _error(delivery)
     words = {
         "bounced": f"it came back at {moment(delivery.changed_at)}{error}",
@@ -188,7 +188,7 @@ def _not_arrived(delivery: DeliverySight) -> str:
     return f"{words.get(delivery.state, delivery.state)}; to send it again: sereno delivery requeue {delivery.id}"
 
 
-def _waits(delivery: DeliverySight, person: Person) -> str:
+def _waits(delivery: DeliveryDetailRow, person: WhyRecipient) -> str:
     pause = person.pause(delivery.channel, delivery.account)
     if pause is not None:
         return f"it waits: {_paused(pause)}"
@@ -200,7 +200,7 @@ def _waits(delivery: DeliverySight, person: Person) -> str:
     return f"it is due since {moment(delivery.due_at)}{because}; a worker of the queue 'notifications' sends it"
 
 
-def _by_whom(delivery: DeliverySight, event: EventRow, person: Person) -> str:
+def _by_whom(delivery: DeliveryDetailRow, event: EventRow, person: WhyRecipient) -> str:
     """Which preference says so; it may have changed since."""
     if delivery.reason not in ("preference off", "condition"):
         return ""
@@ -210,7 +210,7 @@ def _by_whom(delivery: DeliverySight, event: EventRow, person: Person) -> str:
     return f", by {_row_words(decision.by)}"
 
 
-def _left_out(event: EventRow, person: Person) -> str:
+def _left_out(event: EventRow, person: WhyRecipient) -> str:
     """An event for all that left no row, or one that has not come so far."""
     if event.matched_at is None:
         if event.due_at > person.now:
@@ -232,12 +232,12 @@ def _left_out(event: EventRow, person: Person) -> str:
 # What would be decided
 
 
-def _outlook(kind: Kind, person: Person) -> Iterator[str]:
+def _outlook(kind: EventKind, person: WhyRecipient) -> Iterator[str]:
     for channel in kind.channels:
         yield f"If it happened now, by {channel}: {_verdict(kind, channel, person)}."
 
 
-def _verdict(kind: Kind, channel: str, person: Person) -> str:
+def _verdict(kind: EventKind, channel: str, person: WhyRecipient) -> str:
     choice = resolve(person.preferences, category=kind.category, event=kind.name, channel=channel)
     # What the payload will say is not known.
     decision = decide(
@@ -264,7 +264,7 @@ def _verdict(kind: Kind, channel: str, person: Person) -> str:
     return f"it would be sent at once{f', {by}' if by else ''}{only}"
 
 
-def _unreachable(channel: str, person: Person) -> str | None:
+def _unreachable(channel: str, person: WhyRecipient) -> str | None:
     ways = [address for address in person.addresses if address.channel == channel]
     if channel == IN_APP or any(address.state == "active" for address in ways):
         return None
@@ -297,8 +297,8 @@ def _row_words(row: Preference | None) -> str:
     return f"{whose} for {', '.join(of) if of else 'everything'}"
 
 
-def _kind(event: EventRow) -> Kind:
-    return Kind(event.type, event.channels, event.category, event.critical, event.opt_in)
+def _kind(event: EventRow) -> EventKind:
+    return EventKind(event.type, event.channels, event.category, event.critical, event.opt_in)
 
 
 def _payload(event: EventRow) -> Any:
@@ -310,6 +310,6 @@ def _short(condition: Mapping[str, Any]) -> str:
     return text if len(text) <= LONGEST_CONDITION else f"{text[:LONGEST_CONDITION]}…"
 
 
-def _error(delivery: DeliverySight) -> str:
+def _error(delivery: DeliveryDetailRow) -> str:
     said = ": ".join(" ".join(part.split()) for part in (delivery.error_code, delivery.error_message) if part)
     return f" ({said})" if said else ""

@@ -25,7 +25,7 @@ from sereno.procedures.procedure import (
     parse_name,
     still,
 )
-from sereno.procedures.store import Allowed, LastRun, RunRow
+from sereno.procedures.store import AllowedProcedure, LastRun, RunRow
 from sereno.procedures.targets.address import Targets
 from sereno.procedures.targets.contract import Session
 from sereno.settings import Settings
@@ -45,7 +45,7 @@ Standing = Literal["ok", "changed", "gone", "forbidden", "unreachable"]
 class Procedure:
     """One that may be called, and its newest call that ended well."""
 
-    allowed: Allowed
+    allowed: AllowedProcedure
     last: LastRun | None
 
 
@@ -53,7 +53,7 @@ class Procedure:
 class ProcedureDetail:
     """One that may be called, with its newest calls."""
 
-    allowed: Allowed
+    allowed: AllowedProcedure
     runs: list[RunRow]
 
 
@@ -76,7 +76,7 @@ def allow(
     lock_timeout: Duration = DEFAULT_LOCK_TIMEOUT,
     note: str | None = None,
     actor: str | None = None,
-) -> Operation[Allowed]:
+) -> Operation[AllowedProcedure]:
     """From now on jobs may call it, as long as it has this signature. Said again, the newest word holds."""
     who, asked = actor or default_actor(), dict(given or {})
     check_given(signature, asked)
@@ -94,7 +94,7 @@ def list_allowed() -> Operation[list[Procedure]]:
     return [Procedure(*line) for line in (yield from store.list_allowed())]
 
 
-def find(target: str, name: str) -> Operation[Allowed]:
+def find(target: str, name: str) -> Operation[AllowedProcedure]:
     """One that may be called, or Refused."""
     check_text("target", target)
     allowed = yield from store.find(target, parse_name(name))
@@ -109,7 +109,7 @@ def show(target: str, name: str) -> Operation[ProcedureDetail]:
     return ProcedureDetail(allowed, (yield from store.runs(target, parse_name(name), RUNS)))
 
 
-def revoke(target: str, name: str, *, actor: str | None = None) -> Operation[Allowed]:
+def revoke(target: str, name: str, *, actor: str | None = None) -> Operation[AllowedProcedure]:
     """No job calls it any more. What earlier calls brought stays with their jobs."""
     check_text("target", target)
     gone = yield from store.revoke(target, parse_name(name))
@@ -122,7 +122,7 @@ def revoke(target: str, name: str, *, actor: str | None = None) -> Operation[All
     return gone
 
 
-class Board:
+class ProcedureBoard:
     """Looks into the databases themselves, with the login that calls."""
 
     def __init__(self, settings: Settings, own_url: Callable[[], str]) -> None:
@@ -147,7 +147,7 @@ class Board:
                 )
         return chosen
 
-    async def check(self, allowed: Allowed) -> Finding:
+    async def check(self, allowed: AllowedProcedure) -> Finding:
         """Whether it is still what was allowed."""
         name = allowed.signature.full_name
         try:
@@ -164,7 +164,7 @@ class Board:
             return Finding(allowed.target, allowed.name, "forbidden", words)
         return Finding(allowed.target, allowed.name, "ok", str(allowed.signature))
 
-    async def check_params(self, allowed: Allowed, params: Mapping[str, Any]) -> None:
+    async def check_params(self, allowed: AllowedProcedure, params: Mapping[str, Any]) -> None:
         """InvalidArguments unless a call with these would begin; nothing is run."""
         async with self._session(allowed.target) as session:
             found = await session.resolve(allowed.signature.full_name)
@@ -187,7 +187,7 @@ class Board:
 
 
 @dataclass(frozen=True, slots=True)
-class Standings:
+class ProcedureChecks:
     """How many are in our own database and how many elsewhere; and which of the first are not what was allowed."""
 
     here: int
@@ -195,7 +195,7 @@ class Standings:
     wrong: list[str]
 
 
-def standings() -> Operation[Standings]:
+def standings() -> Operation[ProcedureChecks]:
     """Looked up in the catalogue of our own database, by whoever asks; nothing else is connected to."""
     allowed = [line for line, _ in (yield from store.list_allowed())]
     ours = [line for line in allowed if line.target == HERE]
@@ -204,7 +204,7 @@ def standings() -> Operation[Standings]:
         changed = still(line.signature, (yield from store.resolve(line.signature.full_name)))
         if changed is not None:
             wrong.append(changed)
-    return Standings(len(ours), len(allowed) - len(ours), wrong)
+    return ProcedureChecks(len(ours), len(allowed) - len(ours), wrong)
 
 
 def _length(name: str, value: Duration) -> float:

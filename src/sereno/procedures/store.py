@@ -23,7 +23,7 @@ _NEEDS_MORE = "it has a parameter without a name, and JSON is given by name"
 
 
 @dataclass(frozen=True, slots=True)
-class Allowed:
+class AllowedProcedure:
     """A procedure that jobs may call. `given`: parameters that get a fact of the job. Timeouts are in seconds."""
 
     target: str
@@ -58,7 +58,7 @@ class RunRow:
     result: dict[str, Any]
 
 
-_allowed = msgspec.json.Decoder(Allowed)
+_allowed = msgspec.json.Decoder(AllowedProcedure)
 _last = msgspec.json.Decoder(LastRun)
 _run = msgspec.json.Decoder(RunRow)
 
@@ -72,7 +72,7 @@ def allow(
     lock_timeout: float,
     note: str | None,
     actor: str,
-) -> Operation[tuple[Allowed, bool]]:
+) -> Operation[tuple[AllowedProcedure, bool]]:
     """As it stands now, and whether it is new on the list."""
     rows = yield Statement(
         _sql["allow"],
@@ -90,17 +90,17 @@ def allow(
     return _allowed.decode(rows[0][0]), not rows[0][1]
 
 
-def revoke(target: str, name: ProcedureName) -> Operation[Allowed | None]:
+def revoke(target: str, name: ProcedureName) -> Operation[AllowedProcedure | None]:
     rows = yield Statement(_sql["revoke"], {"target": target, "name": str(name)})
     return _allowed.decode(rows[0][0]) if rows else None
 
 
-def find(target: str, name: ProcedureName) -> Operation[Allowed | None]:
+def find(target: str, name: ProcedureName) -> Operation[AllowedProcedure | None]:
     rows = yield Statement(_sql["find"], {"target": target, "name": str(name)})
     return _allowed.decode(rows[0][0]) if rows else None
 
 
-def list_allowed(most: int = MOST) -> Operation[list[tuple[Allowed, LastRun | None]]]:
+def list_allowed(most: int = MOST) -> Operation[list[tuple[AllowedProcedure, LastRun | None]]]:
     rows = yield Statement(_sql["list"], {"most": most})
     return [(_allowed.decode(row), None if last is None else _last.decode(last)) for row, last in rows]
 
@@ -112,7 +112,7 @@ def runs(target: str, name: ProcedureName, most: int = 10) -> Operation[list[Run
 
 
 def keep_run(
-    fence: tuple[int, int, int], allowed: Allowed, seconds: float, result: Mapping[str, Any], days: int
+    fence: tuple[int, int, int], allowed: AllowedProcedure, seconds: float, result: Mapping[str, Any], days: int
 ) -> Operation[None]:
     """What a call brought, unless the attempt has lost its job. `days`: how long such rows are kept."""
     job_id, attempt, session = fence

@@ -28,7 +28,7 @@ from sereno.procedures import store as procedures
 from sereno.procedures.open_arguments import ProcedureArguments
 from sereno.procedures.procedure import HERE, TASK_PREFIX, ProcedureName, Signature, check_params, parse_name, still
 from sereno.procedures.result import Notices, Result
-from sereno.procedures.store import Allowed
+from sereno.procedures.store import AllowedProcedure
 from sereno.procedures.targets.address import Targets
 from sereno.procedures.targets.contract import Session, Timeouts
 from sereno.telemetry.log_events import emit
@@ -126,7 +126,7 @@ async def _call(database: Database, ctx: Context, target: str, name: ProcedureNa
 
 
 async def prepared(
-    session: Session, allowed: Allowed, params: Mapping[str, Any], facts: Mapping[str, Any]
+    session: Session, allowed: AllowedProcedure, params: Mapping[str, Any], facts: Mapping[str, Any]
 ) -> Mapping[str, Any]:
     """The values for the call; Dead where it is not what was allowed, or the parameters do not fit."""
     await session.check_login()
@@ -163,7 +163,7 @@ def _tell(ctx: Context, notices: Notices) -> None:
         emit(logging.INFO, "procedure.notice", f"and {notices.unheard:,} more notices", **of_job)
 
 
-async def _keep(database: Database, ctx: Context, allowed: Allowed, seconds: float, result: Result) -> None:
+async def _keep(database: Database, ctx: Context, allowed: AllowedProcedure, seconds: float, result: Result) -> None:
     """It has run: that its result cannot be written down is no reason to run it again."""
     kept, days = result.kept(), database.settings.keep_history_days
     for wait in (*KEEP_AGAIN_AFTER, None):

@@ -20,7 +20,7 @@ from sereno.jobs.job_filter import ScheduleFilter
 from sereno.schedules import store
 from sereno.schedules.importers.definition import MakeJob, as_object, from_object, without_key
 from sereno.schedules.schedule import NewSchedule
-from sereno.schedules.store import ScheduleRow, Upserted
+from sereno.schedules.store import ScheduleRow, UpsertResult
 
 # In place of what the database does not show: see sereno.shown.
 NOT_SHOWN = "not shown"
@@ -31,7 +31,7 @@ NOT_STOPPED = ("enabled", "parked", "finished")
 
 
 @dataclass(frozen=True, slots=True)
-class Described:
+class DescribedSchedule:
     """A schedule that is asked for, and whether it is to run."""
 
     schedule: NewSchedule
@@ -46,7 +46,7 @@ def exported(row: ScheduleRow) -> dict[str, Any]:
     return as_object(row) | {"enabled": False} | ({"note": row.note} if row.note else {})
 
 
-def described(value: Any, make_job: MakeJob) -> Described:
+def described(value: Any, make_job: MakeJob) -> DescribedSchedule:
     """The schedule of an object, checked like any other; InvalidSchedule says what is wrong, but not with which."""
     if not isinstance(value, dict):
         raise InvalidSchedule("a schedule is a JSON object")
@@ -58,7 +58,7 @@ def described(value: Any, make_job: MakeJob) -> Described:
     if isinstance(args := fields.get("args"), dict) and args.keys() == {NOT_SHOWN}:
         raise InvalidSchedule(f"its arguments were not shown where it comes from: {args[NOT_SHOWN]!s:.80}")
     try:
-        return Described(from_object(fields, make_job), enabled, note)
+        return DescribedSchedule(from_object(fields, make_job), enabled, note)
     except InvalidSchedule as error:
         raise InvalidSchedule(without_key(error, fields.get("key"))) from error
 
@@ -76,7 +76,7 @@ def unchecked_job(task: str, raw: bytes, options: JobOptions) -> NewJob:
     return NewJob(task, args, filled.checked())
 
 
-def write(wanted: Sequence[Described], *, actor: str | None = None) -> Operation[list[Upserted]]:
+def write(wanted: Sequence[DescribedSchedule], *, actor: str | None = None) -> Operation[list[UpsertResult]]:
     """Create them or change them to be so; answers in the order given. One that is not to run is disabled."""
     who = actor or default_actor()
     found = yield from store.upsert([each.schedule for each in wanted], who)
@@ -90,7 +90,7 @@ def write(wanted: Sequence[Described], *, actor: str | None = None) -> Operation
     return found
 
 
-def _stop(wanted: Sequence[Described], who: str) -> Operation[set[str]]:
+def _stop(wanted: Sequence[DescribedSchedule], who: str) -> Operation[set[str]]:
     """Disable those that are not to run, each with its note; answers their keys. What a person paused stays so."""
     notes: dict[str | None, list[str]] = defaultdict(list)
     for each in wanted:
@@ -104,5 +104,5 @@ def _stop(wanted: Sequence[Described], who: str) -> Operation[set[str]]:
     return stopped
 
 
-def _only_stopped(made: Upserted, stopped: set[str]) -> bool:
+def _only_stopped(made: UpsertResult, stopped: set[str]) -> bool:
     return made.what == "unchanged" and made.key in stopped

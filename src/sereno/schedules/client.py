@@ -15,18 +15,18 @@ from sereno.errors import ConfigurationError, InvalidSchedule
 from sereno.jobs.job import Job, NewJob
 from sereno.jobs.job_filter import ScheduleFilter
 from sereno.schedules import operations, store
-from sereno.schedules.declarations import Synchronised, synchronise
+from sereno.schedules.declarations import DeclarationResult, synchronise
 from sereno.schedules.rules.preview import Instant, preview
 from sereno.schedules.rules.when import When, checked
 from sereno.schedules.schedule import NewSchedule, Policies, ScheduleOptions, shift
-from sereno.schedules.store import FireRow, ScheduleRow, Upserted
-from sereno.schedules.ticker import Ticked, Ticker, adrive, drive, passes
+from sereno.schedules.store import FireRow, ScheduleRow, UpsertResult
+from sereno.schedules.ticker import Ticker, TickResult, adrive, drive, passes
 from sereno.zones import moment
 
 T = TypeVar("T")
 
 
-class Which(TypedDict, total=False):
+class ScheduleSelection(TypedDict, total=False):
     """Which schedules, besides their key; who changes them, and why."""
 
     tenant: str
@@ -140,25 +140,31 @@ class Schedules:
         wanted = ScheduleFilter.of(key, tenant=tenant, task=task)
         return await self._arun(operations.pause(wanted, until=until, note=note, actor=actor), connection)
 
-    def resume(self, key: str | None = None, *, connection: Any = None, **which: Unpack[Which]) -> int:
+    def resume(self, key: str | None = None, *, connection: Any = None, **which: Unpack[ScheduleSelection]) -> int:
         """They fire again from now on. `which`: tenant, task, actor."""
         return self._run(_steered(operations.resume, key, which), connection)
 
-    async def aresume(self, key: str | None = None, *, connection: Any = None, **which: Unpack[Which]) -> int:
+    async def aresume(
+        self, key: str | None = None, *, connection: Any = None, **which: Unpack[ScheduleSelection]
+    ) -> int:
         return await self._arun(_steered(operations.resume, key, which), connection)
 
-    def disable(self, key: str | None = None, *, connection: Any = None, **which: Unpack[Which]) -> int:
+    def disable(self, key: str | None = None, *, connection: Any = None, **which: Unpack[ScheduleSelection]) -> int:
         """They fire no more until somebody resumes them. `which`: tenant, task, note, actor."""
         return self._run(_steered(operations.disable, key, which), connection)
 
-    async def adisable(self, key: str | None = None, *, connection: Any = None, **which: Unpack[Which]) -> int:
+    async def adisable(
+        self, key: str | None = None, *, connection: Any = None, **which: Unpack[ScheduleSelection]
+    ) -> int:
         return await self._arun(_steered(operations.disable, key, which), connection)
 
-    def delete(self, key: str | None = None, *, connection: Any = None, **which: Unpack[Which]) -> int:
+    def delete(self, key: str | None = None, *, connection: Any = None, **which: Unpack[ScheduleSelection]) -> int:
         """Gone; their jobs stay as history."""
         return self._run(_steered(operations.delete, key, which), connection)
 
-    async def adelete(self, key: str | None = None, *, connection: Any = None, **which: Unpack[Which]) -> int:
+    async def adelete(
+        self, key: str | None = None, *, connection: Any = None, **which: Unpack[ScheduleSelection]
+    ) -> int:
         return await self._arun(_steered(operations.delete, key, which), connection)
 
     def run(self, key: str, *, actor: str | None = None, connection: Any = None) -> Job:
@@ -201,11 +207,11 @@ class Schedules:
 
     # Fire
 
-    def tick(self) -> Ticked:
+    def tick(self) -> TickResult:
         """Fire what is due, for whoever drives it from outside; the scheduler does this by itself."""
         return drive(passes(Ticker()), self._database.run)
 
-    async def atick(self) -> Ticked:
+    async def atick(self) -> TickResult:
         return await adrive(passes(Ticker()), self._database.arun)
 
     # Declared in code
@@ -254,7 +260,7 @@ def _upsert(schedules: Sequence[NewSchedule], state: str | None = None) -> Opera
     return made
 
 
-def _answer(found: Upserted) -> Schedule:
+def _answer(found: UpsertResult) -> Schedule:
     at = None if found.next_run_at is None else moment(found.next_run_at)
     return Schedule(found.id, found.key, found.what, found.state, at)
 
@@ -263,7 +269,7 @@ def _wanted_state(enabled: bool | None) -> str | None:
     return "disabled" if enabled is False else None
 
 
-def _steered(operation: Callable[..., Operation[int]], key: str | None, which: Which) -> Operation[int]:
+def _steered(operation: Callable[..., Operation[int]], key: str | None, which: ScheduleSelection) -> Operation[int]:
     said = {name: which[name] for name in ("actor", "note") if name in which}
     return operation(ScheduleFilter.of(key, tenant=which.get("tenant"), task=which.get("task")), **said)
 
@@ -273,5 +279,5 @@ def _history(key: str, limit: int) -> Operation[list[FireRow]]:
     return (yield from store.fires(row.id, limit))
 
 
-def _both(done: Synchronised) -> tuple[Sequence[Schedule], Sequence[str]]:
+def _both(done: DeclarationResult) -> tuple[Sequence[Schedule], Sequence[str]]:
     return list(map(_answer, done.written)), done.left

@@ -7,12 +7,12 @@ from sereno.access import audit
 from sereno.database.json_values import encoder
 from sereno.database.statement import Operation, Statement, queries
 from sereno.schedules.schedule import NewSchedule
-from sereno.schedules.store import Upserted, retire, upsert
+from sereno.schedules.store import UpsertResult, retire, upsert
 
 _sql = queries("schedules/declaration_rows")
 
 
-class Renamed(NamedTuple):
+class RenamedSchedule(NamedTuple):
     """A tenant's schedule whose key is declared by the application."""
 
     key: str
@@ -20,12 +20,14 @@ class Renamed(NamedTuple):
     tenant: str
 
 
-def write(schedules: Sequence[NewSchedule], service: str) -> Operation[tuple[list[Upserted], list[Renamed]]]:
+def write(
+    schedules: Sequence[NewSchedule], service: str
+) -> Operation[tuple[list[UpsertResult], list[RenamedSchedule]]]:
     """Write them. A declaration never adopts a tenant's schedule: that one is renamed and goes on beside it."""
     actor = f"code of {service}"
     rows = [{"key": schedule.key, "tenant": schedule.job.options.tenant} for schedule in schedules]
     found = yield Statement(_sql["move_aside"], {"rows": encoder.encode(rows).decode()})
-    renamed = [Renamed(*row) for row in found]
+    renamed = [RenamedSchedule(*row) for row in found]
     for each in renamed:
         detail = {"new_key": each.new_key, "tenant": each.tenant}
         yield from audit.audit(actor, "schedule.rename", f"schedule {each.key}", detail)

@@ -8,7 +8,7 @@ from typing import Any
 from sereno.database.statement import Operation
 from sereno.schedules import declaration_rows as store
 from sereno.schedules.schedule import NewSchedule
-from sereno.schedules.store import Upserted
+from sereno.schedules.store import UpsertResult
 from sereno.schedules.ticker import is_a_rows_fault
 from sereno.telemetry.log_events import emit
 
@@ -17,17 +17,17 @@ PROBLEM_LENGTH = 500
 
 
 @dataclass(slots=True)
-class Synchronised:
+class DeclarationResult:
     """What was written, the keys that left the code, and why others were refused, by key."""
 
-    written: list[Upserted] = field(default_factory=list)
+    written: list[UpsertResult] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
     refused: dict[str, str] = field(default_factory=dict)
 
 
-def synchronise(declared: Mapping[str, NewSchedule], service: str) -> Generator[Operation[Any], Any, Synchronised]:
+def synchronise(declared: Mapping[str, NewSchedule], service: str) -> Generator[Operation[Any], Any, DeclarationResult]:
     """All of them in one transaction; when one is refused, each in a transaction of its own."""
-    done = Synchronised()
+    done = DeclarationResult()
     schedules = list(declared.values())
     try:
         yield from _write(schedules, service, done)
@@ -40,7 +40,7 @@ def synchronise(declared: Mapping[str, NewSchedule], service: str) -> Generator[
 
 
 def _one_by_one(
-    schedules: Sequence[NewSchedule], service: str, done: Synchronised
+    schedules: Sequence[NewSchedule], service: str, done: DeclarationResult
 ) -> Generator[Operation[Any], Any, None]:
     for schedule in schedules:
         try:
@@ -54,7 +54,9 @@ def _one_by_one(
             emit(logging.ERROR, "schedule.refused", words, error=error, schedule=schedule.key)
 
 
-def _write(schedules: Sequence[NewSchedule], service: str, done: Synchronised) -> Generator[Operation[Any], Any, None]:
+def _write(
+    schedules: Sequence[NewSchedule], service: str, done: DeclarationResult
+) -> Generator[Operation[Any], Any, None]:
     if not schedules:
         return
     written, renamed = yield store.write(schedules, service)

@@ -25,7 +25,7 @@ COUNTED = 10_000
 _COUNTS = 4096
 
 
-class Due(msgspec.Struct, array_like=True, gc=False):
+class DueSchedule(msgspec.Struct, array_like=True, gc=False):
     """A row that was taken, in the order of the statement. Instants in microseconds, spans in seconds."""
 
     id: int
@@ -86,7 +86,7 @@ class Plan(msgspec.Struct, gc=False):
     cancels_previous: bool = False
 
 
-def plan(due: Due, rule: Rule, now: int) -> Plan:
+def plan(due: DueSchedule, rule: Rule, now: int) -> Plan:
     """All of it, for any row that was taken."""
     if due.free:
         return _release(due, rule)
@@ -112,7 +112,7 @@ def first_instant(rule: Rule, shift: int, now: int, starts_at: int | None) -> in
     return None if found is None else found + shift
 
 
-def _first(due: Due, rule: Rule) -> Plan:
+def _first(due: DueSchedule, rule: Rule) -> Plan:
     """Counted from the moment that it was written for, which is not past; nobody may have looked for a while.
 
     What the rule named before does not come again at another place in its spread.
@@ -126,7 +126,7 @@ def _first(due: Due, rule: Rule) -> Plan:
     return Plan([], [], None if ended else at, finished=ended and held is None, held=held)
 
 
-def _release(due: Due, rule: Rule) -> Plan:
+def _release(due: DueSchedule, rule: Rule) -> Plan:
     """The fire that waited goes; everything else stands as it was."""
     assert due.held is not None, "a free row holds a fire"
     held = Fire(due.held, due.held_for)
@@ -138,7 +138,7 @@ def _release(due: Due, rule: Rule) -> Plan:
     return found
 
 
-def _instants(due: Due, rule: Rule, now: int) -> Plan:
+def _instants(due: DueSchedule, rule: Rule, now: int) -> Plan:
     """Which instants between the due one and now are run."""
     shift, at = due.shift, due.at
     until = now if due.ends_at is None else min(now, due.ends_at)
@@ -163,7 +163,7 @@ def _counted(rule: Rule, first: int, last: int) -> int:
     return rule.count(first, last, first, COUNTED)
 
 
-def _chosen(due: Due, rule: Rule, last: int, count: int, now: int) -> tuple[list[Fire], list[Skip]]:
+def _chosen(due: DueSchedule, rule: Rule, last: int, count: int, now: int) -> tuple[list[Fire], list[Skip]]:
     """What is run of so many instants up to the last one."""
     if due.max_lateness is not None and now - last > _span(due.max_lateness):
         return [], [Skip(last, "late", count)]
@@ -182,7 +182,7 @@ def _chosen(due: Due, rule: Rule, last: int, count: int, now: int) -> tuple[list
     return [Fire(at) for at in wanted], [Skip(before, "missed", dropped)]
 
 
-def _newest(due: Due, rule: Rule, last: int, now: int) -> list[int]:
+def _newest(due: DueSchedule, rule: Rule, last: int, now: int) -> list[int]:
     """The newest of those that are caught up, in order; found from the end."""
     oldest = now - max(_span(due.missed_window), ON_TIME)
     if due.max_lateness is not None:
@@ -208,7 +208,7 @@ def _span(seconds: float) -> int:
     return round(seconds * SECOND)
 
 
-def _apart(due: Due, found: Plan) -> None:
+def _apart(due: DueSchedule, found: Plan) -> None:
     """Runs of one schedule stay apart, unless they may overlap. What waited before stands first in the line."""
     line = found.fires if due.held is None else [Fire(due.held, due.held_for), *found.fires]
     if due.overlap == "allow":
@@ -226,7 +226,7 @@ def _apart(due: Due, found: Plan) -> None:
     found.skips += [Skip(fire.at, "overlap", fire.stands_for) for fire in line]
 
 
-def _within_limits(due: Due, found: Plan) -> None:
+def _within_limits(due: DueSchedule, found: Plan) -> None:
     """No more fires than it may still make; one that waits is one of them."""
     if due.fires_left is None:
         return

@@ -7,7 +7,7 @@ from sereno.database.statement import Operation, Statement, queries
 _sql = queries("schedules/leader_lease")
 
 
-class Lead(NamedTuple):
+class LeaderLease(NamedTuple):
     """The fence of a leader; None: somebody else leads. `overdue`: and does not keep up."""
 
     fence: int | None
@@ -15,12 +15,12 @@ class Lead(NamedTuple):
     overdue: bool
 
 
-def lead(holder: str, lease: float, overdue: float) -> Operation[Lead]:
+def lead(holder: str, lease: float, overdue: float) -> Operation[LeaderLease]:
     rows = yield Statement(_sql["lead"], {"holder": holder, "lease": lease, "overdue": overdue})
-    return Lead(*rows[0])
+    return LeaderLease(*rows[0])
 
 
-class Look(NamedTuple):
+class DueSchedules(NamedTuple):
     """What the leader sees. `next_due`: seconds; `awaits`: something waits for a run to end."""
 
     leads: bool
@@ -40,7 +40,7 @@ class LastTick(NamedTuple):
 
 def look(
     holder: str, fence: int, *, lease: float, rest: float, floor: int, ended: int, everything: bool, last: LastTick
-) -> Operation[Look]:
+) -> Operation[DueSchedules]:
     """From these floors; `everything`: also what has no floor."""
     rows = yield Statement(
         _sql["look"],
@@ -57,7 +57,7 @@ def look(
             "fires": last.fires,
         },
     )
-    return Look(*rows[0])
+    return DueSchedules(*rows[0])
 
 
 def note_error(holder: str, fence: int, error: str) -> Operation[None]:

@@ -23,7 +23,7 @@ from sereno.schedules.rules.preview import Instant, preview
 from sereno.schedules.rules.when import Every, Once, When, checked, decode, encode
 from sereno.schedules.schedule import shift
 from sereno.schedules.store import FireRow, ScheduleRow
-from sereno.search.sql_terms import Sought
+from sereno.search.sql_terms import SearchParams
 from sereno.zones import instant, moment
 
 PAGE = 1000
@@ -78,7 +78,9 @@ def find(key: str) -> Operation[ScheduleRow]:
     return found[0]
 
 
-def show(key: str, *, fires: int = 10, upcoming: int = 5, sought: Sought | None = None) -> Operation[ScheduleDetail]:
+def show(
+    key: str, *, fires: int = 10, upcoming: int = 5, sought: SearchParams | None = None
+) -> Operation[ScheduleDetail]:
     """`sought`: what a search asks of its fires."""
     row = yield from find(key)
     past = yield from store.fires(row.id, fires, sought)

@@ -18,11 +18,11 @@ import psycopg
 
 from sereno.database.connect import Line
 from sereno.errors import DatabaseUnavailable
-from sereno.monitoring.alerts.watcher import Watch
+from sereno.monitoring.alerts.watcher import AlertWatcher
 from sereno.schedules import leader_lease, tick
 from sereno.schedules.firing import SECOND
 from sereno.schedules.replanner import Replanner
-from sereno.schedules.ticker import BATCH, Ticked, Ticker, is_a_rows_fault
+from sereno.schedules.ticker import BATCH, Ticker, TickResult, is_a_rows_fault
 from sereno.settings import Settings
 from sereno.telemetry.log_events import emit
 from sereno.telemetry.metrics import SchedulerFigures
@@ -69,7 +69,7 @@ class Scheduler(Service):
         self._second_line = Line(url, settings, "scheduler")
         heard = {"schedule": lambda _: self.wake(), "clock": lambda _: self._clock_was_set()}
         self._listener = Listener(url, settings, heard, self._clock_was_set)
-        self._watch = Watch(url, settings, lambda: self.leads)
+        self._watch = AlertWatcher(url, settings, lambda: self.leads)
         # Beside the ticks: nothing that is due waits for it.
         beside = maintenance_line(url, settings, "scheduler housekeeping")
         self._housekeeping = Maintenance("scheduler housekeeping", beside, [fires_duty(settings)])
@@ -152,7 +152,9 @@ class Scheduler(Service):
             return 0.0
         return await self._rest_until(rest, seen)
 
-    async def _look(self, fence: int, rest: float, floor: int, ended: int, *, everything: bool) -> leader_lease.Look:
+    async def _look(
+        self, fence: int, rest: float, floor: int, ended: int, *, everything: bool
+    ) -> leader_lease.DueSchedules:
         look = leader_lease.look(
             self.holder,
             fence,
@@ -176,7 +178,7 @@ class Scheduler(Service):
         self._look_back.ask()
         self.wake()
 
-    async def _rest_until(self, rest: float, seen: leader_lease.Look) -> float:
+    async def _rest_until(self, rest: float, seen: leader_lease.DueSchedules) -> float:
         if self._awaits:
             rest = min(rest, REST_AWAITING)
         if seen.next_due is not None and seen.next_due > 0:
@@ -227,7 +229,7 @@ class Scheduler(Service):
         """
         began = monotonic()
         end = began + LEASE / 3
-        total = Ticked()
+        total = TickResult()
         second: asyncio.Task[bool] | None = None
         begin, full = floor, True
         try:
@@ -265,7 +267,7 @@ class Scheduler(Service):
         )
         return total.taken - total.left
 
-    async def _second(self, floor: int, end: float, total: Ticked) -> bool:
+    async def _second(self, floor: int, end: float, total: TickResult) -> bool:
         """Passes beside those of the first connection, as long as they are full.
 
         False when one failed: the first connection then meets those rows, and finds out what is wrong with them.
@@ -283,7 +285,7 @@ class Scheduler(Service):
             return False
         return True
 
-    async def _tick(self, floor: int, limit: int, *, look_at_held: bool) -> Ticked | None:
+    async def _tick(self, floor: int, limit: int, *, look_at_held: bool) -> TickResult | None:
         """None when a row could not be written: the rows of that pass are then met one by one."""
         try:
             return await self._line.run(
@@ -306,7 +308,7 @@ class Scheduler(Service):
                 self._parked(key, why)
             return None
 
-    def _note(self, done: Ticked) -> None:
+    def _note(self, done: TickResult) -> None:
         self.figures.ticks += 1
         self.figures.fires += done.fires
         self.figures.skips += done.skips

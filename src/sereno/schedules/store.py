@@ -13,7 +13,7 @@ from sereno.jobs.job_filter import ScheduleFilter
 from sereno.schedules.firing import first_instant
 from sereno.schedules.rules.instants import compile_text
 from sereno.schedules.schedule import NewSchedule, rule_text, shift
-from sereno.search.sql_terms import Sought
+from sereno.search.sql_terms import SearchParams
 from sereno.zones import instant
 
 _sql = queries("schedules/store")
@@ -95,7 +95,7 @@ class ScheduleRow(msgspec.Struct, frozen=True, kw_only=True):
         return None
 
 
-class Upserted(NamedTuple):
+class UpsertResult(NamedTuple):
     """What became of a schedule that was said. "taken": declared, and the key belongs to a tenant's schedule."""
 
     id: int
@@ -138,7 +138,7 @@ class SchedulerRow(NamedTuple):
     lag: float | None
 
 
-_upserted = msgspec.json.Decoder(list[Upserted])
+_upserted = msgspec.json.Decoder(list[UpsertResult])
 _rows = msgspec.json.Decoder(list[ScheduleRow])
 _row = msgspec.json.Decoder(ScheduleRow)
 _arguments = msgspec.json.Decoder(dict[str, Any])
@@ -159,7 +159,7 @@ def upsert(
     state: str | None = None,
     declared_by: str | None = None,
     may_be_over: bool = False,
-) -> Operation[list[Upserted]]:
+) -> Operation[list[UpsertResult]]:
     """Write them, each checked before. One whose instants are all past is refused, unless it may be over."""
     if not schedules:
         return []
@@ -301,7 +301,7 @@ def note_manual(schedule: int, job: int, *, fired: int, duplicates: int) -> Oper
     yield Statement(_sql["note_manual"], {"id": schedule, "job": job, "fired": fired, "duplicates": duplicates})
 
 
-def fires(schedule: int, limit: int, sought: Sought | None = None) -> Operation[list[FireRow]]:
+def fires(schedule: int, limit: int, sought: SearchParams | None = None) -> Operation[list[FireRow]]:
     """The newest instants first."""
     given = {"window": limit, "terms": None} if sought is None else {"window": FIRES_WINDOW, "terms": sought.terms}
     rows = yield Statement(_sql["fires"], {"id": schedule, "limit": limit, **given})

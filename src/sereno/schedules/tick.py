@@ -7,11 +7,11 @@ import msgspec
 
 from sereno.database.json_values import encoder
 from sereno.database.statement import Operation, Statement, array, queries
-from sereno.schedules.firing import Due
+from sereno.schedules.firing import DueSchedule
 
 _sql = queries("schedules/tick")
 _jobs = queries("jobs/transitions")
-_due = msgspec.json.Decoder(Due)
+_due = msgspec.json.Decoder(DueSchedule)
 _pairs = msgspec.json.Decoder(list[tuple[int, int]])
 _zoned = msgspec.json.Decoder(list[tuple[int, str, int, int, int | None]])
 _words = msgspec.json.Decoder(list[str])
@@ -26,15 +26,15 @@ _answers = msgspec.json.Decoder(list[dict[str, Any]])
 PAGE_OF_ENDS = 1000
 
 
-class Taken(NamedTuple):
+class LockedSchedules(NamedTuple):
     """Rows that are due; and those that cannot even be read, by id, with why."""
 
-    rows: list[Due]
+    rows: list[DueSchedule]
     unreadable: list[tuple[int, str]]
     now: int
 
 
-class Fired(NamedTuple):
+class FiredRow(NamedTuple):
     """A common fire, as the statement wants it."""
 
     id: int
@@ -44,7 +44,7 @@ class Fired(NamedTuple):
     bucket: int
 
 
-class Ended(NamedTuple):
+class EndedRun(NamedTuple):
     """A page of runs that ended: how many were read, held fires that are free now, schedules disabled, with why."""
 
     # The last one of the page, and how many were looked at; None and none after the last page.
@@ -55,19 +55,19 @@ class Ended(NamedTuple):
     disabled: list[tuple[str, str | None]]
 
 
-def take(floor: int, limit: int, *, look_at_held: bool) -> Operation[Taken]:
+def take(floor: int, limit: int, *, look_at_held: bool) -> Operation[LockedSchedules]:
     """Rows that are due, locked until the transaction ends."""
     found = yield Statement(_sql["take"], {"floor": floor, "limit": limit, "look_at_held": look_at_held})
     text, now = found[0]
     try:
-        return Taken(_due.decode_lines(text), [], now)
+        return LockedSchedules(_due.decode_lines(text), [], now)
     except (msgspec.MsgspecError, RecursionError):
         rows, unreadable = _one_by_one(text)
-        return Taken(rows, unreadable, now)
+        return LockedSchedules(rows, unreadable, now)
 
 
-def _one_by_one(text: str) -> tuple[list[Due], list[tuple[int, str]]]:
-    rows: list[Due] = []
+def _one_by_one(text: str) -> tuple[list[DueSchedule], list[tuple[int, str]]]:
+    rows: list[DueSchedule] = []
     unreadable: list[tuple[int, str]] = []
     for line in text.split("\n"):
         try:
@@ -83,7 +83,7 @@ def busy(schedules: Collection[int]) -> Operation[set[int]]:
     return set(_ids.decode(rows[0][0]))
 
 
-def fire(fires: Sequence[Fired]) -> Operation[int]:
+def fire(fires: Sequence[FiredRow]) -> Operation[int]:
     """The common fires, all of them with one statement; answers how many jobs were made."""
     ids, places, planned, following, buckets = zip(*fires, strict=True)
     rows = yield Statement(
@@ -185,11 +185,11 @@ def lock_runs(schedules: Collection[int]) -> Operation[list[Run]]:
     return [Run(*run) for run in _runs.decode(rows[0][0])]
 
 
-def end_runs(after: int = 0) -> Operation[Ended]:
+def end_runs(after: int = 0) -> Operation[EndedRun]:
     """Count runs that ended: a page of a thousand, after the last one of the page before."""
     rows = yield Statement(_sql["end_runs"], {"after": after})
     reached, looked_at, read, freed, disabled = rows[0]
-    return Ended(reached, looked_at, read, freed, _notes.decode(disabled))
+    return EndedRun(reached, looked_at, read, freed, _notes.decode(disabled))
 
 
 def end_all_runs() -> Operation[int]:

@@ -17,7 +17,7 @@ from sereno.errors import DatabaseUnavailable, InvalidSchedule
 from sereno.jobs import transitions
 from sereno.schedules import tick as ticks
 from sereno.schedules.fire_job import fire_job
-from sereno.schedules.firing import ON_TIME, SECOND, Due, Fire, Plan, plan
+from sereno.schedules.firing import ON_TIME, SECOND, DueSchedule, Fire, Plan, plan
 from sereno.schedules.rules.instants import Rule, compile_text
 
 T = TypeVar("T")
@@ -36,7 +36,7 @@ PATIENCE, PATIENCE_EACH, MOST_IN_VAIN = 0.1, 0.02, 10
 
 
 @dataclass
-class Ticked:
+class TickResult:
     """What a pass did. `latest`: the latest fire, in seconds; `parked`: (key, why)."""
 
     now: int = 0
@@ -54,13 +54,13 @@ class Ticked:
     # It met more than a pass should do.
     more: bool = False
 
-    def put_off(self, rows: Sequence[Due]) -> None:
+    def put_off(self, rows: Sequence[DueSchedule]) -> None:
         """These are left to the next pass, which begins with them."""
         self.left += len(rows)
         self.more = True
         self.reached = min([self.reached, *(due.at for due in rows if not due.free)])
 
-    def add(self, other: "Ticked") -> None:
+    def add(self, other: "TickResult") -> None:
         """What another pass did."""
         self.now = max(self.now, other.now)
         self.taken += other.taken
@@ -71,7 +71,7 @@ class Ticked:
 
 
 @dataclass
-class Made:
+class TickJobs:
     """What the fires of one schedule made: the last job, and which of the jobs are new."""
 
     last: int | None = None
@@ -82,9 +82,9 @@ class Made:
         return [fire for fire, created in self.fires if created]
 
 
-_NOTHING = Made()
+_NOTHING = TickJobs()
 
-Planned: TypeAlias = tuple[Due, Plan]
+Planned: TypeAlias = tuple[DueSchedule, Plan]
 
 
 class Ticker:
@@ -95,18 +95,18 @@ class Ticker:
         # Ids of the pass under way, for whoever has to find the one that broke it.
         self.taken: list[int] = []
 
-    def tick(self, floor: int = 0, limit: int = BATCH, *, look_at_held: bool = True) -> Operation[Ticked]:
+    def tick(self, floor: int = 0, limit: int = BATCH, *, look_at_held: bool = True) -> Operation[TickResult]:
         """To be run as one transaction."""
         self.taken = []
         rows, unreadable, now = yield from ticks.take(floor, limit, look_at_held=look_at_held)
         self.taken = [due.id for due in rows]
-        done = Ticked(
+        done = TickResult(
             now, len(rows) + len(unreadable), reached=max((due.at for due in rows if not due.free), default=0)
         )
         done.parked = yield from ticks.park([(number, f"it cannot be read: {why}") for number, why in unreadable])
         yield from _see_runs(rows)
-        common: list[ticks.Fired] = []
-        special: list[Due] = []
+        common: list[ticks.FiredRow] = []
+        special: list[DueSchedule] = []
         for due in rows:
             fired = self._common(due, now)
             if fired is None:
@@ -124,7 +124,7 @@ class Ticker:
         """The rows of the pass that ended so, with why; to be parked, when there is only one."""
         return [(number, f"it could not be fired: {error}") for number in self.taken]
 
-    def _common(self, due: Due, now: int) -> ticks.Fired | None:
+    def _common(self, due: DueSchedule, now: int) -> ticks.FiredRow | None:
         """A fire that needs no closer look."""
         if (
             not due.planned
@@ -148,7 +148,7 @@ class Ticker:
         following += due.shift
         if following <= now or (due.ends_at is not None and following > due.ends_at):
             return None
-        return ticks.Fired(due.id, due.place, due.at, following, bucket(now - due.at))
+        return ticks.FiredRow(due.id, due.place, due.at, following, bucket(now - due.at))
 
     def _remember(self, known: tuple[str, int]) -> int | None:
         """The instant after this one; None when it takes a closer look."""
@@ -165,7 +165,7 @@ class Ticker:
             self._next[known] = following
         return following
 
-    def _carefully(self, rows: Sequence[Due], now: int, done: Ticked) -> Operation[None]:
+    def _carefully(self, rows: Sequence[DueSchedule], now: int, done: TickResult) -> Operation[None]:
         plans: list[Planned] = []
         unfit: list[tuple[int, str]] = []
         fires = 0
@@ -192,7 +192,7 @@ class Ticker:
         if keyed:
             done.left += yield from self._write_keyed(keyed, now, done)
 
-    def _write_keyed(self, plans: list[Planned], now: int, done: Ticked) -> Operation[int]:
+    def _write_keyed(self, plans: list[Planned], now: int, done: TickResult) -> Operation[int]:
         """All together; where a key is in somebody's open transaction, one by one. Answers how many are left."""
         if (yield from self._try_to_write(plans, now, done, PATIENCE)):
             return 0
@@ -205,7 +205,7 @@ class Ticker:
                 return left + len(plans) - number - 1
         return left
 
-    def _try_to_write(self, plans: Sequence[Planned], now: int, done: Ticked, patience: float) -> Operation[bool]:
+    def _try_to_write(self, plans: Sequence[Planned], now: int, done: TickResult, patience: float) -> Operation[bool]:
         yield from ticks.savepoint()
         if (yield from self._write(plans, now, done, patience)):
             yield from ticks.keep_since_savepoint()
@@ -213,7 +213,7 @@ class Ticker:
         yield from ticks.undo_since_savepoint()
         return False
 
-    def _write(self, plans: Sequence[Planned], now: int, done: Ticked, patience: float) -> Operation[bool]:
+    def _write(self, plans: Sequence[Planned], now: int, done: TickResult, patience: float) -> Operation[bool]:
         """Fires, jobs, and where the schedules stand afterwards; False when the jobs could not be made right now."""
         fresh = yield from ticks.record(_records(plans))
         made = yield from self._make_jobs(plans, fresh, now, patience)
@@ -230,7 +230,7 @@ class Ticker:
 
     def _make_jobs(
         self, plans: Sequence[Planned], fresh: set[tuple[int, int]], now: int, patience: float
-    ) -> Operation[dict[int, "Made"] | None]:
+    ) -> Operation[dict[int, "TickJobs"] | None]:
         """The jobs of the fires that are ours, by schedule; None when a unique key is in an open transaction."""
         wanted = [(due, fire) for due, found in plans for fire in found.fires if (due.id, fire.at) in fresh]
         if not wanted:
@@ -247,15 +247,15 @@ class Ticker:
                 for (due, fire), (made_id, created) in zip(wanted, made, strict=True)
             ]
         )
-        answers: dict[int, Made] = {}
+        answers: dict[int, TickJobs] = {}
         for (due, fire), (made_id, created) in zip(wanted, made, strict=True):
-            of_schedule = answers.setdefault(due.id, Made())
+            of_schedule = answers.setdefault(due.id, TickJobs())
             of_schedule.last = made_id
             of_schedule.fires.append((fire, created))
         return answers
 
 
-def _see_runs(rows: Sequence[Due]) -> Operation[None]:
+def _see_runs(rows: Sequence[DueSchedule]) -> Operation[None]:
     """Which of them have a run under way, where that matters."""
     asked = [due.id for due in rows if due.overlap != "allow"]
     if not asked:
@@ -271,17 +271,17 @@ def is_a_rows_fault(error: Exception) -> bool:
     return isinstance(error, TOO_LARGE) or not isinstance(error, others)
 
 
-def passes(ticker: Ticker) -> Generator[Operation[Any], Any, Ticked]:
+def passes(ticker: Ticker) -> Generator[Operation[Any], Any, TickResult]:
     """Until what is due by now is met, each operation in a transaction of its own, for whoever has no scheduler.
 
     A row that cannot be written is found by meeting the rows of its pass one by one, and parked.
     """
-    total, began, single = Ticked(), 0, 0
+    total, began, single = TickResult(), 0, 0
     total.runs_ended = yield ticks.end_all_runs()
     while True:
         limit = 1 if single else BATCH
         try:
-            done: Ticked = yield ticker.tick(limit=limit)
+            done: TickResult = yield ticker.tick(limit=limit)
         except Exception as error:
             if not is_a_rows_fault(error) or not ticker.taken:
                 raise
@@ -358,7 +358,7 @@ def _cancel_previous(plans: list[Planned]) -> Operation[list[Planned]]:
     return [planned for planned in plans if planned[0].id not in taken]
 
 
-def _row(due: Due, found: Plan, made: Made, now: int) -> dict[str, Any]:
+def _row(due: DueSchedule, found: Plan, made: TickJobs, now: int) -> dict[str, Any]:
     """How a schedule stands afterwards."""
     skipped = dict(due.skipped)
     for skip in found.skips:
@@ -384,7 +384,7 @@ def _row(due: Due, found: Plan, made: Made, now: int) -> dict[str, Any]:
     }
 
 
-def _unless_it_waits(due: Due, found: Plan, now: int) -> int | None:
+def _unless_it_waits(due: DueSchedule, found: Plan, now: int) -> int | None:
     """The next instant; where the end of a run was to decide, and no run of ours began, it counts from now."""
     if found.next is not None or found.finished or not found.fires:
         return found.next

@@ -10,7 +10,7 @@ from typing import get_args
 from sereno.jobs.lifecycle import FINAL, STATES
 from sereno.jobs.search import ages, moments, numbers
 from sereno.notifications.deliveries.delivery import State
-from sereno.search.sql_terms import Sought, Test, parameter, piece_test, range_test, word_test
+from sereno.search.sql_terms import SearchParams, Test, parameter, piece_test, range_test, word_test
 from sereno.search.syntax import MOST_DIGITS, Field, Kind, Term, Word, parse
 
 YES_NO = ("yes", "no")
@@ -125,7 +125,7 @@ AUDIT_FIELDS = (
 )
 
 
-def sought(text: str | None, fields: Sequence[Field], now: datetime, *, hides: bool = False) -> Sought | None:
+def sought(text: str | None, fields: Sequence[Field], now: datetime, *, hides: bool = False) -> SearchParams | None:
     """What a search asks, or InvalidArguments; None for one that asks nothing.
 
     `hides`: for somebody who sees errors masked. They are found by what is seen then.
@@ -140,7 +140,7 @@ def sought(text: str | None, fields: Sequence[Field], now: datetime, *, hides: b
     if hides:
         tests = [{**test, "hides": True} for test in tests]
     whole, begins = _hints(terms, kinds)
-    return Sought(str(search), parameter(tests), whole, begins, {term.name for term in terms})
+    return SearchParams(str(search), parameter(tests), whole, begins, {term.name for term in terms})
 
 
 def _as_id(term: Term) -> Term:

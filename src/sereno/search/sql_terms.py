@@ -18,7 +18,7 @@ Test: TypeAlias = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Sought:
+class SearchParams:
     """What a search asks of the rows of a list. `text`: the search. `terms`: the tests, as a parameter.
 
     `whole`: values of which a field must have one, and `begins`: how one begins, for whoever can find that by an index;

@@ -20,11 +20,11 @@ from starlette.routing import Mount
 from sereno.app import Sereno
 from sereno.notifications.client import Event
 from sereno.server.api.build import build
-from sereno.server.api.cors import Across
+from sereno.server.api.cors import CrossOrigin
 from sereno.server.api.notifications.unsubscribe import routes as unsubscribe
 from sereno.server.api.problems import answer
-from sereno.server.shared.authenticator import Authenticate, Guard
-from sereno.server.shared.context import House
+from sereno.server.shared.authenticator import Authenticate, Authenticator
+from sereno.server.shared.context import ServerContext
 from sereno.server.shared.probes import routes as probes
 from sereno.server.shared.proxies import resolve_client
 from sereno.server.web.build import routes as pages
@@ -50,7 +50,7 @@ def asgi(app: Sereno, *, authenticate: Authenticate | None = None, is_open: bool
 
     `is_open`: nobody has to sign in, from this machine alone.
     """
-    guard = Guard(app.database, authenticate=authenticate, is_open=is_open)
+    guard = Authenticator(app.database, authenticate=authenticate, is_open=is_open)
     parts = {
         "app": app,
         "channels": app.channels,
@@ -61,14 +61,14 @@ def asgi(app: Sereno, *, authenticate: Authenticate | None = None, is_open: bool
         "recipients": app.recipients,
         "schedules": app.schedules,
     }
-    house = House(app.database, guard, app.new_job, parts)
+    house = ServerContext(app.database, guard, app.new_job, parts)
     # What was counted here and not written yet, and the connections to providers.
     house.endings.append(app.notifications.dispatch.close)
     inside = [Mount("/api/v1", build(house)), *unsubscribe(house), *probes(house), *inbox_script(), *pages(house)]
     rooms = Starlette(routes=inside, exception_handlers={HTTPException: _nowhere})
     # A redirect would lead to whatever host the request names.
     rooms.router.redirect_slashes = False
-    return Server(Across(rooms, house), house)
+    return Server(CrossOrigin(rooms, house), house)
 
 
 async def _nowhere(_: Request, error: Exception) -> Response:
@@ -80,7 +80,7 @@ async def _nowhere(_: Request, error: Exception) -> Response:
 class Server:
     """What holds for every request: no body is too large, and every answer carries the same headers."""
 
-    def __init__(self, inside: Asgi, house: House) -> None:
+    def __init__(self, inside: Asgi, house: ServerContext) -> None:
         self._inside = inside
         self._house = house
 

@@ -52,11 +52,11 @@ class ConnectionLimits:
         """Return the protocol class for uvicorn's `http` option."""
         limits = self
 
-        class Limited(Connection):
+        class LimitedConnections(Connection):
             def __init__(self, config: Config, *arguments: Any, **options: Any) -> None:
                 super().__init__(config, *arguments, limits=limits, **options)
 
-        return Limited
+        return LimitedConnections
 
     def add(self, connection: "Connection") -> bool:
         """Count it. When there are too many, the one that has waited longest gives way; False when none waits."""

@@ -36,7 +36,7 @@ class LogLine:
 
 
 @dataclass(frozen=True, slots=True)
-class WholeLine(LogLine):
+class LogDetail(LogLine):
     """With the traceback, where there was one."""
 
     traceback: str | None
@@ -82,6 +82,6 @@ def list_lines(wanted: LogFilter, limit: int, before: int | None = None, after: 
     return [LogLine(*row) for row in rows]
 
 
-def one(line_id: int) -> Operation[WholeLine | None]:
+def one(line_id: int) -> Operation[LogDetail | None]:
     rows = yield Statement(_sql["one"], {"id": line_id})
-    return WholeLine(*rows[0]) if rows else None
+    return LogDetail(*rows[0]) if rows else None

@@ -8,7 +8,7 @@ from sereno.errors import ConfigurationError
 from sereno.jobs.search import moments
 from sereno.search.syntax import Field, Term, Word, parse
 from sereno.telemetry import central_log as store
-from sereno.telemetry.central_log import LogFilter, LogLine, WholeLine
+from sereno.telemetry.central_log import LogDetail, LogFilter, LogLine
 from sereno.telemetry.log_record import LEVELS
 
 LOG_FIELDS = (
@@ -55,7 +55,7 @@ def new_lines(wanted: LogFilter, after: int, *, limit: int = 1000) -> Operation[
     return found[::-1]
 
 
-def show(line_id: int) -> Operation[WholeLine]:
+def show(line_id: int) -> Operation[LogDetail]:
     """One line with its traceback, or ConfigurationError."""
     found = yield from store.one(line_id)
     if found is None:

@@ -18,7 +18,7 @@ from sereno.jobs.job import Job
 from sereno.jobs.task_handle import Task
 from sereno.testing import test_support
 from sereno.testing.process import LOOK_EVERY, PATIENCE, WorkerProcess, wait_for
-from sereno.testing.test_support import DeliverySeen, JobSeen
+from sereno.testing.test_support import DeliveryState, JobState
 
 T = TypeVar("T")
 
@@ -26,13 +26,13 @@ ARRIVED = ("sent", "delivered", "read")
 
 
 @dataclass(frozen=True, slots=True)
-class Drained:
+class DrainResult:
     """What ended while draining; what is retried later is not among it."""
 
-    jobs: Sequence[JobSeen]
+    jobs: Sequence[JobState]
 
     @property
-    def failed(self) -> list[JobSeen]:
+    def failed(self) -> list[JobState]:
         return [job for job in self.jobs if job.state == "dead"]
 
 
@@ -73,11 +73,11 @@ class Kit:
 
     # Run
 
-    def drain(self, *, patience: float = PATIENCE) -> Drained:
+    def drain(self, *, patience: float = PATIENCE) -> DrainResult:
         """Fire what is due and run what can run, until nothing is left to do now. Retries wait for their time."""
         return _in_a_loop(lambda: self.adrain(patience=patience))
 
-    async def adrain(self, *, patience: float = PATIENCE) -> Drained:
+    async def adrain(self, *, patience: float = PATIENCE) -> DrainResult:
         """`drain` for async tests."""
         before = {job.id for job in await self._arun(test_support.jobs()) if _is_over(job)}
         worker = self.app.worker()
@@ -90,7 +90,7 @@ class Kit:
             worker.stop()
             await running
         after = await self._arun(test_support.jobs())
-        return Drained([job for job in after if _is_over(job) and job.id not in before])
+        return DrainResult([job for job in after if _is_over(job) and job.id not in before])
 
     async def _until_idle(self, queues: list[str], running: "asyncio.Task[None]", patience: float) -> None:
         end = time.monotonic() + patience
@@ -117,7 +117,7 @@ class Kit:
 
     # Look
 
-    def job(self, job: Job | int) -> JobSeen:
+    def job(self, job: Job | int) -> JobState:
         """One job as it is now."""
         wanted = job if isinstance(job, int) else job.id
         found = [each for each in self.jobs() if each.id == wanted]
@@ -125,13 +125,13 @@ class Kit:
             raise AssertionError(f"there is no job {wanted}")
         return found[0]
 
-    def jobs(self, task: Task[..., Any] | str | None = None, *, state: str | None = None) -> list[JobSeen]:
+    def jobs(self, task: Task[..., Any] | str | None = None, *, state: str | None = None) -> list[JobState]:
         """Jobs, live and ended, in the order in which they were made."""
         return self.app.database.run(test_support.jobs(_task_name(task), state))
 
     def assert_enqueued(
         self, task: Task[..., Any] | str, *, times: int | None = None, tenant: str | None = None, **args: Any
-    ) -> JobSeen:
+    ) -> JobState:
         """There is a job of the task with these arguments, among others; `times`: exactly so many. The newest."""
         found = [job for job in self.jobs(task) if _fits(job, tenant, args)]
         if not found or (times is not None and len(found) != times):
@@ -147,13 +147,15 @@ class Kit:
         if found:
             raise AssertionError(f"it was enqueued: {_listed(found)}")
 
-    def deliveries(self, event: Any = None, *, to: str | None = None, channel: str | None = None) -> list[DeliverySeen]:
+    def deliveries(
+        self, event: Any = None, *, to: str | None = None, channel: str | None = None
+    ) -> list[DeliveryState]:
         """Deliveries, in the order in which they were made. `event`: as `app.event` made it, or its name."""
         return self.app.database.run(test_support.deliveries(_event_name(event), to, channel))
 
     def assert_delivered(
         self, event: Any, *, to: str, channel: str | None = None, states: Sequence[str] = ARRIVED
-    ) -> DeliverySeen:
+    ) -> DeliveryState:
         """It left the house for this recipient: it is sent, delivered or read. The newest."""
         found = self.deliveries(event, to=to, channel=channel)
         arrived = [delivery for delivery in found if delivery.state in states]
@@ -199,11 +201,11 @@ def _in_a_loop(start: Callable[[], Awaitable[T]]) -> T:
     return found[0]
 
 
-def _is_over(job: JobSeen) -> bool:
+def _is_over(job: JobState) -> bool:
     return job.state in ("succeeded", "dead", "cancelled")
 
 
-def _fits(job: JobSeen, tenant: str | None, args: dict[str, Any]) -> bool:
+def _fits(job: JobState, tenant: str | None, args: dict[str, Any]) -> bool:
     missing = object()
     return (tenant is None or job.tenant == tenant) and all(
         job.args.get(name, missing) == value for name, value in args.items()

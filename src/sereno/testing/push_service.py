@@ -76,7 +76,7 @@ class Browser:
         return text
 
 
-class Received(msgspec.Struct, frozen=True):
+class ReceivedPush(msgspec.Struct, frozen=True):
     """One message as the browser got it."""
 
     address: str
@@ -96,7 +96,7 @@ class PushService(Provider):
 
     def __init__(self) -> None:
         super().__init__()
-        self.received: list[Received] = []
+        self.received: list[ReceivedPush] = []
         self.sender: str | None = None
         self._browsers: dict[str, Browser] = {}
 
@@ -112,7 +112,7 @@ class PushService(Provider):
             return web.Response(status=refusal.status, text=str(refusal))
         return web.Response(status=201, headers={"Location": f"{self.url}/message/{len(self.received)}"})
 
-    def _take(self, request: Request) -> Received:
+    def _take(self, request: Request) -> ReceivedPush:
         browser = self._browsers.get(request.path)
         if browser is None:
             raise Refusal(404, "no such subscription")
@@ -125,7 +125,7 @@ class PushService(Provider):
             raise Refusal(413, "too large")
         if request.headers.get("content-encoding") != "aes128gcm":
             raise Refusal(415, "unknown encoding")
-        return Received(browser.address, browser.read(request.body), claims, request.headers)
+        return ReceivedPush(browser.address, browser.read(request.body), claims, request.headers)
 
     def _claims(self, header: str) -> Mapping[str, Any]:
         """What the token says, if whoever names the key has signed it, for us, for now."""

@@ -12,7 +12,7 @@ _sql = queries("testing/test_support")
 
 
 @dataclass(frozen=True, slots=True)
-class JobSeen:
+class JobState:
     """A job, live or ended, as a test sees it."""
 
     id: int
@@ -34,7 +34,7 @@ class JobSeen:
 
 
 @dataclass(frozen=True, slots=True)
-class DeliverySeen:
+class DeliveryState:
     """A delivery as a test sees it."""
 
     id: int
@@ -83,10 +83,10 @@ def left_to_do(queues: Sequence[str]) -> Operation[int]:
     return int((yield Statement(_sql["left_to_do"], {"queues": list(queues)}))[0][0])
 
 
-def jobs(task: str | None = None, state: str | None = None) -> Operation[list[JobSeen]]:
-    return [JobSeen(*row) for row in (yield Statement(_sql["jobs"], {"task": task, "state": state}))]
+def jobs(task: str | None = None, state: str | None = None) -> Operation[list[JobState]]:
+    return [JobState(*row) for row in (yield Statement(_sql["jobs"], {"task": task, "state": state}))]
 
 
-def deliveries(event: str | None, recipient: str | None, channel: str | None) -> Operation[list[DeliverySeen]]:
+def deliveries(event: str | None, recipient: str | None, channel: str | None) -> Operation[list[DeliveryState]]:
     wanted = {"event": event, "recipient": recipient, "channel": channel}
-    return [DeliverySeen(*row) for row in (yield Statement(_sql["deliveries"], wanted))]
+    return [DeliveryState(*row) for row in (yield Statement(_sql["deliveries"], wanted))]

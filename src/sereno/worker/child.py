@@ -15,10 +15,10 @@ from collections.abc import Callable, Coroutine
 from typing import Any, NoReturn
 
 from sereno.settings import Settings
-from sereno.worker.child_channel import Figures, Hello, Leased, Lost, Stop, Wire
+from sereno.worker.child_channel import ChildChannel, Figures, Hello, LeaseGone, LeaseKept, Stop
 from sereno.worker.event_loop import run_loop
 from sereno.worker.heartbeat import Heartbeat, lease_end
-from sereno.worker.watchdog import PulsePage, PulseThread
+from sereno.worker.watchdog import WatchdogPage, WatchdogThread
 from sereno.worker.worker import Worker
 
 FIGURES_EVERY = 0.5
@@ -59,7 +59,7 @@ class SupervisedLease:
 def run_child(wire: int, page: int, make_worker: Callable[..., Worker]) -> None:
     """The main function of a child process; it ends the process."""
     faulthandler.register(signal.SIGUSR1, all_threads=True)
-    _run(_child(socket.socket(fileno=wire), PulsePage(page), make_worker))
+    _run(_child(socket.socket(fileno=wire), WatchdogPage(page), make_worker))
 
 
 def _leave(code: int) -> NoReturn:
@@ -78,19 +78,19 @@ def _run(main: Coroutine[Any, Any, None]) -> None:
         run_loop(main, uvloop.new_event_loop)
 
 
-async def _child(end: socket.socket, page: PulsePage, make_worker: Callable[..., Worker]) -> None:
+async def _child(end: socket.socket, page: WatchdogPage, make_worker: Callable[..., Worker]) -> None:
     worker = make_worker(lease_keeper=SupervisedLease)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         # A service manager signals every process of the group; only the supervisor says when to hurry.
         loop.add_signal_handler(number, worker.stop)
-    wire = await Wire.on(end)
+    wire = await ChildChannel.on(end)
     # What was made at start-up lives as long as the process: the collector need not look at it again.
     gc.collect()
     gc.freeze()
     talk = asyncio.create_task(_talk(wire, worker))
     hear = asyncio.create_task(_hear(wire, worker))
-    pulse = PulseThread(page, worker.earliest_deadline)
+    pulse = WatchdogThread(page, worker.earliest_deadline)
     pulse.start()
     turn = asyncio.create_task(pulse.turn())
     try:
@@ -106,7 +106,7 @@ async def _child(end: socket.socket, page: PulsePage, make_worker: Callable[...,
     _leave(EXIT_STUCK if worker.executor.stuck else 0)
 
 
-async def _talk(wire: Wire, worker: Worker) -> None:
+async def _talk(wire: ChildChannel, worker: Worker) -> None:
     await worker.registered.wait()
     wire.send(Hello(worker.session))
     while True:
@@ -114,16 +114,16 @@ async def _talk(wire: Wire, worker: Worker) -> None:
         await asyncio.sleep(FIGURES_EVERY)
 
 
-async def _hear(wire: Wire, worker: Worker) -> None:
+async def _hear(wire: ChildChannel, worker: Worker) -> None:
     # A child that is told to stop before it has a session registers, finds nothing to do, and ends.
     await worker.registered.wait()
     lease = worker.lease_keeper
     assert isinstance(lease, SupervisedLease)
     while message := await wire.from_supervisor():
         match message:
-            case Leased(until):
+            case LeaseKept(until):
                 lease.told_until = until
-            case Lost():
+            case LeaseGone():
                 lease.told_lost = True
             case Stop(hurry):
                 worker.stop(hurry=hurry)

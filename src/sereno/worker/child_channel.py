@@ -24,13 +24,13 @@ class Figures(msgspec.Struct, tag=True):
     gauges: Gauges
 
 
-class Leased(msgspec.Struct, tag=True):
+class LeaseKept(msgspec.Struct, tag=True):
     """Supervisor: your lease is kept; stop acting at this instant of the boot clock unless you hear again."""
 
     until: float
 
 
-class Lost(msgspec.Struct, tag=True):
+class LeaseGone(msgspec.Struct, tag=True):
     """Supervisor: your session was declared dead."""
 
 
@@ -41,12 +41,12 @@ class Stop(msgspec.Struct, tag=True):
 
 
 FromChild = Hello | Figures
-FromSupervisor = Leased | Lost | Stop
+FromSupervisor = LeaseKept | LeaseGone | Stop
 _from_child = msgspec.json.Decoder(FromChild)
 _from_supervisor = msgspec.json.Decoder(FromSupervisor)
 
 
-class Wire:
+class ChildChannel:
     """One end."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -54,7 +54,7 @@ class Wire:
         self._writer = writer
 
     @classmethod
-    async def on(cls, end: socket.socket) -> "Wire":
+    async def on(cls, end: socket.socket) -> "ChildChannel":
         end.setblocking(False)
         return cls(*await asyncio.open_connection(sock=end, limit=LINE_LIMIT))
 

@@ -25,7 +25,7 @@ from sereno.worker.executor import Executor
 from sereno.worker.floor import FIRST_SHARE, SHARE, Floors, LookBack, exceeded_time
 from sereno.worker.isolation.pool import runs_alone
 from sereno.worker.isolation.slots import IsolationSlots
-from sereno.worker.lane_claimer import LaneClaims
+from sereno.worker.lane_claimer import LaneClaimer
 from sereno.worker.sessions import set_idle
 from sereno.worker.settler import Settler
 from sereno.worker.slots import ASIDE_SECONDS, PARTY_SECONDS, QueueSlots
@@ -87,7 +87,7 @@ class Claimer(Service):
         self._backlog_since: float | None = None
         self._ordinary_cost = 0.005
         self._turn = 0
-        self.lanes = LaneClaims(line, upkeep, session, registry.names, self.wake)
+        self.lanes = LaneClaimer(line, upkeep, session, registry.names, self.wake)
         self.held: set[int] = set()
         self.reply_lost_at: float | None = None
         self.polled_at = -math.inf

@@ -21,7 +21,7 @@ from sereno.errors import ConfigurationError, InvalidArguments, LeaseLost
 from sereno.jobs.attempt import LONGEST_CLOSE, SUCCEEDED, Snooze, Throttle
 from sereno.jobs.job import ClaimedJob, check_text
 from sereno.jobs.limits.store import throttle
-from sereno.jobs.settlement import Settled, keep_step, report_progress, settle, steps
+from sereno.jobs.settlement import SettleResult, keep_step, report_progress, settle, steps
 from sereno.telemetry.log_events import JobLogger
 
 P = ParamSpec("P")
@@ -178,7 +178,7 @@ class Context:
         """Settle every job of the call as succeeded, or raise LeaseLost."""
         started = self._began() + self._job.seen
         items = [
-            Settled(
+            SettleResult(
                 job.id,
                 job.attempt,
                 started - job.seen,

@@ -24,20 +24,20 @@ from sereno.jobs.attempt import (
     Dead,
     Ending,
     Outcome,
-    Released,
+    ReleasedAttempt,
     Settlement,
     settlement,
 )
 from sereno.jobs.fingerprint import failure
 from sereno.jobs.job import ClaimedJob
-from sereno.jobs.settlement import Settled
+from sereno.jobs.settlement import SettleResult
 from sereno.jobs.task import Registry, TaskDefinition
 from sereno.telemetry.log_events import emit
 from sereno.telemetry.metrics import Tally
 from sereno.worker.attempt_log import logs_successes, report, report_after_success
 from sereno.worker.context import Context
-from sereno.worker.isolation.pool import SETTLED_ELSEWHERE, Isolation, runs_alone
-from sereno.worker.running_call import Raised, Running
+from sereno.worker.isolation.pool import SETTLED_ELSEWHERE, IsolationPool, runs_alone
+from sereno.worker.running_call import RaisedError, RunningCall
 from sereno.worker.settler import Settler
 
 # A handler that ignores its deadline for this long is given up, and with it the process.
@@ -57,7 +57,7 @@ class Executor:
         settler: Settler,
         tally: Tally,
         on_end: Callable[[Sequence[ClaimedJob]], None],
-        isolation: Isolation,
+        isolation: IsolationPool,
         threads: int,
     ) -> None:
         self._registry = registry
@@ -69,18 +69,18 @@ class Executor:
         self._isolation = isolation
         self._threads = ThreadPoolExecutor(max_workers=threads, thread_name_prefix="sereno")
         self._chance = random.Random()  # noqa: S311 - jitter, not secrets
-        self.running: dict[int, Running] = {}
+        self.running: dict[int, RunningCall] = {}
         self.stuck = False
         self.ended_jobs = 0
 
     def start(self, definition: TaskDefinition, jobs: list[ClaimedJob]) -> None:
         """Begin one call."""
-        running = Running(definition, jobs, monotonic())
+        running = RunningCall(definition, jobs, monotonic())
         for job in jobs:
             self.running[job.id] = running
         running.task = asyncio.get_running_loop().create_task(self._attempt(running))
 
-    async def _attempt(self, running: Running) -> None:
+    async def _attempt(self, running: RunningCall) -> None:
         definition = running.definition
         try:
             if definition.batch and not runs_alone(definition, running.jobs[0]):
@@ -94,7 +94,7 @@ class Executor:
         if not running.given_up:
             self._end(running, endings)
 
-    def _end(self, running: Running, endings: Sequence[Ending]) -> None:
+    def _end(self, running: RunningCall, endings: Sequence[Ending]) -> None:
         ended = monotonic()
         for job, ending in zip(running.jobs, endings, strict=True):
             del self.running[job.id]
@@ -103,11 +103,11 @@ class Executor:
             except Exception as error:  # noqa: BLE001 - one job that cannot be recorded must not keep the others
                 reason = "its outcome could not be recorded"
                 dead = Settlement("dead", reason=reason, error=describe(error), failed=1)
-                self._settler.add(Settled(job.id, job.attempt, running.started - job.seen, dead))
+                self._settler.add(SettleResult(job.id, job.attempt, running.started - job.seen, dead))
         self.ended_jobs += len(running.jobs)
         self._on_end(running.jobs)
 
-    async def _single(self, running: Running) -> Ending:
+    async def _single(self, running: RunningCall) -> Ending:
         definition, job = running.definition, running.jobs[0]
         if job.unreadable is not None:
             return Dead(f"unreadable job: {job.unreadable}")
@@ -128,19 +128,19 @@ class Executor:
             raise
         except BaseException as error:  # noqa: BLE001 - whatever a handler raises is data for the policy
             return self._raised(running, error)
-        if type(result) is Raised:
+        if type(result) is RaisedError:
             return self._raised(running, result.error)
         if running.stopped is not None and not running.is_settled:
             return running.stopped
         return _as_ending(result)
 
-    def _raised(self, running: Running, error: BaseException) -> Ending:
+    def _raised(self, running: RunningCall, error: BaseException) -> Ending:
         """What was raised is the ending, unless the call was stopped from outside."""
         if _is_discarded(running, error):
             raise error
         return error if issubclass(type(error), Outcome) else running.stopped or error
 
-    async def _call(self, running: Running, values: tuple[Any, ...], job: ClaimedJob) -> Any:
+    async def _call(self, running: RunningCall, values: tuple[Any, ...], job: ClaimedJob) -> Any:
         definition = running.definition
         context = None
         if definition.arguments.context_name is not None:
@@ -149,7 +149,7 @@ class Executor:
             return await definition.arguments.call(definition.function, values, context)
         return await running.in_thread(self._threads, definition.arguments.call, definition.function, values, context)
 
-    def _context(self, running: Running, job: ClaimedJob, batch: Sequence[ClaimedJob] = ()) -> Context:
+    def _context(self, running: RunningCall, job: ClaimedJob, batch: Sequence[ClaimedJob] = ()) -> Context:
         return Context(
             job,
             self._session,
@@ -160,7 +160,7 @@ class Executor:
             batch=batch,
         )
 
-    async def _batch(self, running: Running) -> Sequence[Ending]:
+    async def _batch(self, running: RunningCall) -> Sequence[Ending]:
         """Jobs whose arguments cannot be read end alone; the rest is one call with one outcome each."""
         definition = running.definition
         endings: dict[int, Ending] = {}
@@ -178,7 +178,7 @@ class Executor:
             endings.update(await self._batch_call(running, values))
         return [endings[job.id] for job in running.jobs]
 
-    async def _batch_call(self, running: Running, values: dict[int, Any]) -> dict[int, Ending]:
+    async def _batch_call(self, running: RunningCall, values: dict[int, Any]) -> dict[int, Ending]:
         definition = running.definition
         called = list(values)
         context = None
@@ -199,7 +199,7 @@ class Executor:
             raise
         except BaseException as error:  # noqa: BLE001 - whatever a handler raises is data for the policy
             return dict.fromkeys(called, self._raised(running, error))
-        if type(answer) is Raised:
+        if type(answer) is RaisedError:
             return dict.fromkeys(called, self._raised(running, answer.error))
         if running.stopped is not None and not running.is_settled:
             return dict.fromkeys(called, running.stopped)
@@ -221,16 +221,16 @@ class Executor:
             elif not running.given_up and now > running.deadline + STUCK_AFTER:
                 self._give_up(running)
 
-    def _stop(self, running: Running, ending: Ending) -> None:
+    def _stop(self, running: RunningCall, ending: Ending) -> None:
         """End a call from outside: a coroutine is cancelled, a thread gets the error raised inside it."""
         running.stopped = ending
-        if not running.is_plain or isinstance(ending, Released):
+        if not running.is_plain or isinstance(ending, ReleasedAttempt):
             assert running.task is not None
             running.task.cancel()
         elif isinstance(ending, TimeoutError):
             running.interrupt()
 
-    def _give_up(self, running: Running) -> None:
+    def _give_up(self, running: RunningCall) -> None:
         emit(
             logging.ERROR,
             "job.stuck",
@@ -258,7 +258,7 @@ class Executor:
         """The end of the worker's patience: every handler is stopped, every job given back without charge."""
         for running in {id(r): r for r in self.running.values()}.values():
             if running.stopped is None:
-                self._stop(running, Released(reason))
+                self._stop(running, ReleasedAttempt(reason))
 
     async def ended(self, patience: float) -> None:
         """Until every call has ended, or patience has."""
@@ -281,7 +281,7 @@ class Executor:
             ending, failures=job.failures, crashes=job.crashes, policy=definition.retry, chance=self._chance
         )
 
-    def _settle(self, running: Running, job: ClaimedJob, ending: Ending, ended: float) -> None:
+    def _settle(self, running: RunningCall, job: ClaimedJob, ending: Ending, ended: float) -> None:
         definition = running.definition
         context = running.context
         is_settled = context is not None and job.id in context.settled_ids
@@ -307,7 +307,7 @@ class Executor:
         wrote = job.attempt > 1 or (context is not None and context.used_side_rows) or runs_alone(definition, job)
         began = running.started - job.seen
         self._settler.add(
-            Settled(job.id, job.attempt, began, decision, definition.history, fingerprint, side_rows=wrote),
+            SettleResult(job.id, job.attempt, began, decision, definition.history, fingerprint, side_rows=wrote),
             at_once=definition.settle_at_once,
         )
 
@@ -343,7 +343,7 @@ def _endings(definition: TaskDefinition, called: Sequence[int], answer: Any) -> 
     return dict(zip(called, map(_as_ending, answers), strict=True))
 
 
-def _is_discarded(running: Running, error: BaseException) -> bool:
+def _is_discarded(running: RunningCall, error: BaseException) -> bool:
     """Whether Python is throwing our coroutine away, with its loop: nobody is left to settle anything.
 
     A handler may also raise GeneratorExit itself; then our task is the one that runs.

@@ -6,13 +6,13 @@ database who still runs, as long as a key stays with one worker.
 
 from collections.abc import Mapping, Sequence
 
-from sereno.jobs.limits.lane_claim import Known, LaneClaim
+from sereno.jobs.limits.lane_claim import KnownLimiter, LaneClaim
 
 # With more gates than this, all is forgotten.
 MOST = 2000
 
 
-class GateMemory:
+class KnownLimiters:
     """By gate: the version that we wrote, and jobs of ours that ended for good since."""
 
     def __init__(self) -> None:
@@ -24,15 +24,15 @@ class GateMemory:
         for gate in gates:
             self._ended.setdefault(gate, set()).add(job)
 
-    def known(self) -> dict[int, Known]:
+    def known(self) -> dict[int, KnownLimiter]:
         """For the next claim."""
         return {
-            gate: Known(self._versions[gate], frozenset(jobs))
+            gate: KnownLimiter(self._versions[gate], frozenset(jobs))
             for gate, jobs in self._ended.items()
             if gate in self._versions
         }
 
-    def learn(self, known: Mapping[int, Known], got: LaneClaim) -> None:
+    def learn(self, known: Mapping[int, KnownLimiter], got: LaneClaim) -> None:
         """What a claim that was given `known` has written and seen."""
         if len(self._versions) + len(self._ended) > MOST:
             self._versions.clear()

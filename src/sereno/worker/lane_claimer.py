@@ -28,7 +28,7 @@ from sereno.jobs.limits.lane_claim import (
 from sereno.jobs.limits.lane_decision import FAIR_BAND
 from sereno.jobs.transitions import Claim
 from sereno.worker.floor import Floors
-from sereno.worker.known_limiters import GateMemory
+from sereno.worker.known_limiters import KnownLimiters
 
 # As many wake-ups as one statement reads.
 WAKES = 5000
@@ -78,7 +78,7 @@ class Depth:
             self._patience = self.PATIENCE
 
 
-class LaneClaims:
+class LaneClaimer:
     """Claims of one worker that meet limits."""
 
     def __init__(
@@ -95,7 +95,7 @@ class LaneClaims:
         # Gates that jobs of ours left, and how many.
         self._freed: dict[int, int] = {}
         self._freed_at = 0.0
-        self._memory = GateMemory()
+        self._memory = KnownLimiters()
         # Where the walk over the lanes of a queue and band goes on, and how much a lane of a queue has to give.
         self._after: dict[tuple[str, int], float] = {}
         self._depths: dict[str, Depth] = {}

@@ -130,7 +130,7 @@ class LogBuffer(logging.Handler):
             self._on_full()
 
 
-class LogKeeper(Service):
+class LogWriter(Service):
     """Writes them: `async with LogKeeper(url, settings): …` around what a process does."""
 
     def __init__(self, url: str, settings: Settings) -> None:

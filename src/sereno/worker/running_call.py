@@ -17,7 +17,7 @@ from sereno.jobs.task import TaskDefinition
 from sereno.worker.context import Context
 
 
-class Raised(NamedTuple):
+class RaisedError(NamedTuple):
     """What a plain function raised, as a value: futures refuse StopIteration, the event loop ends on SystemExit."""
 
     error: BaseException
@@ -28,10 +28,10 @@ def caught(function: Callable[..., Any], *args: Any) -> Any:
     try:
         return function(*args)
     except BaseException as error:  # noqa: BLE001 - every way out of a handler is an outcome
-        return Raised(error)
+        return RaisedError(error)
 
 
-class Running:
+class RunningCall:
     """One job, or the jobs of one batch. `stopped` is the ending that somebody outside has chosen for it."""
 
     __slots__ = (

@@ -31,7 +31,7 @@ SETTLED_DOWN = 6.0
 WAITS = 1.0
 
 
-class Reporter(Service):
+class SessionStats(Service):
     """The session's voice."""
 
     def __init__(

@@ -17,7 +17,7 @@ _floors = msgspec.json.Decoder(list[dict[str, int]])
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class DueWork:
     """What time has brought. `next_due`: seconds until the next future job, negative when it is due already."""
 
     next_due: float | None
@@ -86,9 +86,9 @@ def finish(ids: Sequence[int], state: Literal["closed", "dead"]) -> Operation[No
     yield Statement(_sql["finish"], {"ids": sorted(ids), "state": state})
 
 
-def look(look_back: float = EVERYTHING) -> Operation[Look]:
+def look(look_back: float = EVERYTHING) -> Operation[DueWork]:
     rows = yield Statement(_sql["look"], {"look_back": look_back})
-    return Look(*rows[0])
+    return DueWork(*rows[0])
 
 
 def expire() -> Operation[list[tuple[int, str, int]]]:

@@ -16,7 +16,7 @@ from sereno.errors import DatabaseUnavailable
 from sereno.jobs.attempt import Settlement, Throttle
 from sereno.jobs.job import ClaimedJob
 from sereno.jobs.limits.store import throttle
-from sereno.jobs.settlement import Settled, Way, landed, settle
+from sereno.jobs.settlement import SettleResult, Way, landed, settle
 from sereno.telemetry.log_events import emit
 from sereno.telemetry.metrics import Tally
 from sereno.telemetry.service import Service
@@ -48,9 +48,9 @@ class Settler(Service):
         self._tally = tally
         self._on_settled = on_settled
         self._on_rescheduled = on_rescheduled
-        self._waiting: list[Settled] = []
+        self._waiting: list[SettleResult] = []
         # Outcomes that could not be stored, not even as dead: tried again later, so that no others wait for them.
-        self._refused: list[Settled] = []
+        self._refused: list[SettleResult] = []
         self._refused_until = 0.0
         self._refused_pause = FIRST_PAUSE
         self._throttles: list[tuple[int, int, Throttle]] = []
@@ -59,7 +59,7 @@ class Settler(Service):
         self._hurry = False
         self._in_doubt = False
 
-    def add(self, item: Settled, *, at_once: bool = False) -> None:
+    def add(self, item: SettleResult, *, at_once: bool = False) -> None:
         waiting = self._waiting
         waiting.append(item)
         if item.settlement.throttle is not None:
@@ -74,7 +74,9 @@ class Settler(Service):
 
     def release(self, job: ClaimedJob, reason: str, *, started: bool = False, delay: float = 0.0) -> None:
         """It goes back, for anybody to take, at once or after `delay` seconds."""
-        self.add(Settled(job.id, job.attempt, 0.0, Settlement("release", delay=delay, reason=reason, started=started)))
+        self.add(
+            SettleResult(job.id, job.attempt, 0.0, Settlement("release", delay=delay, reason=reason, started=started))
+        )
 
     async def announce(self, suspects: Mapping[int, int]) -> bool:
         """Write down the suspects that run alone here; False when the session is no longer alive."""
@@ -160,7 +162,7 @@ class Settler(Service):
 
     async def _flush(self) -> None:
         batch, self._waiting = self._waiting[:LARGEST_BATCH], self._waiting[LARGEST_BATCH:]
-        ways: dict[Way, list[Settled]] = {}
+        ways: dict[Way, list[SettleResult]] = {}
         for item in batch:
             ways.setdefault(item.way, []).append(item)
         while ways:
@@ -183,7 +185,7 @@ class Settler(Service):
         if not self._refused:
             self._refused_pause = FIRST_PAUSE
 
-    async def _settle(self, way: Way, items: list[Settled]) -> set[int]:
+    async def _settle(self, way: Way, items: list[SettleResult]) -> set[int]:
         """Answers those that were ours to settle."""
         try:
             applied = await self._write(way, items)
@@ -197,11 +199,11 @@ class Settler(Service):
             await self._fenced(way, [item for item in items if item.id not in applied])
         return applied
 
-    async def _write(self, way: Way, items: list[Settled]) -> set[int]:
+    async def _write(self, way: Way, items: list[SettleResult]) -> set[int]:
         """One statement; two in one transaction where steps or progress end with their jobs."""
         return await self._line.run(settle(way, self._session, items), atomic=any(item.side_rows for item in items))
 
-    async def _settle_apart(self, way: Way, items: list[Settled], error: Exception) -> None:
+    async def _settle_apart(self, way: Way, items: list[SettleResult], error: Exception) -> None:
         """One bad row must not sink the batch: halve it; what fails alone is settled as dead, with the reason."""
         if len(items) > 1:
             middle = len(items) // 2
@@ -211,7 +213,7 @@ class Settler(Service):
         item, found = items[0], describe(error)
         emit(logging.ERROR, "job.unsettled", f"job {item.id}: its outcome could not be stored: {found}", job_id=item.id)
         dead = Settlement("dead", reason="its outcome could not be stored", error=found)
-        plain = Settled(item.id, item.attempt, 0.0, dead, side_rows=item.side_rows)
+        plain = SettleResult(item.id, item.attempt, 0.0, dead, side_rows=item.side_rows)
         try:
             await self._write("bury", [plain])
         except DatabaseUnavailable:
@@ -219,7 +221,7 @@ class Settler(Service):
         except Exception as refusal:  # noqa: BLE001 - a trigger, a missing privilege: no reason to keep the others
             self._put_aside(item, refusal)
 
-    def _put_aside(self, item: Settled, refusal: Exception) -> None:
+    def _put_aside(self, item: SettleResult, refusal: Exception) -> None:
         self._refused.append(item)
         self._refused_until = monotonic() + self._refused_pause
         emit(
@@ -229,7 +231,7 @@ class Settler(Service):
             job_id=item.id,
         )
 
-    async def _fenced(self, way: Way, missing: list[Settled]) -> None:
+    async def _fenced(self, way: Way, missing: list[SettleResult]) -> None:
         if self._in_doubt:
             known = await self._line.run(landed(self._session, missing))
             # A success without history leaves no trace to recognise it by: after a lost reply it counts as landed.

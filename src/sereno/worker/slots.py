@@ -29,7 +29,7 @@ SHORTEST_MEASURE = 0.01
 LARGEST_CLAIM = 1000
 
 
-class Party:
+class SlotGroup:
     """Jobs of one lane that share slots: as many as there are slots wait with all others or run, the rest behind."""
 
     def __init__(self, lane: int, behind: Sequence[ClaimedJob], since: float) -> None:
@@ -60,7 +60,7 @@ class QueueSlots:
         self._limited_ahead = largest_batch
         self._turn = 0
         # By the jobs of them that wait in the buffer or run.
-        self._parties: dict[int, Party] = {}
+        self._parties: dict[int, SlotGroup] = {}
         self._behind = 0
         self._is_fair = False
         # The last place that each fair key has in the buffer.
@@ -122,7 +122,7 @@ class QueueSlots:
 
     def add_party(self, lane: int, slots: int, jobs: Sequence[ClaimedJob]) -> None:
         """Those behind the first ones of jobs that share slots; the first ones are added like all others."""
-        party = Party(lane, jobs[slots:], jobs[0].seen)
+        party = SlotGroup(lane, jobs[slots:], jobs[0].seen)
         self._parties.update(dict.fromkeys([job.id for job in jobs[:slots]], party))
         self._behind += len(party.behind)
 
@@ -176,10 +176,10 @@ class QueueSlots:
         self._parties.clear()
         return jobs
 
-    def _waited_for(self) -> list[Party]:
+    def _waited_for(self) -> list[SlotGroup]:
         return list({id(party): party for party in self._parties.values() if party.behind}.values())
 
-    def _empty(self, party: Party) -> list[ClaimedJob]:
+    def _empty(self, party: SlotGroup) -> list[ClaimedJob]:
         jobs = list(party.behind)
         party.behind.clear()
         self._behind -= len(jobs)

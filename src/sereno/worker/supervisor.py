@@ -24,13 +24,13 @@ from sereno.telemetry.metrics import Gauges, Tally, exposition
 from sereno.telemetry.service import Service
 from sereno.version import __version__
 from sereno.worker.child import EXIT_LOST, EXIT_STUCK
-from sereno.worker.child_channel import Figures, Hello, Leased, Lost, Stop, Wire
+from sereno.worker.child_channel import ChildChannel, Figures, Hello, LeaseGone, LeaseKept, Stop
 from sereno.worker.health import HealthServer
 from sereno.worker.heartbeat import boot_clock, lease_end
-from sereno.worker.log_writer import LogKeeper
+from sereno.worker.log_writer import LogWriter
 from sereno.worker.maintenance.promoter import rescue
 from sereno.worker.sessions import finish, keep
-from sereno.worker.watchdog import PulsePage
+from sereno.worker.watchdog import WatchdogPage
 
 WATCH_EVERY = 0.5
 # A child that has not spoken for this long is not ready.
@@ -47,7 +47,7 @@ LONGEST_PAUSE = 30.0
 class Child:
     """One worker process as its supervisor sees it."""
 
-    def __init__(self, process: asyncio.subprocess.Process, wire: Wire, page: PulsePage) -> None:
+    def __init__(self, process: asyncio.subprocess.Process, wire: ChildChannel, page: WatchdogPage) -> None:
         self.process = process
         self.wire = wire
         self.page = page
@@ -66,7 +66,7 @@ class Supervisor:
         self._settings = settings
         self._command = command
         self._line = Line(url, settings, "supervisor")
-        self._log_keeper = LogKeeper(url, settings)
+        self._log_keeper = LogWriter(url, settings)
         self._children: set[Child] = set()
         self._lives: set[asyncio.Task[None]] = set()
         self._stopping = False
@@ -147,7 +147,7 @@ class Supervisor:
 
     async def _spawn(self) -> Child:
         ours, theirs = socket.socketpair()
-        page = PulsePage()
+        page = WatchdogPage()
         descriptors = (theirs.fileno(), page.descriptor)
         try:
             process = await asyncio.create_subprocess_exec(
@@ -160,7 +160,7 @@ class Supervisor:
             )
         finally:
             theirs.close()
-        child = Child(process, await Wire.on(ours), page)
+        child = Child(process, await ChildChannel.on(ours), page)
         self._children.add(child)
         if self._stopping:
             child.wire.send(Stop(hurry=False))
@@ -246,5 +246,5 @@ class _Heartbeats(Service):
         if held:
             alive = await self._line.run(keep(list(held), self._settings.lease), self._settings.heartbeat)
             for session, child in held.items():
-                child.wire.send(Leased(lease_end(sent, self._settings.lease)) if session in alive else Lost())
+                child.wire.send(LeaseKept(lease_end(sent, self._settings.lease)) if session in alive else LeaseGone())
         return self._settings.heartbeat

@@ -21,7 +21,7 @@ WRITE_EVERY = 0.25
 BLOCKED_AFTER = 2.0
 
 
-class PulsePage:
+class WatchdogPage:
     """The page, from either side."""
 
     def __init__(self, descriptor: int | None = None) -> None:
@@ -50,10 +50,10 @@ def _nameless_file() -> int:
         return os.dup(file.fileno())
 
 
-class PulseThread:
+class WatchdogThread:
     """The child's side."""
 
-    def __init__(self, page: PulsePage, deadline: Callable[[], float | None]) -> None:
+    def __init__(self, page: WatchdogPage, deadline: Callable[[], float | None]) -> None:
         self._page = page
         self._deadline = deadline
         self._turned = time.monotonic()

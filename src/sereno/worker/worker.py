@@ -32,15 +32,15 @@ from sereno.worker.claimer import Claimer
 from sereno.worker.executor import Executor
 from sereno.worker.floor import Floors
 from sereno.worker.heartbeat import Heartbeat, boot_clock
-from sereno.worker.isolation.pool import Isolation
+from sereno.worker.isolation.pool import IsolationPool
 from sereno.worker.isolation.slots import IsolationSlots
 from sereno.worker.listener import Listener
-from sereno.worker.log_writer import LogKeeper
+from sereno.worker.log_writer import LogWriter
 from sereno.worker.maintenance import housekeeping
 from sereno.worker.maintenance.duties import Duty, Maintenance, maintenance_line
-from sereno.worker.maintenance.promoter import RESCUE_EVERYWHERE, Keeper
+from sereno.worker.maintenance.promoter import RESCUE_EVERYWHERE, Promoter
 from sereno.worker.maintenance.vacuum import Vacuum
-from sereno.worker.session_stats import Reporter
+from sereno.worker.session_stats import SessionStats
 from sereno.worker.sessions import finish, register
 from sereno.worker.settler import Settler
 from sereno.worker.slots import QueueSlots
@@ -53,7 +53,7 @@ CANCEL_PATIENCE = 5.0
 REGISTER_AGAIN = 1.0
 
 
-class LeaseKeeper(Protocol):
+class LeaseHolder(Protocol):
     """Who keeps the lease: a thread of ours, or the supervisor."""
 
     lost: bool
@@ -107,7 +107,7 @@ class Worker:
     async def run(self, *, renew: bool = True) -> None:
         """Work until told to stop. A lost session is followed by a fresh one, unless somebody else sees to that."""
         self.database.make_room(sum(queue.slots for queue in self.queues.values()))
-        async with LogKeeper(self.database.url, self.settings):
+        async with LogWriter(self.database.url, self.settings):
             while True:
                 await self._life()
                 if not (self.lost and renew) or self._stopping.is_set():
@@ -198,7 +198,7 @@ class Worker:
     def _assemble(self, published: Mapping[str, int]) -> None:
         settings, url = self.settings, self.database.url
         self._settler = Settler(self._settle_line, self.session, self.tally, self._on_settled, self._on_rescheduled)
-        self._isolation = Isolation(self.database, self.registry, self._settler.announce)
+        self._isolation = IsolationPool(self.database, self.registry, self._settler.announce)
         self.executor = Executor(
             self.registry,
             self.database,
@@ -225,7 +225,7 @@ class Worker:
             settings.poll,
             listens=Listener.is_wanted(settings),
         )
-        self._keeper = Keeper(self._keep_line, self.claimer.wake)
+        self._keeper = Promoter(self._keep_line, self.claimer.wake)
         # On connections of their own: what they wait for holds up no job.
         self._vacuum = Vacuum(Line(url, settings, "vacuum"), settings)
         self._maintenance = (
@@ -233,7 +233,7 @@ class Worker:
             self._maintain("rescuer", [RESCUE_EVERYWHERE]),
             self._maintain("housekeeping", housekeeping.duties(settings)),
         )
-        self._reporter = Reporter(
+        self._reporter = SessionStats(
             self._keep_line,
             self.session,
             self.claimer,
@@ -244,7 +244,7 @@ class Worker:
         )
         heard = {"ready": self._on_told, "cancel": self._on_cancel, "clock": lambda _: self._keeper.clock_was_set()}
         self._listener = Listener(url, settings, heard, lambda: self._on_told(""))
-        self.lease_keeper: LeaseKeeper = self._make_lease_keeper(url, settings, self.session, self._registered_at)
+        self.lease_keeper: LeaseHolder = self._make_lease_keeper(url, settings, self.session, self._registered_at)
         self.registered.set()
 
     def _maintain(self, name: str, duties: Sequence[Duty]) -> Maintenance:

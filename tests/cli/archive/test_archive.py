@@ -18,7 +18,7 @@ import psycopg
 import pytest
 
 from sereno import Sereno
-from sereno.archive.storage import Place
+from sereno.archive.storage import Storage
 from tests.archive.archive_steps import DAY, add_deliveries, add_event, add_jobs, add_logs, archivist, cold_place
 from tests.cli.conftest import PROGRAM, Command, process_environment
 from tests.facts import advance, one, until
@@ -280,7 +280,7 @@ def test_a_broken_file_whose_rows_are_held_is_written_again(
 def test_a_place_that_does_not_answer_marks_nothing(
     sereno: Command, connection: psycopg.Connection, on: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Place, "get", _no_answer)
+    monkeypatch.setattr(Storage, "get", _no_answer)
     result = sereno("archive", "verify", **on)
     assert result.exit_code == 1
     assert one(connection, "select count(*) from sereno.archive_files where failed_at is not null") == 0

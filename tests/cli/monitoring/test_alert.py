@@ -6,7 +6,7 @@ from typing import Any
 import psycopg
 
 from sereno.monitoring.alerts.condition import concern
-from sereno.monitoring.alerts.watcher import Seen, follow
+from sereno.monitoring.alerts.watcher import ConditionSnapshot, follow
 from tests.cli.conftest import Command
 from tests.facts import one
 from tests.manual_worker import ManualWorker
@@ -56,7 +56,7 @@ def test_alerts_are_listed_and_silenced(sereno: Command, manual: ManualWorker, c
     set_late(sereno)
     connection.execute("update sereno.alert_rules set for_seconds = 0")
     found = concern("queue.late", "a\x1b[31mb", "bad", "look", queue="a\x1b[31mb", ready=1, age="1 m")
-    manual.app.database.run(follow("late", Seen([found], set())))
+    manual.app.database.run(follow("late", ConditionSnapshot([found], set())))
     (line,) = json.loads(sereno("alert", "list", "--open", "-o", "json").stdout)["items"]
     assert (line["rule"], line["times"]) == ("late", 1)
     assert "\x1b" not in sereno("alert", "list").stdout

@@ -10,7 +10,7 @@ import pytest
 
 from sereno import Retry
 from sereno.jobs import transitions
-from sereno.jobs.attempt import Released
+from sereno.jobs.attempt import ReleasedAttempt
 from sereno.jobs.job import ClaimedJob
 from sereno.jobs.settlement import Way, settle
 from sereno.worker import sessions
@@ -27,7 +27,7 @@ def succeeds(connection: Connection, owner: int, batch: list[ClaimedJob]) -> obj
     return do(connection, settle("succeed", owner, [settled(job, decided()) for job in batch]))
 
 
-def comes_back(ending: Retry | Released) -> Act:
+def comes_back(ending: Retry | ReleasedAttempt) -> Act:
     def act(connection: Connection, owner: int, batch: list[ClaimedJob]) -> object:
         way: Way = "reschedule"
         return do(connection, settle(way, owner, [settled(job, decided(ending)) for job in batch]))
@@ -57,8 +57,8 @@ def reconciles(connection: Connection, owner: int, batch: list[ClaimedJob]) -> o
 
 
 CROWDS: dict[str, list[Act]] = {
-    "settle and settle": [succeeds, comes_back(Retry()), comes_back(Released("x"))],
-    "settle and rescue": [succeeds, comes_back(Released("x")), rescues, reconciles],
+    "settle and settle": [succeeds, comes_back(Retry()), comes_back(ReleasedAttempt("x"))],
+    "settle and rescue": [succeeds, comes_back(ReleasedAttempt("x")), rescues, reconciles],
     "settle and operators": [succeeds, comes_back(Retry()), cancels, deletes, requeues],
 }
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from sereno import Cancel, Dead, LeaseLost, Retry, Snooze
-from sereno.jobs.attempt import Crashed, Ending, Released
+from sereno.jobs.attempt import CrashedAttempt, Ending, ReleasedAttempt
 from sereno.jobs.job import ClaimedJob
 from sereno.jobs.settlement import keep_step, landed, report_progress
 from sereno.worker import sessions
@@ -42,8 +42,8 @@ WRITES: dict[str, Write] = {
     "bury as cancelled": settles(Cancel("no")),
     "retry": settles(Retry("again")),
     "snooze": settles(Snooze("1m")),
-    "release": settles(Released("shutdown")),
-    "crash": settles(Crashed("killed")),
+    "release": settles(ReleasedAttempt("shutdown")),
+    "crash": settles(CrashedAttempt("killed")),
     "keep_step": keeps_step,
     "report_progress": reports_progress,
 }
@@ -82,7 +82,7 @@ def test_whoever_does_not_hold_the_attempt_changes_nothing(connection: Connectio
     assert changes_nothing(connection, write, stranger, first), "another session"
     assert changes_nothing(connection, write, owner, later), "another attempt"
 
-    end(connection, owner, [first], decided(Released("shutdown")))
+    end(connection, owner, [first], decided(ReleasedAttempt("shutdown")))
     assert changes_nothing(connection, write, owner, first), "given back"
 
     second = take_one(connection, owner)
@@ -123,7 +123,7 @@ def test_one_lost_job_does_not_spoil_the_batch(connection: Connection) -> None:
     ids = add(connection, 3)
     owner = session(connection)
     jobs = [take_one(connection, owner) for _ in ids]
-    end(connection, owner, jobs[1:2], decided(Released("shutdown")))
+    end(connection, owner, jobs[1:2], decided(ReleasedAttempt("shutdown")))
     assert end(connection, owner, jobs, decided()) == {ids[0], ids[2]}
     assert one(connection, "select state from sereno.jobs") == "ready"
 

@@ -7,7 +7,7 @@ import psycopg
 import pytest
 
 from sereno import Sereno, Task
-from sereno.jobs.attempt import Released
+from sereno.jobs.attempt import ReleasedAttempt
 from tests.jobs.job_steps import add, decided, end, line, session, take
 
 Work = Task[[int], None]
@@ -115,10 +115,10 @@ def test_a_job_that_becomes_ready_again_is_told_to_the_other_sleepers(database_u
         add(connection, 4)
         owner = session(connection, idle=True)
         held = take(connection, owner)
-        end(connection, owner, held[:2], decided(Released("shutdown")))
+        end(connection, owner, held[:2], decided(ReleasedAttempt("shutdown")))
         assert ear.heard() == [], "it looks by itself"
         session(connection, idle=True)
-        end(connection, owner, held[2:], decided(Released("shutdown")))
+        end(connection, owner, held[2:], decided(ReleasedAttempt("shutdown")))
         assert ear.heard() == ["default"]
 
 

@@ -14,7 +14,7 @@ from sereno.jobs.limits.lane_claim import LaneClaim
 from sereno.jobs.limits.lane_decision import FAIR_BAND
 from sereno.jobs.limits.limit import Limit, Rate
 from sereno.worker.claimer import AGEING
-from sereno.worker.known_limiters import GateMemory
+from sereno.worker.known_limiters import KnownLimiters
 from tests.jobs.job_steps import Connection, decided, do, end, session, wanted
 
 # Longer than any gate waits before somebody looks at it.
@@ -76,7 +76,7 @@ class Claimer:
         parties: bool = False,
     ) -> None:
         self._no_parties: Any = () if parties else Everything()
-        self.memory = GateMemory()
+        self.memory = KnownLimiters()
         self.connection = connection
         self.tasks = tasks
         self.queue = queue

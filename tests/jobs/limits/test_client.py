@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from sereno import ConfigurationError, InvalidArguments, Limit, Rate, RetryAfter, Sereno
-from sereno.jobs.limits.client import LimitBoard
+from sereno.jobs.limits.client import LimitsClient
 from tests.facts import auntil, one
 
 
@@ -195,7 +195,7 @@ async def test_the_twins_do_the_same(app: Sereno, connection: psycopg.Connection
 
 
 def test_every_method_has_a_twin() -> None:
-    methods = {name: method for name, method in vars(LimitBoard).items() if not name.startswith("_")}
+    methods = {name: method for name, method in vars(LimitsClient).items() if not name.startswith("_")}
     sync = {name: method for name, method in methods.items() if not inspect.iscoroutinefunction(method)}
     assert {f"a{name}" for name in sync} == set(methods) - set(sync)
     for name, method in sync.items():

@@ -9,7 +9,7 @@ import pytest
 
 from sereno import Retry
 from sereno.jobs import transitions
-from sereno.jobs.attempt import Released
+from sereno.jobs.attempt import ReleasedAttempt
 from sereno.jobs.job import ClaimedJob
 from sereno.jobs.limits import lane_claim
 from sereno.jobs.limits.limit import Limit, Rate
@@ -148,7 +148,7 @@ def _claimed(claimer: Claimer) -> list[ClaimedJob]:
     return claimer.claim().jobs
 
 
-@pytest.mark.parametrize("ending", [Released("shutdown"), Retry(after=0)])
+@pytest.mark.parametrize("ending", [ReleasedAttempt("shutdown"), Retry(after=0)])
 def test_a_slot_that_was_left_and_taken_again_by_the_same_job_is_not_free(database_url: str, ending: object) -> None:
     """The worker that the job left still remembers the gate as free; another worker has the job now."""
     with line(database_url) as connection:

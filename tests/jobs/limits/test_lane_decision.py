@@ -15,24 +15,28 @@ from sereno.jobs.limits.lane_decision import (
     MOST_IN_PARTY,
     SHORTEST_LOOK,
     Decision,
-    Gate,
     GateKind,
     Lane,
-    Room,
-    Taken,
+    Limiter,
+    LockedLanes,
+    QueueRoom,
     decide,
 )
 
 BANDS = [*PRIORITIES, FAIR_BAND]
 
 
-def slots(number: int, size: int | None, held: int = 0, kind: GateKind = "slots", closed: float | None = None) -> Gate:
+def slots(
+    number: int, size: int | None, held: int = 0, kind: GateKind = "slots", closed: float | None = None
+) -> Limiter:
     running = list(range(number * 1000, number * 1000 + held))
-    return Gate(number, kind, size, None, None, None, closed, running, 0)
+    return Limiter(number, kind, size, None, None, None, closed, running, 0)
 
 
-def rate(number: int, tokens: float, burst: float = 10.0, closed: float | None = None, per_second: float = 1.0) -> Gate:
-    return Gate(number, "rate", None, per_second, burst, tokens, closed, [], 0)
+def rate(
+    number: int, tokens: float, burst: float = 10.0, closed: float | None = None, per_second: float = 1.0
+) -> Limiter:
+    return Limiter(number, "rate", None, per_second, burst, tokens, closed, [], 0)
 
 
 def lane(number: int, *gates: int, queue: str = "q", **more: Any) -> Lane:
@@ -40,7 +44,7 @@ def lane(number: int, *gates: int, queue: str = "q", **more: Any) -> Lane:
     return Lane(number, queue, list(gates), units, turn=more.pop("turn", float(number)), **more)
 
 
-def taken(lanes: list[Lane], gates: list[Gate], **more: Any) -> Taken:
+def taken(lanes: list[Lane], gates: list[Limiter], **more: Any) -> LockedLanes:
     whole: dict[str, Any] = {
         "free": [],
         "own": {},
@@ -49,13 +53,18 @@ def taken(lanes: list[Lane], gates: list[Gate], **more: Any) -> Taken:
         "lacks_gates": False,
         "next_look": None,
     } | more
-    return Taken(moment="now", now=0, lanes=lanes, gates=gates, **whole)
+    return LockedLanes(moment="now", now=0, lanes=lanes, gates=gates, **whole)
 
 
 def decided(
-    lanes: list[Lane], gates: list[Gate], room: int = 100, now: int | None = None, bands: list[int] = BANDS, **more: Any
+    lanes: list[Lane],
+    gates: list[Limiter],
+    room: int = 100,
+    now: int | None = None,
+    bands: list[int] = BANDS,
+    **more: Any,
 ) -> Decision:
-    return decide(taken(lanes, gates, **more), {"q": Room(room if now is None else now, room, room)}, bands)
+    return decide(taken(lanes, gates, **more), {"q": QueueRoom(room if now is None else now, room, room)}, bands)
 
 
 def counts(*lanes: Lane) -> list[int]:
@@ -105,12 +114,12 @@ def test_nobody_shares_a_slot_where_others_are_held_up_by_it(which: Callable[[La
 
 def test_a_lane_of_slow_jobs_gives_as_many_as_may_run() -> None:
     lanes = [lane(1, 7), lane(2, 8)]
-    decide(taken(lanes, [slots(7, 1), slots(8, 1)]), {"q": Room(2, 10, 10)}, BANDS, no_parties={1})
+    decide(taken(lanes, [slots(7, 1), slots(8, 1)]), {"q": QueueRoom(2, 10, 10)}, BANDS, no_parties={1})
     assert counts(*lanes) == [1, 9]
 
 
 @pytest.mark.parametrize("gate", [slots(7, 5, closed=3.0), rate(7, 5.0, closed=3.0)])
-def test_a_closed_gate_lets_nobody_in_and_says_until_when(gate: Gate) -> None:
+def test_a_closed_gate_lets_nobody_in_and_says_until_when(gate: Limiter) -> None:
     only = lane(1, 7)
     (written,) = decided([only], [gate]).gates
     assert (only.count, only.waits) == (0, 7)
@@ -118,7 +127,7 @@ def test_a_closed_gate_lets_nobody_in_and_says_until_when(gate: Gate) -> None:
 
 
 @pytest.mark.parametrize("gate", [slots(7, None, kind="unknown"), slots(7, None)])
-def test_a_limit_that_nobody_knows_lets_nobody_in(gate: Gate) -> None:
+def test_a_limit_that_nobody_knows_lets_nobody_in(gate: Limiter) -> None:
     only = lane(1, 7)
     (written,) = decided([only], [gate]).gates
     assert (only.count, only.waits) == (0, 7)
@@ -285,7 +294,7 @@ some_gates = st.tuples(
 
 
 @st.composite
-def worlds(draw: st.DrawFn) -> tuple[Taken, dict[str, Room]]:
+def worlds(draw: st.DrawFn) -> tuple[LockedLanes, dict[str, QueueRoom]]:
     gates = []
     for number, (kind, size, held, tokens, burst, closed) in enumerate(draw(st.lists(some_gates, max_size=6))):
         match kind:
@@ -327,12 +336,12 @@ def worlds(draw: st.DrawFn) -> tuple[Taken, dict[str, Room]]:
     rooms = {queue: draw(st.tuples(st.integers(0, 9), st.integers(0, 9))) for queue in "qr"}
     free = [(gate.id, draw(st.booleans())) for gate in gates if draw(st.booleans())]
     return taken(lanes, gates, own=own, free=free), {
-        queue: Room(min(pair), max(pair), max(pair)) for queue, pair in rooms.items()
+        queue: QueueRoom(min(pair), max(pair), max(pair)) for queue, pair in rooms.items()
     }
 
 
 @given(worlds())
-def test_no_decision_gives_more_than_there_is(world: tuple[Taken, dict[str, Room]]) -> None:
+def test_no_decision_gives_more_than_there_is(world: tuple[LockedLanes, dict[str, QueueRoom]]) -> None:
     before, rooms = world
     room = {queue: (each.now, each.ahead) for queue, each in rooms.items()}
     held = {gate.id: len(gate.held) for gate in before.gates}
@@ -368,7 +377,7 @@ def test_no_decision_gives_more_than_there_is(world: tuple[Taken, dict[str, Room
 
 
 @given(worlds())
-def test_nobody_who_must_wait_is_forgotten(world: tuple[Taken, dict[str, Room]]) -> None:
+def test_nobody_who_must_wait_is_forgotten(world: tuple[LockedLanes, dict[str, QueueRoom]]) -> None:
     before, rooms = world
     decision = decide(before, rooms, BANDS)
     written = {gate.id: gate for gate in decision.gates}
@@ -388,7 +397,7 @@ def test_nobody_who_must_wait_is_forgotten(world: tuple[Taken, dict[str, Room]])
 
 
 @given(worlds())
-def test_a_lane_with_nothing_in_its_way_gets_something(world: tuple[Taken, dict[str, Room]]) -> None:
+def test_a_lane_with_nothing_in_its_way_gets_something(world: tuple[LockedLanes, dict[str, QueueRoom]]) -> None:
     before, rooms = world
     alone = lane(77, queue="q", band=0, turn=-1.0)
     before.lanes.append(alone)

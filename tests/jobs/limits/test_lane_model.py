@@ -20,7 +20,7 @@ from hypothesis.stateful import (
 from sereno import Cancel, Dead, Retry, Snooze
 from sereno.access import audit
 from sereno.jobs import transitions
-from sereno.jobs.attempt import Ending, Released
+from sereno.jobs.attempt import Ending, ReleasedAttempt
 from sereno.jobs.job import ClaimedJob
 from sereno.jobs.limits import lane_claim
 from sereno.jobs.limits import store as limits
@@ -38,7 +38,7 @@ ENDINGS: dict[str, Callable[[], Ending]] = {
     "succeeded": lambda: None,
     "retry": lambda: Retry(after=30),
     "snooze": lambda: Snooze(5),
-    "release": lambda: Released("shutdown"),
+    "release": lambda: ReleasedAttempt("shutdown"),
     "dead": lambda: Dead("no"),
     "cancelled": lambda: Cancel("no"),
 }

@@ -9,9 +9,9 @@ import pytest
 
 from sereno import Cancel, Dead, Retry, Snooze
 from sereno.jobs import settlement, transitions
-from sereno.jobs.attempt import Crashed, Ending, Released, Settlement
+from sereno.jobs.attempt import CrashedAttempt, Ending, ReleasedAttempt, Settlement
 from sereno.jobs.retry import Backoff
-from sereno.jobs.settlement import Settled as Ended
+from sereno.jobs.settlement import SettleResult as Ended
 from tests.facts import advance, one
 from tests.jobs.job_steps import Connection, add, decided, do, past, session, take_one, tries
 from tests.jobs.public_sql.sql_worker import SqlWorker, outcome, snapshot
@@ -31,8 +31,8 @@ CASES: dict[str, tuple[Ending, Backoff]] = {
     "retry asked for": (Retry("busy", after=30), Backoff()),
     "last failure": (raised(ValueError("no luck")), Backoff(0)),
     "snooze": (Snooze("1m", reason="later"), Backoff()),
-    "release": (Released("shutdown"), Backoff()),
-    "crash": (Crashed("killed"), Backoff()),
+    "release": (ReleasedAttempt("shutdown"), Backoff()),
+    "crash": (CrashedAttempt("killed"), Backoff()),
     "dead": (Dead("account closed"), Backoff()),
     "permanent": (raised(ValueError("no luck")), Backoff(permanent=(ValueError,))),
     "cancelled": (Cancel("not wanted"), Backoff()),

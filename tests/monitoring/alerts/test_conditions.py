@@ -10,19 +10,19 @@ from sereno.database.migrate import migrate
 from sereno.errors import InvalidArguments
 from sereno.jobs import queues
 from sereno.monitoring.alerts import condition_queries as store
-from sereno.monitoring.alerts.condition import KINDS, Concern, clean, concern, filled
+from sereno.monitoring.alerts.condition import KINDS, AlertCondition, clean, concern, filled
 from sereno.monitoring.alerts.current_conditions import attention
 from sereno.notifications.deliveries import store as deliveries
 from tests.facts import advance, until
 from tests.manual_worker import ManualWorker
 
 
-def look(manual: ManualWorker, **options: object) -> dict[str, Concern]:
+def look(manual: ManualWorker, **options: object) -> dict[str, AlertCondition]:
     """The last of each kind."""
     return {each.kind: each for each in found(manual, **options)}
 
 
-def found(manual: ManualWorker, **options: object) -> list[Concern]:
+def found(manual: ManualWorker, **options: object) -> list[AlertCondition]:
     return manual.app.database.run(attention(manual.app.settings, **options))  # type: ignore[arg-type]  # as a caller would
 
 

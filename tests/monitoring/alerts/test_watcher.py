@@ -25,9 +25,9 @@ from sereno.monitoring.alerts import condition_queries, store
 from sereno.monitoring.alerts import operations as alerts
 from sereno.monitoring.alerts import sender as alert_sender
 from sereno.monitoring.alerts import watcher as engine
-from sereno.monitoring.alerts.condition import Concern, concern
-from sereno.monitoring.alerts.rule import AGAIN, Alert, LogRule, Rule, Target, calm, checked, decide
-from sereno.monitoring.alerts.watcher import Seen, Watch, follow
+from sereno.monitoring.alerts.condition import AlertCondition, concern
+from sereno.monitoring.alerts.rule import AGAIN, Alert, AlertRule, AlertTarget, LogRule, calm, checked, decide
+from sereno.monitoring.alerts.watcher import AlertWatcher, ConditionSnapshot, follow
 from sereno.notifications.deliveries import store as deliveries
 from sereno.schedules.scheduler import Scheduler
 from sereno.testing.chats import DiscordProvider
@@ -46,20 +46,20 @@ async def discord() -> AsyncIterator[DiscordProvider]:
 
 
 @pytest.fixture
-def watch(app: Sereno) -> Watch:
-    return Watch(app.url, app.settings, lambda: True)
+def watch(app: Sereno) -> AlertWatcher:
+    return AlertWatcher(app.url, app.settings, lambda: True)
 
 
 @pytest.fixture(autouse=True)
-async def _closed(watch: Watch) -> AsyncIterator[None]:
+async def _closed(watch: AlertWatcher) -> AsyncIterator[None]:
     yield
     await watch.stop()
 
 
-def rule(app: Sereno, name: str = "house", **options: Any) -> Rule:
+def rule(app: Sereno, name: str = "house", **options: Any) -> AlertRule:
     # Where nobody listens: what is sent there reaches nobody.
-    given = {"targets": [Target(channel="discord", address="http://127.0.0.1:9/api/webhooks/1/x")], **options}
-    made = Rule(name=name, **given)
+    given = {"targets": [AlertTarget(channel="discord", address="http://127.0.0.1:9/api/webhooks/1/x")], **options}
+    made = AlertRule(name=name, **given)
     app.database.run(alerts.set_rule(made, actor="test"))
     return made
 
@@ -81,7 +81,9 @@ def sent(connection: psycopg.Connection) -> list[str]:
 ONLY: dict[str, Any] = {"kinds": ["channel.paused"]}
 
 
-async def test_opened_once_told_again_and_over_once(app: Sereno, watch: Watch, connection: psycopg.Connection) -> None:
+async def test_opened_once_told_again_and_over_once(
+    app: Sereno, watch: AlertWatcher, connection: psycopg.Connection
+) -> None:
     rule(app, **ONLY)
     await watch.look()
     assert sent(connection) == []
@@ -111,7 +113,7 @@ async def test_opened_once_told_again_and_over_once(app: Sereno, watch: Watch, c
 
 
 async def test_what_comes_back_stays_the_same_alert_and_is_calmed_for_longer(
-    app: Sereno, watch: Watch, connection: psycopg.Connection
+    app: Sereno, watch: AlertWatcher, connection: psycopg.Connection
 ) -> None:
     rule(app, **ONLY)
     for _ in range(2):
@@ -133,7 +135,7 @@ async def test_what_comes_back_stays_the_same_alert_and_is_calmed_for_longer(
     assert one(connection, "select count(*) from sereno.alerts") == 2
 
 
-async def test_only_what_lasts_is_told(app: Sereno, watch: Watch, connection: psycopg.Connection) -> None:
+async def test_only_what_lasts_is_told(app: Sereno, watch: AlertWatcher, connection: psycopg.Connection) -> None:
     rule(app, **ONLY, for_seconds=300)
     pause_sms(app)
     await watch.look()
@@ -149,7 +151,7 @@ async def test_only_what_lasts_is_told(app: Sereno, watch: Watch, connection: ps
 
 
 async def test_a_rule_hears_of_its_kind_level_queue_and_tenant_alone(
-    app: Sereno, watch: Watch, connection: psycopg.Connection
+    app: Sereno, watch: AlertWatcher, connection: psycopg.Connection
 ) -> None:
     rule(app, "bad", level="bad", kinds=["channel.paused", "channel.account"])
     rule(app, "other-queue", queue="mails")
@@ -166,11 +168,11 @@ async def test_what_gets_worse_is_told_at_once(app: Sereno, connection: psycopg.
     rule(app)
     for level in ("warn", "warn", "bad", "bad", "warn"):
         found = concern("queue.late", "mails", level, "look", queue="mails", ready=1, age="1 m")
-        app.database.run(follow("house", Seen([found], set())))
+        app.database.run(follow("house", ConditionSnapshot([found], set())))
     assert sent(connection) == ["opened", "again"]
 
 
-async def test_silence_and_its_end(app: Sereno, watch: Watch, connection: psycopg.Connection) -> None:
+async def test_silence_and_its_end(app: Sereno, watch: AlertWatcher, connection: psycopg.Connection) -> None:
     rule(app, **ONLY)
     pause_sms(app)
     await watch.look()
@@ -191,7 +193,7 @@ async def test_silence_and_its_end(app: Sereno, watch: Watch, connection: psycop
 async def test_two_who_look_at_once_tell_it_once(app: Sereno, connection: psycopg.Connection) -> None:
     rule(app, **ONLY)
     pause_sms(app)
-    watches = [Watch(app.url, app.settings, lambda: True) for _ in range(4)]
+    watches = [AlertWatcher(app.url, app.settings, lambda: True) for _ in range(4)]
     for _ in range(3):
         await asyncio.gather(*[each.look() for each in watches])
     mend_sms(app)
@@ -259,7 +261,7 @@ async def test_a_leader_that_is_killed_leaves_nothing_untold(app: Sereno, connec
 
 
 async def test_a_rule_or_a_look_that_fails_harms_no_other(
-    app: Sereno, watch: Watch, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+    app: Sereno, watch: AlertWatcher, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rule(app, "a-good", **ONLY)
     rule(app, "b-broken")
@@ -267,7 +269,9 @@ async def test_a_rule_or_a_look_that_fails_harms_no_other(
     connection.execute("update sereno.alert_rules set targets = '[1]' where name = 'b-broken'")
     pause_sms(app)
     rule(app, "d-dead", kinds=["job.dead"])
-    app.database.run(follow("d-dead", Seen([concern("job.dead", "work", "bad", "", count=1, task="work")], set())))
+    app.database.run(
+        follow("d-dead", ConditionSnapshot([concern("job.dead", "work", "bad", "", count=1, task="work")], set()))
+    )
     advance(connection, 3700)
 
     def breaks(_tenant: str | None, _late: float) -> Any:
@@ -285,7 +289,7 @@ async def test_a_rule_or_a_look_that_fails_harms_no_other(
     assert one(connection, "select resolved_at from sereno.alerts where rule = 'd-dead'") is None
 
 
-async def test_so_many_lines_of_the_log(app: Sereno, watch: Watch, connection: psycopg.Connection) -> None:
+async def test_so_many_lines_of_the_log(app: Sereno, watch: AlertWatcher, connection: psycopg.Connection) -> None:
     rule(app, "log", log=LogRule(level="warning", event="job.dead", count=3, within=300), task="work")
 
     def say(level: str = "error", event: str = "job.dead", task: str = "work") -> None:
@@ -330,10 +334,10 @@ def work(app: Sereno) -> Any:
 
 
 async def test_a_message_reaches_discord_and_calls_nobody(
-    app: Sereno, work: Any, watch: Watch, discord: DiscordProvider, connection: psycopg.Connection
+    app: Sereno, work: Any, watch: AlertWatcher, discord: DiscordProvider, connection: psycopg.Connection
 ) -> None:
     app.channels.add(Discord(url=discord.url))
-    rule(app, **ONLY, targets=[Target(channel="discord", address=discord.address)])
+    rule(app, **ONLY, targets=[AlertTarget(channel="discord", address=discord.address)])
     pause_sms(app, "401: hello @everyone and @here")
     async with app.working():
         await watch.look()
@@ -357,7 +361,7 @@ async def test_a_message_reaches_discord_and_calls_nobody(
 async def test_a_webhook_is_signed_and_needs_no_code(app: Sereno, work: Any, connection: psycopg.Connection) -> None:
     app.channels.add(Webhook(private=True), private=True)
     async with WebhookReceiver([SECRET]) as receiver:
-        target = Target(channel="webhook", address=f"{receiver.url}/hook", keys={"secrets": [SECRET]})
+        target = AlertTarget(channel="webhook", address=f"{receiver.url}/hook", keys={"secrets": [SECRET]})
         rule(app, targets=[target])
         async with app.working():
             (job,) = app.database.run(alerts.try_rule("house", actor="test"))
@@ -370,8 +374,8 @@ async def test_a_refusal_is_tried_again_or_dies_as_any_job_does(
     app: Sereno, work: Any, discord: DiscordProvider, connection: psycopg.Connection
 ) -> None:
     app.channels.add(Discord(url=discord.url))
-    rule(app, targets=[Target(channel="discord", address=discord.address)])
-    rule(app, "nowhere", targets=[Target(channel="fax", address="1")])
+    rule(app, targets=[AlertTarget(channel="discord", address=discord.address)])
+    rule(app, "nowhere", targets=[AlertTarget(channel="fax", address="1")])
     discord.refuses = (429, 0)
     async with app.working():
         app.database.run(alerts.try_rule("house"))
@@ -411,14 +415,14 @@ def test_it_is_sent_from_a_queue_that_somebody_serves(app: Sereno, connection: p
 async def test_where_no_worker_is_alive_the_scheduler_sends_it_itself_and_nobody_again(
     app: Sereno,
     work: Any,
-    watch: Watch,
+    watch: AlertWatcher,
     discord: DiscordProvider,
     connection: psycopg.Connection,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(alert_sender.BUILT_IN, "discord", lambda: Discord(url=discord.url))
-    target = Target(channel="discord", address=discord.address)
-    rule(app, kinds=["worker.none"], targets=[target, Target(channel="fax", address="1")])
+    target = AlertTarget(channel="discord", address=discord.address)
+    rule(app, kinds=["worker.none"], targets=[target, AlertTarget(channel="fax", address="1")])
     work.enqueue()
     await watch.look()
     (content,) = discord.sent.values()
@@ -457,14 +461,14 @@ async def test_rules_of_the_code_are_written_unless_a_person_changed_them(
 
 def test_an_address_is_never_shown_and_can_stay(app: Sereno, connection: psycopg.Connection) -> None:
     hook = "https://discord.com/api/webhooks/1/very-secret"
-    signed = Target(channel="webhook", address="https://example.com/a", keys={"secrets": [SECRET]})
-    rule(app, targets=[Target(channel="discord", address=hook), signed])
+    signed = AlertTarget(channel="webhook", address="https://example.com/a", keys={"secrets": [SECRET]})
+    rule(app, targets=[AlertTarget(channel="discord", address=hook), signed])
     (line,) = app.database.run(alerts.list_rules())
     assert [(to.channel, to.address, to.keys) for to in line.to] == [
         ("discord", "https://discord.com/…", []),
         ("webhook", "https://example.com/…", ["secrets"]),
     ]
-    shown = [Target(channel=to.channel, address=to.address) for to in line.to]
+    shown = [AlertTarget(channel=to.channel, address=to.address) for to in line.to]
     rule(app, targets=shown[::-1], level="bad")
     (row,) = app.database.run(store.rules())
     assert [(to.address, to.keys) for to in row.targets] == [
@@ -472,7 +476,7 @@ def test_an_address_is_never_shown_and_can_stay(app: Sereno, connection: psycopg
         (hook, {}),
     ]
     with pytest.raises(InvalidArguments, match="write it out"):
-        rule(app, targets=[Target(channel="discord", address="https://other.com/…")])
+        rule(app, targets=[AlertTarget(channel="discord", address="https://other.com/…")])
     audit = one(connection, "select string_agg(detail::text, ' ') from sereno.audit")
     assert "very-secret" not in audit
     assert SECRET not in audit
@@ -482,7 +486,7 @@ def test_a_rule_that_is_stopped_or_removed_closes_what_it_has_open(app: Sereno, 
     found = concern("job.dead", "work", "bad", "", count=1, task="work")
     for stop in (lambda: rule(app, enabled=False), lambda: app.database.run(alerts.remove_rule("house"))):
         rule(app)
-        app.database.run(follow("house", Seen([found], set())))
+        app.database.run(follow("house", ConditionSnapshot([found], set())))
         assert one(connection, "select count(*) from sereno.alerts where resolved_at is null") == 1
         stop()
         assert one(connection, "select count(*) from sereno.alerts where resolved_at is null") == 0
@@ -490,7 +494,7 @@ def test_a_rule_that_is_stopped_or_removed_closes_what_it_has_open(app: Sereno, 
     assert not app.database.run(alerts.remove_rule("house"))
 
 
-GOOD: dict[str, Any] = {"name": "a", "targets": [Target(channel="discord", address="x")]}
+GOOD: dict[str, Any] = {"name": "a", "targets": [AlertTarget(channel="discord", address="x")]}
 
 
 @pytest.mark.parametrize(
@@ -500,10 +504,10 @@ GOOD: dict[str, Any] = {"name": "a", "targets": [Target(channel="discord", addre
         {"name": "a b"},
         {"name": "x" * 101},
         {"targets": []},
-        {"targets": [Target(channel="", address="x")]},
-        {"targets": [Target(channel="discord", address="x\x00")]},
-        {"targets": [Target(channel="discord", address="\ud800")]},
-        {"targets": [Target(channel="discord", address="x", keys={"a": "x" * 5000})]},
+        {"targets": [AlertTarget(channel="", address="x")]},
+        {"targets": [AlertTarget(channel="discord", address="x\x00")]},
+        {"targets": [AlertTarget(channel="discord", address="\ud800")]},
+        {"targets": [AlertTarget(channel="discord", address="x", keys={"a": "x" * 5000})]},
         {"kinds": []},
         {"kinds": ["queue.lat"]},
         {"level": "awful"},
@@ -516,9 +520,9 @@ GOOD: dict[str, Any] = {"name": "a", "targets": [Target(channel="discord", addre
     ids=str,
 )
 def test_what_is_no_rule_is_refused(wrong: dict[str, Any]) -> None:
-    assert checked(Rule(**GOOD))
+    assert checked(AlertRule(**GOOD))
     with pytest.raises(InvalidArguments):
-        checked(Rule(**GOOD | wrong))
+        checked(AlertRule(**GOOD | wrong))
 
 
 # What is decided, whatever happens
@@ -532,7 +536,7 @@ def test_for_every_subject_what_is_told_makes_sense(
     moments: list[tuple[set[str], int]], lasts: int, again: int
 ) -> None:
     """Opened first, again only while it is open and not too soon, over only after it was told, and once."""
-    told = Rule(**GOOD, for_seconds=lasts, again_seconds=again)
+    told = AlertRule(**GOOD, for_seconds=lasts, again_seconds=again)
     now, known = NOW, dict[str, Alert]()
     said: dict[str, list[tuple[str, datetime]]] = {"a": [], "b": []}
     for present, passed in moments:
@@ -594,7 +598,7 @@ def test_a_kind_that_nobody_could_look_at_is_not_over() -> None:
     alert = Alert(
         id=1, kind="job.dead", subject="a", level="bad", opened_at=long_ago, last_seen_at=long_ago, told_at=long_ago
     )
-    nothing: list[Concern] = []
-    assert decide(Rule(**GOOD), [alert], nothing, {"job.dead"}, NOW) == []
-    (step,) = decide(Rule(**GOOD), [alert], nothing, {"queue.late"}, NOW)
+    nothing: list[AlertCondition] = []
+    assert decide(AlertRule(**GOOD), [alert], nothing, {"job.dead"}, NOW) == []
+    (step,) = decide(AlertRule(**GOOD), [alert], nothing, {"queue.late"}, NOW)
     assert (step.resolved, step.tell) == (True, "over")

@@ -13,7 +13,7 @@ from sereno.jobs import minute_stats
 from sereno.notifications.deliveries import stats_queries
 from sereno.notifications.deliveries.delivery import Failed, Invalid, Receipt, Retryable, Unknown
 from sereno.notifications.deliveries.figures import Funnel, channel_health, funnel
-from sereno.notifications.deliveries.stats import MOST_CODES, OTHER, Change, PostTally
+from sereno.notifications.deliveries.stats import MOST_CODES, OTHER, Change, DeliveryTally
 from tests.facts import advance, auntil, one, ten_past
 from tests.notifications.conftest import Pager, Tender
 
@@ -161,7 +161,7 @@ def test_two_who_write_add_up_and_what_is_old_is_forgotten(connection: psycopg.C
     # Ten minutes past the hour: both write into the same one.
     ten_past(connection)
     for _ in range(2):
-        tally = PostTally()
+        tally = DeliveryTally()
         tally.made(
             [Change("pager", "e", "t", "pending", None, 5), Change("pager", "e", "t", "skipped", "condition", 2)]
         )
@@ -184,7 +184,7 @@ def test_two_who_write_add_up_and_what_is_old_is_forgotten(connection: psycopg.C
 
 
 def test_strange_words_do_not_make_rows_without_end() -> None:
-    tally = PostTally()
+    tally = DeliveryTally()
     figures = tally.channel("pager", "")
     for number in range(1000):
         figures.trouble(f"code {number} " + "x" * 500)

@@ -13,7 +13,7 @@ from sereno.notifications.deliveries import receipts
 from sereno.notifications.deliveries import store as deliveries
 from sereno.notifications.deliveries.delivery import Receipt, State
 from sereno.notifications.deliveries.store import take_batches
-from sereno.notifications.deliveries.transition import Verdict
+from sereno.notifications.deliveries.transition import Transition
 from sereno.notifications.recipients import store as recipients
 from tests.facts import PATIENCE, one, until
 from tests.jobs.job_steps import Connection, do, line
@@ -133,7 +133,7 @@ def batches_of(connection: Connection) -> dict[int, list[int]]:
 
 
 def fails(connection: Connection, ids: Ids) -> object:
-    verdicts = [Verdict(id=each, state="invalid", code="gone", bad_address=True) for each in ids]
+    verdicts = [Transition(id=each, state="invalid", code="gone", bad_address=True) for each in ids]
     return do(connection, deliveries.record(JOB, list(batches_of(connection)), verdicts))
 
 
@@ -163,7 +163,7 @@ def requeues(connection: Connection, ids: Ids) -> object:
 
 def settles_stranded(connection: Connection, ids: Ids) -> object:
     found = do(connection, deliveries.stranded("pager", "", JOB))
-    verdicts = [Verdict(id=each, state="dead") for lost in found for each, _ in lost.deliveries]
+    verdicts = [Transition(id=each, state="dead") for lost in found for each, _ in lost.deliveries]
     return do(connection, deliveries.record(JOB, [lost.batch for lost in found], verdicts))
 
 

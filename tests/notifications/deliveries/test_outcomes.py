@@ -7,13 +7,13 @@ from typing import Any
 import psycopg
 import pytest
 
-from sereno import Content, Digest, Quiet, Recipient, Sereno, in_app
+from sereno import Content, Digest, QuietHours, Recipient, Sereno, in_app
 from sereno.channels.contract import Exchange, Message
 from sereno.notifications.client import Event
 from sereno.notifications.deliveries import store as deliveries
 from sereno.notifications.deliveries.delivery import Failed, Invalid, Outcome, Receipt, Retryable, Sent
 from sereno.notifications.deliveries.send_jobs import ONCE
-from sereno.notifications.deliveries.transition import Verdict
+from sereno.notifications.deliveries.transition import Transition
 from tests.facts import advance, one
 from tests.notifications.conftest import Pager, States, Tender
 
@@ -150,7 +150,7 @@ async def test_what_a_dead_job_gave_away_is_not_settled_with_the_rest(
     await tell(app, app.event("tender.published", Tender, channels=[pager]), "T1")
     now = one(connection, "select sereno.now() at time zone 'UTC'")
     start, end = (f"{now + timedelta(minutes=minutes):%H:%M}" for minutes in (-5, 5))
-    await app.recipients.aprefer("b", quiet=Quiet(start, end))
+    await app.recipients.aprefer("b", quiet=QuietHours(start, end))
     dead = app.database.run(deliveries.take("pager", "", JOB, 10))
     assert [each.recipient for each in dead.deliveries] == ["a"]
     advance(connection, 400)
@@ -169,12 +169,12 @@ async def test_a_batch_is_the_right_to_speak_of_its_own_deliveries_alone(
     slow = app.database.run(deliveries.take("pager", "", JOB, 10))
     first, second = numbers(connection)
     # Of its two batches one was settled, and what was in it is being sent again.
-    lost = Verdict(id=first, state="unknown", is_unknown=True)
+    lost = Transition(id=first, state="unknown", is_unknown=True)
     assert app.database.run(deliveries.record(JOB + 1, slow.batches[:1], [lost])).ids == {first}
     app.notifications.requeue([first])
     again = app.database.run(deliveries.take("pager", "", JOB + 2, 10))
     assert [(each.id, each.attempt) for each in again.deliveries] == [(first, 1)]
-    said = [Verdict(id=each.id, state="sent", attempt=each.attempt) for each in slow.deliveries]
+    said = [Transition(id=each.id, state="sent", attempt=each.attempt) for each in slow.deliveries]
     assert app.database.run(deliveries.record(JOB, slow.batches, said)).ids == {second}
 
 

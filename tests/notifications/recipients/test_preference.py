@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from sereno.errors import InvalidArguments
 from sereno.notifications.recipients.preference import Choice, Decision, Preference, decide, resolve, specificity
-from sereno.notifications.recipients.quiet_hours import Quiet
+from sereno.notifications.recipients.quiet_hours import QuietHours
 
-NIGHT = Quiet("22:00", "08:00")
-NOON = Quiet("12:00", "13:00")
+NIGHT = QuietHours("22:00", "08:00")
+NOON = QuietHours("12:00", "13:00")
 
 
 def row(names: str = "", **aspects: Any) -> Preference:
@@ -137,7 +137,7 @@ def test_a_preference_survives_json() -> None:
         ({"condition": {"a": {"mim": 1}}}, "write min, max, contains or exists"),
         ({"condition": "a"}, "a condition is an object"),
         ({"quiet": [("22:00", "08:00")]}, "quiet hours are written"),
-        ({"quiet": [Quiet("00:00", "12:00"), Quiet("12:00", "00:00")]}, "turn the preference off instead"),
+        ({"quiet": [QuietHours("00:00", "12:00"), QuietHours("12:00", "00:00")]}, "turn the preference off instead"),
     ],
 )
 def test_a_row_that_makes_no_sense_does_not_exist(fields: dict[str, Any], complaint: str) -> None:

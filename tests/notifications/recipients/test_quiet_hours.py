@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sereno.errors import InvalidArguments
-from sereno.notifications.recipients.quiet_hours import DAYS, MOST_SPANS, Quiet, checked, quiet_until
+from sereno.notifications.recipients.quiet_hours import DAYS, MOST_SPANS, QuietHours, checked, quiet_until
 from sereno.zones import FOREVER, instant, moment, names, zone
 
-NIGHT = Quiet("22:00", "08:00")
+NIGHT = QuietHours("22:00", "08:00")
 MINUTE = timedelta(minutes=1)
 
 
@@ -23,7 +23,7 @@ def local(zone_name: str, text: str, fold: int = 0) -> datetime:
     return datetime.fromisoformat(text).replace(tzinfo=ZoneInfo(zone_name), fold=fold)
 
 
-def until(quiet: Quiet | list[Quiet], zone_name: str, text: str, fold: int = 0) -> str | None:
+def until(quiet: QuietHours | list[QuietHours], zone_name: str, text: str, fold: int = 0) -> str | None:
     """Local times in and out."""
     end = quiet_until(quiet, zone_name, local(zone_name, text, fold))
     if end is None:
@@ -49,14 +49,14 @@ def test_a_night_ends_in_the_morning_of_the_recipients_own_clock(text: str, end:
 
 
 def test_a_span_within_a_day_and_one_up_to_midnight() -> None:
-    assert until(Quiet("13:00", "15:00"), "UTC", "2026-06-01 14:00") == "Mon 2026-06-01 15:00 UTC"
-    assert until(Quiet("13:00", "15:00"), "UTC", "2026-06-01 15:00") is None
-    assert until(Quiet("20:00", "00:00"), "UTC", "2026-06-01 21:00") == "Tue 2026-06-02 00:00 UTC"
-    assert until(Quiet("20:00", "00:00"), "UTC", "2026-06-02 00:00") is None
+    assert until(QuietHours("13:00", "15:00"), "UTC", "2026-06-01 14:00") == "Mon 2026-06-01 15:00 UTC"
+    assert until(QuietHours("13:00", "15:00"), "UTC", "2026-06-01 15:00") is None
+    assert until(QuietHours("20:00", "00:00"), "UTC", "2026-06-01 21:00") == "Tue 2026-06-02 00:00 UTC"
+    assert until(QuietHours("20:00", "00:00"), "UTC", "2026-06-02 00:00") is None
 
 
 def test_days_are_those_on_which_a_span_starts() -> None:
-    weekend = Quiet("22:00", "10:00", days={"fri", "Saturday"})
+    weekend = QuietHours("22:00", "10:00", days={"fri", "Saturday"})
     assert until(weekend, "Europe/Riga", "2026-06-04 23:00") is None
     assert until(weekend, "Europe/Riga", "2026-06-05 09:00") is None
     assert until(weekend, "Europe/Riga", "2026-06-05 23:00") == "Sat 2026-06-06 10:00 EEST"
@@ -65,10 +65,10 @@ def test_days_are_those_on_which_a_span_starts() -> None:
 
 
 def test_spans_that_touch_or_overlap_are_one() -> None:
-    spans = [Quiet("12:00", "00:00", days=["saturday"]), Quiet("00:00", "12:00", days=["saturday"])]
+    spans = [QuietHours("12:00", "00:00", days=["saturday"]), QuietHours("00:00", "12:00", days=["saturday"])]
     assert until(spans, "UTC", "2026-06-06 00:00") == "Sun 2026-06-07 00:00 UTC"
-    assert until([NIGHT, Quiet("06:00", "09:00"), *spans], "UTC", "2026-06-05 23:00") == "Sun 2026-06-07 09:00 UTC"
-    assert until([NIGHT, Quiet("13:00", "14:00")], "UTC", "2026-06-05 23:00") == "Sat 2026-06-06 08:00 UTC"
+    assert until([NIGHT, QuietHours("06:00", "09:00"), *spans], "UTC", "2026-06-05 23:00") == "Sun 2026-06-07 09:00 UTC"
+    assert until([NIGHT, QuietHours("13:00", "14:00")], "UTC", "2026-06-05 23:00") == "Sat 2026-06-06 08:00 UTC"
     assert quiet_until([], "UTC", datetime(2026, 6, 5, tzinfo=UTC)) is None
 
 
@@ -76,37 +76,37 @@ def test_spans_that_touch_or_overlap_are_one() -> None:
     ("quiet", "text", "fold", "end"),
     [
         # 2026-03-29 in Riga: 03:00 becomes 04:00.
-        (Quiet("22:00", "03:30"), "2026-03-28 23:00", 0, "Sun 2026-03-29 04:00 EEST"),
-        (Quiet("22:00", "08:00"), "2026-03-28 23:00", 0, "Sun 2026-03-29 08:00 EEST"),
-        (Quiet("03:15", "05:00"), "2026-03-29 04:00", 0, "Sun 2026-03-29 05:00 EEST"),
-        (Quiet("03:15", "03:45"), "2026-03-29 04:00", 0, None),
+        (QuietHours("22:00", "03:30"), "2026-03-28 23:00", 0, "Sun 2026-03-29 04:00 EEST"),
+        (QuietHours("22:00", "08:00"), "2026-03-28 23:00", 0, "Sun 2026-03-29 08:00 EEST"),
+        (QuietHours("03:15", "05:00"), "2026-03-29 04:00", 0, "Sun 2026-03-29 05:00 EEST"),
+        (QuietHours("03:15", "03:45"), "2026-03-29 04:00", 0, None),
         # 2026-10-25: 04:00 becomes 03:00.
-        (Quiet("22:00", "03:30"), "2026-10-25 03:15", 0, "Sun 2026-10-25 03:30 EEST"),
-        (Quiet("22:00", "03:30"), "2026-10-25 03:45", 0, None),
-        (Quiet("22:00", "03:30"), "2026-10-25 03:15", 1, None),
-        (Quiet("22:00", "04:00"), "2026-10-25 03:15", 0, "Sun 2026-10-25 04:00 EET"),
-        (Quiet("22:00", "04:00"), "2026-10-25 03:15", 1, "Sun 2026-10-25 04:00 EET"),
-        (Quiet("03:30", "06:00"), "2026-10-25 03:15", 0, None),
-        (Quiet("03:30", "06:00"), "2026-10-25 03:15", 1, "Sun 2026-10-25 06:00 EET"),
+        (QuietHours("22:00", "03:30"), "2026-10-25 03:15", 0, "Sun 2026-10-25 03:30 EEST"),
+        (QuietHours("22:00", "03:30"), "2026-10-25 03:45", 0, None),
+        (QuietHours("22:00", "03:30"), "2026-10-25 03:15", 1, None),
+        (QuietHours("22:00", "04:00"), "2026-10-25 03:15", 0, "Sun 2026-10-25 04:00 EET"),
+        (QuietHours("22:00", "04:00"), "2026-10-25 03:15", 1, "Sun 2026-10-25 04:00 EET"),
+        (QuietHours("03:30", "06:00"), "2026-10-25 03:15", 0, None),
+        (QuietHours("03:30", "06:00"), "2026-10-25 03:15", 1, "Sun 2026-10-25 06:00 EET"),
     ],
 )
 def test_where_the_clock_is_turned_the_first_instant_counts(
-    quiet: Quiet, text: str, fold: int, end: str | None
+    quiet: QuietHours, text: str, fold: int, end: str | None
 ) -> None:
     assert until(quiet, "Europe/Riga", text, fold) == end
 
 
 def test_a_night_at_a_midnight_that_does_not_exist_and_a_day_that_never_was() -> None:
     # In Santiago the clock goes from 24:00 to 01:00; in Apia 2011-12-30 was left out.
-    assert until(Quiet("20:00", "00:00"), "America/Santiago", "2026-09-05 21:00") == "Sun 2026-09-06 01:00 -03"
+    assert until(QuietHours("20:00", "00:00"), "America/Santiago", "2026-09-05 21:00") == "Sun 2026-09-06 01:00 -03"
     assert until(NIGHT, "Pacific/Apia", "2011-12-29 23:00") == "Sat 2011-12-31 08:00 +14"
-    friday = Quiet("09:00", "17:00", days=["friday"])
+    friday = QuietHours("09:00", "17:00", days=["friday"])
     assert until(friday, "Pacific/Apia", "2011-12-31 00:00") is None
 
 
 def test_a_span_that_began_tomorrow_before_the_clock_went_back_to_today() -> None:
     # In St. John's, one minute after midnight became 23:01 of the day before.
-    sunday = Quiet("00:00", "06:00", days=["sunday"])
+    sunday = QuietHours("00:00", "06:00", days=["sunday"])
     assert until(sunday, "America/St_Johns", "2010-11-06 23:30", 0) is None
     assert until(sunday, "America/St_Johns", "2010-11-06 23:30", 1) == "Sun 2010-11-07 06:00 NST"
 
@@ -114,25 +114,25 @@ def test_a_span_that_began_tomorrow_before_the_clock_went_back_to_today() -> Non
 def test_a_week_whose_only_gap_falls_out_is_not_waited_through_twice() -> None:
     # Open on Sundays from 03:00 to 04:00, and on this Sunday there is no such hour.
     days = [day for day in DAYS if day != "sunday"]
-    spans = [Quiet("04:00", "03:00", days=days), Quiet("04:00", "03:00", days=["sunday"])]
-    spans += [Quiet("02:00", "05:00", days=days)]
+    spans = [QuietHours("04:00", "03:00", days=days), QuietHours("04:00", "03:00", days=["sunday"])]
+    spans += [QuietHours("02:00", "05:00", days=days)]
     start = local("Europe/Riga", "2026-03-22 05:00")
     end = quiet_until(spans, "Europe/Riga", start)
     assert end is not None
     assert timedelta(days=6) < end - start <= timedelta(days=8)
 
 
-def spans_of(chance: Random) -> list[Quiet]:
+def spans_of(chance: Random) -> list[QuietHours]:
     found = []
     for _ in range(chance.choice([1, 1, 2, 3])):
         start, length = chance.randrange(1440), chance.choice([1, 30, 60, 90, 120, 600, 1000, 1439])
         end = (start + length) % 1440
         days = chance.choice([None, None, chance.sample(DAYS, chance.randrange(1, 7))])
-        found.append(Quiet(f"{start // 60:02}:{start % 60:02}", f"{end // 60:02}:{end % 60:02}", days))
+        found.append(QuietHours(f"{start // 60:02}:{start % 60:02}", f"{end // 60:02}:{end % 60:02}", days))
     return found
 
 
-def is_endless(spans: list[Quiet]) -> bool:
+def is_endless(spans: list[QuietHours]) -> bool:
     try:
         checked(spans)
     except InvalidArguments:
@@ -184,7 +184,7 @@ def walls(zone_name: str, at: datetime) -> list[tuple[datetime, datetime]]:
     return [(minute, minute.astimezone(info).replace(tzinfo=None)) for minute in minutes if minute <= at]
 
 
-def is_quiet(spans: list[Quiet], zone_name: str, at: datetime) -> bool:
+def is_quiet(spans: list[QuietHours], zone_name: str, at: datetime) -> bool:
     """A slow model: a watchman who looks at the clock each minute, and knows nothing of offsets."""
     seen = walls(zone_name, at)
     latest = max(wall for _, wall in seen)
@@ -213,12 +213,12 @@ def test_it_agrees_with_a_watchman_who_looks_at_the_clock_each_minute(seed: int,
 
 
 def test_equal_spans_have_one_spelling() -> None:
-    one, other = Quiet("9:00", " 17:30 ", ["Sun", "monday"]), Quiet("09:00", "17:30", {"MONDAY", "sunday"})
+    one, other = QuietHours("9:00", " 17:30 ", ["Sun", "monday"]), QuietHours("09:00", "17:30", {"MONDAY", "sunday"})
     assert one == other
     assert hash(one) == hash(other)
     text = msgspec.json.encode(one)
     assert text == b'{"start":"09:00","end":"17:30","days":["monday","sunday"]}'
-    assert msgspec.json.decode(text, type=Quiet) == one
+    assert msgspec.json.decode(text, type=QuietHours) == one
     assert msgspec.json.encode(NIGHT) == b'{"start":"22:00","end":"08:00"}'
 
 
@@ -239,17 +239,17 @@ def test_equal_spans_have_one_spelling() -> None:
 )
 def test_what_makes_no_sense_is_refused(start: Any, end: Any, days: Any, complaint: str) -> None:
     with pytest.raises(InvalidArguments) as refusal:
-        Quiet(start, end, days)
+        QuietHours(start, end, days)
     assert complaint in str(refusal.value)
 
 
 def test_spans_that_never_end_are_refused() -> None:
-    always = [Quiet("00:00", "12:00"), Quiet("12:00", "00:00")]
+    always = [QuietHours("00:00", "12:00"), QuietHours("12:00", "00:00")]
     with pytest.raises(InvalidArguments, match="turn the preference off instead"):
         checked(always)
     with pytest.raises(InvalidArguments, match="turn the preference off instead"):
-        quiet_until([Quiet("10:00", "09:59"), Quiet("09:00", "10:30", list(DAYS))], "UTC", datetime.now(UTC))
-    assert checked([*always[:1], Quiet("12:00", "00:00", DAYS[1:])])
+        quiet_until([QuietHours("10:00", "09:59"), QuietHours("09:00", "10:30", list(DAYS))], "UTC", datetime.now(UTC))
+    assert checked([*always[:1], QuietHours("12:00", "00:00", DAYS[1:])])
     with pytest.raises(InvalidArguments, match="51 spans"):
         checked([NIGHT] * (MOST_SPANS + 1))
     strange: Any = ["22:00", "08:00"]
@@ -275,4 +275,4 @@ def test_a_question_that_makes_no_sense_is_refused(zone_name: str, at: Any, comp
 @pytest.mark.parametrize("name", ["Europe/Riga", "America/Santiago", "UTC", "Pacific/Kiritimati"])
 def test_the_first_and_the_last_instant_have_an_answer(name: str) -> None:
     for at in (datetime(1900, 1, 2, tzinfo=UTC), datetime(9999, 11, 30, tzinfo=UTC)):
-        assert quiet_until(Quiet("12:00", "11:59"), name, at) is not None
+        assert quiet_until(QuietHours("12:00", "11:59"), name, at) is not None

@@ -5,17 +5,17 @@ from typing import Any
 import psycopg
 import pytest
 
-from sereno import Quiet, Sereno
+from sereno import QuietHours, Sereno
 from sereno.channels.email import Email
 from sereno.errors import ConfigurationError, InvalidArguments
 from sereno.notifications.recipients.unsubscribe import LONGEST_TOKEN, Unsubscribe, make_token
-from sereno.notifications.recipients.unsubscribe_links import PATH, Links
+from sereno.notifications.recipients.unsubscribe_links import PATH, UnsubscribeLinks
 from sereno.settings import LONGEST_PUBLIC_URL
 from tests.facts import one
 
 SECRET = "s" * 32
 HOME = "https://post.example.com"
-NIGHT = Quiet("22:00", "08:00")
+NIGHT = QuietHours("22:00", "08:00")
 
 Rows = list[tuple[Any, ...]]
 
@@ -119,7 +119,7 @@ def linked(app: Sereno, connection: psycopg.Connection) -> Sereno:
 
 def link(app: Sereno, connection: psycopg.Connection, category: str | None = None) -> str:
     number = one(connection, "select id from sereno.addresses where address = 'ada@example.org'")
-    made = Links(app.database).link("acme", "ada", "email", number, category, event="letter")
+    made = UnsubscribeLinks(app.database).link("acme", "ada", "email", number, category, event="letter")
     assert made is not None
     assert made.startswith(f"{HOME}{PATH}")
     return made.removeprefix(f"{HOME}{PATH}")
@@ -136,7 +136,7 @@ def choice(connection: psycopg.Connection, category: str, event: str, channel: s
 
 
 def test_a_link_needs_both_settings_an_address_and_something_to_end(app: Sereno) -> None:
-    links = Links(app.database)
+    links = UnsubscribeLinks(app.database)
     assert links.link(None, "ada", "email", 1, "news") is None
     app.override(public_url=HOME)
     assert links.link(None, "ada", "email", 1, "news") is None

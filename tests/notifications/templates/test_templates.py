@@ -19,7 +19,7 @@ from sereno import Content, Recipient, Sereno
 from sereno.channels.expo import Expo
 from sereno.errors import ConfigurationError
 from sereno.notifications.templates import sandbox_costs
-from sereno.notifications.templates.lint import Declared, Finding, declared, lint, sms_parts
+from sereno.notifications.templates.lint import DeclaredEvent, Finding, declared, lint, sms_parts
 from sereno.notifications.templates.operations import change, delete, place
 from sereno.notifications.templates.sandbox_costs import ITEMS_A_STEP, LARGEST, LETTERS_A_STEP, MOST_ITEMS, MOST_STEPS
 from sereno.notifications.templates.templates import TemplateFailed, TemplateSet, compiled, directory_of
@@ -284,7 +284,7 @@ def test_names_and_parts() -> None:
 
 def test_sizes_with_and_without_a_payload() -> None:
     templates = rows(("any.title", "T" * 66), ("any.body", "{{ code }}" + "b" * 241))
-    events = {"e": Declared(["expo", "sms"], None)}
+    events = {"e": DeclaredEvent(["expo", "sms"], None)}
     largest = {"expo": Expo().largest}
     assert messages(lint(templates, events, largest), "warning") == [
         "e by expo: the title has 66 characters: after 65 it is cut off",

@@ -5,20 +5,20 @@ from datetime import datetime
 from itertools import islice
 
 from sereno.schedules.firing import first_instant
-from sereno.schedules.importers import Imported, from_object
+from sereno.schedules.importers import ImportedSchedule, from_object
 from sereno.schedules.importers.definition import plain_job
 from sereno.schedules.rules.instants import compile_rule
 from sereno.schedules.schedule import shift
 from sereno.zones import instant, moment
 
 
-def fires(imported: Imported, after: datetime, n: int = 20) -> list[datetime]:
+def fires(imported: ImportedSchedule, after: datetime, n: int = 20) -> list[datetime]:
     """Its first instants after this one, as the store plans them."""
     assert imported.schedule is not None, imported.problem
     return list(islice(_fires(imported, after), n))
 
 
-def _fires(imported: Imported, after: datetime) -> Iterator[datetime]:
+def _fires(imported: ImportedSchedule, after: datetime) -> Iterator[datetime]:
     assert imported.schedule is not None
     schedule = from_object(imported.schedule, plain_job)
     rule, moved = compile_rule(schedule.when), shift(schedule.key, schedule.when)

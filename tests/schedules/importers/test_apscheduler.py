@@ -23,7 +23,7 @@ from sqlalchemy.pool import NullPool
 
 from sereno import Sereno
 from sereno.schedules.importers import (
-    Imported,
+    ImportedSchedule,
     apscheduler,
     from_object,
     read,
@@ -39,7 +39,7 @@ NOW = datetime.now(UTC)
 START = datetime(NOW.year + 1, 5, 3, 6, 0, 30, 500000, tzinfo=UTC)
 RIGA = ZoneInfo("Europe/Riga")
 
-Add = Callable[..., Imported]
+Add = Callable[..., ImportedSchedule]
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def scheduler(database_url: str) -> Iterator[BackgroundScheduler]:
 def add(scheduler: BackgroundScheduler, connection: psycopg.Connection) -> Add:
     """Adds one job and reads it back."""
 
-    def added(trigger: BaseTrigger, **options: Any) -> Imported:
+    def added(trigger: BaseTrigger, **options: Any) -> ImportedSchedule:
         scheduler.add_job(send, trigger, **({"id": "a job"} | options))
         (found,) = read("apscheduler", connection)
         return found
@@ -169,11 +169,11 @@ def state_of(trigger: Any, **others: Any) -> dict[str, Any]:
     return usual | {"trigger": trigger} | others
 
 
-def read_state(state: Any, protocol: int = pickle.HIGHEST_PROTOCOL) -> Imported:
+def read_state(state: Any, protocol: int = pickle.HIGHEST_PROTOCOL) -> ImportedSchedule:
     return read_bytes(pickle.dumps(state, protocol))
 
 
-def read_bytes(raw: bytes) -> Imported:
+def read_bytes(raw: bytes) -> ImportedSchedule:
     """As the reader does, without the way through a database."""
     row = {"id": "a job", "state": base64.b64encode(raw).decode(), "size": len(raw)}
     return finished(Draft("apscheduler:a job", True, ""), lambda draft: apscheduler._fill(row, NOW, draft), NOW)
@@ -229,7 +229,7 @@ def test_a_date_fires_once_and_a_job_that_was_moved_fires_then(add: Add, schedul
     assert fires(found, NOW) == [START + timedelta(hours=1)]
 
 
-def read_all(scheduler: BackgroundScheduler) -> list[Imported]:
+def read_all(scheduler: BackgroundScheduler) -> list[ImportedSchedule]:
     engine = scheduler._jobstores["default"].engine
     with engine.connect() as connection:
         return read("apscheduler", connection.connection.driver_connection)

@@ -8,7 +8,7 @@ import pytest
 
 from sereno import Sereno
 from sereno.errors import ConfigurationError
-from sereno.schedules.importers import Imported, from_object, read
+from sereno.schedules.importers import ImportedSchedule, from_object, read
 from tests.facts import advance, one
 from tests.schedules.importers.celery_tables import TABLES, USUAL, crontab, insert, interval
 from tests.schedules.importers.fires import fires
@@ -26,7 +26,7 @@ def beat(connection: psycopg.Connection) -> psycopg.Connection:
     return connection
 
 
-def task(connection: psycopg.Connection, **values: Any) -> Imported:
+def task(connection: psycopg.Connection, **values: Any) -> ImportedSchedule:
     """One periodic task as it is read."""
     insert(connection, "periodictask", USUAL | values)
     (found,) = read("celery-beat", connection)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sereno.schedules.importers.cron_fields import EVERY_MONTH_DAY, EVERY_WEEKDAY, MINUTES, days, field, special_days
-from sereno.schedules.importers.draft import Unreadable
+from sereno.schedules.importers.draft import UnreadableSchedule
 from sereno.schedules.rules.cron import CronExpression
 
 # Leap years and others, and months that begin on every weekday.
@@ -31,7 +31,7 @@ month_days = st.one_of(
 def test_both_match_or_it_is_refused(month_days: set[int], weekdays: set[int], star: bool) -> None:
     try:
         written = days(month_days, weekdays, star=star)
-    except Unreadable:
+    except UnreadableSchedule:
         assert 1 not in month_days
         assert 0 not in weekdays
         return
@@ -59,7 +59,9 @@ def test_as_a_person_would_write_it(month_days: set[int], weekdays: set[int], wr
 
 
 def test_friday_the_thirteenth_cannot_be_said() -> None:
-    with pytest.raises(Unreadable, match="days 13 of a month that are also FRI: a cron expression cannot say that"):
+    with pytest.raises(
+        UnreadableSchedule, match="days 13 of a month that are also FRI: a cron expression cannot say that"
+    ):
         days({13}, {5})
 
 
@@ -68,7 +70,7 @@ def test_special_days_are_added_to_the_others() -> None:
     assert special_days(set(), EVERY_WEEKDAY, last=True, positions=set()) == ("L", "*")
     assert special_days(set(), EVERY_WEEKDAY, last=False, positions={"FRI#2"}) == ("*", "FRI#2")
     assert special_days(EVERY_MONTH_DAY, EVERY_WEEKDAY, last=True, positions={"FRI#2"}) == ("*", "*")
-    with pytest.raises(Unreadable, match="also a certain weekday"):
+    with pytest.raises(UnreadableSchedule, match="also a certain weekday"):
         special_days(set(), {1}, last=True, positions=set())
 
 
@@ -80,5 +82,5 @@ def test_a_field_matches_its_values_and_no_others(values: set[int], star: bool) 
 def test_a_star_is_kept() -> None:
     quarters = {0, 15, 30, 45}
     assert (field(quarters, MINUTES, star=True), field(quarters, MINUTES)) == ("*/15", "0,15,30,45")
-    with pytest.raises(Unreadable, match="it never comes"):
+    with pytest.raises(UnreadableSchedule, match="it never comes"):
         field(set(), MINUTES)

@@ -7,7 +7,7 @@ import psycopg
 import pytest
 
 from sereno import Sereno
-from sereno.schedules.importers import Imported, from_object, read
+from sereno.schedules.importers import ImportedSchedule, from_object, read
 from tests.facts import advance, one
 from tests.schedules.importers.fires import fires
 
@@ -36,7 +36,7 @@ def cron(connection: psycopg.Connection) -> psycopg.Connection:
     return connection
 
 
-def job(connection: psycopg.Connection, schedule: str, **values: Any) -> Imported:
+def job(connection: psycopg.Connection, schedule: str, **values: Any) -> ImportedSchedule:
     """One job as it is read."""
     values = {"command": "vacuum", "jobname": "nightly"} | values | {"schedule": schedule}
     names, places = ", ".join(values), ", ".join(f"%({name})s" for name in values)
@@ -48,7 +48,7 @@ def job(connection: psycopg.Connection, schedule: str, **values: Any) -> Importe
 def test_what_is_said_of_a_job_is_kept(cron: psycopg.Connection) -> None:
     command = "delete from events where at < now() - interval '1 week'; -- 100 %"
     found = job(cron, "30 3 * * 6", command=command)
-    assert found == Imported(
+    assert found == ImportedSchedule(
         key="pg-cron:nightly",
         schedule={
             "key": "pg-cron:nightly",

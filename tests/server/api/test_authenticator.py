@@ -13,10 +13,10 @@ from starlette.requests import HTTPConnection
 
 from sereno import Sereno
 from sereno.access.identity import Principal, make_cookie, read_cookie
-from sereno.access.operations import NewToken, create, revoke
+from sereno.access.operations import CreatedToken, create, revoke
 from sereno.errors import ConfigurationError
 from sereno.server.shared import authenticator as guard
-from sereno.server.shared.authenticator import COOKIE, FRESH_SECONDS, Guard
+from sereno.server.shared.authenticator import COOKIE, FRESH_SECONDS, Authenticator
 from sereno.server.shared.proxies import FORWARDING_HEADERS
 from tests.facts import advance, until
 from tests.plain_http import NO_CERTIFICATES
@@ -26,7 +26,7 @@ SECRET = "s" * 40
 Serve = Callable[..., Served]
 
 
-def _token(app: Sereno, role: str = "admin", tenant: str | None = None, **more: str) -> NewToken:
+def _token(app: Sereno, role: str = "admin", tenant: str | None = None, **more: str) -> CreatedToken:
     return app.database.run(create("ada", role, tenant=tenant, actor="test", **more))
 
 
@@ -90,7 +90,7 @@ def test_a_cookie_stands_for_the_token_that_was_shown(
     monkeypatch.setattr(guard, "FRESH_SECONDS", 0.1)
     app.override(secret=SECRET)
     made = _token(app, "operator", "r42")
-    cookie = Guard(app.database).cookie(Principal("ada", "operator", "r42", made.token.id))
+    cookie = Authenticator(app.database).cookie(Principal("ada", "operator", "r42", made.token.id))
     assert cookie is not None
     sign_in = read_cookie(SECRET.encode(), cookie, time.time())
     assert sign_in is not None
@@ -102,7 +102,7 @@ def test_a_cookie_stands_for_the_token_that_was_shown(
 
 
 def test_no_cookie_for_who_has_shown_no_token(app: Sereno) -> None:
-    assert Guard(app.database).cookie(Principal("ada", "admin")) is None
+    assert Authenticator(app.database).cookie(Principal("ada", "admin")) is None
 
 
 def test_a_cookie_that_is_not_ours_opens_nothing(app: Sereno, serve: Serve) -> None:
@@ -127,7 +127,7 @@ def test_a_cookie_that_is_not_ours_opens_nothing(app: Sereno, serve: Serve) -> N
 
 
 def test_a_cookie_of_another_start_opens_nothing_without_a_secret(app: Sereno, serve: Serve) -> None:
-    cookie = Guard(app.database).cookie(Principal("ada", "admin", None, _token(app).token.id))
+    cookie = Authenticator(app.database).cookie(Principal("ada", "admin", None, _token(app).token.id))
     assert _me(serve(), Cookie=f"{COOKIE}={cookie}").status_code == 401
 
 
@@ -278,7 +278,7 @@ def test_a_page_elsewhere_changes_nothing_through_a_proxy(app: Sereno, serve: Se
 
 
 async def test_open_to_nobody_who_comes_from_elsewhere(app: Sereno) -> None:
-    guard = Guard(app.database, is_open=True)
+    guard = Authenticator(app.database, is_open=True)
     for client, is_let_in in (("127.0.0.1", True), ("::1", True), ("10.0.0.7", False), ("unix", False)):
         scope = {"type": "http", "method": "GET", "headers": [(b"host", b"localhost")], "client": (client, 1)}
         assert (await guard.who(HTTPConnection(scope)) is not None) is is_let_in

@@ -23,8 +23,8 @@ from sereno.jobs.fingerprint import Failure
 from sereno.jobs.job_filter import JobFilter
 from sereno.monitoring.alerts import operations as alerts
 from sereno.monitoring.alerts.condition import concern
-from sereno.monitoring.alerts.rule import Rule, Target
-from sereno.monitoring.alerts.watcher import Seen, follow
+from sereno.monitoring.alerts.rule import AlertRule, AlertTarget
+from sereno.monitoring.alerts.watcher import ConditionSnapshot, follow
 from sereno.notifications.deliveries.delivery import Failed
 from sereno.notifications.event import IN_APP
 from sereno.procedures import operations as procedures
@@ -188,11 +188,11 @@ def _say(things: Things) -> Statements[int]:
 
 def _alarm(things: Things) -> Statements[int]:
     """A rule about what is theirs, and what it has found."""
-    target = Target(channel="pager", address=things.named("address"))
-    rule = Rule(name=things.named("rule"), targets=[target], tenant=things.tenant, note=things.named("note"))
+    target = AlertTarget(channel="pager", address=things.named("address"))
+    rule = AlertRule(name=things.named("rule"), targets=[target], tenant=things.tenant, note=things.named("note"))
     yield from alerts.set_rule(rule, actor=things.named("actor"))
     found = concern("job.dead", things.named("task"), "bad", "look", count=1, task=things.named("task"))
-    yield from follow(rule.name, Seen([found], set()))
+    yield from follow(rule.name, ConditionSnapshot([found], set()))
     (row,) = yield from alerts.list_alerts(1, rule=rule.name)
     return row.id
 

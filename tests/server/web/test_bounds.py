@@ -16,10 +16,10 @@ from sereno.access.operations import create
 from sereno.database.statement import Operation, Statement
 from sereno.jobs.queries import pauses, schema_version
 from sereno.server.shared import cache, change_feed
-from sereno.server.shared.authenticator import ASKING, Guard
-from sereno.server.shared.cache import Glances
-from sereno.server.shared.context import MOST_OF_ONE, MOST_WAITING, House
-from sereno.server.shared.http_error import Declined
+from sereno.server.shared.authenticator import ASKING, Authenticator
+from sereno.server.shared.cache import Cache
+from sereno.server.shared.context import MOST_OF_ONE, MOST_WAITING, ServerContext
+from sereno.server.shared.http_error import HTTPError
 from tests.facts import PATIENCE, auntil, one
 from tests.server.api.conftest import Ask, Served
 from tests.server.web.outages import locked
@@ -36,8 +36,8 @@ Serve = Callable[..., Served]
 
 
 @pytest.fixture
-async def house(app: Sereno) -> AsyncIterator[House]:
-    yield House(app.database, Guard(app.database), app.new_job)
+async def house(app: Sereno) -> AsyncIterator[ServerContext]:
+    yield ServerContext(app.database, Authenticator(app.database), app.new_job)
     await app.database.aclose()
 
 
@@ -63,8 +63,8 @@ async def test_who_asks_for_too_much_waits_and_others_do_not(
     """Slow for as long as somebody holds a table, and not only for two seconds."""
     app.override(pool_size=2 * MOST_OF_ONE + 2)
     served = serve()
-    assert House.read.__kwdefaults__ is not None
-    monkeypatch.setitem(House.read.__kwdefaults__, "seconds", 60.0)
+    assert ServerContext.read.__kwdefaults__ is not None
+    monkeypatch.setitem(ServerContext.read.__kwdefaults__, "seconds", 60.0)
     async with _client(app, served, "eve") as eve, _client(app, served, "ann") as ann:
         for client in (eve, ann):
             assert (await client.get("/api/v1/operations")).status_code == 200
@@ -90,8 +90,8 @@ async def test_the_tokens_of_a_tenant_share_its_reads(
 ) -> None:
     app.override(pool_size=2 * MOST_OF_ONE + 2)
     served = serve()
-    assert House.read.__kwdefaults__ is not None
-    monkeypatch.setitem(House.read.__kwdefaults__, "seconds", 60.0)
+    assert ServerContext.read.__kwdefaults__ is not None
+    monkeypatch.setitem(ServerContext.read.__kwdefaults__, "seconds", 60.0)
     async with AsyncExitStack() as clients:
         theirs = [
             await clients.enter_async_context(_client(app, served, f"token {number}", tenant="acme"))
@@ -114,7 +114,7 @@ async def test_the_tokens_of_a_tenant_share_its_reads(
         assert (answers.count(200), answers.count(503)) == (MOST_WAITING, 10)
 
 
-async def test_so_many_wait_and_no_more(house: House, database_url: str) -> None:
+async def test_so_many_wait_and_no_more(house: ServerContext, database_url: str) -> None:
     async def look(who: str) -> Any:
         ASKING.set(who)
         return await house.read(pauses(), seconds=60.0)
@@ -122,7 +122,7 @@ async def test_so_many_wait_and_no_more(house: House, database_url: str) -> None
     with locked(database_url, "pauses"):
         waiting = [asyncio.create_task(look("eve")) for _ in range(MOST_WAITING)]
         await asyncio.sleep(0)
-        with pytest.raises(Declined, match="eve looks at too much at once") as refused:
+        with pytest.raises(HTTPError, match="eve looks at too much at once") as refused:
             await asyncio.create_task(look("eve"))
         assert (refused.value.status, refused.value.headers) == (503, {"Retry-After": "1"})
         other = asyncio.create_task(look("ann"))
@@ -133,7 +133,7 @@ async def test_so_many_wait_and_no_more(house: House, database_url: str) -> None
     assert house._shares == {}, "nobody is remembered who does not look"
 
 
-async def test_the_usual_pool_has_connections_for_others_too(house: House, database_url: str) -> None:
+async def test_the_usual_pool_has_connections_for_others_too(house: ServerContext, database_url: str) -> None:
     async def look(who: str, operation: Operation[Any]) -> Any:
         ASKING.set(who)
         return await house.read(operation, seconds=60.0)
@@ -151,7 +151,7 @@ async def test_the_usual_pool_has_connections_for_others_too(house: House, datab
 
 
 async def test_all_statements_of_a_look_together_have_an_end(
-    app: Sereno, house: House, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+    app: Sereno, house: ServerContext, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each by itself may take much longer than all of them."""
     asked = 0
@@ -181,8 +181,8 @@ async def test_all_statements_of_a_look_together_have_an_end(
 # What is remembered
 
 
-async def test_what_is_large_is_not_remembered(house: House, app: Sereno, database_url: str) -> None:
-    seen = Glances(house)
+async def test_what_is_large_is_not_remembered(house: ServerContext, app: Sereno, database_url: str) -> None:
+    seen = Cache(house)
     looks = 0
 
     def look() -> Operation[Any]:
@@ -199,8 +199,8 @@ async def test_what_is_large_is_not_remembered(house: House, app: Sereno, databa
         assert (await seen.see("job", look, keep=False, seconds=0.1)).is_missing
 
 
-async def test_what_nobody_looks_at_is_forgotten(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen = Glances(house)
+async def test_what_nobody_looks_at_is_forgotten(house: ServerContext, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = Cache(house)
     await seen.see("old", pauses)
     await seen.see("used", pauses)
     between = time.monotonic()

@@ -14,9 +14,9 @@ from sereno.jobs import queues
 from sereno.jobs.queries import pauses
 from sereno.jobs.rows import PauseRow
 from sereno.server.shared import authenticator
-from sereno.server.shared.authenticator import Guard
-from sereno.server.shared.cache import MISSING, MOST_REMEMBERED, Glances
-from sereno.server.shared.context import House
+from sereno.server.shared.authenticator import Authenticator
+from sereno.server.shared.cache import MISSING, MOST_REMEMBERED, Cache
+from sereno.server.shared.context import ServerContext
 from tests.facts import until
 from tests.server.api.conftest import Ask, Served
 from tests.server.web.outages import away, locked
@@ -25,7 +25,7 @@ from tests.server.web.outages import away, locked
 class Counting:
     """The house, and how often it was asked."""
 
-    def __init__(self, house: House) -> None:
+    def __init__(self, house: ServerContext) -> None:
         self._house = house
         self.looks = 0
 
@@ -36,13 +36,13 @@ class Counting:
 
 @pytest.fixture
 async def reader(app: Sereno) -> AsyncIterator[Counting]:
-    yield Counting(House(app.database, Guard(app.database), app.new_job))
+    yield Counting(ServerContext(app.database, Authenticator(app.database), app.new_job))
     await app.database.aclose()
 
 
 @pytest.fixture
-def glances(reader: Counting) -> Glances:
-    return Glances(reader)
+def glances(reader: Counting) -> Cache:
+    return Cache(reader)
 
 
 def pause(app: Sereno, name: str) -> None:
@@ -53,7 +53,7 @@ def names(found: list[PauseRow] | None) -> list[str]:
     return [each.name for each in found or []]
 
 
-async def test_many_who_look_make_one_look(glances: Glances, reader: Counting) -> None:
+async def test_many_who_look_make_one_look(glances: Cache, reader: Counting) -> None:
     found = await asyncio.gather(*(glances.see("pauses", pauses) for _ in range(50)))
     assert reader.looks == 1
     assert {each.age for each in found} == {0.0}
@@ -65,7 +65,7 @@ async def test_many_who_look_make_one_look(glances: Glances, reader: Counting) -
     assert reader.looks == 3
 
 
-async def test_what_is_new_is_seen(glances: Glances, app: Sereno) -> None:
+async def test_what_is_new_is_seen(glances: Cache, app: Sereno) -> None:
     assert names((await glances.see("pauses", pauses)).value) == []
     pause(app, "mail")
     assert names((await glances.see("pauses", pauses, fresh=60.0)).value) == [], "as it was a moment ago"
@@ -73,7 +73,7 @@ async def test_what_is_new_is_seen(glances: Glances, app: Sereno) -> None:
 
 
 async def test_a_slow_database_shows_what_was_seen_before_and_its_age(
-    glances: Glances, app: Sereno, database_url: str
+    glances: Cache, app: Sereno, database_url: str
 ) -> None:
     pause(app, "mail")
     await glances.see("pauses", pauses)
@@ -89,7 +89,7 @@ async def test_a_slow_database_shows_what_was_seen_before_and_its_age(
 
 
 async def test_a_database_that_is_away_shows_what_was_seen_before(
-    glances: Glances, app: Sereno, server_url: str, database_url: str
+    glances: Cache, app: Sereno, server_url: str, database_url: str
 ) -> None:
     pause(app, "mail")
     await glances.see("pauses", pauses)
@@ -100,9 +100,7 @@ async def test_a_database_that_is_away_shows_what_was_seen_before(
     assert not (await glances.see("pauses", pauses, fresh=0.0)).is_old
 
 
-async def test_who_is_impatient_goes_and_the_look_goes_on(
-    glances: Glances, reader: Counting, database_url: str
-) -> None:
+async def test_who_is_impatient_goes_and_the_look_goes_on(glances: Cache, reader: Counting, database_url: str) -> None:
     with locked(database_url, "pauses"):
         seen = await glances.see("pauses", pauses, patience=0.01, seconds=20)
         assert seen.is_missing
@@ -113,7 +111,7 @@ async def test_who_is_impatient_goes_and_the_look_goes_on(
     assert reader.looks == 1, "it was the same look all the time"
 
 
-async def test_an_error_is_an_error_for_all_who_look(glances: Glances) -> None:
+async def test_an_error_is_an_error_for_all_who_look(glances: Cache) -> None:
     def broken() -> Operation[None]:
         yield from pauses()
         raise ValueError("not the database's fault")
@@ -124,7 +122,7 @@ async def test_an_error_is_an_error_for_all_who_look(glances: Glances) -> None:
         await glances.see("broken", broken)
 
 
-async def test_what_was_seen_is_not_kept_without_end(glances: Glances) -> None:
+async def test_what_was_seen_is_not_kept_without_end(glances: Cache) -> None:
     def nothing() -> Operation[int]:
         yield from pauses()
         return 1

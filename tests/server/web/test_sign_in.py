@@ -13,7 +13,7 @@ from sereno import Sereno
 from sereno.access.identity import Principal
 from sereno.access.operations import create, revoke
 from sereno.server.shared.authenticator import COOKIE, SECURE_COOKIE, SIGNED_IN_SECONDS
-from sereno.server.web.sign_in import MOST_TRIES, TRIES_SECONDS, Tries
+from sereno.server.web.sign_in import MOST_TRIES, TRIES_SECONDS, SignInAttempts
 from tests.server.api.conftest import Served
 from tests.server.web.visit import Visits
 
@@ -271,7 +271,7 @@ def test_the_addresses_of_one_network_of_ipv6_are_one_client(app: Sereno, client
 
 
 def test_tries_are_forgotten_after_a_minute() -> None:
-    tries = Tries()
+    tries = SignInAttempts()
     for second in range(MOST_TRIES):
         assert tries.wait("10.0.0.1", second) is None
         tries.failed("10.0.0.1", second)

@@ -12,7 +12,7 @@ from sereno import Sereno
 from sereno.access.identity import Role
 from sereno.server import asgi
 from sereno.server.web.build import ROOMS
-from sereno.server.web.page_routes import Page, Pages
+from sereno.server.web.page_routes import Page, PageRoutes
 from tests.server.api.world import EVENT, FINGERPRINT, Things
 
 
@@ -27,7 +27,7 @@ class Door:
     is_open: bool
 
 
-class Known(Pages):
+class Known(PageRoutes):
     """Remembers what is registered."""
 
     doors: list[Door]

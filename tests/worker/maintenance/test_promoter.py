@@ -8,7 +8,7 @@ from sereno.database.connect import Line
 from sereno.worker import floor
 from sereno.worker.maintenance import housekeeping
 from sereno.worker.maintenance.duties import Maintenance
-from sereno.worker.maintenance.promoter import RESCUE_EVERYWHERE, Keeper
+from sereno.worker.maintenance.promoter import RESCUE_EVERYWHERE, Promoter
 from tests.facts import advance, auntil, one, state
 
 
@@ -42,7 +42,7 @@ async def test_duties_are_taken_in_a_round_that_has_something_to_do(
     line = Line(app.database.url, app.settings, "test")
     beside = Maintenance("test", line, [RESCUE_EVERYWHERE, *housekeeping.duties(app.settings)])
     try:
-        await Keeper(line, lambda: None).run_once()
+        await Promoter(line, lambda: None).run_once()
         await beside.run_once()
     finally:
         await beside.stop()

@@ -8,7 +8,7 @@ from sereno.cli.options import desk_options, output_option
 from sereno.cli.output import Column, chosen_form, show_json, show_list
 
 if TYPE_CHECKING:
-    from sereno.cli.context import Desk
+    from sereno.cli.context import CommandContext
 
 COLUMNS = (
     Column("id", lambda line: str(line.id), "number"),
@@ -35,7 +35,7 @@ def token() -> None:
 @click.option("--expires-in", metavar="DURATION", help='Such as "90d"; without it, never.')
 @output_option
 @desk_options
-def create(desk: "Desk", name: str, role: str, tenant: str | None, expires_in: str | None, form: str) -> None:
+def create(desk: "CommandContext", name: str, role: str, tenant: str | None, expires_in: str | None, form: str) -> None:
     """Make one. It is printed once, and kept nowhere."""
     from sereno.access.operations import create as operation  # noqa: PLC0415 - slow to import; --help needs none
 
@@ -50,7 +50,7 @@ def create(desk: "Desk", name: str, role: str, tenant: str | None, expires_in: s
 @token.command("list", epilog="Example: sereno token list")
 @output_option
 @desk_options
-def list_tokens(desk: "Desk", form: str) -> None:
+def list_tokens(desk: "CommandContext", form: str) -> None:
     """All of them, the living first."""
     from sereno.access.operations import list_tokens as operation  # noqa: PLC0415 - slow to import; --help needs none
 
@@ -60,7 +60,7 @@ def list_tokens(desk: "Desk", form: str) -> None:
 @token.command(epilog="Example: sereno token revoke grafana")
 @click.argument("name", metavar="NAME_OR_ID")
 @desk_options
-def revoke(desk: "Desk", name: str) -> None:
+def revoke(desk: "CommandContext", name: str) -> None:
     """It opens nothing any more, within seconds."""
     from sereno.access.operations import revoke as operation  # noqa: PLC0415 - slow to import; --help needs none
 

@@ -7,7 +7,7 @@ import click
 from sereno.cli.archive.context import OFF, archive_of, kind_named, size
 from sereno.cli.archive.read import export, query, verify
 from sereno.cli.archive.restore import restore
-from sereno.cli.notifications.page import NotThere, OrderedGroup, page_options, show_lines
+from sereno.cli.notifications.page import NotFound, OrderedGroup, page_options, show_lines
 from sereno.cli.options import desk_options, output_option
 from sereno.cli.output import Column, chosen_form, counted, human, show_json, show_list, visible
 from sereno.cli.progress import progress
@@ -16,9 +16,9 @@ from sereno.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from sereno.app import Sereno
-    from sereno.archive.archiver import Exported, Moved
-    from sereno.archive.operations import BatchDetail, Status
-    from sereno.cli.context import Desk
+    from sereno.archive.archiver import ExportResult, MoveResult
+    from sereno.archive.operations import ArchiveStatus, BatchDetail
+    from sereno.cli.context import CommandContext
 
 STATES = ("moved", "failed", "verified", "dropped")
 # Something could not be moved, written, read or verified.
@@ -80,7 +80,7 @@ def archive() -> None:
 @archive.command(epilog="Example: sereno archive status")
 @output_option
 @desk_options
-def status(desk: "Desk", form: str) -> None:
+def status(desk: "CommandContext", form: str) -> None:
     """How much lies where, what waits, what failed."""
     from sereno.archive.operations import status as operation  # noqa: PLC0415 - slow to import; --help needs none
 
@@ -101,7 +101,13 @@ def status(desk: "Desk", form: str) -> None:
 @output_option
 @desk_options
 def list_batches(
-    desk: "Desk", kind: str | None, state: str | None, limit: int, before: int | None, fail_empty: bool, form: str
+    desk: "CommandContext",
+    kind: str | None,
+    state: str | None,
+    limit: int,
+    before: int | None,
+    fail_empty: bool,
+    form: str,
 ) -> int:
     """Batches, newest first: what left together."""
     from sereno.archive.operations import batches  # noqa: PLC0415 - see above
@@ -118,13 +124,13 @@ def list_batches(
 @click.argument("number", type=click.IntRange(1, 2**63 - 1), metavar="BATCH")
 @output_option
 @desk_options
-def show(desk: "Desk", number: int, form: str) -> None:
+def show(desk: "CommandContext", number: int, form: str) -> None:
     """One batch with its files."""
     from sereno.archive.operations import batch  # noqa: PLC0415 - slow to import; --help needs none
 
     found = desk.run(batch(number))
     if found is None:
-        raise NotThere(f"there is no batch {number}: see sereno archive list")
+        raise NotFound(f"there is no batch {number}: see sereno archive list")
     if chosen_form(form) in ("json", "jsonl"):
         show_json(found, indent=2 if form == "json" else 0)
     else:
@@ -133,7 +139,7 @@ def show(desk: "Desk", number: int, form: str) -> None:
 
 @archive.command(epilog="Example: sereno archive run -a shop.jobs:app")
 @desk_options
-def run(desk: "Desk") -> int:
+def run(desk: "CommandContext") -> int:
     """Move what is old, export and drop, now and here. Exits with 1 when something could not be done.
 
     Tables of your own are only known to your application: name it with -a.
@@ -163,7 +169,7 @@ archive.add_command(restore)
 archive.add_command(export)
 
 
-async def _run(app: "Sereno") -> "tuple[Moved, Exported]":
+async def _run(app: "Sereno") -> "tuple[MoveResult, ExportResult]":
     archivist = app.archive.archivist()
     try:
         with progress("Move") as said:
@@ -175,7 +181,7 @@ async def _run(app: "Sereno") -> "tuple[Moved, Exported]":
     return moved, exported
 
 
-def _show_status(found: "Status") -> None:
+def _show_status(found: "ArchiveStatus") -> None:
     if found.on:
         click.echo(
             f"The archive is on: {found.url or 'disk'}. What is verified is dropped {found.grace_days} days later."

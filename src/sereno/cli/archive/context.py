@@ -13,8 +13,8 @@ from sereno.errors import ConfigurationError, Refused
 if TYPE_CHECKING:
     from sereno.app import Sereno
     from sereno.archive.restore_store import Span
-    from sereno.archive.storage import Place
-    from sereno.cli.context import Desk
+    from sereno.archive.storage import Storage
+    from sereno.cli.context import CommandContext
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -44,7 +44,7 @@ def kind_named(word: str) -> str:
 
 
 @contextmanager
-def archive_of(desk: "Desk") -> "Iterator[Sereno]":
+def archive_of(desk: "CommandContext") -> "Iterator[Sereno]":
     """The application of this command; ConfigurationError where it has no archive and never had one."""
     from sereno.archive.restore_store import kinds  # noqa: PLC0415 - slow to import; --help needs none
 
@@ -56,7 +56,7 @@ def archive_of(desk: "Desk") -> "Iterator[Sereno]":
         yield app
 
 
-def place_of(app: "Sereno") -> "Place":
+def place_of(app: "Sereno") -> "Storage":
     """Where its files lie."""
     return app.archive.archivist().place
 

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING
 import click
 
 from sereno.cli.archive.context import archive_of, kind_named, place_of, size, span_of, span_options
-from sereno.cli.notifications.page import NotThere
+from sereno.cli.notifications.page import NotFound
 from sereno.cli.options import Moment, desk_options, stdout_is_terminal
 from sereno.cli.output import Column, counted, show_list, visible
 from sereno.cli.progress import progress
 
 if TYPE_CHECKING:
-    from sereno.archive.duckdb_views import Answers
-    from sereno.archive.verifier import Inspected
-    from sereno.cli.context import Desk
+    from sereno.archive.duckdb_views import QueryRows
+    from sereno.archive.verifier import VerifyResult
+    from sereno.cli.context import CommandContext
 
 FORMS = ("auto", "table", "json", "jsonl", "csv")
 # Of a table; nobody reads more of them.
@@ -33,18 +33,18 @@ BROKEN = 1
 @click.option("--sample", type=click.IntRange(1, 1_000_000), metavar="N", help="So many files, by chance.")
 @click.option("--since", type=Moment(), help='Files that were verified since: "7d" ago, or a date.')
 @desk_options
-def verify(desk: "Desk", batch: int | None, sample: int | None, since: datetime | None) -> int:
+def verify(desk: "CommandContext", batch: int | None, sample: int | None, since: datetime | None) -> int:
     """Read files again, and compare all of them with what the database knows. Exits with 1 when anything is wrong."""
-    from sereno.archive.restore_store import Which  # noqa: PLC0415 - see above
-    from sereno.archive.verifier import Inspector  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.archive.restore_store import FileSelection  # noqa: PLC0415 - see above
+    from sereno.archive.verifier import ArchiveVerifier  # noqa: PLC0415 - slow to import; --help needs none
 
     with archive_of(desk) as app, progress("Verify") as said:
-        done = Inspector(app.database, app.settings).inspect(Which(batch, since), sample, said)
+        done = ArchiveVerifier(app.database, app.settings).inspect(FileSelection(batch, since), sample, said)
     _tell(done)
     return BROKEN if done.problems else 0
 
 
-def _tell(done: "Inspected") -> None:
+def _tell(done: "VerifyResult") -> None:
     sound = done.files - done.broken
     words = f"{counted(sound, 'file')} of {done.files:,} are as they were verified"
     click.echo(f"{words}: {counted(done.rows, 'row')}, {size(done.bytes)}.")
@@ -63,23 +63,23 @@ def _tell(done: "Inspected") -> None:
 @span_options
 @click.option("-o", "--output", "form", type=click.Choice(FORMS), default="auto", help="csv, json and jsonl show all.")
 @desk_options
-def query(desk: "Desk", question: str, from_at: datetime | None, to_at: datetime | None, form: str) -> None:
+def query(desk: "CommandContext", question: str, from_at: datetime | None, to_at: datetime | None, form: str) -> None:
     """Ask archived rows, in SQL: jobs, attempts, deliveries, receipts, events, fires, logs, tables of your own.
 
     DuckDB answers, from files that are verified. --from and --to spare it the others. It can read nothing else.
     """
-    from sereno.archive.duckdb_views import Answers  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.archive.duckdb_views import QueryRows  # noqa: PLC0415 - slow to import; --help needs none
     from sereno.archive.files import views  # noqa: PLC0415 - see above
 
     with archive_of(desk) as app:
         found = desk.run(views(span_of(from_at, to_at)))
         if not found:
-            raise NotThere("the archive has no verified file of that time: see sereno archive status")
-        with Answers(place_of(app), found) as answers:
+            raise NotFound("the archive has no verified file of that time: see sereno archive status")
+        with QueryRows(place_of(app), found) as answers:
             _answer(answers, question, form)
 
 
-def _answer(answers: "Answers", question: str, form: str) -> None:
+def _answer(answers: "QueryRows", question: str, form: str) -> None:
     if form == "json":
         click.echo("[", nl=False)
         for number, line in enumerate(answers.lines(question)):
@@ -118,7 +118,7 @@ def _show_table(form: str, names: list[str], rows: Iterable[tuple[str | None, ..
 @span_options
 @click.option("--out", required=True, type=click.Path(path_type=Path, dir_okay=False), help=".parquet, .csv or .jsonl")
 @desk_options
-def export(desk: "Desk", kind: str, from_at: datetime | None, to_at: datetime | None, out: Path) -> None:
+def export(desk: "CommandContext", kind: str, from_at: datetime | None, to_at: datetime | None, out: Path) -> None:
     """Archived rows of a time as one file. Each file that they come from is compared with its checksum first."""
     from sereno.archive.files import export as plan  # noqa: PLC0415 - slow to import; --help needs none
     from sereno.database.plan import carry_out  # noqa: PLC0415 - see above
@@ -126,5 +126,5 @@ def export(desk: "Desk", kind: str, from_at: datetime | None, to_at: datetime | 
     with archive_of(desk) as app, progress("Export") as said:
         written = carry_out(app.database, plan(kind_named(kind), span_of(from_at, to_at), place_of(app), out, said))
     if not written and not out.exists():
-        raise NotThere(f"the archive has no verified file of {visible(kind)} of that time")
+        raise NotFound(f"the archive has no verified file of {visible(kind)} of that time")
     click.echo(f"{counted(written, 'row')} of {visible(kind_named(kind))} are in {visible(str(out))}.", err=True)

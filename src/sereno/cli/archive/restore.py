@@ -8,15 +8,15 @@ import click
 
 from sereno.cli.archive.context import archive_of, kind_named, place_of, refusals, span_options
 from sereno.cli.failures import NOTHING_MATCHED
-from sereno.cli.notifications.page import NotThere
+from sereno.cli.notifications.page import NotFound
 from sereno.cli.options import bulk_options, desk_options
 from sereno.cli.output import counted, visible
 from sereno.cli.progress import progress
 from sereno.duration import seconds
 
 if TYPE_CHECKING:
-    from sereno.archive.restore import Asked, Outcome
-    from sereno.cli.context import Desk
+    from sereno.archive.restore import RestoreRequest, RestoreResult
+    from sereno.cli.context import CommandContext
 
 
 @click.command(epilog="Example: sereno archive restore job 4711 --for 30d")
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 @bulk_options
 @desk_options
 def restore(
-    desk: "Desk",
+    desk: "CommandContext",
     kind: str,
     ids: tuple[str, ...],
     from_at: datetime | None,
@@ -44,11 +44,11 @@ def restore(
     Jobs come with their attempts, deliveries with their receipts. What is there already is left alone. When its time
     is over it leaves again, unless somebody changed it.
     """
-    from sereno.archive.restore import Asked  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.archive.restore import RestoreRequest  # noqa: PLC0415 - slow to import; --help needs none
     from sereno.archive.restore_store import Span  # noqa: PLC0415 - see above
 
     span = Span(list(dict.fromkeys(ids)) or None, from_at, to_at)
-    asked = Asked(kind_named(kind), span, seconds(keep), without)
+    asked = RestoreRequest(kind_named(kind), span, seconds(keep), without)
     asked.check()
     if dry_run:
         found = _counted(desk, asked)
@@ -56,7 +56,7 @@ def restore(
     else:
         found = _done(desk, asked, yes=yes)
     if not found and ids and not dry_run:
-        raise NotThere(f"the archive has no {visible(kind)} {visible(' '.join(ids))}")
+        raise NotFound(f"the archive has no {visible(kind)} {visible(' '.join(ids))}")
     if not found and not dry_run:
         click.echo(f"The archive has nothing of {visible(kind)} in that time.", err=True)
     if not found and fail_empty:
@@ -64,7 +64,7 @@ def restore(
     return 0
 
 
-def _counted(desk: "Desk", asked: "Asked") -> int:
+def _counted(desk: "CommandContext", asked: "RestoreRequest") -> int:
     from sereno.archive.restore import count  # noqa: PLC0415 - see above
     from sereno.database.plan import carry_out  # noqa: PLC0415 - slow to import; --help needs none
 
@@ -78,7 +78,7 @@ def _counted(desk: "Desk", asked: "Asked") -> int:
         return carry_out(app.database, plan)
 
 
-def _done(desk: "Desk", asked: "Asked", *, yes: bool) -> int:
+def _done(desk: "CommandContext", asked: "RestoreRequest", *, yes: bool) -> int:
     from sereno.archive.restore import restore as operation  # noqa: PLC0415 - see above
     from sereno.database.plan import carry_out  # noqa: PLC0415 - slow to import; --help needs none
 
@@ -94,7 +94,7 @@ def _done(desk: "Desk", asked: "Asked", *, yes: bool) -> int:
     return outcome.brought.found
 
 
-def _tell(outcome: "Outcome") -> None:
+def _tell(outcome: "RestoreResult") -> None:
     brought, children = outcome.brought, outcome.children
     words = f"{counted(brought.restored, 'row')} of {visible(outcome.kind)}"
     if outcome.children_kind is not None:

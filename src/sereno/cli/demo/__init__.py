@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from sereno.cli.demo.screen import Ending
+    from sereno.cli.demo.screen import DemoEnd
     from sereno.database.embedded import EmbeddedPostgres
 
 DATABASE_VARIABLES = ("SERENO_DATABASE_URL", "DATABASE_URL")
@@ -21,13 +21,13 @@ DATABASE_VARIABLES = ("SERENO_DATABASE_URL", "DATABASE_URL")
 @click.option("-v", "--verbose", is_flag=True, expose_value=False, help="Show where an error comes from.")
 def demo(seconds: float | None, port: int | None, directory: Path | None) -> None:
     """See it work. Starts a PostgreSQL of its own, and never touches yours."""
-    from sereno.cli.demo.screen import Show  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.cli.demo.screen import DemoScreen  # noqa: PLC0415 - slow to import; --help needs none
     from sereno.database.embedded import EmbeddedPostgres  # noqa: PLC0415 - see above
 
     directory = (directory or demo_directory()).absolute()
     with EmbeddedPostgres(directory) as server:
         _begin_afresh(server)
-        ending = asyncio.run(Show(server.url, directory, seconds, port).run())
+        ending = asyncio.run(DemoScreen(server.url, directory, seconds, port).run())
     _say_what_next(directory, ending)
 
 
@@ -67,7 +67,7 @@ def _lives(pid: int) -> bool:
     return True
 
 
-def _say_what_next(directory: Path, ending: "Ending") -> None:
+def _say_what_next(directory: Path, ending: "DemoEnd") -> None:
     in_the_way = [name for name in DATABASE_VARIABLES if os.environ.get(name)]
     click.echo("\nLook around in what it left behind:\n")
     if in_the_way:

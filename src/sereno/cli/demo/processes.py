@@ -13,7 +13,7 @@ import sereno
 from sereno.app import Sereno
 from sereno.bulk import operations as bulk
 from sereno.cli.context import load_app
-from sereno.cli.services.serving import Serving
+from sereno.cli.services.serving import HTTPServer
 from sereno.errors import ConfigurationError
 from sereno.jobs import queries as job_queries
 from sereno.jobs.job_filter import JobFilter
@@ -122,7 +122,7 @@ class System:
             await self.worker.wait()
 
 
-class House:
+class DemoProcesses:
     """All of it, from the first stand-in to the last worker that has ended."""
 
     def __init__(self, url: str, directory: Path, port: int | None) -> None:
@@ -132,7 +132,7 @@ class House:
         self.systems = [System(name, url, self._logs / f"{name}.log") for name in SYSTEMS]
         # One with events: pages that know what an application may tell people show them.
         self.app = self.systems[0].app
-        self.serving = Serving(self.app, None, port)
+        self.serving = HTTPServer(self.app, None, port)
         self._has_sent_back = False
         self._stack = AsyncExitStack()
 

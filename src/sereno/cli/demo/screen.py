@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from sereno.cli.demo.processes import House, System
+from sereno.cli.demo.processes import DemoProcesses, System
 from sereno.cli.options import stdout_is_terminal
 from sereno.cli.output import Column, table, terminal
 from sereno.jobs import queries as job_queries
@@ -60,24 +60,24 @@ COLUMNS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class DemoEnd:
     """A dead job and a message that did not arrive, worth looking at."""
 
     job: int | None
     delivery: DeliveryLine | None
 
 
-class Show:
+class DemoScreen:
     """One run of the demo."""
 
     def __init__(self, url: str, directory: Path, seconds: float | None, port: int | None) -> None:
-        self._house = House(url, directory, port)
+        self._house = DemoProcesses(url, directory, port)
         self._seconds = seconds
         self._stop = asyncio.Event()
         self._figures: list[Figures] = []
         self._deliveries: list[DeliveryLine] = []
 
-    async def run(self) -> Ending:
+    async def run(self) -> DemoEnd:
         """From the first stand-in to the summary."""
         # The failures are part of the show; their log lines are not.
         logging.getLogger("sereno").setLevel(logging.CRITICAL)
@@ -91,7 +91,7 @@ class Show:
             await self._watch()
             failed = await house.app.database.arun_one(job_queries.newest_failures(1))
         self._sum_up()
-        return Ending(failed[0].id if failed else None, _example(self._deliveries))
+        return DemoEnd(failed[0].id if failed else None, _example(self._deliveries))
 
     async def _begin(self) -> None:
         """Until every worker has begun."""

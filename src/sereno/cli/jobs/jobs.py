@@ -13,9 +13,9 @@ from sereno.cli.options import Moment, Rate, bulk_options, desk_options, filter_
 from sereno.cli.output import Column, chosen_form, counted, show_json, show_list, visible
 
 if TYPE_CHECKING:
-    from sereno.cli.context import Desk
+    from sereno.cli.context import CommandContext
     from sereno.jobs.job_filter import JobFilter
-    from sereno.jobs.operations import Changed, Tally
+    from sereno.jobs.operations import ChangedJobs, Tally
 
 # Jobs that could not go back to work and are named one by one.
 NAMED_CONFLICTS = 10
@@ -55,7 +55,7 @@ def job() -> None:
 @output_option
 @desk_options
 def list_jobs(
-    desk: "Desk",
+    desk: "CommandContext",
     wanted: "JobFilter",
     search: str | None,
     limit: int,
@@ -79,7 +79,7 @@ def list_jobs(
 @click.argument("job_id", type=int, metavar="JOB")
 @output_option
 @desk_options
-def show(desk: "Desk", job_id: int, form: str) -> None:
+def show(desk: "CommandContext", job_id: int, form: str) -> None:
     """One job with all its attempts, steps and progress."""
     from sereno.archive.lookup import or_archived  # noqa: PLC0415 - see above
     from sereno.cli.jobs.job_page import show_page  # noqa: PLC0415 - slow to import; --help needs none
@@ -107,7 +107,7 @@ def show(desk: "Desk", job_id: int, form: str) -> None:
 @click.option("--tag", "tags", multiple=True, help="Repeatable.")
 @output_option
 @desk_options
-def enqueue(desk: "Desk", task: str, arguments: str, form: str, **options: Any) -> None:
+def enqueue(desk: "CommandContext", task: str, arguments: str, form: str, **options: Any) -> None:
     """Make a job. Arguments are one JSON object; "-" reads it from stdin."""
     from sereno.jobs.job import JobOptions  # noqa: PLC0415 - slow to import; --help needs none
     from sereno.jobs.operations import enqueue as operation  # noqa: PLC0415 - see above
@@ -132,7 +132,7 @@ def enqueue(desk: "Desk", task: str, arguments: str, form: str, **options: Any) 
 @output_option
 @desk_options
 def retry(
-    desk: "Desk",
+    desk: "CommandContext",
     ids: tuple[int, ...],
     wanted: "JobFilter",
     rate: float | None,
@@ -165,7 +165,7 @@ def retry(
 @output_option
 @desk_options
 def cancel(
-    desk: "Desk",
+    desk: "CommandContext",
     ids: tuple[int, ...],
     wanted: "JobFilter",
     reason: str | None,
@@ -197,7 +197,7 @@ def cancel(
 @output_option
 @desk_options
 def delete(
-    desk: "Desk",
+    desk: "CommandContext",
     ids: tuple[int, ...],
     wanted: "JobFilter",
     rate: float | None,
@@ -242,7 +242,7 @@ def _tell_tally(verb: str, tally: "Tally", pace: str, *, form: str, fail_empty: 
 
 
 def _tell_changed(
-    done: str, changed: "Changed", ids: tuple[int, ...], why_left: str, *, form: str, fail_empty: bool
+    done: str, changed: "ChangedJobs", ids: tuple[int, ...], why_left: str, *, form: str, fail_empty: bool
 ) -> int:
     touched = len(changed.done) + len(changed.asked)
     if chosen_form(form) in ("json", "jsonl"):

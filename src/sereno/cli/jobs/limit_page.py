@@ -8,7 +8,7 @@ import click
 
 from sereno.cli.output import GAP, Column, human, short_time, show_list, terminal, visible
 from sereno.jobs.limits.operations import LimitDetail, in_words
-from sereno.jobs.limits.store import BOUND, GateRow, LimitRow
+from sereno.jobs.limits.store import BOUND, LimiterRow, LimitRow
 from sereno.jobs.rows import Count
 
 
@@ -95,7 +95,7 @@ def _key_columns(row: LimitRow) -> list[Column]:
     ]
 
 
-def _key(gate: GateRow) -> str:
+def _key(gate: LimiterRow) -> str:
     return visible(gate.key) or "-"
 
 

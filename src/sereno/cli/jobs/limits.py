@@ -9,7 +9,7 @@ from sereno.cli.output import chosen_form, counted, show_json, show_list
 from sereno.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from sereno.cli.context import Desk
+    from sereno.cli.context import CommandContext
     from sereno.database.statement import Operation
 
 T = TypeVar("T")
@@ -37,7 +37,7 @@ def limit() -> None:
 @click.argument("pattern", required=False)
 @output_option
 @desk_options
-def list_limits(desk: "Desk", pattern: str | None, form: str) -> None:
+def list_limits(desk: "CommandContext", pattern: str | None, form: str) -> None:
     """What each limit says, how much of it is in use, who changed it. A pattern has * for anything."""
     from sereno.cli.jobs.limit_page import PLAIN, table_columns  # noqa: PLC0415 - slow to import; --help needs none
     from sereno.jobs.limits.operations import list_limits as operation  # noqa: PLC0415 - see above
@@ -60,7 +60,7 @@ def list_limits(desk: "Desk", pattern: str | None, form: str) -> None:
 @click.option("-n", "--keys", default=20, show_default=True, type=click.IntRange(1, 1000))
 @output_option
 @desk_options
-def show(desk: "Desk", name: str, key: str | None, keys: int, form: str) -> None:
+def show(desk: "CommandContext", name: str, key: str | None, keys: int, form: str) -> None:
     """One limit, with its keys. Closed ones come first, then those that jobs wait for, then those in use."""
     from sereno.cli.jobs.limit_page import detail_object, show_page  # noqa: PLC0415 - slow to import; --help needs none
     from sereno.jobs.limits.operations import show as operation  # noqa: PLC0415 - see above
@@ -81,7 +81,7 @@ def show(desk: "Desk", name: str, key: str | None, keys: int, form: str) -> None
 @click.option("--queue", metavar="QUEUE", help="The limit of a whole queue; made if there is none.")
 @click.option("--note", help="Why; shown wherever somebody wonders.")
 @desk_options
-def set_numbers(desk: "Desk", name: str | None, **numbers: Any) -> None:
+def set_numbers(desk: "CommandContext", name: str | None, **numbers: Any) -> None:
     """Other numbers for a limit. They hold at once and everywhere, until "reset"; what runs goes on."""
     from sereno.cli.jobs.limit_page import changed_sentence  # noqa: PLC0415 - slow to import; --help needs none
     from sereno.jobs.limits.operations import change as operation  # noqa: PLC0415 - see above
@@ -96,7 +96,7 @@ def set_numbers(desk: "Desk", name: str | None, **numbers: Any) -> None:
 @limit.command(epilog="Example: sereno limit reset ifood")
 @click.argument("name")
 @desk_options
-def reset(desk: "Desk", name: str) -> None:
+def reset(desk: "CommandContext", name: str) -> None:
     """What the code says holds again. A limit that no code declares is taken away."""
     from sereno.jobs.limits.operations import in_words  # noqa: PLC0415 - slow to import; --help needs none
     from sereno.jobs.limits.operations import reset as operation  # noqa: PLC0415 - see above
@@ -111,7 +111,7 @@ def reset(desk: "Desk", name: str) -> None:
 @click.option("--key", help="Only this key; one that counts keys apart needs it.")
 @click.option("--for", "length", required=True, metavar="DURATION", help='Such as "30s".')
 @desk_options
-def close(desk: "Desk", name: str, key: str | None, length: str) -> None:
+def close(desk: "CommandContext", name: str, key: str | None, length: str) -> None:
     """Start nothing under it for a while. What runs goes on; what was closed for longer stays so."""
     from sereno.cli.output import short_time  # noqa: PLC0415 - see above
     from sereno.jobs.limits.operations import close as operation  # noqa: PLC0415 - slow to import; --help needs none
@@ -124,7 +124,7 @@ def close(desk: "Desk", name: str, key: str | None, length: str) -> None:
 @click.argument("name")
 @click.option("--key", help="Only this key.  [default: all that are closed]")
 @desk_options
-def reopen(desk: "Desk", name: str, key: str | None) -> None:
+def reopen(desk: "CommandContext", name: str, key: str | None) -> None:
     """Start again what was closed."""
     from sereno.jobs.limits.operations import reopen as operation  # noqa: PLC0415 - slow to import; --help needs none
 
@@ -140,7 +140,7 @@ def reopen(desk: "Desk", name: str, key: str | None) -> None:
 @click.argument("key")
 @click.argument("weight", type=float)
 @desk_options
-def weigh(desk: "Desk", key: str, weight: float) -> None:
+def weigh(desk: "CommandContext", key: str, weight: float) -> None:
     """Give a fair key more turns than others, or fewer. 1 is as everybody else."""
     from sereno.jobs.limits.weights import weigh as operation  # noqa: PLC0415 - slow to import; --help needs none
 
@@ -152,7 +152,7 @@ def weigh(desk: "Desk", key: str, weight: float) -> None:
 @limit.command(epilog="Example: sereno limit weights -o json")
 @output_option
 @desk_options
-def weights(desk: "Desk", form: str) -> None:
+def weights(desk: "CommandContext", form: str) -> None:
     """Fair keys that do not weigh 1. The heaviest come first."""
     from sereno.cli.jobs.limit_page import WEIGHT_COLUMNS  # noqa: PLC0415 - slow to import; --help needs none
     from sereno.jobs.limits.weights import list_weights  # noqa: PLC0415 - see above
@@ -160,7 +160,7 @@ def weights(desk: "Desk", form: str) -> None:
     show_list(form, desk.run(list_weights()), WEIGHT_COLUMNS, empty="Every fair key weighs 1.")
 
 
-def _run(desk: "Desk", operation: "Operation[T]") -> T:
+def _run(desk: "CommandContext", operation: "Operation[T]") -> T:
     """The command ends with 7 when there is no limit of this name."""
     # A database that is not there is another kind of wrong.
     desk.connection()

@@ -12,7 +12,7 @@ from sereno.cli.output import Column, chosen_form, human, show_json, show_list, 
 
 if TYPE_CHECKING:
     from sereno.bulk.store import BulkOperation, JobAction
-    from sereno.cli.context import Desk
+    from sereno.cli.context import CommandContext
     from sereno.database.statement import Operation
     from sereno.jobs.job_filter import JobFilter
     from sereno.jobs.rows import Count
@@ -76,7 +76,7 @@ def operation() -> None:
 @click.option("--before", type=click.IntRange(min=0), metavar="ID", help="Only those asked for before this one.")
 @output_option
 @desk_options
-def list_operations(desk: "Desk", tenant: str | None, limit: int, before: int | None, form: str) -> None:
+def list_operations(desk: "CommandContext", tenant: str | None, limit: int, before: int | None, form: str) -> None:
     """All of them, newest first."""
     from sereno.bulk.operations import list_operations as look  # noqa: PLC0415 - slow to import; --help needs none
 
@@ -90,7 +90,7 @@ def list_operations(desk: "Desk", tenant: str | None, limit: int, before: int | 
 @click.option("--every", default=0.5, show_default=True, type=click.FloatRange(0.1, 60), help="Seconds between looks.")
 @output_option
 @desk_options
-def show(desk: "Desk", number: int, follow: bool, every: float, form: str) -> int:
+def show(desk: "CommandContext", number: int, follow: bool, every: float, form: str) -> int:
     """How far one is. Exits with 1 when it has failed."""
     found = _look(desk, number)
     told = ""
@@ -110,7 +110,7 @@ def show(desk: "Desk", number: int, follow: bool, every: float, form: str) -> in
 @operation.command(epilog="Example: sereno operation stop 7")
 @click.argument("number", type=int, metavar="OPERATION")
 @desk_options
-def stop(desk: "Desk", number: int) -> None:
+def stop(desk: "CommandContext", number: int) -> None:
     """It ends within a second. What was done stays done."""
     from sereno.bulk.operations import stop as ask  # noqa: PLC0415 - slow to import; --help needs none
 
@@ -120,7 +120,7 @@ def stop(desk: "Desk", number: int) -> None:
 
 
 def begin(
-    desk: "Desk",
+    desk: "CommandContext",
     action: "JobAction",
     wanted: "JobFilter",
     *,
@@ -150,7 +150,7 @@ def tell_begun(made: "BulkOperation", *, form: str, fail_empty: bool) -> int:
     return NOTHING_MATCHED if fail_empty and made.total == 0 else 0
 
 
-def counted_in_time(desk: "Desk", count: "Operation[Count]") -> "Count | None":
+def counted_in_time(desk: "CommandContext", count: "Operation[Count]") -> "Count | None":
     """As in a dry run; what takes too long to count can still be done."""
     import psycopg  # noqa: PLC0415 - slow to import; --help needs none
 
@@ -160,7 +160,7 @@ def counted_in_time(desk: "Desk", count: "Operation[Count]") -> "Count | None":
         return None
 
 
-def _look(desk: "Desk", number: int) -> "BulkOperation":
+def _look(desk: "CommandContext", number: int) -> "BulkOperation":
     from sereno.bulk.operations import show as look  # noqa: PLC0415 - see above
     from sereno.errors import InvalidArguments  # noqa: PLC0415 - slow to import; --help needs none
 

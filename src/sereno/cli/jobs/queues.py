@@ -9,7 +9,7 @@ from sereno.cli.output import Column, show_list, visible
 
 if TYPE_CHECKING:
     from sereno.access.audit import PauseKind
-    from sereno.cli.context import Desk
+    from sereno.cli.context import CommandContext
 
 COLUMNS = (
     Column("queue", lambda line: line.queue),
@@ -32,7 +32,7 @@ def queue() -> None:
 @queue.command("list", epilog="Example: sereno queue list -o json")
 @output_option
 @desk_options
-def list_queues(desk: "Desk", form: str) -> None:
+def list_queues(desk: "CommandContext", form: str) -> None:
     """Every queue that has work, a worker or a pause."""
     from sereno.jobs.queues import list_pauses  # noqa: PLC0415 - slow to import; --help needs none
     from sereno.jobs.queues import list_queues as operation  # noqa: PLC0415 - see above
@@ -49,7 +49,7 @@ def list_queues(desk: "Desk", form: str) -> None:
 @click.option("--tenant", help="Pause a tenant instead of a queue.")
 @click.option("--note", help="Why; shown wherever somebody wonders.")
 @desk_options
-def pause(desk: "Desk", name: str | None, task: str | None, tenant: str | None, note: str | None) -> None:
+def pause(desk: "CommandContext", name: str | None, task: str | None, tenant: str | None, note: str | None) -> None:
     """Start no more jobs of it. What runs goes on; new jobs are taken and wait."""
     from sereno.jobs.queues import pause as operation  # noqa: PLC0415 - slow to import; --help needs none
 
@@ -63,7 +63,7 @@ def pause(desk: "Desk", name: str | None, task: str | None, tenant: str | None, 
 @click.option("--task", help="Resume a task instead of a queue.")
 @click.option("--tenant", help="Resume a tenant instead of a queue.")
 @desk_options
-def resume(desk: "Desk", name: str | None, task: str | None, tenant: str | None) -> None:
+def resume(desk: "CommandContext", name: str | None, task: str | None, tenant: str | None) -> None:
     """Start its jobs again."""
     from sereno.jobs.queues import resume as operation  # noqa: PLC0415 - slow to import; --help needs none
 

@@ -9,8 +9,8 @@ from sereno.cli.options import desk_options, output_option
 from sereno.cli.output import show_record
 
 if TYPE_CHECKING:
-    from sereno.cli.context import Desk
-    from sereno.notifications.why import Kind
+    from sereno.cli.context import CommandContext
+    from sereno.notifications.why import EventKind
 
 
 @click.command(epilog="Example: sereno why 4711, or sereno why user:7 tender.published")
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @click.option("--tenant", help="Of the recipient.  [default: none]")
 @output_option
 @desk_options
-def why(desk: "Desk", subject: str, event: str | None, tenant: str | None, form: str) -> None:
+def why(desk: "CommandContext", subject: str, event: str | None, tenant: str | None, form: str) -> None:
     """Why a job is not running; or why a recipient was told of a kind of event, or was not. In plain words."""
     if event is None:
         _why_job(desk, subject, form)
@@ -31,7 +31,7 @@ def why(desk: "Desk", subject: str, event: str | None, tenant: str | None, form:
     show_record(form, record, lambda: map(shown, sentences))
 
 
-def _why_job(desk: "Desk", subject: str, form: str) -> None:
+def _why_job(desk: "CommandContext", subject: str, form: str) -> None:
     from sereno.jobs.why import why as operation  # noqa: PLC0415 - slow to import; --help needs none
 
     try:
@@ -44,15 +44,15 @@ def _why_job(desk: "Desk", subject: str, form: str) -> None:
     show_record(form, {"id": job_id, "why": sentences}, lambda: sentences)
 
 
-def _known(desk: "Desk") -> "dict[str, Kind] | None":
+def _known(desk: "CommandContext") -> "dict[str, EventKind] | None":
     """What the application declares, with the channels that are active; None without an application."""
-    from sereno.notifications.why import Kind  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.notifications.why import EventKind  # noqa: PLC0415 - slow to import; --help needs none
 
     if not desk.settings.app:
         return None
     app = desk.app
     return {
-        name: Kind(
+        name: EventKind(
             name, app.channels.resolve(each.channels)[0], each.category, critical=each.critical, opt_in=each.opt_in
         )
         for name, each in app.notifications.definitions.items()

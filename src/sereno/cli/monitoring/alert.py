@@ -11,7 +11,7 @@ from sereno.cli.output import Column, chosen_form, human_seconds, show_json, sho
 from sereno.errors import InvalidArguments
 
 if TYPE_CHECKING:
-    from sereno.cli.context import Desk
+    from sereno.cli.context import CommandContext
     from sereno.monitoring.alerts.operations import RuleLine
 
 ALERTS = (
@@ -63,7 +63,7 @@ def alert() -> None:
 @click.option("--late", metavar="DURATION", default="60s", show_default=True, help="So long a ready job may wait.")
 @output_option
 @desk_options
-def now(desk: "Desk", tenant: str | None, late: str, form: str) -> None:
+def now(desk: "CommandContext", tenant: str | None, late: str, form: str) -> None:
     """Everything that needs a person right now, the worst first."""
     import msgspec  # noqa: PLC0415 - slow to import; --help needs none
 
@@ -82,7 +82,7 @@ def now(desk: "Desk", tenant: str | None, late: str, form: str) -> None:
 @output_option
 @desk_options
 def list_alerts(
-    desk: "Desk", is_open: bool | None, rule: str | None, limit: int, before: int | None, form: str
+    desk: "CommandContext", is_open: bool | None, rule: str | None, limit: int, before: int | None, form: str
 ) -> None:
     """What rules have found, newest first."""
     from sereno.monitoring.alerts.operations import list_alerts as operation  # noqa: PLC0415 - slow to import; --help needs none
@@ -94,7 +94,7 @@ def list_alerts(
 @alert.command(epilog="Example: sereno alert rules")
 @output_option
 @desk_options
-def rules(desk: "Desk", form: str) -> None:
+def rules(desk: "CommandContext", form: str) -> None:
     """Who is told of what. Addresses are masked."""
     from sereno.monitoring.alerts.operations import list_rules  # noqa: PLC0415 - slow to import; --help needs none
 
@@ -120,7 +120,7 @@ def rules(desk: "Desk", form: str) -> None:
 @click.option("--note")
 @output_option
 @desk_options
-def set_rule(desk: "Desk", form: str, **given: Any) -> None:
+def set_rule(desk: "CommandContext", form: str, **given: Any) -> None:
     """Make a rule, or change the one of this name to be so."""
     from sereno.monitoring.alerts.operations import set_rule as operation  # noqa: PLC0415 - see above
     from sereno.monitoring.alerts.rule import checked  # noqa: PLC0415 - slow to import; --help needs none
@@ -138,7 +138,7 @@ def set_rule(desk: "Desk", form: str, **given: Any) -> None:
 
 def _rule(given: dict[str, Any]) -> Any:
     from sereno.duration import seconds  # noqa: PLC0415 - see above
-    from sereno.monitoring.alerts.rule import LogRule, Rule, Target  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.monitoring.alerts.rule import AlertRule, AlertTarget, LogRule  # noqa: PLC0415 - slow to import; --help needs none
 
     log = None
     if given["log_event"] is not None or given["log_level"] is not None:
@@ -154,9 +154,9 @@ def _rule(given: dict[str, Any]) -> Any:
         if not separator:
             raise InvalidArguments("--to is a channel and an address: --to discord=https://…")
         keys = {"secrets": [given["secret"]]} if given["secret"] and channel == "webhook" else {}
-        targets.append(Target(channel=channel, address=address, keys=keys))
+        targets.append(AlertTarget(channel=channel, address=address, keys=keys))
     named = {name: given[name] for name in ("name", "level", "tenant", "queue", "task", "note")}
-    return Rule(
+    return AlertRule(
         **named,
         targets=targets,
         kinds=list(given["kinds"]) or None,
@@ -170,7 +170,7 @@ def _rule(given: dict[str, Any]) -> Any:
 @alert.command(epilog="Example: sereno alert remove late")
 @click.argument("name")
 @desk_options
-def remove(desk: "Desk", name: str) -> None:
+def remove(desk: "CommandContext", name: str) -> None:
     """It tells nobody any more; what it had open is over."""
     from sereno.monitoring.alerts.operations import remove_rule  # noqa: PLC0415 - slow to import; --help needs none
 
@@ -182,7 +182,7 @@ def remove(desk: "Desk", name: str) -> None:
 @alert.command(epilog="Example: sereno alert test late")
 @click.argument("name")
 @desk_options
-def test(desk: "Desk", name: str) -> None:
+def test(desk: "CommandContext", name: str) -> None:
     """Send a message to each target that says it is a test; print the jobs that send them."""
     from sereno.monitoring.alerts.operations import try_rule  # noqa: PLC0415 - slow to import; --help needs none
 
@@ -195,7 +195,7 @@ def test(desk: "Desk", name: str) -> None:
 @click.option("--until", type=Moment(future=True), help='"2h" from now, or a date.')
 @click.option("--off", is_flag=True, help="Tell of it again.")
 @desk_options
-def silence(desk: "Desk", number: int, until: datetime | None, off: bool) -> None:
+def silence(desk: "CommandContext", number: int, until: datetime | None, off: bool) -> None:
     """Tell nobody of an open alert before a time, nor of its end."""
     from sereno.monitoring.alerts.operations import silence as operation  # noqa: PLC0415 - slow to import; --help needs none
 

@@ -9,13 +9,13 @@ from sereno.cli.options import desk_options, output_option
 from sereno.cli.output import STYLES, chosen_form, show_json, visible
 
 if TYPE_CHECKING:
-    from sereno.cli.context import Desk
+    from sereno.cli.context import CommandContext
 
 
 @click.command(epilog="Example: sereno doctor || alert")
 @output_option
 @desk_options
-def doctor(desk: "Desk", form: str) -> int:
+def doctor(desk: "CommandContext", form: str) -> int:
     """Look for trouble, and say what helps. Exits with 6 when something fails."""
     from sereno.monitoring.doctor import doctor as operation  # noqa: PLC0415 - slow to import; --help needs none
 

@@ -11,7 +11,7 @@ from sereno.cli.options import Moment, desk_options, output_option, searched
 from sereno.cli.output import Column, chosen_form, counted, short_time, show_json, show_list
 
 if TYPE_CHECKING:
-    from sereno.cli.context import Desk
+    from sereno.cli.context import CommandContext
     from sereno.monitoring.error_operations import ErrorDetail, Sort
 
 # The end of a traceback holds the cause.
@@ -52,7 +52,7 @@ def error() -> None:
 @output_option
 @desk_options
 def list_errors(
-    desk: "Desk",
+    desk: "CommandContext",
     search: str | None,
     since: str,
     task: str | None,
@@ -79,7 +79,7 @@ def list_errors(
 @click.option("--since", default="24h", show_default=True, metavar="DURATION", help="At most 30d.")
 @output_option
 @desk_options
-def show(desk: "Desk", fingerprint: str, since: str, form: str) -> None:
+def show(desk: "CommandContext", fingerprint: str, since: str, form: str) -> None:
     """One kind of failure: its hours, whom it hit, its dead letters, and what the newest one looked like."""
     from sereno.cli.output import visible  # noqa: PLC0415 - slow to import; --help needs none
     from sereno.monitoring.error_operations import show as operation  # noqa: PLC0415 - see above
@@ -101,7 +101,7 @@ def show(desk: "Desk", fingerprint: str, since: str, form: str) -> None:
 @click.option("--off", is_flag=True, help="Not muted any more.")
 @click.option("--note", help="Why; shown with it. An empty one takes the note away.")
 @desk_options
-def mute(desk: "Desk", fingerprint: str, until: datetime | None, off: bool, note: str | None) -> None:
+def mute(desk: "CommandContext", fingerprint: str, until: datetime | None, off: bool, note: str | None) -> None:
     """Leave it out of the list for a while. It is counted all the same."""
     from sereno.monitoring.error_operations import mute as operation  # noqa: PLC0415 - slow to import; --help needs none
 

@@ -12,8 +12,8 @@ from sereno.cli.options import desk_options, output_option
 from sereno.cli.output import Column, as_json, chosen_form, short_time, show_json, show_list
 
 if TYPE_CHECKING:
-    from sereno.cli.context import Desk
-    from sereno.telemetry.central_log import LogFilter, LogLine, WholeLine
+    from sereno.cli.context import CommandContext
+    from sereno.telemetry.central_log import LogDetail, LogFilter, LogLine
 
 FOLLOW_EVERY = 1.0
 # Whoever writes takes a number first and is seen a moment later: lines with lower numbers may still come for so long.
@@ -42,7 +42,13 @@ def log() -> None:
 @output_option
 @desk_options
 def list_log(
-    desk: "Desk", search: str | None, follow: bool, limit: int, before: int | None, fail_empty: bool, form: str
+    desk: "CommandContext",
+    search: str | None,
+    follow: bool,
+    limit: int,
+    before: int | None,
+    fail_empty: bool,
+    form: str,
 ) -> int:
     """Lines of the log, newest first; followed, the newest last. Days of a SEARCH are those of this machine's zone."""
     from sereno.telemetry.log_search import lines_wanted, list_lines  # noqa: PLC0415 - slow to import; --help needs none
@@ -63,7 +69,7 @@ def list_log(
 @click.argument("number", type=click.IntRange(0, 2**63 - 1), metavar="LINE")
 @output_option
 @desk_options
-def show(desk: "Desk", number: int, form: str) -> None:
+def show(desk: "CommandContext", number: int, form: str) -> None:
     """One line with all that was said, and its traceback."""
     from sereno.telemetry.log_search import show as operation  # noqa: PLC0415 - slow to import; --help needs none
 
@@ -74,7 +80,7 @@ def show(desk: "Desk", number: int, form: str) -> None:
         _show_page(found)
 
 
-def _show_page(line: "WholeLine") -> None:
+def _show_page(line: "LogDetail") -> None:
     show_lines(
         (
             ("line", line.id),
@@ -95,7 +101,7 @@ def _show_page(line: "WholeLine") -> None:
         click.echo(shown(text))
 
 
-def _follow(desk: "Desk", wanted: "LogFilter", newest: "list[LogLine]", form: str) -> None:
+def _follow(desk: "CommandContext", wanted: "LogFilter", newest: "list[LogLine]", form: str) -> None:
     """Until Ctrl-C."""
     from sereno.telemetry.log_search import new_lines  # noqa: PLC0415 - slow to import; --help needs none
 

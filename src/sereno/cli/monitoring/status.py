@@ -9,8 +9,8 @@ from sereno.cli.options import desk_options, output_option
 from sereno.cli.output import chosen_form, counted, short_time, show_json, table, terminal, visible
 
 if TYPE_CHECKING:
-    from sereno.cli.context import Desk
-    from sereno.monitoring.status import SchedulerLine, Status
+    from sereno.cli.context import CommandContext
+    from sereno.monitoring.status import SchedulerLine, SystemStatus
 
 # A transaction open for longer is worth a line.
 LONG_TRANSACTION = 60.0
@@ -21,7 +21,7 @@ BEHIND = 1.0
 @click.command(epilog="Example: sereno status -o json")
 @output_option
 @desk_options
-def status(desk: "Desk", form: str) -> None:
+def status(desk: "CommandContext", form: str) -> None:
     """Everything on one screen: workers, the scheduler, queues, dead letters, pauses."""
     from sereno.cli.jobs.queues import COLUMNS  # noqa: PLC0415 - slow to import; --help needs none
     from sereno.monitoring.status import status as operation  # noqa: PLC0415 - see above
@@ -42,7 +42,7 @@ def status(desk: "Desk", form: str) -> None:
         click.echo(f"{visible(queue.queue)}: {queue.ready} ready, {queue.running} running, {queue.scheduled} scheduled")
 
 
-def sentences(found: "Status") -> Iterator[str]:
+def sentences(found: "SystemStatus") -> Iterator[str]:
     """The state of the house in a few lines."""
     from sereno.duration import spoken  # noqa: PLC0415 - slow to import; --help needs none
 

@@ -16,9 +16,9 @@ from sereno.cli.options import desk_options, stdout_is_terminal
 from sereno.cli.output import Column, table, terminal, visible
 
 if TYPE_CHECKING:
-    from sereno.cli.context import Desk
+    from sereno.cli.context import CommandContext
     from sereno.jobs.rows import FailureRow, SessionRow
-    from sereno.monitoring.status import Status
+    from sereno.monitoring.status import SystemStatus
 
 BLOCKS = " ▁▂▃▄▅▆▇█"
 # So many looks back is the line of rates drawn.
@@ -40,9 +40,9 @@ FAILURES = (
 @click.option("--every", default=1.0, show_default=True, type=click.FloatRange(0.1, 60), help="Seconds between looks.")
 @click.option("--seconds", type=click.FloatRange(min=0.1), help="End by itself after so long.")
 @desk_options
-def top(desk: "Desk", every: float, seconds: float | None) -> None:
+def top(desk: "CommandContext", every: float, seconds: float | None) -> None:
     """Queues, rates, workers and the newest failures, live. q or Ctrl-C ends it."""
-    watch = Watch(desk)
+    watch = TopScreen(desk)
     end = None if seconds is None else monotonic() + seconds
     if not stdout_is_terminal():
         _as_lines(watch, every, end)
@@ -61,14 +61,14 @@ def top(desk: "Desk", every: float, seconds: float | None) -> None:
             pass
 
 
-class Watch:
+class TopScreen:
     """What was seen so far, and how fast things go."""
 
-    def __init__(self, desk: "Desk") -> None:
+    def __init__(self, desk: "CommandContext") -> None:
         self._desk = desk
         self._total: tuple[float, int] | None = None
         self._rates: deque[float] = deque(maxlen=SAMPLES)
-        self.status: Status | None = None
+        self.status: SystemStatus | None = None
         self._failures: list[FailureRow] = []
         self._workers: list[SessionRow] = []
 
@@ -134,7 +134,7 @@ def sparkline(values: Collection[float]) -> str:
     return "".join(BLOCKS[max(1, round(value / highest * (len(BLOCKS) - 1)))] for value in values)
 
 
-def _as_lines(watch: Watch, every: float, end: float | None) -> None:
+def _as_lines(watch: TopScreen, every: float, end: float | None) -> None:
     while True:
         watch.look()
         click.echo(watch.words())

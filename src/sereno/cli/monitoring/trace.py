@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
-    from sereno.cli.context import Desk
+    from sereno.cli.context import CommandContext
     from sereno.monitoring.traces.operations import Trace, TraceLine
     from sereno.monitoring.traces.trace import Lane, Segment
 
@@ -34,7 +34,7 @@ BREAK = "┊"
 @output_option
 @desk_options
 def trace(
-    desk: "Desk",
+    desk: "CommandContext",
     trace_id: str | None,
     subject: str | None,
     job: int | None,

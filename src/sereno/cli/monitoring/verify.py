@@ -9,14 +9,14 @@ from sereno.cli.options import desk_options, output_option
 from sereno.cli.output import chosen_form, show_json, visible
 
 if TYPE_CHECKING:
-    from sereno.cli.context import Desk
+    from sereno.cli.context import CommandContext
 
 
 @click.command(epilog="Example: sereno verify --all -o json")
 @click.option("--all", "everything", is_flag=True, help="Look at every row, not only at the newest 100,000.")
 @output_option
 @desk_options
-def verify(desk: "Desk", everything: bool, form: str) -> int:
+def verify(desk: "CommandContext", everything: bool, form: str) -> int:
     """Prove the invariants on the live database, reading only. Exits with 6 when one is broken."""
     from sereno.cli.monitoring.doctor import tell  # noqa: PLC0415 - slow to import; --help needs none
     from sereno.monitoring.verify import WINDOW  # noqa: PLC0415 - see above

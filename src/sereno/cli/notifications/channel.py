@@ -10,11 +10,11 @@ from sereno.cli.output import Column, chosen_form, short_time, show_list
 from sereno.errors import InvalidArguments
 
 if TYPE_CHECKING:
-    from sereno.cli.context import Desk
-    from sereno.notifications.operations import ChannelSight
+    from sereno.cli.context import CommandContext
+    from sereno.notifications.operations import ChannelState
 
 
-def _paused(line: "ChannelSight") -> str:
+def _paused(line: "ChannelState") -> str:
     return "; ".join(
         f"since {short_time(pause.since)}{f' for {pause.account}' if pause.account else ''}: {pause.reason}"
         for pause in line.pauses
@@ -39,7 +39,7 @@ def channel() -> None:
 @channel.command("list", epilog="Example: sereno channel list -a shop:app")
 @output_option
 @desk_options
-def list_channels(desk: "Desk", form: str) -> None:
+def list_channels(desk: "CommandContext", form: str) -> None:
     """Those that the application knows, that somebody has an address of, or that were used lately.
 
     Lately: among the newest hundred thousand deliveries.
@@ -60,7 +60,7 @@ def list_channels(desk: "Desk", form: str) -> None:
 @click.option("--reason", required=True, help="Why; shown wherever somebody wonders.")
 @click.option("--account", metavar="TENANT", help="Only what leaves by the credentials of this tenant.")
 @desk_options
-def pause(desk: "Desk", name: str, reason: str, account: str | None) -> None:
+def pause(desk: "CommandContext", name: str, reason: str, account: str | None) -> None:
     """Send nothing by it. New deliveries are made and wait; nobody's tries are used up."""
     from sereno.notifications.operations import pause_channel  # noqa: PLC0415 - slow to import; --help needs none
 
@@ -72,7 +72,7 @@ def pause(desk: "Desk", name: str, reason: str, account: str | None) -> None:
 @click.argument("name", metavar="CHANNEL")
 @click.option("--account", metavar="TENANT", help="Only this account.  [default: all that are paused]")
 @desk_options
-def resume(desk: "Desk", name: str, account: str | None) -> None:
+def resume(desk: "CommandContext", name: str, account: str | None) -> None:
     """It works again: what waited for it leaves. It needs your application (-a)."""
     import asyncio  # noqa: PLC0415 - slow to import; --help needs none
 
@@ -87,7 +87,7 @@ def resume(desk: "Desk", name: str, account: str | None) -> None:
     click.echo(f"The channel {name!r}{_of(account)} {'goes on' if accounts else 'was not paused'}.", err=True)
 
 
-async def _resume(desk: "Desk", name: str, account: str | None) -> list[str]:
+async def _resume(desk: "CommandContext", name: str, account: str | None) -> list[str]:
     with application(desk) as app:
         try:
             return await app.notifications.aresume(name, account)

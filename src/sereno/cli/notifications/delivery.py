@@ -24,7 +24,7 @@ from sereno.errors import Refused
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from sereno.cli.context import Desk
+    from sereno.cli.context import CommandContext
     from sereno.notifications.operations import DeliveryDetail
     from sereno.notifications.rows import DeliveryFilter, DeliveryLine
 
@@ -94,7 +94,9 @@ def delivery() -> None:
 @page_options
 @output_option
 @desk_options
-def list_deliveries(desk: "Desk", limit: int, before: int | None, fail_empty: bool, form: str, **which: Any) -> int:
+def list_deliveries(
+    desk: "CommandContext", limit: int, before: int | None, fail_empty: bool, form: str, **which: Any
+) -> int:
     """Deliveries, newest first. A filter or a SEARCH looks at the newest hundred thousand."""
     from sereno.notifications.operations import list_deliveries as operation  # noqa: PLC0415 - slow to import; --help needs none
 
@@ -108,7 +110,7 @@ def list_deliveries(desk: "Desk", limit: int, before: int | None, fail_empty: bo
 @click.option("--reveal", is_flag=True, help="Show the whole address.")
 @output_option
 @desk_options
-def show(desk: "Desk", number: int, reveal: bool, form: str) -> None:
+def show(desk: "CommandContext", number: int, reveal: bool, form: str) -> None:
     """One delivery: its event, its address, what became of it, and what its provider said later."""
     from sereno.archive.lookup import or_archived  # noqa: PLC0415 - slow to import; --help needs none
     from sereno.notifications.operations import masked, show_delivery  # noqa: PLC0415 - see above
@@ -176,7 +178,7 @@ def _show_page(detail: "DeliveryDetail", form: str) -> None:
 @output_option
 @desk_options
 def requeue(
-    desk: "Desk",
+    desk: "CommandContext",
     ids: tuple[int, ...],
     rate: float | None,
     background: bool,
@@ -210,7 +212,7 @@ def requeue(
 
 
 def _begin(
-    desk: "Desk",
+    desk: "CommandContext",
     wanted: "DeliveryFilter",
     ids: tuple[int, ...],
     *,
@@ -232,7 +234,7 @@ def _begin(
     return tell_begun(made, form=form, fail_empty=fail_empty)
 
 
-def _requeue(desk: "Desk", chosen: "Sequence[int]") -> list[int]:
+def _requeue(desk: "CommandContext", chosen: "Sequence[int]") -> list[int]:
     """In batches: what is sent back and the record of it, both or neither."""
     from sereno.notifications.operations import noted  # noqa: PLC0415 - slow to import; --help needs none
 

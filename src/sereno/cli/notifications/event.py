@@ -21,7 +21,7 @@ from sereno.cli.output import Column, chosen_form, short_time, show_json, show_l
 from sereno.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from sereno.cli.context import Desk
+    from sereno.cli.context import CommandContext
     from sereno.notifications.operations import EventDetail
     from sereno.notifications.rows import EventLine
 
@@ -70,7 +70,7 @@ def event() -> None:
 @output_option
 @desk_options
 def list_events(
-    desk: "Desk",
+    desk: "CommandContext",
     search: str | None,
     kind: str | None,
     tenant: str | None,
@@ -94,7 +94,7 @@ def list_events(
 @click.argument("number", type=int, metavar="EVENT")
 @output_option
 @desk_options
-def show(desk: "Desk", number: int, form: str) -> None:
+def show(desk: "CommandContext", number: int, form: str) -> None:
     """One event: what it says, to whom, and what became of its deliveries."""
     from sereno.notifications.operations import show_event  # noqa: PLC0415 - slow to import; --help needs none
 
@@ -146,7 +146,7 @@ def _show_page(detail: "EventDetail", form: str) -> None:
 @output_option
 @desk_options
 def notify(
-    desk: "Desk",
+    desk: "CommandContext",
     kind: str,
     payload: str,
     recipients: tuple[str, ...],

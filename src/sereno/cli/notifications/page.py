@@ -12,7 +12,7 @@ from sereno.errors import ConfigurationError, InvalidAddress, InvalidArguments
 
 if TYPE_CHECKING:
     from sereno.app import Sereno
-    from sereno.cli.context import Desk
+    from sereno.cli.context import CommandContext
     from sereno.database.statement import Operation
 
 T = TypeVar("T")
@@ -21,7 +21,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 LABEL = 13
 
 
-class NotThere(click.ClickException):
+class NotFound(click.ClickException):
     """Nothing has this id, or this key."""
 
     exit_code = NOTHING_MATCHED
@@ -54,18 +54,18 @@ def end_of_page(form: str, items: list[Any], limit: int, fail_empty: bool) -> in
     return NOTHING_MATCHED if fail_empty and not items else 0
 
 
-def look(desk: "Desk", operation: "Operation[T]") -> T:
+def look(desk: "CommandContext", operation: "Operation[T]") -> T:
     """The command ends with 7 when what it is about is not there."""
     # A database that is not there is another kind of wrong.
     desk.connection()
     try:
         return desk.run(operation)
     except ConfigurationError as error:
-        raise NotThere(str(error)) from None
+        raise NotFound(str(error)) from None
 
 
 @contextlib.contextmanager
-def application(desk: "Desk") -> "Iterator[Sereno]":
+def application(desk: "CommandContext") -> "Iterator[Sereno]":
     """The application of this command, on the database of this command."""
     app = desk.app
     app.override(database_url=desk.settings.database_url, schema=desk.settings.schema)
@@ -76,7 +76,7 @@ def application(desk: "Desk") -> "Iterator[Sereno]":
 
 
 @contextlib.contextmanager
-def any_application(desk: "Desk") -> "Iterator[Sereno]":
+def any_application(desk: "CommandContext") -> "Iterator[Sereno]":
     """The same; where none is named, one that knows nothing but the database."""
     if desk.settings.app:
         with application(desk) as named:

@@ -21,9 +21,9 @@ from sereno.cli.output import Column, chosen_form, short_time, show_json, show_l
 from sereno.errors import InvalidArguments, Refused
 
 if TYPE_CHECKING:
-    from sereno.cli.context import Desk
+    from sereno.cli.context import CommandContext
     from sereno.notifications.operations import RecipientDetail
-    from sereno.notifications.recipients.quiet_hours import Quiet
+    from sereno.notifications.recipients.quiet_hours import QuietHours
     from sereno.notifications.rows import PreferenceRow
 
 COLUMNS = (
@@ -82,7 +82,7 @@ def recipient() -> None:
 @output_option
 @desk_options
 def list_recipients(
-    desk: "Desk",
+    desk: "CommandContext",
     pattern: str | None,
     search: str | None,
     tenant: str | None,
@@ -107,7 +107,7 @@ def list_recipients(
 @click.option("--reveal", is_flag=True, help="Show whole addresses.")
 @output_option
 @desk_options
-def show(desk: "Desk", key: str, tenant: str | None, reveal: bool, form: str) -> None:
+def show(desk: "CommandContext", key: str, tenant: str | None, reveal: bool, form: str) -> None:
     """Somebody: the ways to reach them, what they want, and the defaults that hold for them."""
     from sereno.notifications.operations import masked, show_recipient  # noqa: PLC0415 - slow to import; --help needs none
 
@@ -154,7 +154,7 @@ def _show_page(detail: "RecipientDetail", form: str) -> None:
 @tenant_option
 @desk_options
 def set_recipient(
-    desk: "Desk", key: str, ways: tuple[str, ...], zone: str | None, locale: str | None, tenant: str | None
+    desk: "CommandContext", key: str, ways: tuple[str, ...], zone: str | None, locale: str | None, tenant: str | None
 ) -> None:
     """Make somebody, or change what is given. An address given again is active again, unless it unsubscribed."""
     from sereno.notifications import operations as notifications  # noqa: PLC0415 - slow to import; --help needs none
@@ -201,7 +201,7 @@ def set_recipient(
 @tenant_option
 @desk_options
 def prefer(
-    desk: "Desk",
+    desk: "CommandContext",
     key: str | None,
     is_default: bool,
     wanted: bool | None,
@@ -245,7 +245,9 @@ def prefer(
 @click.option("--reason", help="Kept with the address.")
 @tenant_option
 @desk_options
-def unsubscribe(desk: "Desk", key: str, channel: str, address: str, reason: str | None, tenant: str | None) -> None:
+def unsubscribe(
+    desk: "CommandContext", key: str, channel: str, address: str, reason: str | None, tenant: str | None
+) -> None:
     """Never again to this address, whatever else is said."""
     from sereno.notifications import operations as notifications  # noqa: PLC0415 - slow to import; --help needs none
 
@@ -269,7 +271,7 @@ def unsubscribe(desk: "Desk", key: str, channel: str, address: str, reason: str 
 @click.option("-y", "--yes", is_flag=True, help="Do it.")
 @tenant_option
 @desk_options
-def delete(desk: "Desk", key: str, yes: bool, tenant: str | None) -> None:
+def delete(desk: "CommandContext", key: str, yes: bool, tenant: str | None) -> None:
     """Gone for good, with addresses, preferences and inbox. Deliveries stay: they are history."""
     from sereno.notifications import operations as notifications  # noqa: PLC0415 - slow to import; --help needs none
 
@@ -304,11 +306,11 @@ def _condition(text: str) -> Any:
         raise InvalidArguments(f"the condition is no JSON: {error}") from None
 
 
-def _span(text: str) -> "Quiet":
-    from sereno.notifications.recipients.quiet_hours import Quiet  # noqa: PLC0415 - slow to import; --help needs none
+def _span(text: str) -> "QuietHours":
+    from sereno.notifications.recipients.quiet_hours import QuietHours  # noqa: PLC0415 - slow to import; --help needs none
 
     hours, _, days = text.strip().partition(" ")
     start, sign, end = hours.partition("-")
     if not sign:
         raise InvalidArguments(f'{text!r:.60}: write quiet hours as "22:00-08:00", or "22:00-10:00 fri,sat"')
-    return Quiet(start, end, [day for day in days.split(",") if day.strip()] if days.strip() else None)
+    return QuietHours(start, end, [day for day in days.split(",") if day.strip()] if days.strip() else None)

@@ -12,9 +12,9 @@ from sereno.cli.output import Column, chosen_form, counted, show_json, show_list
 from sereno.errors import InvalidArguments
 
 if TYPE_CHECKING:
-    from sereno.cli.context import Desk
+    from sereno.cli.context import CommandContext
     from sereno.notifications.event import Content, Recipient
-    from sereno.notifications.templates.lint import Declared
+    from sereno.notifications.templates.lint import DeclaredEvent
     from sereno.notifications.templates.templates import TemplateSet
 
 PARTS = ("title", "body", "html", "options")
@@ -55,7 +55,7 @@ _part = click.argument("part", type=click.Choice(PARTS))
 @click.argument("event", required=False)
 @output_option
 @desk_options
-def list_templates(desk: "Desk", event: str | None, form: str) -> None:
+def list_templates(desk: "CommandContext", event: str | None, form: str) -> None:
     """All templates, files and rows, with who changed a row last."""
     from sereno.notifications.templates.store import list_rows  # noqa: PLC0415 - slow to import; --help needs none
 
@@ -74,7 +74,7 @@ def list_templates(desk: "Desk", event: str | None, form: str) -> None:
 @_tenant
 @output_option
 @desk_options
-def show(desk: "Desk", event: str, channel: str, locale: str | None, tenant: str | None, form: str) -> None:
+def show(desk: "CommandContext", event: str, channel: str, locale: str | None, tenant: str | None, form: str) -> None:
     """What counts for a recipient with this locale, part by part, and where it comes from."""
     found = _templates(desk).find(event, channel, locale, tenant)
     if not found:
@@ -96,7 +96,7 @@ def show(desk: "Desk", event: str, channel: str, locale: str | None, tenant: str
 @_tenant
 @desk_options
 def set_template(
-    desk: "Desk", event: str, channel: str, part: str, file: IO[str], locale: str | None, tenant: str | None
+    desk: "CommandContext", event: str, channel: str, part: str, file: IO[str], locale: str | None, tenant: str | None
 ) -> None:
     """Write a row, from a file or from the standard input. It goes before the files; workers see it in a minute."""
     from sereno.notifications.templates.operations import change, place  # noqa: PLC0415 - slow to import; --help needs none
@@ -117,7 +117,7 @@ def set_template(
 @_locale
 @_tenant
 @desk_options
-def delete(desk: "Desk", event: str, channel: str, part: str, locale: str | None, tenant: str | None) -> None:
+def delete(desk: "CommandContext", event: str, channel: str, part: str, locale: str | None, tenant: str | None) -> None:
     """Delete a row: what a file says counts again."""
     from sereno.notifications.templates.operations import delete as operation  # noqa: PLC0415 - slow to import; --help needs none
     from sereno.notifications.templates.operations import place  # noqa: PLC0415 - see above
@@ -139,7 +139,7 @@ def delete(desk: "Desk", event: str, channel: str, part: str, locale: str | None
 @output_option
 @desk_options
 def preview(
-    desk: "Desk",
+    desk: "CommandContext",
     event: str,
     channel: str,
     payload: str | None,
@@ -170,7 +170,7 @@ def preview(
 @template.command(epilog="Example: sereno template lint -a shop.jobs:app")
 @output_option
 @desk_options
-def lint(desk: "Desk", form: str) -> int:
+def lint(desk: "CommandContext", form: str) -> int:
     """Look for mistakes: names that no payload has, mails without a subject, messages too large. Exits with 1 then.
 
     With -a it knows events and channels. It measures with the last event of each type, or the bare words without one.
@@ -191,7 +191,7 @@ def lint(desk: "Desk", form: str) -> int:
     return 1 if any(finding.level == "error" for finding in found) else 0
 
 
-def _templates(desk: "Desk", *, rows: bool = True) -> "TemplateSet":
+def _templates(desk: "CommandContext", *, rows: bool = True) -> "TemplateSet":
     from sereno.notifications.templates.store import read  # noqa: PLC0415 - see above
     from sereno.notifications.templates.templates import TemplateSet, directory_of  # noqa: PLC0415 - slow to import; --help needs none
 
@@ -201,7 +201,9 @@ def _templates(desk: "Desk", *, rows: bool = True) -> "TemplateSet":
     return made
 
 
-def _content(desk: "Desk", event: str, channel: str, values: dict[str, Any], recipient: "Recipient") -> "Content":
+def _content(
+    desk: "CommandContext", event: str, channel: str, values: dict[str, Any], recipient: "Recipient"
+) -> "Content":
     """As a worker does it: a function of the code may go before the templates, or behind."""
     from sereno.notifications.templates.preview import render  # noqa: PLC0415 - slow to import; --help needs none
 
@@ -222,7 +224,7 @@ def _tried(action: Callable[[], T]) -> T:
         raise BadTemplate(_shown(str(error))) from None
 
 
-def _events(desk: "Desk") -> "dict[str, Declared] | None":
+def _events(desk: "CommandContext") -> "dict[str, DeclaredEvent] | None":
     from sereno.notifications.templates.lint import declared  # noqa: PLC0415 - slow to import; --help needs none
 
     if not desk.settings.app:
@@ -231,7 +233,7 @@ def _events(desk: "Desk") -> "dict[str, Declared] | None":
     return {name: declared(one.channels, post.payloads.get(name)) for name, one in post.definitions.items()}
 
 
-def _last(desk: "Desk", event: str, tenant: str | None) -> dict[str, Any]:
+def _last(desk: "CommandContext", event: str, tenant: str | None) -> dict[str, Any]:
     from sereno.notifications.templates.store import last_payload  # noqa: PLC0415 - slow to import; --help needs none
 
     found = desk.run(last_payload(event, tenant))

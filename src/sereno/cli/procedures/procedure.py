@@ -14,9 +14,9 @@ from sereno.errors import ConfigurationError, InvalidArguments
 
 if TYPE_CHECKING:
     from sereno.app import Sereno
-    from sereno.cli.context import Desk
-    from sereno.procedures.operations import Board, ProcedureDetail
-    from sereno.procedures.store import Allowed
+    from sereno.cli.context import CommandContext
+    from sereno.procedures.operations import ProcedureBoard, ProcedureDetail
+    from sereno.procedures.store import AllowedProcedure
 
 T = TypeVar("T")
 
@@ -65,7 +65,7 @@ def target_option(function: Any) -> Any:
 @output_option
 @desk_options
 def allow(
-    desk: "Desk",
+    desk: "CommandContext",
     name: str,
     target: str,
     params: str | None,
@@ -89,7 +89,7 @@ def allow(
 @procedure.command("list", epilog="Example: sereno procedure list")
 @output_option
 @desk_options
-def list_allowed(desk: "Desk", form: str) -> None:
+def list_allowed(desk: "CommandContext", form: str) -> None:
     """Those that jobs may call, each with its newest call that ended well."""
     from sereno.procedures.operations import list_allowed as operation  # noqa: PLC0415 - slow to import; --help needs none
 
@@ -101,7 +101,7 @@ def list_allowed(desk: "Desk", form: str) -> None:
 @target_option
 @output_option
 @desk_options
-def show(desk: "Desk", name: str, target: str, form: str) -> None:
+def show(desk: "CommandContext", name: str, target: str, form: str) -> None:
     """One that jobs may call, and what its newest calls brought."""
     from sereno.procedures.operations import show as operation  # noqa: PLC0415 - slow to import; --help needs none
 
@@ -113,7 +113,7 @@ def show(desk: "Desk", name: str, target: str, form: str) -> None:
 @click.argument("name", metavar="SCHEMA.NAME")
 @target_option
 @desk_options
-def revoke(desk: "Desk", name: str, target: str) -> None:
+def revoke(desk: "CommandContext", name: str, target: str) -> None:
     """No job calls it any more: those that want to end as dead. What was brought so far stays with its jobs."""
     from sereno.procedures.operations import revoke as operation  # noqa: PLC0415 - slow to import; --help needs none
 
@@ -125,7 +125,7 @@ def revoke(desk: "Desk", name: str, target: str) -> None:
 @target_option
 @output_option
 @desk_options
-def check(desk: "Desk", name: str | None, target: str, form: str) -> int:
+def check(desk: "CommandContext", name: str | None, target: str, form: str) -> int:
     """Whether they are still what was allowed, each in its own database. Exits with 6 when one is not."""
     from sereno.procedures import operations as procedures  # noqa: PLC0415 - slow to import; --help needs none
 
@@ -158,7 +158,7 @@ def check(desk: "Desk", name: str | None, target: str, form: str) -> int:
 @output_option
 @desk_options
 def run(
-    desk: "Desk",
+    desk: "CommandContext",
     name: str,
     target: str,
     params: Sequence[str],
@@ -190,13 +190,13 @@ def _done(work: Coroutine[Any, Any, T]) -> T:
     return asyncio.run(work)
 
 
-def _board(desk: "Desk") -> "Board":
-    from sereno.procedures.operations import Board  # noqa: PLC0415 - slow to import; --help needs none
+def _board(desk: "CommandContext") -> "ProcedureBoard":
+    from sereno.procedures.operations import ProcedureBoard  # noqa: PLC0415 - slow to import; --help needs none
 
-    return Board(desk.settings, desk.url)
+    return ProcedureBoard(desk.settings, desk.url)
 
 
-def _task(app: "Sereno", allowed: "Allowed") -> str:
+def _task(app: "Sereno", allowed: "AllowedProcedure") -> str:
     from sereno.procedures.open_arguments import ProcedureArguments  # noqa: PLC0415 - slow to import; --help needs none
 
     for each in app.registry:

@@ -14,9 +14,9 @@ from sereno.cli.output import chosen_form, show_json
 from sereno.cli.schedules.options import confirm, existing, how_many, which_options, would
 
 if TYPE_CHECKING:
-    from sereno.bulk.operations import Steered
+    from sereno.bulk.operations import ScheduleBulkRequest
     from sereno.bulk.store import ScheduleAction
-    from sereno.cli.context import Desk
+    from sereno.cli.context import CommandContext
     from sereno.database.statement import Operation
     from sereno.jobs.job_filter import ScheduleFilter
     from sereno.schedules.lists import Verb
@@ -46,14 +46,16 @@ def steering_options(function: F) -> F:
 @steering_options
 @output_option
 @desk_options
-def pause(desk: "Desk", wanted: "ScheduleFilter", until: datetime | None, note: str | None, **rest: Any) -> int:
+def pause(
+    desk: "CommandContext", wanted: "ScheduleFilter", until: datetime | None, note: str | None, **rest: Any
+) -> int:
     """Fire them no more, or not before a date. What runs goes on."""
-    from sereno.bulk.operations import Steered  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.bulk.operations import ScheduleBulkRequest  # noqa: PLC0415 - slow to import; --help needs none
     from sereno.schedules.operations import pause as operation  # noqa: PLC0415 - see above
 
     _check_note(note)
     words = "" if until is None else f", until {_on_this_clock(until)}"
-    how = Steered(until=until, note=note)
+    how = ScheduleBulkRequest(until=until, note=note)
     return _change(desk, "pause", wanted, partial(operation, until=until, note=note), words, how=how, **rest)
 
 
@@ -62,7 +64,7 @@ def pause(desk: "Desk", wanted: "ScheduleFilter", until: datetime | None, note: 
 @steering_options
 @output_option
 @desk_options
-def resume(desk: "Desk", wanted: "ScheduleFilter", **rest: Any) -> int:
+def resume(desk: "CommandContext", wanted: "ScheduleFilter", **rest: Any) -> int:
     """Fire them again, from now on. What passed meanwhile is not caught up."""
     from sereno.schedules.operations import resume as operation  # noqa: PLC0415 - slow to import; --help needs none
 
@@ -75,7 +77,7 @@ def resume(desk: "Desk", wanted: "ScheduleFilter", **rest: Any) -> int:
     return code
 
 
-def _parked(desk: "Desk", wanted: "ScheduleFilter") -> int:
+def _parked(desk: "CommandContext", wanted: "ScheduleFilter") -> int:
     from dataclasses import replace  # noqa: PLC0415 - slow to import; --help needs none
 
     from sereno.schedules.lists import tally  # noqa: PLC0415 - see above
@@ -89,13 +91,15 @@ def _parked(desk: "Desk", wanted: "ScheduleFilter") -> int:
 @steering_options
 @output_option
 @desk_options
-def disable(desk: "Desk", wanted: "ScheduleFilter", note: str | None, **rest: Any) -> int:
+def disable(desk: "CommandContext", wanted: "ScheduleFilter", note: str | None, **rest: Any) -> int:
     """Fire them no more until somebody resumes them."""
-    from sereno.bulk.operations import Steered  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.bulk.operations import ScheduleBulkRequest  # noqa: PLC0415 - slow to import; --help needs none
     from sereno.schedules.operations import disable as operation  # noqa: PLC0415 - see above
 
     _check_note(note)
-    return _change(desk, "disable", wanted, partial(operation, note=note), "", how=Steered(note=note), **rest)
+    return _change(
+        desk, "disable", wanted, partial(operation, note=note), "", how=ScheduleBulkRequest(note=note), **rest
+    )
 
 
 @click.command(epilog="Example: sereno schedule delete --tenant r42 --dry-run")
@@ -103,7 +107,7 @@ def disable(desk: "Desk", wanted: "ScheduleFilter", note: str | None, **rest: An
 @steering_options
 @output_option
 @desk_options
-def delete(desk: "Desk", wanted: "ScheduleFilter", **rest: Any) -> int:
+def delete(desk: "CommandContext", wanted: "ScheduleFilter", **rest: Any) -> int:
     """Remove them for good. Their jobs stay as history."""
     from sereno.schedules.operations import delete as operation  # noqa: PLC0415 - slow to import; --help needs none
 
@@ -116,9 +120,9 @@ def delete(desk: "Desk", wanted: "ScheduleFilter", **rest: Any) -> int:
 @steering_options
 @output_option
 @desk_options
-def spread(desk: "Desk", wanted: "ScheduleFilter", over: str, **rest: Any) -> int:
+def spread(desk: "CommandContext", wanted: "ScheduleFilter", over: str, **rest: Any) -> int:
     """Give each its own place in a window. It fires there after each instant, always at the same place."""
-    from sereno.bulk.operations import Steered  # noqa: PLC0415 - see above
+    from sereno.bulk.operations import ScheduleBulkRequest  # noqa: PLC0415 - see above
     from sereno.duration import seconds, spoken  # noqa: PLC0415 - slow to import; --help needs none
     from sereno.schedules.operations import spread as operation  # noqa: PLC0415 - see above
     from sereno.schedules.rules.when import Daily, checked  # noqa: PLC0415 - see above
@@ -126,12 +130,12 @@ def spread(desk: "Desk", wanted: "ScheduleFilter", over: str, **rest: Any) -> in
     # Refused before anything is looked at, in the words of the rule.
     checked(Daily("00:00", spread=over))
     words = f" over {spoken(seconds(over))}" if seconds(over) else ", none any more"
-    how = Steered(window=over)
+    how = ScheduleBulkRequest(window=over)
     return _change(desk, "spread", wanted, partial(operation, window=over), words, how=how, **rest)
 
 
 def _change(
-    desk: "Desk",
+    desk: "CommandContext",
     verb: "Verb",
     wanted: "ScheduleFilter",
     operation: "Callable[[ScheduleFilter], Operation[int]]",
@@ -143,7 +147,7 @@ def _change(
     fail_empty: bool,
     background: bool,
     rate: float | None,
-    how: "Steered | None" = None,
+    how: "ScheduleBulkRequest | None" = None,
 ) -> int:
     from sereno.schedules.lists import in_batches  # noqa: PLC0415 - slow to import; --help needs none
 
@@ -181,10 +185,10 @@ ACTIONS: "dict[Verb, ScheduleAction]" = {
 
 
 def _begin(
-    desk: "Desk",
+    desk: "CommandContext",
     verb: "Verb",
     wanted: "ScheduleFilter",
-    how: "Steered | None",
+    how: "ScheduleBulkRequest | None",
     *,
     rate: float | None,
     form: str,
@@ -200,7 +204,7 @@ def _begin(
 
 
 def _tell_tally(
-    desk: "Desk", verb: "Verb", wanted: "ScheduleFilter", words: str, form: str, *, fail_empty: bool
+    desk: "CommandContext", verb: "Verb", wanted: "ScheduleFilter", words: str, form: str, *, fail_empty: bool
 ) -> int:
     from sereno.schedules.lists import tally  # noqa: PLC0415 - slow to import; --help needs none
 

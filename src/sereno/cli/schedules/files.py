@@ -16,10 +16,10 @@ from sereno.cli.schedules.write import job_maker
 from sereno.errors import InvalidArguments
 
 if TYPE_CHECKING:
-    from sereno.cli.context import Desk
+    from sereno.cli.context import CommandContext
     from sereno.cli.schedules.importing import Import, Refusal, Source
     from sereno.jobs.job_filter import ScheduleFilter
-    from sereno.schedules.importers import Imported
+    from sereno.schedules.importers import ImportedSchedule
 
 # As in sereno.schedules.importers, which --help need not import.
 PROGRAMS = ("celery-beat", "apscheduler", "pg-cron")
@@ -36,7 +36,7 @@ WORDS = ("Created", "changed", "unchanged", "refused")
 @click.command("export", epilog='Example: sereno schedule export "menu:*" > menus.jsonl')
 @which_options(states=True)
 @desk_options
-def export_schedules(desk: "Desk", wanted: "ScheduleFilter") -> None:
+def export_schedules(desk: "CommandContext", wanted: "ScheduleFilter") -> None:
     """Definitions, as lines of JSON. What they are, not how they went."""
     from sereno.schedules.bulk_write import exported  # noqa: PLC0415 - slow to import; --help needs none
     from sereno.schedules.store import page  # noqa: PLC0415 - see above
@@ -60,7 +60,7 @@ def export_schedules(desk: "Desk", wanted: "ScheduleFilter") -> None:
 @output_option
 @desk_options
 def import_schedules(
-    desk: "Desk",
+    desk: "CommandContext",
     path: str | None,
     program: str | None,
     source: str | None,
@@ -142,7 +142,9 @@ def _address(source: str) -> str:
     return f"postgresql://{source[scheme.end() :]}"
 
 
-def _read_program(desk: "Desk", made: "Import", program: str, address: str | None, renamed: Collection[str]) -> None:
+def _read_program(
+    desk: "CommandContext", made: "Import", program: str, address: str | None, renamed: Collection[str]
+) -> None:
     from sereno.cli.output import visible  # noqa: PLC0415 - see above
     from sereno.cli.schedules.importing import of_program  # noqa: PLC0415 - slow to import; --help needs none
 
@@ -154,7 +156,7 @@ def _read_program(desk: "Desk", made: "Import", program: str, address: str | Non
         made.notes.append((SQL_TASK, f"write this task, or name the one that runs SQL with --task-map {SQL_TASK}=…"))
 
 
-def _found(desk: "Desk", program: str, address: str | None) -> "list[Imported]":
+def _found(desk: "CommandContext", program: str, address: str | None) -> "list[ImportedSchedule]":
     from sereno.database.connect import connect  # noqa: PLC0415 - see above
     from sereno.schedules.importers import read  # noqa: PLC0415 - slow to import; --help needs none
 

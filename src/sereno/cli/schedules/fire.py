@@ -14,7 +14,7 @@ from sereno.cli.schedules.options import Moments, ask, existing, someone_is_ther
 from sereno.errors import InvalidArguments, Refused
 
 if TYPE_CHECKING:
-    from sereno.cli.context import Desk
+    from sereno.cli.context import CommandContext
     from sereno.jobs.job import Job
     from sereno.schedules.operations import Backfill
 
@@ -26,7 +26,7 @@ LISTED = 20
 @click.argument("key")
 @output_option
 @desk_options
-def run_now(desk: "Desk", key: str, form: str) -> None:
+def run_now(desk: "CommandContext", key: str, form: str) -> None:
     """Fire it now, and print the job's id. Whatever its rule says, and whether or not a run goes on."""
     from sereno.schedules.operations import run_now as operation  # noqa: PLC0415 - slow to import; --help needs none
 
@@ -40,7 +40,7 @@ def run_now(desk: "Desk", key: str, form: str) -> None:
 
 
 @dataclass
-class Passed:
+class PassedInstant:
     """What a pass did."""
 
     fires: int = 0
@@ -52,13 +52,13 @@ class Passed:
 @click.command(epilog="Example: sereno schedule tick -o json")
 @output_option
 @desk_options
-def tick(desk: "Desk", form: str) -> None:
+def tick(desk: "CommandContext", form: str) -> None:
     """Fire what is due, once, and exit. For whatever keeps time instead of a scheduler, such as the system's cron."""
     from sereno.schedules.ticker import Ticker, drive, passes  # noqa: PLC0415 - slow to import; --help needs none
 
     done = drive(passes(Ticker()), desk.run)
     parked = [{"key": key, "why": why} for key, why in done.parked]
-    passed = Passed(done.fires, done.skips, done.runs_ended, parked)
+    passed = PassedInstant(done.fires, done.skips, done.runs_ended, parked)
     if chosen_form(form) in ("json", "jsonl"):
         show_json(passed, indent=2 if form == "json" else 0)
         return
@@ -78,7 +78,7 @@ def tick(desk: "Desk", form: str) -> None:
 @output_option
 @desk_options
 def backfill(
-    desk: "Desk", key: str, start: str, end: str, rate: float | None, dry_run: bool, yes: bool, form: str
+    desk: "CommandContext", key: str, start: str, end: str, rate: float | None, dry_run: bool, yes: bool, form: str
 ) -> None:
     """Run instants of the past, each at most once. Dates are on the schedule's own clock; "7d" is so long ago."""
     plan = _planned(desk, key, start, end)
@@ -123,7 +123,7 @@ def _tell_made(jobs: "Sequence[Job]", left: int, form: str) -> None:
         click.echo(f"Left as they were, because they were recorded before: {counted(left, 'instant')}.", err=True)
 
 
-def _planned(desk: "Desk", key: str, start: str, end: str) -> "Backfill":
+def _planned(desk: "CommandContext", key: str, start: str, end: str) -> "Backfill":
     from sereno.schedules.lists import clock_of  # noqa: PLC0415 - see above
     from sereno.schedules.operations import backfill_plan  # noqa: PLC0415 - see above
     from sereno.schedules.store import clock  # noqa: PLC0415 - see above
@@ -153,7 +153,7 @@ def _typed(text: str, clock: tzinfo) -> str:
     return f"{text}, {clock}" if bare else text
 
 
-def _make(desk: "Desk", key: str, wanted: Sequence[datetime], rate: float | None) -> "list[Job]":
+def _make(desk: "CommandContext", key: str, wanted: Sequence[datetime], rate: float | None) -> "list[Job]":
     from sereno.schedules.operations import Pace, batches  # noqa: PLC0415 - slow to import; --help needs none
     from sereno.schedules.operations import backfill as operation  # noqa: PLC0415 - see above
 

@@ -13,7 +13,7 @@ from sereno.duration import seconds, spoken
 from sereno.errors import ConfigurationError, InvalidArguments
 
 if TYPE_CHECKING:
-    from sereno.cli.context import Desk
+    from sereno.cli.context import CommandContext
     from sereno.jobs.job_filter import ScheduleFilter
     from sereno.schedules.heatmap import Cell, Heatmap
 
@@ -32,7 +32,7 @@ COLUMNS = (Column("at", lambda cell: cell.at), Column("fires", lambda cell: cell
 @click.option("--tz", metavar="ZONE", help="The clock of the hours.  [default: this machine's]")
 @output_option
 @desk_options
-def heatmap(desk: "Desk", wanted: "ScheduleFilter", span: str, tz: str | None, form: str) -> None:
+def heatmap(desk: "CommandContext", wanted: "ScheduleFilter", span: str, tz: str | None, form: str) -> None:
     """How many fires are to come. Five minutes by five minutes, an hour a line."""
     from sereno.schedules.heatmap import heatmap as operation  # noqa: PLC0415 - see above
     from sereno.zones import zone  # noqa: PLC0415 - slow to import; --help needs none

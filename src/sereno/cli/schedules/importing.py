@@ -9,14 +9,14 @@ from typing import IO, TYPE_CHECKING, Any
 import msgspec
 import psycopg
 
-from sereno.cli.context import Desk
+from sereno.cli.context import CommandContext
 from sereno.cli.output import visible
 from sereno.errors import InvalidArguments, SerenoError
-from sereno.schedules.bulk_write import Described, described, write
+from sereno.schedules.bulk_write import DescribedSchedule, described, write
 from sereno.schedules.importers.definition import MakeJob
 
 if TYPE_CHECKING:
-    from sereno.schedules.importers import Imported
+    from sereno.schedules.importers import ImportedSchedule
 
 CHUNK = 1000
 
@@ -41,15 +41,17 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True)
-class Accepted:
+class AcceptedDefinition:
     source: Source
-    wanted: Described
+    wanted: DescribedSchedule
 
 
 class Import:
     """One import, and what became of it."""
 
-    def __init__(self, desk: Desk, make_job: MakeJob, renames: dict[str, str], *, strict: bool, dry_run: bool) -> None:
+    def __init__(
+        self, desk: CommandContext, make_job: MakeJob, renames: dict[str, str], *, strict: bool, dry_run: bool
+    ) -> None:
         self._desk = desk
         self._make_job = make_job
         self._renames = renames
@@ -84,7 +86,7 @@ class Import:
         """All of them. Strict: in one transaction, which the first refusal ends."""
         connection = self._desk.connection()
         with connection.transaction() if self._strict else nullcontext():
-            chunk: list[Accepted] = []
+            chunk: list[AcceptedDefinition] = []
             for source in sources:
                 accepted = self._accept(source)
                 if accepted is not None:
@@ -95,7 +97,7 @@ class Import:
             self._write(chunk)
         self.refused.sort(key=lambda refusal: refusal.line or 0)
 
-    def _accept(self, source: Source) -> Accepted | None:
+    def _accept(self, source: Source) -> AcceptedDefinition | None:
         if source.note:
             self.notes.append((source.where, source.note))
         if source.problem is not None:
@@ -110,7 +112,7 @@ class Import:
         if before != source.where:
             self._refuse(source, f"its key was given before, by {before}")
             return None
-        return Accepted(source, wanted)
+        return AcceptedDefinition(source, wanted)
 
     def _renamed(self, value: Any) -> Any:
         task = value.get("task") if isinstance(value, dict) else None
@@ -119,7 +121,7 @@ class Import:
             return value | {"task": self._renames[task]}
         return value
 
-    def _write(self, chunk: Sequence[Accepted]) -> None:
+    def _write(self, chunk: Sequence[AcceptedDefinition]) -> None:
         """When one of them is refused by the database, it is found by halves."""
         if not chunk:
             return
@@ -159,7 +161,7 @@ def of_lines(file: IO[bytes], advance: Callable[[int], None]) -> Iterator[Source
             yield Source(where, number, problem=f"not JSON: {error}")
 
 
-def of_program(found: Iterable["Imported"]) -> Iterator[Source]:
+def of_program(found: Iterable["ImportedSchedule"]) -> Iterator[Source]:
     """What a reader of another program's tables found."""
     for each in found:
         where = visible(each.key)

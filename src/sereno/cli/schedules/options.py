@@ -16,7 +16,7 @@ from sereno.errors import ConfigurationError, InvalidArguments, InvalidSchedule,
 if TYPE_CHECKING:
     from datetime import tzinfo
 
-    from sereno.cli.context import Desk
+    from sereno.cli.context import CommandContext
     from sereno.jobs.job_filter import ScheduleFilter
     from sereno.schedules.lists import ScheduleTally, Verb
     from sereno.schedules.rules.when import When
@@ -171,7 +171,7 @@ class Moments:
             ) from None
 
 
-def existing(desk: "Desk", key: str) -> "ScheduleRow":
+def existing(desk: "CommandContext", key: str) -> "ScheduleRow":
     """The schedule of this key; the command ends with 7 when there is none."""
     from sereno.jobs.job import check_text  # noqa: PLC0415 - slow to import; --help needs none
     from sereno.schedules.operations import find  # noqa: PLC0415 - see above
@@ -183,7 +183,7 @@ def existing(desk: "Desk", key: str) -> "ScheduleRow":
         raise NoSchedule(str(error)) from None
 
 
-def confirm(desk: "Desk", verb: "Verb", wanted: "ScheduleFilter", yes: bool) -> bool:
+def confirm(desk: "CommandContext", verb: "Verb", wanted: "ScheduleFilter", yes: bool) -> bool:
     """A schedule named by its key is meant; whatever a filter finds must be confirmed. False: it finds nothing."""
     from sereno.schedules.lists import tally  # noqa: PLC0415 - slow to import; --help needs none
 

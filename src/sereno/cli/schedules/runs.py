@@ -16,7 +16,7 @@ from sereno.schedules.operations import ScheduleDetail
 from sereno.schedules.store import FireRow, ScheduleRow
 
 if TYPE_CHECKING:
-    from sereno.cli.context import Desk
+    from sereno.cli.context import CommandContext
 
 # A page folds skips: it looks at this many instants, however few lines it shows.
 LOOKED_AT = 1000
@@ -36,7 +36,7 @@ MEANWHILE = {
 }
 
 
-def last_job(desk: "Desk", detail: ScheduleDetail) -> JobDetail | None:
+def last_job(desk: "CommandContext", detail: ScheduleDetail) -> JobDetail | None:
     """The job of the last run: the one that goes on, where there is one. None: there was none, or it is gone."""
     live = [fire.job_id for fire in detail.fires if fire.reason is None and fire.state in LIVE]
     wanted = detail.schedule.last_job_id

@@ -16,7 +16,7 @@ from sereno.cli.schedules.write import add, preview
 from sereno.errors import InvalidArguments
 
 if TYPE_CHECKING:
-    from sereno.cli.context import Desk
+    from sereno.cli.context import CommandContext
     from sereno.jobs.job_filter import ScheduleFilter
 
 
@@ -47,7 +47,7 @@ def schedule() -> None:
 @output_option
 @desk_options
 def list_schedules(
-    desk: "Desk", wanted: "ScheduleFilter", soonest: bool, limit: int, after: str, fail_empty: bool, form: str
+    desk: "CommandContext", wanted: "ScheduleFilter", soonest: bool, limit: int, after: str, fail_empty: bool, form: str
 ) -> int:
     """What runs when, how it went, what is next. Times are on the schedule's own clock."""
     from sereno.cli.schedules.table import PLAIN, as_object, lines, table_columns  # noqa: PLC0415 - slow to import
@@ -78,7 +78,7 @@ def list_schedules(
 @click.option("-n", "--runs", default=10, show_default=True, type=click.IntRange(0, 1000), help="Runs and skips.")
 @output_option
 @desk_options
-def show(desk: "Desk", key: str, runs: int, form: str) -> None:
+def show(desk: "CommandContext", key: str, runs: int, form: str) -> None:
     """One schedule, with its last and its next runs."""
     from sereno.cli.schedules.page import page_object, show_page  # noqa: PLC0415 - slow to import; --help needs none
     from sereno.cli.schedules.runs import LOOKED_AT, last_job  # noqa: PLC0415 - see above
@@ -99,7 +99,7 @@ def show(desk: "Desk", key: str, runs: int, form: str) -> None:
 @click.option("-n", "--count", default=5, show_default=True, type=click.IntRange(1, 1000))
 @output_option
 @desk_options
-def next_instants(desk: "Desk", key: str, count: int, form: str) -> None:
+def next_instants(desk: "CommandContext", key: str, count: int, form: str) -> None:
     """When it runs next. With a note where its clock is turned."""
     from sereno.cli.schedules import text as words  # noqa: PLC0415 - slow to import; --help needs none
     from sereno.schedules.lists import clock_of, in_words  # noqa: PLC0415 - see above

@@ -14,11 +14,11 @@ from sereno.errors import ConfigurationError
 if TYPE_CHECKING:
     from datetime import tzinfo
 
-    from sereno.cli.context import Desk
+    from sereno.cli.context import CommandContext
     from sereno.schedules.importers.definition import MakeJob
     from sereno.schedules.rules.when import When
     from sereno.schedules.schedule import NewSchedule
-    from sereno.schedules.store import Upserted
+    from sereno.schedules.store import UpsertResult
 
 POLICIES = (
     "missed",
@@ -63,18 +63,20 @@ POLICIES = (
 @click.option("--unchecked", is_flag=True, help="Without an application that knows the task.")
 @output_option
 @desk_options
-def add(desk: "Desk", key: str, task: str, arguments: str, unchecked: bool, form: str, **options: Any) -> None:
+def add(
+    desk: "CommandContext", key: str, task: str, arguments: str, unchecked: bool, form: str, **options: Any
+) -> None:
     """Make a schedule, or change the one of this key to be so."""
-    from sereno.schedules.bulk_write import Described, write  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.schedules.bulk_write import DescribedSchedule, write  # noqa: PLC0415 - slow to import; --help needs none
 
     raw = sys.stdin.buffer.read() if arguments == "-" else arguments.encode(errors="surrogateescape")
     described = _described(key, task, raw, job_maker(desk, unchecked), options)
     desk.connection(create=True)
-    (made,) = desk.run(write([Described(described)]))
+    (made,) = desk.run(write([DescribedSchedule(described)]))
     _tell_made(desk, described.when, _clock(options["rule"], described.when), made, form)
 
 
-def job_maker(desk: "Desk", unchecked: bool) -> "MakeJob":
+def job_maker(desk: "CommandContext", unchecked: bool) -> "MakeJob":
     """Checks the job with the application, if there is one."""
     from sereno.schedules.bulk_write import unchecked_job  # noqa: PLC0415 - slow to import; --help needs none
 
@@ -114,7 +116,7 @@ def _clock(rule: dict[str, Any], when: "When") -> "tzinfo":
     return zone(rule["tz"]).info if rule["tz"] else clock_of(decode_object(when))
 
 
-def _tell_made(desk: "Desk", when: "When", shown_on: "tzinfo", made: "Upserted", form: str) -> None:
+def _tell_made(desk: "CommandContext", when: "When", shown_on: "tzinfo", made: "UpsertResult", form: str) -> None:
     from sereno.cli.output import visible  # noqa: PLC0415 - slow to import
     from sereno.cli.schedules.text import full_time, relative  # noqa: PLC0415 - slow to import
     from sereno.schedules.rules.when import describe  # noqa: PLC0415 - see above

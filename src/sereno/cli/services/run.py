@@ -10,13 +10,13 @@ import click
 
 from sereno.app import Sereno
 from sereno.cli.context import named_app
-from sereno.cli.services.serving import Serving
+from sereno.cli.services.serving import HTTPServer
 from sereno.cli.services.worker import refuse_embedded, worker_options
 from sereno.schedules.scheduler import Scheduler
 from sereno.settings import ROLES, parse_queues
 from sereno.telemetry.log_events import configure
 from sereno.worker.child import run_child
-from sereno.worker.log_writer import LogKeeper
+from sereno.worker.log_writer import LogWriter
 from sereno.worker.supervisor import CHILD_VARIABLE, Supervisor
 
 
@@ -52,19 +52,19 @@ def run(
         return
     app.check_schema()
     try:
-        asyncio.run(_House(app, host, port).run())
+        asyncio.run(_Services(app, host, port).run())
     finally:
         app.close()
 
 
-class _House:
+class _Services:
     """What this process does, by its roles; when one part ends, all end."""
 
     def __init__(self, app: Sereno, host: str | None, port: int | None) -> None:
         wanted = app.settings.roles or ROLES
         self._app = app
         self._told = asyncio.Event()
-        self._server = Serving(app, host, port) if "server" in wanted else None
+        self._server = HTTPServer(app, host, port) if "server" in wanted else None
         self._supervisor: Supervisor | None = None
         self._keeps_time = "scheduler" in wanted and app.settings.scheduler
         if "worker" in wanted:
@@ -107,7 +107,7 @@ class _House:
         return parts
 
     async def _keep_time(self) -> None:
-        async with LogKeeper(self._app.database.url, self._app.settings):
+        async with LogWriter(self._app.database.url, self._app.settings):
             scheduler = Scheduler(self._app.database.url, self._app.settings)
             scheduler.start()
             await self._told.wait()

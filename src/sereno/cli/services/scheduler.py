@@ -8,14 +8,14 @@ from sereno.cli.options import desk_options
 from sereno.cli.output import counted
 
 if TYPE_CHECKING:
-    from sereno.cli.context import Desk
+    from sereno.cli.context import CommandContext
 
 
 @click.command(epilog="Example: sereno scheduler --database-url postgresql://db/shop --log-format json")
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]))
 @click.option("--log-format", type=click.Choice(["auto", "console", "json"]))
 @desk_options
-def scheduler(desk: "Desk", log_level: Any, log_format: Any) -> None:
+def scheduler(desk: "CommandContext", log_level: Any, log_format: Any) -> None:
     """Fire schedules until TERM or Ctrl-C. Any number may run: one leads, the others stand by. Needs no application."""
     import asyncio  # noqa: PLC0415 - slow to import; --help needs none
 
@@ -30,19 +30,19 @@ def scheduler(desk: "Desk", log_level: Any, log_format: Any) -> None:
     asyncio.run(_until_told(desk, where))
 
 
-async def _until_told(desk: "Desk", where: str) -> None:
+async def _until_told(desk: "CommandContext", where: str) -> None:
     import asyncio  # noqa: PLC0415 - slow to import; --help needs none
     import signal  # noqa: PLC0415 - beside it
 
     from sereno.schedules.scheduler import Scheduler  # noqa: PLC0415 - see above
-    from sereno.worker.log_writer import LogKeeper  # noqa: PLC0415 - see above
+    from sereno.worker.log_writer import LogWriter  # noqa: PLC0415 - see above
 
     told = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, told.set)
     url = desk.url()
     running = Scheduler(url, desk.settings)
-    async with LogKeeper(url, desk.settings):
+    async with LogWriter(url, desk.settings):
         running.start()
         click.echo(f"Scheduler {running.holder} keeps time for {where}. TERM or Ctrl-C ends it.")
         await told.wait()

@@ -8,31 +8,31 @@ from sereno.cli.options import desk_options
 
 if TYPE_CHECKING:
     from sereno.app import Sereno
-    from sereno.cli.context import Desk
-    from sereno.cli.services.serving import Serving
+    from sereno.cli.context import CommandContext
+    from sereno.cli.services.serving import HTTPServer
 
 
 @click.command(epilog="Example: sereno server -a shop:app --port 8765")
 @click.option("--host", help="Where to listen.  [default: 127.0.0.1]")
 @click.option("--port", type=click.IntRange(0, 65535), help="0 takes a free one.  [default: 8765]")
 @desk_options
-def server(desk: "Desk", host: str | None, port: int | None) -> None:
+def server(desk: "CommandContext", host: str | None, port: int | None) -> None:
     """Answer people and programs until TERM or Ctrl-C. Without an application, tasks cannot be enqueued by it."""
     import asyncio  # noqa: PLC0415 - slow to import; --help needs none
 
-    from sereno.cli.services.serving import Serving  # noqa: PLC0415 - see above
+    from sereno.cli.services.serving import HTTPServer  # noqa: PLC0415 - see above
     from sereno.telemetry.log_events import configure  # noqa: PLC0415 - see above
 
     app = _application(desk)
     try:
-        serving = Serving(app, host, port)
+        serving = HTTPServer(app, host, port)
         configure(app.settings.log_level, app.settings.log_format)
         asyncio.run(_until_told(serving))
     finally:
         app.close()
 
 
-async def _until_told(serving: "Serving") -> None:
+async def _until_told(serving: "HTTPServer") -> None:
     import asyncio  # noqa: PLC0415 - slow to import; --help needs none
     import signal  # noqa: PLC0415 - beside it
 
@@ -43,7 +43,7 @@ async def _until_told(serving: "Serving") -> None:
     await serving.run()
 
 
-def _application(desk: "Desk") -> "Sereno":
+def _application(desk: "CommandContext") -> "Sereno":
     """The one that is named, or one without tasks; on the database of the command line where that names one."""
     from sereno.app import Sereno  # noqa: PLC0415 - slow to import; --help needs none
 

@@ -27,7 +27,7 @@ CLOSED_NOTICE = (
 )
 
 
-class Serving:
+class HTTPServer:
     """One that has bound its socket, so that what it says of itself is true. `run` it, and `end` it."""
 
     def __init__(self, app: "Sereno", host: str | None, port: int | None) -> None:
@@ -80,7 +80,7 @@ class Serving:
 def _ending(uvicorn: Any, inside: Any) -> Any:
     """It waits for every answer to end before it ends, and streams do not end by themselves; signals are for us."""
 
-    class Ending(uvicorn.Server):  # type: ignore[misc]  # imported when it is needed, so nobody knows its type
+    class ServerEnd(uvicorn.Server):  # type: ignore[misc]  # imported when it is needed, so nobody knows its type
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
             await inside.end()
             await super().shutdown(sockets)
@@ -89,7 +89,7 @@ def _ending(uvicorn: Any, inside: Any) -> Any:
         def capture_signals(self) -> Iterator[None]:
             yield
 
-    return Ending
+    return ServerEnd
 
 
 def _check_access(app: "Sereno", host: str) -> str | None:

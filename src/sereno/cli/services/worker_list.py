@@ -8,7 +8,7 @@ from sereno.cli.options import desk_options, output_option
 from sereno.cli.output import Column, show_list
 
 if TYPE_CHECKING:
-    from sereno.cli.context import Desk
+    from sereno.cli.context import CommandContext
 
 COLUMNS = (
     Column("session", lambda line: str(line.id), "number"),
@@ -29,7 +29,7 @@ COLUMNS = (
 @click.command("list", epilog="Example: sereno worker list")
 @output_option
 @desk_options
-def list_workers(desk: "Desk", form: str) -> None:
+def list_workers(desk: "CommandContext", form: str) -> None:
     """Workers that live, then those that ended within a day."""
     from sereno.worker.operations import list_workers as operation  # noqa: PLC0415 - slow to import
 

@@ -22,7 +22,7 @@ from django.urls import NoReverseMatch, reverse
 from starlette.requests import HTTPConnection
 
 from sereno.access.identity import Principal, Role, check_role
-from sereno.contrib.asgi import Asgi, Mounted, Receive, Scope, Send, lifespan, redirect
+from sereno.contrib.asgi import Asgi, MountedServer, Receive, Scope, Send, lifespan, redirect
 from sereno.errors import DatabaseUnavailable
 from sereno.server import asgi
 
@@ -35,11 +35,11 @@ def with_dashboard(django: Asgi, path: str = "/sereno", *, staff: Role = "viewer
     """
     from sereno.contrib.django.entry import app  # noqa: PLC0415 - pages that enqueue want to know the tasks
 
-    server = asgi(app, authenticate=Staff(check_role(staff)))
-    return Beside(django, Mounted(server, path), sign_in, lifespan(app, server=server))
+    server = asgi(app, authenticate=StaffAuthenticator(check_role(staff)))
+    return DashboardMount(django, MountedServer(server, path), sign_in, lifespan(app, server=server))
 
 
-class Staff:
+class StaffAuthenticator:
     """Whoever asks, by Django's own session."""
 
     def __init__(self, role: Role) -> None:
@@ -67,10 +67,10 @@ class Staff:
             close_old_connections()
 
 
-class Beside:
+class DashboardMount:
     """Two applications at one address."""
 
-    def __init__(self, django: Asgi, mounted: Mounted, sign_in: str | None, life: Any) -> None:
+    def __init__(self, django: Asgi, mounted: MountedServer, sign_in: str | None, life: Any) -> None:
         for wanted in ("django.contrib.sessions", "django.contrib.auth"):
             if wanted not in settings.INSTALLED_APPS:
                 raise ImproperlyConfigured(f"the dashboard knows people by {wanted}: add it to INSTALLED_APPS")

@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from sereno.contrib.django.framework import BaseTaskBackend, Task, TaskResult, TaskResultStatus, task_enqueued
 from sereno.contrib.django.priority import ours
-from sereno.contrib.django.project import Declared, app
+from sereno.contrib.django.project import DeclaredTasks, app
 from sereno.contrib.django.results import find
 from sereno.contrib.django.running import handler
 
@@ -42,9 +42,9 @@ class SerenoBackend(BaseTaskBackend):
             if task.module_path not in app.declared:
                 app.declared[task.module_path] = self._declare(task)
 
-    def _declare(self, task: Task) -> Declared:
+    def _declare(self, task: Task) -> DeclaredTasks:
         decorate = app.task(name=task.module_path, queue=task.queue_name, priority=ours(task.priority), **self.options)
-        return Declared(task, decorate(handler(app, task)))
+        return DeclaredTasks(task, decorate(handler(app, task)))
 
     def enqueue(self, task: Task, args: Any, kwargs: Any) -> TaskResult:
         """Written when this returns, and there for workers when the transaction commits."""

@@ -25,7 +25,7 @@ _PLACE = ("user", "password", "host", "port", "dbname")
 _NOT_OURS = {"client_encoding"}
 
 
-class Declared(NamedTuple):
+class DeclaredTasks(NamedTuple):
     """A task of Django's, and the same task as a worker knows it."""
 
     theirs: DjangoTask
@@ -43,7 +43,7 @@ class Project(Sereno):
         self.migrates: bool = given.pop("migrate", True)
         # Modules with tasks, besides `tasks.py` of every installed application.
         self.modules: Sequence[str] = given.pop("modules", ())
-        self.declared: dict[str, Declared] = {}
+        self.declared: dict[str, DeclaredTasks] = {}
         self.declaring = threading.Lock()
         super().__init__(address(self.alias), **given)
         # The package of the project: two projects on one database leave each other's schedules alone.

@@ -41,7 +41,7 @@ def handler(app: Project, task: Task) -> Callable[..., Any]:
 
     def run(args: list[Any], kwargs: dict[str, Any], ctx: Context) -> None:
         with _connections():
-            running = Running(app, task, ctx)
+            running = RunningTask(app, task, ctx)
             running.start()
             try:
                 keeping = running.keeping(task.call(*running.arguments(args), **kwargs))
@@ -56,7 +56,7 @@ def handler(app: Project, task: Task) -> Callable[..., Any]:
     async def arun(args: list[Any], kwargs: dict[str, Any], ctx: Context) -> None:
         # A thread of its own for what it asks of the ORM, as a request has.
         async with ThreadSensitiveContext():
-            running = Running(app, task, ctx)
+            running = RunningTask(app, task, ctx)
             try:
                 await sync_to_async(running.start)()
                 keeping = running.keeping(await task.acall(*running.arguments(args), **kwargs))
@@ -76,7 +76,7 @@ def handler(app: Project, task: Task) -> Callable[..., Any]:
 
 
 @dataclass
-class Running:
+class RunningTask:
     """One attempt, as Django's signals and its context tell of it."""
 
     app: Project

@@ -13,7 +13,7 @@ from sereno.jobs.limits.store import LimitRow
 from sereno.jobs.limits.weights import WeightLine
 
 
-class Numbers(TypedDict, total=False):
+class LimitNumbers(TypedDict, total=False):
     """Either `slots`, how many at once; or `rate`, how many in `per`, with `burst` of them together."""
 
     slots: int
@@ -24,7 +24,7 @@ class Numbers(TypedDict, total=False):
     actor: str
 
 
-class LimitBoard:
+class LimitsClient:
     """Every method has an async twin with an `a` in front. Each change is written to the audit, with its actor.
 
     Beside a worker in the same event loop use the twins: a change waits for the claim that is under way, and a sync
@@ -36,18 +36,18 @@ class LimitBoard:
 
     # Change
 
-    def set(self, name: str, **numbers: Unpack[Numbers]) -> LimitRow:
+    def set(self, name: str, **numbers: Unpack[LimitNumbers]) -> LimitRow:
         """`app.limits.set("ifood", rate=50, per="1m")`: holds at once and everywhere, until `reset`."""
         return self._database.run(operations.change(name, **numbers))
 
-    async def aset(self, name: str, **numbers: Unpack[Numbers]) -> LimitRow:
+    async def aset(self, name: str, **numbers: Unpack[LimitNumbers]) -> LimitRow:
         return await self._database.arun(operations.change(name, **numbers))
 
-    def set_queue(self, queue: str, **numbers: Unpack[Numbers]) -> LimitRow:
+    def set_queue(self, queue: str, **numbers: Unpack[LimitNumbers]) -> LimitRow:
         """The same for a queue as a whole, also for one that no code limits."""
         return self._database.run(operations.change(queue=queue, **numbers))
 
-    async def aset_queue(self, queue: str, **numbers: Unpack[Numbers]) -> LimitRow:
+    async def aset_queue(self, queue: str, **numbers: Unpack[LimitNumbers]) -> LimitRow:
         return await self._database.arun(operations.change(queue=queue, **numbers))
 
     def reset(self, name: str, *, actor: str | None = None) -> LimitRow | None:

@@ -13,11 +13,11 @@ from sereno.database.statement import Operation, Statement, array, nested, queri
 from sereno.jobs.attempt import CRASH_LIMIT
 from sereno.jobs.claim_reply import decode_claimed
 from sereno.jobs.job import ClaimedJob
-from sereno.jobs.limits.lane_decision import Decision, Gate, Lane, Room, Taken, decide, doubtful
+from sereno.jobs.limits.lane_decision import Decision, Lane, Limiter, LockedLanes, QueueRoom, decide, doubtful
 from sereno.jobs.limits.slot_sharing import Party, joined, without
 
 _sql = queries("jobs/limits/lane_claim")
-_taken = msgspec.json.Decoder(Taken)
+_taken = msgspec.json.Decoder(LockedLanes)
 _numbers = msgspec.json.Decoder(list[int] | None)
 _passing = msgspec.json.Decoder(list[tuple[int, list[int | None]]])
 _opened = msgspec.json.Decoder(tuple[int, int | None, int])
@@ -30,14 +30,14 @@ DEEP = 8
 MOST_ROWS, FEWEST_ROWS = 10_000, 100
 
 
-class Known(NamedTuple):
+class KnownLimiter(NamedTuple):
     """What a worker knows of a gate: jobs that have ended for good, if it is still as the worker wrote it."""
 
     version: int
     ended: frozenset[int]
 
 
-NOTHING: Mapping[int, Known] = MappingProxyType({})
+NOTHING: Mapping[int, KnownLimiter] = MappingProxyType({})
 
 
 class FreeProcesses(NamedTuple):
@@ -115,7 +115,7 @@ def claim_lanes(
     freed: Mapping[int, int],
     bands: Sequence[int],
     no_parties: Collection[int] = (),
-    known: Mapping[int, Known] = NOTHING,
+    known: Mapping[int, KnownLimiter] = NOTHING,
     free: FreeProcesses | None = None,
 ) -> Operation[LaneClaim]:
     """Jobs of lanes, as far as their gates let them in.
@@ -135,7 +135,7 @@ def claim_lanes(
     taken = _taken.decode(rows[0][0])
     foreign = _recall(taken.gates, known)
     yield from _ask_who_runs(doubtful(taken.gates))
-    rooms = {item["queue"]: Room(item["now"], item["room"], item["lanes"]) for item in asked}
+    rooms = {item["queue"]: QueueRoom(item["now"], item["room"], item["lanes"]) for item in asked}
     decision = decide(taken, rooms, bands, no_parties)
     answer = LaneClaim(
         missed=decision.missed | set(taken.missed),
@@ -171,7 +171,7 @@ def reread() -> Operation[int]:
     return int((yield Statement(_sql["reread"]))[0][0])
 
 
-def _recall(gates: Sequence[Gate], known: Mapping[int, Known]) -> set[int]:
+def _recall(gates: Sequence[Limiter], known: Mapping[int, KnownLimiter]) -> set[int]:
     """Who has left, as far as that is known; answers the gates that somebody else has written since."""
     foreign: set[int] = set()
     for gate in gates:
@@ -190,7 +190,7 @@ def _newly_waited(lanes: Sequence[Lane]) -> set[int]:
     }
 
 
-def _ask_who_runs(gates: Sequence[Gate]) -> Operation[None]:
+def _ask_who_runs(gates: Sequence[Limiter]) -> Operation[None]:
     if gates:
         rows = yield Statement(
             _sql["live"], {"ids": array(sorted({job for gate in gates for job in gate.held if job > 0}))}
@@ -258,7 +258,7 @@ def _pick(
 
 
 def _note(
-    answer: LaneClaim, lanes: Sequence[Lane], served: Mapping[int, list[ClaimedJob]], gates: Sequence[Gate]
+    answer: LaneClaim, lanes: Sequence[Lane], served: Mapping[int, list[ClaimedJob]], gates: Sequence[Limiter]
 ) -> None:
     with_slots = {gate.id for gate in gates if gate.kind != "rate"}
     answer.unkeyed = {job.id for number, jobs in served.items() if lanes[number].id is None for job in jobs}
@@ -380,7 +380,7 @@ def _slots(new: Sequence[Party]) -> int:
     return sum(min(slots, len(jobs)) for slots, jobs in new)
 
 
-def _held(gate: Gate, inside: Mapping[int, Sequence[Party]]) -> Sequence[int]:
+def _held(gate: Limiter, inside: Mapping[int, Sequence[Party]]) -> Sequence[int]:
     if gate.kind == "rate":
         return ()
     held: Sequence[int] = gate.held
@@ -389,5 +389,5 @@ def _held(gate: Gate, inside: Mapping[int, Sequence[Party]]) -> Sequence[int]:
     return held
 
 
-def _tokens(gate: Gate, spent: float) -> float | None:
+def _tokens(gate: Limiter, spent: float) -> float | None:
     return None if gate.tokens is None else gate.tokens - spent

@@ -60,7 +60,7 @@ class Lane(msgspec.Struct, array_like=True, gc=False):
     passes_over: bool = False
 
 
-class Gate(msgspec.Struct, array_like=True, gc=False):
+class Limiter(msgspec.Struct, array_like=True, gc=False):
     """A gate that was locked. `tokens`: refilled up to now. `closed`: seconds until it may let anybody in.
 
     `version`: another one after every write.
@@ -137,12 +137,12 @@ class Gate(msgspec.Struct, array_like=True, gc=False):
         return min(LONGEST_LOOK, SHORTEST_LOOK * 2.0**self.looks)
 
 
-def doubtful(gates: Iterable[Gate]) -> list[Gate]:
+def doubtful(gates: Iterable[Limiter]) -> list[Limiter]:
     """Gates that seem more than half full: it matters which of their jobs still run."""
     return [gate for gate in gates if gate.held and (2 * len(gate.held) > (gate.slots or 0) or len(gate.held) > MANY)]
 
 
-class Room:
+class QueueRoom:
     """How many jobs of a queue may be claimed: `now` is how many can start at once, `ahead` how many in all.
 
     `lanes`: how many lanes were asked for; as many as came may not be all there are.
@@ -164,7 +164,7 @@ class Room:
         self.now -= lane.is_rated
 
 
-class Taken(msgspec.Struct, array_like=True, gc=False):
+class LockedLanes(msgspec.Struct, array_like=True, gc=False):
     """What the store took.
 
     `free`: gates whose waiting lanes were looked at, and whether it was time to. `own`: queues that have limits of
@@ -177,7 +177,7 @@ class Taken(msgspec.Struct, array_like=True, gc=False):
     moment: str
     now: int
     lanes: list[Lane]
-    gates: list[Gate]
+    gates: list[Limiter]
     free: list[tuple[int, bool]]
     own: dict[str, tuple[list[int], bool]]
     missed: list[int]
@@ -203,13 +203,15 @@ class Decision:
 
     def __init__(self) -> None:
         self.lanes: list[Lane] = []
-        self.gates: list[Gate] = []
+        self.gates: list[Limiter] = []
         self.missed: set[int] = set()
         self.is_contended = False
         self.more: set[str] = set()
 
 
-def decide(taken: Taken, rooms: Mapping[str, Room], bands: Sequence[int], no_parties: Collection[int] = ()) -> Decision:
+def decide(
+    taken: LockedLanes, rooms: Mapping[str, QueueRoom], bands: Sequence[int], no_parties: Collection[int] = ()
+) -> Decision:
     """How many jobs of each lane may start, and who must wait for what. `bands`: in the order to be walked.
 
     `no_parties`: lanes whose jobs are too slow to share a slot.
@@ -220,7 +222,7 @@ def decide(taken: Taken, rooms: Mapping[str, Room], bands: Sequence[int], no_par
     _catch_up(lanes)
     for lane in lanes:
         lane.is_rated = any(gates[gate].kind == "rate" for gate in lane.gates)
-    giving = _Giving(lanes, gates, rooms, decision, no_parties)
+    giving = _LaneTurn(lanes, gates, rooms, decision, no_parties)
     of_band: dict[int, list[Lane]] = {}
     for lane in lanes:
         of_band.setdefault(lane.band, []).append(lane)
@@ -241,7 +243,7 @@ def decide(taken: Taken, rooms: Mapping[str, Room], bands: Sequence[int], no_par
 _NO_GATES: tuple[list[int], bool] = ([], False)
 
 
-def _reachable(taken: Taken, gates: Mapping[int, Gate], decision: Decision) -> list[Lane]:
+def _reachable(taken: LockedLanes, gates: Mapping[int, Limiter], decision: Decision) -> list[Lane]:
     """Lanes all of whose gates are ours; the rest is somebody else's for now."""
     found: list[Lane] = []
     for lane in taken.lanes:
@@ -259,7 +261,7 @@ def _reachable(taken: Taken, gates: Mapping[int, Gate], decision: Decision) -> l
     return found
 
 
-def _plain(taken: Taken, gates: Mapping[int, Gate], decision: Decision) -> list[Lane]:
+def _plain(taken: LockedLanes, gates: Mapping[int, Limiter], decision: Decision) -> list[Lane]:
     """The jobs of a limited queue that carry no key stand in one lane; its turn is that of the first."""
     found: list[Lane] = []
     for queue, (own, has_plain) in taken.own.items():
@@ -284,7 +286,7 @@ def _catch_up(lanes: list[Lane]) -> None:
             lane.turn = max(lane.turn, next_turn.get(lane.queue, lane.turn))
 
 
-class _Giving:
+class _LaneTurn:
     """One job at a time to the lane that is next, until the room is used up or every lane must wait.
 
     How many jobs a lane has is not known here, so none is given much more than its part: it might have one.
@@ -293,8 +295,8 @@ class _Giving:
     def __init__(
         self,
         lanes: Sequence[Lane],
-        gates: Mapping[int, Gate],
-        rooms: Mapping[str, Room],
+        gates: Mapping[int, Limiter],
+        rooms: Mapping[str, QueueRoom],
         decision: Decision,
         no_parties: Collection[int],
     ) -> None:
@@ -368,7 +370,7 @@ class _Giving:
         room.take(lane)
         return True
 
-    def _may_share(self, lane: Lane, passed: Sequence[tuple[Gate, int]]) -> bool:
+    def _may_share(self, lane: Lane, passed: Sequence[tuple[Limiter, int]]) -> bool:
         """More than its gate lets in, to be run one after another in the slots it has.
 
         Only where nobody else is held up by it: behind a gate of its own, without turns.
@@ -381,7 +383,7 @@ class _Giving:
             and lane.id not in self._no_parties
         )
 
-    def _is_alone(self, passed: Sequence[tuple[Gate, int]]) -> bool:
+    def _is_alone(self, passed: Sequence[tuple[Limiter, int]]) -> bool:
         return len(passed) == 1 and passed[0][0].kind == "slots" and self._passing[passed[0][0].id] == 1
 
 
@@ -389,7 +391,7 @@ def _turn(lane: Lane) -> float:
     return lane.turn
 
 
-def _note_behind(taken: Taken, gates: Mapping[int, Gate]) -> None:
+def _note_behind(taken: LockedLanes, gates: Mapping[int, Limiter]) -> None:
     """A gate whose waiting lanes were looked at is written: it says when to look again, or that nobody waits."""
     looked = {lane.behind for lane in taken.lanes}
     for gate, is_due in taken.free:

@@ -14,7 +14,7 @@ from sereno.errors import ConfigurationError, InvalidArguments, Refused
 from sereno.jobs.job import check_text
 from sereno.jobs.limits import store
 from sereno.jobs.limits.limit import AnyLimit, Limit, Rate
-from sereno.jobs.limits.store import GateRow, LimitRow
+from sereno.jobs.limits.store import LimiterRow, LimitRow
 
 DAY = 86400.0
 # A limit that is closed for longer is one that should be changed; a rate that gives one in longer gives nothing.
@@ -30,7 +30,7 @@ class LimitDetail:
     """One limit, and those of its keys that matter most: closed, waited for, in use."""
 
     limit: LimitRow
-    keys: list[GateRow]
+    keys: list[LimiterRow]
 
 
 def in_words(numbers: Mapping[str, Any]) -> str:

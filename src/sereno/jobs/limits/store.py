@@ -59,7 +59,7 @@ class LimitRow(msgspec.Struct, kw_only=True):
         return {"units": self.units, "period": self.period, "burst": self.burst}
 
 
-class GateRow(msgspec.Struct, kw_only=True):
+class LimiterRow(msgspec.Struct, kw_only=True):
     """One key of a limit: the jobs that are in, its tokens, until when it is closed, how many ready jobs wait.
 
     `taken`: slots in use; fewer than jobs, where some take turns in the hands of one worker.
@@ -75,7 +75,7 @@ class GateRow(msgspec.Struct, kw_only=True):
 
 
 _row = msgspec.json.Decoder(LimitRow)
-_gate = msgspec.json.Decoder(GateRow)
+_gate = msgspec.json.Decoder(LimiterRow)
 
 
 def declare(registry: Registry, service: str) -> Operation[list[str]]:
@@ -153,7 +153,7 @@ def names(most: int = BOUND) -> Operation[list[str]]:
     return [row[0] for row in rows]
 
 
-def gates(name: str, key: str | None = None, most: int = 20) -> Operation[list[GateRow]]:
+def gates(name: str, key: str | None = None, most: int = 20) -> Operation[list[LimiterRow]]:
     rows = yield Statement(_sql["gates"], {"name": name, "key": key, "most": most})
     return [_gate.decode(row[0]) for row in rows]
 

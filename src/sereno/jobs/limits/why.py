@@ -10,7 +10,7 @@ from sereno.database.statement import Operation
 from sereno.duration import spoken
 from sereno.jobs import queries as job_queries
 from sereno.jobs.limits import why_queries as store
-from sereno.jobs.limits.why_queries import GateSight, Inside, LaneSight, OrderSight
+from sereno.jobs.limits.why_queries import LaneState, LimiterState, OrderState, SlotHolder
 from sereno.jobs.rows import Count, JobRow
 
 # Below so many seconds a person waits for the tenths.
@@ -58,7 +58,7 @@ def held_up(row: JobRow, tenant: str | None) -> Operation[list[str]]:
     return [*_dead(order, named), *first, *_held_up(order)]
 
 
-def _named_jobs(order: OrderSight | None, tenant: str | None) -> Operation[set[int]]:
+def _named_jobs(order: OrderState | None, tenant: str | None) -> Operation[set[int]]:
     """The jobs of an order that may be named: to somebody of a tenant, that tenant's alone."""
     named = set()
     for job_id in () if order is None else (order.head, order.dead):
@@ -74,7 +74,7 @@ def moment(when: datetime | None) -> str:
     return when.astimezone().strftime("%Y-%m-%d %H:%M:%S %Z") if when else "an unknown time"
 
 
-def _unknown(gates: Sequence[GateSight]) -> Iterator[str]:
+def _unknown(gates: Sequence[LimiterState]) -> Iterator[str]:
     for gate in gates:
         if gate.kind == "unknown":
             yield (
@@ -83,7 +83,7 @@ def _unknown(gates: Sequence[GateSight]) -> Iterator[str]:
             )
 
 
-def _closing(gates: Sequence[GateSight]) -> Iterator[str]:
+def _closing(gates: Sequence[LimiterState]) -> Iterator[str]:
     for gate in gates:
         if gate.closed_until is not None:
             key = f" for the key {gate.key!r}" if gate.key else ""
@@ -94,7 +94,7 @@ def _closing(gates: Sequence[GateSight]) -> Iterator[str]:
             )
 
 
-def _full(gates: Sequence[GateSight], row: JobRow, *, names_others: bool) -> Iterator[str]:
+def _full(gates: Sequence[LimiterState], row: JobRow, *, names_others: bool) -> Iterator[str]:
     """The one that its lane waits for is the first."""
     for gate in sorted(gates, key=lambda gate: not gate.is_awaited):
         if gate.closed_until is not None:
@@ -105,7 +105,7 @@ def _full(gates: Sequence[GateSight], row: JobRow, *, names_others: bool) -> Ite
             yield _rate(gate, row)
 
 
-def _sharing(gate: GateSight) -> str:
+def _sharing(gate: LimiterState) -> str:
     slots = "the slot" if gate.running == 1 else f"the {gate.running:,} slots"
     return (
         f"{gate.claimed:,} jobs take turns in {slots}: a worker claimed quick jobs of the key together, "
@@ -113,7 +113,7 @@ def _sharing(gate: GateSight) -> str:
     )
 
 
-def _slots(gate: GateSight, row: JobRow, *, names_others: bool) -> str:
+def _slots(gate: LimiterState, row: JobRow, *, names_others: bool) -> str:
     if not gate.slots:
         remedy = f"To change it: sereno limit set {gate.name} --slots N"
         return f"The limit {_named(gate, row)} lets nobody through: it is 0. {remedy}"
@@ -126,7 +126,7 @@ def _slots(gate: GateSight, row: JobRow, *, names_others: bool) -> str:
     return f"{words}{gate.running:,} {_are(gate.running)} running: a worker gives away what came free {looked}."
 
 
-def _rate(gate: GateSight, row: JobRow) -> str:
+def _rate(gate: LimiterState, row: JobRow) -> str:
     # Those who wait are looked at together: nobody passes before that.
     next_in = max(_earliest(gate, 1), (gate.look_in or 0.0) if gate.is_awaited else 0.0)
     cost = f" (this one takes {gate.cost})" if gate.cost != 1 else ""
@@ -136,13 +136,13 @@ def _rate(gate: GateSight, row: JobRow) -> str:
     )
 
 
-def _earliest(gate: GateSight, jobs: int) -> float:
+def _earliest(gate: LimiterState, jobs: int) -> float:
     """Seconds until so many jobs like this one can have started, if they are given everything."""
     missing = _need(gate) * jobs - (gate.tokens or 0.0)
     return max(0.0, missing * (gate.period or 0.0) / (gate.units or 1.0))
 
 
-def _place(lane: LaneSight | None, gates: Sequence[GateSight], *, is_blocked: bool, names_others: bool) -> list[str]:
+def _place(lane: LaneState | None, gates: Sequence[LimiterState], *, is_blocked: bool, names_others: bool) -> list[str]:
     if lane is None:
         return []
     sentences = []
@@ -162,7 +162,7 @@ def _place(lane: LaneSight | None, gates: Sequence[GateSight], *, is_blocked: bo
     return sentences
 
 
-def _turn(lane: LaneSight, *, names_others: bool) -> str:
+def _turn(lane: LaneState, *, names_others: bool) -> str:
     words = f"It takes turns by its fair key {lane.fair!r} (weight {lane.weight:g})"
     if not lane.keys_ahead.value:
         return f"{words}, which is next."
@@ -171,7 +171,7 @@ def _turn(lane: LaneSight, *, names_others: bool) -> str:
     return f"{words}: {keys} in front of it by turn{following}."
 
 
-def _dead(order: OrderSight | None, named: Collection[int]) -> Iterator[str]:
+def _dead(order: OrderState | None, named: Collection[int]) -> Iterator[str]:
     if order is None or order.dead is None:
         return
     if order.dead not in named:
@@ -187,7 +187,7 @@ def _dead(order: OrderSight | None, named: Collection[int]) -> Iterator[str]:
         )
 
 
-def _behind_head(order: OrderSight, named: Collection[int]) -> str:
+def _behind_head(order: OrderState, named: Collection[int]) -> str:
     before = "1 job is" if order.before.value == 1 else f"{order.before} jobs are"
     if order.head not in named:
         return (
@@ -206,7 +206,7 @@ def _behind_head(order: OrderSight, named: Collection[int]) -> str:
     )
 
 
-def _held_up(order: OrderSight | None) -> list[str]:
+def _held_up(order: OrderState | None) -> list[str]:
     if order is None or not order.behind.value:
         return []
     jobs = (
@@ -215,21 +215,21 @@ def _held_up(order: OrderSight | None) -> list[str]:
     return [f"{jobs} until it has ended ({order.key!r})."]
 
 
-def _named(gate: GateSight, row: JobRow) -> str:
+def _named(gate: LimiterState, row: JobRow) -> str:
     return f"{gate.name}{_whom(gate, row)}"
 
 
-def _whom(gate: GateSight, row: JobRow) -> str:
+def _whom(gate: LimiterState, row: JobRow) -> str:
     if gate.of_queue:
         return f" for its whole queue {row.queue!r}"
     return f" for the key {gate.key!r}" if gate.key else ""
 
 
-def _in_use(gate: GateSight) -> str:
+def _in_use(gate: LimiterState) -> str:
     return f"{gate.running:,} of {gate.slots:,} {_are(gate.running)} taken"
 
 
-def _inside(gate: GateSight) -> str:
+def _inside(gate: LimiterState) -> str:
     """Who holds the slots; those of one task and one worker are told together."""
     first = gate.first
     more = gate.running - len(first)
@@ -242,11 +242,11 @@ def _inside(gate: GateSight) -> str:
     return ", ".join(f"job {inside.id} ({_life(inside)})" for inside in first) + rest
 
 
-def _life(inside: Inside) -> str:
+def _life(inside: SlotHolder) -> str:
     return f"task {inside.task}, running for {spoken(inside.seconds)}, worker session {inside.session}"
 
 
-def _need(gate: GateSight) -> float:
+def _need(gate: LimiterState) -> float:
     """What one job takes; never more than the bucket holds."""
     return min(float(gate.cost), gate.burst or 1.0)
 

@@ -14,7 +14,7 @@ NAMED = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Inside:
+class SlotHolder:
     """A running job that holds a slot."""
 
     id: int
@@ -24,7 +24,7 @@ class Inside:
 
 
 @dataclass(frozen=True, slots=True)
-class GateSight:
+class LimiterState:
     """One limit with the key of one job. `of_queue`: it holds for all jobs of the queue.
 
     `kind`: slots, rate, unknown, or given (it comes with the job and nobody has read it yet). `is_awaited`: the job's
@@ -47,11 +47,11 @@ class GateSight:
     is_awaited: bool
     running: int
     claimed: int
-    first: Sequence[Inside]
+    first: Sequence[SlotHolder]
 
 
 @dataclass(frozen=True, slots=True)
-class LaneSight:
+class LaneState:
     """Where a job stands among those with the same keys, and whose turn it is.
 
     `lanes_ahead`: jobs with other keys, taken together by their keys, that have their turn first. `keys_ahead`: other
@@ -67,7 +67,7 @@ class LaneSight:
 
 
 @dataclass(frozen=True, slots=True)
-class OrderSight:
+class OrderState:
     """The order that a job stands in. The head is the only one that may run."""
 
     key: str
@@ -83,27 +83,27 @@ class OrderSight:
     dead_task: str | None
 
 
-def gates(job_id: int) -> Operation[list[GateSight]]:
+def gates(job_id: int) -> Operation[list[LimiterState]]:
     """What a live job passes, also if it carries no key and only its queue has limits."""
     rows = yield Statement(_sql["gates"], {"id": job_id, "most": NAMED, "bound": BOUND})
-    return [replace(GateSight(*row), first=[Inside(*each) for each in row[-1]]) for row in rows]
+    return [replace(LimiterState(*row), first=[SlotHolder(*each) for each in row[-1]]) for row in rows]
 
 
-def lane(job_id: int) -> Operation[LaneSight | None]:
+def lane(job_id: int) -> Operation[LaneState | None]:
     rows = yield Statement(_sql["lane"], {"id": job_id, "bound": BOUND})
     if not rows:
         return None
     ahead, lanes_ahead, fair, weight, keys_ahead, next_key = rows[0]
-    return LaneSight(
+    return LaneState(
         Count.bounded(ahead), Count.bounded(lanes_ahead), fair, weight, Count.bounded(keys_ahead), next_key
     )
 
 
-def order(job_id: int) -> Operation[OrderSight | None]:
+def order(job_id: int) -> Operation[OrderState | None]:
     """None when it has no order key."""
     rows = yield Statement(_sql["order"], {"id": job_id, "bound": BOUND})
     if not rows:
         return None
     key, head, task, state, seconds, run_at, session, before, behind, dead, dead_task = rows[0]
     counts = Count.bounded(before), Count.bounded(behind)
-    return OrderSight(key, head, task, state, seconds, run_at, session, *counts, dead, dead_task)
+    return OrderState(key, head, task, state, seconds, run_at, session, *counts, dead, dead_task)

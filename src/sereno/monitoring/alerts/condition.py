@@ -46,7 +46,7 @@ LONGEST_SUBJECT = 400
 
 
 @dataclass(frozen=True, slots=True)
-class Concern:
+class AlertCondition:
     """One thing that needs a person. `said`: an English sentence with places; `values`: what belongs into them."""
 
     kind: str
@@ -71,10 +71,10 @@ def concern(
     *,
     since: datetime | None = None,
     **values: str | int | None,
-) -> Concern:
+) -> AlertCondition:
     """One of a kind that is known; names are cut and cleaned, whoever chose them."""
     known = {name: clean(value) if isinstance(value, str) else value or 0 for name, value in values.items()}
-    return Concern(kind, clean(subject, LONGEST_SUBJECT), level, SAID[kind], known, clean(remedy, 500), since)
+    return AlertCondition(kind, clean(subject, LONGEST_SUBJECT), level, SAID[kind], known, clean(remedy, 500), since)
 
 
 def command(words: str, name: str) -> str:
@@ -85,10 +85,10 @@ def command(words: str, name: str) -> str:
 def filled(said: str, values: Mapping[str, str | int]) -> str:
     """A sentence in any language with its values; numbers are grouped, and what is missing is an ellipsis."""
     said_values = {name: f"{value:,}" if isinstance(value, int) else value for name, value in values.items()}
-    return said % _Forgiving(said_values)
+    return said % _LenientFormat(said_values)
 
 
-class _Forgiving(dict[str, str]):
+class _LenientFormat(dict[str, str]):
     def __missing__(self, key: str) -> str:
         return "…"
 

@@ -11,8 +11,8 @@ from sereno.database.migrate import migrations
 from sereno.database.statement import Operation, Row, Statement, queries
 from sereno.duration import spoken
 from sereno.monitoring import health_queries
-from sereno.monitoring.alerts.condition import Concern, Level, command, concern, rank
-from sereno.monitoring.health_queries import Holder
+from sereno.monitoring.alerts.condition import AlertCondition, Level, command, concern, rank
+from sereno.monitoring.health_queries import LockHolder
 from sereno.schedules import store as schedules
 from sereno.settings import A_DAY, Settings
 from sereno.zones import moment
@@ -37,24 +37,24 @@ BOUND = 10_000
 COUNTED = 1000
 
 
-class Look(NamedTuple):
+class ConditionQuery(NamedTuple):
     """One look: what it can find, and how. `of_tenants`: also for one tenant alone. `of_settings`: it is given them."""
 
     kinds: tuple[str, ...]
-    see: Callable[..., Operation[list[Concern]]]
+    see: Callable[..., Operation[list[AlertCondition]]]
     of_tenants: bool = False
     of_settings: bool = False
 
 
-def attention(settings: Settings, *, tenant: str | None = None, late: float = LATE) -> Operation[list[Concern]]:
+def attention(settings: Settings, *, tenant: str | None = None, late: float = LATE) -> Operation[list[AlertCondition]]:
     """Everything, the worst first. `late`: seconds that a ready job may wait. `tenant`: of this one alone."""
-    found: list[Concern] = []
+    found: list[AlertCondition] = []
     for look in looks(tenant, settings):
         found += yield from look.see(tenant, late)
     return worst_first(found)
 
 
-def looks(tenant: str | None, settings: Settings) -> Sequence[Look]:
+def looks(tenant: str | None, settings: Settings) -> Sequence[ConditionQuery]:
     """Those that are there for everybody, or for one tenant; each is asked with a tenant and what is late."""
     return [
         look._replace(see=partial(look.see, settings)) if look.of_settings else look
@@ -63,15 +63,15 @@ def looks(tenant: str | None, settings: Settings) -> Sequence[Look]:
     ]
 
 
-def worst_first(found: Sequence[Concern]) -> list[Concern]:
+def worst_first(found: Sequence[AlertCondition]) -> list[AlertCondition]:
     return sorted(found, key=lambda each: -rank(each.level))
 
 
-def _schema(_tenant: str | None, _late: float) -> Operation[list[Concern]]:
+def _schema(_tenant: str | None, _late: float) -> Operation[list[AlertCondition]]:
     return schema_concerns((yield from health_queries.applied()), "")
 
 
-def schema_concerns(applied: dict[int, str] | None, schema: str) -> list[Concern]:
+def schema_concerns(applied: dict[int, str] | None, schema: str) -> list[AlertCondition]:
     """Of migrations that are missing; all of them, where there is no schema."""
     if applied is None:
         return [concern("schema.none", schema, "bad", "sereno migrate", schema=schema)]
@@ -84,10 +84,10 @@ def _known() -> frozenset[int]:
     return frozenset(migration.number for migration in migrations())
 
 
-def _work(_tenant: str | None, late: float) -> Operation[list[Concern]]:
+def _work(_tenant: str | None, late: float) -> Operation[list[AlertCondition]]:
     alive, silent = yield from health_queries.live_workers()
     rows = yield Statement(_sql["queues"], {"bound": COUNTED, "most": BOUND})
-    found: list[Concern] = []
+    found: list[AlertCondition] = []
     if not alive:
         found.append(concern("worker.none", "", "bad" if rows else "warn", "sereno worker"))
     if silent:
@@ -102,7 +102,7 @@ def _work(_tenant: str | None, late: float) -> Operation[list[Concern]]:
     return found
 
 
-def _queue(kind: str, row: Row, level: Level) -> Concern:
+def _queue(kind: str, row: Row, level: Level) -> AlertCondition:
     queue, ready, age, since, *_ = row
     remedy = command("sereno worker -q", queue) if kind == "queue.unserved" else "sereno queue list"
     waits = spoken(max(0.0, age or 0.0))
@@ -113,7 +113,7 @@ def _capped(count: int) -> str | int:
     return count if count < COUNTED else f"{COUNTED:,} or more"
 
 
-def _dead(tenant: str | None, _late: float) -> Operation[list[Concern]]:
+def _dead(tenant: str | None, _late: float) -> Operation[list[AlertCondition]]:
     rows = yield Statement(_sql["dead"], {"tenant": tenant, "bound": BOUND, "most": MOST})
     remedy = "sereno job list --state dead --task"
     return [
@@ -122,7 +122,7 @@ def _dead(tenant: str | None, _late: float) -> Operation[list[Concern]]:
     ]
 
 
-def _keeping_time(_tenant: str | None, _late: float) -> Operation[list[Concern]]:
+def _keeping_time(_tenant: str | None, _late: float) -> Operation[list[AlertCondition]]:
     found = yield from health_queries.schedules()
     if found.any_due and not found.led:
         return [concern("scheduler.none", "", "bad", "sereno scheduler")]
@@ -133,7 +133,7 @@ def _keeping_time(_tenant: str | None, _late: float) -> Operation[list[Concern]]
     return [concern("scheduler.behind", "", "bad", "sereno status", since=since, age=age)]
 
 
-def _schedules(tenant: str | None, _late: float) -> Operation[list[Concern]]:
+def _schedules(tenant: str | None, _late: float) -> Operation[list[AlertCondition]]:
     values = {"tenant": tenant, "bound": BOUND, "most": MOST}
     found = [
         concern(
@@ -159,7 +159,7 @@ def _named(**values: str | None) -> dict[str, str]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _channels(tenant: str | None, _late: float) -> Operation[list[Concern]]:
+def _channels(tenant: str | None, _late: float) -> Operation[list[AlertCondition]]:
     paused = yield Statement(_sql["channels"], {"tenant": tenant, "most": MOST})
     found = [_paused(*row) for row in paused]
     if tenant is not None:
@@ -173,7 +173,7 @@ def _channels(tenant: str | None, _late: float) -> Operation[list[Concern]]:
     return found
 
 
-def _paused(channel: str, account: str, reason: str, since: datetime) -> Concern:
+def _paused(channel: str, account: str, reason: str, since: datetime) -> AlertCondition:
     remedy = command("sereno channel resume", channel)
     if not account:
         return concern("channel.paused", channel, "bad", remedy, since=since, channel=channel, reason=reason)
@@ -184,7 +184,7 @@ def _paused(channel: str, account: str, reason: str, since: datetime) -> Concern
     )
 
 
-def _tenant(tenant: str | None, _late: float) -> Operation[list[Concern]]:
+def _tenant(tenant: str | None, _late: float) -> Operation[list[AlertCondition]]:
     if tenant is None:
         return []
     rows = yield Statement(_sql["tenant"], {"tenant": tenant})
@@ -192,7 +192,7 @@ def _tenant(tenant: str | None, _late: float) -> Operation[list[Concern]]:
     return [concern("tenant.paused", tenant, "warn", remedy, since=since, tenant=tenant) for (since,) in rows]
 
 
-def _limits(_tenant: str | None, _late: float) -> Operation[list[Concern]]:
+def _limits(_tenant: str | None, _late: float) -> Operation[list[AlertCondition]]:
     found = yield from health_queries.limits(LONG_CLOSED, 0)
     unknown = [
         concern("limit.unknown", name, "bad", command("sereno limit set", name), limit=name) for name in found.unknown
@@ -208,8 +208,8 @@ def _limits(_tenant: str | None, _late: float) -> Operation[list[Concern]]:
     return [*unknown, *closed, *blocked]
 
 
-def _server(_tenant: str | None, _late: float) -> Operation[list[Concern]]:
-    found: list[Concern] = []
+def _server(_tenant: str | None, _late: float) -> Operation[list[AlertCondition]]:
+    found: list[AlertCondition] = []
     server = yield from health_queries.server()
     if server.notifications > NOTIFICATION_USAGE:
         percent = round(100 * server.notifications)
@@ -224,14 +224,14 @@ def _server(_tenant: str | None, _late: float) -> Operation[list[Concern]]:
     return found
 
 
-def _pinned(holder: Holder, age: str) -> Concern:
+def _pinned(holder: LockHolder, age: str) -> AlertCondition:
     subject, kind, detail = f"{holder.kind} {holder.name}", holder.kind, holder.detail or "nameless"
     return concern(
         "snapshot.pinned", subject, "warn", "sereno doctor", holder=kind, name=holder.name, detail=detail, age=age
     )
 
 
-def _archive(settings: Settings, _tenant: str | None, _late: float) -> Operation[list[Concern]]:
+def _archive(settings: Settings, _tenant: str | None, _late: float) -> Operation[list[AlertCondition]]:
     found = yield from archive_health(settings)
     if not found.is_on:
         return []
@@ -245,15 +245,15 @@ def _archive(settings: Settings, _tenant: str | None, _late: float) -> Operation
     return concerns
 
 
-LOOKS: tuple[Look, ...] = (
-    Look(("schema.none", "schema.behind"), _schema),
-    Look(("worker.none", "session.silent", "queue.unserved", "queue.late", "task.unknown"), _work),
-    Look(("job.dead",), _dead, of_tenants=True),
-    Look(("scheduler.none", "scheduler.behind"), _keeping_time),
-    Look(("schedule.missed", "schedule.parked", "schedule.failed"), _schedules, of_tenants=True),
-    Look(("channel.paused", "channel.account", "channel.failing"), _channels, of_tenants=True),
-    Look(("tenant.paused",), _tenant, of_tenants=True),
-    Look(("limit.unknown", "limit.closed", "order.blocked"), _limits),
-    Look(("snapshot.pinned", "clock.moved", "notify.full"), _server),
-    Look(("archive.unverified", "archive.behind"), _archive, of_settings=True),
+LOOKS: tuple[ConditionQuery, ...] = (
+    ConditionQuery(("schema.none", "schema.behind"), _schema),
+    ConditionQuery(("worker.none", "session.silent", "queue.unserved", "queue.late", "task.unknown"), _work),
+    ConditionQuery(("job.dead",), _dead, of_tenants=True),
+    ConditionQuery(("scheduler.none", "scheduler.behind"), _keeping_time),
+    ConditionQuery(("schedule.missed", "schedule.parked", "schedule.failed"), _schedules, of_tenants=True),
+    ConditionQuery(("channel.paused", "channel.account", "channel.failing"), _channels, of_tenants=True),
+    ConditionQuery(("tenant.paused",), _tenant, of_tenants=True),
+    ConditionQuery(("limit.unknown", "limit.closed", "order.blocked"), _limits),
+    ConditionQuery(("snapshot.pinned", "clock.moved", "notify.full"), _server),
+    ConditionQuery(("archive.unverified", "archive.behind"), _archive, of_settings=True),
 )

@@ -6,17 +6,17 @@ from sereno.errors import InvalidArguments
 from sereno.jobs.job import check_text
 from sereno.monitoring import health_queries
 from sereno.monitoring.alerts import condition_queries as store
-from sereno.monitoring.alerts.condition import KINDS, Concern, filled
+from sereno.monitoring.alerts.condition import KINDS, AlertCondition, filled
 from sereno.settings import Settings
 
-__all__ = ["KINDS", "Concern", "attention", "filled"]
+__all__ = ["KINDS", "AlertCondition", "attention", "filled"]
 
 SHORTEST_LATE, LONGEST_LATE = 1.0, 86400.0
 
 
 def attention(
     settings: Settings, *, tenant: str | None = None, late: Duration = store.LATE
-) -> Operation[list[Concern]]:
+) -> Operation[list[AlertCondition]]:
     """The worst first. `late`: so long a ready job may wait. `tenant`: what is this one's, and nothing else.
 
     Every look is bounded, so that it can be had every few seconds.

@@ -15,7 +15,7 @@ from sereno.jobs import transitions
 from sereno.jobs.job import JobOptions, NewJob, check_date
 from sereno.monitoring.alerts import store
 from sereno.monitoring.alerts.condition import Level
-from sereno.monitoring.alerts.rule import TASK, LogRule, Rule, Target, checked
+from sereno.monitoring.alerts.rule import TASK, AlertRule, AlertTarget, LogRule, checked
 from sereno.monitoring.alerts.store import AlertRow, RuleRow
 from sereno.notifications.operations import masked
 
@@ -89,7 +89,9 @@ def show_rule(name: str) -> Operation[RuleLine | None]:
     return None if found is None else _line(found)
 
 
-def set_rule(rule: Rule, *, check: Callable[[Rule], Rule] = checked, actor: str | None = None) -> Operation[RuleLine]:
+def set_rule(
+    rule: AlertRule, *, check: Callable[[AlertRule], AlertRule] = checked, actor: str | None = None
+) -> Operation[RuleLine]:
     """Make it so. An address that is given as it is shown stays the one that it was.
 
     `check`: what else holds for a rule where its channels are known.
@@ -183,13 +185,13 @@ def _log_line(log: LogRule) -> LogLine:
     return LogLine(log.level, log.event, log.count, log.within)
 
 
-def _with_addresses(rule: Rule, before: Sequence[Target]) -> Rule:
+def _with_addresses(rule: AlertRule, before: Sequence[AlertTarget]) -> AlertRule:
     """What is written as it is shown means the address that is stored: at the same place, or the only one like it."""
     targets = [_stored(target, place, before) for place, target in enumerate(rule.targets)]
     return msgspec.structs.replace(rule, targets=targets)
 
 
-def _stored(target: Target, place: int, before: Sequence[Target]) -> Target:
+def _stored(target: AlertTarget, place: int, before: Sequence[AlertTarget]) -> AlertTarget:
     if HIDDEN not in target.address:
         return target
     alike = [
@@ -200,4 +202,4 @@ def _stored(target: Target, place: int, before: Sequence[Target]) -> Target:
     found = next((each for number, each in alike if number == place), alike[0][1] if len(alike) == 1 else None)
     if found is None:
         raise InvalidArguments("an address with … stands for one that the rule has already: write it out")
-    return Target(channel=found.channel, address=found.address, keys=target.keys or found.keys)
+    return AlertTarget(channel=found.channel, address=found.address, keys=target.keys or found.keys)

@@ -11,9 +11,9 @@ from sereno.jobs.retry import Backoff
 from sereno.jobs.task import Registry
 from sereno.monitoring.alerts import store as alerts
 from sereno.monitoring.alerts.condition import Level
-from sereno.monitoring.alerts.rule import TASK, LogRule, Rule, Target, checked
+from sereno.monitoring.alerts.rule import TASK, AlertRule, AlertTarget, LogRule, checked
 from sereno.monitoring.alerts.sender import AlertSender, FindExchange, channel_of
-from sereno.monitoring.alerts.store import Told
+from sereno.monitoring.alerts.store import SentAlert
 from sereno.worker.context import Context
 
 # Who has written a rule that stands in the code.
@@ -21,10 +21,10 @@ CODE = "code"
 # An alert is worth a few quick tries, and then slower ones for most of a day.
 RETRY = Backoff(12, first="10s", cap="2h")
 
-To = tuple[str, str] | Mapping[str, Any] | Target
+To = tuple[str, str] | Mapping[str, Any] | AlertTarget
 
 
-class AlertBoard:
+class AlertRegistry:
     """The alert rules of one application."""
 
     def __init__(
@@ -38,9 +38,9 @@ class AlertBoard:
         self._database = database
         self._sender = AlertSender(self._find, channels, exchange)
         self._make_task = make_task
-        self._rules: dict[str, Rule] = {}
+        self._rules: dict[str, AlertRule] = {}
 
-    async def _find(self, rule: str, target: int, alert: int | None) -> tuple[Target | None, Told | None]:
+    async def _find(self, rule: str, target: int, alert: int | None) -> tuple[AlertTarget | None, SentAlert | None]:
         return await self._database.arun_one(alerts.message(rule, target, alert))
 
     def rule(
@@ -57,13 +57,13 @@ class AlertBoard:
         lasting: Duration = 0,
         again: Duration = "4h",
         note: str | None = None,
-    ) -> Rule:
+    ) -> AlertRule:
         """Declare who is told of what: `app.alerts.rule("late", kinds=["queue.late"], to=[("discord", url)])`.
 
         Written when a worker starts, unless a person has changed it since. `lasting`: only what lasts so long. `again`:
         told again after so long, while it lasts. `log`: over lines of the log: `{"event": "job.dead", "count": 5}`.
         """
-        made = Rule(
+        made = AlertRule(
             name=name,
             targets=[target_of(each) for each in to],
             kinds=None if kinds is None else list(kinds),
@@ -79,7 +79,7 @@ class AlertBoard:
         self._rules[name] = self.checked(made)
         return made
 
-    def checked(self, rule: Rule) -> Rule:
+    def checked(self, rule: AlertRule) -> AlertRule:
         """Itself, or an error: also if a channel that is known here can never reach an address."""
         checked(rule)
         for target in rule.targets:
@@ -104,11 +104,11 @@ class AlertBoard:
         return registry
 
 
-def target_of(given: To) -> Target:
+def target_of(given: To) -> AlertTarget:
     """As people write it: ("discord", "https://…"), or a mapping with keys."""
-    if isinstance(given, Target):
+    if isinstance(given, AlertTarget):
         return given
     if isinstance(given, Mapping):
-        return Target(channel=given["channel"], address=given["address"], keys=dict(given.get("keys") or {}))
+        return AlertTarget(channel=given["channel"], address=given["address"], keys=dict(given.get("keys") or {}))
     channel, address = given
-    return Target(channel=channel, address=address)
+    return AlertTarget(channel=channel, address=address)

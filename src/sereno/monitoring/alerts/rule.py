@@ -16,7 +16,7 @@ import msgspec
 from sereno.duration import spoken
 from sereno.errors import InvalidArguments
 from sereno.jobs.job import check_text
-from sereno.monitoring.alerts.condition import KINDS, LEVELS, Concern, Level, clean, concern, rank
+from sereno.monitoring.alerts.condition import KINDS, LEVELS, AlertCondition, Level, clean, concern, rank
 
 # The task that sends one message about an alert.
 TASK = "sereno.alert"
@@ -36,7 +36,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,99}")
 What = Literal["opened", "again", "over", "test"]
 
 
-class Target(msgspec.Struct, frozen=True, kw_only=True):
+class AlertTarget(msgspec.Struct, frozen=True, kw_only=True):
     """Where a message goes. `keys`: what belongs to the address, such as the secrets that sign a webhook."""
 
     channel: str
@@ -56,11 +56,11 @@ class LogRule(msgspec.Struct, frozen=True, kw_only=True):
     within: float = 300.0
 
 
-class Rule(msgspec.Struct, frozen=True, kw_only=True):
+class AlertRule(msgspec.Struct, frozen=True, kw_only=True):
     """Who is told of what. `level`: at least this bad. `for_seconds`: it must last so long before anybody is told."""
 
     name: str
-    targets: list[Target]
+    targets: list[AlertTarget]
     kinds: list[str] | None = None
     log: LogRule | None = None
     level: Level = "warn"
@@ -89,13 +89,13 @@ class Alert(msgspec.Struct, frozen=True, kw_only=True):
     silenced_until: datetime | None = None
 
 
-class Step(msgspec.Struct, frozen=True, kw_only=True):
+class AlertStep(msgspec.Struct, frozen=True, kw_only=True):
     """What happens to one alert. `id`: None for a new one. `concern`: None if it is not seen. `tell`: what is said."""
 
     id: int | None
     kind: str
     subject: str
-    concern: Concern | None = None
+    concern: AlertCondition | None = None
     opened_at: datetime | None = None
     openings: int = 1
     resolved: bool = False
@@ -104,8 +104,8 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def decide(
-    rule: Rule, known: Sequence[Alert], seen: Sequence[Concern], blind: Collection[str], now: datetime
-) -> list[Step]:
+    rule: AlertRule, known: Sequence[Alert], seen: Sequence[AlertCondition], blind: Collection[str], now: datetime
+) -> list[AlertStep]:
     """What is to be done. `blind`: kinds that could not be looked at; of them, nothing is over."""
     by_key = {(alert.kind, alert.subject): alert for alert in known}
     present = {(each.kind, each.subject): each for each in seen}
@@ -118,7 +118,7 @@ def decide(
     return steps + [step for alert in gone if (step := _gone(alert, now)) is not None]
 
 
-def _seen(rule: Rule, alert: Alert | None, found: Concern, now: datetime) -> Step:
+def _seen(rule: AlertRule, alert: Alert | None, found: AlertCondition, now: datetime) -> AlertStep:
     is_new = alert is None or alert.resolved_at is not None
     opened_at = now if alert is None or is_new else alert.opened_at
     openings = 1 if alert is None else alert.openings + is_new
@@ -130,7 +130,7 @@ def _seen(rule: Rule, alert: Alert | None, found: Concern, now: datetime) -> Ste
         tell = "opened" if (now - opened_at).total_seconds() >= rule.for_seconds else None
     elif (now - told_at).total_seconds() >= rule.again_seconds or (alert and rank(found.level) > rank(alert.level)):
         tell = "again"
-    return Step(
+    return AlertStep(
         id=None if alert is None else alert.id,
         kind=found.kind,
         subject=found.subject,
@@ -141,8 +141,8 @@ def _seen(rule: Rule, alert: Alert | None, found: Concern, now: datetime) -> Ste
     )
 
 
-def _gone(alert: Alert, now: datetime) -> Step | None:
-    step = Step(id=alert.id, kind=alert.kind, subject=alert.subject, openings=alert.openings)
+def _gone(alert: Alert, now: datetime) -> AlertStep | None:
+    step = AlertStep(id=alert.id, kind=alert.kind, subject=alert.subject, openings=alert.openings)
     if alert.told_at is None:
         # Nobody has heard of it.
         return msgspec.structs.replace(step, resolved=alert.openings > 1, forgotten=alert.openings == 1)
@@ -157,7 +157,7 @@ def calm(openings: int) -> timedelta:
     return timedelta(seconds=min(LONGEST_CALM, CALM * 2 ** min(openings - 1, 10)))
 
 
-def wants(rule: Rule, found: Concern) -> bool:
+def wants(rule: AlertRule, found: AlertCondition) -> bool:
     """Whether a rule is about it."""
     return (
         rule.log is None
@@ -168,7 +168,7 @@ def wants(rule: Rule, found: Concern) -> bool:
     )
 
 
-def log_concern(rule: LogRule, first: datetime) -> Concern:
+def log_concern(rule: LogRule, first: datetime) -> AlertCondition:
     """There were so many of these lines."""
     level: Level = "bad" if rule.level in ("error", "critical") else "warn"
     event = rule.event or "any event"
@@ -190,7 +190,7 @@ def levels_from(level: str) -> list[str]:
     return list(LOG_LEVELS[LOG_LEVELS.index(level) :])
 
 
-def checked(rule: Rule) -> Rule:
+def checked(rule: AlertRule) -> AlertRule:
     """Itself, or InvalidArguments that says what is wrong with it."""
     if not _NAME.fullmatch(rule.name):
         raise InvalidArguments(f"{rule.name!r:.60} is no name for a rule: letters, digits and . _ : -, 100 at most")
@@ -216,7 +216,7 @@ def checked(rule: Rule) -> Rule:
     return rule
 
 
-def _check_kinds(rule: Rule) -> None:
+def _check_kinds(rule: AlertRule) -> None:
     if rule.kinds is None:
         return
     if rule.log is not None:
@@ -237,7 +237,7 @@ def _check_log(log: LogRule) -> None:
         raise InvalidArguments("log.within: from a second to a day")
 
 
-def _check_target(target: Target) -> None:
+def _check_target(target: AlertTarget) -> None:
     check_text("channel", target.channel)
     address = target.address
     if not address or len(address) > LONGEST_ADDRESS or "\x00" in address or not _is_unicode(address):

@@ -8,8 +8,8 @@ from sereno.channels.discord import Discord
 from sereno.channels.slack import Slack
 from sereno.channels.webhook import Webhook
 from sereno.jobs.attempt import Dead, Retry
-from sereno.monitoring.alerts.rule import Target
-from sereno.monitoring.alerts.store import Told
+from sereno.monitoring.alerts.rule import AlertTarget
+from sereno.monitoring.alerts.store import SentAlert
 from sereno.notifications.deliveries.delivery import Delivered, Outcome, Retryable, Sent, Unknown, kept
 
 # Those that need no account: an address is all.
@@ -21,7 +21,7 @@ _CALLS = ("everyone", "here", "channel")
 
 FindExchange = Callable[[str, str], Awaitable[Exchange | None]]
 # Where a message goes and what it is about, by rule, target and alert.
-FindMessage = Callable[[str, int, int | None], Awaitable[tuple[Target | None, Told | None]]]
+FindMessage = Callable[[str, int, int | None], Awaitable[tuple[AlertTarget | None, SentAlert | None]]]
 
 
 def channel_of(known: Mapping[str, Channel], name: str) -> Channel | None:
@@ -66,7 +66,7 @@ def _settle(outcome: Outcome, channel: Channel) -> None:
     raise Dead(reason)
 
 
-def _message(job: int, rule: str, where: Target, what: str, about: Told | None) -> Message:
+def _message(job: int, rule: str, where: AlertTarget, what: str, about: SentAlert | None) -> Message:
     title, body, data = _test(rule) if about is None else _words(rule, what, about)
     return Message(
         delivery=job,
@@ -89,7 +89,7 @@ def _test(rule: str) -> tuple[str, str, dict[str, Any]]:
     )
 
 
-def _words(rule: str, what: str, about: Told) -> tuple[str, str, dict[str, Any]]:
+def _words(rule: str, what: str, about: SentAlert) -> tuple[str, str, dict[str, Any]]:
     lines = [f"Since {about.opened_at:%Y-%m-%d %H:%M} UTC."]
     if about.resolved_at is not None and what == "over":
         lines = [f"From {about.opened_at:%Y-%m-%d %H:%M} to {about.resolved_at:%Y-%m-%d %H:%M} UTC."]

@@ -9,8 +9,8 @@ import msgspec
 
 from sereno.database.json_values import encoder
 from sereno.database.statement import Operation, Statement, queries
-from sereno.monitoring.alerts.condition import Concern, Level
-from sereno.monitoring.alerts.rule import TASK, Alert, LogRule, Rule, Step, Target, levels_from
+from sereno.monitoring.alerts.condition import AlertCondition, Level
+from sereno.monitoring.alerts.rule import TASK, Alert, AlertRule, AlertStep, AlertTarget, LogRule, levels_from
 
 _sql = queries("monitoring/alerts/store")
 
@@ -25,7 +25,7 @@ class RuleRow(msgspec.Struct, kw_only=True):
     """A rule as it is stored: with its addresses, which nobody is shown."""
 
     name: str
-    targets: list[Target]
+    targets: list[AlertTarget]
     kinds: list[str] | None
     log: LogRule | None
     level: Level
@@ -43,7 +43,7 @@ class RuleRow(msgspec.Struct, kw_only=True):
     error_at: datetime | None
 
 
-class Watched(Rule, frozen=True, kw_only=True):
+class WatchedRule(AlertRule, frozen=True, kw_only=True):
     """A rule while somebody looks at it: what it has read of the log."""
 
     hits: tuple[tuple[int, float], ...] = ()
@@ -74,7 +74,7 @@ class AlertRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class SentAlert:
     """What a message says of an alert."""
 
     id: int
@@ -90,7 +90,7 @@ class Told:
     sent: list[int] = field(default_factory=list)
 
 
-class Heard(NamedTuple):
+class LogMatch(NamedTuple):
     """What the log says: id and time of the lines that count, and up to where it was read."""
 
     reached: int
@@ -98,15 +98,15 @@ class Heard(NamedTuple):
 
 
 _rule = msgspec.json.Decoder(RuleRow)
-_watched = msgspec.json.Decoder(Watched)
+_watched = msgspec.json.Decoder(WatchedRule)
 _alert = msgspec.json.Decoder(Alert)
 _row = msgspec.json.Decoder(AlertRow)
-_target = msgspec.json.Decoder(Target)
-_told = msgspec.json.Decoder(Told)
+_target = msgspec.json.Decoder(AlertTarget)
+_told = msgspec.json.Decoder(SentAlert)
 _hits = msgspec.json.Decoder(list[tuple[int, float]])
 
 
-def put_rule(rule: Rule, actor: str, *, is_code: bool = False) -> Operation[None]:
+def put_rule(rule: AlertRule, actor: str, *, is_code: bool = False) -> Operation[None]:
     """`is_code`: it is declared there, and what a person has changed since stays so."""
     values = {"rule": encoder.encode(rule).decode(), "actor": actor, "is_code": is_code}
     yield Statement(_sql["put_rule"], values)
@@ -131,7 +131,7 @@ def watched() -> Operation[list[tuple[str, str | None]]]:
     return [(name, tenant) for name, tenant in (yield Statement(_sql["watched"], {"most": MOST_RULES}))]
 
 
-def lock_rule(name: str) -> Operation[tuple[Watched, datetime] | None]:
+def lock_rule(name: str) -> Operation[tuple[WatchedRule, datetime] | None]:
     """A rule and the time, until the transaction ends; None if there is none any more."""
     rows = yield Statement(_sql["lock_rule"], {"name": name})
     return (_watched.decode(rows[0][0]), rows[0][1]) if rows else None
@@ -150,19 +150,19 @@ def known(rule: str) -> Operation[list[Alert]]:
     return [_alert.decode(row[0]) for row in rows]
 
 
-def log_hits(rule: Watched, log: LogRule) -> Operation[Heard]:
+def log_hits(rule: WatchedRule, log: LogRule) -> Operation[LogMatch]:
     values = {"read": rule.log_read, "bound": LOG_BOUND, "levels": levels_from(log.level), "event": log.event}
     of = {"tenant": rule.tenant, "queue": rule.queue, "task": rule.task, "within": log.within}
     rows = yield Statement(_sql["log_hits"], values | of)
-    return Heard(rows[0][0], _hits.decode(rows[0][1]))
+    return LogMatch(rows[0][0], _hits.decode(rows[0][1]))
 
 
-def read_log(rule: Watched, reached: int, hits: Sequence[tuple[int, float]]) -> Operation[None]:
+def read_log(rule: WatchedRule, reached: int, hits: Sequence[tuple[int, float]]) -> Operation[None]:
     values = {"name": rule.name, "read": rule.log_reached, "reached": reached}
     yield Statement(_sql["read_log"], values | {"hits": msgspec.json.encode(hits).decode()})
 
 
-def write(rule: str, steps: Sequence[Step]) -> Operation[dict[tuple[str, str], int]]:
+def write(rule: str, steps: Sequence[AlertStep]) -> Operation[dict[tuple[str, str], int]]:
     """What was decided; answers the ids of all that were seen or are over, by kind and subject."""
     ids = {(step.kind, step.subject): step.id for step in steps if step.id is not None}
     new = [_line(step, step.concern) for step in steps if step.id is None and step.concern is not None]
@@ -182,7 +182,7 @@ def write(rule: str, steps: Sequence[Step]) -> Operation[dict[tuple[str, str], i
     return ids
 
 
-def _line(step: Step, found: Concern) -> Mapping[str, Any]:
+def _line(step: AlertStep, found: AlertCondition) -> Mapping[str, Any]:
     return {
         "id": step.id,
         "kind": step.kind,
@@ -213,7 +213,7 @@ def sent(alert: int, job: int) -> Operation[None]:
     yield Statement(_sql["sent"], {"alert": alert, "job": job})
 
 
-def message(rule: str, target: int, alert: int | None) -> Operation[tuple[Target | None, Told | None]]:
+def message(rule: str, target: int, alert: int | None) -> Operation[tuple[AlertTarget | None, SentAlert | None]]:
     """Where a message goes and what it is about; None for what is not there any more."""
     rows = yield Statement(_sql["message"], {"rule": rule, "target": target, "alert": alert})
     if not rows or rows[0][0] is None:

@@ -22,12 +22,12 @@ from sereno.jobs import transitions
 from sereno.jobs.job import JobOptions, NewJob
 from sereno.monitoring.alerts import condition_queries
 from sereno.monitoring.alerts import store as alerts
-from sereno.monitoring.alerts.condition import Concern
+from sereno.monitoring.alerts.condition import AlertCondition
 from sereno.monitoring.alerts.condition_queries import LATE
-from sereno.monitoring.alerts.rule import TASK, LogRule, Step, Target, decide, log_concern, wants
+from sereno.monitoring.alerts.rule import TASK, AlertStep, AlertTarget, LogRule, decide, log_concern, wants
 from sereno.monitoring.alerts.sender import AlertSender
-from sereno.monitoring.alerts.store import Told as TellsOf
-from sereno.monitoring.alerts.store import Watched
+from sereno.monitoring.alerts.store import SentAlert as TellsOf
+from sereno.monitoring.alerts.store import WatchedRule
 from sereno.settings import Settings
 from sereno.telemetry.log_events import emit
 from sereno.telemetry.service import Service
@@ -41,14 +41,14 @@ FORGET_EVERY = 3600.0
 PRIORITY = 0
 
 
-class Seen(msgspec.Struct):
+class ConditionSnapshot(msgspec.Struct):
     """What needs a person, and the kinds that could not be looked at."""
 
-    found: list[Concern]
+    found: list[AlertCondition]
     blind: set[str]
 
 
-class Watch(Service):
+class AlertWatcher(Service):
     """Keeps watch while `leads` says so."""
 
     def __init__(self, url: str, settings: Settings, leads: Callable[[], bool]) -> None:
@@ -75,7 +75,7 @@ class Watch(Service):
         if not rules:
             await self._line.close()
             return
-        seen: dict[str | None, Seen] = {}
+        seen: dict[str | None, ConditionSnapshot] = {}
         for name, tenant in rules:
             if tenant not in seen:
                 seen[tenant] = await self._see(tenant)
@@ -84,8 +84,8 @@ class Watch(Service):
             self._forgot_at = monotonic()
             await self._line.run(alerts.forget_old())
 
-    async def _see(self, tenant: str | None) -> Seen:
-        seen = Seen([], set())
+    async def _see(self, tenant: str | None) -> ConditionSnapshot:
+        seen = ConditionSnapshot([], set())
         for each in condition_queries.looks(tenant, self._settings):
             try:
                 seen.found += await self._line.run(each.see(tenant, LATE), PATIENCE, atomic=True)
@@ -95,7 +95,7 @@ class Watch(Service):
         seen.found = condition_queries.worst_first(seen.found)
         return seen
 
-    async def _follow(self, name: str, seen: Seen) -> None:
+    async def _follow(self, name: str, seen: ConditionSnapshot) -> None:
         """One rule; what is wrong with it is kept with it."""
         try:
             told = await self._line.run(follow(name, seen), atomic=True)
@@ -117,14 +117,14 @@ class Watch(Service):
         for sending in told.unserved:
             await self._send(sending)
 
-    async def _send(self, sending: "Sending") -> None:
+    async def _send(self, sending: "AlertMessage") -> None:
         """No worker is alive: better twice than never. Whoever comes later finds that it has left."""
         async with Exchange() as exchange:
 
             async def lend(_channel: str, _account: str) -> Exchange:
                 return exchange
 
-            async def find(rule: str, target: int, alert: int | None) -> tuple[Target | None, TellsOf | None]:
+            async def find(rule: str, target: int, alert: int | None) -> tuple[AlertTarget | None, TellsOf | None]:
                 return await self._line.run(alerts.message(rule, target, alert))
 
             try:
@@ -137,7 +137,7 @@ class Watch(Service):
         await self._line.run(alerts.sent(sending.alert, sending.job))
 
 
-class Sending(NamedTuple):
+class AlertMessage(NamedTuple):
     """A message that no worker is there to send."""
 
     job: int
@@ -147,18 +147,18 @@ class Sending(NamedTuple):
     alert: int
 
 
-class Told(NamedTuple):
+class SentMessage(NamedTuple):
     """What a rule tells, and the messages that no worker will send."""
 
-    steps: list[Step]
-    unserved: list[Sending]
+    steps: list[AlertStep]
+    unserved: list[AlertMessage]
 
 
-def follow(name: str, seen: Seen) -> Operation[Told]:
+def follow(name: str, seen: ConditionSnapshot) -> Operation[SentMessage]:
     """What a rule finds, written down, with the jobs that tell it; answers what is told. One transaction."""
     locked = yield from alerts.lock_rule(name)
     if locked is None:
-        return Told([], [])
+        return SentMessage([], [])
     rule, now = locked
     found = [each for each in seen.found if wants(rule, each)]
     if rule.log is not None:
@@ -168,10 +168,10 @@ def follow(name: str, seen: Seen) -> Operation[Told]:
     told = [step for step in steps if step.tell is not None]
     unserved = (yield from _enqueue(rule, [(ids[step.kind, step.subject], step) for step in told])) if told else []
     yield from alerts.well(name)
-    return Told(told, unserved)
+    return SentMessage(told, unserved)
 
 
-def _enqueue(rule: Watched, told: Sequence[tuple[int, Step]]) -> Operation[list[Sending]]:
+def _enqueue(rule: WatchedRule, told: Sequence[tuple[int, AlertStep]]) -> Operation[list[AlertMessage]]:
     """A job for each target; answers those that nobody serves.
 
     The address stays with the rule: a job's arguments are seen by many.
@@ -179,7 +179,7 @@ def _enqueue(rule: Watched, told: Sequence[tuple[int, Step]]) -> Operation[list[
     queue = yield from alerts.post_queue()
     options = JobOptions(queue=queue or alerts.DEFAULT_QUEUE, priority=PRIORITY)
     wanted = [
-        Sending(0, rule.name, target, str(step.tell), alert)
+        AlertMessage(0, rule.name, target, str(step.tell), alert)
         for alert, step in told
         for target in range(len(rule.targets))
     ]
@@ -189,12 +189,12 @@ def _enqueue(rule: Watched, told: Sequence[tuple[int, Step]]) -> Operation[list[
     return [each._replace(job=job.id) for each, job in zip(wanted, made, strict=True)]
 
 
-def _arguments(sending: Sending) -> bytes:
+def _arguments(sending: AlertMessage) -> bytes:
     given = {"rule": sending.rule, "target": sending.target, "what": sending.what, "alert": sending.alert}
     return msgspec.json.encode(given)
 
 
-def _read_log(rule: Watched, log: LogRule, now: datetime) -> Operation[list[Concern]]:
+def _read_log(rule: WatchedRule, log: LogRule, now: datetime) -> Operation[list[AlertCondition]]:
     """The newest lines that count, of those that were known and those that are new."""
     heard = yield from alerts.log_hits(rule, log)
     oldest = now.timestamp() - log.within

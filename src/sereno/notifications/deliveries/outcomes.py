@@ -15,10 +15,10 @@ from sereno.errors import DatabaseUnavailable
 from sereno.jobs import transitions
 from sereno.notifications.deliveries import store as deliveries
 from sereno.notifications.deliveries.delivery import Down, Outcome, kept
-from sereno.notifications.deliveries.send_jobs import Turns
-from sereno.notifications.deliveries.stats_writer import Kinds, PostReporter
-from sereno.notifications.deliveries.store import Batch, Recorded, Taken
-from sereno.notifications.deliveries.transition import Policy, Verdict, judge
+from sereno.notifications.deliveries.send_jobs import SendJobs
+from sereno.notifications.deliveries.stats_writer import DeliveryStatsWriter, Kinds
+from sereno.notifications.deliveries.store import Batch, ClaimedDelivery, RecordedOutcome
+from sereno.notifications.deliveries.transition import Policy, Transition, judge
 from sereno.notifications.event import IN_APP
 from sereno.telemetry.log_events import emit
 
@@ -35,18 +35,18 @@ ASK_TOGETHER = 5.0
 WRITE_AGAIN = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 10.0)
 
 
-class Elsewhere:
+class DeliveryMovedOn:
     """Nobody here knows the channel or the event: a worker with other code does, or will."""
 
 
-class Ledger:
+class OutcomeRecorder:
     """Writes down what became of deliveries, and who comes back for them later."""
 
-    def __init__(self, database: Database, channels: Mapping[str, Channel], turns: Turns) -> None:
+    def __init__(self, database: Database, channels: Mapping[str, Channel], turns: SendJobs) -> None:
         self._database = database
         self._channels = channels
         self._turns = turns
-        self.figures = PostReporter(database)
+        self.figures = DeliveryStatsWriter(database)
         self._chance = random.Random()  # noqa: S311 - jitter, not secrets
         # Until when a job that asks covers what is sent by each channel and account.
         self._asking: dict[tuple[str, str], float] = {}
@@ -70,14 +70,14 @@ class Ledger:
         channel: str,
         account: str,
         batch: Batch,
-        taken: Sequence[Taken],
-        outcomes: Mapping[int, Outcome | Elsewhere],
+        taken: Sequence[ClaimedDelivery],
+        outcomes: Mapping[int, Outcome | DeliveryMovedOn],
     ) -> None:
         """What became of these; they are all that is left of the batch."""
         policy = self.policy(channel)
         verdicts = [
             _elsewhere(each)
-            if isinstance(outcome := outcomes[each.id], Elsewhere)
+            if isinstance(outcome := outcomes[each.id], DeliveryMovedOn)
             else judge(each.id, each.attempt, outcome, policy, self._chance)
             for each in taken
         ]
@@ -102,7 +102,7 @@ class Ledger:
                 channel=channel,
             )
 
-    def _settle(self, job: int, channel: str, account: str) -> Operation[tuple[list[Verdict], Kinds]]:
+    def _settle(self, job: int, channel: str, account: str) -> Operation[tuple[list[Transition], Kinds]]:
         """Found and settled under one lock: somebody else who found them too may be sending them again by now."""
         parks = channel != IN_APP and self.policy(channel).on_unknown == "park"
         found = yield from deliveries.stranded(channel, account, job)
@@ -121,8 +121,15 @@ class Ledger:
         return verdicts, kinds
 
     def write(
-        self, job: int, channel: str, account: str, batches: Sequence[int], verdicts: Sequence[Verdict], *, last: bool
-    ) -> Operation[Recorded]:
+        self,
+        job: int,
+        channel: str,
+        account: str,
+        batches: Sequence[int],
+        verdicts: Sequence[Transition],
+        *,
+        last: bool,
+    ) -> Operation[RecordedOutcome]:
         """What became of them, and whoever comes back for them later, together; answers which, and when that was."""
         policy = self.policy(channel)
         for verdict in verdicts:
@@ -144,13 +151,13 @@ class Ledger:
         """Whether a job that was written lately will ask for what is sent now, too."""
         return self._asking.get((channel, account), -math.inf) > now
 
-    def wrote(self, channel: str, account: str, verdicts: Sequence[Verdict], now: float) -> None:
+    def wrote(self, channel: str, account: str, verdicts: Sequence[Transition], now: float) -> None:
         """It is committed: for a while, nobody else has to see to it that receipts are asked for."""
         asked = [verdict.receipt_in for verdict in verdicts if verdict.receipt_in is not None]
         if asked and not self._is_asked_for(channel, account, now):
             self._asking[channel, account] = now + _together(min(asked))
 
-    async def run(self, operation: Operation[Recorded]) -> Recorded:
+    async def run(self, operation: Operation[RecordedOutcome]) -> RecordedOutcome:
         return await self._database.arun(operation)
 
     async def pause(self, channel: str, account: str, code: str, message: str) -> None:
@@ -167,13 +174,13 @@ class _Entry:
     """One batch in the ledger. An outage is waited out, and one bad row takes no other along."""
 
     def __init__(
-        self, ledger: Ledger, job: int, channel: str, account: str, batches: Sequence[int], kinds: Kinds
+        self, ledger: OutcomeRecorder, job: int, channel: str, account: str, batches: Sequence[int], kinds: Kinds
     ) -> None:
         self._ledger = ledger
         self._of = (job, channel, account, batches)
         self._kinds = kinds
 
-    async def write(self, verdicts: Sequence[Verdict], *, last: bool = True) -> None:
+    async def write(self, verdicts: Sequence[Transition], *, last: bool = True) -> None:
         for pause in WRITE_AGAIN:
             try:
                 await self._write(verdicts, last=last)
@@ -186,17 +193,19 @@ class _Entry:
                 return
         await self._write(verdicts, last=last)
 
-    async def _write_apart(self, verdicts: Sequence[Verdict], error: psycopg.Error, *, last: bool) -> None:
+    async def _write_apart(self, verdicts: Sequence[Transition], error: psycopg.Error, *, last: bool) -> None:
         if len(verdicts) > 1:
             middle = len(verdicts) // 2
             await self.write(verdicts[:middle], last=False)
             await self.write(verdicts[middle:], last=last)
             return
         reason = f"its outcome could not be written: {type(error).__name__}"
-        lost = Verdict(id=verdicts[0].id, state="unknown", reason=reason, is_unknown=True, attempt=verdicts[0].attempt)
+        lost = Transition(
+            id=verdicts[0].id, state="unknown", reason=reason, is_unknown=True, attempt=verdicts[0].attempt
+        )
         await self._write([lost], last=last)
 
-    async def _write(self, verdicts: Sequence[Verdict], *, last: bool) -> None:
+    async def _write(self, verdicts: Sequence[Transition], *, last: bool) -> None:
         _, channel, account, _ = self._of
         recorded = await self._ledger.run(self._ledger.write(*self._of, verdicts, last=last))
         self._ledger.wrote(channel, account, verdicts, recorded.now)
@@ -213,16 +222,16 @@ def _together(after: float) -> float:
     return min(ASK_TOGETHER, after / 10)
 
 
-def _elsewhere(taken: Taken) -> Verdict:
+def _elsewhere(taken: ClaimedDelivery) -> Transition:
     """It waits a moment for a worker that knows what to do with it, and no try is used up."""
     reason = "the worker that had it does not know its event or channel"
     soon, late = ELSEWHERE_SECONDS
     wait = min(late, max(soon, ELSEWHERE_SHARE * taken.age))
-    return Verdict(id=taken.id, state="pending", reason=reason, due_in=wait, refund=True, attempt=taken.attempt)
+    return Transition(id=taken.id, state="pending", reason=reason, due_in=wait, refund=True, attempt=taken.attempt)
 
 
-def _lost(delivery: int, *, is_parked: bool) -> Verdict:
-    return Verdict(
+def _lost(delivery: int, *, is_parked: bool) -> Transition:
+    return Transition(
         id=delivery,
         state="unknown" if is_parked else "pending",
         reason="the worker died while it was sending",

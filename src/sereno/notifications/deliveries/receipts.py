@@ -15,14 +15,14 @@ _sql = queries("notifications/deliveries/receipts")
 OUTCOMES = frozenset(get_args(get_type_hints(Receipt)["outcome"]))
 
 
-class Question(NamedTuple):
+class ReceiptQuestion(NamedTuple):
     """A batch of deliveries to be asked about, and the names that the provider gave to them."""
 
     batch: int
     deliveries: list[tuple[int, str]]
 
 
-class Told(msgspec.Struct, array_like=True):
+class ReceivedReceipt(msgspec.Struct, array_like=True):
     """What was heard of so many deliveries. `bucket`: how long after they were sent, by the place among BUCKETS."""
 
     event: str | None
@@ -35,12 +35,12 @@ class Told(msgspec.Struct, array_like=True):
     count: int
 
 
-class Applied(NamedTuple):
+class ReceiptResult(NamedTuple):
     """How many deliveries receipts moved, in how many seconds some are to be sent again, and what was heard of them."""
 
     moved: int
     again: list[float]
-    told: list[Told]
+    told: list[ReceivedReceipt]
 
 
 class EarlyReceipt(msgspec.Struct, array_like=True):
@@ -54,11 +54,11 @@ class EarlyReceipt(msgspec.Struct, array_like=True):
 
 _names = msgspec.json.Decoder(list[tuple[int, str]])
 _delays = msgspec.json.Decoder(list[float])
-_told = msgspec.json.Decoder(list[Told])
+_told = msgspec.json.Decoder(list[ReceivedReceipt])
 _early = msgspec.json.Decoder(list[EarlyReceipt])
 
 
-def ask(channel: str, account: str, *, most: int, again: float) -> Operation[tuple[list[Question], int]]:
+def ask(channel: str, account: str, *, most: int, again: float) -> Operation[tuple[list[ReceiptQuestion], int]]:
     """Whom to ask for now, and how many deliveries that were. They are due again a while later."""
     yield from end_asking(channel, account)
     found = yield from take_batches("ask", channel, account, most, again=again)
@@ -68,7 +68,8 @@ def ask(channel: str, account: str, *, most: int, again: float) -> Operation[tup
     rows = yield Statement(_sql["ask"], {"ids": array(ids)})
     names = dict(_names.decode(rows[0][0]))
     questions = [
-        Question(batch, [(each, names[each]) for each in deliveries if each in names]) for batch, deliveries in found
+        ReceiptQuestion(batch, [(each, names[each]) for each in deliveries if each in names])
+        for batch, deliveries in found
     ]
     return questions, len(ids)
 
@@ -87,7 +88,7 @@ def apply(
     *,
     left_over: Mapping[int, Sequence[int]] | None = None,
     told_before: bool = False,
-) -> Operation[Applied]:
+) -> Operation[ReceiptResult]:
     """Only ever forward, each once. `delays`: before each new try; what used them up is a dead letter.
 
     `asked_for`: deliveries by the names that the provider gave to them. `left_over`: the deliveries of each batch that
@@ -119,7 +120,7 @@ def apply(
     if left_over is not None:
         rest = [{"batch": batch, "ids": list(ids)} for batch, ids in left_over.items()]
         yield Statement(_sql["asked"], {"left_over": msgspec.json.encode(rest).decode()})
-    return Applied(moved, _delays.decode(again), _told.decode(told))
+    return ReceiptResult(moved, _delays.decode(again), _told.decode(told))
 
 
 def early() -> Operation[list[EarlyReceipt]]:

@@ -21,7 +21,7 @@ MOST_LATER = 10
 ONCE, LATER = -2, -1
 
 
-class MakesJobs(Protocol):
+class JobMaker(Protocol):
     """A task, as far as it is needed here."""
 
     # Of its many options, those that turns need.
@@ -32,16 +32,16 @@ class MakesJobs(Protocol):
         unique_key: str | None = None,
         concurrency: Limit | None = None,
         rate: Rate | None = None,
-    ) -> "MakesJobs": ...
+    ) -> "JobMaker": ...
 
     def job(self, *arguments: Any) -> NewJob: ...
 
 
-class Turns:
+class SendJobs:
     """Makes them."""
 
     def __init__(
-        self, channels: Mapping[str, Channel], deliver: Callable[[], MakesJobs], receipts: Callable[[], MakesJobs]
+        self, channels: Mapping[str, Channel], deliver: Callable[[], JobMaker], receipts: Callable[[], JobMaker]
     ) -> None:
         self._channels = channels
         self._deliver = deliver
@@ -93,7 +93,7 @@ class Turns:
         known = self._channels.get(channel)
         return known is not None and known.rate is None
 
-    def _limited(self, channel: str, account: str) -> MakesJobs:
+    def _limited(self, channel: str, account: str) -> JobMaker:
         """The task that sends, under the limits of the channel."""
         task = self._deliver()
         if (known := self._channels.get(channel)) is not None:
@@ -105,5 +105,5 @@ class Turns:
         return task
 
 
-def _seated(task: MakesJobs, channel: str, account: str, seat: int) -> NewJob:
+def _seated(task: JobMaker, channel: str, account: str, seat: int) -> NewJob:
     return task.using(unique_key=f"{channel}/{account}/{seat}").job(channel, account, seat)

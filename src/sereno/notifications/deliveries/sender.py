@@ -19,12 +19,12 @@ from sereno.errors import UnknownEvent
 from sereno.jobs import transitions
 from sereno.notifications.deliveries import store as deliveries
 from sereno.notifications.deliveries.delivery import Down, Failed, Outcome, Unknown
-from sereno.notifications.deliveries.outcomes import Elsewhere, Ledger
-from sereno.notifications.deliveries.send_jobs import Turns
-from sereno.notifications.deliveries.store import Batch, Taken, TakenEvent
-from sereno.notifications.deliveries.transition import Verdict
+from sereno.notifications.deliveries.outcomes import DeliveryMovedOn, OutcomeRecorder
+from sereno.notifications.deliveries.send_jobs import SendJobs
+from sereno.notifications.deliveries.store import Batch, ClaimedDelivery, ClaimedEvent
+from sereno.notifications.deliveries.transition import Transition
 from sereno.notifications.event import IN_APP, Content
-from sereno.notifications.recipients.unsubscribe_links import Links
+from sereno.notifications.recipients.unsubscribe_links import UnsubscribeLinks
 
 # Messages of the inbox in one statement.
 INBOX_BATCH = 500
@@ -33,10 +33,10 @@ TURN_SECONDS = 2.0
 # Credentials that were changed are used within so many seconds.
 ACCOUNT_SECONDS = 30.0
 
-Render = Callable[[str, Taken, TakenEvent, str | None], Content]
+Render = Callable[[str, ClaimedDelivery, ClaimedEvent, str | None], Content]
 
 
-class Dispatch:
+class DeliverySender:
     """Sends what is due."""
 
     def __init__(
@@ -45,8 +45,8 @@ class Dispatch:
         channels: Mapping[str, Channel],
         accounts: Mapping[str, Mapping[str, Any]],
         render: Render,
-        ledger: Ledger,
-        turns: Turns,
+        ledger: OutcomeRecorder,
+        turns: SendJobs,
     ) -> None:
         self._database = database
         self._channels = channels
@@ -54,7 +54,7 @@ class Dispatch:
         self._render = render
         self._ledger = ledger
         self._turns = turns
-        self._links = Links(database)
+        self._links = UnsubscribeLinks(database)
         self._exchanges: dict[tuple[asyncio.AbstractEventLoop, str, str], tuple[float, Exchange]] = {}
 
     def batch_of(self, channel: str) -> int:
@@ -107,10 +107,10 @@ class Dispatch:
     async def _send(self, job: int, channel: str, account: str, batch: Batch, exchange: Exchange | None) -> None:
         known = self._channels.get(channel)
         messages: list[Message] = []
-        outcomes: dict[int, Outcome | Elsewhere] = {}
+        outcomes: dict[int, Outcome | DeliveryMovedOn] = {}
         payloads: dict[int, dict[str, Any]] = {}
         for taken in batch.deliveries:
-            made = self._message(channel, taken, batch.events, payloads) if known is not None else Elsewhere()
+            made = self._message(channel, taken, batch.events, payloads) if known is not None else DeliveryMovedOn()
             if isinstance(made, Message):
                 messages.append(made)
             else:
@@ -151,17 +151,17 @@ class Dispatch:
         put = await self._database.arun(deliveries.put_into_inbox(batch.batches, rows, last=last))
         tenants = {taken.id: taken.tenant or "" for taken in batch.deliveries}
         # Where somebody else settled some of them, which ones is not known here, and hardly matters.
-        done = [Verdict(id=row["id"], state="delivered") for row in rows[:put]]
+        done = [Transition(id=row["id"], state="delivered") for row in rows[:put]]
         kinds = {row["id"]: (row["event"], tenants[row["id"]]) for row in rows[:put]}
         self._ledger.figures.settled(IN_APP, "", done, kinds)
 
     def _message(
         self,
         channel: str,
-        taken: Taken,
-        events: Mapping[int, TakenEvent],
+        taken: ClaimedDelivery,
+        events: Mapping[int, ClaimedEvent],
         payloads: dict[int, dict[str, Any]],
-    ) -> Message | Failed | Elsewhere:
+    ) -> Message | Failed | DeliveryMovedOn:
         event = events[taken.event_id]
         unsubscribe_url = self._links.of(channel, taken, event)
         made = self._content(channel, taken, event, unsubscribe_url)
@@ -188,13 +188,13 @@ class Dispatch:
         )
 
     def _content(
-        self, channel: str, taken: Taken, event: TakenEvent, unsubscribe_url: str | None
-    ) -> Content | Failed | Elsewhere:
+        self, channel: str, taken: ClaimedDelivery, event: ClaimedEvent, unsubscribe_url: str | None
+    ) -> Content | Failed | DeliveryMovedOn:
         """A template is the user's code: what it raises, or gives instead of words, concerns this delivery alone."""
         try:
             made = self._render(channel, taken, event, unsubscribe_url)
         except UnknownEvent:
-            return Elsewhere()
+            return DeliveryMovedOn()
         except Exception as error:  # noqa: BLE001 - whatever a template raises is an outcome
             return Failed("template", f"{type(error).__name__}: {error}"[:300])
         if not (isinstance(made, Content) and isinstance(made.title, str) and isinstance(made.body, str)):
@@ -239,7 +239,7 @@ def storable(text: str) -> str:
     return text.encode("utf-8", "replace").decode().replace("\x00", "")
 
 
-def _inbox_row(taken: Taken, event: TakenEvent, content: Any) -> dict[str, Any]:
+def _inbox_row(taken: ClaimedDelivery, event: ClaimedEvent, content: Any) -> dict[str, Any]:
     return {
         "id": taken.id,
         "attempt": taken.attempt,

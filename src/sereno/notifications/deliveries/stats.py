@@ -78,7 +78,7 @@ class ChannelTally(msgspec.Struct):
         self.receipts[bisect_left(BUCKETS, seconds)] += count
 
 
-class PostTally:
+class DeliveryTally:
     """What became of deliveries since it was last taken."""
 
     def __init__(self) -> None:
@@ -112,14 +112,14 @@ class PostTally:
             found = self.channels[channel, account] = ChannelTally()
         return found
 
-    def take(self) -> "PostTally":
+    def take(self) -> "DeliveryTally":
         """What it holds; it begins anew."""
-        taken = PostTally()
+        taken = DeliveryTally()
         taken.states, taken.tenants, taken.channels = self.states, self.tenants, self.channels
         self.states, self.tenants, self.channels = {}, {}, {}
         return taken
 
-    def add(self, other: "PostTally") -> None:
+    def add(self, other: "DeliveryTally") -> None:
         """What another one holds, as after it could not be written."""
         for key, count in other.states.items():
             self.states[key] = self.states.get(key, 0) + count

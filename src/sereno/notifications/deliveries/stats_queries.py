@@ -9,7 +9,7 @@ import msgspec
 
 from sereno.database.statement import Operation, Statement, queries
 from sereno.monitoring.storage_queries import PAGE
-from sereno.notifications.deliveries.stats import PostTally
+from sereno.notifications.deliveries.stats import DeliveryTally
 
 _sql = queries("notifications/deliveries/stats_queries")
 
@@ -74,7 +74,7 @@ class ChannelFigures:
 _channels = msgspec.json.Decoder(ChannelFigures)
 
 
-def add(tally: PostTally) -> Operation[None]:
+def add(tally: DeliveryTally) -> Operation[None]:
     """What somebody has seen become of deliveries."""
     states = [
         {"event": event, "channel": channel, "state": state, "reason": reason, "count": count}

@@ -17,9 +17,9 @@ from sereno.database.database import Database
 from sereno.errors import DatabaseUnavailable
 from sereno.notifications.deliveries import stats_queries
 from sereno.notifications.deliveries.delivery import State
-from sereno.notifications.deliveries.receipts import Told
-from sereno.notifications.deliveries.stats import Change, PostTally
-from sereno.notifications.deliveries.transition import Verdict
+from sereno.notifications.deliveries.receipts import ReceivedReceipt
+from sereno.notifications.deliveries.stats import Change, DeliveryTally
+from sereno.notifications.deliveries.transition import Transition
 from sereno.telemetry.log_events import emit
 
 # Codes of ours: nothing was given to a provider.
@@ -42,12 +42,12 @@ Alike = tuple[tuple[str | None, str], State, str | None, bool, bool]
 FIRST = (1, None)
 
 
-class PostReporter:
+class DeliveryStatsWriter:
     """Counts, and writes down what it has counted."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._tally = PostTally()
+        self._tally = DeliveryTally()
         # A server and a worker may share a process, each with a loop in a thread of its own.
         self._one_at_a_time = Lock()
         # Loops that will write; one that is gone takes what it was to do along.
@@ -68,7 +68,7 @@ class PostReporter:
                 self._tally.count(_held(change) for change in changes)
             self._order()
 
-    def settled(self, channel: str, account: str, verdicts: Iterable[Verdict], kinds: Kinds) -> None:
+    def settled(self, channel: str, account: str, verdicts: Iterable[Transition], kinds: Kinds) -> None:
         """What became of those that were being sent: told apart once for all that are alike."""
         alike = Counter(
             [
@@ -105,14 +105,14 @@ class PostReporter:
             if code is not None:
                 figures.trouble(code, count)
 
-    def heard(self, channel: str, account: str, told: Sequence[Told]) -> None:
+    def heard(self, channel: str, account: str, told: Sequence[ReceivedReceipt]) -> None:
         """What providers said of what they took."""
         if told:
             with self._one_at_a_time:
                 self._heard(channel, account, told)
             self._order()
 
-    def _heard(self, channel: str, account: str, told: Sequence[Told]) -> None:
+    def _heard(self, channel: str, account: str, told: Sequence[ReceivedReceipt]) -> None:
         figures = self._tally.channel(channel, account)
         for each in told:
             state = "retried" if each.state == "pending" else each.state
@@ -144,7 +144,7 @@ class PostReporter:
             self._keep(taken)
             raise
 
-    def _keep(self, taken: PostTally) -> None:
+    def _keep(self, taken: DeliveryTally) -> None:
         with self._one_at_a_time:
             self._tally.add(taken)
 

@@ -8,7 +8,7 @@ import msgspec
 from sereno.database.json_values import encoder
 from sereno.database.statement import Operation, Statement, array, queries
 from sereno.notifications.deliveries.stats import Change
-from sereno.notifications.deliveries.transition import Verdict
+from sereno.notifications.deliveries.transition import Transition
 
 _sql = queries("notifications/deliveries/store")
 # So many batches of the dead are settled at once.
@@ -16,7 +16,7 @@ MOST_STRANDED = 100
 _ids = msgspec.json.Decoder(list[int])
 
 
-class Taken(msgspec.Struct, array_like=True, gc=False):
+class ClaimedDelivery(msgspec.Struct, array_like=True, gc=False):
     """A delivery that is being sent; the field order is that of the statement."""
 
     id: int
@@ -36,7 +36,7 @@ class Taken(msgspec.Struct, array_like=True, gc=False):
     gathered: list[msgspec.Raw] = []
 
 
-class TakenEvent(msgspec.Struct, array_like=True, gc=False):
+class ClaimedEvent(msgspec.Struct, array_like=True, gc=False):
     """What a delivery tells of; the field order is that of the statement."""
 
     id: int
@@ -53,22 +53,22 @@ class Batch(NamedTuple):
     many seconds those are due that fell into quiet hours. `changes`: what became of those, for the figures.
     """
 
-    deliveries: list[Taken]
-    events: dict[int, TakenEvent]
+    deliveries: list[ClaimedDelivery]
+    events: dict[int, ClaimedEvent]
     batches: list[int]
     looked_at: int
     held: list[float]
     changes: list[Change]
 
 
-class Recorded(NamedTuple):
+class RecordedOutcome(NamedTuple):
     """Those that were written, and when, by the only clock that counts."""
 
     ids: set[int]
     now: float
 
 
-class Stranded(msgspec.Struct, array_like=True):
+class StrandedDelivery(msgspec.Struct, array_like=True):
     """A batch that somebody began to send: its deliveries, and how often nobody knew what became of each.
 
     `kinds`: the event and tenant of each.
@@ -79,10 +79,10 @@ class Stranded(msgspec.Struct, array_like=True):
     kinds: list[tuple[str | None, str]]
 
 
-_taken = msgspec.json.Decoder(list[Taken])
-_events = msgspec.json.Decoder(list[TakenEvent])
+_taken = msgspec.json.Decoder(list[ClaimedDelivery])
+_events = msgspec.json.Decoder(list[ClaimedEvent])
 _delays = msgspec.json.Decoder(list[float])
-_stranded = msgspec.json.Decoder(list[Stranded])
+_stranded = msgspec.json.Decoder(list[StrandedDelivery])
 _changes = msgspec.json.Decoder(list[Change])
 _carriers = msgspec.json.Decoder(list[tuple[int, list[msgspec.Raw] | None]])
 
@@ -117,7 +117,7 @@ def end(batches: Sequence[int]) -> Operation[None]:
     yield Statement(_sql["end"], {"batches": list(batches)})
 
 
-def _gathered(job: int, taken: Sequence[Taken]) -> Operation[tuple[list[Taken], list[Change]]]:
+def _gathered(job: int, taken: Sequence[ClaimedDelivery]) -> Operation[tuple[list[ClaimedDelivery], list[Change]]]:
     """One for each message: who belongs into it comes along, and is done with."""
     ids = [each.id for each in taken if each.digest is not None]
     rows = yield Statement(_sql["gather"], {"ids": ids, "job": job})
@@ -133,7 +133,7 @@ def any_due(channel: str, account: str) -> Operation[bool]:
     return bool((yield Statement(_sql["any_due"], {"channel": channel, "account": account}))[0][0])
 
 
-def stranded(channel: str, account: str, job: int) -> Operation[list[Stranded]]:
+def stranded(channel: str, account: str, job: int) -> Operation[list[StrandedDelivery]]:
     """What somebody began to send and was not heard of again, MOST_STRANDED batches at most."""
     values = {"channel": channel, "account": account, "job": job, "most": MOST_STRANDED}
     rows = yield Statement(_sql["stranded"], values)
@@ -143,12 +143,12 @@ def stranded(channel: str, account: str, job: int) -> Operation[list[Stranded]]:
 def record(
     job: int,
     batches: Sequence[int],
-    verdicts: Sequence[Verdict],
+    verdicts: Sequence[Transition],
     *,
     last: bool = True,
     named: bool = True,
     receipts_for: float = 0.0,
-) -> Operation[Recorded]:
+) -> Operation[RecordedOutcome]:
     """Write what became of them; answers those that were ours to say.
 
     `last`: nothing of the batches is left. `named`: the provider tells by itself what became of its messages, by their
@@ -156,7 +156,7 @@ def record(
     """
     values = {"outcomes": msgspec.json.encode(verdicts).decode(), "job": job, "batches": list(batches), "last": last}
     rows = yield Statement(_sql["record"], {**values, "named": named, "receipts_for": receipts_for})
-    return Recorded(set(_ids.decode(rows[0][0])), rows[0][1])
+    return RecordedOutcome(set(_ids.decode(rows[0][0])), rows[0][1])
 
 
 def put_into_inbox(

@@ -40,7 +40,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     is_told: bool = True
 
 
-class Verdict(msgspec.Struct, kw_only=True, omit_defaults=True):
+class Transition(msgspec.Struct, kw_only=True, omit_defaults=True):
     """What became of one delivery, as it is written.
 
     `bad_address`: the address is deactivated. `is_unknown`: nobody knows whether it was sent. `refund`: this try does
@@ -62,7 +62,7 @@ class Verdict(msgspec.Struct, kw_only=True, omit_defaults=True):
     attempt: int | None = None
 
 
-def judge(delivery: int, attempt: int, outcome: Outcome, policy: Policy, chance: Random) -> Verdict:
+def judge(delivery: int, attempt: int, outcome: Outcome, policy: Policy, chance: Random) -> Transition:
     """`attempt`: how many tries there were, this one among them."""
     verdict = _judge(delivery, attempt, outcome, policy, chance)
     verdict.attempt = attempt
@@ -72,38 +72,38 @@ def judge(delivery: int, attempt: int, outcome: Outcome, policy: Policy, chance:
     return verdict
 
 
-def _judge(delivery: int, attempt: int, outcome: Outcome, policy: Policy, chance: Random) -> Verdict:
+def _judge(delivery: int, attempt: int, outcome: Outcome, policy: Policy, chance: Random) -> Transition:
     match outcome:
         case Sent(provider_id):
             asked = policy.receipts_after if provider_id is not None else None
-            return Verdict(id=delivery, state="sent", provider_id=provider_id, receipt_in=asked)
+            return Transition(id=delivery, state="sent", provider_id=provider_id, receipt_in=asked)
         case Delivered(provider_id):
-            return Verdict(id=delivery, state="delivered", provider_id=provider_id)
+            return Transition(id=delivery, state="delivered", provider_id=provider_id)
         case Retryable(code, message, after):
             return _again(
-                Verdict(id=delivery, state="pending", code=code, message=message), attempt, after, policy, chance
+                Transition(id=delivery, state="pending", code=code, message=message), attempt, after, policy, chance
             )
         case Failed(code, message):
-            return Verdict(id=delivery, state="failed", reason="refused", code=code, message=message)
+            return Transition(id=delivery, state="failed", reason="refused", code=code, message=message)
         case Invalid(code, message):
-            return Verdict(
+            return Transition(
                 id=delivery, state="invalid", reason="no such address", code=code, message=message, bad_address=True
             )
         case Unknown(code, message):
-            verdict = Verdict(id=delivery, state="pending", code=code, message=message, is_unknown=True)
+            verdict = Transition(id=delivery, state="pending", code=code, message=message, is_unknown=True)
             if policy.on_unknown == "retry":
                 return _again(verdict, attempt, None, policy, chance)
             verdict.state, verdict.reason = "unknown", "it may have been sent: somebody has to decide"
             return verdict
         case Down(code, message):
-            return Verdict(
+            return Transition(
                 id=delivery, state="pending", reason="the channel is paused", code=code, message=message, refund=True
             )
         case _:
             assert_never(outcome)
 
 
-def _again(verdict: Verdict, attempt: int, after: float | None, policy: Policy, chance: Random) -> Verdict:
+def _again(verdict: Transition, attempt: int, after: float | None, policy: Policy, chance: Random) -> Transition:
     """Never earlier than the provider said."""
     if attempt > len(policy.delays):
         verdict.state, verdict.reason = "dead", f"{attempt} tries, none of them arrived"

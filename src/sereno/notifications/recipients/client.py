@@ -20,7 +20,7 @@ from sereno.jobs.job import check_text
 from sereno.notifications.recipients import inbox_token, store
 from sereno.notifications.recipients.condition import compile_condition
 from sereno.notifications.recipients.preference import Preference
-from sereno.notifications.recipients.quiet_hours import DAYS, Quiet
+from sereno.notifications.recipients.quiet_hours import DAYS, QuietHours
 from sereno.notifications.recipients.store import InboxRow
 from sereno.notifications.recipients.unsubscribe import read_token
 from sereno.zones import zone as find_zone
@@ -38,7 +38,7 @@ LONGEST_TOKEN_LIFE = 366 * 86400
 Address = str | Mapping[str, Any]
 
 
-class Person(TypedDict, total=False):
+class RecipientData(TypedDict, total=False):
     """What may be said of a recipient; what is left out stays as it is."""
 
     tenant: str | None
@@ -47,7 +47,7 @@ class Person(TypedDict, total=False):
     data: Mapping[str, Any] | None
 
 
-class Wish(TypedDict, total=False):
+class PreferenceData(TypedDict, total=False):
     """What is wanted, of what: of an event, a category, on a channel; left out, of any."""
 
     tenant: str | None
@@ -56,7 +56,7 @@ class Wish(TypedDict, total=False):
     channel: str | None
     wanted: bool | None
     condition: Mapping[str, Any] | None
-    quiet: Quiet | Sequence[Quiet] | None
+    quiet: QuietHours | Sequence[QuietHours] | None
 
 
 class Rows:
@@ -91,7 +91,7 @@ class Recipients(Rows):
         addresses: Mapping[str, Address | Sequence[Address]] | None = None,
         *,
         conn: Any = None,
-        **person: Unpack[Person],
+        **person: Unpack[RecipientData],
     ) -> int:
         """Create them, or change what is given: `upsert("user:7", {"email": "a@b.lv"}, zone="Europe/Riga")`.
 
@@ -105,11 +105,11 @@ class Recipients(Rows):
         addresses: Mapping[str, Address | Sequence[Address]] | None = None,
         *,
         conn: Any = None,
-        **person: Unpack[Person],
+        **person: Unpack[RecipientData],
     ) -> int:
         return await self._arun(self._upsert(key, addresses or {}, person), conn)
 
-    def prefer(self, key: str | None, *, conn: Any = None, **wish: Unpack[Wish]) -> None:
+    def prefer(self, key: str | None, *, conn: Any = None, **wish: Unpack[PreferenceData]) -> None:
         """What somebody wants; without a key, the default of the tenant. The more closely described wins.
 
         What is given changes, what is left out stays, and None takes back what was said.
@@ -117,7 +117,7 @@ class Recipients(Rows):
         if not self._run(_prefer(key, wish), conn):
             raise _nobody(key)
 
-    async def aprefer(self, key: str | None, *, conn: Any = None, **wish: Unpack[Wish]) -> None:
+    async def aprefer(self, key: str | None, *, conn: Any = None, **wish: Unpack[PreferenceData]) -> None:
         if not await self._arun(_prefer(key, wish), conn):
             raise _nobody(key)
 
@@ -164,7 +164,9 @@ class Recipients(Rows):
     async def adelete(self, key: str, *, tenant: str | None = None, conn: Any = None) -> bool:
         return await self._arun(store.delete(key, tenant=tenant), conn)
 
-    def _upsert(self, key: str, addresses: Mapping[str, Address | Sequence[Address]], person: Person) -> Operation[int]:
+    def _upsert(
+        self, key: str, addresses: Mapping[str, Address | Sequence[Address]], person: RecipientData
+    ) -> Operation[int]:
         check_text("key", key)
         check_text("tenant", person.get("tenant"))
         if (name := person.get("zone")) is not None:
@@ -286,10 +288,10 @@ class Inbox(Rows):
             raise ConfigurationError("tokens of inboxes are signed: set SERENO_SECRET")
         if not 0 < lasts <= LONGEST_TOKEN_LIFE:
             raise InvalidArguments(f"expires_in={expires_in!r:.60}: more than nothing, and a year at most")
-        return inbox_token.make_token(secret, inbox_token.Reader(tenant, key, math.ceil(time.time() + lasts)))
+        return inbox_token.make_token(secret, inbox_token.InboxReader(tenant, key, math.ceil(time.time() + lasts)))
 
 
-def _prefer(key: str | None, wish: Wish) -> Operation[bool]:
+def _prefer(key: str | None, wish: PreferenceData) -> Operation[bool]:
     given: dict[str, Any] = {**wish}
     preference = Preference(recipient=key, **given)
     condition, quiet = preference.condition, preference.quiet
@@ -322,7 +324,7 @@ def _nobody(key: str | None) -> InvalidArguments:
     return InvalidArguments(f"there is no recipient {key!r}: app.recipients.upsert(…) them first")
 
 
-def _span(quiet: Quiet) -> dict[str, Any]:
+def _span(quiet: QuietHours) -> dict[str, Any]:
     """As the database reads it: days by number, 1 for Monday."""
     days = None if quiet.days is None else sorted(DAYS.index(day) + 1 for day in quiet.days)
     return {"start": quiet.start, "end": quiet.end, "days": days}

@@ -20,7 +20,7 @@ _PURPOSE = b"sereno inbox\x00"
 _SIGNATURE_BYTES = hashlib.sha256().digest_size
 
 
-class Reader(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+class InboxReader(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """Whose inbox it opens. `until`: in seconds since 1970."""
 
     tenant: str | None
@@ -29,15 +29,15 @@ class Reader(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
 
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(Reader)
+_decoder = msgspec.msgpack.Decoder(InboxReader)
 
 
-def make_token(secret: str, reader: Reader) -> str:
+def make_token(secret: str, reader: InboxReader) -> str:
     signed = VERSION + _encoder.encode(reader)
     return PREFIX + _text(signed + _signature(secret, signed))
 
 
-def read_token(secret: str, token: str, now: float) -> Reader | None:
+def read_token(secret: str, token: str, now: float) -> InboxReader | None:
     """Whose it is; None for one that is not ours, or has ended."""
     raw = _bytes(token)
     signed, signature = raw[:-_SIGNATURE_BYTES], raw[-_SIGNATURE_BYTES:]

@@ -12,14 +12,14 @@ _sql = queries("notifications/recipients/inboxes")
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class InboxState:
     """`unread`: counted up to 100. `newest`: the id of the last message that is not put away."""
 
     unread: int
     newest: int | None
 
 
-def standings(owners: Sequence[tuple[str | None, str]]) -> Operation[list[Standing]]:
+def standings(owners: Sequence[tuple[str | None, str]]) -> Operation[list[InboxState]]:
     """Of each owner, named by tenant and key, in that order; nothing stands in an inbox that there is not."""
     values = {
         "tenants": [tenant or "" for tenant, _ in owners],
@@ -27,7 +27,7 @@ def standings(owners: Sequence[tuple[str | None, str]]) -> Operation[list[Standi
         "most": MOST_UNREAD,
     }
     rows = yield Statement(_sql["standings"], values)
-    return [Standing(int(unread), newest) for newest, unread in rows]
+    return [InboxState(int(unread), newest) for newest, unread in rows]
 
 
 def exists(key: str, *, tenant: str | None) -> Operation[bool]:

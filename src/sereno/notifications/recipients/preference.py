@@ -13,7 +13,7 @@ import msgspec
 from sereno.errors import InvalidArguments
 from sereno.jobs.job import check_text
 from sereno.notifications.recipients.condition import compile_condition, holds
-from sereno.notifications.recipients.quiet_hours import Quiet, checked
+from sereno.notifications.recipients.quiet_hours import QuietHours, checked
 
 Reason: TypeAlias = Literal["preference off", "condition"]
 
@@ -32,7 +32,7 @@ class Preference(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     channel: str | None = None
     wanted: bool | None = None
     condition: Mapping[str, Any] | None = None
-    quiet: Sequence[Quiet] | None = None
+    quiet: Sequence[QuietHours] | None = None
 
     def __post_init__(self) -> None:
         for name in ("tenant", "recipient", "category", "event", "channel"):
@@ -73,7 +73,7 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
     wanted_by: Preference | None = None
     condition: Mapping[str, Any] | None = None
     condition_by: Preference | None = None
-    quiet: Sequence[Quiet] | None = None
+    quiet: Sequence[QuietHours] | None = None
     quiet_by: Preference | None = None
 
 
@@ -82,7 +82,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
 
     reason: Reason | None = None
     by: Preference | None = None
-    quiet: Sequence[Quiet] = ()
+    quiet: Sequence[QuietHours] = ()
 
     @property
     def wanted(self) -> bool:

@@ -1,7 +1,7 @@
 """Quiet hours: from and to a time of the recipient's own clock, during which a delivery waits.
 
-    Quiet("22:00", "08:00")                               every night
-    Quiet("22:00", "10:00", days=["friday", "saturday"])  the nights that begin on these days
+    QuietHours("22:00", "08:00")                               every night
+    QuietHours("22:00", "10:00", days=["friday", "saturday"])  the nights that begin on these days
 
 A span lasts from the first instant at which the clock shows its start, or has jumped over it, to the first at which it
 shows its end, or has jumped over that. Spans that touch or overlap are one.
@@ -38,7 +38,7 @@ _LAST = LATEST - timedelta(days=30)
 _CACHED = 4096
 
 
-class Quiet(msgspec.Struct, frozen=True, omit_defaults=True):
+class QuietHours(msgspec.Struct, frozen=True, omit_defaults=True):
     """One span of quiet hours; an end that is not after its start is on the next day.
 
     `days`: on which the span starts; every day unless given. Equal spans have one spelling, so they are equal JSON.
@@ -71,12 +71,12 @@ class Quiet(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.days is None or DAYS[weekday] in self.days
 
 
-def checked(quiet: Quiet | Sequence[Quiet]) -> tuple[Quiet, ...]:
+def checked(quiet: QuietHours | Sequence[QuietHours]) -> tuple[QuietHours, ...]:
     """The spans, or InvalidArguments: no more than 50, and never the whole week."""
     spans = tuple(quiet) if isinstance(quiet, Sequence) else (quiet,)
     for span in spans:
-        if not isinstance(span, Quiet):
-            raise InvalidArguments(f'quiet hours are written Quiet("22:00", "08:00"), not {span!r:.60}')
+        if not isinstance(span, QuietHours):
+            raise InvalidArguments(f'quiet hours are written QuietHours("22:00", "08:00"), not {span!r:.60}')
     if len(spans) > MOST_SPANS:
         raise InvalidArguments(f"there are {len(spans)} spans of quiet hours, at most {MOST_SPANS} are possible")
     if _is_endless(spans):
@@ -84,7 +84,7 @@ def checked(quiet: Quiet | Sequence[Quiet]) -> tuple[Quiet, ...]:
     return spans
 
 
-def quiet_until(quiet: Quiet | Sequence[Quiet], zone: str, instant: datetime) -> datetime | None:
+def quiet_until(quiet: QuietHours | Sequence[QuietHours], zone: str, instant: datetime) -> datetime | None:
     """When the quiet hours that hold this instant end, in UTC; None when none do. The zone is a name of IANA's."""
     spans, clock, begin = checked(quiet), _zone(zone), _microseconds(instant)
     until = begin
@@ -93,7 +93,7 @@ def quiet_until(quiet: Quiet | Sequence[Quiet], zone: str, instant: datetime) ->
     return moment(until) if until > begin else None
 
 
-def _end(spans: tuple[Quiet, ...], clock: Zone, at: int) -> int:
+def _end(spans: tuple[QuietHours, ...], clock: Zone, at: int) -> int:
     """The latest end of a span that holds this instant; the instant itself when none does."""
     today = (at + clock.segment(at).offset) // DAY
     latest = at
@@ -120,7 +120,7 @@ def _reached(clock: Zone, wall: int) -> int:
 
 
 @lru_cache(_CACHED)
-def _is_endless(spans: tuple[Quiet, ...]) -> bool:
+def _is_endless(spans: tuple[QuietHours, ...]) -> bool:
     """Whether they cover each minute of a week without a turned clock."""
     covered = bytearray(_MINUTES_OF_WEEK)
     for span in spans:

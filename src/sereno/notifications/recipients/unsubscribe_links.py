@@ -1,19 +1,19 @@
 """The link to unsubscribe that a message carries."""
 
 from sereno.database.database import Database
-from sereno.notifications.deliveries.store import Taken, TakenEvent
+from sereno.notifications.deliveries.store import ClaimedDelivery, ClaimedEvent
 from sereno.notifications.recipients.unsubscribe import Unsubscribe, make_token
 
 PATH = "/unsubscribe/"
 
 
-class Links:
+class UnsubscribeLinks:
     """Makes them, once the settings say where people reach us (`public_url`) and what to sign with (`secret`)."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def of(self, channel: str, taken: Taken, event: TakenEvent) -> str | None:
+    def of(self, channel: str, taken: ClaimedDelivery, event: ClaimedEvent) -> str | None:
         """For the message of one delivery."""
         who = (taken.tenant, taken.recipient, channel, taken.address_id)
         return self.link(*who, event.category, event=event.type, critical=event.critical)

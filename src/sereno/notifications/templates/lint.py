@@ -45,28 +45,28 @@ class Finding(msgspec.Struct, frozen=True):
     message: str
 
 
-class Declared(msgspec.Struct, frozen=True):
+class DeclaredEvent(msgspec.Struct, frozen=True):
     """What the code says of an event. `fields`: of its payload; None when nobody can say."""
 
     channels: Sequence[str]
     fields: frozenset[str] | None
 
 
-def declared(channels: Sequence[str], payload: Any) -> Declared:
+def declared(channels: Sequence[str], payload: Any) -> DeclaredEvent:
     """From an event's declaration: fields of a dataclass, a struct, a typed dict or a model, as JSON names them."""
     models = getattr(payload, "model_fields", None)
     if isinstance(models, Mapping):
-        return Declared(channels, frozenset(models))
+        return DeclaredEvent(channels, frozenset(models))
     try:
         fields = getattr(msgspec.inspect.type_info(payload), "fields", None)
     except TypeError:
         fields = None
-    return Declared(channels, None if fields is None else frozenset(field.encode_name for field in fields))
+    return DeclaredEvent(channels, None if fields is None else frozenset(field.encode_name for field in fields))
 
 
 def lint(
     templates: TemplateSet,
-    events: Mapping[str, Declared] | None = None,
+    events: Mapping[str, DeclaredEvent] | None = None,
     largest: Mapping[str, int] | None = None,
     payloads: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> list[Finding]:
@@ -89,7 +89,7 @@ def of_strangers(templates: TemplateSet) -> list[Finding]:
 def lint_event(
     templates: TemplateSet,
     event: str,
-    events: Mapping[str, Declared] | None,
+    events: Mapping[str, DeclaredEvent] | None,
     largest: Mapping[str, int],
     payload: Mapping[str, Any] | None,
     begin: Callable[[], None] = lambda: None,
@@ -109,7 +109,7 @@ def lint_event(
 def _of_event(
     templates: TemplateSet,
     event: str,
-    events: Mapping[str, Declared] | None,
+    events: Mapping[str, DeclaredEvent] | None,
     largest: Mapping[str, int],
     payload: Mapping[str, Any] | None,
     begin: Callable[[], None],
@@ -142,7 +142,7 @@ def _of_event(
             yield from _of_size(where, channel, content, payload, largest.get(channel))
 
 
-def _of_source(source: Source, events: Mapping[str, Declared] | None) -> Iterator[Finding]:
+def _of_source(source: Source, events: Mapping[str, DeclaredEvent] | None) -> Iterator[Finding]:
     if len(source.text) > LARGEST_SOURCE:
         yield Finding("error", source.name, f"it is longer than {LARGEST_SOURCE:,} characters")
         return
@@ -177,7 +177,7 @@ def _names(source: Source) -> set[str]:
         raise failure(source.name, error) from None
 
 
-def _messages(sources: Sequence[Source], declaration: Declared | None) -> list[tuple[str, str, str]]:
+def _messages(sources: Sequence[Source], declaration: DeclaredEvent | None) -> list[tuple[str, str, str]]:
     """Every kind of message of an event that there are words for."""
     found: dict[tuple[str, str, str], None] = {}
     for source in sources:

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from sereno.notifications.templates.lint import Declared, Finding, lint_event, of_strangers
+from sereno.notifications.templates.lint import DeclaredEvent, Finding, lint_event, of_strangers
 from sereno.notifications.templates.render_process import (
     CPU_SECONDS,
     ENDED,
@@ -38,7 +38,7 @@ class _Lint(msgspec.Struct, tag=True):
 
     wanted: Sequence[str]
     sources: Sequence[SentSource]
-    events: Mapping[str, Declared] | None
+    events: Mapping[str, DeclaredEvent] | None
     largest: Mapping[str, int]
     payloads: Mapping[str, Mapping[str, Any]]
     cpu_seconds: int
@@ -60,7 +60,7 @@ class _Ended(msgspec.Struct):
 
 def lint_apart(
     templates: TemplateSet,
-    events: Mapping[str, Declared] | None = None,
+    events: Mapping[str, DeclaredEvent] | None = None,
     largest: Mapping[str, int] | None = None,
     payloads: Mapping[str, Mapping[str, Any]] | None = None,
     *,

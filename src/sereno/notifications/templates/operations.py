@@ -11,7 +11,7 @@ from sereno.database.statement import Operation
 from sereno.errors import InvalidArguments
 from sereno.jobs.job import check_text
 from sereno.notifications.templates import store
-from sereno.notifications.templates.store import Place
+from sereno.notifications.templates.store import TemplatePlace
 from sereno.notifications.templates.templates import LARGEST_SOURCE, PARTS, Key, compiled, normal, spelled
 
 _LOCALE = re.compile(r"[a-z]{2,8}(-[a-z0-9]{1,8})*")
@@ -30,7 +30,7 @@ class Version:
     source: str | None
 
 
-def place(event: str, channel: str, part: str, locale: str | None = None, tenant: str | None = None) -> Place:
+def place(event: str, channel: str, part: str, locale: str | None = None, tenant: str | None = None) -> TemplatePlace:
     """Where it belongs, or InvalidArguments."""
     for name, value in (("event", event), ("channel", channel), ("tenant", tenant)):
         check_text(name, value)
@@ -43,10 +43,10 @@ def place(event: str, channel: str, part: str, locale: str | None = None, tenant
     language = normal(locale or "")
     if language and not _LOCALE.fullmatch(language):
         raise InvalidArguments(f"{locale!r:.60} is no locale: write it as pt-BR or pt")
-    return Place(event, channel, language, tenant or "", part)
+    return TemplatePlace(event, channel, language, tenant or "", part)
 
 
-def change(where: Place, source: str, *, actor: str | None = None) -> Operation[bool]:
+def change(where: TemplatePlace, source: str, *, actor: str | None = None) -> Operation[bool]:
     """Other words from now on; workers see them within a minute. Whether it is new. TemplateFailed if it is none.
 
     Compiles them in this process: a server calls `compile_apart` and `write`.
@@ -62,7 +62,7 @@ def check_length(source: str) -> None:
         raise InvalidArguments(f"a template has no NUL bytes, and at most {LARGEST_SOURCE:,} characters")
 
 
-def write(where: Place, source: str, *, actor: str | None = None) -> Operation[bool]:
+def write(where: TemplatePlace, source: str, *, actor: str | None = None) -> Operation[bool]:
     """Write words that were compiled before. Return whether the row is new."""
     who = actor or default_actor()
     is_new = yield from store.write(where, source, who)
@@ -72,7 +72,7 @@ def write(where: Place, source: str, *, actor: str | None = None) -> Operation[b
     return is_new
 
 
-def delete(where: Place, *, actor: str | None = None) -> Operation[bool]:
+def delete(where: TemplatePlace, *, actor: str | None = None) -> Operation[bool]:
     """Whether there was one."""
     was_there = yield from store.delete(where)
     if was_there:
@@ -80,7 +80,7 @@ def delete(where: Place, *, actor: str | None = None) -> Operation[bool]:
     return was_there
 
 
-def history(where: Place, *, most: int = 20) -> Operation[list[Version]]:
+def history(where: TemplatePlace, *, most: int = 20) -> Operation[list[Version]]:
     """What stood there, the newest first, as far as the audit goes back."""
     rows = yield from tokens.audit_lines(subject=_subject(where), most=most)
     return [
@@ -88,9 +88,9 @@ def history(where: Place, *, most: int = 20) -> Operation[list[Version]]:
     ]
 
 
-def _subject(where: Place) -> str:
+def _subject(where: TemplatePlace) -> str:
     return f"template {spelled(Key(*where))}"
 
 
-def _detail(where: Place) -> Mapping[str, str]:
+def _detail(where: TemplatePlace) -> Mapping[str, str]:
     return {name: value for name, value in where._asdict().items() if value}

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from sereno.database.database import Database
-from sereno.notifications.deliveries.store import Taken, TakenEvent
+from sereno.notifications.deliveries.store import ClaimedDelivery, ClaimedEvent
 from sereno.notifications.event import Content, EventDefinition, Recipient
 from sereno.notifications.templates import store
 from sereno.notifications.templates.templates import TemplateSet, directory_of
@@ -15,7 +15,7 @@ from sereno.notifications.templates.templates import TemplateSet, directory_of
 FRESH_SECONDS = 60.0
 
 
-class Wording:
+class TemplateRenderer:
     """Knows the words of every event, as far as they are no functions."""
 
     def __init__(self, database: Database) -> None:
@@ -52,7 +52,12 @@ class Wording:
         self._read_at = None
 
     def said(
-        self, definition: EventDefinition, channel: str, taken: Taken, event: TakenEvent, unsubscribe_url: str | None
+        self,
+        definition: EventDefinition,
+        channel: str,
+        taken: ClaimedDelivery,
+        event: ClaimedEvent,
+        unsubscribe_url: str | None,
     ) -> Content:
         """What the message of a delivery says, in whichever words there are for it."""
         recipient = Recipient(

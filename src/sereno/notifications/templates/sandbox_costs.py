@@ -46,7 +46,7 @@ _WIDE_SPEC = re.compile(r"\d{4,}|[{}]")
 _NUMBER = re.compile(r"\d+")
 
 
-class Exhausted(SecurityError):  # noqa: N818 - named for what happened
+class BudgetExhausted(SecurityError):  # noqa: N818 - named for what happened
     """Its steps or its time are used up."""
 
 
@@ -61,9 +61,9 @@ class Budget:
     def spend(self, steps: int) -> None:
         self._steps -= steps
         if self._steps < 0:
-            raise Exhausted(f"it does too much: more than {MOST_STEPS:,} steps")
+            raise BudgetExhausted(f"it does too much: more than {MOST_STEPS:,} steps")
         if time.monotonic() > self._deadline:
-            raise Exhausted(f"it takes too long: more than {LONGEST_SECONDS:g} s")
+            raise BudgetExhausted(f"it takes too long: more than {LONGEST_SECONDS:g} s")
 
 
 _budget: ContextVar[Budget | None] = ContextVar("budget", default=None)

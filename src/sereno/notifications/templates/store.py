@@ -11,7 +11,7 @@ _sql = queries("notifications/templates/store")
 _texts = msgspec.json.Decoder(list[tuple[str, str, str, str, str, str]])
 
 
-class Place(NamedTuple):
+class TemplatePlace(NamedTuple):
     """Where a template belongs. Empty: any locale, any tenant."""
 
     event: str
@@ -59,13 +59,13 @@ def list_rows(event: str | None = None) -> Operation[list[TemplateRow]]:
     return _rows.decode(rows[0][0])
 
 
-def write(place: Place, source: str, actor: str) -> Operation[bool]:
+def write(place: TemplatePlace, source: str, actor: str) -> Operation[bool]:
     """Whether it is new."""
     rows = yield Statement(_sql["write"], {**place._asdict(), "source": source, "actor": actor})
     return bool(rows[0][0])
 
 
-def delete(place: Place) -> Operation[bool]:
+def delete(place: TemplatePlace) -> Operation[bool]:
     rows = yield Statement(_sql["delete"], place._asdict())
     return bool(rows)
 

@@ -204,7 +204,7 @@ class TemplateSet:
         locale: str | None,
         tenant: str | None,
     ) -> str:
-        from sereno.notifications.templates.sandbox_costs import Exhausted, run  # noqa: PLC0415 - Jinja is slow to import
+        from sereno.notifications.templates.sandbox_costs import BudgetExhausted, run  # noqa: PLC0415 - Jinja is slow to import
 
         def sibling(name: str) -> "Template":
             by, _, wanted = name.rpartition(".")
@@ -220,7 +220,7 @@ class TemplateSet:
             text = run(compiled(source.name, source.text, is_html=part == "html"), context, sibling)
         except TemplateFailed:
             raise
-        except Exhausted as error:
+        except BudgetExhausted as error:
             self._overruns[source.text] = (count + 1, time.monotonic())
             raise failure(source.name, error) from None
         except Exception as error:  # noqa: BLE001 - a template can make anything happen

@@ -10,8 +10,8 @@ import psycopg
 from sereno.schedules.importers import apscheduler_triggers, apscheduler_values, pickle_reader
 from sereno.schedules.importers.apscheduler_triggers import DATE, INTERVAL
 from sereno.schedules.importers.apscheduler_values import moment, plain
-from sereno.schedules.importers.draft import Draft, Imported, Turn, Unreadable, finished
-from sereno.schedules.importers.pickle_reader import Made
+from sereno.schedules.importers.draft import Draft, ImportedSchedule, Turn, UnreadableSchedule, finished
+from sereno.schedules.importers.pickle_reader import PickledObject
 from sereno.schedules.importers.source import rows
 from sereno.schedules.schedule import LONGEST_WINDOW
 
@@ -40,7 +40,7 @@ _SHORT_GRACE = 10
 _A_DAY = 86400
 
 
-def read(connection: psycopg.Connection, now: datetime) -> list[Imported]:
+def read(connection: psycopg.Connection, now: datetime) -> list[ImportedSchedule]:
     return [
         finished(Draft(f"apscheduler:{row['id']}", row["enabled"], _STOPPED, _CLOCK), partial(_fill, row, now), now)
         for row in rows(connection, _JOBS, "apscheduler_jobs", {"largest": pickle_reader.LARGEST})
@@ -50,7 +50,7 @@ def read(connection: psycopg.Connection, now: datetime) -> list[Imported]:
 def _fill(row: dict[str, Any], now: datetime, draft: Draft) -> None:
     state = _state(row)
     if state["args"]:
-        raise Unreadable(
+        raise UnreadableSchedule(
             "it has positional arguments, and arguments are stored by the names of their parameters: "
             "give it keyword arguments (kwargs=) first"
         )
@@ -62,14 +62,16 @@ def _fill(row: dict[str, Any], now: datetime, draft: Draft) -> None:
 
 def _state(row: dict[str, Any]) -> dict[str, Any]:
     if row["state"] is None:
-        raise Unreadable(f"its job state has {row['size']:,} bytes; more than {pickle_reader.LARGEST:,} are not read")
+        raise UnreadableSchedule(
+            f"its job state has {row['size']:,} bytes; more than {pickle_reader.LARGEST:,} are not read"
+        )
     try:
         found = pickle_reader.read(base64.b64decode(row["state"]), _KNOWN)
-    except Unreadable as error:
-        raise Unreadable(f"its job state {error}") from None
-    state = found.attributes() if isinstance(found, Made) and found.name == _JOB else found
+    except UnreadableSchedule as error:
+        raise UnreadableSchedule(f"its job state {error}") from None
+    state = found.attributes() if isinstance(found, PickledObject) and found.name == _JOB else found
     if not isinstance(state, dict) or state.get("version", 1) != _NEWEST or not isinstance(state.get("kwargs"), dict):
-        raise Unreadable("its job state is not one of APScheduler 3")
+        raise UnreadableSchedule("its job state is not one of APScheduler 3")
     return state
 
 

@@ -17,8 +17,8 @@ from sereno.schedules.importers.cron_fields import (
     field,
     special_days,
 )
-from sereno.schedules.importers.draft import Unreadable
-from sereno.schedules.importers.pickle_reader import Made
+from sereno.schedules.importers.draft import UnreadableSchedule
+from sereno.schedules.importers.pickle_reader import PickledObject
 
 _TRIGGERS = "apscheduler.triggers"
 CRON, INTERVAL, DATE = (
@@ -48,17 +48,17 @@ _LAST_OF_ITS_KIND = 5
 
 def state_of(trigger: Any) -> dict[str, Any]:
     """The values of a trigger that has a counterpart here."""
-    if isinstance(trigger, Made) and trigger.name in _NO_COUNTERPART:
-        raise Unreadable(_NO_COUNTERPART[trigger.name])
-    if not isinstance(trigger, Made) or trigger.name not in {CRON, INTERVAL, DATE}:
-        raise Unreadable("it has no trigger")
+    if isinstance(trigger, PickledObject) and trigger.name in _NO_COUNTERPART:
+        raise UnreadableSchedule(_NO_COUNTERPART[trigger.name])
+    if not isinstance(trigger, PickledObject) or trigger.name not in {CRON, INTERVAL, DATE}:
+        raise UnreadableSchedule("it has no trigger")
     state = trigger.attributes()
     if state.get("version", 1) > _NEWEST:
-        raise Unreadable(f"its trigger is of version {state['version']!s:.20}, which is not read")
+        raise UnreadableSchedule(f"its trigger is of version {state['version']!s:.20}, which is not read")
     return state
 
 
-def rule(trigger: Made, state: dict[str, Any]) -> dict[str, Any]:
+def rule(trigger: PickledObject, state: dict[str, Any]) -> dict[str, Any]:
     """When it fires, as the object form has it, but for its jitter."""
     match trigger.name:
         case "apscheduler.triggers.cron.CronTrigger":
@@ -69,11 +69,11 @@ def rule(trigger: Made, state: dict[str, Any]) -> dict[str, Any]:
             return {"kind": "once", "at": moment(state["run_date"]).isoformat()}
 
 
-def _expression(fields: list[Made]) -> str:
+def _expression(fields: list[PickledObject]) -> str:
     parts = {found["name"]: found["expressions"] for found in (part.attributes() for part in fields)}
     for name in ("year", "week"):
         if not all(part.name == _ALL and not part.attributes().get("step") for part in parts[name]):
-            raise Unreadable(f"its trigger names a {name}: a cron expression here has none")
+            raise UnreadableSchedule(f"its trigger names a {name}: a cron expression here has none")
     month_day, weekday = _days(parts)
     written = [
         _field(parts["minute"], MINUTES),
@@ -86,11 +86,11 @@ def _expression(fields: list[Made]) -> str:
     return " ".join(written if second == "0" else [second, *written])
 
 
-def _field(parts: list[Made], bounds: tuple[int, int]) -> str:
+def _field(parts: list[PickledObject], bounds: tuple[int, int]) -> str:
     return field(_values(parts, bounds), bounds, star=_has_star(parts))
 
 
-def _days(parts: dict[str, list[Made]]) -> tuple[str, str]:
+def _days(parts: dict[str, list[PickledObject]]) -> tuple[str, str]:
     # Monday is 0 there.
     weekdays = {(day + 1) % len(EVERY_WEEKDAY) for day in _values(parts["day_of_week"], WEEKDAYS)}
     special = [part for part in parts["day"] if part.name in {_LAST_DAY, _POSITION}]
@@ -108,7 +108,7 @@ def _position(part: dict[str, Any]) -> str:
     return f"{weekday}L" if number == _LAST_OF_ITS_KIND else f"{WEEKDAY_NAMES[weekday]}#{number + 1}"
 
 
-def _values(parts: list[Made], bounds: tuple[int, int]) -> AbstractSet[int]:
+def _values(parts: list[PickledObject], bounds: tuple[int, int]) -> AbstractSet[int]:
     """Every value that one of the parts matches."""
     low, high = bounds
     found: set[int] = set()
@@ -121,15 +121,15 @@ def _values(parts: list[Made], bounds: tuple[int, int]) -> AbstractSet[int]:
             last = high if state["last"] is None else _whole(state["last"], bounds)
             found.update(range(_whole(state["first"], bounds), last + 1, step))
         else:
-            raise Unreadable(f"holds {part.name!r:.80} where it has no meaning")
+            raise UnreadableSchedule(f"holds {part.name!r:.80} where it has no meaning")
     return found
 
 
-def _has_star(parts: list[Made]) -> bool:
+def _has_star(parts: list[PickledObject]) -> bool:
     return bool(parts) and parts[0].name == _ALL
 
 
 def _whole(value: Any, bounds: tuple[int, int]) -> int:
     if not isinstance(value, int) or not bounds[0] <= value <= bounds[1]:
-        raise Unreadable(f"its trigger holds a number that is not one of {bounds[0]} to {bounds[1]}")
+        raise UnreadableSchedule(f"its trigger holds a number that is not one of {bounds[0]} to {bounds[1]}")
     return value

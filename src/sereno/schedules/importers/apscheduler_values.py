@@ -4,8 +4,8 @@ import math
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from typing import Any
 
-from sereno.schedules.importers.draft import Unreadable
-from sereno.schedules.importers.pickle_reader import Made
+from sereno.schedules.importers.draft import UnreadableSchedule
+from sereno.schedules.importers.pickle_reader import PickledObject
 from sereno.zones import zone
 
 _ZONEINFO = frozenset({"zoneinfo.ZoneInfo._unpickle", "backports.zoneinfo.ZoneInfo._unpickle"})
@@ -34,27 +34,29 @@ def moment(value: Any) -> datetime:
     """A moment with a zone, in UTC."""
     at = _datetime(value)
     if at.tzinfo is None:
-        raise Unreadable("one of its dates has no time zone")
+        raise UnreadableSchedule("one of its dates has no time zone")
     return at.astimezone(UTC)
 
 
 def interval(value: Any) -> timedelta:
-    if not isinstance(value, Made) or value.name != "datetime.timedelta":
-        raise Unreadable("its interval is not read")
+    if not isinstance(value, PickledObject) or value.name != "datetime.timedelta":
+        raise UnreadableSchedule("its interval is not read")
     return timedelta(*value.args)
 
 
 def zone_name(value: Any) -> str:
     """The name of a zone for a rule."""
     match value:
-        case Made(name="pytz_deprecation_shim._impl.wrap_zone", args=(inner, *_)):
+        case PickledObject(name="pytz_deprecation_shim._impl.wrap_zone", args=(inner, *_)):
             return zone_name(inner)
-        case Made(name=name, args=(str(key), *_)) if name in _ZONEINFO or name == "pytz._p":
+        case PickledObject(name=name, args=(str(key), *_)) if name in _ZONEINFO or name == "pytz._p":
             return key
         case _:
             hours, rest = divmod(_offset(value).total_seconds(), _HOUR)
             if rest:
-                raise Unreadable(f"its time zone is {_offset(value)} from UTC and has no name: write this one by hand")
+                raise UnreadableSchedule(
+                    f"its time zone is {_offset(value)} from UTC and has no name: write this one by hand"
+                )
             # The signs of these names are those of POSIX: west is positive.
             return f"Etc/GMT{-hours:+.0f}" if hours else "UTC"
 
@@ -62,23 +64,23 @@ def zone_name(value: Any) -> str:
 def _datetime(value: Any) -> datetime:
     """Ten bytes and perhaps a zone, as Python packs them."""
     match value:
-        case Made(name="datetime.datetime", args=(bytes(raw), *zones)) if len(raw) == len("yymdhmsuuu"):
+        case PickledObject(name="datetime.datetime", args=(bytes(raw), *zones)) if len(raw) == len("yymdhmsuuu"):
             year, (month, day, hour, minute, second) = raw[0] * 256 + raw[1], raw[2:7]
             clock = _clock(zones[0]) if zones else None
             # The month carries the fold in its highest bit.
             fold, month = divmod(month, 128)
             return datetime(year, month, day, hour, minute, second, int.from_bytes(raw[7:]), clock, fold=fold)
-    raise Unreadable("one of its dates is not read")
+    raise UnreadableSchedule("one of its dates is not read")
 
 
 def _clock(value: Any) -> tzinfo:
     match value:
-        case Made(name="pytz_deprecation_shim._impl.wrap_zone", args=(inner, *_)):
+        case PickledObject(name="pytz_deprecation_shim._impl.wrap_zone", args=(inner, *_)):
             return _clock(inner)
-        case Made(name="pytz._p", args=(str(), int(offset), *_)):
+        case PickledObject(name="pytz._p", args=(str(), int(offset), *_)):
             # Such a zone is the one offset that held at that moment.
             return timezone(timedelta(seconds=offset))
-        case Made(name=name, args=(str(key), *_)) if name in _ZONEINFO or name == "pytz._p":
+        case PickledObject(name=name, args=(str(key), *_)) if name in _ZONEINFO or name == "pytz._p":
             return zone(key).info
         case _:
             return timezone(_offset(value))
@@ -87,13 +89,13 @@ def _clock(value: Any) -> tzinfo:
 def _offset(value: Any) -> timedelta:
     """How far a zone without a name is from UTC."""
     match value:
-        case Made(name="pytz._UTC"):
+        case PickledObject(name="pytz._UTC"):
             return timedelta()
-        case Made(name="pytz.FixedOffset", args=(int(minutes),)):
+        case PickledObject(name="pytz.FixedOffset", args=(int(minutes),)):
             return timedelta(minutes=minutes)
-        case Made(name="datetime.timezone", args=(length, *_)):
+        case PickledObject(name="datetime.timezone", args=(length, *_)):
             return interval(length)
-    raise Unreadable("its time zone is not read")
+    raise UnreadableSchedule("its time zone is not read")
 
 
 def plain(arguments: dict[str, Any]) -> dict[str, Any]:
@@ -105,7 +107,7 @@ def plain(arguments: dict[str, Any]) -> dict[str, Any]:
 def _plain(value: Any, left: list[int], depth: int) -> Any:
     left[0] -= 1
     if left[0] < 0 or depth > _DEEPEST:
-        raise Unreadable(
+        raise UnreadableSchedule(
             f"its arguments hold more than {_MOST_VALUES:,} values, or are nested more than {_DEEPEST} deep"
         )
     match value:
@@ -119,7 +121,7 @@ def _plain(value: Any, left: list[int], depth: int) -> Any:
             return [_plain(item, left, depth + 1) for item in value]
         case dict():
             return {name: _plain(item, left, depth + 1) for name, item in value.items()}
-        case Made(name="datetime.datetime"):
+        case PickledObject(name="datetime.datetime"):
             return _datetime(value).isoformat()
-    what = value.name if isinstance(value, Made) else type(value).__name__
-    raise Unreadable(f"its arguments hold a {what}, which has no JSON form")
+    what = value.name if isinstance(value, PickledObject) else type(value).__name__
+    raise UnreadableSchedule(f"its arguments hold a {what}, which has no JSON form")

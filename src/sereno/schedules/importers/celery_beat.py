@@ -9,7 +9,14 @@ import msgspec
 import psycopg
 
 from sereno.schedules.importers import cron_fields
-from sereno.schedules.importers.draft import Draft, Imported, Needless, Turn, Unreadable, finished
+from sereno.schedules.importers.draft import (
+    Draft,
+    ImportedSchedule,
+    NeedlessSchedule,
+    Turn,
+    UnreadableSchedule,
+    finished,
+)
 from sereno.schedules.importers.source import rows
 
 _TASKS = """
@@ -43,7 +50,7 @@ _CLOCK: dict[Turn, str] = {
 }
 
 
-def read(connection: psycopg.Connection, now: datetime) -> list[Imported]:
+def read(connection: psycopg.Connection, now: datetime) -> list[ImportedSchedule]:
     return [
         finished(
             Draft(f"celery-beat:{row['name']}", bool(row["enabled"]), _STOPPED, _CLOCK), partial(_fill, row, now), now
@@ -54,7 +61,7 @@ def read(connection: psycopg.Connection, now: datetime) -> list[Imported]:
 
 def _fill(row: dict[str, Any], now: datetime, draft: Draft) -> None:
     if row["task"] == _HOUSEKEEPING:
-        raise Needless("it cleans up Celery's own results: there are none here")
+        raise NeedlessSchedule("it cleans up Celery's own results: there are none here")
     draft.fields = {
         "task": row["task"],
         "args": _arguments(row),
@@ -78,13 +85,13 @@ def _fill(row: dict[str, Any], now: datetime, draft: Draft) -> None:
 
 def _arguments(row: dict[str, Any]) -> dict[str, Any]:
     if _decoded(row, "args", list[Any]):
-        raise Unreadable(
+        raise UnreadableSchedule(
             "it has positional arguments, and arguments are stored by the names of their parameters: "
             "give it keyword arguments in Celery first"
         )
     found: dict[str, Any] = _decoded(row, "kwargs", dict[str, Any])
     if b'"__type__"' in msgspec.json.encode(found):
-        raise Unreadable("its keyword arguments hold a value that only Celery's own JSON knows, such as a date")
+        raise UnreadableSchedule("its keyword arguments hold a value that only Celery's own JSON knows, such as a date")
     return found
 
 
@@ -92,7 +99,7 @@ def _decoded(row: dict[str, Any], name: str, kind: Any) -> Any:
     try:
         return msgspec.json.decode(row[name] or ("[]" if name == "args" else "{}"), type=kind)
     except msgspec.MsgspecError as error:
-        raise Unreadable(f"its {name} are not what Celery expects: {error}") from None
+        raise UnreadableSchedule(f"its {name} are not what Celery expects: {error}") from None
 
 
 def _when(row: dict[str, Any]) -> dict[str, Any]:
@@ -102,18 +109,18 @@ def _when(row: dict[str, Any]) -> dict[str, Any]:
     if row["crontab"]:
         return _cron(row["crontab"])
     if sun := row["solar"]:
-        raise Unreadable(
+        raise UnreadableSchedule(
             f"it follows the sun ({sun['event']} at {sun['latitude']}, {sun['longitude']}): there is no such rule; "
             "let an hourly schedule start a task that looks at the sky"
         )
     if row["clocked"]:
         return {"kind": "once", "at": row["clocked"]["clocked_time"]}
-    raise Unreadable("it has no schedule: neither interval nor crontab, clocked or solar")
+    raise UnreadableSchedule("it has no schedule: neither interval nor crontab, clocked or solar")
 
 
 def _every(interval: dict[str, Any]) -> dict[str, Any]:
     if interval["period"] not in _PERIODS:
-        raise Unreadable(f"its period {interval['period']!r:.40} is not known")
+        raise UnreadableSchedule(f"its period {interval['period']!r:.40} is not known")
     return {"kind": "every", "interval": timedelta(**{interval["period"]: interval["every"]}).total_seconds()}
 
 
@@ -143,7 +150,7 @@ def _values(crontab: dict[str, Any], name: str, bounds: tuple[int, int]) -> set[
         try:
             found |= _part(part.strip(), bounds)
         except (LookupError, ValueError):
-            raise Unreadable(f"its {name.replace('_', ' ')} {part!r:.40} is not known") from None
+            raise UnreadableSchedule(f"its {name.replace('_', ' ')} {part!r:.40} is not known") from None
     return found
 
 
@@ -178,7 +185,7 @@ def _limits(row: dict[str, Any], now: datetime) -> dict[str, Any]:
         # Its last moment is before that one.
         found["ends_at"] = (expires - timedelta(microseconds=1)).isoformat()
     if row["one_off"] and row["total_run_count"]:
-        raise Unreadable("it was to run once, and has run")
+        raise UnreadableSchedule("it was to run once, and has run")
     if row["one_off"] and not row["clocked"]:
         found["max_fires"] = 1
     if row.get("expire_seconds") is not None:
@@ -191,5 +198,7 @@ def _date(text: str | None) -> datetime | None:
         return None
     at = datetime.fromisoformat(text)
     if at.tzinfo is None:
-        raise Unreadable("its dates have no time zone, because Django runs with USE_TZ = False: write this one by hand")
+        raise UnreadableSchedule(
+            "its dates have no time zone, because Django runs with USE_TZ = False: write this one by hand"
+        )
     return at

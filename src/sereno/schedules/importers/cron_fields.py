@@ -7,7 +7,7 @@ unless one of them begins with a star; `days` finds the expression that means th
 from collections.abc import Set as AbstractSet
 from itertools import groupby
 
-from sereno.schedules.importers.draft import Unreadable
+from sereno.schedules.importers.draft import UnreadableSchedule
 
 SECONDS = MINUTES = (0, 59)
 HOURS = (0, 23)
@@ -31,7 +31,7 @@ def field(values: AbstractSet[int], bounds: tuple[int, int], *, star: bool = Fal
     low, high = bounds
     every = range(low, high + 1)
     if not values:
-        raise Unreadable("it never comes: one of its fields matches nothing")
+        raise UnreadableSchedule("it never comes: one of its fields matches nothing")
     if len(values) == len(every):
         return "*"
     for step in range(2, len(every) + 1) if star else ():
@@ -56,7 +56,7 @@ def days(month_days: AbstractSet[int], weekdays: AbstractSet[int], *, star: bool
         return ",".join([_ONLY_THE_FIRST, *_runs(month_days - {1})]), names
     if 0 in weekdays:
         return field(month_days, MONTH_DAYS), ",".join([_ONLY_SUNDAY, *names_of(weekdays - {0})])
-    raise Unreadable(
+    raise UnreadableSchedule(
         f"days {field(month_days, MONTH_DAYS)} of a month that are also {names}: a cron expression cannot say that; "
         "schedule one of the two and let the task look at the other"
     )
@@ -67,7 +67,9 @@ def special_days(
 ) -> tuple[str, str]:
     """The same for days of the month among which are the last one, or positions such as FRI#2."""
     if weekdays != EVERY_WEEKDAY:
-        raise Unreadable("a special day of the month that is also a certain weekday: a cron expression cannot say that")
+        raise UnreadableSchedule(
+            "a special day of the month that is also a certain weekday: a cron expression cannot say that"
+        )
     if month_days == EVERY_MONTH_DAY:
         return "*", "*"
     # Without a star, so that either is enough.
@@ -82,7 +84,7 @@ def names_of(weekdays: AbstractSet[int]) -> list[str]:
 def _names(weekdays: AbstractSet[int]) -> str:
     """MON-FRI, or a list."""
     if not weekdays:
-        raise Unreadable("it never comes: its day of week matches nothing")
+        raise UnreadableSchedule("it never comes: its day of week matches nothing")
     names = names_of(weekdays)
     is_run = len(names) >= _A_RUN and max(weekdays) - min(weekdays) == len(weekdays) - 1
     return f"{names[0]}-{names[-1]}" if is_run else ",".join(names)

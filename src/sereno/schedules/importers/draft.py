@@ -28,7 +28,7 @@ Turn = tuple[Literal["fixed", "rhythm"], Literal["gap", "fold"]]
 
 
 @dataclass(frozen=True, slots=True)
-class Imported:
+class ImportedSchedule:
     """A row of another scheduler as a schedule of ours.
 
     `schedule` is its object form; or it is None, and `problem` says why. `note` says what will be different here.
@@ -47,11 +47,11 @@ class Imported:
         return self.schedule is None and self.problem is None
 
 
-class Unreadable(Exception):  # noqa: N818 - named for what happened
+class UnreadableSchedule(Exception):  # noqa: N818 - named for what happened
     """Why a row cannot be brought over, in plain words."""
 
 
-class Needless(Exception):  # noqa: N818 - named for what it is
+class NeedlessSchedule(Exception):  # noqa: N818 - named for what it is
     """Why a row has no meaning here, in plain words: nobody will miss it."""
 
 
@@ -71,26 +71,26 @@ class Draft:
     notes: list[str] = field(default_factory=list)
 
 
-def finished(draft: Draft, fill: Callable[[Draft], None], now: datetime) -> Imported:
+def finished(draft: Draft, fill: Callable[[Draft], None], now: datetime) -> ImportedSchedule:
     """The draft, filled and checked. One odd row does not keep the others from being read."""
     try:
         fill(draft)
         schedule = from_object({"key": draft.key, **draft.fields}, plain_job)
         _check_names(schedule)
         _check_future(schedule, now)
-    except Needless as why:
-        return Imported(draft.key, None, None, draft.enabled, f"left out: {why}")
-    except (Unreadable, InvalidSchedule) as error:
+    except NeedlessSchedule as why:
+        return ImportedSchedule(draft.key, None, None, draft.enabled, f"left out: {why}")
+    except (UnreadableSchedule, InvalidSchedule) as error:
         return _left(draft, _reason(draft, error))
     except _ODD_ROWS as error:
         return _left(draft, f"it cannot be read: {type(error).__name__} {error!s:.100}")
     notes = [*([] if draft.enabled else [draft.stopped]), *draft.notes, *_turned(draft, schedule, now)]
     made = {"key": draft.key, **draft.fields, "when": msgspec.json.decode(encode(schedule.when))}
-    return Imported(draft.key, made, None, draft.enabled, _joined(notes))
+    return ImportedSchedule(draft.key, made, None, draft.enabled, _joined(notes))
 
 
-def _left(draft: Draft, why: str) -> Imported:
-    return Imported(draft.key, None, why, draft.enabled, None)
+def _left(draft: Draft, why: str) -> ImportedSchedule:
+    return ImportedSchedule(draft.key, None, why, draft.enabled, None)
 
 
 def _reason(draft: Draft, error: Exception) -> str:
@@ -106,7 +106,7 @@ def _joined(sentences: list[str]) -> str | None:
 def _check_names(schedule: NewSchedule) -> None:
     """A brace that was just a brace there must not become the date of a fire here."""
     if has_names(schedule.job.args.decode()):
-        raise Unreadable(
+        raise UnreadableSchedule(
             "its arguments hold {fire…}, {date}, {key} or {tenant}, which a schedule fills in: write this one by hand"
         )
 
@@ -115,7 +115,7 @@ def _check_future(schedule: NewSchedule, now: datetime) -> None:
     starts_at = None if schedule.starts_at is None else instant(schedule.starts_at)
     at = first_instant(compile_rule(schedule.when), shift(schedule.key, schedule.when), instant(now), starts_at)
     if at is None or (schedule.ends_at is not None and at > instant(schedule.ends_at)):
-        raise Unreadable("it would never fire again: its instants are all past")
+        raise UnreadableSchedule("it would never fire again: its instants are all past")
 
 
 def _turned(draft: Draft, schedule: NewSchedule, now: datetime) -> Iterator[str]:

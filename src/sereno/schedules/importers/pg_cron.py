@@ -8,7 +8,7 @@ from typing import Any
 
 import psycopg
 
-from sereno.schedules.importers.draft import Draft, Imported, Turn, Unreadable, finished
+from sereno.schedules.importers.draft import Draft, ImportedSchedule, Turn, UnreadableSchedule, finished
 from sereno.schedules.importers.source import rows
 
 # What runs SQL there; here it is a task that somebody writes.
@@ -37,7 +37,7 @@ _CLOCK: dict[Turn, str] = {
 }
 
 
-def read(connection: psycopg.Connection, now: datetime) -> list[Imported]:
+def read(connection: psycopg.Connection, now: datetime) -> list[ImportedSchedule]:
     found = rows(connection, _JOBS, "cron.job")
     names = Counter(_name(row) for row in found)
     return [
@@ -77,7 +77,7 @@ def _when(row: dict[str, Any], draft: Draft) -> dict[str, Any]:
     if seconds := _SECONDS.fullmatch(text):
         return {"kind": "every", "interval": int(seconds[1])}
     if text.strip().lower() in {"@reboot", "@restart"}:
-        raise Unreadable(
+        raise UnreadableSchedule(
             f"{text.strip()} is no time: a schedule belongs to the database, which knows no reboot of yours"
         )
     words = text.split()

@@ -1,7 +1,7 @@
 """Reads a pickle without running it: every opcode is looked at, and none is obeyed.
 
 A pickle is a small program that may call anything. Here nothing is imported and nothing is called: what would be an
-object is a `Made`, its name and the values beside it. Names that the caller does not list end the reading.
+object is a `PickledObject`, its name and the values beside it. Names that the caller does not list end the reading.
 """
 
 import pickletools
@@ -10,21 +10,21 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any
 
-from sereno.schedules.importers.draft import Unreadable
+from sereno.schedules.importers.draft import UnreadableSchedule
 
 # A job of a scheduler is a function's name and a few arguments.
 LARGEST = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Name:
+class PickledName:
     """Something that would be imported: "datetime.timedelta"."""
 
     text: str
 
 
 @dataclass(slots=True, eq=False)
-class Made:
+class PickledObject:
     """Something that would be made: by what name, from which arguments, with which state."""
 
     name: str
@@ -35,14 +35,14 @@ class Made:
         """Its state by name; with slots, it is the second half of a pair."""
         state = self.state[1] if isinstance(self.state, tuple) and len(self.state) > 1 else self.state
         if not isinstance(state, dict):
-            raise Unreadable(f"holds a {self.name} without its values")
+            raise UnreadableSchedule(f"holds a {self.name} without its values")
         return state
 
 
 def read(data: bytes, known: AbstractSet[str]) -> Any:
     """What is in the pickle, if it holds nothing but plain values and objects of the known names."""
     if len(data) > LARGEST:
-        raise Unreadable(f"holds {len(data):,} bytes; more than {LARGEST:,} are not read")
+        raise UnreadableSchedule(f"holds {len(data):,} bytes; more than {LARGEST:,} are not read")
     machine = _Machine(known)
     try:
         for opcode, argument, _ in pickletools.genops(data):
@@ -50,8 +50,8 @@ def read(data: bytes, known: AbstractSet[str]) -> Any:
                 return machine.pop()
             machine.step(opcode.name, argument)
     except (IndexError, KeyError, OverflowError, TypeError, ValueError) as error:
-        raise Unreadable(f"holds a broken pickle: {error!s:.80}") from None
-    raise Unreadable("holds a broken pickle: it has no end")
+        raise UnreadableSchedule(f"holds a broken pickle: {error!s:.80}") from None
+    raise UnreadableSchedule("holds a broken pickle: it has no end")
 
 
 # Opcodes whose argument is the value.
@@ -83,7 +83,7 @@ _ZONE, _ZONE_READER = "ZoneInfo", "_unpickle"
 
 
 class _Machine:
-    """The stack and the memo of a pickle; it builds lists, tuples, dicts with text keys, and `Made`s."""
+    """The stack and the memo of a pickle; it builds lists, tuples, dicts with text keys, and `PickledObject`s."""
 
     def __init__(self, known: AbstractSet[str]) -> None:
         self._known = known
@@ -124,7 +124,7 @@ class _Machine:
         elif name in self._others:
             self._others[name](argument)
         elif name not in _SILENT:
-            raise Unreadable(f"holds {name}, which is not read")
+            raise UnreadableSchedule(f"holds {name}, which is not read")
 
     def pop(self) -> Any:
         return self._stack.pop()
@@ -165,37 +165,37 @@ class _Machine:
         for name, value in zip(pairs[::2], pairs[1::2], strict=True):
             # JSON has no others, and a million numbers can be chosen so that they all collide.
             if not isinstance(name, str):
-                raise Unreadable("holds a dict with keys that are no text")
+                raise UnreadableSchedule("holds a dict with keys that are no text")
             target[name] = value
         return target
 
-    def _named(self, module: Any, name: Any) -> Name:
+    def _named(self, module: Any, name: Any) -> PickledName:
         if not (isinstance(module, str) and isinstance(name, str)):
             raise TypeError("it imports what is no name")
         text = f"{module}.{name}"
         if text not in self._known and text not in _GRAMMAR:
-            raise Unreadable(f"holds {text!r:.80}, which is not read")
-        return Name(text)
+            raise UnreadableSchedule(f"holds {text!r:.80}, which is not read")
+        return PickledName(text)
 
     def _make(self) -> None:
         args, what = self.pop(), self.pop()
-        if not (isinstance(what, Name) and isinstance(args, tuple)):
+        if not (isinstance(what, PickledName) and isinstance(args, tuple)):
             raise TypeError("it calls what is no name")
-        self._push(self._grammar(what, args) if what.text in _GRAMMAR else Made(what.text, args))
+        self._push(self._grammar(what, args) if what.text in _GRAMMAR else PickledObject(what.text, args))
 
-    def _grammar(self, what: Name, args: tuple[Any, ...]) -> Any:
+    def _grammar(self, what: PickledName, args: tuple[Any, ...]) -> Any:
         """The few turns of phrase that stand for a value: bytes, a bare object, the reader of a zone."""
         match what.text.rpartition(".")[2], args:
             case "encode", (str(text), "latin1"):
                 return text.encode("latin1")
-            case "_reconstructor", (Name(text=text), Name(), None):
-                return Made(text, ())
-            case "getattr", (Name(text=text), str(name)) if text.endswith(_ZONE) and name == _ZONE_READER:
+            case "_reconstructor", (PickledName(text=text), PickledName(), None):
+                return PickledObject(text, ())
+            case "getattr", (PickledName(text=text), str(name)) if text.endswith(_ZONE) and name == _ZONE_READER:
                 return self._named(text, name)
-        raise Unreadable(f"holds {what.text!r}, which is not read")
+        raise UnreadableSchedule(f"holds {what.text!r}, which is not read")
 
     def _build(self, state: Any) -> None:
         target = self._stack[-1]
-        if not isinstance(target, Made):
+        if not isinstance(target, PickledObject):
             raise TypeError("it gives a state to what has none")
         target.state = state

@@ -115,7 +115,7 @@ class StepRule(Rule):
         return max(0, min(cap, (min(until, LAST) - anchor) // self.interval - skipped))
 
 
-class Walls(Protocol):
+class WallTimes(Protocol):
     """Wall times: microseconds since 1970-01-01 00:00 on the clock in question."""
 
     def first_from(self, wall: int) -> int:
@@ -123,7 +123,7 @@ class Walls(Protocol):
         ...
 
 
-class Marks:
+class MarkedTimes:
     """The marks of a clock: every interval, moved by a phase."""
 
     def __init__(self, interval: int, phase: int) -> None:
@@ -161,7 +161,7 @@ class WallRule(Rule):
     A rule that follows elapsed time fires whenever the clock shows a matching time: that is skip and both.
     """
 
-    def __init__(self, walls: Walls, zone_: Zone, *, shifts: bool, fold: DstFold) -> None:
+    def __init__(self, walls: WallTimes, zone_: Zone, *, shifts: bool, fold: DstFold) -> None:
         self.walls = walls
         self.zone = zone_
         self.shifts = shifts
@@ -211,7 +211,7 @@ def compile_text(text: str | bytes) -> Rule:
             return OnceRule(instant(at))
         case Every(count_from="clock"):
             interval = microseconds(when.interval)
-            marks = Marks(interval, microseconds(when.phase))
+            marks = MarkedTimes(interval, microseconds(when.phase))
             return _wall_rule(marks, when, elapsed=interval <= LONGEST_ELAPSED * SECOND)
         case Every():
             return StepRule(microseconds(when.interval), waits_for_end=when.count_from == "end")
@@ -219,10 +219,10 @@ def compile_text(text: str | bytes) -> Rule:
             expression = parsed(when.expression)
             return _wall_rule(CronWalls(expression), when, elapsed=expression.is_wildcard)
         case Daily():
-            return _wall_rule(Marks(DAY, _time_of_day(when.at)), when, elapsed=False)
+            return _wall_rule(MarkedTimes(DAY, _time_of_day(when.at)), when, elapsed=False)
 
 
-def _wall_rule(walls: Walls, when: Every | Cron | Daily, *, elapsed: bool) -> WallRule:
+def _wall_rule(walls: WallTimes, when: Every | Cron | Daily, *, elapsed: bool) -> WallRule:
     shifts = when.dst_gap == "shift" and not elapsed
     return WallRule(walls, zone(when.tz), shifts=shifts, fold="both" if elapsed else when.dst_fold)
 

@@ -39,7 +39,7 @@ class Once(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", ta
     at: datetime
 
 
-class _Local(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind"):
+class _LocalTime(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind"):
     """What every rule that comes back may say: whose clock, how far to spread, what to do when that clock is turned."""
 
     tz: str = "UTC"
@@ -48,12 +48,12 @@ class _Local(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_
     dst_fold: DstFold = "first"
 
 
-class _Counted(_Local, frozen=True, kw_only=True):
+class _CountedRule(_LocalTime, frozen=True, kw_only=True):
     count_from: CountFrom = "plan"
     phase: Duration = 0
 
 
-class Every(_Counted, frozen=True, tag="every"):
+class Every(_CountedRule, frozen=True, tag="every"):
     """Every so often, counted from the planned instant before, from the end of the run before, or from the clock.
 
     Every("5m")                                           5 minutes after the instant that was planned before
@@ -64,13 +64,13 @@ class Every(_Counted, frozen=True, tag="every"):
     interval: Duration
 
 
-class Cron(_Local, frozen=True, tag="cron"):
+class Cron(_LocalTime, frozen=True, tag="cron"):
     """By a cron expression: "30 9 * * MON-FRI", six fields with seconds first, or @daily."""
 
     expression: str
 
 
-class Daily(_Local, frozen=True, tag="daily"):
+class Daily(_LocalTime, frozen=True, tag="daily"):
     """Every day at a time of the wall clock: "03:00" or "03:00:30"."""
 
     at: str
@@ -169,7 +169,7 @@ def _every(when: Every) -> dict[str, Any]:
     return {"interval": interval, "count_from": count_from, "phase": phase, **_local(when, elapsed=elapsed)}
 
 
-def _local(when: _Local, *, elapsed: str | None = None) -> dict[str, Any]:
+def _local(when: _LocalTime, *, elapsed: str | None = None) -> dict[str, Any]:
     """The fields of every rule; `elapsed` names one that follows the time that passes, whatever the clock shows."""
     spread = _duration("spread", when.spread)
     if not spread < LONGEST_SPREAD:

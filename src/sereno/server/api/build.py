@@ -43,9 +43,9 @@ from sereno.server.api.notifications import (
 from sereno.server.api.problems import Problem
 from sereno.server.api.procedures import procedures
 from sereno.server.api.procedures import runs as procedure_runs
-from sereno.server.api.router import Later
+from sereno.server.api.router import DeferredRoute
 from sereno.server.api.schedules import schedules
-from sereno.server.shared.context import House
+from sereno.server.shared.context import ServerContext
 from sereno.version import __version__
 
 ROOMS = (
@@ -83,7 +83,7 @@ ROOMS = (
 )
 
 
-def build(house: House) -> FastAPI:
+def build(house: ServerContext) -> FastAPI:
     """All rooms of the house."""
     app = FastAPI(
         title="sereno",
@@ -108,7 +108,7 @@ def _describe(app: FastAPI) -> None:
 
     def openapi() -> dict[str, object]:
         routes = app.router.routes
-        routes[:] = [each.whole if isinstance(each, Later) else each for each in routes]
+        routes[:] = [each.whole if isinstance(each, DeferredRoute) else each for each in routes]
         document = original()
         parts = document.setdefault("components", {})
         parts.setdefault("schemas", {})["Problem"] = Problem.model_json_schema()

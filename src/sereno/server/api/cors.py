@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 from sereno.notifications.recipients.inbox_token import PREFIX
-from sereno.server.shared.context import House
+from sereno.server.shared.context import ServerContext
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Scope]]
@@ -21,10 +21,10 @@ VARY = (b"vary", b"Origin")
 _SHOWN = f"bearer {PREFIX}".encode()
 
 
-class Across:
+class CrossOrigin:
     """Answers for the rooms inside whether a page of another origin may ask, and may see what they say."""
 
-    def __init__(self, inside: Asgi, house: House) -> None:
+    def __init__(self, inside: Asgi, house: ServerContext) -> None:
         self._inside = inside
         self._house = house
 

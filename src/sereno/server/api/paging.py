@@ -8,7 +8,7 @@ from typing import Annotated, Any, Generic, TypeVar
 from fastapi import Query
 
 from sereno.database.statement import Operation
-from sereno.server.shared.http_error import Declined
+from sereno.server.shared.http_error import HTTPError
 
 T = TypeVar("T")
 
@@ -47,7 +47,7 @@ def paging(
         return Paging(page_size or limit, before, 0)
     size = page_size or limit
     if page * size > DEEPEST:
-        raise Declined(HTTPStatus.UNPROCESSABLE_ENTITY, f"page by number up to {DEEPEST:,} rows; beyond, use before=")
+        raise HTTPError(HTTPStatus.UNPROCESSABLE_ENTITY, f"page by number up to {DEEPEST:,} rows; beyond, use before=")
     return Paging(size, before, (page - 1) * size)
 
 

@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 
 from sereno import errors
 from sereno.errors import SerenoError
-from sereno.server.shared.http_error import Declined
+from sereno.server.shared.http_error import HTTPError
 
 MEDIA_TYPE = "application/problem+json"
 # SQLSTATE of a table, function, column or schema that is not there, and of a server that only reads.
@@ -64,7 +64,7 @@ def install(app: Starlette) -> None:
     """Whatever is raised becomes a problem; nothing of the inside of the house is shown."""
 
     async def declined(_: Request, error: Exception) -> Response:
-        assert isinstance(error, Declined)
+        assert isinstance(error, HTTPError)
         return answer(error.status, error.detail, headers=error.headers)
 
     async def refused(_: Request, error: Exception) -> Response:
@@ -105,7 +105,7 @@ def install(app: Starlette) -> None:
         return answer(HTTPStatus.SERVICE_UNAVAILABLE, words, headers={"Retry-After": "1"})
 
     for kind, handler in (
-        (Declined, declined),
+        (HTTPError, declined),
         (SerenoError, refused),
         (RequestValidationError, invalid),
         (HTTPException, http),

@@ -18,9 +18,9 @@ from sereno.access import tokens
 from sereno.access.identity import Principal, Role
 from sereno.server.api.problems import responses
 from sereno.server.shared.authenticator import SAFE, current
-from sereno.server.shared.context import House
+from sereno.server.shared.context import ServerContext
 from sereno.server.shared.error_masking import hidden, sees_all
-from sereno.server.shared.http_error import Declined
+from sereno.server.shared.http_error import HTTPError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -40,7 +40,7 @@ ALWAYS = (
 )
 
 
-class Later(BaseRoute):
+class DeferredRoute(BaseRoute):
     """A route that is worked out when somebody comes: all together take half a second, before the first request."""
 
     def __init__(self, path: str, methods: Collection[str], work_out: Callable[[], BaseRoute]) -> None:
@@ -59,13 +59,13 @@ class Later(BaseRoute):
         await self.whole.handle(scope, receive, send)
 
 
-class Door(APIRouter):
+class Router(APIRouter):
     """`door.get("/jobs", role="viewer", of_tenants=True)`.
 
     `of_tenants`: also for somebody who sees one tenant alone; the room then shows nothing else.
     """
 
-    def __init__(self, house: House, name: str, *, remembers: bool = True) -> None:
+    def __init__(self, house: ServerContext, name: str, *, remembers: bool = True) -> None:
         """`remembers`: False where an answer that is kept for whoever asks again would hold a secret."""
         # For paths that find out themselves who asks: what to call before anything of a body is read.
         self.checks: dict[str, Callable[[Request], Awaitable[object]]] = {}
@@ -102,10 +102,10 @@ class Door(APIRouter):
 
     def add_api_route(self, path: str, endpoint: Callable[..., Any], **more: Any) -> None:
         def work_out() -> BaseRoute:
-            super(Door, self).add_api_route(path, endpoint, **more)
+            super(Router, self).add_api_route(path, endpoint, **more)
             return self.routes.pop()
 
-        self.routes.append(Later(path, more["methods"], work_out))
+        self.routes.append(DeferredRoute(path, more["methods"], work_out))
 
 
 def _idempotency_key(
@@ -118,7 +118,7 @@ def _idempotency_key(
 
 
 def _answering_once(
-    house: House, remembers: bool, checks: Mapping[str, Callable[[Request], Awaitable[object]]]
+    house: ServerContext, remembers: bool, checks: Mapping[str, Callable[[Request], Awaitable[object]]]
 ) -> type[APIRoute]:
     """Routes that answer a POST with an Idempotency-Key once, and the second time say what they said before."""
 
@@ -192,7 +192,7 @@ def _named(principal: Principal) -> str:
     return f"{principal.role} of {principal.tenant!r} {principal.name}"
 
 
-async def _once(house: House, request: Request, key: str, original: Callable[[Request], Any]) -> Response:
+async def _once(house: ServerContext, request: Request, key: str, original: Callable[[Request], Any]) -> Response:
     principal = await house.guard.who(request)
     if principal is None:
         response: Response = await original(request)
@@ -202,9 +202,9 @@ async def _once(house: House, request: Request, key: str, original: Callable[[Re
     found = await house.change(tokens.begin_answer(who, key, said.digest()))
     if not found.is_ours:
         if not found.is_same:
-            raise Declined(HTTPStatus.UNPROCESSABLE_ENTITY, "this Idempotency-Key was used for another request")
+            raise HTTPError(HTTPStatus.UNPROCESSABLE_ENTITY, "this Idempotency-Key was used for another request")
         if found.status is None:
-            raise Declined(HTTPStatus.CONFLICT, "the same request is being answered right now", {"Retry-After": "1"})
+            raise HTTPError(HTTPStatus.CONFLICT, "the same request is being answered right now", {"Retry-After": "1"})
         return Response(found.body, found.status, media_type="application/json", headers={"Idempotent-Replay": "true"})
     try:
         response = await original(request)

@@ -10,11 +10,11 @@ from fastapi.responses import StreamingResponse
 
 from sereno.access.identity import Principal
 from sereno.monitoring.snapshot import snapshot
-from sereno.server.api.router import Door, Who
+from sereno.server.api.router import Router, Who
 from sereno.server.shared.busy import BUSY
-from sereno.server.shared.change_feed import Beat, Pulse
-from sereno.server.shared.context import House
-from sereno.server.shared.http_error import Declined
+from sereno.server.shared.change_feed import Change, ChangeFeed
+from sereno.server.shared.context import ServerContext
+from sereno.server.shared.http_error import HTTPError
 
 # A line now and then, so that nobody between us takes silence for an end.
 SILENCE_SECONDS = 15.0
@@ -26,10 +26,10 @@ HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 EVENT_STREAM = "text/event-stream"
 
 
-def rooms(house: House) -> Door:
+def rooms(house: ServerContext) -> Router:
     """`/stream`."""
-    door = Door(house, "stream")
-    pulse = Pulse(house)
+    door = Router(house, "stream")
+    pulse = ChangeFeed(house)
     house.endings.append(pulse.end)
 
     @door.at(
@@ -38,9 +38,9 @@ def rooms(house: House) -> Door:
         role="viewer",
         of_tenants=True,
         responses={200: {"content": {EVENT_STREAM: {}}}},
-        response_model=Beat,
+        response_model=Change,
     )
-    async def stream(request: Request, who: Who) -> Response | Beat:
+    async def stream(request: Request, who: Who) -> Response | Change:
         """The figures of the house once; as `text/event-stream`, at every change.
 
         Somebody of a tenant hears that something has changed, and not what.
@@ -48,17 +48,17 @@ def rooms(house: House) -> Door:
         if EVENT_STREAM in request.headers.get("accept", ""):
             pulse.check_place(who)
             return StreamingResponse(_told(house, pulse, request, who), media_type=EVENT_STREAM, headers=HEADERS)
-        return Beat(0, None if who.tenant is not None else await house.read(snapshot()))
+        return Change(0, None if who.tenant is not None else await house.read(snapshot()))
 
     return door
 
 
-async def _told(house: House, pulse: Pulse, request: Request, who: Principal) -> AsyncIterator[bytes]:
+async def _told(house: ServerContext, pulse: ChangeFeed, request: Request, who: Principal) -> AsyncIterator[bytes]:
     last, began = 0, time.monotonic()
     asked = said = began
     yield b"retry: 2000\n\n"
     # A place that was free when the answer began may be taken by now: the client comes again.
-    with suppress(Declined), pulse.listening(who):
+    with suppress(HTTPError), pulse.listening(who):
         while not pulse.is_ended and time.monotonic() < began + LONGEST_SECONDS:
             beat = await pulse.next(last, TRUST_SECONDS)
             now = time.monotonic()
@@ -72,7 +72,7 @@ async def _told(house: House, pulse: Pulse, request: Request, who: Principal) ->
                     pass
             if beat is not None:
                 last, said = beat.number, now
-                shown = Beat(beat.number, None, beat.answers) if who.tenant is not None else beat
+                shown = Change(beat.number, None, beat.answers) if who.tenant is not None else beat
                 yield b"event: now\nid: %d\ndata: %s\n\n" % (beat.number, msgspec.json.encode(shown))
             elif now > said + SILENCE_SECONDS:
                 said = now

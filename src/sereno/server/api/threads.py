@@ -5,15 +5,15 @@ from typing import TypeVar
 
 from sereno.database.statement import Operation
 from sereno.jobs.queries import patience, read_only
-from sereno.server.shared.context import LOOK_SECONDS, House
+from sereno.server.shared.context import LOOK_SECONDS, ServerContext
 
 T = TypeVar("T")
 
 
-class Aside:
+class SerialThread:
     """While one of them is worked out, everybody else is answered."""
 
-    def __init__(self, house: House) -> None:
+    def __init__(self, house: ServerContext) -> None:
         self._database = house.database
         self._turn = asyncio.Semaphore(1)
 

@@ -6,19 +6,19 @@ from http import HTTPStatus
 from sereno.access.identity import Principal
 from sereno.archive.lookup import KINDS, Noun, words
 from sereno.archive.operations import whereabouts
-from sereno.archive.queries import Found
+from sereno.archive.queries import ArchivedLocation
 from sereno.database.statement import Operation
-from sereno.server.shared.http_error import Declined, not_found
+from sereno.server.shared.http_error import HTTPError, not_found
 
 
-def places(noun: Noun, number: int, who: Principal) -> Operation[Sequence[Found]]:
+def places(noun: Noun, number: int, who: Principal) -> Operation[Sequence[ArchivedLocation]]:
     """Where it is or may be, the newest first. Nothing for somebody of a tenant: a file holds many tenants' rows."""
     if who.tenant is not None:
         return []
     return (yield from whereabouts(KINDS[noun], number))
 
 
-def gone(noun: Noun, number: int, who: Principal) -> Operation[Declined]:
+def gone(noun: Noun, number: int, who: Principal) -> Operation[HTTPError]:
     """404; with the words that help, if it is in the archive."""
     said = None if who.tenant is not None else (yield from words(noun, number))
-    return not_found(f"{noun} {number}") if said is None else Declined(HTTPStatus.NOT_FOUND, said)
+    return not_found(f"{noun} {number}") if said is None else HTTPError(HTTPStatus.NOT_FOUND, said)

@@ -18,7 +18,7 @@ from sereno.access import tokens
 from sereno.access.identity import Principal, Role, SignIn, make_cookie, read_cookie, token_hash
 from sereno.database.database import Database
 from sereno.server.shared.busy import BUSY
-from sereno.server.shared.http_error import Declined
+from sereno.server.shared.http_error import HTTPError
 from sereno.server.shared.proxies import is_by_trusted_proxy, is_forwarded
 from sereno.settings import Settings
 
@@ -47,7 +47,7 @@ _BEARER = re.compile(r"[Bb]earer +(\S+)")
 Authenticate = Callable[[HTTPConnection], Awaitable[Principal | None]]
 
 
-class Guard:
+class Authenticator:
     """Knows who asks. `is_open`: nobody has to say who they are, from this machine alone."""
 
     def __init__(self, database: Database, *, authenticate: Authenticate | None = None, is_open: bool = False) -> None:
@@ -75,7 +75,7 @@ class Guard:
         if self._authenticate is not None:
             # It may know people by a cookie, which their browser sends along with what another page asks.
             if found is None and not self._is_from_here(request):
-                raise Declined(HTTPStatus.FORBIDDEN, ELSEWHERE)
+                raise HTTPError(HTTPStatus.FORBIDDEN, ELSEWHERE)
             return await self._authenticate(request)
         if self._is_open and await self._is_still_open():
             is_local = _is_local(request) and self._is_from_here(request)
@@ -95,7 +95,7 @@ class Guard:
     def check_origin(self, request: HTTPConnection) -> None:
         """403 for what a page of another origin has sent."""
         if not self._is_same_origin(request):
-            raise Declined(HTTPStatus.FORBIDDEN, ELSEWHERE)
+            raise HTTPError(HTTPStatus.FORBIDDEN, ELSEWHERE)
 
     def is_encrypted(self, request: HTTPConnection) -> bool:
         """Return whether the browser speaks TLS, also where a proxy speaks to the server in the clear."""
@@ -133,17 +133,17 @@ class Guard:
         """Whoever asks, if they may. 401 without a name, 403 without the right."""
         principal = await self.who(request)
         if principal is None:
-            raise Declined(
+            raise HTTPError(
                 HTTPStatus.UNAUTHORIZED,
                 "show a token: Authorization: Bearer srn_…; sereno token create makes one",
                 {"WWW-Authenticate": "Bearer"},
             )
         if self.settings.read_only and role != "viewer" and request.method not in SAFE:
-            raise Declined(HTTPStatus.FORBIDDEN, "this server is read-only: SERENO_READ_ONLY is set")
+            raise HTTPError(HTTPStatus.FORBIDDEN, "this server is read-only: SERENO_READ_ONLY is set")
         if not principal.may(role):
-            raise Declined(HTTPStatus.FORBIDDEN, f"{principal.name} is {principal.role}; this needs {role}")
+            raise HTTPError(HTTPStatus.FORBIDDEN, f"{principal.name} is {principal.role}; this needs {role}")
         if principal.tenant is not None and not of_tenants:
-            raise Declined(HTTPStatus.FORBIDDEN, f"{principal.name} sees the tenant {principal.tenant} alone")
+            raise HTTPError(HTTPStatus.FORBIDDEN, f"{principal.name} sees the tenant {principal.tenant} alone")
         ASKING.set(principal.actor if principal.tenant is None else tenant_share(principal.tenant))
         return principal
 

@@ -23,7 +23,7 @@ MOST_REMEMBERED, REMEMBERED_SECONDS = 500, 900.0
 
 
 @dataclass(frozen=True, slots=True)
-class Seen(Generic[T]):
+class Cached(Generic[T]):
     """`value` is None when it could never be seen. `age`: seconds; more than nothing when now it could not be seen."""
 
     value: T | None
@@ -38,7 +38,7 @@ class Seen(Generic[T]):
         return self.value is None and self.age < 0
 
 
-MISSING: Seen[Any] = Seen(None, -1.0)
+MISSING: Cached[Any] = Cached(None, -1.0)
 
 
 class Reader(Protocol):
@@ -47,13 +47,13 @@ class Reader(Protocol):
     async def read(self, operation: Operation[S], *, seconds: float = ...) -> S: ...
 
 
-class Glances:
+class Cache:
     """Values by key; a key names what is looked at and for whom."""
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
         self._values: OrderedDict[Hashable, tuple[float, Any]] = OrderedDict()
-        self._looking: dict[Hashable, asyncio.Task[Seen[Any]]] = {}
+        self._looking: dict[Hashable, asyncio.Task[Cached[Any]]] = {}
 
     async def see(
         self,
@@ -64,7 +64,7 @@ class Glances:
         patience: float | None = None,
         seconds: float = LOOK_SECONDS,
         keep: bool = True,
-    ) -> Seen[T]:
+    ) -> Cached[T]:
         """As it was at most `fresh` seconds ago, or as it was last if now is not the time.
 
         `keep`: False for what may be large and is of one thing alone; it is looked up once for all who ask together.
@@ -72,7 +72,7 @@ class Glances:
         """
         at, value = self._values.get(key, (0.0, None))
         if at and at + fresh > time.monotonic():
-            return Seen(value)
+            return Cached(value)
         task = self._looking.get(key)
         if task is None:
             task = asyncio.create_task(self._look(key, operation, seconds, keep=keep))
@@ -82,23 +82,23 @@ class Glances:
         done, _ = await asyncio.wait({task}, timeout=patience)
         return task.result() if done else self._before(key)
 
-    def _before(self, key: Hashable) -> Seen[Any]:
+    def _before(self, key: Hashable) -> Cached[Any]:
         at, old = self._values.get(key, (0.0, None))
-        return Seen(old, time.monotonic() - at) if at else MISSING
+        return Cached(old, time.monotonic() - at) if at else MISSING
 
     async def _look(
         self, key: Hashable, operation: Callable[[], Operation[T]], seconds: float, *, keep: bool
-    ) -> Seen[T]:
+    ) -> Cached[T]:
         try:
             value = await self._reader.read(operation(), seconds=seconds)
         except BUSY:
             return self._before(key)
         if not keep:
-            return Seen(value)
+            return Cached(value)
         self._values[key] = (time.monotonic(), value)
         self._values.move_to_end(key)
         self._forget()
-        return Seen(value)
+        return Cached(value)
 
     def _forget(self) -> None:
         """What nobody has looked at for long, and the oldest of too many."""

@@ -11,8 +11,8 @@ from sereno.monitoring.snapshot import Snapshot, snapshot
 from sereno.server.shared.authenticator import ASKING
 from sereno.server.shared.busy import BUSY
 from sereno.server.shared.cache import Reader
-from sereno.server.shared.http_error import Declined
-from sereno.server.shared.stream_quota import PlaceLimits, StreamPlaces
+from sereno.server.shared.http_error import HTTPError
+from sereno.server.shared.stream_quota import StreamLimits, StreamQuota
 
 BEAT_SECONDS = 1.0
 # Streams of one server: in all, of one listener, of one tenant with all its tokens, and of all tenants together.
@@ -20,7 +20,7 @@ MOST_LISTENERS, MOST_OF_ONE, MOST_OF_TENANT, MOST_OF_TENANTS = 1000, 100, 100, 8
 
 
 @dataclass(frozen=True, slots=True)
-class Beat:
+class Change:
     """A number that grows whenever something has changed; `answers`: whether the database does."""
 
     number: int
@@ -28,22 +28,22 @@ class Beat:
     answers: bool = True
 
 
-class Pulse:
+class ChangeFeed:
     """Beats while somebody listens, and rests when nobody does."""
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
-        self._beat = Beat(0, None)
+        self._beat = Change(0, None)
         self._moved = asyncio.Condition()
-        self._places = StreamPlaces()
+        self._places = StreamQuota()
         self._task: asyncio.Task[None] | None = None
         self.is_ended = False
 
     def check_place(self, who: Principal) -> None:
         """503 when too many listen already."""
-        limits = PlaceLimits(MOST_LISTENERS, MOST_OF_ONE, MOST_OF_TENANT, MOST_OF_TENANTS)
+        limits = StreamLimits(MOST_LISTENERS, MOST_OF_ONE, MOST_OF_TENANT, MOST_OF_TENANTS)
         if not self._places.has_room(who.actor, who.tenant, limits):
-            raise Declined(HTTPStatus.SERVICE_UNAVAILABLE, "too many listen already", {"Retry-After": "30"})
+            raise HTTPError(HTTPStatus.SERVICE_UNAVAILABLE, "too many listen already", {"Retry-After": "30"})
 
     @contextmanager
     def listening(self, who: Principal) -> Iterator[None]:
@@ -54,7 +54,7 @@ class Pulse:
                 self._task = asyncio.create_task(self._run())
             yield
 
-    async def next(self, after: int, seconds: float) -> Beat | None:
+    async def next(self, after: int, seconds: float) -> Change | None:
         """The newest, once it is newer than that; None when there was none within the time, or there will be none."""
         try:
             async with asyncio.timeout(seconds), self._moved:
@@ -79,6 +79,6 @@ class Pulse:
                 seen = None
             if self._beat.number == 0 or seen != self._beat.seen:
                 async with self._moved:
-                    self._beat = Beat(self._beat.number + 1, seen, seen is not None)
+                    self._beat = Change(self._beat.number + 1, seen, seen is not None)
                     self._moved.notify_all()
             await asyncio.sleep(BEAT_SECONDS)

@@ -15,8 +15,8 @@ from sereno.jobs import task_rows
 from sereno.jobs.job import JobOptions, NewJob
 from sereno.jobs.queries import patience, read_only
 from sereno.jobs.task import OWN_TASKS
-from sereno.server.shared.authenticator import ASKING, Guard, Share
-from sereno.server.shared.http_error import Declined
+from sereno.server.shared.authenticator import ASKING, Authenticator, Share
+from sereno.server.shared.http_error import HTTPError
 from sereno.settings import Settings
 
 T = TypeVar("T")
@@ -34,7 +34,7 @@ MOST_PROCESSES = 2
 WHOLE_LOOK = 3
 
 
-class _Share:
+class _SharedRead:
     """What one person looks at: so many at once, and those that wait or look."""
 
     def __init__(self, at_once: int) -> None:
@@ -43,11 +43,11 @@ class _Share:
 
 
 @dataclass
-class House:
+class ServerContext:
     """`new_job`: as the application makes one. `parts`: what else of the application a room needs, by name."""
 
     database: Database
-    guard: Guard
+    guard: Authenticator
     new_job: Callable[[str, bytes, JobOptions], NewJob]
     parts: Mapping[str, Any] = field(default_factory=dict)
 
@@ -57,8 +57,8 @@ class House:
         self._processes = asyncio.Semaphore(MOST_PROCESSES)
         self._looks = asyncio.Semaphore(max(1, min(MOST_LOOKS, pool - 1)))
         self._of_one = max(1, min(MOST_OF_ONE, pool // 2))
-        self._shares: dict[Share | None, _Share] = {}
-        self._process_shares: dict[Share | None, _Share] = {}
+        self._shares: dict[Share | None, _SharedRead] = {}
+        self._process_shares: dict[Share | None, _SharedRead] = {}
         # What has to hear of the end of the server, so that nobody waits for a stream.
         self.endings: list[Callable[[], Awaitable[None]]] = []
 
@@ -108,14 +108,14 @@ class House:
             return await asyncio.to_thread(work)
 
     @asynccontextmanager
-    async def _share(self, shares: dict[Share | None, _Share], at_once: int) -> AsyncIterator[None]:
+    async def _share(self, shares: dict[Share | None, _SharedRead], at_once: int) -> AsyncIterator[None]:
         """Nobody takes all looks: who asks for more at once waits for their own, and not for others'."""
         who = ASKING.get()
-        share = shares.setdefault(who, _Share(at_once))
+        share = shares.setdefault(who, _SharedRead(at_once))
         if share.waiting >= MOST_WAITING:
             named = " ".join(who) if isinstance(who, tuple) else who or "the server"
             words = f"{named} looks at too much at once: wait for some of it"
-            raise Declined(HTTPStatus.SERVICE_UNAVAILABLE, words, {"Retry-After": "1"})
+            raise HTTPError(HTTPStatus.SERVICE_UNAVAILABLE, words, {"Retry-After": "1"})
         share.waiting += 1
         try:
             async with share.looks:
@@ -131,13 +131,13 @@ class House:
 
     async def carry_out(self, plan: Plan[T]) -> T:
         """A long change, in transactions of a thousand."""
-        return await acarry_out(_Changing(self), plan)
+        return await acarry_out(_WriteTransaction(self), plan)
 
 
-class _Changing:
+class _WriteTransaction:
     """Each part of a plan in a transaction of its own."""
 
-    def __init__(self, house: House) -> None:
+    def __init__(self, house: ServerContext) -> None:
         self._house = house
 
     async def arun(self, operation: Operation[T]) -> T:
@@ -147,10 +147,10 @@ class _Changing:
 def check_task(task: str, allowed: Collection[str] | None = None) -> None:
     """403 for a task of the engine's own, which acts for the whole house, and for one that is not among `allowed`."""
     if task.startswith(OWN_TASKS):
-        raise Declined(HTTPStatus.FORBIDDEN, f"{task:.80} is a task of the engine's own, and makes its jobs itself")
+        raise HTTPError(HTTPStatus.FORBIDDEN, f"{task:.80} is a task of the engine's own, and makes its jobs itself")
     if allowed is not None and task not in allowed:
         words = f"task {task:.80} is not open to tenants: its code has to say tenants=True"
-        raise Declined(HTTPStatus.FORBIDDEN, words)
+        raise HTTPError(HTTPStatus.FORBIDDEN, words)
 
 
 def _reading(operation: Operation[T], seconds: float) -> Operation[T]:

@@ -1,13 +1,15 @@
 """The kinds of events that the application declares, as whoever explains a decision needs them."""
 
-from sereno.notifications.why import Kind
-from sereno.server.shared.context import House
+from sereno.notifications.why import EventKind
+from sereno.server.shared.context import ServerContext
 
 
-def known_kinds(house: House) -> dict[str, Kind]:
+def known_kinds(house: ServerContext) -> dict[str, EventKind]:
     """What the application declares, with the channels that are active."""
     channels = house.parts["channels"]
     return {
-        name: Kind(name, channels.resolve(each.channels)[0], each.category, critical=each.critical, opt_in=each.opt_in)
+        name: EventKind(
+            name, channels.resolve(each.channels)[0], each.category, critical=each.critical, opt_in=each.opt_in
+        )
         for name, each in house.parts["notifications"].definitions.items()
     }

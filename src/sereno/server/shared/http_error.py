@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from http import HTTPStatus
 
 
-class Declined(Exception):  # noqa: N818 - it reads as what it is, as Refused does
+class HTTPError(Exception):
     """Answered with a problem instead."""
 
     def __init__(self, status: HTTPStatus, detail: str, headers: Mapping[str, str] | None = None) -> None:
@@ -14,5 +14,5 @@ class Declined(Exception):  # noqa: N818 - it reads as what it is, as Refused do
         self.headers = headers
 
 
-def not_found(what: str) -> Declined:
-    return Declined(HTTPStatus.NOT_FOUND, f"there is no {what}, or it is not yours to see")
+def not_found(what: str) -> HTTPError:
+    return HTTPError(HTTPStatus.NOT_FOUND, f"there is no {what}, or it is not yours to see")

@@ -5,13 +5,13 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
 from sereno.jobs import queries as job_queries
-from sereno.server.shared.cache import Glances
-from sereno.server.shared.context import House
+from sereno.server.shared.cache import Cache
+from sereno.server.shared.context import ServerContext
 
 
-def routes(house: House) -> list[Route]:
+def routes(house: ServerContext) -> list[Route]:
     """`/livez`: the process turns. `/readyz`: the database answers; looked up once a second, however often one asks."""
-    glances = Glances(house)
+    glances = Cache(house)
 
     async def live(_: Request) -> PlainTextResponse:
         return PlainTextResponse("ok\n")

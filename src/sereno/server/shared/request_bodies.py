@@ -4,7 +4,7 @@ from http import HTTPStatus
 
 from starlette.requests import Request
 
-from sereno.server.shared.http_error import Declined
+from sereno.server.shared.http_error import HTTPError
 
 
 async def read_body(request: Request, most: int) -> bytes:
@@ -18,5 +18,5 @@ async def read_body(request: Request, most: int) -> bytes:
         if len(found) > most:
             # What is left of the body would be read as the next request.
             words = f"a body has at most {most:,} bytes here"
-            raise Declined(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, words, {"Connection": "close"})
+            raise HTTPError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, words, {"Connection": "close"})
     return bytes(found)

@@ -7,10 +7,10 @@ from http import HTTPStatus
 from sereno.access.identity import Principal
 from sereno.access.masking import is_secret, masked
 from sereno.search.search_filter import sought
-from sereno.search.sql_terms import Sought
+from sereno.search.sql_terms import SearchParams
 from sereno.search.syntax import Field, Term, Word, parse
 from sereno.server.shared.error_masking import sees_all
-from sereno.server.shared.http_error import Declined
+from sereno.server.shared.http_error import HTTPError
 from sereno.server.shared.tenant_scope import their_tenant
 
 
@@ -21,10 +21,10 @@ def check_search(text: str | None, fields: Sequence[Field], who: Principal) -> N
     for term in parse(text, fields).terms:
         if term.path and _is_masked(term):
             name = ".".join((term.name, *term.path))
-            raise Declined(HTTPStatus.FORBIDDEN, f"{name:.80} is masked: to search by it takes operator")
+            raise HTTPError(HTTPStatus.FORBIDDEN, f"{name:.80} is masked: to search by it takes operator")
 
 
-def searched(text: str | None, fields: Sequence[Field], who: Principal) -> Sought | None:
+def searched(text: str | None, fields: Sequence[Field], who: Principal) -> SearchParams | None:
     """What somebody's search asks of a list now. Its days are those of UTC: the same for everybody who asks.
 
     404 for another's tenant, as where a list is asked for one by name.

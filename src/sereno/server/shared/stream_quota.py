@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class PlaceLimits:
+class StreamLimits:
     """`most`: in all. `of_one`: of one listener. `of_tenant`: of one tenant, however many tokens it has.
 
     `of_tenants`: of all tenants together, so that a place is left for operators.
@@ -19,7 +19,7 @@ class PlaceLimits:
     of_tenants: int
 
 
-class StreamPlaces:
+class StreamQuota:
     """Counts open streams."""
 
     def __init__(self) -> None:
@@ -30,7 +30,7 @@ class StreamPlaces:
     def total(self) -> int:
         return self._ones.total()
 
-    def has_room(self, one: Hashable, tenant: str | None, limits: PlaceLimits) -> bool:
+    def has_room(self, one: Hashable, tenant: str | None, limits: StreamLimits) -> bool:
         """Return whether one more may be opened."""
         if self.total >= limits.most or self._ones[one] >= limits.of_one:
             return False

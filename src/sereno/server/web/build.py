@@ -2,7 +2,7 @@
 
 from starlette.routing import BaseRoute
 
-from sereno.server.shared.context import House
+from sereno.server.shared.context import ServerContext
 from sereno.server.web import sign_in, static_files
 from sereno.server.web.archive import archive
 from sereno.server.web.jobs import bulk_operations, jobs, queues
@@ -23,7 +23,7 @@ from sereno.server.web.notifications import (
     recipients,
     templates_page,
 )
-from sereno.server.web.page_routes import Pages
+from sereno.server.web.page_routes import PageRoutes
 from sereno.server.web.procedures import procedures_page
 from sereno.server.web.schedules import schedules
 
@@ -51,9 +51,9 @@ ROOMS = (
 )
 
 
-def routes(house: House) -> list[BaseRoute]:
+def routes(house: ServerContext) -> list[BaseRoute]:
     """The pages, and what they are dressed in."""
-    pages = Pages(house)
+    pages = PageRoutes(house)
     for room in ROOMS:
         room.rooms(pages)
     return [*static_files.routes(), *pages.routes]

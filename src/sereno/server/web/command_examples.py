@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlencode
 
-from sereno.server.web.page_request import Look
+from sereno.server.web.page_request import PageRequest
 
 
 def copies(
-    look: Look,
+    look: PageRequest,
     *,
     cli: list[str] | None,
     method: str = "GET",
@@ -28,7 +28,7 @@ def copies(
     return found
 
 
-def _address(look: Look, path: str, query: Mapping[str, Any] | None) -> str:
+def _address(look: PageRequest, path: str, query: Mapping[str, Any] | None) -> str:
     root = look.house.settings.public_url or str(look.request.base_url)
     given = {name: value for name, value in (query or {}).items() if value not in (None, "")}
     return f"{root.rstrip('/')}/api/v1/{path}" + (f"?{urlencode(given, doseq=True)}" if given else "")

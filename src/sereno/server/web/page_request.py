@@ -14,8 +14,8 @@ from starlette.responses import HTMLResponse
 
 from sereno.access.identity import Principal, Role
 from sereno.database.statement import Operation
-from sereno.server.shared.cache import FRESH_SECONDS, Glances, Seen
-from sereno.server.shared.context import LOOK_SECONDS, House
+from sereno.server.shared.cache import FRESH_SECONDS, Cache, Cached
+from sereno.server.shared.context import LOOK_SECONDS, ServerContext
 from sereno.server.shared.error_masking import hidden_in, sees_all
 from sereno.server.web import times
 from sereno.server.web.messages import LANGUAGES, NAMES, choose, say
@@ -100,10 +100,10 @@ def _hidden(operation: Callable[[], Operation[T]]) -> Operation[T]:
     return hidden_in(operation())
 
 
-class Look:
+class PageRequest:
     """What a page is made from, and the way to make it."""
 
-    def __init__(self, house: House, glances: Glances, templates: Environment, request: Request) -> None:
+    def __init__(self, house: ServerContext, glances: Cache, templates: Environment, request: Request) -> None:
         self.house = house
         self.request = request
         self.query = request.query_params
@@ -164,7 +164,7 @@ class Look:
         patience: float | None = None,
         seconds: float = LOOK_SECONDS,
         keep: bool = True,
-    ) -> Seen[T]:
+    ) -> Cached[T]:
         """Looked up once for all who look at the same; `key` names all that the operation depends on.
 
         Whoever has just changed something sees what became of it, and not what was seen before.
@@ -212,4 +212,4 @@ class Look:
         return wanted if wanted in known else None
 
 
-__all__ = ["LANGUAGES", "Look", "environment"]
+__all__ = ["LANGUAGES", "PageRequest", "environment"]

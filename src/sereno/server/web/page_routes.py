@@ -14,21 +14,21 @@ from starlette.routing import Route
 from sereno.access.identity import Role
 from sereno.errors import DatabaseUnavailable, JobNotFound, SerenoError
 from sereno.server.shared.busy import BUSY
-from sereno.server.shared.cache import Glances
-from sereno.server.shared.context import House
-from sereno.server.shared.http_error import Declined
-from sereno.server.web.page_request import Look, environment
+from sereno.server.shared.cache import Cache
+from sereno.server.shared.context import ServerContext
+from sereno.server.shared.http_error import HTTPError
+from sereno.server.web.page_request import PageRequest, environment
 
-Page: TypeAlias = Callable[[Look], Awaitable[Response]]
+Page: TypeAlias = Callable[[PageRequest], Awaitable[Response]]
 
 
-class Pages:
+class PageRoutes:
     """`@pages.at("/jobs", of_tenants=True)` before `async def jobs(look) -> Response`."""
 
-    def __init__(self, house: House) -> None:
+    def __init__(self, house: ServerContext) -> None:
         self.house = house
         self.routes: list[Route] = []
-        self._glances = Glances(house)
+        self._glances = Cache(house)
         self._templates = environment()
 
     def at(
@@ -51,12 +51,12 @@ class Pages:
                 return response
 
             async def drawn(request: Request) -> Response:
-                look = Look(self.house, self._glances, self._templates, request)
+                look = PageRequest(self.house, self._glances, self._templates, request)
                 try:
                     if not open_to_all:
                         request.state.principal = await self.house.guard.check(request, role, of_tenants=of_tenants)
                     return await page(look)
-                except Declined as no:
+                except HTTPError as no:
                     return self._declined(look, no)
                 except JobNotFound as error:
                     return _problem(look, HTTPStatus.NOT_FOUND, str(error))
@@ -71,7 +71,7 @@ class Pages:
 
         return registered
 
-    def _declined(self, look: Look, no: Declined) -> Response:
+    def _declined(self, look: PageRequest, no: HTTPError) -> Response:
         if no.status != HTTPStatus.UNAUTHORIZED:
             return _problem(look, no.status, no.detail)
         if self.house.guard.is_elsewhere:
@@ -81,6 +81,6 @@ class Pages:
         return RedirectResponse(f"{look.base}sign-in?next={quote(asked, safe='')}", HTTPStatus.SEE_OTHER)
 
 
-def _problem(look: Look, status: HTTPStatus, words: str) -> Response:
+def _problem(look: PageRequest, status: HTTPStatus, words: str) -> Response:
     is_passing = status == HTTPStatus.SERVICE_UNAVAILABLE
     return look.page("problem.html", status, title=look.say(status.phrase), words=words, is_passing=is_passing)

@@ -8,20 +8,20 @@ from typing import Any, Generic, TypeVar
 from sereno.database.statement import Operation
 from sereno.errors import InvalidArguments
 from sereno.search.search_filter import sought
-from sereno.search.sql_terms import Sought
+from sereno.search.sql_terms import SearchParams
 from sereno.search.syntax import LONGEST, Field, InvalidSearch, Term, Word, parse
-from sereno.server.shared.cache import FRESH_SECONDS, Seen
+from sereno.server.shared.cache import FRESH_SECONDS, Cached
 from sereno.server.shared.error_masking import sees_all
-from sereno.server.shared.http_error import Declined
+from sereno.server.shared.http_error import HTTPError
 from sereno.server.shared.search_access import check_search
-from sereno.server.web.page_request import Look
+from sereno.server.web.page_request import PageRequest
 
 S = TypeVar("S")
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Asked(Generic[T]):
+class SearchForm(Generic[T]):
     """A search. `wanted`: what it means; None where it means nothing, or asks nothing.
 
     `problem`: why it cannot be searched for, and `at` which character, if at one. `fields`: those that there are.
@@ -43,38 +43,38 @@ class Asked(Generic[T]):
         return None
 
 
-def asked_for(look: Look, fields: Sequence[Field], meaning: Callable[[str, datetime], T]) -> Asked[T]:
+def asked_for(look: PageRequest, fields: Sequence[Field], meaning: Callable[[str, datetime], T]) -> SearchForm[T]:
     """The search of the address. Its days are those of UTC, as in the API."""
     text = look.query.get("q", "").strip()
     names = tuple(each.name for each in fields)
     try:
         terms = parse(text, fields).terms
         check_search(text, fields, look.who)
-        return Asked(text, terms, meaning(text, datetime.now(UTC)), fields=names)
+        return SearchForm(text, terms, meaning(text, datetime.now(UTC)), fields=names)
     except InvalidSearch as error:
-        return Asked(text[:LONGEST], problem=str(error), at=error.at, fields=names)
-    except (InvalidArguments, Declined) as error:
-        return Asked(text[:LONGEST], problem=str(error), fields=names)
+        return SearchForm(text[:LONGEST], problem=str(error), at=error.at, fields=names)
+    except (InvalidArguments, HTTPError) as error:
+        return SearchForm(text[:LONGEST], problem=str(error), fields=names)
 
 
-def sought_for(look: Look, fields: Sequence[Field]) -> Asked[Sought | None]:
+def sought_for(look: PageRequest, fields: Sequence[Field]) -> SearchForm[SearchParams | None]:
     """The same for a list whose search is nothing but tests of its rows. Another's tenant is nobody's there."""
     hides = not sees_all(look.who)
     return asked_for(look, fields, lambda text, now: sought(text, fields, now, hides=hides))
 
 
 async def listed(
-    look: Look,
-    asked: Asked[Any],
+    look: PageRequest,
+    asked: SearchForm[Any],
     key: tuple[Hashable, ...],
     operation: Callable[[], Operation[list[S]]],
     *,
     fresh: float = FRESH_SECONDS,
-) -> Seen[list[S]]:
+) -> Cached[list[S]]:
     """What a list shows; nothing is looked for where the search means nothing.
 
     `key`: what else it depends on. The search goes by its words: two hours ago is another moment each time.
     """
     if asked.problem is not None:
-        return Seen([])
+        return Cached([])
     return await look.see((*key, asked.text), operation, fresh=fresh)

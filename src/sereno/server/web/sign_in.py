@@ -11,8 +11,8 @@ from starlette.responses import RedirectResponse, Response
 
 from sereno.server.shared.authenticator import SIGNED_IN_SECONDS
 from sereno.server.shared.request_bodies import read_body
-from sereno.server.web.page_request import Look
-from sereno.server.web.page_routes import Pages
+from sereno.server.web.page_request import PageRequest
+from sereno.server.web.page_routes import PageRoutes
 
 # So many wrong tokens from one address within a minute; after that it waits.
 MOST_TRIES = 10
@@ -23,7 +23,7 @@ LARGEST_FORM = 4096
 OURS = re.compile(r"[a-z0-9-]*(\?.*)?")
 
 
-class Tries:
+class SignInAttempts:
     """Who tried, and when. A token has 192 random bits: this is against noise more than against luck."""
 
     def __init__(self) -> None:
@@ -41,18 +41,18 @@ class Tries:
             self._failed.popitem(last=False)
 
 
-def rooms(pages: Pages) -> None:
+def rooms(pages: PageRoutes) -> None:
     """`/sign-in`, `/sign-out`."""
-    tries = Tries()
+    tries = SignInAttempts()
 
     @pages.at("/sign-in", open_to_all=True)
-    async def form(look: Look) -> Response:
+    async def form(look: PageRequest) -> Response:
         if await look.house.guard.who(look.request) is not None:
             return _to(look, look.query.get("next", ""))
         return look.page("sign_in.html", next=look.query.get("next", ""), wrong=None)
 
     @pages.at("/sign-in", open_to_all=True, method="POST")
-    async def sign_in(look: Look) -> Response:
+    async def sign_in(look: PageRequest) -> Response:
         guard = look.house.guard
         guard.check_origin(look.request)
         said = parse_qs((await read_body(look.request, LARGEST_FORM)).decode("utf-8", "replace"))
@@ -75,7 +75,7 @@ def rooms(pages: Pages) -> None:
         return answer
 
     @pages.at("/sign-out", open_to_all=True, method="POST")
-    async def sign_out(look: Look) -> Response:
+    async def sign_out(look: PageRequest) -> Response:
         guard = look.house.guard
         guard.check_origin(look.request)
         await guard.sign_out(look.request)
@@ -86,7 +86,7 @@ def rooms(pages: Pages) -> None:
         return answer
 
 
-def _refuse(look: Look, tries: Tries, wanted: str) -> Response:
+def _refuse(look: PageRequest, tries: SignInAttempts, wanted: str) -> Response:
     """Only a wrong token is refused: otherwise one who guesses would lock out all who share the address."""
     address = counted_address(look.request.client.host if look.request.client else "")
     wait = tries.wait(address, time.monotonic())
@@ -113,7 +113,7 @@ def counted_address(host: str) -> str:
     return str(ipaddress.ip_network((address, 64), strict=False))
 
 
-def _to(look: Look, wanted: str) -> RedirectResponse:
+def _to(look: PageRequest, wanted: str) -> RedirectResponse:
     """A page of ours, and no other."""
     is_ours = OURS.fullmatch(wanted) is not None and wanted.isprintable()
     return RedirectResponse(f"{look.base}{wanted if is_ours else ''}", HTTPStatus.SEE_OTHER)

@@ -24,7 +24,7 @@ import msgspec
 from sereno.database.database import Database
 from sereno.error_text import ErrorText
 from sereno.errors import ConfigurationError, DatabaseUnavailable
-from sereno.jobs.attempt import Crashed, Ending, Released, Settlement, Throttle
+from sereno.jobs.attempt import CrashedAttempt, Ending, ReleasedAttempt, Settlement, Throttle
 from sereno.jobs.job import ClaimedJob
 from sereno.jobs.task import Registry, TaskDefinition
 from sereno.settings import Settings
@@ -122,7 +122,7 @@ class _Process:
         return await asyncio.shield(self.ended)
 
 
-class Isolation:
+class IsolationPool:
     """The processes of one worker that run one job each.
 
     `announce` writes down which suspects run alone (job: attempt), before they begin; False when the session is over.
@@ -160,10 +160,10 @@ class Isolation:
         self._suspects[job.id] = job.attempt
         try:
             if not await self._announce(self._suspects):
-                return Released("its session is over", started=False)
+                return ReleasedAttempt("its session is over", started=False)
             return await self._run(definition, job, session, on_ready)
         except DatabaseUnavailable as error:
-            return Released(f"it could not be announced as a suspect: {error}", started=False)
+            return ReleasedAttempt(f"it could not be announced as a suspect: {error}", started=False)
         finally:
             del self._suspects[job.id]
 
@@ -182,7 +182,7 @@ class Isolation:
             code = await process.kill()
             # One that was kept may have died while it waited, which says nothing about this job: it had not begun.
             if reply is not None or not kept:
-                return Crashed(f"its process died ({_spoken(code)})")
+                return CrashedAttempt(f"its process died ({_spoken(code)})")
 
     def trim(self) -> None:
         """Let processes go that nobody has needed for a while; called every moment by the worker."""
@@ -255,7 +255,7 @@ class Isolation:
 
 def runs_alone(definition: TaskDefinition, job: ClaimedJob) -> bool:
     """Isolated tasks, and suspects: a process died while they ran in it, so next time only they can be harmed."""
-    return definition.isolate or (job.crashes > 0 and Isolation.can_find(definition))
+    return definition.isolate or (job.crashes > 0 and IsolationPool.can_find(definition))
 
 
 def environment(url: str, settings: Settings) -> dict[str, str]:

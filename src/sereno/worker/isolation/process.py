@@ -24,8 +24,8 @@ from sereno.worker.context import Context
 from sereno.worker.event_loop import run_loop
 from sereno.worker.isolation.fork_server import import_task_module, serve_forks
 from sereno.worker.isolation.pool import LINE_LIMIT, Answer, Introduction, Order, environment
-from sereno.worker.log_writer import LogKeeper
-from sereno.worker.running_call import Raised, caught
+from sereno.worker.log_writer import LogWriter
+from sereno.worker.running_call import RaisedError, caught
 
 PROGRESS_EVERY = 1.0
 _PR_SET_PDEATHSIG = 1
@@ -58,7 +58,7 @@ async def _serve(connection: socket.socket) -> None:
     settings = msgspec.convert(introduction.settings, Settings)
     os.environ |= environment(introduction.url, settings)
     database = Database(settings, lambda: introduction.url)
-    async with LogKeeper(introduction.url, settings):
+    async with LogWriter(introduction.url, settings):
         while line := await reader.readline():
             order = msgspec.json.decode(line, type=Order)
             answer = await _attempt(order, database, lambda: writer.write(b"ready\n"))
@@ -113,7 +113,7 @@ async def _call(definition: TaskDefinition, context: Context, order: Order) -> E
             result = await asyncio.to_thread(caught, definition.arguments.call, definition.function, values, context)
     finally:
         watch.cancel()
-    if type(result) is Raised:
+    if type(result) is RaisedError:
         return result.error
     if definition.batch and result is not None:
         (result,) = result

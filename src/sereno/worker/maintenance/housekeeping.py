@@ -38,9 +38,9 @@ def duties(settings: Settings) -> list[Duty]:
         Step("answers to old requests", _pages_of(tokens.forget_answers)),
         Step("sign-outs of ended cookies", _pages_of(tokens.forget_sign_outs)),
         Step("old figures", _pages_of(minute_stats.forget)),
-        Step("idle lanes", Walk(limits.FIRST, limits.sweep_lanes)),
-        Step("idle gates", Walk(limits.FIRST, limits.sweep_gates)),
-        Step("shares without lanes", Walk(limits.FIRST_SHARE, limits.sweep_shares)),
+        Step("idle lanes", PagedWalk(limits.FIRST, limits.sweep_lanes)),
+        Step("idle gates", PagedWalk(limits.FIRST, limits.sweep_gates)),
+        Step("shares without lanes", PagedWalk(limits.FIRST_SHARE, limits.sweep_shares)),
     ]
     unknown = Step("unknown tasks", _report_unknown_tasks)
     return [
@@ -73,7 +73,7 @@ def _retention_of_jobs(settings: Settings) -> list[Step]:
     return steps
 
 
-class Walk:
+class PagedWalk:
     """Pages along a key: `page` is given where it begins, and returns where the next one does, None after the last.
 
     A page that fails leaves the place as it was, so the next round begins there.

@@ -30,7 +30,7 @@ OVERDUE_EVERY = 20.0
 FULL_RESCUE_EVERY = 60.0
 
 
-class Keeper(Service):
+class Promoter(Service):
     """What time brings."""
 
     def __init__(self, line: Line, on_promoted: Callable[[], None]) -> None:

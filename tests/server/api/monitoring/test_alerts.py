@@ -9,7 +9,7 @@ import pytest
 from sereno import Sereno
 from sereno.jobs import queues
 from sereno.monitoring.alerts.condition import concern
-from sereno.monitoring.alerts.watcher import Seen, follow
+from sereno.monitoring.alerts.watcher import ConditionSnapshot, follow
 from sereno.notifications.deliveries import store as deliveries
 from tests.facts import one
 from tests.server.api.conftest import Ask
@@ -25,7 +25,7 @@ def admin(ask: Ask) -> httpx.Client:
 
 def opened(app: Sereno, rule: str, task: str = "work") -> None:
     found = concern("job.dead", task, "bad", "look", count=2, task=task)
-    app.database.run(follow(rule, Seen([found], set())))
+    app.database.run(follow(rule, ConditionSnapshot([found], set())))
 
 
 def test_what_needs_a_person_and_what_is_a_tenants(app: Sereno, ask: Ask) -> None:

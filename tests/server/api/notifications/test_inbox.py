@@ -8,7 +8,7 @@ import pytest
 
 from sereno import Content, Recipient, Sereno
 from sereno.errors import ConfigurationError, InvalidArguments
-from sereno.notifications.recipients.inbox_token import LONGEST_TOKEN, PREFIX, Reader, make_token, read_token
+from sereno.notifications.recipients.inbox_token import LONGEST_TOKEN, PREFIX, InboxReader, make_token, read_token
 from sereno.notifications.recipients.unsubscribe import Unsubscribe
 from sereno.notifications.recipients.unsubscribe import make_token as make_link
 from tests.facts import one
@@ -79,8 +79,8 @@ def test_its_owner_reads_it(app: Sereno, served: Served, connection: psycopg.Con
 def test_what_is_no_token_opens_nothing(app: Sereno, served: Served) -> None:
     good = app.inbox.token("ada", tenant="a")
     changed = f"{good[:-6]}{'B' if good[-6] == 'A' else 'A'}{good[-5:]}"
-    ended = make_token(SECRET, Reader("a", "ada", 1_000_000))
-    foreign = make_token("t" * 32, Reader("a", "ada", 2**40))
+    ended = make_token(SECRET, InboxReader("a", "ada", 1_000_000))
+    foreign = make_token("t" * 32, InboxReader("a", "ada", 2**40))
     link = make_link(SECRET, Unsubscribe("a", "ada", "email", 1))
     bad = (changed, ended, foreign, good[:-1], good + "A", PREFIX, f"{PREFIX}{link}", PREFIX + "A" * 5000, PREFIX + "é")
     for token in bad:

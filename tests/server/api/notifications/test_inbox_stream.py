@@ -14,8 +14,8 @@ import pytest
 
 from sereno import Sereno
 from sereno.access.operations import create, revoke
-from sereno.notifications.recipients.inbox_token import Reader, make_token
-from sereno.notifications.recipients.inboxes import MOST_UNREAD, Standing, standings
+from sereno.notifications.recipients.inbox_token import InboxReader, make_token
+from sereno.notifications.recipients.inboxes import MOST_UNREAD, InboxState, standings
 from sereno.server.api.notifications import inbox, inbox_stream, inbox_watch
 from sereno.server.shared import authenticator
 from tests.facts import auntil
@@ -119,7 +119,7 @@ async def test_a_stream_ends_with_its_token(served: Served, put: Put, monkeypatc
     # Nothing else ends it.
     monkeypatch.setattr(inbox_stream, "TRUST_SECONDS", 600.0)
     put()
-    async with client(served, make_token(SECRET, Reader("a", "ada", until))) as ada:
+    async with client(served, make_token(SECRET, InboxReader("a", "ada", until))) as ada:
         async with asyncio.timeout(30), ada.stream("GET", PATH) as answer:
             told = heard(answer)
             assert await anext(told) == (1, 1)
@@ -278,4 +278,4 @@ async def test_a_stream_outlives_a_database_that_is_away(
 def test_no_badge_is_counted_further_than_anybody_reads(app: Sereno, put: Put) -> None:
     newest = put(count=MOST_UNREAD + 20)
     found = app.database.run(standings([("b", "ada"), (None, "nobody"), ("a", "ada")]))
-    assert found == [Standing(0, None), Standing(0, None), Standing(MOST_UNREAD, newest)]
+    assert found == [InboxState(0, None), InboxState(0, None), InboxState(MOST_UNREAD, newest)]

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from sereno.database.statement import Operation
-from sereno.notifications.recipients.inboxes import Standing
+from sereno.notifications.recipients.inboxes import InboxState
 from sereno.server.api.notifications import inbox_stream, inbox_watch
-from sereno.server.api.notifications.inbox import Owner
-from sereno.server.api.notifications.inbox_watch import Watch
+from sereno.server.api.notifications.inbox import InboxOwner
+from sereno.server.api.notifications.inbox_watch import InboxWatch
 from tests.facts import auntil
 
 
@@ -17,7 +17,7 @@ class Inbox:
     """What a look finds in it, as the test says."""
 
     def __init__(self) -> None:
-        self.standing = Standing(1, 1)
+        self.standing = InboxState(1, 1)
         self.looks = 0
 
     async def read(self, operation: Operation[Any], *, seconds: float = 1.0) -> Any:  # noqa: ARG002 - whatever is asked
@@ -31,16 +31,16 @@ async def test_what_comes_while_somebody_is_asked_who_they_are_is_told(monkeypat
     monkeypatch.setattr(inbox_stream, "TRUST_SECONDS", -1.0)
     monkeypatch.setattr(inbox_stream, "_patience", lambda _: 30.0)
     inbox = Inbox()
-    watch = Watch(inbox)
+    watch = InboxWatch(inbox)
 
     async def is_still_theirs() -> bool:
         """Slow, and meanwhile something comes."""
-        inbox.standing = Standing(2, 2)
+        inbox.standing = InboxState(2, 2)
         seen = inbox.looks
         await auntil(lambda: inbox.looks > seen + 1)
         return True
 
-    told = inbox_stream._told(watch, Owner("ada", "a"), is_still_theirs)
+    told = inbox_stream._told(watch, InboxOwner("ada", "a"), is_still_theirs)
     async with asyncio.timeout(30):
         assert b"retry" in await anext(told)
         assert b'"newest":1' in await anext(told)

@@ -14,7 +14,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Mount, Route
 
 from sereno import Sereno
-from sereno.notifications.recipients.inbox_token import Reader, make_token
+from sereno.notifications.recipients.inbox_token import InboxReader, make_token
 from sereno.server import asgi
 from sereno.server.web.static_files import all_files
 from tests.facts import one, until
@@ -245,7 +245,7 @@ def test_a_link_is_followed_and_its_message_read_unless_the_page_says_otherwise(
 
 def test_a_token_that_has_ended_is_asked_for_anew(shop: Shop) -> None:
     shop.put()
-    ended = make_token(SECRET, Reader("a", "ada", 1_000_000))
+    ended = make_token(SECRET, InboxReader("a", "ada", 1_000_000))
     shop.tokens = [ended]
     page = shop.open()
     expect(bell(page, "Notifications, 1 unread")).to_be_visible()
@@ -256,7 +256,7 @@ def test_a_token_that_has_ended_is_asked_for_anew(shop: Shop) -> None:
 
 def test_without_a_token_the_page_is_told(shop: Shop) -> None:
     shop.put()
-    ended, good = make_token(SECRET, Reader("a", "ada", 1_000_000)), shop.app.inbox.token("ada", tenant="a")
+    ended, good = make_token(SECRET, InboxReader("a", "ada", 1_000_000)), shop.app.inbox.token("ada", tenant="a")
     shop.attributes = f'token="{ended}"'
     page = shop.open()
     until(lambda: "sereno-signed-out" in [name for name, _ in page.evaluate("heard")])

@@ -16,7 +16,7 @@ from playwright.sync_api import Page, expect
 from sereno import Sereno
 from sereno.notifications.deliveries import stats_queries
 from sereno.notifications.deliveries.delivery import Failed
-from sereno.notifications.deliveries.stats import Change, PostTally
+from sereno.notifications.deliveries.stats import Change, DeliveryTally
 from sereno.notifications.event import IN_APP, Content
 from tests.facts import one
 from tests.notifications.conftest import Pager, Tender
@@ -113,7 +113,7 @@ def test_the_first_page_tells_what_became_of_it(get: Get, told: Told) -> None:
 @pytest.fixture
 def figures(app: Sereno) -> None:
     """A day at work."""
-    tally = PostTally()
+    tally = DeliveryTally()
     fates = [("pending", None, 49_870), ("skipped", "preference off", 1900), ("skipped", "no active address", 334)]
     tally.made(Change("pager", "tender.published", "r42", state, reason, count) for state, reason, count in fates)
     ended = {"tried": 49_612, "sent": 49_400, "delivered": 48_990, "read": 31_204, "dead": 12, "bounced": 200}

@@ -9,15 +9,15 @@ from pydantic import BaseModel, Field
 from sereno.access import operations as tokens
 from sereno.access import tokens as store
 from sereno.access.identity import Principal, Role
-from sereno.access.operations import NewToken
+from sereno.access.operations import CreatedToken
 from sereno.access.tokens import TokenRow
 from sereno.database.statement import Operation
 from sereno.jobs.job import NAME_LIMIT
 from sereno.server.api.jobs.limits import Length
 from sereno.server.api.paging import Page
-from sereno.server.api.router import Door, Who
-from sereno.server.shared.context import House
-from sereno.server.shared.http_error import Declined, not_found
+from sereno.server.api.router import Router, Who
+from sereno.server.shared.context import ServerContext
+from sereno.server.shared.http_error import HTTPError, not_found
 from sereno.server.shared.tenant_scope import their_tenant
 
 # In a list, the living first.
@@ -39,10 +39,10 @@ class NewTokenBody(BaseModel):
     expires_in: Length | None = None
 
 
-def rooms(house: House) -> Door:
+def rooms(house: ServerContext) -> Router:
     """`/tokens`."""
     # A name is given once anyway.
-    door = Door(house, "tokens", remembers=False)
+    door = Router(house, "tokens", remembers=False)
 
     @door.at("GET", "/tokens", role="admin", of_tenants=True)
     async def list_tokens(who: Who) -> Page[TokenRow]:
@@ -50,11 +50,11 @@ def rooms(house: House) -> Door:
         return Page((await house.read(_theirs(who)))[:MOST])
 
     @door.at("POST", "/tokens", role="admin", of_tenants=True, status_code=201, also=[HTTPStatus.NOT_FOUND])
-    async def create(body: NewTokenBody, who: Who) -> NewToken:
+    async def create(body: NewTokenBody, who: Who) -> CreatedToken:
         """Make one. Its secret is in this answer, and nowhere else; an Idempotency-Key does not bring it back."""
         tenant = their_tenant(who, body.tenant)
         if not who.may(body.role):
-            raise Declined(HTTPStatus.FORBIDDEN, f"{who.name} is {who.role}, and cannot make somebody {body.role}")
+            raise HTTPError(HTTPStatus.FORBIDDEN, f"{who.name} is {who.role}, and cannot make somebody {body.role}")
         return await house.change(
             tokens.create(body.name, body.role, tenant=tenant, expires_in=body.expires_in, actor=who.actor)
         )
@@ -80,5 +80,5 @@ def _revoke(token_id: int, who: Principal) -> Operation[None]:
         raise not_found(f"token {token_id}")
     # The same word would revoke both.
     if any(other.name == wanted for other in living if other.id != token_id):
-        raise Declined(HTTPStatus.CONFLICT, f"another token is named {wanted}: revoke that one by its number first")
+        raise HTTPError(HTTPStatus.CONFLICT, f"another token is named {wanted}: revoke that one by its number first")
     yield from tokens.revoke(wanted, actor=who.actor)

@@ -11,15 +11,15 @@ from fastapi import Depends, Path, Query
 
 from sereno.access.identity import Principal
 from sereno.archive import operations as archive
-from sereno.archive.operations import BatchDetail, Status
-from sereno.archive.queries import BatchLine, BatchState, DayLine, Found
+from sereno.archive.operations import ArchiveStatus, BatchDetail
+from sereno.archive.queries import ArchivedLocation, BatchLine, BatchState, DayLine
 from sereno.database.statement import Operation
 from sereno.errors import Refused
 from sereno.jobs import operations as jobs
 from sereno.jobs.job import NAME_LIMIT, Job, JobOptions
 from sereno.server.api.paging import Page, Paging, page_of, paging
-from sereno.server.api.router import Door, Who
-from sereno.server.shared.context import House
+from sereno.server.api.router import Router, Who
+from sereno.server.shared.context import ServerContext
 from sereno.server.shared.http_error import not_found
 
 MOVE = "sereno.archive_move"
@@ -35,19 +35,19 @@ Kind = Annotated[str | None, Query(max_length=NAME_LIMIT, description="jobs, del
 
 
 @dataclass
-class Began:
+class StartedCycle:
     """The jobs of both cycles; one that waits or runs already goes on."""
 
     move: int
     export: int
 
 
-def rooms(house: House) -> Door:
+def rooms(house: ServerContext) -> Router:
     """`/archive`."""
-    door = Door(house, "archive")
+    door = Router(house, "archive")
 
     @door.at("GET", "/archive", role="viewer")
-    async def status() -> Status:
+    async def status() -> ArchiveStatus:
         """How much was archived, how much waits, what failed and why, and how late it is."""
         return await house.read(archive.status(house.settings))
 
@@ -77,7 +77,7 @@ def rooms(house: House) -> Door:
     return door
 
 
-def _where(house: House, door: Door) -> None:
+def _where(house: ServerContext, door: Router) -> None:
     @door.at("GET", "/archive/days", role="viewer")
     async def list_days(
         first: Annotated[date, Query(description="In UTC.")],
@@ -91,24 +91,24 @@ def _where(house: House, door: Door) -> None:
     async def whereabouts(
         kind: Annotated[str, Query(max_length=NAME_LIMIT, description="jobs, deliveries, events, logs, …")],
         number: Annotated[int, Query(ge=0, lt=2**63, alias="id")],
-    ) -> Page[Found]:
+    ) -> Page[ArchivedLocation]:
         """In which batches and files something with this number is or may be."""
         return Page(await house.read(archive.whereabouts(kind, number)))
 
 
-def _run(house: House, door: Door) -> None:
+def _run(house: ServerContext, door: Router) -> None:
     @door.at("POST", "/archive/run", role="admin", status_code=202)
-    async def run(who: Who) -> Began:
+    async def run(who: Who) -> StartedCycle:
         """Both cycles now, as jobs: what is old is moved, then it becomes files. 409 where the archive is off."""
         shelf = house.parts["app"].archive
         if not shelf.is_on:
             raise Refused(OFF)
         shelf.register()
         move, export = await house.change(_enqueue(house, who))
-        return Began(move.id, export.id)
+        return StartedCycle(move.id, export.id)
 
 
-def _enqueue(house: House, who: Principal) -> Operation[list[Job]]:
+def _enqueue(house: ServerContext, who: Principal) -> Operation[list[Job]]:
     wanted = [
         house.new_job(MOVE, b"{}", JobOptions(unique_key=f"{MOVE} now")),
         house.new_job(EXPORT, b"{}", JobOptions(unique_key=f"{EXPORT} now", delay=EXPORT_AFTER)),

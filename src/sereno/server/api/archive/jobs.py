@@ -11,7 +11,7 @@ from pydantic import AwareDatetime, BaseModel, Field
 from sereno.access.identity import Principal
 from sereno.archive import jobs as archive_work
 from sereno.archive import restore_store as store
-from sereno.archive.jobs import TASKS, ExtractOrder, Form, Order, RestoreOrder, VerifyOrder, Work, known
+from sereno.archive.jobs import TASKS, ArchiveJobs, ExtractOrder, Form, Order, RestoreOrder, VerifyOrder, known
 from sereno.archive.restore import MOST, MOST_KEYS, meant
 from sereno.database.json_values import encoder
 from sereno.database.statement import Operation
@@ -21,9 +21,9 @@ from sereno.jobs import operations as jobs
 from sereno.jobs.job import NAME_LIMIT, JobOptions
 from sereno.server.api.archive.archive import OFF
 from sereno.server.api.jobs.limits import Length
-from sereno.server.api.router import Door, Who
-from sereno.server.shared.context import House
-from sereno.server.shared.http_error import Declined
+from sereno.server.api.router import Router, Who
+from sereno.server.shared.context import ServerContext
+from sereno.server.shared.http_error import HTTPError
 
 JobId = Annotated[int, Path(ge=0, lt=2**63)]
 Kind = Annotated[str, Field(min_length=1, max_length=NAME_LIMIT, description="jobs, deliveries, …, or schema.table.")]
@@ -65,7 +65,7 @@ class ExportBody(BaseModel):
 
 
 @dataclass
-class Begun:
+class StartedJob:
     """The job that does it. `created`: false where it waits or runs already. `look`: where it says how far it is."""
 
     job: int
@@ -73,30 +73,30 @@ class Begun:
     look: str
 
 
-def rooms(house: House) -> Door:
+def rooms(house: ServerContext) -> Router:
     """`/archive/verify`, `/archive/restore`, `/archive/export`, `/archive/work`."""
-    door = Door(house, "archive")
+    door = Router(house, "archive")
 
     @door.at("POST", "/archive/verify", role="admin", status_code=202)
-    async def verify(who: Who, response: Response, body: VerifyBody | None = None) -> Begun:
+    async def verify(who: Who, response: Response, body: VerifyBody | None = None) -> StartedJob:
         """Read files again, and compare all of them with what the database knows. What is broken is marked."""
         wanted = body or VerifyBody()
         order = VerifyOrder(asked_by=who.actor, batch=wanted.batch, sample=wanted.sample, since=wanted.since)
         return await _begun(house, order, response)
 
     @door.at("POST", "/archive/restore", role="admin", status_code=202)
-    async def restore(body: RestoreBody, who: Who, response: Response) -> Begun:
+    async def restore(body: RestoreBody, who: Who, response: Response) -> StartedJob:
         """Bring rows back for a while, jobs with their attempts; what is there already is left alone."""
         return await _begun(house, _restore_order(body, who), response)
 
     @door.at("POST", "/archive/export", role="admin", status_code=202)
-    async def export(body: ExportBody, who: Who, response: Response) -> Begun:
+    async def export(body: ExportBody, who: Who, response: Response) -> StartedJob:
         """Archived rows of a time as one file, laid beside the others; the result says where. Needs `sereno[query]`."""
         order = ExtractOrder(asked_by=who.actor, kind=body.kind, form=body.form, from_at=body.from_at, to_at=body.to_at)
         return await _begun(house, order, response)
 
     @door.at("GET", "/archive/work/{job_id}", role="viewer")
-    async def show_work(job_id: JobId) -> Work:
+    async def show_work(job_id: JobId) -> ArchiveJobs:
         """How far a job of the archive is, and what came of it. `POST /jobs/cancel` stops it between two files."""
         return await house.read(_there(job_id))
 
@@ -117,7 +117,7 @@ def _restore_order(body: RestoreBody, who: Principal) -> RestoreOrder:
     )
 
 
-async def _begun(house: House, order: Order, response: Response) -> Begun:
+async def _begun(house: ServerContext, order: Order, response: Response) -> StartedJob:
     """Whoever asks for the same again, while it waits or runs, hears of the same job."""
     shelf = house.parts["app"].archive
     await house.read(_check(order, is_on=shelf.is_on))
@@ -127,7 +127,7 @@ async def _begun(house: House, order: Order, response: Response) -> Begun:
     wanted = house.new_job(task, arguments, JobOptions(unique_key=key))
     (made,) = await house.change(jobs.enqueue([wanted], actor=order.asked_by))
     response.headers["Location"] = f"work/{made.id}"
-    return Begun(made.id, made.created, f"/archive/work/{made.id}")
+    return StartedJob(made.id, made.created, f"/archive/work/{made.id}")
 
 
 def _check(order: Order, *, is_on: bool) -> Operation[None]:
@@ -145,8 +145,8 @@ def _check(order: Order, *, is_on: bool) -> Operation[None]:
         raise InvalidArguments(str(error).replace("--from", "from").replace("--to", "to")) from None
 
 
-def _there(job_id: int) -> Operation[Work]:
+def _there(job_id: int) -> Operation[ArchiveJobs]:
     try:
         return (yield from archive_work.show(job_id))
     except JobNotFound:
-        raise Declined(HTTPStatus.NOT_FOUND, f"there is no job {job_id} of the archive") from None
+        raise HTTPError(HTTPStatus.NOT_FOUND, f"there is no job {job_id} of the archive") from None

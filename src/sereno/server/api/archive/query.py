@@ -10,12 +10,12 @@ from pydantic import AwareDatetime, BaseModel, Field
 from sereno.access import audit
 from sereno.access.masking import without_secrets
 from sereno.archive import files as archive_files
-from sereno.archive.query import LONGEST_QUESTION, MOST_ROWS, MOST_SECONDS, Question, TooSlow, ask
+from sereno.archive.query import LONGEST_QUESTION, MOST_ROWS, MOST_SECONDS, ArchiveQuestion, QueryTimeout, ask
 from sereno.archive.restore_store import Span
 from sereno.errors import ArchiveUnavailable, InvalidArguments
-from sereno.server.api.router import Door, Who
-from sereno.server.shared.context import House
-from sereno.server.shared.http_error import Declined
+from sereno.server.api.router import Router, Who
+from sereno.server.shared.context import ServerContext
+from sereno.server.shared.http_error import HTTPError
 from sereno.settings import DISK
 
 # Of a question, as much as the audit keeps.
@@ -40,9 +40,9 @@ class QueryAnswer:
     more: bool
 
 
-def rooms(house: House) -> Door:
+def rooms(house: ServerContext) -> Router:
     """`/archive/query`."""
-    door = Door(house, "archive", remembers=False)
+    door = Router(house, "archive", remembers=False)
     at_work = asyncio.Lock()
 
     @door.at("POST", "/archive/query", role="admin")
@@ -52,20 +52,20 @@ def rooms(house: House) -> Door:
         409 where `sereno[query]` is not installed beside the server, 503 when its time is over.
         """
         if at_work.locked():
-            raise Declined(HTTPStatus.CONFLICT, "somebody asks the archive right now: wait for that answer")
+            raise HTTPError(HTTPStatus.CONFLICT, "somebody asks the archive right now: wait for that answer")
         async with at_work:
             return await _asked(house, body, who.actor)
 
     return door
 
 
-async def _asked(house: House, body: QueryBody, actor: str) -> QueryAnswer:
+async def _asked(house: ServerContext, body: QueryBody, actor: str) -> QueryAnswer:
     settings = house.settings
     views = await house.read(archive_files.views(Span(None, body.from_at, body.to_at)))
     said = {"sql": without_secrets(body.sql)[:KEPT], "from": body.from_at, "to": body.to_at}
     given = {name: value for name, value in said.items() if value is not None}
     await house.change(audit.audit(actor, "archive.query", "archive", given))
-    question = Question(
+    question = ArchiveQuestion(
         address=settings.archive_url or DISK,
         directory=settings.directory,
         views=views,
@@ -75,11 +75,11 @@ async def _asked(house: House, body: QueryBody, actor: str) -> QueryAnswer:
     )
     try:
         found = await ask(question)
-    except (TooSlow, ArchiveUnavailable) as error:
-        raise Declined(HTTPStatus.SERVICE_UNAVAILABLE, str(error)) from None
+    except (QueryTimeout, ArchiveUnavailable) as error:
+        raise HTTPError(HTTPStatus.SERVICE_UNAVAILABLE, str(error)) from None
     except InvalidArguments as error:
         if views:
             raise
         words = f"the archive has no verified file of that time: {error}"
-        raise Declined(HTTPStatus.NOT_FOUND, words) from None
+        raise HTTPError(HTTPStatus.NOT_FOUND, words) from None
     return QueryAnswer(found.rows, found.more)

@@ -16,8 +16,8 @@ from sereno.errors import InvalidArguments
 from sereno.jobs.rows import Count
 from sereno.server.api.notifications.answers import told
 from sereno.server.api.paging import Page, Paging, page_of, paging
-from sereno.server.api.router import Door, Who
-from sereno.server.shared.context import House
+from sereno.server.api.router import Router, Who
+from sereno.server.shared.context import ServerContext
 from sereno.server.shared.http_error import not_found
 from sereno.server.shared.tenant_scope import check_theirs
 
@@ -34,9 +34,9 @@ ACCEPTED: dict[int | str, dict[str, Any]] = {
 }
 
 
-def rooms(house: House) -> Door:
+def rooms(house: ServerContext) -> Router:
     """`/operations`."""
-    door = Door(house, "operations")
+    door = Router(house, "operations")
 
     @door.at("GET", "/operations", role="viewer", of_tenants=True)
     async def list_operations(who: Who, page: Annotated[Paging, Depends(paging)]) -> Page[BulkOperation]:
@@ -72,7 +72,7 @@ def check_rate(rate: float | None, *, in_background: bool) -> None:
 
 
 async def begun(
-    house: House, count: Operation[Count], begin: Callable[[Count | None], Operation[BulkOperation]]
+    house: ServerContext, count: Operation[Count], begin: Callable[[Count | None], Operation[BulkOperation]]
 ) -> Response:
     """202, with the operation. What takes too long to count can still be done."""
     try:

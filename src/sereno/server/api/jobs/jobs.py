@@ -29,9 +29,9 @@ from sereno.search.syntax import LONGEST
 from sereno.server.api.bounds import Name, Tags
 from sereno.server.api.jobs.bulk import ACCEPTED, InBackground, PerSecond, begun, check_rate
 from sereno.server.api.paging import Page, Paging, page_of, paging
-from sereno.server.api.router import Door, Who
+from sereno.server.api.router import Router, Who
 from sereno.server.shared.archived import gone
-from sereno.server.shared.context import House, check_task
+from sereno.server.shared.context import ServerContext, check_task
 from sereno.server.shared.error_masking import sees_all
 from sereno.server.shared.search_access import check_search
 from sereno.server.shared.tenant_scope import check_theirs, their_tenant
@@ -39,7 +39,7 @@ from sereno.server.shared.tenant_scope import check_theirs, their_tenant
 JobId = Annotated[int, Path(ge=0, lt=2**63)]
 
 
-class JobsWanted(BaseModel):
+class JobSelection(BaseModel):
     """Which jobs; everything that is given must hold. `q`: a search, as on the command line."""
 
     q: str | None = Field(None, max_length=LONGEST)
@@ -57,7 +57,7 @@ class JobsWanted(BaseModel):
     finished_before: AwareDatetime | None = None
 
     def filter(self, who: Principal) -> JobFilter:
-        given = JobFilter(**self.model_dump(include=set(JobsWanted.model_fields) - {"q"}))
+        given = JobFilter(**self.model_dump(include=set(JobSelection.model_fields) - {"q"}))
         return of_theirs(given.both(searched(self.q)), who)
 
 
@@ -76,13 +76,13 @@ class NewJobBody(BaseModel):
     tags: Tags = []
 
 
-class Again(BaseModel):
+class RetryBody(BaseModel):
     """All arguments of the new job, not only those that change."""
 
     arguments: dict[str, Any]
 
 
-class Bulk(JobsWanted):
+class BulkBody(JobSelection):
     """`dry_run`: only say what it would touch. `rate`: so many a second. `reason`: kept with the jobs."""
 
     dry_run: bool = False
@@ -93,7 +93,7 @@ class Bulk(JobsWanted):
 
 
 @dataclass
-class Made:
+class CreatedJob:
     """`created`: false where a job with this unique key was there already."""
 
     id: int
@@ -101,7 +101,7 @@ class Made:
 
 
 @dataclass
-class Why:
+class WhyAnswer:
     """Sentences, the most important first."""
 
     sentences: list[str]
@@ -168,9 +168,9 @@ def asked_for(
     return given.both(searched(q))
 
 
-def rooms(house: House) -> Door:
+def rooms(house: ServerContext) -> Router:
     """`/jobs`."""
-    door = Door(house, "jobs")
+    door = Router(house, "jobs")
 
     @door.at("GET", "/jobs", role="viewer", of_tenants=True, also=[HTTPStatus.NOT_FOUND])
     async def list_jobs(
@@ -181,7 +181,7 @@ def rooms(house: House) -> Door:
         return await house.read(page_of(page, look, lambda line: line.id))
 
     @door.at("POST", "/jobs", role="operator", of_tenants=True, also=[HTTPStatus.NOT_FOUND], status_code=201)
-    async def enqueue(body: NewJobBody, who: Who) -> Made:
+    async def enqueue(body: NewJobBody, who: Who) -> CreatedJob:
         """Make a job."""
         given = body.model_dump(exclude={"task", "arguments"})
         options = JobOptions(**{**given, "tenant": their_tenant(who, body.tenant)})
@@ -189,7 +189,7 @@ def rooms(house: House) -> Door:
         # Large arguments take a while, in which the server answers others.
         wanted = await asyncio.to_thread(lambda: make_job(body.task, _encoded(body.arguments), options))
         (made,) = await house.change(jobs.enqueue([wanted], actor=who.actor))
-        return Made(made.id, made.created)
+        return CreatedJob(made.id, made.created)
 
     @door.at("GET", "/jobs/{job_id}", role="viewer", of_tenants=True)
     async def show(job_id: JobId, who: Who) -> jobs.JobDetail:
@@ -197,25 +197,25 @@ def rooms(house: House) -> Door:
         return hidden(await house.read(_theirs(job_id, who)))
 
     @door.at("GET", "/jobs/{job_id}/why", role="viewer", of_tenants=True)
-    async def why_job(job_id: JobId, who: Who) -> Why:
+    async def why_job(job_id: JobId, who: Who) -> WhyAnswer:
         """Why it is where it is, in words."""
 
         def operation() -> Operation[list[str]]:
             yield from _theirs(job_id, who)
             return (yield from why(job_id, tenant=who.tenant))
 
-        return Why(await house.read(operation()))
+        return WhyAnswer(await house.read(operation()))
 
     _bulk(house, door)
     _again(house, door)
     return door
 
 
-def _bulk(house: House, door: Door) -> None:
+def _bulk(house: ServerContext, door: Router) -> None:
     answers: dict[str, Any] = {"also": [HTTPStatus.NOT_FOUND], "response_model": BulkAnswer, "responses": ACCEPTED}
 
     @door.at("POST", "/jobs/retry", role="operator", of_tenants=True, **answers)
-    async def retry(body: Bulk, who: Who) -> BulkAnswer | Response:
+    async def retry(body: BulkBody, who: Who) -> BulkAnswer | Response:
         """Finished jobs go back to work, under their own ids and with a fresh budget of tries."""
         wanted = await _open_to(house, who, body.filter(who))
         if body.dry_run:
@@ -225,7 +225,7 @@ def _bulk(house: House, door: Door) -> None:
         return _did(await house.carry_out(jobs.retry(wanted, rate=body.rate, yes=body.all, actor=who.actor)))
 
     @door.at("POST", "/jobs/cancel", role="operator", of_tenants=True, **answers)
-    async def cancel(body: Bulk, who: Who) -> BulkAnswer | Response:
+    async def cancel(body: BulkBody, who: Who) -> BulkAnswer | Response:
         """Waiting jobs end at once; running ones are asked to stop."""
         wanted = body.filter(who)
         if body.dry_run:
@@ -236,7 +236,7 @@ def _bulk(house: House, door: Door) -> None:
         return _did(await house.carry_out(jobs.cancel(wanted, reason=body.reason, yes=body.all, actor=who.actor)))
 
     @door.at("POST", "/jobs/delete", role="admin", of_tenants=True, **answers)
-    async def delete(body: Bulk, who: Who) -> BulkAnswer | Response:
+    async def delete(body: BulkBody, who: Who) -> BulkAnswer | Response:
         """Gone for good, with their attempts. Refused when a running job is named."""
         wanted = body.filter(who)
         if body.dry_run:
@@ -247,17 +247,17 @@ def _bulk(house: House, door: Door) -> None:
         return _did(await house.carry_out(jobs.delete(wanted, yes=body.all, actor=who.actor)))
 
 
-def _again(house: House, door: Door) -> None:
+def _again(house: ServerContext, door: Router) -> None:
     @door.at("POST", "/jobs/{job_id}/retry", role="operator", of_tenants=True, status_code=201)
-    async def retry_edited(job_id: JobId, body: Again, who: Who) -> Made:
+    async def retry_edited(job_id: JobId, body: RetryBody, who: Who) -> CreatedJob:
         """A new job like one that has ended, with other arguments. Its tag `retry-of:ID` names the old one."""
         make_job = await house.job_maker(who)
         row = (await house.read(_theirs(job_id, who))).job
         wanted = await asyncio.to_thread(lambda: bulk.edited(row, _encoded(body.arguments), make_job))
 
-        def operation() -> Operation[Made]:
+        def operation() -> Operation[CreatedJob]:
             made = yield from bulk.retry_edited(row, wanted, actor=who.actor)
-            return Made(made.id, made.created)
+            return CreatedJob(made.id, made.created)
 
         return await house.change(operation())
 
@@ -266,7 +266,7 @@ def _encoded(arguments: dict[str, Any]) -> bytes:
     return stored(arguments, lambda why: InvalidArguments(f"arguments: {why}"))
 
 
-async def _open_to(house: House, who: Principal, wanted: JobFilter) -> JobFilter:
+async def _open_to(house: ServerContext, who: Principal, wanted: JobFilter) -> JobFilter:
     """Without jobs of tasks that somebody may not have run; 403 for one that was named by its id."""
     allowed = await house.open_tasks(who)
     if allowed is None:
@@ -277,7 +277,9 @@ async def _open_to(house: House, who: Principal, wanted: JobFilter) -> JobFilter
     return replace(wanted, tasks=sorted(allowed))
 
 
-async def _begun(house: House, who: Principal, action: JobAction, body: Bulk, wanted: JobFilter) -> Response:
+async def _begun(
+    house: ServerContext, who: Principal, action: JobAction, body: BulkBody, wanted: JobFilter
+) -> Response:
     def begin(total: Count | None) -> Operation[BulkOperation]:
         return bulk.begin(
             action, wanted, rate=body.rate, reason=body.reason, yes=body.all, total=total, actor=who.actor
@@ -301,6 +303,6 @@ def _would(tally: jobs.Tally) -> BulkAnswer:
     return BulkAnswer(True, total.value, total.exact, tally.by_task, tally.by_queue, tally.by_tenant, [], [], [], [])
 
 
-def _did(changed: jobs.Changed) -> BulkAnswer:
+def _did(changed: jobs.ChangedJobs) -> BulkAnswer:
     total = len(changed.done) + len(changed.asked)
     return BulkAnswer(False, total, True, {}, {}, {}, changed.done, changed.asked, changed.left, changed.conflicts)

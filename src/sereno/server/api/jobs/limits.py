@@ -16,13 +16,13 @@ from sereno.jobs.job import NAME_LIMIT
 from sereno.jobs.limits import operations as limits
 from sereno.jobs.limits import weights
 from sereno.jobs.limits.limit import MOST_SLOTS
-from sereno.jobs.limits.store import BOUND, GateRow, LimitRow
+from sereno.jobs.limits.store import BOUND, LimiterRow, LimitRow
 from sereno.jobs.limits.weights import LEAST_WEIGHT, MOST_WEIGHT, WeightLine
 from sereno.server.api.jobs.queues import NO_SUCH, Name
 from sereno.server.api.paging import Page
-from sereno.server.api.router import Door, Who
-from sereno.server.shared.context import House
-from sereno.server.shared.http_error import Declined
+from sereno.server.api.router import Router, Who
+from sereno.server.shared.context import ServerContext
+from sereno.server.shared.http_error import HTTPError
 
 T = TypeVar("T")
 
@@ -78,7 +78,7 @@ class LimitPage:
     keys: list[KeyLine]
 
 
-class Numbers(BaseModel):
+class LimitNumbersBody(BaseModel):
     """Either `slots`, how many at once; or `rate`, how many in `per`, with `burst` of them together."""
 
     slots: int | None = Field(None, ge=0, le=MOST_SLOTS)
@@ -88,20 +88,20 @@ class Numbers(BaseModel):
     note: str | None = Field(None, max_length=500)
 
 
-class NumbersOfLimit(Numbers):
+class LimitNumbersAnswer(LimitNumbersBody):
     """`queue`: it holds for this queue as a whole, and is made if there is none."""
 
     queue: str | None = Field(None, max_length=NAME_LIMIT)
 
 
-class Closing(BaseModel):
+class CloseBody(BaseModel):
     """For how long. `key`: only this one; a limit that counts keys apart needs it."""
 
     seconds: Length
     key: Key | None = None
 
 
-class Opening(BaseModel):
+class OpenBody(BaseModel):
     """`key`: only this one; without it, all that are closed."""
 
     key: Key | None = None
@@ -114,37 +114,37 @@ class Weight(BaseModel):
 
 
 @dataclass
-class Reset:
+class ResetAnswer:
     """`limit`: as the code says; null where no code declares it, so that it is gone."""
 
     limit: LimitLine | None
 
 
 @dataclass
-class Closed:
+class ClosedKey:
     """Until when nothing starts under it."""
 
     until: datetime
 
 
 @dataclass
-class Opened:
+class OpenedKey:
     """How many keys were closed."""
 
     opened: int
 
 
 @dataclass
-class Weighed:
+class WeightAnswer:
     """What a fair key weighs now."""
 
     key: str
     weight: float
 
 
-def rooms(house: House) -> Door:
+def rooms(house: ServerContext) -> Router:
     """`/limits`, `/weights`."""
-    door = Door(house, "limits")
+    door = Router(house, "limits")
 
     @door.at("GET", "/limits", role="viewer")
     async def list_limits(
@@ -170,50 +170,50 @@ def rooms(house: House) -> Door:
     return door
 
 
-def _change(house: House, door: Door) -> None:
+def _change(house: ServerContext, door: Router) -> None:
     @door.at("PUT", "/limits/{name:path}", role="admin", also=NO_SUCH)
-    async def change(name: Name, body: NumbersOfLimit, who: Who) -> LimitLine:
+    async def change(name: Name, body: LimitNumbersAnswer, who: Who) -> LimitLine:
         """Other numbers for a limit. They hold at once and everywhere, until it is reset; what runs goes on."""
         return _line(await house.change(_known(limits.change(name, **body.model_dump(), actor=who.actor))))
 
     @door.at("PUT", "/queues/{name:path}/limit", role="admin", also=NO_SUCH)
-    async def change_queue(name: Name, body: Numbers, who: Who) -> LimitLine:
+    async def change_queue(name: Name, body: LimitNumbersBody, who: Who) -> LimitLine:
         """The same for a queue as a whole, also for one that no code limits."""
         return _line(await house.change(limits.change(queue=name, **body.model_dump(), actor=who.actor)))
 
     @door.at("POST", "/limits/{name:path}/reset", role="admin", also=NO_SUCH)
-    async def reset(name: Name, who: Who) -> Reset:
+    async def reset(name: Name, who: Who) -> ResetAnswer:
         """What the code says holds again. A limit that no code declares is taken away."""
         row = await house.change(_known(limits.reset(name, actor=who.actor)))
-        return Reset(None if row is None else _line(row))
+        return ResetAnswer(None if row is None else _line(row))
 
 
-def _close(house: House, door: Door) -> None:
+def _close(house: ServerContext, door: Router) -> None:
     @door.at("POST", "/limits/{name:path}/close", role="operator", also=NO_SUCH)
-    async def close(name: Name, body: Closing, who: Who) -> Closed:
+    async def close(name: Name, body: CloseBody, who: Who) -> ClosedKey:
         """Start nothing under it for a while. What runs goes on; what was closed for longer stays so."""
-        return Closed(
+        return ClosedKey(
             await house.change(_known(limits.close(name, body.seconds, key=body.key, actor=who.actor))),
         )
 
     @door.at("POST", "/limits/{name:path}/open", role="operator", also=NO_SUCH)
-    async def reopen(name: Name, who: Who, body: Opening | None = None) -> Opened:
+    async def reopen(name: Name, who: Who, body: OpenBody | None = None) -> OpenedKey:
         """Start again what was closed."""
         key = None if body is None else body.key
-        return Opened(await house.change(_known(limits.reopen(name, key=key, actor=who.actor))))
+        return OpenedKey(await house.change(_known(limits.reopen(name, key=key, actor=who.actor))))
 
 
-def _weigh(house: House, door: Door) -> None:
+def _weigh(house: ServerContext, door: Router) -> None:
     @door.at("GET", "/weights", role="viewer")
     async def list_weights() -> Page[WeightLine]:
         """Fair keys that do not weigh 1. The heaviest come first."""
         return Page(await house.read(weights.list_weights()))
 
     @door.at("PUT", "/weights/{key:path}", role="admin", also=NO_SUCH)
-    async def weigh(key: Annotated[str, Path(max_length=NAME_LIMIT)], body: Weight, who: Who) -> Weighed:
+    async def weigh(key: Annotated[str, Path(max_length=NAME_LIMIT)], body: Weight, who: Who) -> WeightAnswer:
         """Give a fair key more turns than others, or fewer."""
         await house.change(weights.weigh(key, body.weight, actor=who.actor))
-        return Weighed(key, body.weight)
+        return WeightAnswer(key, body.weight)
 
 
 def _known(operation: Operation[T]) -> Operation[T]:
@@ -221,12 +221,12 @@ def _known(operation: Operation[T]) -> Operation[T]:
     try:
         return (yield from operation)
     except ConfigurationError as error:
-        raise Declined(HTTPStatus.NOT_FOUND, str(error)) from None
+        raise HTTPError(HTTPStatus.NOT_FOUND, str(error)) from None
 
 
 def _line(row: LimitRow) -> LimitLine:
     return LimitLine(says=limits.in_words(row.numbers), **asdict(row))
 
 
-def _key_line(row: GateRow) -> KeyLine:
+def _key_line(row: LimiterRow) -> KeyLine:
     return KeyLine(**asdict(row))

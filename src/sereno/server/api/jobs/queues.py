@@ -15,9 +15,9 @@ from sereno.jobs.job import NAME_LIMIT, check_text
 from sereno.jobs.queues import QueueLine
 from sereno.jobs.rows import PauseRow
 from sereno.server.api.paging import Page
-from sereno.server.api.router import Door, Who
-from sereno.server.shared.context import House
-from sereno.server.shared.http_error import Declined
+from sereno.server.api.router import Router, Who
+from sereno.server.shared.context import ServerContext
+from sereno.server.shared.http_error import HTTPError
 from sereno.server.shared.tenant_scope import check_theirs
 
 # Names may hold slashes: what follows is found from the end.
@@ -26,14 +26,14 @@ Name = Annotated[str, Path(min_length=1, max_length=NAME_LIMIT)]
 NO_SUCH = [HTTPStatus.NOT_FOUND]
 
 
-class Stop(BaseModel):
+class PauseBody(BaseModel):
     """`note`: why; shown wherever somebody wonders."""
 
     note: str | None = Field(None, max_length=500)
 
 
 @dataclass
-class Stopped:
+class PauseAnswer:
     """How it is now. `changed`: false where it was so already."""
 
     kind: PauseKind
@@ -42,9 +42,9 @@ class Stopped:
     changed: bool
 
 
-def rooms(house: House) -> Door:
+def rooms(house: ServerContext) -> Router:
     """`/queues`, `/pauses`, and stopping things by name."""
-    door = Door(house, "queues")
+    door = Router(house, "queues")
 
     @door.at("GET", "/queues", role="viewer")
     async def list_queues() -> Page[QueueLine]:
@@ -63,52 +63,54 @@ def rooms(house: House) -> Door:
     return door
 
 
-def _stop_queues(house: House, door: Door) -> None:
+def _stop_queues(house: ServerContext, door: Router) -> None:
     @door.at("POST", "/queues/{name:path}/pause", role="operator", also=NO_SUCH)
-    async def pause_queue(name: Name, who: Who, body: Stop | None = None) -> Stopped:
+    async def pause_queue(name: Name, who: Who, body: PauseBody | None = None) -> PauseAnswer:
         """Start no more jobs of this queue. What runs goes on; new jobs are taken and wait."""
         return await _pause(house, "queue", name, who, body)
 
     @door.at("POST", "/queues/{name:path}/resume", role="operator", also=NO_SUCH)
-    async def resume_queue(name: Name, who: Who) -> Stopped:
+    async def resume_queue(name: Name, who: Who) -> PauseAnswer:
         """Start the jobs of this queue again."""
         return await _resume(house, "queue", name, who)
 
 
-def _stop_tasks(house: House, door: Door) -> None:
+def _stop_tasks(house: ServerContext, door: Router) -> None:
     @door.at("POST", "/tasks/{name:path}/pause", role="operator", also=NO_SUCH)
-    async def pause_task(name: Name, who: Who, body: Stop | None = None) -> Stopped:
+    async def pause_task(name: Name, who: Who, body: PauseBody | None = None) -> PauseAnswer:
         """Start no more jobs of this task. What runs goes on; new jobs are taken and wait."""
         return await _pause(house, "task", name, who, body)
 
     @door.at("POST", "/tasks/{name:path}/resume", role="operator", also=NO_SUCH)
-    async def resume_task(name: Name, who: Who) -> Stopped:
+    async def resume_task(name: Name, who: Who) -> PauseAnswer:
         """Start the jobs of this task again."""
         return await _resume(house, "task", name, who)
 
 
-def _stop_tenants(house: House, door: Door) -> None:
+def _stop_tenants(house: ServerContext, door: Router) -> None:
     @door.at("POST", "/tenants/{name:path}/pause", role="operator", of_tenants=True, also=NO_SUCH)
-    async def pause_tenant(name: Name, who: Who, body: Stop | None = None) -> Stopped:
+    async def pause_tenant(name: Name, who: Who, body: PauseBody | None = None) -> PauseAnswer:
         """Start no more jobs of this tenant. What runs goes on; new jobs are taken and wait."""
         check_theirs(who, name, f"tenant {name!r:.60}")
         return await _pause(house, "tenant", name, who, body)
 
     @door.at("POST", "/tenants/{name:path}/resume", role="operator", of_tenants=True, also=NO_SUCH)
-    async def resume_tenant(name: Name, who: Who) -> Stopped:
+    async def resume_tenant(name: Name, who: Who) -> PauseAnswer:
         """Start the jobs of this tenant again. Its own people can undo what they did, and not what the house did."""
         check_theirs(who, name, f"tenant {name!r:.60}")
         return await _resume(house, "tenant", name, who)
 
 
-async def _pause(house: House, kind: PauseKind, name: str, who: Principal, body: Stop | None) -> Stopped:
+async def _pause(
+    house: ServerContext, kind: PauseKind, name: str, who: Principal, body: PauseBody | None
+) -> PauseAnswer:
     check_text(kind, name)
     note = None if body is None else body.note
     pausing = queues.pause(kind, name, note=note, actor=who.actor, by_tenant=who.tenant is not None)
-    return Stopped(kind, name, True, await house.change(pausing))
+    return PauseAnswer(kind, name, True, await house.change(pausing))
 
 
-async def _resume(house: House, kind: PauseKind, name: str, who: Principal) -> Stopped:
+async def _resume(house: ServerContext, kind: PauseKind, name: str, who: Principal) -> PauseAnswer:
     check_text(kind, name)
 
     def operation() -> Operation[bool]:
@@ -117,14 +119,14 @@ async def _resume(house: House, kind: PauseKind, name: str, who: Principal) -> S
                 _check_resumable(pause, who)
         return (yield from queues.resume(kind, name, actor=who.actor, by_tenant=who.tenant is not None))
 
-    return Stopped(kind, name, False, await house.change(operation()))
+    return PauseAnswer(kind, name, False, await house.change(operation()))
 
 
 def _check_resumable(pause: PauseRow, who: Principal) -> None:
     """403 for what the house has stopped. Nobody else's people can stop a tenant."""
     if not pause.by_tenant:
         reason = f"it was not somebody of {who.tenant} who paused it: ask those who run this server"
-        raise Declined(HTTPStatus.FORBIDDEN, reason)
+        raise HTTPError(HTTPStatus.FORBIDDEN, reason)
 
 
 def _is_theirs(row: PauseRow, who: Principal) -> bool:

@@ -10,8 +10,8 @@ from sereno.database.statement import Operation
 from sereno.errors import JobNotFound
 from sereno.jobs import operations as jobs
 from sereno.jobs.reveal import reveal
-from sereno.server.api.router import Door, Who
-from sereno.server.shared.context import House
+from sereno.server.api.router import Router, Who
+from sereno.server.shared.context import ServerContext
 from sereno.server.shared.http_error import not_found
 from sereno.server.shared.tenant_scope import check_theirs
 
@@ -19,18 +19,18 @@ JobId = Annotated[int, Path(ge=0, lt=2**63)]
 
 
 @dataclass
-class Revealed:
+class RevealedArguments:
     """All arguments of one job."""
 
     arguments: Mapping[str, Any]
 
 
-def rooms(house: House) -> Door:
+def rooms(house: ServerContext) -> Router:
     """`/jobs/{job_id}/reveal`."""
-    door = Door(house, "jobs", remembers=False)
+    door = Router(house, "jobs", remembers=False)
 
     @door.at("POST", "/jobs/{job_id}/reveal", role="operator", of_tenants=True)
-    async def reveal_job(job_id: JobId, who: Who) -> Revealed:
+    async def reveal_job(job_id: JobId, who: Who) -> RevealedArguments:
         """The arguments without masks. Elsewhere what looks like a secret is hidden; the audit says who looked here."""
 
         def operation() -> Operation[Mapping[str, Any]]:
@@ -41,6 +41,6 @@ def rooms(house: House) -> Door:
             check_theirs(who, found.job.tenant, f"job {job_id}")
             return (yield from reveal(found, actor=who.actor))
 
-        return Revealed(await house.change(operation()))
+        return RevealedArguments(await house.change(operation()))
 
     return door

@@ -2,14 +2,14 @@
 
 from sereno.jobs.rows import SessionRow
 from sereno.server.api.paging import Page
-from sereno.server.api.router import Door
-from sereno.server.shared.context import House
+from sereno.server.api.router import Router
+from sereno.server.shared.context import ServerContext
 from sereno.worker import operations as workers
 
 
-def rooms(house: House) -> Door:
+def rooms(house: ServerContext) -> Router:
     """`/workers`."""
-    door = Door(house, "workers")
+    door = Router(house, "workers")
 
     @door.at("GET", "/workers", role="viewer")
     async def list_workers() -> Page[SessionRow]:

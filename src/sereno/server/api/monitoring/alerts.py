@@ -12,13 +12,13 @@ from pydantic import AwareDatetime, BaseModel, Field
 from sereno.jobs.job import NAME_LIMIT
 from sereno.monitoring.alerts import operations as alerts
 from sereno.monitoring.alerts.condition import Level
-from sereno.monitoring.alerts.current_conditions import Concern, attention
+from sereno.monitoring.alerts.current_conditions import AlertCondition, attention
 from sereno.monitoring.alerts.operations import RuleLine
-from sereno.monitoring.alerts.rule import AGAIN, DAY, MOST_COUNT, MOST_TARGETS, LogRule, Rule, Target
+from sereno.monitoring.alerts.rule import AGAIN, DAY, MOST_COUNT, MOST_TARGETS, AlertRule, AlertTarget, LogRule
 from sereno.monitoring.alerts.store import AlertRow
 from sereno.server.api.paging import Page, Paging, page_of, paging
-from sereno.server.api.router import Door, Who
-from sereno.server.shared.context import House
+from sereno.server.api.router import Router, Who
+from sereno.server.shared.context import ServerContext
 from sereno.server.shared.http_error import not_found
 from sereno.server.shared.tenant_scope import their_tenant
 
@@ -62,21 +62,21 @@ class RuleBody(BaseModel):
     enabled: bool = True
     note: str | None = Field(None, max_length=500)
 
-    def rule(self, name: str) -> Rule:
+    def rule(self, name: str) -> AlertRule:
         given = self.model_dump(exclude={"to", "log"})
-        targets = [Target(channel=each.channel, address=each.address, keys=each.keys) for each in self.to]
+        targets = [AlertTarget(channel=each.channel, address=each.address, keys=each.keys) for each in self.to]
         log = None if self.log is None else LogRule(**self.log.model_dump())
-        return Rule(name=name, targets=targets, log=log, **given)
+        return AlertRule(name=name, targets=targets, log=log, **given)
 
 
-class Silence(BaseModel):
+class SilenceBody(BaseModel):
     """`until`: nobody is told before then; null tells again."""
 
     until: AwareDatetime | None
 
 
 @dataclass
-class ConcernLine:
+class AlertConditionLine:
     """One thing that needs a person. `words` is `said` with its `values` filled in."""
 
     kind: str
@@ -90,22 +90,22 @@ class ConcernLine:
 
 
 @dataclass
-class Tested:
+class TestedRule:
     """The jobs that send the messages."""
 
     jobs: list[int]
 
 
-def rooms(house: House) -> Door:
+def rooms(house: ServerContext) -> Router:
     """`/attention`, `/alerts` and `/alerts/rules`."""
-    door = Door(house, "alerts")
+    door = Router(house, "alerts")
 
     @door.at("GET", "/attention", role="viewer", of_tenants=True)
     async def what_needs_a_person(
         who: Who,
         tenant: Annotated[str | None, Query(min_length=1, max_length=NAME_LIMIT, description="Of this alone.")] = None,
         late: Annotated[float, Query(ge=1, le=DAY, description="Seconds that a ready job may wait.")] = 60.0,
-    ) -> Page[ConcernLine]:
+    ) -> Page[AlertConditionLine]:
         """Everything that needs a person, the worst first. Somebody of a tenant sees that tenant's own."""
         found = await house.read(attention(house.settings, tenant=their_tenant(who, tenant), late=late))
         return Page([_line(each) for each in found])
@@ -121,7 +121,7 @@ def rooms(house: House) -> Door:
         return await house.read(page_of(page, look, lambda row: row.id))
 
     @door.at("POST", "/alerts/{alert_id}/silence", role="operator", also=GONE)
-    async def silence(alert_id: AlertId, body: Silence, who: Who) -> AlertRow:
+    async def silence(alert_id: AlertId, body: SilenceBody, who: Who) -> AlertRow:
         """Tell nobody of an open alert before a time, nor of its end."""
         found = await house.change(alerts.silence(alert_id, body.until, actor=who.actor))
         if found is None:
@@ -132,7 +132,7 @@ def rooms(house: House) -> Door:
     return door
 
 
-def _rules(house: House, door: Door) -> None:
+def _rules(house: ServerContext, door: Router) -> None:
     @door.at("GET", "/alerts/rules", role="viewer")
     async def list_rules() -> Page[RuleLine]:
         """Who is told of what. Addresses are masked, for everybody."""
@@ -159,14 +159,14 @@ def _rules(house: House, door: Door) -> None:
             raise not_found(f"alert rule {name!r:.60}")
 
     @door.at("POST", "/alerts/rules/{name}/test", role="operator", also=GONE)
-    async def test_rule(name: RuleName, who: Who) -> Tested:
+    async def test_rule(name: RuleName, who: Who) -> TestedRule:
         """Send a message to each target that says it is a test. A worker does so, by jobs of its own."""
         if await house.read(alerts.show_rule(name)) is None:
             raise not_found(f"alert rule {name!r:.60}")
-        return Tested(await house.change(alerts.try_rule(name, actor=who.actor)))
+        return TestedRule(await house.change(alerts.try_rule(name, actor=who.actor)))
 
 
-def _line(found: Concern) -> ConcernLine:
-    return ConcernLine(
+def _line(found: AlertCondition) -> AlertConditionLine:
+    return AlertConditionLine(
         found.kind, found.subject, found.level, found.words, found.said, found.values, found.remedy, found.since
     )

@@ -12,8 +12,8 @@ from sereno.monitoring.error_operations import LONGEST_NOTE, ErrorDetail, Sort, 
 from sereno.search.search_filter import ERROR_FIELDS
 from sereno.search.syntax import LONGEST
 from sereno.server.api.paging import Page, Paging, paging
-from sereno.server.api.router import Door, Who
-from sereno.server.shared.context import House
+from sereno.server.api.router import Router, Who
+from sereno.server.shared.context import ServerContext
 from sereno.server.shared.http_error import not_found
 from sereno.server.shared.search_access import searched
 
@@ -21,7 +21,7 @@ Fingerprint = Annotated[str, Path(pattern="^[0-9a-f]{12}$", description="As a li
 Since = Annotated[str, Query(max_length=50, description="So far back, at most 30 days: 1h, 24h, 7d.")]
 
 
-class Mute(BaseModel):
+class MuteBody(BaseModel):
     """Until a moment, or for a length of time; without either it is heard again."""
 
     until: AwareDatetime | None = None
@@ -32,9 +32,9 @@ class Mute(BaseModel):
         return self.until if self.length is None else datetime.now(UTC) + timedelta(seconds=span(self.length))
 
 
-def rooms(house: House) -> Door:
+def rooms(house: ServerContext) -> Router:
     """`/errors`. Its messages are of any tenant: nobody of one tenant alone sees them."""
-    door = Door(house, "errors")
+    door = Router(house, "errors")
 
     @door.at("GET", "/errors", role="viewer")
     async def list_errors(
@@ -74,7 +74,7 @@ def rooms(house: House) -> Door:
         return found
 
     @door.at("POST", "/errors/{fingerprint}/mute", role="operator")
-    async def mute(fingerprint: Fingerprint, body: Mute, who: Who) -> ErrorGroup:
+    async def mute(fingerprint: Fingerprint, body: MuteBody, who: Who) -> ErrorGroup:
         """Leave it out of lists until then; its failures are counted all the same."""
         changed = error_operations.mute(fingerprint, body.moment(), note=body.note, actor=who.actor)
         found = await house.change(changed)

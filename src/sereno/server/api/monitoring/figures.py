@@ -15,8 +15,8 @@ from sereno.jobs.minute_stats import Figures, TenantFigures
 from sereno.notifications.deliveries import figures
 from sereno.notifications.deliveries.figures import ChannelHealth, Funnel
 from sereno.server.api.paging import Page
-from sereno.server.api.router import Door, Who
-from sereno.server.shared.context import House
+from sereno.server.api.router import Router, Who
+from sereno.server.shared.context import ServerContext
 from sereno.server.shared.tenant_scope import their_tenant
 
 MOST_TENANTS = 100
@@ -59,9 +59,9 @@ class JobFigures:
     tenants: list[TenantFigures]
 
 
-def rooms(house: House) -> Door:
+def rooms(house: ServerContext) -> Router:
     """`/figures`."""
-    door = Door(house, "figures")
+    door = Router(house, "figures")
 
     @door.at("GET", "/figures/deliveries", role="viewer", of_tenants=True, also=[HTTPStatus.NOT_FOUND])
     async def deliveries(

@@ -13,12 +13,12 @@ from sereno.database.statement import Operation
 from sereno.errors import ConfigurationError
 from sereno.search.syntax import LONGEST
 from sereno.server.api.paging import Page, Paging, page_of, paging
-from sereno.server.api.router import Door, Who
-from sereno.server.shared.context import House
+from sereno.server.api.router import Router, Who
+from sereno.server.shared.context import ServerContext
 from sereno.server.shared.http_error import not_found
 from sereno.server.shared.tenant_scope import check_theirs, their_tenant
 from sereno.telemetry import log_search
-from sereno.telemetry.central_log import LogLine, WholeLine, list_lines
+from sereno.telemetry.central_log import LogDetail, LogLine, list_lines
 from sereno.telemetry.log_search import lines_wanted
 
 LineId = Annotated[int, Path(ge=0, lt=2**63)]
@@ -27,9 +27,9 @@ Sought = Annotated[
 ]
 
 
-def rooms(house: House) -> Door:
+def rooms(house: ServerContext) -> Router:
     """`/logs`."""
-    door = Door(house, "logs")
+    door = Router(house, "logs")
 
     @door.at("GET", "/logs", role="viewer", of_tenants=True, also=[HTTPStatus.NOT_FOUND])
     async def list_log(who: Who, page: Annotated[Paging, Depends(paging)], q: Sought = None) -> Page[LogLine]:
@@ -39,14 +39,14 @@ def rooms(house: House) -> Door:
         return await house.read(page_of(page, partial(list_lines, theirs), lambda line: line.id))
 
     @door.at("GET", "/logs/{line_id}", role="viewer", of_tenants=True)
-    async def show_line(line_id: LineId, who: Who) -> WholeLine:
+    async def show_line(line_id: LineId, who: Who) -> LogDetail:
         """One line with its traceback."""
         return await house.read(_theirs(line_id, who))
 
     return door
 
 
-def _theirs(line_id: int, who: Principal) -> Operation[WholeLine]:
+def _theirs(line_id: int, who: Principal) -> Operation[LogDetail]:
     what = f"line {line_id} in the log"
     try:
         found = yield from log_search.show(line_id)

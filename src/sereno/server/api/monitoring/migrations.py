@@ -2,13 +2,13 @@
 
 from sereno.monitoring import migrations
 from sereno.monitoring.migrations import SchemaStatus
-from sereno.server.api.router import Door
-from sereno.server.shared.context import House
+from sereno.server.api.router import Router
+from sereno.server.shared.context import ServerContext
 
 
-def rooms(house: House) -> Door:
+def rooms(house: ServerContext) -> Router:
     """`/migrations`."""
-    door = Door(house, "migrations")
+    door = Router(house, "migrations")
 
     @door.at("GET", "/migrations", role="viewer")
     async def show_migrations() -> SchemaStatus:

@@ -25,14 +25,14 @@ from sereno.jobs.task import TaskDefinition
 from sereno.monitoring import doctor, verify
 from sereno.monitoring.doctor import Check
 from sereno.monitoring.settings import SettingLine, list_settings
-from sereno.monitoring.status import Status, status
-from sereno.monitoring.verify import Proof
+from sereno.monitoring.status import SystemStatus, status
+from sereno.monitoring.verify import InvariantResult
 from sereno.search.search_filter import AUDIT_FIELDS
 from sereno.search.syntax import LONGEST
 from sereno.server.api.paging import LARGEST_PAGE, Page, Paging, paging
-from sereno.server.api.router import Door, Who
-from sereno.server.shared.context import House
-from sereno.server.shared.http_error import Declined
+from sereno.server.api.router import Router, Who
+from sereno.server.shared.context import ServerContext
+from sereno.server.shared.http_error import HTTPError
 from sereno.server.shared.search_access import searched
 
 # All questions of a proof together; the command line has more time.
@@ -59,7 +59,7 @@ class Health:
     checks: list[Check]
 
 
-class Question(BaseModel):
+class InvariantAnswer(BaseModel):
     """`all`: look at every row, not only at the newest. `seconds`: no single question takes longer."""
 
     all: bool = False
@@ -67,11 +67,11 @@ class Question(BaseModel):
 
 
 @dataclass
-class Proofs:
+class VerifyAnswer:
     """`holds`: no promise is broken."""
 
     holds: bool
-    proofs: list[Proof]
+    proofs: list[InvariantResult]
 
 
 @dataclass
@@ -154,9 +154,9 @@ class TaskOptions:
     dead_blocks: bool
 
 
-def rooms(house: House) -> Door:
+def rooms(house: ServerContext) -> Router:
     """`/status`, `/doctor`, `/verify`, `/metrics`, `/settings`, `/audit`, `/me`, `/tasks`."""
-    door = Door(house, "system")
+    door = Router(house, "system")
 
     @door.at("GET", "/me", role="viewer", of_tenants=True)
     async def me(who: Who) -> Me:
@@ -164,7 +164,7 @@ def rooms(house: House) -> Door:
         return Me(who.name, who.role, who.tenant)
 
     @door.at("GET", "/status", role="viewer")
-    async def show_status() -> Status:
+    async def show_status() -> SystemStatus:
         """Everything on one screen: workers, the scheduler, queues, dead letters, pauses."""
         return await house.read(status())
 
@@ -184,7 +184,7 @@ def rooms(house: House) -> Door:
     return door
 
 
-def _health(house: House, door: Door) -> None:
+def _health(house: ServerContext, door: Router) -> None:
     at_work = asyncio.Lock()
 
     @door.at("GET", "/doctor", role="viewer")
@@ -194,20 +194,20 @@ def _health(house: House, door: Door) -> None:
         return Health(all(check.level != "fail" for check in checks), checks)
 
     @door.at("POST", "/verify", role="admin")
-    async def prove(body: Question | None = None) -> Proofs:
+    async def prove(body: InvariantAnswer | None = None) -> VerifyAnswer:
         """Prove the invariants on the live database, reading only; one at a time. It may take a while."""
-        wanted = body or Question()
+        wanted = body or InvariantAnswer()
         if at_work.locked():
-            raise Declined(HTTPStatus.CONFLICT, "somebody is proving them right now: wait for that answer")
+            raise HTTPError(HTTPStatus.CONFLICT, "somebody is proving them right now: wait for that answer")
         window = None if wanted.all else verify.WINDOW
         async with at_work:
             found = await _bounded(
                 house, verify.verify(lease=house.settings.lease, window=window, timeout=wanted.seconds)
             )
-        return Proofs(all(proof.holds for proof in found), found)
+        return VerifyAnswer(all(proof.holds for proof in found), found)
 
 
-def _record(house: House, door: Door) -> None:
+def _record(house: ServerContext, door: Router) -> None:
     @door.at("GET", "/settings", role="admin")
     async def settings() -> Page[SettingLine]:
         """Every setting, its value and where it came from. Secrets are masked."""
@@ -246,13 +246,13 @@ def _record(house: House, door: Door) -> None:
         return Page(found, found[-1].id if has_more else None)
 
 
-async def _bounded(house: House, operation: Operation[list[Proof]]) -> list[Proof]:
+async def _bounded(house: ServerContext, operation: Operation[list[InvariantResult]]) -> list[InvariantResult]:
     """It sets up its transaction itself, so it is given a bare one."""
     try:
         async with asyncio.timeout(VERIFY_SECONDS):
             return await house.database.arun(operation)
     except (TimeoutError, QueryCanceled):
-        raise Declined(
+        raise HTTPError(
             HTTPStatus.SERVICE_UNAVAILABLE, "it takes too long: `sereno verify` on the command line has more time"
         ) from None
 

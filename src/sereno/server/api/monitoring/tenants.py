@@ -12,8 +12,8 @@ from sereno.monitoring.tenant_queries import SCHEDULE_BOUND, Sort, TenantLine
 from sereno.search.search_filter import TENANT_FIELDS
 from sereno.search.syntax import LONGEST
 from sereno.server.api.paging import Page, Paging, paging
-from sereno.server.api.router import Door, Who
-from sereno.server.shared.context import House
+from sereno.server.api.router import Router, Who
+from sereno.server.shared.context import ServerContext
 from sereno.server.shared.search_access import searched
 
 
@@ -32,9 +32,9 @@ class TenantShare:
     weight: float
 
 
-def rooms(house: House) -> Door:
+def rooms(house: ServerContext) -> Router:
     """`/tenants`."""
-    door = Door(house, "tenants")
+    door = Router(house, "tenants")
 
     @door.at("GET", "/tenants", role="viewer")
     async def list_tenants(

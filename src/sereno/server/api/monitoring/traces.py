@@ -11,16 +11,16 @@ from sereno.jobs.job import NAME_LIMIT
 from sereno.monitoring.traces import operations as trace
 from sereno.monitoring.traces.operations import Trace, TraceLine
 from sereno.server.api.paging import Page
-from sereno.server.api.router import Door, Who
-from sereno.server.shared.context import House
+from sereno.server.api.router import Router, Who
+from sereno.server.shared.context import ServerContext
 from sereno.server.shared.http_error import not_found
 
 Number = Annotated[int | None, Query(ge=0, lt=2**63)]
 
 
-def rooms(house: House) -> Door:
+def rooms(house: ServerContext) -> Router:
     """`/traces`."""
-    door = Door(house, "traces")
+    door = Router(house, "traces")
 
     @door.at("GET", "/traces", role="viewer", of_tenants=True)
     async def find(

@@ -21,7 +21,7 @@ from sereno.jobs.queries import patience
 from sereno.notifications.operations import DeliveryDetail, RecipientDetail, masked
 from sereno.notifications.rows import DeliveryLine
 from sereno.server.api.paging import Page
-from sereno.server.shared.context import CHANGE_SECONDS, House
+from sereno.server.shared.context import CHANGE_SECONDS, ServerContext
 from sereno.server.shared.http_error import not_found
 
 T = TypeVar("T")
@@ -85,7 +85,7 @@ def _parts(value: Any) -> Collection[Any]:
 # One transaction
 
 
-class Hands:
+class TransactionScope:
     """Operations of ours run in it; what the application does itself takes `conn`."""
 
     def __init__(self, conn: psycopg.AsyncConnection[Any], schema: str) -> None:
@@ -97,10 +97,10 @@ class Hands:
 
 
 @asynccontextmanager
-async def together(house: House) -> AsyncIterator[Hands]:
+async def together(house: ServerContext) -> AsyncIterator[TransactionScope]:
     """What is done and the record of who did it: both, or neither."""
     async with house.database.aconnection() as connection, connection.transaction():
-        hands = Hands(connection, house.settings.schema)
+        hands = TransactionScope(connection, house.settings.schema)
         await hands.run(patience(CHANGE_SECONDS))
         yield hands
 

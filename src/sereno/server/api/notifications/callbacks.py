@@ -10,9 +10,9 @@ from sereno.channels.contract import Callback
 from sereno.errors import ConfigurationError, InvalidArguments, RejectedCallback
 from sereno.jobs.job import check_text
 from sereno.server.api.problems import responses
-from sereno.server.api.router import Door
-from sereno.server.shared.context import House
-from sereno.server.shared.http_error import Declined, not_found
+from sereno.server.api.router import Router
+from sereno.server.shared.context import ServerContext
+from sereno.server.shared.http_error import HTTPError, not_found
 from sereno.server.shared.request_bodies import read_body
 
 # Where the API is, below the public address of the installation.
@@ -28,9 +28,9 @@ ALSO = (
 )
 
 
-def rooms(house: House) -> Door:
+def rooms(house: ServerContext) -> Router:
     """`/callbacks`."""
-    door = Door(house, "callbacks")
+    door = Router(house, "callbacks")
     extra: dict[str, Any] = {"x-role": None, "x-of-tenants": True, "security": []}
     common: dict[str, Any] = {"methods": ["POST"], "responses": responses(*ALSO), "openapi_extra": extra}
 
@@ -47,9 +47,9 @@ def rooms(house: House) -> Door:
     return door
 
 
-async def _received(house: House, request: Request, channel: str, account: str) -> dict[str, bool]:
+async def _received(house: ServerContext, request: Request, channel: str, account: str) -> dict[str, bool]:
     if house.settings.read_only:
-        raise Declined(HTTPStatus.FORBIDDEN, "this server is read-only: SERENO_READ_ONLY is set")
+        raise HTTPError(HTTPStatus.FORBIDDEN, "this server is read-only: SERENO_READ_ONLY is set")
     # What an installed package offers is not loaded because a stranger names it.
     if channel not in house.parts["channels"].known:
         raise not_found("such channel")
@@ -64,7 +64,7 @@ async def _received(house: House, request: Request, channel: str, account: str) 
         await house.parts["notifications"].callback(channel, said, account)
     except (RejectedCallback, ConfigurationError, InvalidArguments):
         # Why is nothing that a stranger needs to know.
-        raise Declined(HTTPStatus.FORBIDDEN, "this does not prove that it comes from the provider") from None
+        raise HTTPError(HTTPStatus.FORBIDDEN, "this does not prove that it comes from the provider") from None
     return {"received": True}
 
 

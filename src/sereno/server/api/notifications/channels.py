@@ -11,8 +11,8 @@ from sereno.notifications import operations as notifications
 from sereno.server.api.bounds import Name
 from sereno.server.api.notifications.answers import page_shape, together, told
 from sereno.server.api.paging import Page
-from sereno.server.api.router import Door, Who
-from sereno.server.shared.context import House
+from sereno.server.api.router import Router, Who
+from sereno.server.shared.context import ServerContext
 
 
 class PauseChannel(BaseModel):
@@ -42,11 +42,11 @@ class ChannelResumed:
     accounts: list[str]
 
 
-def rooms(house: House) -> Door:
+def rooms(house: ServerContext) -> Router:
     """`/channels`."""
-    door = Door(house, "channels")
+    door = Router(house, "channels")
 
-    @door.at("GET", "/channels", role="viewer", response_model=page_shape(notifications.ChannelSight))
+    @door.at("GET", "/channels", role="viewer", response_model=page_shape(notifications.ChannelState))
     async def list_channels() -> Response:
         """Those that the application knows, that somebody has an address of, or that were used lately."""
         found = await house.read(notifications.list_channels(list(house.parts["channels"].known)))

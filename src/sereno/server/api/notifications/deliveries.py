@@ -24,9 +24,9 @@ from sereno.server.api.bounds import Name
 from sereno.server.api.jobs.bulk import ACCEPTED, InBackground, PerSecond, begun, check_rate
 from sereno.server.api.notifications.answers import delivery_shown, line_shown, page_shape, shape, there, together, told
 from sereno.server.api.paging import Page, Paging, page_of, paging
-from sereno.server.api.router import Door, Who
+from sereno.server.api.router import Router, Who
 from sereno.server.shared.archived import gone
-from sereno.server.shared.context import House
+from sereno.server.shared.context import ServerContext
 from sereno.server.shared.search_access import searched
 from sereno.server.shared.tenant_scope import check_theirs, their_tenant
 
@@ -43,7 +43,7 @@ DeliveryId = Annotated[int, Path(ge=0, lt=2**63)]
 Number = Annotated[int, Field(ge=1, lt=2**63)]
 
 
-class Requeue(BaseModel):
+class RequeueBody(BaseModel):
     """Which deliveries: by id, or by a filter, of which everything that is given must hold.
 
     `q`: a search, as in a list. `any_ended`: also what was skipped, expired, came back, or of which nobody knows.
@@ -85,7 +85,7 @@ class Requeue(BaseModel):
 
 
 @dataclass
-class Requeued:
+class RequeueAnswer:
     """What was done; with `dry_run`, what would be. `left`: not there, or moved on meanwhile."""
 
     dry_run: bool
@@ -117,9 +117,9 @@ def asked_for(
     return DeliveryFilter(state, channel, recipient, event, tenant, since, type, subject, found)
 
 
-def rooms(house: House) -> Door:
+def rooms(house: ServerContext) -> Router:
     """`/deliveries`."""
-    door = Door(house, "deliveries")
+    door = Router(house, "deliveries")
 
     @door.at(
         "GET",
@@ -157,11 +157,11 @@ def rooms(house: House) -> Door:
     return door
 
 
-def _again(house: House, door: Door) -> None:
-    answers: dict[str, Any] = {"also": [HTTPStatus.NOT_FOUND], "response_model": Requeued, "responses": ACCEPTED}
+def _again(house: ServerContext, door: Router) -> None:
+    answers: dict[str, Any] = {"also": [HTTPStatus.NOT_FOUND], "response_model": RequeueAnswer, "responses": ACCEPTED}
 
     @door.at("POST", "/deliveries/requeue", role="operator", of_tenants=True, **answers)
-    async def requeue(body: Requeue, who: Who) -> Requeued | Response:
+    async def requeue(body: RequeueBody, who: Who) -> RequeueAnswer | Response:
         """Send again what is failed or dead, with fresh tries. 409 for what is not, with its state."""
         if (body.ids is None) == body.filter(who).is_empty:
             raise InvalidArguments("which deliveries? Name their ids, or give a filter such as states; not both")
@@ -174,7 +174,7 @@ def _again(house: House, door: Door) -> None:
         counts = post.tally(found)
         chosen = {*(body.ids or ()), *(line.id for line in found)}
         left = [] if body.dry_run else sorted(chosen - {*done})
-        return Requeued(
+        return RequeueAnswer(
             body.dry_run,
             len(found) if body.dry_run else len(done),
             counts["channel"],
@@ -201,7 +201,7 @@ def _theirs(number: int, who: Principal) -> Operation[post.DeliveryDetail]:
     return found
 
 
-def _by_id(body: Requeue, who: Principal) -> Operation[Sequence[DeliveryLine]]:
+def _by_id(body: RequeueBody, who: Principal) -> Operation[Sequence[DeliveryLine]]:
     """Those that are theirs; Refused if one of them may not go back."""
     found: list[DeliveryLine] = []
     for number in dict.fromkeys(body.ids or ()):
@@ -216,7 +216,7 @@ def _by_id(body: Requeue, who: Principal) -> Operation[Sequence[DeliveryLine]]:
     return found
 
 
-def _by_filter(body: Requeue, who: Principal) -> Operation[Sequence[DeliveryLine]]:
+def _by_filter(body: RequeueBody, who: Principal) -> Operation[Sequence[DeliveryLine]]:
     """What it finds; Refused unless it is wanted, and may go back."""
     found = yield from there(post.requeueable(_allowed(body, who)), "such recipient")
     if found and not body.dry_run and not body.all:
@@ -224,7 +224,7 @@ def _by_filter(body: Requeue, who: Principal) -> Operation[Sequence[DeliveryLine
     return found
 
 
-def _allowed(body: Requeue, who: Principal) -> DeliveryFilter:
+def _allowed(body: RequeueBody, who: Principal) -> DeliveryFilter:
     """What the filter means; Refused if that may not go back."""
     others = [state for state in body.states or () if state not in body.allowed]
     if others:
@@ -232,7 +232,7 @@ def _allowed(body: Requeue, who: Principal) -> DeliveryFilter:
     return replace(body.filter(who), states=body.states or body.allowed, tenant=their_tenant(who, body.tenant))
 
 
-async def _begun(house: House, body: Requeue, who: Principal) -> Response:
+async def _begun(house: ServerContext, body: RequeueBody, who: Principal) -> Response:
     """Of those that are named, those that are theirs."""
     ids = None if body.ids is None else [line.id for line in await house.read(_by_id(body, who))]
     wanted = _allowed(body, who)
@@ -244,13 +244,13 @@ async def _begun(house: House, body: Requeue, who: Principal) -> Response:
     return await begun(house, there(bulk.count_requeue(wanted, ids), "such recipient"), begin)
 
 
-def _rule(body: Requeue) -> str:
+def _rule(body: RequeueBody) -> str:
     if body.any_ended:
         return "only what ended without having arrived goes back to work"
     return "only what is failed or dead goes back to work (with any_ended, all that ended without having arrived)"
 
 
-async def _requeue(house: House, chosen: Sequence[int], who: Principal) -> list[int]:
+async def _requeue(house: ServerContext, chosen: Sequence[int], who: Principal) -> list[int]:
     done: list[int] = []
     notifications = house.parts["notifications"]
     for start in range(0, len(chosen), BATCH):

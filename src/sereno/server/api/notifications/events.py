@@ -29,8 +29,8 @@ from sereno.server.api.notifications.answers import (
     told,
 )
 from sereno.server.api.paging import Paging, page_of, paging
-from sereno.server.api.router import Door, Who
-from sereno.server.shared.context import House
+from sereno.server.api.router import Router, Who
+from sereno.server.shared.context import ServerContext
 from sereno.server.shared.search_access import searched
 from sereno.server.shared.tenant_scope import check_theirs, their_tenant
 
@@ -54,7 +54,7 @@ class NewEventBody(BaseModel):
 
 
 @dataclass
-class Notified:
+class NotifyAnswer:
     """`created`: false where there was one with this subject and key already."""
 
     id: int
@@ -62,9 +62,9 @@ class Notified:
     event: EventRow
 
 
-def rooms(house: House) -> Door:
+def rooms(house: ServerContext) -> Router:
     """`/events`."""
-    door = Door(house, "events")
+    door = Router(house, "events")
 
     @door.at("GET", "/events", role="viewer", of_tenants=True, response_model=page_shape(EventLine))
     async def list_events(
@@ -111,7 +111,7 @@ def rooms(house: House) -> Door:
         of_tenants=True,
         status_code=201,
         also=[HTTPStatus.NOT_FOUND],
-        response_model=shape(Notified),
+        response_model=shape(NotifyAnswer),
     )
     async def notify(body: NewEventBody, who: Who) -> Response:
         """Tell people of something that the application declares."""
@@ -120,7 +120,7 @@ def rooms(house: House) -> Door:
     return door
 
 
-async def _notify(house: House, body: NewEventBody, who: Principal) -> Notified:
+async def _notify(house: ServerContext, body: NewEventBody, who: Principal) -> NotifyAnswer:
     definitions = house.parts["notifications"].definitions
     if body.type not in definitions:
         raise UnknownEvent(notifications.unknown_type(body.type, definitions))
@@ -141,7 +141,7 @@ async def _notify(house: House, body: NewEventBody, who: Principal) -> Notified:
         detail = {"type": body.type, "created": is_new}
         await hands.run(notifications.noted("event.notify", f"event {number}", detail, actor=who.actor))
         made = await hands.run(notifications.show_event(number))
-    return Notified(number, is_new, made.event)
+    return NotifyAnswer(number, is_new, made.event)
 
 
 def _decoded(definition: EventDefinition, payload: dict[str, Any]) -> Any:

@@ -20,10 +20,10 @@ from sereno.notifications.recipients.store import InboxRow
 from sereno.server.api.notifications.answers import page_shape, told
 from sereno.server.api.paging import LARGEST_PAGE, Page, Paging, paging
 from sereno.server.api.problems import responses
-from sereno.server.api.router import ALWAYS, Door
+from sereno.server.api.router import ALWAYS, Router
 from sereno.server.shared.authenticator import ASKING, tenant_share
-from sereno.server.shared.context import House
-from sereno.server.shared.http_error import Declined
+from sereno.server.shared.context import ServerContext
+from sereno.server.shared.http_error import HTTPError
 from sereno.server.shared.tenant_scope import their_tenant
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -33,7 +33,7 @@ INBOXES = ("all", "inboxes")
 
 
 @dataclass(frozen=True)
-class Owner:
+class InboxOwner:
     """Whose inbox. `by`: the admin who looks into it; None when it is their own. `until`: when their token ends."""
 
     key: str
@@ -42,7 +42,7 @@ class Owner:
     until: int | None = None
 
 
-class Mark(BaseModel):
+class MarkBody(BaseModel):
     """Seen, read or archived: these, or without `ids` all of them."""
 
     what: Literal["seen", "read", "archived"]
@@ -50,47 +50,47 @@ class Mark(BaseModel):
 
 
 @dataclass
-class Marked:
+class MarkAnswer:
     """How many."""
 
     count: int
 
 
 @dataclass
-class Unread:
+class UnreadCount:
     """Counted up to 1,000."""
 
     count: int
 
 
-def rooms(house: House) -> Door:
+def rooms(house: ServerContext) -> Router:
     """`/inbox`."""
-    door = Door(house, "inbox")
+    door = Router(house, "inbox")
     reader, writer = (Depends(owner_of(house, is_change=is_change)) for is_change in (False, True))
     door.checks["/inbox/mark"] = _writer(house)
 
     @at(door, "GET", "/inbox", response_model=page_shape(InboxRow))
     async def list_inbox(
-        owner: Annotated[Owner, reader], page: Annotated[Paging, Depends(paging)], archived: bool = False
+        owner: Annotated[InboxOwner, reader], page: Annotated[Paging, Depends(paging)], archived: bool = False
     ) -> Response:
         """What somebody was told inside the application, newest first; or what they have put away."""
         return told(await house.read(_page(owner, page, archived=archived)))
 
     @at(door, "GET", "/inbox/unread")
-    async def unread(owner: Annotated[Owner, reader]) -> Unread:
+    async def unread(owner: Annotated[InboxOwner, reader]) -> UnreadCount:
         """How many they have not read."""
-        return Unread(await house.read(store.unread(owner.key, tenant=owner.tenant)))
+        return UnreadCount(await house.read(store.unread(owner.key, tenant=owner.tenant)))
 
     @at(door, "POST", "/inbox/mark")
-    async def mark(body: Mark, owner: Annotated[Owner, writer]) -> Marked:
+    async def mark(body: MarkBody, owner: Annotated[InboxOwner, writer]) -> MarkAnswer:
         """They have seen or read them, or put them away. Once: the first moment stays."""
-        return Marked(await house.change(_mark(owner, body)))
+        return MarkAnswer(await house.change(_mark(owner, body)))
 
     return door
 
 
 def at(
-    door: Door, method: str, path: str, *, shown: dict[int | str, dict[str, Any]] | None = None, **more: Any
+    door: Router, method: str, path: str, *, shown: dict[int | str, dict[str, Any]] | None = None, **more: Any
 ) -> Callable[[F], F]:
     """For admins, and for whoever shows a token of an inbox. `shown`: what else the document says of its answers."""
     also = (HTTPStatus.NOT_FOUND, *((HTTPStatus.CONFLICT,) if method == "POST" else ()))
@@ -100,7 +100,7 @@ def at(
     return door.api_route(path, methods=[method], responses=answers, openapi_extra=extra, **more)
 
 
-def owner_of(house: House, *, is_change: bool) -> Callable[..., Any]:
+def owner_of(house: ServerContext, *, is_change: bool) -> Callable[..., Any]:
     """Finds out whose inbox a request is about, and lets in nobody who may not."""
     role: Role = "admin" if is_change else "viewer"
 
@@ -108,49 +108,49 @@ def owner_of(house: House, *, is_change: bool) -> Callable[..., Any]:
         request: Request,
         recipient: Annotated[str | None, Query(description="Whose inbox; for admins.")] = None,
         tenant: Annotated[str | None, Query(description="Of the recipient; for admins.")] = None,
-    ) -> Owner:
+    ) -> InboxOwner:
         shown = request.headers.get("authorization", "")
         if shown[: len(_BEARER)].lower() == _BEARER and shown[len(_BEARER) :].strip().startswith(PREFIX):
             return _by_token(house, shown[len(_BEARER) :].strip(), is_change=is_change)
         who = await house.guard.check(request, role, of_tenants=True)
         if not who.may("admin"):
-            raise Declined(HTTPStatus.FORBIDDEN, f"{who.name} is {who.role}; the inbox of others needs admin")
+            raise HTTPError(HTTPStatus.FORBIDDEN, f"{who.name} is {who.role}; the inbox of others needs admin")
         if recipient is None:
             raise InvalidArguments("whose inbox? Name the recipient")
         theirs = their_tenant(who, tenant)
         check_text("recipient", recipient)
         check_text("tenant", theirs)
-        return Owner(recipient, theirs, who.actor)
+        return InboxOwner(recipient, theirs, who.actor)
 
     return owner
 
 
-def _writer(house: House) -> Callable[[Request], Awaitable[Owner]]:
+def _writer(house: ServerContext) -> Callable[[Request], Awaitable[InboxOwner]]:
     """The same before the parameters of a request are read."""
     owner = owner_of(house, is_change=True)
 
-    async def check(request: Request) -> Owner:
+    async def check(request: Request) -> InboxOwner:
         named = request.query_params
-        found: Owner = await owner(request, named.get("recipient"), named.get("tenant"))
+        found: InboxOwner = await owner(request, named.get("recipient"), named.get("tenant"))
         return found
 
     return check
 
 
-def _by_token(house: House, token: str, *, is_change: bool) -> Owner:
+def _by_token(house: ServerContext, token: str, *, is_change: bool) -> InboxOwner:
     """Whatever else the request says, it is about the inbox of whom the token names."""
     secret = house.settings.secret
     reader = None if secret is None else read_token(secret, token, time.time())
     if reader is None:
         words = "this token of an inbox is not valid, or has ended: ask the application for another"
-        raise Declined(HTTPStatus.UNAUTHORIZED, words, {"WWW-Authenticate": "Bearer"})
+        raise HTTPError(HTTPStatus.UNAUTHORIZED, words, {"WWW-Authenticate": "Bearer"})
     if is_change and house.settings.read_only:
-        raise Declined(HTTPStatus.FORBIDDEN, "this server is read-only: SERENO_READ_ONLY is set")
+        raise HTTPError(HTTPStatus.FORBIDDEN, "this server is read-only: SERENO_READ_ONLY is set")
     ASKING.set(INBOXES if reader.tenant is None else tenant_share(reader.tenant))
-    return Owner(reader.recipient, reader.tenant, until=reader.until)
+    return InboxOwner(reader.recipient, reader.tenant, until=reader.until)
 
 
-def _page(owner: Owner, page: Paging, *, archived: bool) -> Operation[Page[InboxRow]]:
+def _page(owner: InboxOwner, page: Paging, *, archived: bool) -> Operation[Page[InboxRow]]:
     found, has_more = yield from store.inbox_page(
         owner.key,
         tenant=owner.tenant,
@@ -163,7 +163,7 @@ def _page(owner: Owner, page: Paging, *, archived: bool) -> Operation[Page[Inbox
     return Page(found, found[-1].id if has_more else None)
 
 
-def _mark(owner: Owner, body: Mark) -> Operation[int]:
+def _mark(owner: InboxOwner, body: MarkBody) -> Operation[int]:
     count = yield from store.mark(owner.key, body.what, body.ids, tenant=owner.tenant)
     if owner.by is not None:
         detail = {"tenant": owner.tenant, "what": body.what, "count": count}

@@ -9,20 +9,20 @@ import msgspec
 from fastapi import Depends, Request, Response
 from fastapi.responses import StreamingResponse
 
-from sereno.notifications.recipients.inboxes import Standing, exists, standings
-from sereno.server.api.notifications.inbox import Owner, at, owner_of
-from sereno.server.api.notifications.inbox_watch import Watch
-from sereno.server.api.router import Door
+from sereno.notifications.recipients.inboxes import InboxState, exists, standings
+from sereno.server.api.notifications.inbox import InboxOwner, at, owner_of
+from sereno.server.api.notifications.inbox_watch import InboxWatch
+from sereno.server.api.router import Router
 from sereno.server.api.stream import EVENT_STREAM, HEADERS, LONGEST_SECONDS, SILENCE_SECONDS, TRUST_SECONDS
 from sereno.server.shared.busy import BUSY
-from sereno.server.shared.context import House
-from sereno.server.shared.http_error import Declined, not_found
+from sereno.server.shared.context import ServerContext
+from sereno.server.shared.http_error import HTTPError, not_found
 
 
-def rooms(house: House) -> Door:
+def rooms(house: ServerContext) -> Router:
     """`/inbox/stream`."""
-    door = Door(house, "inbox")
-    watch = Watch(house)
+    door = Router(house, "inbox")
+    watch = InboxWatch(house)
     house.endings.append(watch.end)
     find_owner = owner_of(house, is_change=False)
 
@@ -31,9 +31,11 @@ def rooms(house: House) -> Door:
         "GET",
         "/inbox/stream",
         shown={200: {"content": {EVENT_STREAM: {}}}},
-        response_model=Standing,
+        response_model=InboxState,
     )
-    async def stream_inbox(request: Request, owner: Annotated[Owner, Depends(find_owner)]) -> Response | Standing:
+    async def stream_inbox(
+        request: Request, owner: Annotated[InboxOwner, Depends(find_owner)]
+    ) -> Response | InboxState:
         """How many are unread, up to 100, and the newest; as `text/event-stream`, at every change.
 
         A stream ends with its token. Where too many listen it is declined, and Retry-After says for how long.
@@ -54,11 +56,13 @@ def rooms(house: House) -> Door:
     return door
 
 
-async def _told(watch: Watch, owner: Owner, is_still_theirs: Callable[[], Awaitable[bool]]) -> AsyncIterator[bytes]:
+async def _told(
+    watch: InboxWatch, owner: InboxOwner, is_still_theirs: Callable[[], Awaitable[bool]]
+) -> AsyncIterator[bytes]:
     last, began = 0, time.monotonic()
     asked = said = began
     # Whoever found a place free, and somebody else in it a moment later, comes again.
-    with suppress(Declined), watch.watching((owner.tenant, owner.key)) as box:
+    with suppress(HTTPError), watch.watching((owner.tenant, owner.key)) as box:
         yield b"retry: 2000\n\n"
         while not box.is_ended and time.monotonic() < began + LONGEST_SECONDS:
             change = await box.next(last, _patience(owner))
@@ -79,15 +83,15 @@ async def _told(watch: Watch, owner: Owner, is_still_theirs: Callable[[], Awaita
                 yield b": nothing new\n\n"
 
 
-def _patience(owner: Owner) -> float:
+def _patience(owner: InboxOwner) -> float:
     """Until somebody is asked again who they are, or until their token ends."""
     return TRUST_SECONDS if owner.until is None else min(TRUST_SECONDS, max(0.0, owner.until - time.time()))
 
 
-async def _is_still(owner: Owner, request: Request, find_owner: Callable[..., Any]) -> bool:
+async def _is_still(owner: InboxOwner, request: Request, find_owner: Callable[..., Any]) -> bool:
     """Whether whoever asked would be let in again."""
     try:
-        found: Owner = await find_owner(request, recipient=owner.key, tenant=owner.tenant)
-    except (Declined, *BUSY):
+        found: InboxOwner = await find_owner(request, recipient=owner.key, tenant=owner.tenant)
+    except (HTTPError, *BUSY):
         return False
     return found == owner

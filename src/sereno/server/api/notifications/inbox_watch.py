@@ -6,12 +6,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http import HTTPStatus
 
-from sereno.notifications.recipients.inboxes import Standing, standings
+from sereno.notifications.recipients.inboxes import InboxState, standings
 from sereno.server.shared.authenticator import ASKING
 from sereno.server.shared.busy import BUSY
 from sereno.server.shared.cache import Reader
-from sereno.server.shared.http_error import Declined
-from sereno.server.shared.stream_quota import PlaceLimits, StreamPlaces
+from sereno.server.shared.http_error import HTTPError
+from sereno.server.shared.stream_quota import StreamLimits, StreamQuota
 
 BEAT_SECONDS = 1.0
 # On one server, and of one inbox: somebody with ten windows must not take everybody's place.
@@ -25,16 +25,16 @@ Name = tuple[str | None, str]
 
 
 @dataclass(eq=False)
-class Box:
+class WatchedInbox:
     """One inbox that is watched. `number` grows whenever something has changed in it; 0 before the first look."""
 
     watchers: int = 0
     number: int = 0
-    standing: Standing | None = None
+    standing: InboxState | None = None
     is_ended: bool = False
     moved: asyncio.Condition = field(default_factory=asyncio.Condition)
 
-    async def next(self, after: int, seconds: float) -> tuple[int, Standing] | None:
+    async def next(self, after: int, seconds: float) -> tuple[int, InboxState] | None:
         """Its number and what stands in it, once that has changed; None when it has not within the time, or ends."""
         try:
             async with asyncio.timeout(seconds), self.moved:
@@ -43,35 +43,35 @@ class Box:
             return None
         return None if self.is_ended or self.standing is None else (self.number, self.standing)
 
-    async def change(self, standing: Standing | None, *, is_ended: bool = False) -> None:
+    async def change(self, standing: InboxState | None, *, is_ended: bool = False) -> None:
         """Tell those who wait."""
         async with self.moved:
             self.number, self.standing, self.is_ended = self.number + 1, standing, is_ended
             self.moved.notify_all()
 
 
-class Watch:
+class InboxWatch:
     """Looks while somebody watches, and rests when nobody does."""
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
-        self._boxes: dict[Name, Box] = {}
-        self._places = StreamPlaces()
+        self._boxes: dict[Name, WatchedInbox] = {}
+        self._places = StreamQuota()
         self._task: asyncio.Task[None] | None = None
         self._is_ended = False
 
     def check_place(self, name: Name) -> None:
         """503 when too many watch already."""
-        limits = PlaceLimits(MOST_WATCHERS, MOST_OF_ONE, MOST_OF_TENANT, MOST_WATCHERS)
+        limits = StreamLimits(MOST_WATCHERS, MOST_OF_ONE, MOST_OF_TENANT, MOST_WATCHERS)
         if self._is_ended or not self._places.has_room(name, name[0], limits):
             words = "too many watch inboxes here right now: come again later, and ask for /inbox/unread meanwhile"
-            raise Declined(HTTPStatus.SERVICE_UNAVAILABLE, words, {"Retry-After": "30"})
+            raise HTTPError(HTTPStatus.SERVICE_UNAVAILABLE, words, {"Retry-After": "30"})
 
     @contextmanager
-    def watching(self, name: Name) -> Iterator[Box]:
+    def watching(self, name: Name) -> Iterator[WatchedInbox]:
         """For as long as somebody wants to hear."""
         self.check_place(name)
-        box = self._boxes.setdefault(name, Box())
+        box = self._boxes.setdefault(name, WatchedInbox())
         box.watchers += 1
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._run())

@@ -14,7 +14,7 @@ from sereno.errors import InvalidArguments
 from sereno.jobs.job import check_text
 from sereno.notifications import operations as notifications
 from sereno.notifications import queries as notification_queries
-from sereno.notifications.recipients.quiet_hours import Quiet
+from sereno.notifications.recipients.quiet_hours import QuietHours
 from sereno.notifications.rows import PreferenceRow, RecipientLine
 from sereno.notifications.why import why_post
 from sereno.search.search_filter import RECIPIENT_FIELDS
@@ -30,8 +30,8 @@ from sereno.server.api.notifications.answers import (
     told,
 )
 from sereno.server.api.paging import Paging, page_of, paging
-from sereno.server.api.router import Door, Who
-from sereno.server.shared.context import House
+from sereno.server.api.router import Router, Who
+from sereno.server.shared.context import ServerContext
 from sereno.server.shared.event_types import known_kinds
 from sereno.server.shared.http_error import not_found
 from sereno.server.shared.search_access import searched
@@ -93,7 +93,7 @@ class PreferenceBody(BaseModel):
         if not given:
             raise InvalidArguments("what is wanted? Give wanted, condition or quiet")
         check_storable("condition", self.condition)
-        spans = None if self.quiet is None else [Quiet(each.start, each.end, each.days) for each in self.quiet]
+        spans = None if self.quiet is None else [QuietHours(each.start, each.end, each.days) for each in self.quiet]
         values = {"wanted": self.wanted, "condition": self.condition, "quiet": spans}
         names = {"event": self.event, "category": self.category, "channel": self.channel, "tenant": tenant}
         return names | {aspect: values[aspect] for aspect in ASPECTS if aspect in given}
@@ -108,15 +108,15 @@ class UnsubscribeBody(BaseModel):
 
 
 @dataclass
-class WhyTold:
+class WhyNotified:
     """Sentences, event by event and channel by channel."""
 
     sentences: list[str]
 
 
-def rooms(house: House) -> Door:
+def rooms(house: ServerContext) -> Router:
     """`/recipients`, `/preferences`."""
-    door = Door(house, "recipients")
+    door = Router(house, "recipients")
 
     @door.at("GET", "/recipients", role="viewer", of_tenants=True, response_model=page_shape(RecipientLine))
     async def list_recipients(
@@ -137,10 +137,10 @@ def rooms(house: House) -> Door:
         return told(await house.read(page_of(page, look, lambda line: line.id)))
 
     @door.at("GET", f"{ONE}/why", role="viewer", of_tenants=True, also=NOT_FOUND)
-    async def why_told(key: str, event: str, who: Who, tenant: Tenant = None) -> WhyTold:
+    async def why_told(key: str, event: str, who: Who, tenant: Tenant = None) -> WhyNotified:
         """Why they were told of a kind of event, or were not, in words."""
         theirs = their_tenant(who, tenant)
-        return WhyTold(await house.read(why_post(key, event, tenant=theirs, known=known_kinds(house))))
+        return WhyNotified(await house.read(why_post(key, event, tenant=theirs, known=known_kinds(house))))
 
     _preferences(house, door)
     _addresses(house, door)
@@ -148,7 +148,7 @@ def rooms(house: House) -> Door:
     return door
 
 
-def _one(house: House, door: Door) -> None:
+def _one(house: ServerContext, door: Router) -> None:
     """After those whose path goes on behind the key."""
 
     @door.at("GET", ONE, role="viewer", of_tenants=True, also=NOT_FOUND, response_model=DETAIL)
@@ -178,7 +178,7 @@ def _one(house: House, door: Door) -> None:
             await hands.run(notifications.noted("recipient.delete", f"recipient {key}", detail, actor=who.actor))
 
 
-def _addresses(house: House, door: Door) -> None:
+def _addresses(house: ServerContext, door: Router) -> None:
     @door.at("POST", f"{ONE}/unsubscribe", role="admin", of_tenants=True, also=NOT_FOUND, response_model=DETAIL)
     async def unsubscribe(key: str, body: UnsubscribeBody, who: Who, tenant: Tenant = None) -> Response:
         """Never again to this address, whatever else is said."""
@@ -201,7 +201,7 @@ def _addresses(house: House, door: Door) -> None:
         return told(recipient_shown(found, who))
 
 
-def _preferences(house: House, door: Door) -> None:
+def _preferences(house: ServerContext, door: Router) -> None:
     @door.at("PUT", f"{ONE}/preferences", role="admin", of_tenants=True, also=NOT_FOUND, response_model=DETAIL)
     async def prefer(key: str, body: PreferenceBody, who: Who, tenant: Tenant = None) -> Response:
         """What somebody wants; it holds for what is not sent yet."""
@@ -234,7 +234,7 @@ def _preferences(house: House, door: Door) -> None:
 
 
 async def _set(
-    house: House, key: str, body: RecipientBody, who: Principal, tenant: str | None
+    house: ServerContext, key: str, body: RecipientBody, who: Principal, tenant: str | None
 ) -> notifications.RecipientDetail:
     addresses: dict[str, list[Any]] = {}
     for channel, given in body.addresses.items():

@@ -10,9 +10,9 @@ from sereno.database.statement import Operation
 from sereno.notifications import operations as notifications
 from sereno.notifications.reveal import reveal_delivery, reveal_recipient
 from sereno.server.api.notifications.answers import shape, there, told
-from sereno.server.api.router import Door, Who
-from sereno.server.shared.context import House
-from sereno.server.shared.http_error import Declined
+from sereno.server.api.router import Router, Who
+from sereno.server.shared.context import ServerContext
+from sereno.server.shared.http_error import HTTPError
 from sereno.server.shared.tenant_scope import check_theirs, their_tenant
 
 T = TypeVar("T")
@@ -21,9 +21,9 @@ DeliveryId = Annotated[int, Path(ge=0, lt=2**63)]
 Tenant = Annotated[str | None, Query(description="Whose recipient; left out, one that belongs to no tenant.")]
 
 
-def rooms(house: House) -> Door:
+def rooms(house: ServerContext) -> Router:
     """`/recipients/{key}/reveal`, `/deliveries/{delivery_id}/reveal`."""
-    door = Door(house, "recipients", remembers=False)
+    door = Router(house, "recipients", remembers=False)
 
     @door.at(
         "POST",
@@ -50,10 +50,12 @@ def rooms(house: House) -> Door:
     return door
 
 
-async def _written_down(house: House, operation: Operation[T]) -> T:
+async def _written_down(house: ServerContext, operation: Operation[T]) -> T:
     """Nothing is revealed where nothing can be written down."""
     if house.settings.read_only:
-        raise Declined(HTTPStatus.FORBIDDEN, "this server is read-only, and whole addresses are shown to nobody unseen")
+        raise HTTPError(
+            HTTPStatus.FORBIDDEN, "this server is read-only, and whole addresses are shown to nobody unseen"
+        )
     return await house.change(operation)
 
 

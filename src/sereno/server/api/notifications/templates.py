@@ -24,8 +24,8 @@ from sereno.notifications.templates.templates import LARGEST_SOURCE, Key, Templa
 from sereno.server.api.bounds import Name
 from sereno.server.api.notifications.answers import check_storable, shape, told
 from sereno.server.api.paging import Page
-from sereno.server.api.router import Door, Who
-from sereno.server.shared.context import House
+from sereno.server.api.router import Router, Who
+from sereno.server.shared.context import ServerContext
 from sereno.server.shared.http_error import not_found
 
 T = TypeVar("T")
@@ -74,7 +74,7 @@ class TemplateWritten:
     created: bool
 
 
-class Trial(BaseModel):
+class PreviewBody(BaseModel):
     """What to try words with: a payload, or with `last` that of the last event of this type."""
 
     event: Name
@@ -87,7 +87,7 @@ class Trial(BaseModel):
 
 
 @dataclass
-class Rendered:
+class PreviewAnswer:
     """What a recipient would read."""
 
     title: str
@@ -97,7 +97,7 @@ class Rendered:
 
 
 @dataclass
-class Lint:
+class LintAnswer:
     """What is wrong; `ok`: no error is among it."""
 
     ok: bool
@@ -105,9 +105,9 @@ class Lint:
     findings: list[Finding]
 
 
-def rooms(house: House) -> Door:
+def rooms(house: ServerContext) -> Router:
     """`/templates`."""
-    door = Door(house, "templates")
+    door = Router(house, "templates")
 
     @door.at("GET", "/templates", role="viewer")
     async def list_templates(event: str | None = None) -> Page[TemplateLine]:
@@ -134,7 +134,7 @@ def rooms(house: House) -> Door:
     return door
 
 
-def _change(house: House, door: Door) -> None:
+def _change(house: ServerContext, door: Router) -> None:
     @door.at("PUT", ROW, role="admin", also=NOT_FOUND)
     async def set_template(
         event: str,
@@ -164,9 +164,9 @@ def _change(house: House, door: Door) -> None:
             raise not_found(f"row {spelled(Key(*where))}")
 
 
-def _try(house: House, door: Door) -> None:
+def _try(house: ServerContext, door: Router) -> None:
     @door.at("POST", "/templates/preview", role="viewer", also=NOT_FOUND)
-    async def preview(body: Trial, who: Who) -> Rendered:
+    async def preview(body: PreviewBody, who: Who) -> PreviewAnswer:
         """What a recipient would read. With `last`, what looks like a secret is hidden from those who only look."""
         for name, value in (("event", body.event), ("channel", body.channel), ("tenant", body.tenant)):
             check_text(name, value)
@@ -187,9 +187,9 @@ def _try(house: House, door: Door) -> None:
         if made is None:
             raise not_found(f"template for {body.event!r:.80} by {body.channel!r:.80}")
         check_storable("what the template says", made)
-        return Rendered(made.title, made.body, made.html, dict(made.options))
+        return PreviewAnswer(made.title, made.body, made.html, dict(made.options))
 
-    @door.at("POST", "/templates/lint", role="viewer", response_model=shape(Lint))
+    @door.at("POST", "/templates/lint", role="viewer", response_model=shape(LintAnswer))
     async def lint() -> Response:
         """Look for mistakes: names that no payload has, mails without a subject, messages too large."""
         post, words = house.parts["notifications"], await _all(house)
@@ -198,10 +198,10 @@ def _try(house: House, door: Door) -> None:
         events = {name: declared(one.channels, post.payloads.get(name)) for name, one in post.definitions.items()}
         largest = {name: one.largest for name, one in house.parts["channels"].known.items() if one.largest is not None}
         found = await house.start_process(partial(lint_apart, words, events, largest, known))
-        return told(Lint(not any(each.level == "error" for each in found), len(words), found))
+        return told(LintAnswer(not any(each.level == "error" for each in found), len(words), found))
 
 
-async def _all(house: House) -> TemplateSet:
+async def _all(house: ServerContext) -> TemplateSet:
     """Files and rows, as they are now."""
     _, rows = await house.read(store.read())
     made = await _aside(lambda: TemplateSet(directory_of(house.settings.templates)))

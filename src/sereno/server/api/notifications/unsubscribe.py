@@ -14,7 +14,7 @@ from starlette.routing import Route
 
 from sereno.errors import ConfigurationError, DatabaseUnavailable, InvalidArguments
 from sereno.notifications.recipients.unsubscribe import Unsubscribe, read_token
-from sereno.server.shared.context import House
+from sereno.server.shared.context import ServerContext
 
 PATH = "/unsubscribe/{token}"
 HEADERS = {
@@ -35,7 +35,7 @@ PAGE = """<!doctype html>
 BUTTON = '<form method="post"><button>Unsubscribe</button></form>\n'
 
 
-def routes(house: House) -> list[Route]:
+def routes(house: ServerContext) -> list[Route]:
     """GET shows, POST acts."""
 
     async def show(request: Request) -> HTMLResponse:
@@ -60,7 +60,7 @@ def routes(house: House) -> list[Route]:
     return [Route(PATH, show, methods=["GET"]), Route(PATH, act, methods=["POST"])]
 
 
-def _secret(house: House) -> str:
+def _secret(house: ServerContext) -> str:
     """Without one, no link was ever made."""
     secret = house.settings.secret
     if secret is None:

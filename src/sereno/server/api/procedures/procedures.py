@@ -13,14 +13,14 @@ from sereno.access.masking import masked
 from sereno.database.statement import Operation
 from sereno.errors import Refused
 from sereno.procedures import operations as procedures
-from sereno.procedures.operations import Board, Finding
-from sereno.procedures.store import Allowed, LastRun, RunRow
+from sereno.procedures.operations import Finding, ProcedureBoard
+from sereno.procedures.store import AllowedProcedure, LastRun, RunRow
 from sereno.server.api.bounds import Name as ParameterName
 from sereno.server.api.bounds import at_most
 from sereno.server.api.jobs.limits import Length
 from sereno.server.api.paging import Page
-from sereno.server.api.router import Door, Who
-from sereno.server.shared.context import House
+from sereno.server.api.router import Router, Who
+from sereno.server.shared.context import ServerContext
 from sereno.server.shared.http_error import not_found
 
 T = TypeVar("T")
@@ -75,19 +75,19 @@ class ProcedureLine:
 
 
 @dataclass
-class ProcedureShown:
+class ProcedureAnswer:
     """One that jobs may call, and what its newest calls brought. What looks like a secret is hidden."""
 
     procedure: ProcedureLine
     runs: list[RunRow]
 
 
-def rooms(house: House) -> Door:
+def rooms(house: ServerContext) -> Router:
     """`/procedures`."""
-    door = Door(house, "procedures")
+    door = Router(house, "procedures")
 
-    def board() -> Board:
-        return Board(house.settings, lambda: house.database.url)
+    def board() -> ProcedureBoard:
+        return ProcedureBoard(house.settings, lambda: house.database.url)
 
     @door.at("GET", "/procedures", role="viewer")
     async def list_allowed() -> Page[ProcedureLine]:
@@ -95,11 +95,11 @@ def rooms(house: House) -> Door:
         return Page([_line(each.allowed, each.last) for each in await house.read(procedures.list_allowed())])
 
     @door.at("GET", "/procedures/{target}/{name}", role="viewer")
-    async def show(target: Target, name: Name) -> ProcedureShown:
+    async def show(target: Target, name: Name) -> ProcedureAnswer:
         """One that jobs may call, and what its newest calls brought."""
         found = await house.read(_known(name, lambda: procedures.show(target, name)))
         runs = [RunRow(each.job_id, each.attempt, each.seconds, each.finished_at, _hidden(each)) for each in found.runs]
-        return ProcedureShown(_line(found.allowed, None), runs)
+        return ProcedureAnswer(_line(found.allowed, None), runs)
 
     @door.at("PUT", "/procedures/{target}/{name}", role="admin", also=ANSWERS)
     async def allow(target: Target, name: Name, body: AllowBody, who: Who) -> ProcedureLine:
@@ -139,7 +139,7 @@ def _known(name: str, operation: Callable[[], Operation[T]]) -> Operation[T]:
         raise not_found(f"procedure {name:.200}") from None
 
 
-def _line(allowed: Allowed, last: LastRun | None) -> ProcedureLine:
+def _line(allowed: AllowedProcedure, last: LastRun | None) -> ProcedureLine:
     signature = allowed.signature
     return ProcedureLine(
         allowed.target,

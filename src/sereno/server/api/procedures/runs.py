@@ -12,12 +12,12 @@ from sereno.jobs import operations as jobs
 from sereno.jobs.job import NAME_LIMIT, JobOptions
 from sereno.procedures import operations as procedures
 from sereno.procedures.open_arguments import ProcedureArguments
-from sereno.procedures.operations import Board
-from sereno.procedures.store import Allowed
+from sereno.procedures.operations import ProcedureBoard
+from sereno.procedures.store import AllowedProcedure
 from sereno.server.api.notifications.answers import check_storable
 from sereno.server.api.procedures.procedures import Name, Target
-from sereno.server.api.router import Door, Who
-from sereno.server.shared.context import House
+from sereno.server.api.router import Router, Who
+from sereno.server.shared.context import ServerContext
 from sereno.server.shared.http_error import not_found
 
 
@@ -29,32 +29,32 @@ class RunBody(BaseModel):
 
 
 @dataclass
-class JobOfProcedure:
+class ProcedureJob:
     """The job that calls it; `GET /jobs/{id}` has what it brings."""
 
     job: int
 
 
-def rooms(house: House) -> Door:
+def rooms(house: ServerContext) -> Router:
     """`/procedures/{target}/{name}/run`."""
-    door = Door(house, "procedures")
+    door = Router(house, "procedures")
 
     @door.at("POST", "/procedures/{target}/{name}/run", role="operator", status_code=201)
-    async def run(target: Target, name: Name, who: Who, body: RunBody | None = None) -> JobOfProcedure:
+    async def run(target: Target, name: Name, who: Who, body: RunBody | None = None) -> ProcedureJob:
         """Make a job that calls it. Refused at once when the parameters do not fit, or it is not what was allowed."""
         wanted = body or RunBody()
         check_storable("params", wanted.params)
         raw = stored(wanted.params, lambda why: InvalidArguments(f"params: {why}"))
         allowed = await house.read(_known(target, name))
-        await Board(house.settings, lambda: house.database.url).check_params(allowed, wanted.params)
+        await ProcedureBoard(house.settings, lambda: house.database.url).check_params(allowed, wanted.params)
         job = house.make_job(_task(house, allowed), raw, JobOptions(tenant=wanted.tenant))
         (made,) = await house.change(jobs.enqueue([job], actor=who.actor))
-        return JobOfProcedure(made.id)
+        return ProcedureJob(made.id)
 
     return door
 
 
-def _known(target: str, name: str) -> Operation[Allowed]:
+def _known(target: str, name: str) -> Operation[AllowedProcedure]:
     """What is not on the list is not there."""
     try:
         return (yield from procedures.find(target, name))
@@ -62,7 +62,7 @@ def _known(target: str, name: str) -> Operation[Allowed]:
         raise not_found(f"procedure {name:.200}") from None
 
 
-def _task(house: House, allowed: Allowed) -> str:
+def _task(house: ServerContext, allowed: AllowedProcedure) -> str:
     for each in house.parts["app"].registry:
         known = each.arguments
         if isinstance(known, ProcedureArguments) and known.calls(allowed.target, allowed.signature.full_name):

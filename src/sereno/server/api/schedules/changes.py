@@ -11,7 +11,7 @@ from pydantic import AwareDatetime, Field
 
 from sereno.access.identity import Principal
 from sereno.bulk import operations as bulk
-from sereno.bulk.operations import Steered
+from sereno.bulk.operations import ScheduleBulkRequest
 from sereno.bulk.store import BulkOperation, ScheduleAction
 from sereno.database.statement import Operation
 from sereno.errors import Refused
@@ -22,23 +22,23 @@ from sereno.schedules import operations as schedules
 from sereno.schedules.lists import ScheduleTally, Verb, in_batches, run_all, tally
 from sereno.schedules.rules.when import Daily, checked
 from sereno.server.api.jobs.bulk import ACCEPTED, InBackground, PerSecond, begun, check_rate
-from sereno.server.api.router import Door, Who
-from sereno.server.api.schedules.selection import SchedulesWanted
+from sereno.server.api.router import Router, Who
+from sereno.server.api.schedules.selection import ScheduleSelection
 from sereno.server.api.schedules.writing import Length, Note
-from sereno.server.shared.context import House, check_task
+from sereno.server.shared.context import ServerContext, check_task
 
 # More runs than this at once are no help, but a flood.
 MOST_RUN = 1000
 
 
-class BulkOfSchedules(SchedulesWanted):
+class ScheduleBulkBody(ScheduleSelection):
     """`dry_run`: only say what it would touch. `all`: whatever the filter finds, where no keys are named."""
 
     dry_run: bool = False
     all: bool = Field(False, description="Really all that match, where no keys are named.")
 
 
-class SteerSchedules(BulkOfSchedules):
+class ChangeSchedules(ScheduleBulkBody):
     """`in_background`: a worker does it. `rate`: then, so many a second."""
 
     in_background: InBackground = False
@@ -50,20 +50,20 @@ class SteerSchedules(BulkOfSchedules):
         return self.in_background and not self.dry_run
 
 
-class PauseSchedules(SteerSchedules):
+class PauseSchedules(ChangeSchedules):
     """`until`: fire again from there on."""
 
     until: AwareDatetime | None = None
     note: Note = None
 
 
-class DisableSchedules(SteerSchedules):
+class DisableSchedules(ChangeSchedules):
     """They fire again when somebody resumes them."""
 
     note: Note = None
 
 
-class SpreadSchedules(SteerSchedules):
+class SpreadSchedules(ChangeSchedules):
     """`over`: such as "20m"; 0 takes the spread away."""
 
     over: Length
@@ -89,24 +89,26 @@ ANSWERS: dict[str, Any] = {
 }
 
 
-def rooms(house: House, door: Door) -> None:
+def rooms(house: ServerContext, door: Router) -> None:
     """What writes `/schedules`."""
     _stop(house, door)
     _remake(house, door)
     _run(house, door)
 
 
-def _stop(house: House, door: Door) -> None:
+def _stop(house: ServerContext, door: Router) -> None:
     @door.at("POST", "/schedules/pause", role="operator", **ANSWERS)
     async def pause(body: PauseSchedules, who: Who) -> SchedulesChanged | Response:
         """They fire no more, or not before a date. What runs goes on."""
         check_text("note", body.note)
         if body.is_for_a_worker():
-            return await _begun(house, who, "schedule.pause", body, Steered(until=body.until, note=body.note))
+            return await _begun(
+                house, who, "schedule.pause", body, ScheduleBulkRequest(until=body.until, note=body.note)
+            )
         return await _change(house, who, "pause", body, partial(schedules.pause, until=body.until, note=body.note))
 
     @door.at("POST", "/schedules/resume", role="operator", **ANSWERS)
-    async def resume(body: SteerSchedules, who: Who) -> SchedulesChanged | Response:
+    async def resume(body: ChangeSchedules, who: Who) -> SchedulesChanged | Response:
         """They fire again, from now on. What passed meanwhile is not caught up."""
         if body.is_for_a_worker():
             return await _begun(house, who, "schedule.resume", body)
@@ -117,13 +119,13 @@ def _stop(house: House, door: Door) -> None:
         """They fire no more until somebody resumes them."""
         check_text("note", body.note)
         if body.is_for_a_worker():
-            return await _begun(house, who, "schedule.disable", body, Steered(note=body.note))
+            return await _begun(house, who, "schedule.disable", body, ScheduleBulkRequest(note=body.note))
         return await _change(house, who, "disable", body, partial(schedules.disable, note=body.note))
 
 
-def _remake(house: House, door: Door) -> None:
+def _remake(house: ServerContext, door: Router) -> None:
     @door.at("POST", "/schedules/delete", role="admin", **ANSWERS)
-    async def delete(body: SteerSchedules, who: Who) -> SchedulesChanged | Response:
+    async def delete(body: ChangeSchedules, who: Who) -> SchedulesChanged | Response:
         """Gone for good. Their jobs stay as history."""
         if body.is_for_a_worker():
             return await _begun(house, who, "schedule.delete", body)
@@ -135,13 +137,13 @@ def _remake(house: House, door: Door) -> None:
         # Refused before anything is looked at, in the words of the rule.
         checked(Daily("00:00", spread=body.over))
         if body.is_for_a_worker():
-            return await _begun(house, who, "schedule.spread", body, Steered(window=body.over))
+            return await _begun(house, who, "schedule.spread", body, ScheduleBulkRequest(window=body.over))
         return await _change(house, who, "spread", body, partial(schedules.spread, window=body.over))
 
 
-def _run(house: House, door: Door) -> None:
+def _run(house: ServerContext, door: Router) -> None:
     @door.at("POST", "/schedules/run", role="operator", of_tenants=True, also=[HTTPStatus.NOT_FOUND])
-    async def run(body: BulkOfSchedules, who: Who) -> SchedulesChanged:
+    async def run(body: ScheduleBulkBody, who: Who) -> SchedulesChanged:
         """Fire each of them now, whatever its rule says; no more than 1,000 at once."""
         would = (await house.read(tally(body.filter(who), "run"))).total
         if not body.dry_run and would.value > MOST_RUN:
@@ -150,7 +152,7 @@ def _run(house: House, door: Door) -> None:
 
 
 async def _change(
-    house: House, who: Principal, verb: Verb, body: BulkOfSchedules, operation: Callable[..., Operation[int]]
+    house: ServerContext, who: Principal, verb: Verb, body: ScheduleBulkBody, operation: Callable[..., Operation[int]]
 ) -> SchedulesChanged:
     """Those that are named by their keys are meant; whatever a filter finds must be confirmed."""
     wanted = await _open_to(house, who, verb, body.filter(who))
@@ -164,7 +166,7 @@ async def _change(
     return SchedulesChanged(False, changed, True, {}, {})
 
 
-async def _open_to(house: House, who: Principal, verb: Verb, wanted: ScheduleFilter) -> ScheduleFilter:
+async def _open_to(house: ServerContext, who: Principal, verb: Verb, wanted: ScheduleFilter) -> ScheduleFilter:
     """For what makes jobs, without schedules of tasks that somebody may not have run; 403 for one that was named."""
     allowed = await house.open_tasks(who) if verb in ("run", "resume") else None
     if allowed is None:
@@ -176,7 +178,11 @@ async def _open_to(house: House, who: Principal, verb: Verb, wanted: ScheduleFil
 
 
 async def _begun(
-    house: House, who: Principal, action: ScheduleAction, body: SteerSchedules, how: Steered | None = None
+    house: ServerContext,
+    who: Principal,
+    action: ScheduleAction,
+    body: ChangeSchedules,
+    how: ScheduleBulkRequest | None = None,
 ) -> Response:
     verb: Verb = "resume" if action == "schedule.resume" else "pause"
     wanted = await _open_to(house, who, verb, body.filter(who))

@@ -17,11 +17,11 @@ from sereno.schedules import store
 from sereno.schedules.lists import clock_of
 from sereno.schedules.store import ScheduleRow
 from sereno.schedules.ticker import Ticker, adrive, passes
-from sereno.server.api.jobs.jobs import Made
-from sereno.server.api.router import Door, Who
+from sereno.server.api.jobs.jobs import CreatedJob
+from sereno.server.api.router import Router, Who
 from sereno.server.api.schedules.selection import Key, theirs
-from sereno.server.api.threads import Aside
-from sereno.server.shared.context import House, check_task
+from sereno.server.api.threads import SerialThread
+from sereno.server.shared.context import ServerContext, check_task
 from sereno.zones import moment
 
 # Instants that are listed; the others are counted.
@@ -47,7 +47,7 @@ class PastInstant:
 
 
 @dataclass
-class Backfilled:
+class BackfillAnswer:
     """The plan, and unless `dry_run` the jobs that were made.
 
     `total`: instants in the range, of which the first 1,000 are listed. `to_make`: those that made no job before.
@@ -65,34 +65,36 @@ class Backfilled:
 
 
 @dataclass
-class Parked:
+class ParkedInstant:
     key: str
     why: str
 
 
 @dataclass
-class Passed:
+class TickAnswer:
     """What a pass did."""
 
     fires: int
     skips: int
     runs_ended: int
-    parked: list[Parked]
+    parked: list[ParkedInstant]
 
 
-def rooms(house: House, door: Door, aside: Aside) -> None:
+def rooms(house: ServerContext, door: Router, aside: SerialThread) -> None:
     """What fires schedules."""
 
     @door.at("POST", "/schedules/tick", role="operator")
-    async def tick() -> Passed:
+    async def tick() -> TickAnswer:
         """Fire what is due, once. For whatever keeps time instead of a scheduler."""
         done = await adrive(passes(Ticker()), house.change)
-        return Passed(done.fires, done.skips, done.runs_ended, [Parked(key, why) for key, why in done.parked])
+        return TickAnswer(
+            done.fires, done.skips, done.runs_ended, [ParkedInstant(key, why) for key, why in done.parked]
+        )
 
     also = [HTTPStatus.NOT_FOUND]
 
     @door.at("POST", "/schedules/{key:path}/run", role="operator", of_tenants=True, also=also, status_code=201)
-    async def run(key: Key, who: Who) -> Made:
+    async def run(key: Key, who: Who) -> CreatedJob:
         """Fire it now, whatever its rule says, and whether or not a run goes on."""
         allowed = await house.open_tasks(who)
 
@@ -101,10 +103,10 @@ def rooms(house: House, door: Door, aside: Aside) -> None:
             return (yield from schedules.run_now(key, actor=who.actor))
 
         made = await house.change(operation())
-        return Made(made.id, made.created)
+        return CreatedJob(made.id, made.created)
 
     @door.at("POST", "/schedules/{key:path}/backfill", role="operator", of_tenants=True, also=also)
-    async def backfill(key: Key, body: BackfillBody, who: Who) -> Backfilled:
+    async def backfill(key: Key, body: BackfillBody, who: Who) -> BackfillAnswer:
         """Run instants of the past, each at most once. `dry_run` lists them and does nothing."""
         allowed = await house.open_tasks(who)
         plan = await aside.read(_planned(key, body, who, allowed))
@@ -112,7 +114,7 @@ def rooms(house: House, door: Door, aside: Aside) -> None:
         jobs = [] if body.dry_run else await house.carry_out(_make(key, wanted, body.rate, who, allowed))
         made = [job.id for job in jobs if job.created]
         left = 0 if body.dry_run else len(wanted) - len(jobs)
-        return Backfilled(
+        return BackfillAnswer(
             key, body.dry_run, len(plan.instants), len(wanted), _listed(plan), made, len(jobs) - len(made), left
         )
 

@@ -28,10 +28,10 @@ from sereno.schedules.rules.when import decode, describe
 from sereno.schedules.schedule import shift
 from sereno.schedules.store import ScheduleRow
 from sereno.search.search_filter import FIRE_FIELDS
-from sereno.search.sql_terms import Sought
+from sereno.search.sql_terms import SearchParams
 from sereno.search.syntax import LONGEST
 from sereno.server.api.paging import MOST
-from sereno.server.api.router import Door, Who
+from sereno.server.api.router import Router, Who
 from sereno.server.api.schedules import changes as schedule_changes
 from sereno.server.api.schedules import runs as schedule_runs
 from sereno.server.api.schedules import writing
@@ -42,14 +42,14 @@ from sereno.server.api.schedules.views import (
     LastJob,
     NextRuns,
     Preview,
+    ScheduleDetailAnswer,
     Schedules,
-    ScheduleStory,
     shown,
     shown_fires,
     shown_instants,
 )
-from sereno.server.api.threads import Aside
-from sereno.server.shared.context import House
+from sereno.server.api.threads import SerialThread
+from sereno.server.shared.context import ServerContext
 from sereno.server.shared.search_access import searched
 from sereno.zones import moment
 
@@ -64,7 +64,7 @@ After = Annotated[str, Query(max_length=NAME_LIMIT, description="The `next` of t
 Many = Annotated[int, Query(ge=0, le=MOST_INSTANTS)]
 
 
-class RuleToSee(BaseModel):
+class PreviewBody(BaseModel):
     """A rule as a definition has it, such as {"kind": "daily", "at": "03:00", "tz": "Europe/Riga"}."""
 
     when: dict[str, Any]
@@ -73,10 +73,10 @@ class RuleToSee(BaseModel):
     key: Text | None = Field(None, description="The place in the spread of the schedule with this key.")
 
 
-def rooms(house: House) -> Door:
+def rooms(house: ServerContext) -> Router:
     """`/schedules`."""
-    door = Door(house, "schedules")
-    aside = Aside(house)
+    door = Router(house, "schedules")
+    aside = SerialThread(house)
     _many(house, door, aside)
     _rule(house, door)
     writing.rooms(house, door)
@@ -87,7 +87,7 @@ def rooms(house: House) -> Door:
     return door
 
 
-def _many(house: House, door: Door, aside: Aside) -> None:
+def _many(house: ServerContext, door: Router, aside: SerialThread) -> None:
     @door.at("GET", "/schedules", role="viewer", of_tenants=True, also=[HTTPStatus.NOT_FOUND])
     async def list_them(
         who: Who,
@@ -144,9 +144,9 @@ def _exported(wanted: ScheduleFilter, limit: int, after: str) -> Operation[Sched
         after = page.next
 
 
-def _rule(house: House, door: Door) -> None:
+def _rule(house: ServerContext, door: Router) -> None:
     @door.at("POST", "/schedules/preview", role="viewer", of_tenants=True)
-    async def preview_rule(body: RuleToSee) -> Preview:
+    async def preview_rule(body: PreviewBody) -> Preview:
         """When a rule would run, on its own clock and with a note where that is turned. Nothing is written."""
         when = decode(body.when)
         check_text("key", body.key)
@@ -157,7 +157,7 @@ def _rule(house: House, door: Door) -> None:
         return Preview(describe(when), schedules.decode_object(when), shown_instants(found))
 
 
-def _one(house: House, door: Door) -> None:
+def _one(house: ServerContext, door: Router) -> None:
     @door.at("GET", "/schedules/{key:path}/next", role="viewer", of_tenants=True, also=[HTTPStatus.NOT_FOUND])
     async def next_runs(key: Key, who: Who, n: Many = 5) -> NextRuns:
         """When it runs next, with a note where its clock is turned."""
@@ -181,20 +181,20 @@ def _one(house: House, door: Door) -> None:
         return Fires(shown_fires(found.fires))
 
     @door.at("GET", "/schedules/{key:path}", role="viewer", of_tenants=True, also=[HTTPStatus.NOT_FOUND])
-    async def show(key: Key, who: Who, fires: Many = 10, n: Many = 5) -> ScheduleStory:
+    async def show(key: Key, who: Who, fires: Many = 10, n: Many = 5) -> ScheduleDetailAnswer:
         """One schedule, with its last `fires` and its next `n` runs."""
 
-        def operation() -> Operation[ScheduleStory]:
+        def operation() -> Operation[ScheduleDetailAnswer]:
             found = yield from _shown(key, who, fires=fires, upcoming=n)
             last = yield from _last_job(found, who)
             past, upcoming = shown_fires(found.fires), shown_instants(found.upcoming)
-            return ScheduleStory(shown(found.schedule, who), last, past, upcoming, found.now)
+            return ScheduleDetailAnswer(shown(found.schedule, who), last, past, upcoming, found.now)
 
         return await house.read(operation())
 
 
 def _shown(
-    key: str, who: Principal, *, fires: int, upcoming: int, sought: Sought | None = None
+    key: str, who: Principal, *, fires: int, upcoming: int, sought: SearchParams | None = None
 ) -> Operation[schedules.ScheduleDetail]:
     yield from theirs(key, who)
     return (yield from schedules.show(key, fires=fires, upcoming=upcoming, sought=sought))

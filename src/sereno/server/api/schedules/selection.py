@@ -59,7 +59,7 @@ def asked_for(
 Wanted = Annotated[ScheduleFilter, Depends(asked_for)]
 
 
-class SchedulesWanted(BaseModel):
+class ScheduleSelection(BaseModel):
     """Which schedules; everything that is given must hold. `pattern`: a key in which * stands for anything.
 
     `q`: a search, as in a list.
@@ -74,7 +74,7 @@ class SchedulesWanted(BaseModel):
     declared_by: Text | None = None
 
     def filter(self, who: Principal) -> ScheduleFilter:
-        named = self.model_dump(include=set(SchedulesWanted.model_fields) - {"q"})
+        named = self.model_dump(include=set(ScheduleSelection.model_fields) - {"q"})
         return of_theirs(ScheduleFilter(**named, sought=searched(self.q, SCHEDULE_FIELDS, who)), who)
 
 

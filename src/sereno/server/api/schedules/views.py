@@ -88,7 +88,7 @@ class Fire:
 
 
 @dataclass
-class ToCome:
+class UpcomingFire:
     """When it runs, on the clock of the rule as well. `note`: what is odd about it, where that clock is turned."""
 
     at: datetime
@@ -119,13 +119,13 @@ class Schedules:
 
 
 @dataclass
-class ScheduleStory:
+class ScheduleDetailAnswer:
     """One schedule with what it did, newest first, and what it will do."""
 
     schedule: Schedule
     last_job: LastJob | None
     fires: list[Fire]
-    upcoming: list[ToCome]
+    upcoming: list[UpcomingFire]
     now: datetime
 
 
@@ -144,7 +144,7 @@ class NextRuns:
     when: str
     state: str
     paused_until: datetime | None
-    upcoming: list[ToCome]
+    upcoming: list[UpcomingFire]
 
 
 @dataclass
@@ -153,7 +153,7 @@ class Preview:
 
     when: str
     rule: dict[str, Any]
-    upcoming: list[ToCome]
+    upcoming: list[UpcomingFire]
 
 
 @dataclass
@@ -179,5 +179,7 @@ def shown_fires(found: Iterable[FireRow]) -> list[Fire]:
     return [Fire(*fire) for fire in found]
 
 
-def shown_instants(found: Iterable[Instant]) -> list[ToCome]:
-    return [ToCome(each.at, each.local.isoformat(), each.local.strftime("%Z"), each.note or None) for each in found]
+def shown_instants(found: Iterable[Instant]) -> list[UpcomingFire]:
+    return [
+        UpcomingFire(each.at, each.local.isoformat(), each.local.strftime("%Z"), each.note or None) for each in found
+    ]

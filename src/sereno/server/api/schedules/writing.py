@@ -18,15 +18,15 @@ from sereno.errors import InvalidArguments, SerenoError
 from sereno.jobs.job import JobOptions, NewJob
 from sereno.jobs.job_filter import ScheduleFilter
 from sereno.schedules import store
-from sereno.schedules.bulk_write import Described, described, unchecked_job, write
+from sereno.schedules.bulk_write import DescribedSchedule, described, unchecked_job, write
 from sereno.schedules.importers.definition import MakeJob
 from sereno.schedules.rules.when import describe
-from sereno.schedules.store import Upserted
+from sereno.schedules.store import UpsertResult
 from sereno.server.api.bounds import Tags, check_few
-from sereno.server.api.router import Door, Who
+from sereno.server.api.router import Router, Who
 from sereno.server.api.schedules.selection import Key, Text, called
-from sereno.server.shared.context import House, check_task
-from sereno.server.shared.http_error import Declined
+from sereno.server.shared.context import ServerContext, check_task
+from sereno.server.shared.http_error import HTTPError
 from sereno.server.shared.tenant_scope import check_theirs, their_tenant
 from sereno.zones import moment
 
@@ -80,7 +80,7 @@ class ImportBody(BaseModel):
 
 
 @dataclass
-class Written:
+class WrittenSchedule:
     """`what`: created, changed or unchanged. `when`: the rule in words."""
 
     id: int
@@ -101,7 +101,7 @@ class RefusedDefinition:
 
 
 @dataclass
-class Brought:
+class ImportAnswer:
     """What became of an import; with `dry_run`, what would."""
 
     dry_run: bool
@@ -112,35 +112,35 @@ class Brought:
     refused: list[RefusedDefinition] = field(default_factory=list)
 
 
-class _Undone(Exception):  # noqa: N818 - no error: a dry run ends so
+class _RolledBack(Exception):  # noqa: N818 - no error: a dry run ends so
     """Nothing of the transaction is kept."""
 
 
-def rooms(house: House, door: Door) -> None:
+def rooms(house: ServerContext, door: Router) -> None:
     """`PUT /schedules/{key}` and `POST /schedules/import`."""
     also = [HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT]
 
     @door.at("PUT", "/schedules/{key:path}", role="admin", of_tenants=True, also=also)
-    async def put(key: Key, body: Definition, who: Who, unchecked: Unchecked = False) -> Written:
+    async def put(key: Key, body: Definition, who: Who, unchecked: Unchecked = False) -> WrittenSchedule:
         """Make a schedule, or change the one of this key to be so. Said again unchanged, it is not touched."""
         make_job = await _job_maker(house, who, unchecked)
         wanted = await asyncio.to_thread(_described, {"key": key, **body.model_dump()}, make_job, who)
         (made,) = await house.change(written([wanted], who))
         at = None if made.next_run_at is None else moment(made.next_run_at)
-        return Written(made.id, made.key, made.what, made.state, at, describe(wanted.schedule.when))
+        return WrittenSchedule(made.id, made.key, made.what, made.state, at, describe(wanted.schedule.when))
 
     @door.at("POST", "/schedules/import", role="admin", of_tenants=True)
-    async def bring_in(body: ImportBody, who: Who, unchecked: Unchecked = False) -> Brought:
+    async def bring_in(body: ImportBody, who: Who, unchecked: Unchecked = False) -> ImportAnswer:
         """Definitions out of an export. One that is refused does not stop the others, unless `strict`."""
-        brought = Brought(body.dry_run)
+        brought = ImportAnswer(body.dry_run)
         make_job = await _job_maker(house, who, unchecked)
         wanted = await asyncio.to_thread(_accepted, body, brought, make_job, who)
-        with suppress(_Undone):
+        with suppress(_RolledBack):
             await house.change(_import(body, brought, wanted, who))
         return brought
 
 
-async def _job_maker(house: House, who: Principal, unchecked: bool) -> MakeJob:
+async def _job_maker(house: ServerContext, who: Principal, unchecked: bool) -> MakeJob:
     if not unchecked:
         return await house.job_maker(who)
     allowed = await house.open_tasks(who)
@@ -152,7 +152,7 @@ async def _job_maker(house: House, who: Principal, unchecked: bool) -> MakeJob:
     return made
 
 
-def _described(fields: dict[str, Any], make_job: MakeJob, who: Principal) -> Described:
+def _described(fields: dict[str, Any], make_job: MakeJob, who: Principal) -> DescribedSchedule:
     """Checked like any other; that of somebody of a tenant is that tenant's."""
     if who.tenant is not None:
         asked = fields.get("tenant")
@@ -160,7 +160,7 @@ def _described(fields: dict[str, Any], make_job: MakeJob, who: Principal) -> Des
     return described(fields, make_job)
 
 
-def written(wanted: Sequence[Described], who: Principal) -> Operation[list[Upserted]]:
+def written(wanted: Sequence[DescribedSchedule], who: Principal) -> Operation[list[UpsertResult]]:
     """Created, or changed to be so; nobody of a tenant changes what is another's, not even by being quicker."""
     keys = [each.schedule.key for each in wanted]
     there = yield from store.page_to_change(ScheduleFilter(keys=keys), len(keys))
@@ -170,29 +170,33 @@ def written(wanted: Sequence[Described], who: Principal) -> Operation[list[Upser
     known = {row.key for row in there}
     late = [made.key for made in found if made.what != "created" and made.key not in known]
     if late and who.tenant is not None:
-        raise Declined(HTTPStatus.CONFLICT, f"{called(late[0])} was made by somebody else just now: look again")
+        raise HTTPError(HTTPStatus.CONFLICT, f"{called(late[0])} was made by somebody else just now: look again")
     return found
 
 
-def _import(body: ImportBody, brought: Brought, wanted: dict[int, Described], who: Principal) -> Operation[None]:
+def _import(
+    body: ImportBody, brought: ImportAnswer, wanted: dict[int, DescribedSchedule], who: Principal
+) -> Operation[None]:
     """In one transaction. Those that are in order are written together; where one is in the way, one by one."""
     if wanted:
         try:
             _count(brought, (yield from written(list(wanted.values()), who)))
-        except (SerenoError, Declined):
+        except (SerenoError, HTTPError):
             yield from _one_by_one(body, brought, wanted, who)
     if body.dry_run:
-        raise _Undone
+        raise _RolledBack
 
 
-def _accepted(body: ImportBody, brought: Brought, make_job: MakeJob, who: Principal) -> dict[int, Described]:
+def _accepted(
+    body: ImportBody, brought: ImportAnswer, make_job: MakeJob, who: Principal
+) -> dict[int, DescribedSchedule]:
     """Those that are in order by themselves, by their places."""
-    found: dict[int, Described] = {}
+    found: dict[int, DescribedSchedule] = {}
     places: dict[str, int] = {}
     for at, fields in enumerate(body.schedules):
         try:
             each = _described(fields, make_job, who)
-        except (SerenoError, Declined) as error:
+        except (SerenoError, HTTPError) as error:
             _refuse(body, brought, at, str(error))
             continue
         if (before := places.setdefault(each.schedule.key, at)) != at:
@@ -202,15 +206,17 @@ def _accepted(body: ImportBody, brought: Brought, make_job: MakeJob, who: Princi
     return found
 
 
-def _one_by_one(body: ImportBody, brought: Brought, wanted: dict[int, Described], who: Principal) -> Operation[None]:
+def _one_by_one(
+    body: ImportBody, brought: ImportAnswer, wanted: dict[int, DescribedSchedule], who: Principal
+) -> Operation[None]:
     for at, each in wanted.items():
         try:
             _count(brought, (yield from written([each], who)))
-        except (SerenoError, Declined) as error:
+        except (SerenoError, HTTPError) as error:
             _refuse(body, brought, at, str(error))
 
 
-def _count(brought: Brought, found: Sequence[Upserted]) -> None:
+def _count(brought: ImportAnswer, found: Sequence[UpsertResult]) -> None:
     counts = Counter(str(made.what) for made in found)
     brought.created += counts["created"]
     brought.changed += counts["changed"]
@@ -218,7 +224,7 @@ def _count(brought: Brought, found: Sequence[Upserted]) -> None:
     brought.changed_keys += [made.key for made in found if made.what == "changed"]
 
 
-def _refuse(body: ImportBody, brought: Brought, at: int, problem: str) -> None:
+def _refuse(body: ImportBody, brought: ImportAnswer, at: int, problem: str) -> None:
     if body.strict:
         raise InvalidArguments(_storable(f"schedules, at {at}: {problem}; nothing was imported"))
     key = body.schedules[at].get("key")

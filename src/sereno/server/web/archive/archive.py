@@ -10,18 +10,18 @@ from typing import Any, get_args
 from starlette.responses import Response
 
 from sereno.archive import operations
-from sereno.archive.operations import BatchDetail, Status
+from sereno.archive.operations import ArchiveStatus, BatchDetail
 from sereno.archive.queries import BatchState, DayLine
 from sereno.database.statement import Operation
 from sereno.monitoring import storage_queries
-from sereno.monitoring.storage import Kept, kept
-from sereno.server.shared.cache import Seen
+from sereno.monitoring.storage import StoredDays, kept
+from sereno.server.shared.cache import Cached
 from sereno.server.web import cursor
 from sereno.server.web.archive import archive_text
 from sereno.server.web.charts import day_squares
 from sereno.server.web.command_examples import copies
-from sereno.server.web.page_request import Look
-from sereno.server.web.page_routes import Pages
+from sereno.server.web.page_request import PageRequest
+from sereno.server.web.page_routes import PageRoutes
 from sereno.server.web.sizes import size
 
 WEEKS = 46
@@ -36,7 +36,7 @@ JOBS = "jobs"
 
 
 @dataclass(frozen=True, slots=True)
-class Drawer:
+class BatchDrawer:
     """One batch. `detail`: None where there is none, or, if it `is_busy`, where nobody could look."""
 
     number: str
@@ -46,11 +46,11 @@ class Drawer:
     copies: dict[str, str] | None = None
 
 
-def rooms(pages: Pages) -> None:
+def rooms(pages: PageRoutes) -> None:
     """`/archive`."""
 
     @pages.at("/archive")
-    async def archive(look: Look) -> Response:
+    async def archive(look: PageRequest) -> Response:
         settings = look.house.settings
         seen, status = await asyncio.gather(
             look.see("kept", partial(kept, settings.keep_history_days), fresh=FRESH),
@@ -66,7 +66,7 @@ def rooms(pages: Pages) -> None:
             _opened(look),
         )
         is_on = bool(look.house.parts["app"].archive.is_on) or (status.value is not None and status.value.on)
-        words = archive_text.Words(look, is_on=is_on, behind=_behind(status.value))
+        words = archive_text.ArchiveText(look, is_on=is_on, behind=_behind(status.value))
         lines = (found.value or [])[:ROWS]
         return look.page(
             "archive.html",
@@ -105,32 +105,32 @@ def _batches(kind: str | None, state: BatchState | None, before: int | None) -> 
     return operations.batches(kind, state, before, ROWS + 1)
 
 
-async def _opened(look: Look) -> Drawer | None:
+async def _opened(look: PageRequest) -> BatchDrawer | None:
     text = look.query.get("batch")
     if not text:
         return None
     number = cursor.number(text)
     if number is None:
-        return Drawer(text[:30])
-    seen: Seen[BatchDetail | None] = await look.see(("archive batch", number), partial(operations.batch, number))
+        return BatchDrawer(text[:30])
+    seen: Cached[BatchDetail | None] = await look.see(("archive batch", number), partial(operations.batch, number))
     if seen.value is None:
-        return Drawer(str(number), is_busy=seen.is_missing)
+        return BatchDrawer(str(number), is_busy=seen.is_missing)
     made = copies(look, cli=["archive", "verify", "--batch", str(number)], path=f"archive/batches/{number}")
-    return Drawer(str(number), seen.value, age=max(0.0, seen.age), copies=made)
+    return BatchDrawer(str(number), seen.value, age=max(0.0, seen.age), copies=made)
 
 
-def _list_copies(look: Look, kind: str | None, state: str | None) -> dict[str, str]:
+def _list_copies(look: PageRequest, kind: str | None, state: str | None) -> dict[str, str]:
     given = {name: value for name, value in (("kind", kind), ("state", state)) if value}
     cli = ["archive", "list", *(part for name, value in given.items() for part in (f"--{name}", value))]
     return copies(look, cli=cli, path="archive/batches", query=given)
 
 
-def _behind(status: Status | None) -> float:
+def _behind(status: ArchiveStatus | None) -> float:
     """Seconds by which what is old should be in verified files, and is not."""
     return 0.0 if status is None else max(status.lag, status.overdue)
 
 
-def _before(found: Kept | None) -> int:
+def _before(found: StoredDays | None) -> int:
     """Days that are kept and older than the picture."""
     if found is None:
         return 0
@@ -138,7 +138,7 @@ def _before(found: Kept | None) -> int:
     return sum(each.day < start for each in found.days)
 
 
-def _smaller(found: Kept | None, status: Status | None) -> float | None:
+def _smaller(found: StoredDays | None, status: ArchiveStatus | None) -> float | None:
     """How many times less a job takes in a file than in its table, about; None before both are known."""
     if found is None or status is None or not found.rows:
         return None

@@ -6,14 +6,14 @@ from functools import partial
 
 from markupsafe import Markup
 
-from sereno.archive.operations import Status
+from sereno.archive.operations import ArchiveStatus
 from sereno.archive.queries import DayLine
 from sereno.duration import spoken
 from sereno.monitoring.alerts.condition_queries import ARCHIVE_BEHIND
-from sereno.monitoring.storage import Kept, KeptDay
+from sereno.monitoring.storage import StoredDay, StoredDays
 from sereno.server.web.charts import day_squares
 from sereno.server.web.charts.day_squares import Day
-from sereno.server.web.page_request import Look
+from sereno.server.web.page_request import PageRequest
 from sereno.server.web.sizes import size
 from sereno.server.web.times import clock, figure
 
@@ -21,10 +21,10 @@ MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", 
 WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 
 
-class Words:
+class ArchiveText:
     """For one viewer. `behind`: seconds by which the archive is late."""
 
-    def __init__(self, look: Look, *, is_on: bool, behind: float) -> None:
+    def __init__(self, look: PageRequest, *, is_on: bool, behind: float) -> None:
         self.is_on = is_on
         self.behind = behind
         self._look = look
@@ -32,7 +32,7 @@ class Words:
         # Whoever archives at night is not late in the morning.
         self._patience = timedelta(seconds=ARCHIVE_BEHIND if is_on else 0)
 
-    def sentence(self, found: Kept | None, status: Status | None) -> str:
+    def sentence(self, found: StoredDays | None, status: ArchiveStatus | None) -> str:
         """What matters most, before any figure."""
         if found is None or status is None:
             return self.say("The database does not answer in time.")
@@ -45,7 +45,7 @@ class Words:
             return self._archived(status)
         return self._kept(found)
 
-    def _failed(self, status: Status) -> str:
+    def _failed(self, status: ArchiveStatus) -> str:
         lost = sum(not each.held for each in status.failures)
         if lost:
             if lost == 1:
@@ -56,7 +56,7 @@ class Words:
         count = figure(status.totals.failures)
         return self.say("%(count)s files could not be verified: their rows are kept.", count=count)
 
-    def _archived(self, status: Status) -> str:
+    def _archived(self, status: ArchiveStatus) -> str:
         totals = status.totals
         if totals.waiting_batches == 1:
             return self.say("One batch waits for its files; all others are verified.")
@@ -76,7 +76,7 @@ class Words:
             return self.say("Everything older than %(days)s days is archived and verified.", days=days)
         return self.say("The archive is on. Nothing was old enough for it yet.")
 
-    def _kept(self, found: Kept) -> str:
+    def _kept(self, found: StoredDays) -> str:
         if not found.days or not found.rows:
             return self.say("No finished job is kept yet.")
         overdue = sum(each.is_overdue for each in found.days)
@@ -89,10 +89,10 @@ class Words:
             return self.say("One day is kept: about %(rows)s jobs.", rows=rows)
         return self.say("%(days)s days are kept: about %(rows)s jobs.", days=len(found.days), rows=rows)
 
-    def is_late(self, each: KeptDay, today: date) -> bool:
+    def is_late(self, each: StoredDay, today: date) -> bool:
         return each.is_overdue and each.leaves + self._patience <= today
 
-    def picture(self, found: Kept | None, filed: tuple[date, Sequence[DayLine]] | None, weeks: int) -> Markup:
+    def picture(self, found: StoredDays | None, filed: tuple[date, Sequence[DayLine]] | None, weeks: int) -> Markup:
         """A square for each day. What is in the tables is shown as kept; all else as its files are."""
         if filed is None:
             return Markup("")
@@ -119,12 +119,12 @@ class Words:
             return Day(0, False, self.say("%(files)s files wait to be verified", files=values["files"]), "waiting")
         return Day(0, False, self.say("archived: %(rows)s rows, %(size)s, files: %(files)s", **values), "archived")
 
-    def _of_kept(self, each: KeptDay, today: date) -> str:
+    def _of_kept(self, each: StoredDay, today: date) -> str:
         rows, amount, leaves = figure(each.rows), size(each.bytes), each.leaves.isoformat()
         if self.is_late(each, today):
             return self.say("about %(rows)s jobs, %(size)s, should have left", rows=rows, size=amount)
         return self.say("about %(rows)s jobs, %(size)s, kept until %(day)s", rows=rows, size=amount, day=leaves)
 
 
-def _named(look: Look, day: date, form: str) -> str:
+def _named(look: PageRequest, day: date, form: str) -> str:
     return look.say(MONTHS[day.month - 1] if form == "%b" else WEEKDAYS[day.weekday()])

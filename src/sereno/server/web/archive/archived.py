@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from functools import partial
 
 from sereno.archive.lookup import Noun
-from sereno.archive.queries import Found
+from sereno.archive.queries import ArchivedLocation
 from sereno.server.shared.archived import places
-from sereno.server.web.page_request import Look
+from sereno.server.web.page_request import PageRequest
 
 
-async def archived(look: Look, noun: Noun, number: int) -> Sequence[Found]:
+async def archived(look: PageRequest, noun: Noun, number: int) -> Sequence[ArchivedLocation]:
     """Nothing for somebody of one tenant: a file holds many tenants' rows."""
     if look.who.tenant is not None:
         return ()

@@ -12,18 +12,18 @@ from sereno.server.shared.http_error import not_found
 from sereno.server.shared.tenant_scope import check_theirs
 from sereno.server.web import cursor
 from sereno.server.web.command_examples import copies
-from sereno.server.web.page_request import Look
-from sereno.server.web.page_routes import Pages
+from sereno.server.web.page_request import PageRequest
+from sereno.server.web.page_routes import PageRoutes
 from sereno.server.web.times import figure
 
 ROWS = 50
 
 
-def rooms(pages: Pages) -> None:
+def rooms(pages: PageRoutes) -> None:
     """`/operations`, `/operation?id=…`."""
 
     @pages.at("/operations", of_tenants=True)
-    async def operations(look: Look) -> Response:
+    async def operations(look: PageRequest) -> Response:
         wanted = look.query.get("id")
         if wanted is not None:
             return RedirectResponse(f"{look.base}operation?{urlencode({'id': wanted})}", HTTPStatus.SEE_OTHER)
@@ -44,7 +44,7 @@ def rooms(pages: Pages) -> None:
         )
 
     @pages.at("/operation", of_tenants=True)
-    async def operation(look: Look) -> Response:
+    async def operation(look: PageRequest) -> Response:
         wanted = look.query.get("id", "")
         number = cursor.number(wanted)
         if number is None:
@@ -72,7 +72,7 @@ def share(one: BulkOperation) -> float | None:
     return min(1.0, (one.done + one.asked_to_stop + one.left_alone) / one.total)
 
 
-def _told(look: Look, one: BulkOperation) -> str:
+def _told(look: PageRequest, one: BulkOperation) -> str:
     """What it does and how far it is, in words."""
     words = {
         "job.retry": look.say("jobs retried"),
@@ -92,7 +92,7 @@ def _told(look: Look, one: BulkOperation) -> str:
     return look.say("%(done)s of %(total)s %(what)s.", done=done, total=total, what=what)
 
 
-def _sentence(look: Look, lines: list[BulkOperation]) -> str:
+def _sentence(look: PageRequest, lines: list[BulkOperation]) -> str:
     open_ones = sum(not line.is_over for line in lines)
     if not lines:
         return look.say("No bulk change yet.")

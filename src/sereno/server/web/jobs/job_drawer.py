@@ -9,7 +9,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from sereno.archive.queries import Found
+from sereno.archive.queries import ArchivedLocation
 from sereno.bulk.operations import ORIGIN
 from sereno.errors import JobNotFound
 from sereno.jobs import operations as jobs
@@ -20,7 +20,7 @@ from sereno.jobs.operations import CANCELLABLE, DELETABLE, JobDetail
 from sereno.jobs.reveal import hidden
 from sereno.jobs.rows import AttemptRow, JobLine, JobRow
 from sereno.jobs.why import why
-from sereno.server.shared.cache import Seen
+from sereno.server.shared.cache import Cached
 from sereno.server.web import cursor
 from sereno.server.web.archive.archived import archived
 from sereno.server.web.charts import job_charts
@@ -28,7 +28,7 @@ from sereno.server.web.charts.job_charts import Sibling
 from sereno.server.web.command_examples import copies
 from sereno.server.web.monitoring import tracebacks
 from sereno.server.web.monitoring.tracebacks import Traceback
-from sereno.server.web.page_request import Look
+from sereno.server.web.page_request import PageRequest
 from sereno.server.web.times import clock, length
 
 RUNS = 50
@@ -41,7 +41,7 @@ LONGEST = 20_000
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
+class AttemptLine:
     """An attempt, and its traceback as it is read."""
 
     row: AttemptRow
@@ -55,7 +55,7 @@ class Tried:
 
 
 @dataclass(frozen=True, slots=True)
-class Drawer:
+class JobDrawer:
     """All that is shown of one job. `detail` hides secrets; `is_masked` says whether there was one."""
 
     number: str
@@ -63,7 +63,7 @@ class Drawer:
     age: float = 0.0
     is_busy: bool = False
     why: Sequence[str] = ()
-    attempts: Sequence[Tried] = ()
+    attempts: Sequence[AttemptLine] = ()
     arguments: str = ""
     is_masked: bool = False
     is_cut: bool = False
@@ -74,7 +74,7 @@ class Drawer:
     retry_of: str | None = None
     copies: dict[str, str] | None = None
     # Where it is or may be, if it is not here any more.
-    archived: Sequence[Found] = ()
+    archived: Sequence[ArchivedLocation] = ()
     again: str = ""
 
     @property
@@ -90,20 +90,20 @@ class Drawer:
         return self.detail is not None and self.detail.job.state in DELETABLE
 
 
-async def drawer(look: Look, number: str) -> Drawer:
+async def drawer(look: PageRequest, number: str) -> JobDrawer:
     """As far as it is theirs to see: another's is answered as one that is not there."""
     job_id = cursor.number(number)
     if job_id is None:
-        return Drawer(number[:30])
+        return JobDrawer(number[:30])
     try:
         seen = await look.see(("job", job_id), partial(jobs.show, job_id), keep=False)
     except JobNotFound:
-        return Drawer(number, archived=await archived(look, "job", job_id))
+        return JobDrawer(number, archived=await archived(look, "job", job_id))
     if seen.value is None:
-        return Drawer(number, is_busy=True)
+        return JobDrawer(number, is_busy=True)
     job = seen.value.job
     if look.who.tenant is not None and job.tenant != look.who.tenant:
-        return Drawer(number)
+        return JobDrawer(number)
     tenant = look.who.tenant
     said, others = await asyncio.gather(
         # Told otherwise to somebody of a tenant: not to be remembered for others.
@@ -113,7 +113,7 @@ async def drawer(look: Look, number: str) -> Drawer:
     return _drawn(look, seen, said.value or [], others.value or [])
 
 
-async def _others(look: Look, job: JobRow) -> Seen[list[JobLine]]:
+async def _others(look: PageRequest, job: JobRow) -> Cached[list[JobLine]]:
     """The newest of its task that have ended; for somebody of a tenant, that tenant's."""
     wanted = JobFilter(task=job.task, states=FINAL, tenant=look.who.tenant, window=AMONG)
     return await look.see(
@@ -124,7 +124,7 @@ async def _others(look: Look, job: JobRow) -> Seen[list[JobLine]]:
     )
 
 
-def _drawn(look: Look, seen: Seen[JobDetail], said: Sequence[str], others: Sequence[JobLine]) -> Drawer:
+def _drawn(look: PageRequest, seen: Cached[JobDetail], said: Sequence[str], others: Sequence[JobLine]) -> JobDrawer:
     assert seen.value is not None
     detail = hidden(seen.value)
     job = detail.job
@@ -132,12 +132,12 @@ def _drawn(look: Look, seen: Seen[JobDetail], said: Sequence[str], others: Seque
     runs = _runs(look, job, others)
     beside = look.link(job=None)
     origin = next((tag.removeprefix(ORIGIN) for tag in job.tags or () if tag.startswith(ORIGIN)), None)
-    return Drawer(
+    return JobDrawer(
         str(job.id),
         detail,
         seen.age,
         why=said,
-        attempts=[Tried(each, tracebacks.read(each.traceback)) for each in reversed(detail.attempts)],
+        attempts=[AttemptLine(each, tracebacks.read(each.traceback)) for each in reversed(detail.attempts)],
         arguments=arguments[:LONGEST],
         is_masked=job.args != seen.value.job.args,
         is_cut=len(arguments) > LONGEST,
@@ -153,7 +153,7 @@ def _drawn(look: Look, seen: Seen[JobDetail], said: Sequence[str], others: Seque
     )
 
 
-def _runs(look: Look, job: JobRow, others: Sequence[JobLine]) -> list[Sibling]:
+def _runs(look: PageRequest, job: JobRow, others: Sequence[JobLine]) -> list[Sibling]:
     """From the oldest to the newest; this one is among them, if it has run."""
     found: dict[int, JobLine | JobRow] = {line.id: line for line in others if line.id != job.id}
     found[job.id] = job

@@ -27,9 +27,9 @@ from sereno.server.web import cursor
 from sereno.server.web.command_examples import copies
 from sereno.server.web.facets import Facet, facets, left_out, toggled
 from sereno.server.web.jobs.job_drawer import drawer
-from sereno.server.web.page_request import Look
-from sereno.server.web.page_routes import Pages
-from sereno.server.web.search_form import Asked, asked_for
+from sereno.server.web.page_request import PageRequest
+from sereno.server.web.page_routes import PageRoutes
+from sereno.server.web.search_form import SearchForm, asked_for
 from sereno.server.web.times import figure
 
 T = TypeVar("T")
@@ -47,11 +47,11 @@ FACETS_FRESH = 30.0
 FACETS_PATIENCE = 0.3
 
 
-def rooms(pages: Pages) -> None:
+def rooms(pages: PageRoutes) -> None:
     """`/jobs`."""
 
     @pages.at("/jobs", of_tenants=True)
-    async def jobs(look: Look) -> Response:
+    async def jobs(look: PageRequest) -> Response:
         asked = _asked(look)
         before = cursor.number(look.query.get("before"))
         found, running, opened, parts = await asyncio.gather(
@@ -83,7 +83,7 @@ def rooms(pages: Pages) -> None:
         )
 
 
-def _asked(look: Look) -> Asked[JobFilter]:
+def _asked(look: PageRequest) -> SearchForm[JobFilter]:
     """The search of the address, for what is theirs."""
     named = JobFilter(tenant=look.query.get("tenant") or None)
     asked = asked_for(look, JOB_FIELDS, lambda text, now: jobs_wanted(text, now).both(named))
@@ -98,11 +98,11 @@ def _asked(look: Look) -> Asked[JobFilter]:
     return replace(asked, wanted=wanted)
 
 
-def _is_everything(asked: Asked[JobFilter]) -> bool:
+def _is_everything(asked: SearchForm[JobFilter]) -> bool:
     return asked.wanted is not None and not asked.terms and asked.wanted.tenant is None
 
 
-async def _listed(look: Look, asked: Asked[JobFilter], before: int | None) -> Any:
+async def _listed(look: PageRequest, asked: SearchForm[JobFilter], before: int | None) -> Any:
     """None where the search makes no sense."""
     if asked.wanted is None:
         return None
@@ -116,7 +116,7 @@ async def _nothing() -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class JobListParts:
     """What is known of the whole house; nothing of it for somebody of one tenant."""
 
     snapshot: Snapshot | None = None
@@ -125,9 +125,9 @@ class Parts:
     tenants: Sequence[TenantFigures] = ()
 
 
-async def _house(look: Look) -> Parts:
+async def _house(look: PageRequest) -> JobListParts:
     if look.who.tenant is not None:
-        return Parts()
+        return JobListParts()
 
     async def seldom(key: str, operation: Callable[[], Operation[T]]) -> T | None:
         return (await look.see(key, operation, fresh=FACETS_FRESH, patience=FACETS_PATIENCE)).value
@@ -138,10 +138,10 @@ async def _house(look: Look) -> Parts:
         seldom("by task", job_queries.by_task),
         seldom("tenants of a day", partial(minute_stats.tenants, DAY, most=MOST_VALUES)),
     )
-    return Parts(seen.value, queues.value or [], tasks or [], tenants or [])
+    return JobListParts(seen.value, queues.value or [], tasks or [], tenants or [])
 
 
-def _sentence(look: Look, asked: Asked[JobFilter], page: JobPage | None, parts: Parts) -> str:
+def _sentence(look: PageRequest, asked: SearchForm[JobFilter], page: JobPage | None, parts: JobListParts) -> str:
     """What is here, before any figure."""
     if asked.problem is not None:
         return look.say("This search is not understood.")
@@ -165,7 +165,7 @@ def _sentence(look: Look, asked: Asked[JobFilter], page: JobPage | None, parts: 
     return look.say("%(count)s jobs match.", count=len(page.items)) if page.items else look.say("No job matches.")
 
 
-def _facets(terms: Sequence[Term], lines: Sequence[JobLine], parts: Parts) -> list[tuple[str, list[Facet]]]:
+def _facets(terms: Sequence[Term], lines: Sequence[JobLine], parts: JobListParts) -> list[tuple[str, list[Facet]]]:
     """Counted where a bounded look or a rollup knows; else without a count, from the jobs of this page."""
     here: dict[str, Values] = {
         name: [(value, None) for value in dict.fromkeys(values) if value]
@@ -188,7 +188,7 @@ def _facets(terms: Sequence[Term], lines: Sequence[JobLine], parts: Parts) -> li
     return [(name, facets(terms, name, values[:MOST_SHOWN])) for name, values in named.items() if values]
 
 
-def _of_states(parts: Parts) -> list[Count | None]:
+def _of_states(parts: JobListParts) -> list[Count | None]:
     """In the order of STATES. What has succeeded or was cancelled is counted by nobody."""
     if parts.snapshot is None:
         return [None] * len(STATES)
@@ -228,13 +228,13 @@ def _took(now: datetime, line: JobLine) -> float | None:
     return max(0.0, ((line.finished_at or now) - line.started_at).total_seconds())
 
 
-def _bulk_body(look: Look, asked: Asked[JobFilter]) -> dict[str, Any]:
+def _bulk_body(look: PageRequest, asked: SearchForm[JobFilter]) -> dict[str, Any]:
     """What all that match are, in the words of the API."""
     tenant = look.query.get("tenant")
     return {"q": asked.text, **({"tenant": tenant} if tenant else {})}
 
 
-def _copies(look: Look, asked: Asked[JobFilter]) -> dict[str, str]:
+def _copies(look: PageRequest, asked: SearchForm[JobFilter]) -> dict[str, str]:
     tenant = look.query.get("tenant") or None
     words = ["job", "list", *(["--tenant", tenant] if tenant else []), *(["--", asked.text] if asked.text else [])]
     return copies(look, cli=words, path="jobs", query={"q": asked.text, "tenant": tenant})

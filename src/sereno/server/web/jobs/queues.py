@@ -20,8 +20,8 @@ from sereno.server.web.charts import activity as lanes_picture
 from sereno.server.web.charts.activity import Bar, Minute
 from sereno.server.web.command_examples import copies
 from sereno.server.web.facets import toggled
-from sereno.server.web.page_request import Look
-from sereno.server.web.page_routes import Pages
+from sereno.server.web.page_request import PageRequest
+from sereno.server.web.page_routes import PageRoutes
 from sereno.server.web.times import clock, figure, length
 from sereno.worker.operations import list_workers
 
@@ -58,11 +58,11 @@ class Lane:
     picture: Markup
 
 
-def rooms(pages: Pages) -> None:
+def rooms(pages: PageRoutes) -> None:
     """`/queues`."""
 
     @pages.at("/queues")
-    async def queues(look: Look) -> Response:
+    async def queues(look: PageRequest) -> Response:
         pattern = look.query.get("limit", "")[:200].replace("\x00", "") or None
         seen, workers, work, limited = await asyncio.gather(
             look.see("flow", flow),
@@ -112,7 +112,7 @@ def path_of(name: str) -> str:
     return quote(name, safe="")
 
 
-def _sentence(look: Look, found: Flow | None, alive: Sequence[SessionRow]) -> str:
+def _sentence(look: PageRequest, found: Flow | None, alive: Sequence[SessionRow]) -> str:
     if found is None:
         return look.say("The database does not answer in time.")
     unserved = sum(each.is_unserved for each in found.queues)
@@ -150,7 +150,7 @@ def _totals(found: Flow | None, alive: Sequence[SessionRow]) -> dict[str, int]:
     }
 
 
-def _chosen(look: Look, found: Flow | None) -> tuple[list[Card], list[Card]]:
+def _chosen(look: PageRequest, found: Flow | None) -> tuple[list[Card], list[Card]]:
     """Those with the most work have a picture; all by name."""
     if found is None:
         return [], []
@@ -162,14 +162,14 @@ def _chosen(look: Look, found: Flow | None) -> tuple[list[Card], list[Card]]:
     ]
 
 
-def _card(look: Look, each: QueueFlow, now: datetime) -> Card:
+def _card(look: PageRequest, each: QueueFlow, now: datetime) -> Card:
     name = each.line.queue
     search = toggled((), "queue", name, negated=False)
     shade = "paused" if each.line.is_paused else "bad" if each.is_unserved else "ok" if _keeps_up(each) else "ready"
     return Card(each, _picture(look, each, now), _empties(look, each), shade, path_of(name), search)
 
 
-def _empties(look: Look, each: QueueFlow) -> str:
+def _empties(look: PageRequest, each: QueueFlow) -> str:
     """When it will be empty, in words."""
     if each.line.is_paused:
         return look.say("paused")
@@ -190,7 +190,7 @@ def _keeps_up(each: QueueFlow) -> bool:
     return not each.line.ready.value or (each.line.oldest_seconds or 0.0) < PROMPT
 
 
-def _picture(look: Look, each: QueueFlow, now: datetime) -> Markup:
+def _picture(look: PageRequest, each: QueueFlow, now: datetime) -> Markup:
     by_minute = {row.at: row for row in each.minutes}
     this = now.replace(second=0, microsecond=0)
     minutes = []
@@ -204,13 +204,13 @@ def _picture(look: Look, each: QueueFlow, now: datetime) -> Markup:
     return lanes_picture.spark(minutes, label)
 
 
-def _lane(look: Look, session: SessionRow, work: Sequence[WorkRow], now: datetime) -> Lane:
+def _lane(look: PageRequest, session: SessionRow, work: Sequence[WorkRow], now: datetime) -> Lane:
     bars = [_bar(look, row, now) for row in work if row.session == session.id]
     label = look.say("What worker %(id)s did in the last five minutes", id=session.id)
     return Lane(session, lanes_picture.lane(bars, now, LANE_SECONDS, label))
 
 
-def _bar(look: Look, row: WorkRow, now: datetime) -> Bar:
+def _bar(look: PageRequest, row: WorkRow, now: datetime) -> Bar:
     took = max(0.0, ((row.finished_at or now) - row.started_at).total_seconds())
     words = f"{row.job} {row.task}: {look.say(row.outcome)}, {length(took)}"
     return Bar(row.started_at, row.finished_at, row.outcome, words, look.link("jobs", job=row.job))

@@ -14,19 +14,19 @@ from sereno.monitoring.alerts.store import AlertRow
 from sereno.notifications.event import IN_APP
 from sereno.server.web.command_examples import copies
 from sereno.server.web.cursor import number
-from sereno.server.web.page_request import Look
-from sereno.server.web.page_routes import Pages
+from sereno.server.web.page_request import PageRequest
+from sereno.server.web.page_routes import PageRoutes
 from sereno.server.web.times import length
 
 ROWS = 50
 MOST_OPEN = 100
 
 
-def rooms(pages: Pages) -> None:
+def rooms(pages: PageRoutes) -> None:
     """`/alerts`."""
 
     @pages.at("/alerts")
-    async def alerts(look: Look) -> Response:
+    async def alerts(look: PageRequest) -> Response:
         before = number(look.query.get("before"))
         rule = look.query.get("rule", "")[:100].replace("\x00", "") or None
         open_ones, past, rules = await asyncio.gather(
@@ -56,12 +56,12 @@ def rooms(pages: Pages) -> None:
         )
 
 
-def _channels(look: Look) -> list[str]:
+def _channels(look: PageRequest) -> list[str]:
     """Those that reach somebody outside: of the application, and those that need nothing but an address."""
     return sorted({*look.house.parts["channels"].known, *BUILT_IN} - {IN_APP})
 
 
-def _sentence(look: Look, found: list[AlertRow] | None) -> str:
+def _sentence(look: PageRequest, found: list[AlertRow] | None) -> str:
     if found is None:
         return look.say("The database does not answer in time.")
     if not found:
@@ -76,7 +76,7 @@ def _took(row: AlertRow) -> float | None:
     return None if row.resolved_at is None else max(0.0, (row.resolved_at - row.opened_at).total_seconds())
 
 
-def _wants(look: Look, rule: RuleLine) -> str:
+def _wants(look: PageRequest, rule: RuleLine) -> str:
     """Of what a rule tells, in words."""
     if rule.log is not None:
         said = look.say(

@@ -15,8 +15,8 @@ from sereno.jobs.error_groups import ErrorGroup
 from sereno.monitoring import error_operations
 from sereno.monitoring.error_operations import ErrorDetail, Sort
 from sereno.search.search_filter import ERROR_FIELDS
-from sereno.search.sql_terms import Sought
-from sereno.server.shared.cache import Seen
+from sereno.search.sql_terms import SearchParams
+from sereno.server.shared.cache import Cached
 from sereno.server.shared.http_error import not_found
 from sereno.server.web import cursor
 from sereno.server.web.charts import svg
@@ -24,9 +24,9 @@ from sereno.server.web.charts.sparkline import spark
 from sereno.server.web.charts.svg import Series
 from sereno.server.web.command_examples import copies
 from sereno.server.web.monitoring import tracebacks
-from sereno.server.web.page_request import Look
-from sereno.server.web.page_routes import Pages
-from sereno.server.web.search_form import Asked, listed, sought_for
+from sereno.server.web.page_request import PageRequest
+from sereno.server.web.page_routes import PageRoutes
+from sereno.server.web.search_form import SearchForm, listed, sought_for
 from sereno.server.web.times import clock, figure
 
 RANGES = ("1h", "24h", "7d", "30d")
@@ -37,11 +37,11 @@ FINGERPRINT_LENGTH = 12
 RATE = 50
 
 
-def rooms(pages: Pages) -> None:
+def rooms(pages: PageRoutes) -> None:
     """`/errors`, `/error?fingerprint=…`. Messages are of any tenant: somebody of one sees what is theirs elsewhere."""
 
     @pages.at("/errors", of_tenants=True)
-    async def errors(look: Look) -> Response:
+    async def errors(look: PageRequest) -> Response:
         if look.who.tenant is not None:
             return _to_their_own(look)
         asked, search = _asked(look), sought_for(look, ERROR_FIELDS)
@@ -68,7 +68,7 @@ def rooms(pages: Pages) -> None:
         )
 
     @pages.at("/error")
-    async def error(look: Look) -> Response:
+    async def error(look: PageRequest) -> Response:
         fingerprint = look.query.get("fingerprint", "")
         if len(fingerprint) != FINGERPRINT_LENGTH or not set(fingerprint) <= set("0123456789abcdef"):
             raise not_found(f"error {fingerprint!r:.30}")
@@ -81,11 +81,11 @@ def rooms(pages: Pages) -> None:
         return look.page("error.html", **_one(look, fingerprint, since, found))
 
 
-def _to_their_own(look: Look) -> Response:
+def _to_their_own(look: PageRequest) -> Response:
     return RedirectResponse(f"{look.base}tenant?{urlencode({'name': look.who.tenant})}#errors", HTTPStatus.SEE_OTHER)
 
 
-def _asked(look: Look) -> dict[str, Any]:
+def _asked(look: PageRequest) -> dict[str, Any]:
     skip = look.query.get("before", "")
     return {
         "since": _range(look),
@@ -96,20 +96,20 @@ def _asked(look: Look) -> dict[str, Any]:
     }
 
 
-def _range(look: Look) -> str:
+def _range(look: PageRequest) -> str:
     wanted = look.query.get("range", "24h")
     return wanted if wanted in RANGES else "24h"
 
 
 async def _groups(
-    look: Look, asked: dict[str, Any], search: Asked[Sought | None], *, muted: bool
-) -> Seen[list[ErrorGroup]]:
+    look: PageRequest, asked: dict[str, Any], search: SearchForm[SearchParams | None], *, muted: bool
+) -> Cached[list[ErrorGroup]]:
     wanted = {**asked, "muted": muted, "skip": 0 if muted else asked["skip"]}
     look_up = partial(error_operations.list_groups, **wanted, sought=search.wanted, limit=ROWS + 1)
     return await listed(look, search, ("errors", *wanted.values()), look_up, fresh=2.0)
 
 
-async def _breadth(look: Look, lines: Sequence[ErrorGroup], since: str) -> dict[str, int]:
+async def _breadth(look: PageRequest, lines: Sequence[ErrorGroup], since: str) -> dict[str, int]:
     """How many tenants each of them hit."""
     wanted = tuple(sorted({line.fingerprint for line in lines}))
     if not wanted:
@@ -119,7 +119,10 @@ async def _breadth(look: Look, lines: Sequence[ErrorGroup], since: str) -> dict[
 
 
 def _sentence(
-    look: Look, search: Asked[Sought | None], lines: Sequence[ErrorGroup], found: Seen[list[ErrorGroup]]
+    look: PageRequest,
+    search: SearchForm[SearchParams | None],
+    lines: Sequence[ErrorGroup],
+    found: Cached[list[ErrorGroup]],
 ) -> str:
     if search.problem:
         return look.say("This search is not understood.")
@@ -139,11 +142,11 @@ def _sentence(
     )
 
 
-def _sparkline(look: Look, line: ErrorGroup) -> Markup:
+def _sparkline(look: PageRequest, line: ErrorGroup) -> Markup:
     return spark(line.hours, look.say("The last 24 hours, the newest last: %(count)s", count=figure(sum(line.hours))))
 
 
-def _copies(look: Look, asked: dict[str, Any], text: str) -> dict[str, str]:
+def _copies(look: PageRequest, asked: dict[str, Any], text: str) -> dict[str, str]:
     words = ["error", "list", "--since", asked["since"]]
     for name in ("task", "tenant"):
         words += [f"--{name}", asked[name]] if asked[name] else []
@@ -152,7 +155,7 @@ def _copies(look: Look, asked: dict[str, Any], text: str) -> dict[str, str]:
     return copies(look, cli=words, path="errors", query=query)
 
 
-def _one(look: Look, fingerprint: str, since: str, found: Seen[ErrorDetail | None]) -> dict[str, Any]:
+def _one(look: PageRequest, fingerprint: str, since: str, found: Cached[ErrorDetail | None]) -> dict[str, Any]:
     detail = found.value
     search = detail.search if detail is not None else ""
     body = {"q": search, "all": True, "in_background": True}
@@ -179,7 +182,7 @@ def _one(look: Look, fingerprint: str, since: str, found: Seen[ErrorDetail | Non
     }
 
 
-def _hours(look: Look, detail: ErrorDetail, since: str) -> Markup:
+def _hours(look: PageRequest, detail: ErrorDetail, since: str) -> Markup:
     form = "%H:%M" if since in ("1h", "24h") else "%a %d %H:%M"
     steps = [clock(each.at, look.zone, form) for each in detail.hours]
     counts = [Series(look.say("failures"), "dead", [each.count for each in detail.hours])]
@@ -196,7 +199,7 @@ def _tries(counts: Sequence[int]) -> list[tuple[str, int, float]]:
     ]
 
 
-def _tries_picture(look: Look, counts: Sequence[int]) -> Markup | str:
+def _tries_picture(look: PageRequest, counts: Sequence[int]) -> Markup | str:
     tries = _tries(counts)
     if not tries:
         return ""

@@ -15,21 +15,21 @@ from sereno.server.web.command_examples import copies
 from sereno.server.web.cursor import number
 from sereno.server.web.facets import facets, toggled
 from sereno.server.web.monitoring import tracebacks
-from sereno.server.web.page_request import Look
-from sereno.server.web.page_routes import Pages
-from sereno.server.web.search_form import Asked, asked_for
-from sereno.telemetry.central_log import WINDOW, LogFilter, WholeLine
+from sereno.server.web.page_request import PageRequest
+from sereno.server.web.page_routes import PageRoutes
+from sereno.server.web.search_form import SearchForm, asked_for
+from sereno.telemetry.central_log import WINDOW, LogDetail, LogFilter
 from sereno.telemetry.log_record import LEVELS
 from sereno.telemetry.log_search import LOG_FIELDS, lines_wanted, list_lines, show
 
 ROWS = 50
 
 
-def rooms(pages: Pages) -> None:
+def rooms(pages: PageRoutes) -> None:
     """`/logs`."""
 
     @pages.at("/logs", of_tenants=True)
-    async def logs(look: Look) -> Response:
+    async def logs(look: PageRequest) -> Response:
         asked = _asked(look)
         before = number(look.query.get("before"))
         found, opened = await asyncio.gather(_listed(look, asked, before), _opened(look))
@@ -57,7 +57,7 @@ def rooms(pages: Pages) -> None:
         )
 
 
-def _asked(look: Look) -> Asked[LogFilter]:
+def _asked(look: PageRequest) -> SearchForm[LogFilter]:
     """The search of the address, for what is theirs."""
     asked = asked_for(look, LOG_FIELDS, lines_wanted)
     if asked.wanted is None:
@@ -66,7 +66,7 @@ def _asked(look: Look) -> Asked[LogFilter]:
     return replace(asked, wanted=replace(asked.wanted, tenant=their_tenant(look.who, tenant)))
 
 
-async def _listed(look: Look, asked: Asked[LogFilter], before: int | None) -> Any:
+async def _listed(look: PageRequest, asked: SearchForm[LogFilter], before: int | None) -> Any:
     """None where the search makes no sense."""
     wanted = asked.wanted
     if wanted is None:
@@ -76,28 +76,28 @@ async def _listed(look: Look, asked: Asked[LogFilter], before: int | None) -> An
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class OpenedLine:
     """The line beside the list; None where there is none, or it is not theirs."""
 
     number: str
-    line: WholeLine | None
+    line: LogDetail | None
     context: str
     traceback: tracebacks.Traceback | None
     copies: dict[str, str]
 
 
-async def _opened(look: Look) -> Opened | None:
+async def _opened(look: PageRequest) -> OpenedLine | None:
     asked = look.query.get("line")
     if not asked:
         return None
     wanted = number(asked)
     if wanted is None:
-        return Opened(asked[:30], None, "", None, {})
+        return OpenedLine(asked[:30], None, "", None, {})
     seen = await look.see(("line", wanted), partial(_one, wanted), fresh=30.0, keep=False)
     line = seen.value
     if line is None or look.who.tenant not in (None, line.tenant):
-        return Opened(str(wanted), None, "", None, {})
-    return Opened(
+        return OpenedLine(str(wanted), None, "", None, {})
+    return OpenedLine(
         str(wanted),
         line,
         json.dumps(line.context, indent=2, ensure_ascii=False) if line.context else "",
@@ -106,14 +106,14 @@ async def _opened(look: Look) -> Opened | None:
     )
 
 
-def _one(line: int) -> Operation[WholeLine | None]:
+def _one(line: int) -> Operation[LogDetail | None]:
     try:
         return (yield from show(line))
     except ConfigurationError:
         return None
 
 
-def _sentence(look: Look, asked: Asked[LogFilter], found: Any) -> str:
+def _sentence(look: PageRequest, asked: SearchForm[LogFilter], found: Any) -> str:
     if asked.problem is not None:
         return look.say("This search is not understood.")
     if found is None or found.value is None:

@@ -15,19 +15,19 @@ from sereno.jobs import queries as job_queries
 from sereno.jobs.job_filter import JobFilter, ScheduleFilter
 from sereno.jobs.minute_stats import Figures, quantile
 from sereno.jobs.rows import BOUND
-from sereno.monitoring.alerts.condition import Concern, filled
+from sereno.monitoring.alerts.condition import AlertCondition, filled
 from sereno.monitoring.alerts.current_conditions import attention
 from sereno.monitoring.snapshot import snapshot
 from sereno.notifications.deliveries.figures import Funnel, funnel
 from sereno.notifications.operations import list_events
 from sereno.schedules import store as schedules
 from sereno.schedules.heatmap import Heatmap, heatmap
-from sereno.server.shared.cache import Seen
+from sereno.server.shared.cache import Cached
 from sereno.server.web.charts import svg
 from sereno.server.web.charts.svg import Series, Stage
 from sereno.server.web.facets import toggled
-from sereno.server.web.page_request import Look
-from sereno.server.web.page_routes import Pages
+from sereno.server.web.page_request import PageRequest
+from sereno.server.web.page_routes import PageRoutes
 from sereno.server.web.schedules.schedule_rows import Line, soonest
 from sereno.server.web.times import clock
 
@@ -45,11 +45,11 @@ NEWEST, EVENTS, SOONEST = 8, 6, 5
 OWN = 3
 
 
-def rooms(pages: Pages) -> None:
+def rooms(pages: PageRoutes) -> None:
     """The first page."""
 
     @pages.at("/", of_tenants=True)
-    async def now(look: Look) -> Response:
+    async def now(look: PageRequest) -> Response:
         if look.who.tenant is not None:
             return RedirectResponse(f"{look.base}tenant?{urlencode({'name': look.who.tenant})}", HTTPStatus.SEE_OTHER)
         wanted = look.query.get("range", "1h")
@@ -86,7 +86,7 @@ def rooms(pages: Pages) -> None:
             crowd=crowd(coming.value),
             newest=newest,
             events=events,
-            soonest=Seen(_of_people(soon.value), soon.age),
+            soonest=Cached(_of_people(soon.value), soon.age),
         )
 
 
@@ -95,7 +95,7 @@ def _of_people(lines: list[Line] | None) -> list[Line] | None:
     return None if lines is None else [each for each in lines if not each.row.key.startswith("sereno.")][:SOONEST]
 
 
-async def forecast(look: Look, wanted: ScheduleFilter | None = None, span: float = DAY) -> Any:
+async def forecast(look: PageRequest, wanted: ScheduleFilter | None = None, span: float = DAY) -> Any:
     """What is to come, seldom and in the background."""
     asked = wanted or ScheduleFilter()
     return await look.see(
@@ -107,7 +107,7 @@ async def forecast(look: Look, wanted: ScheduleFilter | None = None, span: float
     )
 
 
-def _sentence(look: Look, concerns: Sequence[Concern] | None) -> str:
+def _sentence(look: PageRequest, concerns: Sequence[AlertCondition] | None) -> str:
     """Whether all is well, before any figure."""
     if concerns is None:
         return look.say("The database does not answer in time.")
@@ -118,11 +118,11 @@ def _sentence(look: Look, concerns: Sequence[Concern] | None) -> str:
     return look.say("%(count)s things need you. Everything else is on time.", count=len(concerns))
 
 
-def _said(look: Look, concern: Concern) -> str:
+def _said(look: PageRequest, concern: AlertCondition) -> str:
     return filled(look.say(concern.said), concern.values)
 
 
-def ways(concern: Concern) -> list[tuple[str, str]]:
+def ways(concern: AlertCondition) -> list[tuple[str, str]]:
     """Where to look: a word and a page."""
     kind, values = concern.kind.partition(".")[0], concern.values
     if kind == "job":
@@ -144,7 +144,9 @@ def _of_task(values: Mapping[str, str | int]) -> str:
     return toggled((), "task", str(values.get("task", "")), negated=False)
 
 
-def _pictures(look: Look, figures: Sequence[Figures], since: int, step: int, oldest: float | None) -> dict[str, Any]:
+def _pictures(
+    look: PageRequest, figures: Sequence[Figures], since: int, step: int, oldest: float | None
+) -> dict[str, Any]:
     """What ended, and how long it waited and ran: a step without a figure is one in which nothing ended."""
     by_time = {int(each.at.timestamp()): each for each in figures}
     last = int(look.now.timestamp()) // step * step
@@ -182,7 +184,7 @@ def _total(found: Sequence[Figures], what: str) -> list[int]:
     return [sum(column) for column in zip(*columns, strict=False)] if columns else []
 
 
-def funnel_picture(look: Look, told: Funnel | None) -> str:
+def funnel_picture(look: PageRequest, told: Funnel | None) -> str:
     """From everybody who was meant to those who have read it."""
     if told is None:
         return ""
@@ -199,7 +201,7 @@ def funnel_picture(look: Look, told: Funnel | None) -> str:
     return svg.funnel(stages, look.say("Deliveries of the last 24 hours"))
 
 
-def heat_picture(look: Look, coming: Heatmap | None, columns: int = 24) -> str:
+def heat_picture(look: PageRequest, coming: Heatmap | None, columns: int = 24) -> str:
     """A column for each hour (or day's part), its cells from top to bottom."""
     if coming is None or not coming.cells:
         return ""

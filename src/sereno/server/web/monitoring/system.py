@@ -17,13 +17,13 @@ from sereno.monitoring.doctor import Check, doctor
 from sereno.monitoring.settings import list_settings
 from sereno.monitoring.status import scheduler
 from sereno.search.search_filter import AUDIT_FIELDS
-from sereno.search.sql_terms import Sought
-from sereno.server.shared.http_error import Declined
+from sereno.search.sql_terms import SearchParams
+from sereno.server.shared.http_error import HTTPError
 from sereno.server.web.command_examples import copies
 from sereno.server.web.cursor import number
-from sereno.server.web.page_request import Look
-from sereno.server.web.page_routes import Pages
-from sereno.server.web.search_form import Asked, listed, sought_for
+from sereno.server.web.page_request import PageRequest
+from sereno.server.web.page_routes import PageRoutes
+from sereno.server.web.search_form import SearchForm, listed, sought_for
 from sereno.server.web.sizes import size
 
 ROWS = 50
@@ -33,20 +33,20 @@ LONGEST = 500
 DOCTOR_FRESH, SIZE_FRESH = 5.0, 30.0
 
 
-def rooms(pages: Pages) -> None:
+def rooms(pages: PageRoutes) -> None:
     """`/system`, and what it shows with `?show=`."""
 
     @pages.at("/system")
-    async def system(look: Look) -> Response:
+    async def system(look: PageRequest) -> Response:
         shows = {"audit": _audit, "tokens": _tokens, "settings": _settings}
         wanted = look.query.get("show", "")
         # The API keeps these for admins, so the page does too.
         if wanted in ("tokens", "settings") and not look.who.may("admin"):
-            raise Declined(HTTPStatus.FORBIDDEN, f"{look.who.name} is {look.who.role}: this is for admins")
+            raise HTTPError(HTTPStatus.FORBIDDEN, f"{look.who.name} is {look.who.role}: this is for admins")
         return await shows.get(wanted, _health)(look)
 
 
-async def _health(look: Look) -> Response:
+async def _health(look: PageRequest) -> Response:
     house = look.house
     checks, tables, holders, keeper, version, server = await asyncio.gather(
         look.see("doctor", partial(doctor, house.settings), fresh=DOCTOR_FRESH),
@@ -73,7 +73,7 @@ async def _health(look: Look) -> Response:
     )
 
 
-def _sentence(look: Look, checks: Sequence[Check] | None) -> str:
+def _sentence(look: PageRequest, checks: Sequence[Check] | None) -> str:
     if checks is None:
         return look.say("The database does not answer in time.")
     wrong = [each for each in checks if each.level == "fail"]
@@ -94,7 +94,7 @@ def _by_level(checks: Sequence[Check]) -> list[Check]:
     return sorted(checks, key=lambda each: ("fail", "warn", "ok").index(each.level))
 
 
-async def _audit(look: Look) -> Response:
+async def _audit(look: PageRequest) -> Response:
     before = number(look.query.get("before"))
     asked = {name: look.query.get(name, "").strip()[:LONGEST] or None for name in ("actor", "action", "subject")}
     search = sought_for(look, AUDIT_FIELDS)
@@ -117,7 +117,7 @@ async def _audit(look: Look) -> Response:
     )
 
 
-def _told(look: Look, search: Asked[Sought | None], count: int, *, is_filtered: bool) -> str:
+def _told(look: PageRequest, search: SearchForm[SearchParams | None], count: int, *, is_filtered: bool) -> str:
     if search.problem:
         return look.say("This search is not understood.")
     if count:
@@ -127,7 +127,7 @@ def _told(look: Look, search: Asked[Sought | None], count: int, *, is_filtered: 
     )
 
 
-async def _tokens(look: Look) -> Response:
+async def _tokens(look: PageRequest) -> Response:
     found = await look.see("tokens", list_tokens)
     rows = found.value or []
     living = [row for row in rows if _is_living(row, look)]
@@ -143,11 +143,11 @@ async def _tokens(look: Look) -> Response:
     )
 
 
-def _is_living(row: TokenRow, look: Look) -> bool:
+def _is_living(row: TokenRow, look: PageRequest) -> bool:
     return row.revoked_at is None and (row.expires_at is None or row.expires_at > look.now)
 
 
-def _counted(look: Look, living: int) -> str:
+def _counted(look: PageRequest, living: int) -> str:
     if not living:
         return look.say("There is no token yet.")
     if living == 1:
@@ -155,7 +155,7 @@ def _counted(look: Look, living: int) -> str:
     return look.say("%(count)s tokens open this house.", count=living)
 
 
-async def _settings(look: Look) -> Response:
+async def _settings(look: PageRequest) -> Response:
     app = look.house.parts["app"]
     lines = list_settings(look.house.settings, app.setting_sources)
     chosen = [line for line in lines if line.source != "default"]
@@ -168,5 +168,5 @@ async def _settings(look: Look) -> Response:
     )
 
 
-def _page(look: Look, template: str, **values: Any) -> Response:
+def _page(look: PageRequest, template: str, **values: Any) -> Response:
     return look.page(template, show=look.query.get("show", ""), **values)

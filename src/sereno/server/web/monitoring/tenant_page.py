@@ -14,7 +14,7 @@ from sereno.jobs.error_groups import ErrorGroup
 from sereno.jobs.lifecycle import STATES
 from sereno.jobs.limits.operations import in_words
 from sereno.monitoring import error_operations, tenants
-from sereno.monitoring.alerts.condition import Concern, filled
+from sereno.monitoring.alerts.condition import AlertCondition, filled
 from sereno.monitoring.alerts.current_conditions import attention
 from sereno.monitoring.tenant_queries import WINDOW
 from sereno.monitoring.tenants import DAY, TenantDetail
@@ -26,19 +26,19 @@ from sereno.server.web.charts.sparkline import spark
 from sereno.server.web.charts.svg import Series
 from sereno.server.web.command_examples import copies
 from sereno.server.web.monitoring.now import funnel_picture
-from sereno.server.web.page_request import Look
-from sereno.server.web.page_routes import Pages
+from sereno.server.web.page_request import PageRequest
+from sereno.server.web.page_routes import PageRoutes
 from sereno.server.web.schedules.rule_text import rule_words
 from sereno.server.web.times import clock, figure, length
 
 MOST_ERRORS = 8
 
 
-def rooms(pages: Pages) -> None:
+def rooms(pages: PageRoutes) -> None:
     """`/tenant?name=…`, where somebody of one tenant begins."""
 
     @pages.at("/tenant", of_tenants=True)
-    async def one(look: Look) -> Response:
+    async def one(look: PageRequest) -> Response:
         name = their_tenant(look.who, look.query.get("name") or None)
         if name is None:
             return RedirectResponse(f"{look.base}tenants", HTTPStatus.SEE_OTHER)
@@ -76,7 +76,9 @@ def rooms(pages: Pages) -> None:
         )
 
 
-def _sentence_of_one(look: Look, name: str, detail: TenantDetail | None, concerns: Sequence[Concern] | None) -> str:
+def _sentence_of_one(
+    look: PageRequest, name: str, detail: TenantDetail | None, concerns: Sequence[AlertCondition] | None
+) -> str:
     if detail is None or concerns is None:
         return look.say("The database does not answer in time.")
     if detail.standing.paused_at is not None:
@@ -90,7 +92,7 @@ def _sentence_of_one(look: Look, name: str, detail: TenantDetail | None, concern
     return look.say("%(tenant)s is fine.", tenant=name)
 
 
-def _ways(look: Look, name: str, concern: Concern) -> list[tuple[str, str]]:
+def _ways(look: PageRequest, name: str, concern: AlertCondition) -> list[tuple[str, str]]:
     """Where to look, within what is this tenant's."""
     kind, values = concern.kind.partition(".")[0], concern.values
     if kind == "job":
@@ -118,7 +120,7 @@ def _figures(detail: TenantDetail | None) -> dict[str, Any]:
     }
 
 
-def _hours_of_one(look: Look, name: str, detail: TenantDetail | None) -> Markup | str:
+def _hours_of_one(look: PageRequest, name: str, detail: TenantDetail | None) -> Markup | str:
     if detail is None:
         return ""
     seconds = {each.at: each.seconds for each in detail.hours if each.tenant == name}
@@ -129,12 +131,12 @@ def _hours_of_one(look: Look, name: str, detail: TenantDetail | None) -> Markup 
     return svg.bars(steps, series, label)
 
 
-def _error_href(look: Look, name: str, line: ErrorGroup) -> str:
+def _error_href(look: PageRequest, name: str, line: ErrorGroup) -> str:
     """The whole kind for those who see the house; its own dead letters for somebody of this tenant."""
     if look.who.tenant is None:
         return look.link("error", fingerprint=line.fingerprint)
     return look.link("jobs", q=f"state:dead fingerprint:{line.fingerprint}", tenant=name)
 
 
-def _sparkline(look: Look, line: ErrorGroup) -> Markup:
+def _sparkline(look: PageRequest, line: ErrorGroup) -> Markup:
     return spark(line.hours, look.say("The last 24 hours, the newest last: %(count)s", count=figure(sum(line.hours))))

@@ -14,16 +14,16 @@ from sereno.monitoring import tenants
 from sereno.monitoring.tenant_queries import SCHEDULE_BOUND, Sort, TenantHour, TenantLine
 from sereno.monitoring.tenants import TOP
 from sereno.search.search_filter import TENANT_FIELDS
-from sereno.search.sql_terms import Sought
+from sereno.search.sql_terms import SearchParams
 from sereno.server.web import cursor
 from sereno.server.web.charts import svg
 from sereno.server.web.charts.shares import HOURS, percent, places
 from sereno.server.web.charts.svg import Series
 from sereno.server.web.command_examples import copies
 from sereno.server.web.monitoring import tenant_page
-from sereno.server.web.page_request import Look
-from sereno.server.web.page_routes import Pages
-from sereno.server.web.search_form import Asked, listed, sought_for
+from sereno.server.web.page_request import PageRequest
+from sereno.server.web.page_routes import PageRoutes
+from sereno.server.web.search_form import SearchForm, listed, sought_for
 from sereno.server.web.times import clock, figure
 
 ROWS = 50
@@ -38,12 +38,12 @@ SORTS: dict[str, Sort] = {
 }
 
 
-def rooms(pages: Pages) -> None:
+def rooms(pages: PageRoutes) -> None:
     """`/tenants`, `/tenant?name=…`."""
     tenant_page.rooms(pages)
 
     @pages.at("/tenants", of_tenants=True)
-    async def every(look: Look) -> Response:
+    async def every(look: PageRequest) -> Response:
         if look.who.tenant is not None:
             return _to(look, look.who.tenant)
         check_text("q", look.query.get("q", "").strip()[:NAME_LIMIT] or None)
@@ -72,11 +72,11 @@ def rooms(pages: Pages) -> None:
         )
 
 
-def _to(look: Look, name: str) -> Response:
+def _to(look: PageRequest, name: str) -> Response:
     return RedirectResponse(f"{look.base}tenant?{urlencode({'name': name})}", HTTPStatus.SEE_OTHER)
 
 
-def _sentence(look: Look, lines: Sequence[TenantLine] | None, asked: Asked[Sought | None]) -> str:
+def _sentence(look: PageRequest, lines: Sequence[TenantLine] | None, asked: SearchForm[SearchParams | None]) -> str:
     """Whether somebody takes it all, before any figure."""
     if asked.problem:
         return look.say("This search is not understood.")
@@ -101,7 +101,7 @@ def _sentence(look: Look, lines: Sequence[TenantLine] | None, asked: Asked[Sough
     )
 
 
-def _fairness(look: Look, found: Sequence[TenantHour]) -> dict[str, Any]:
+def _fairness(look: PageRequest, found: Sequence[TenantHour]) -> dict[str, Any]:
     """The share of those who had most, hour by hour, and of the rest."""
     names = list(dict.fromkeys(each.tenant for each in _most_first(found) if each.tenant is not None))[:TOP]
     seconds = {(each.at, each.tenant): each.seconds for each in found}

@@ -12,7 +12,7 @@ _OTHERS = re.compile(r"[/\\](?:lib(?:64)?[/\\]python[0-9.]+|site-packages|dist-p
 MOST_LINES = 400
 
 
-class Own(NamedTuple):
+class OwnFrame(NamedTuple):
     """The last frame that is nobody else's code."""
 
     file: str
@@ -24,7 +24,7 @@ class Own(NamedTuple):
 class Traceback(NamedTuple):
     """`lines`: each with whether it belongs to the own frame."""
 
-    own: Own | None
+    own: OwnFrame | None
     lines: list[tuple[str, bool]]
 
 
@@ -42,7 +42,7 @@ def read(text: str | None) -> Traceback | None:
     found = _FRAME.match(lines[place])
     assert found is not None
     code = lines[place + 1].strip() if end > place + 1 else ""
-    own = Own(found[1], int(found[2]), found[3] or "", code)
+    own = OwnFrame(found[1], int(found[2]), found[3] or "", code)
     return Traceback(own, [(line, place <= at < end) for at, line in enumerate(lines)])
 
 

@@ -15,12 +15,12 @@ from sereno.errors import ConfigurationError, InvalidArguments
 from sereno.monitoring.traces import operations as operation
 from sereno.monitoring.traces.operations import Trace, TraceLine
 from sereno.monitoring.traces.trace import Lane
-from sereno.server.shared.cache import Seen
+from sereno.server.shared.cache import Cached
 from sereno.server.shared.http_error import not_found
 from sereno.server.web.charts import trace_timeline
 from sereno.server.web.command_examples import copies
-from sereno.server.web.page_request import Look
-from sereno.server.web.page_routes import Pages
+from sereno.server.web.page_request import PageRequest
+from sereno.server.web.page_routes import PageRoutes
 from sereno.server.web.times import clock, figure, length
 
 NEWEST = 30
@@ -31,11 +31,11 @@ _NUMBER = re.compile("[0-9]{1,19}")
 MOST_LANES = 300
 
 
-def rooms(pages: Pages) -> None:
+def rooms(pages: PageRoutes) -> None:
     """`/traces`, `/trace?id=…`."""
 
     @pages.at("/traces", of_tenants=True)
-    async def traces(look: Look) -> Response:
+    async def traces(look: PageRequest) -> Response:
         text, by = look.query.get("q", "").strip(), look.query.get("by", "any")
         by = by if by in WAYS else "any"
         if text and by == "trace":
@@ -54,7 +54,7 @@ def rooms(pages: Pages) -> None:
         )
 
     @pages.at("/trace", of_tenants=True)
-    async def trace(look: Look) -> Response:
+    async def trace(look: PageRequest) -> Response:
         wanted = look.query.get("id", "")
         if not wanted:
             return RedirectResponse(f"{look.base}traces", HTTPStatus.SEE_OTHER)
@@ -63,7 +63,7 @@ def rooms(pages: Pages) -> None:
         return look.page("trace.html", wanted=wanted, found=found, **_drawn(look, found.value))
 
 
-def _to(look: Look, trace_id: str) -> Response:
+def _to(look: PageRequest, trace_id: str) -> Response:
     return RedirectResponse(look.link("trace", id=trace_id), HTTPStatus.SEE_OTHER)
 
 
@@ -74,12 +74,12 @@ def _there(trace_id: str, tenant: str | None) -> Operation[Trace]:
         raise not_found(f"trace {trace_id!r:.60}") from None
 
 
-async def _found(look: Look, text: str, by: str) -> Seen[list[TraceLine]]:
+async def _found(look: PageRequest, text: str, by: str) -> Cached[list[TraceLine]]:
     tenant = look.tenant
     if not text:
         return await look.see(("traces", tenant), partial(operation.newest, tenant=tenant, most=NEWEST), fresh=2.0)
     if by in ("job", "delivery") and _NUMBER.fullmatch(text) is None:
-        return Seen([])
+        return Cached([])
     given: dict[str, Callable[[], Operation[list[TraceLine]]]] = {
         "any": partial(operation.anything, text, tenant=tenant),
         "subject": partial(operation.find, subject=text, tenant=tenant),
@@ -89,7 +89,7 @@ async def _found(look: Look, text: str, by: str) -> Seen[list[TraceLine]]:
     return await look.see(("traces", by, text, tenant), given[by], fresh=2.0)
 
 
-def _sentence(look: Look, text: str, found: Seen[list[TraceLine]]) -> str:
+def _sentence(look: PageRequest, text: str, found: Cached[list[TraceLine]]) -> str:
     if found.value is None:
         return look.say("The database does not answer in time.")
     if not text:
@@ -99,13 +99,13 @@ def _sentence(look: Look, text: str, found: Seen[list[TraceLine]]) -> str:
     return look.say("%(count)s traces are found.", count=figure(len({line.id for line in found.value})))
 
 
-def _copies(look: Look, text: str, by: str) -> dict[str, str]:
+def _copies(look: PageRequest, text: str, by: str) -> dict[str, str]:
     """An empty search and one by anything have no other form: the subject is what people know."""
     name = by if by in ("job", "delivery") else "subject"
     return copies(look, cli=["trace", f"--{name}", text or "…"], path="traces", query={name: text or "…"})
 
 
-def _drawn(look: Look, found: Trace | None) -> dict[str, Any]:
+def _drawn(look: PageRequest, found: Trace | None) -> dict[str, Any]:
     if found is None:
         return {"sentence": look.say("The database does not answer in time."), "picture": "", "lanes": [], "left": 0}
     href = partial(_href, look)
@@ -127,13 +127,13 @@ def _drawn(look: Look, found: Trace | None) -> dict[str, Any]:
     }
 
 
-def _moment(look: Look, at: datetime) -> str:
+def _moment(look: PageRequest, at: datetime) -> str:
     """The time; with the day, where that is not today."""
     is_today = clock(at, look.zone, "%Y-%m-%d") == clock(look.now, look.zone, "%Y-%m-%d")
     return clock(at, look.zone, "%H:%M:%S" if is_today else "%m-%d %H:%M:%S")
 
 
-def _href(look: Look, lane: Lane) -> str:
+def _href(look: PageRequest, lane: Lane) -> str:
     """The page or drawer of what a lane stands for."""
     if lane.kind == "job":
         return look.link("jobs", job=lane.id)

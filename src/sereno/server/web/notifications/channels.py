@@ -15,12 +15,12 @@ from sereno.notifications import operations as notifications
 from sereno.notifications import queries as notification_queries
 from sereno.notifications.deliveries import figures
 from sereno.notifications.deliveries.figures import ChannelHealth
-from sereno.notifications.operations import ChannelSight
+from sereno.notifications.operations import ChannelState
 from sereno.notifications.rows import ChannelPause
 from sereno.server.web.command_examples import copies
 from sereno.server.web.notifications.page_parts import AT_ONCE, Bar, bars, tabs
-from sereno.server.web.page_request import Look
-from sereno.server.web.page_routes import Pages
+from sereno.server.web.page_request import PageRequest
+from sereno.server.web.page_routes import PageRoutes
 from sereno.server.web.times import figure
 
 FRESH = 3.0
@@ -43,7 +43,7 @@ class Account:
 class Line:
     """One channel. `most`: how many a second its provider takes, in words."""
 
-    sight: ChannelSight
+    sight: ChannelState
     most: str | None
     largest: int | None
     receipts: str | None
@@ -54,11 +54,11 @@ class Line:
         return "paused" if any(not each.account for each in self.sight.pauses) else "working"
 
 
-def rooms(pages: Pages) -> None:
+def rooms(pages: PageRoutes) -> None:
     """`/channels`."""
 
     @pages.at("/channels")
-    async def channels(look: Look) -> Response:
+    async def channels(look: PageRequest) -> Response:
         known: dict[str, Channel] = look.house.parts["channels"].known
         found, pauses, health = await asyncio.gather(
             look.see(
@@ -82,7 +82,7 @@ def rooms(pages: Pages) -> None:
         )
 
 
-def _sentence(look: Look, lines: Sequence[Line]) -> str:
+def _sentence(look: PageRequest, lines: Sequence[Line]) -> str:
     if not lines:
         return look.say("There is no channel yet.")
     paused = [line for line in lines if line.sight.pauses]
@@ -94,7 +94,7 @@ def _sentence(look: Look, lines: Sequence[Line]) -> str:
     return look.say("%(count)s channels are paused; %(held)s deliveries wait.", count=len(paused), held=held)
 
 
-def _line(look: Look, sight: ChannelSight, channel: Channel | None, health: Sequence[ChannelHealth]) -> Line:
+def _line(look: PageRequest, sight: ChannelState, channel: Channel | None, health: Sequence[ChannelHealth]) -> Line:
     mine = {each.account or "": each for each in health if each.channel == sight.channel}
     pauses = {each.account: each for each in sight.pauses}
     has_callbacks = channel is not None and type(channel).webhook is not Channel.webhook
@@ -113,7 +113,7 @@ def _line(look: Look, sight: ChannelSight, channel: Channel | None, health: Sequ
     return Line(sight, _most(look, channel), getattr(channel, "largest", None), _receipts(look, channel), accounts)
 
 
-def _most(look: Look, channel: Any) -> str | None:
+def _most(look: PageRequest, channel: Any) -> str | None:
     rate = getattr(channel, "rate", None)
     if rate is None:
         return None
@@ -123,13 +123,13 @@ def _most(look: Look, channel: Any) -> str | None:
     return look.say("%(count)s in %(time)s", count=f"{rate.amount:g}", time=spoken(per))
 
 
-def _receipts(look: Look, channel: Channel | None) -> str | None:
+def _receipts(look: PageRequest, channel: Channel | None) -> str | None:
     if channel is None or channel.receipts_after is None:
         return None
     return look.say("asked for after %(time)s", time=spoken(channel.receipts_after))
 
 
-def _callback(look: Look, channel: str, account: str) -> str:
+def _callback(look: PageRequest, channel: str, account: str) -> str:
     """Where the provider is to tell: what to enter in its console."""
     root = (look.house.settings.public_url or str(look.request.base_url)).rstrip("/")
     tail = "/".join(quote(part, safe="") for part in (channel, account) if part)

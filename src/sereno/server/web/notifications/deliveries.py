@@ -10,22 +10,22 @@ from typing import Any, get_args
 from starlette.responses import Response
 
 from sereno.access.masking import masked as hidden
-from sereno.archive.queries import Found
+from sereno.archive.queries import ArchivedLocation
 from sereno.notifications.deliveries.delivery import State
 from sereno.notifications.operations import DeliveryDetail, masked
 from sereno.notifications.rows import DeliveryFilter, DeliveryLine
 from sereno.notifications.why import why_event
 from sereno.search.search_filter import DELIVERY_FIELDS
-from sereno.search.sql_terms import Sought
-from sereno.server.shared.cache import Seen
+from sereno.search.sql_terms import SearchParams
+from sereno.server.shared.cache import Cached
 from sereno.server.shared.tenant_scope import their_tenant
 from sereno.server.web.archive.archived import archived
 from sereno.server.web.command_examples import copies
 from sereno.server.web.notifications import queries as post_looks
 from sereno.server.web.notifications.page_parts import AT_ONCE, known_types, number_of, tabs
-from sereno.server.web.page_request import Look
-from sereno.server.web.page_routes import Pages
-from sereno.server.web.search_form import Asked, sought_for
+from sereno.server.web.page_request import PageRequest
+from sereno.server.web.page_routes import PageRoutes
+from sereno.server.web.search_form import SearchForm, sought_for
 from sereno.server.web.times import figure
 
 ROWS = 50
@@ -37,7 +37,7 @@ TEXTS = ("channel", "recipient", "type", "subject")
 
 
 @dataclass(frozen=True, slots=True)
-class Drawer:
+class DeliveryDrawer:
     """All that is shown of one delivery; its address masked. `detail`: None where there is none to see."""
 
     number: str
@@ -49,18 +49,18 @@ class Drawer:
     payload: str = ""
     copies: dict[str, str] | None = None
     # Where it is or may be, if it is not here any more.
-    archived: Sequence[Found] = ()
+    archived: Sequence[ArchivedLocation] = ()
 
     @property
     def can_be_sent_again(self) -> bool:
         return self.detail is not None and self.detail.delivery.state in FAILED
 
 
-def rooms(pages: Pages) -> None:
+def rooms(pages: PageRoutes) -> None:
     """`/deliveries`."""
 
     @pages.at("/deliveries", of_tenants=True)
-    async def deliveries(look: Look) -> Response:
+    async def deliveries(look: PageRequest) -> Response:
         asked = sought_for(look, DELIVERY_FIELDS)
         wanted = replace(_named(look), sought=asked.wanted)
         before = number_of(look.query.get("before"))
@@ -93,7 +93,7 @@ def rooms(pages: Pages) -> None:
         )
 
 
-def _named(look: Look) -> DeliveryFilter:
+def _named(look: PageRequest) -> DeliveryFilter:
     """The filter of the address, but for its search, for what is theirs; what makes no sense in it is left out."""
     states = [state for state in look.query.get("state", "").split(",") if state in STATES]
     channel, recipient, kind, subject = (look.query.get(name, "").strip() or None for name in TEXTS)
@@ -109,8 +109,8 @@ def _named(look: Look) -> DeliveryFilter:
 
 
 def _sentence(
-    look: Look,
-    asked: Asked[Sought | None],
+    look: PageRequest,
+    asked: SearchForm[SearchParams | None],
     wanted: DeliveryFilter,
     lines: Sequence[DeliveryLine],
     *,
@@ -134,11 +134,11 @@ def _sentence(
 
 
 async def _listed(
-    look: Look, asked: Asked[Sought | None], wanted: DeliveryFilter, before: int | None
-) -> Seen[list[DeliveryLine] | None]:
+    look: PageRequest, asked: SearchForm[SearchParams | None], wanted: DeliveryFilter, before: int | None
+) -> Cached[list[DeliveryLine] | None]:
     """Nothing is looked for where the search means nothing; None where somebody is named who is not there."""
     if asked.problem is not None:
-        return Seen([])
+        return Cached([])
     key = ("deliveries", str(replace(wanted, sought=None)), before, asked.text)
     return await look.see(key, partial(post_looks.deliveries, wanted, ROWS + 1, before))
 
@@ -147,25 +147,25 @@ async def _nothing() -> None:
     return None
 
 
-async def _drawer(look: Look, text: str) -> Drawer:
+async def _drawer(look: PageRequest, text: str) -> DeliveryDrawer:
     """As far as it is theirs to see: another's is answered as one that is not there."""
     number = number_of(text)
     if number is None:
-        return Drawer(text[:30])
+        return DeliveryDrawer(text[:30])
     seen = await look.see(("delivery", number), partial(post_looks.delivery, number), fresh=AT_ONCE, keep=False)
     if seen.is_missing:
-        return Drawer(text, is_busy=True)
+        return DeliveryDrawer(text, is_busy=True)
     if seen.value is None:
-        return Drawer(text, archived=await archived(look, "delivery", number))
+        return DeliveryDrawer(text, archived=await archived(look, "delivery", number))
     if look.who.tenant not in (None, seen.value.delivery.tenant):
-        return Drawer(text)
+        return DeliveryDrawer(text)
     row = seen.value.delivery
     said: Sequence[str] = ()
     if row.recipient is not None:
         key = ("why delivery", row.event_id, row.recipient, row.tenant)
         explain = partial(why_event, row.event_id, row.recipient, tenant=row.tenant)
         said = (await look.see(key, explain, fresh=AT_ONCE)).value or ()
-    return Drawer(
+    return DeliveryDrawer(
         str(number),
         seen.value,
         age=seen.age,
@@ -187,7 +187,7 @@ def _bulk(wanted: DeliveryFilter) -> dict[str, Any] | None:
     return {**wanted.as_detail(), "states": states, "all": True} if states else None
 
 
-def _copies(look: Look, wanted: DeliveryFilter) -> dict[str, str]:
+def _copies(look: PageRequest, wanted: DeliveryFilter) -> dict[str, str]:
     given = {name: value for name, value in wanted.as_detail().items() if name != "states"}
     states = list(wanted.states or ())
     cli = ["delivery", "list"]

@@ -17,8 +17,8 @@ from sereno.notifications.deliveries.figures import ChannelHealth, Funnel
 from sereno.notifications.operations import EventDetail, TallyLine
 from sereno.notifications.rows import ChannelPause, EventLine
 from sereno.search.search_filter import EVENT_FIELDS
-from sereno.search.sql_terms import Sought
-from sereno.server.shared.cache import Seen
+from sereno.search.sql_terms import SearchParams
+from sereno.server.shared.cache import Cached
 from sereno.server.shared.http_error import not_found
 from sereno.server.shared.tenant_scope import check_theirs, their_tenant
 from sereno.server.web.charts import svg
@@ -36,9 +36,9 @@ from sereno.server.web.notifications.page_parts import (
     tabs,
 )
 from sereno.server.web.notifications.queries import event as event_at
-from sereno.server.web.page_request import Look
-from sereno.server.web.page_routes import Pages
-from sereno.server.web.search_form import Asked, listed, sought_for
+from sereno.server.web.page_request import PageRequest
+from sereno.server.web.page_routes import PageRoutes
+from sereno.server.web.search_form import SearchForm, listed, sought_for
 from sereno.server.web.times import figure
 
 # What can be looked back at: seconds, seconds for each step of the picture, and how it is called.
@@ -57,11 +57,11 @@ ARRIVED = frozenset({"delivered", "read"})
 LONGEST_PAYLOAD = 20_000
 
 
-def rooms(pages: Pages) -> None:
+def rooms(pages: PageRoutes) -> None:
     """`/notifications`, `/event?id=…`."""
 
     @pages.at("/notifications", of_tenants=True)
-    async def notifications(look: Look) -> Response:
+    async def notifications(look: PageRequest) -> Response:
         tenant = their_tenant(look.who, look.query.get("tenant") or None)
         kind, asked = look.query.get("type") or None, sought_for(look, EVENT_FIELDS)
         wanted = look.query.get("range", "24h")
@@ -96,7 +96,7 @@ def rooms(pages: Pages) -> None:
         )
 
     @pages.at("/event", of_tenants=True)
-    async def event(look: Look) -> Response:
+    async def event(look: PageRequest) -> Response:
         number = number_of(look.query.get("id"))
         if number is None:
             raise not_found(f"event {look.query.get('id', ''):.30}")
@@ -108,7 +108,7 @@ def rooms(pages: Pages) -> None:
         return look.page("event.html", tabs=tabs(look), number=number, seen=seen, **_of_event(look, number, seen.value))
 
 
-async def _funnel(look: Look, span: str, tenant: str | None, kind: str | None) -> Any:
+async def _funnel(look: PageRequest, span: str, tenant: str | None, kind: str | None) -> Any:
     """Figures are kept by tenant or by kind: of both, the tenant's are shown."""
     since, step, _ = RANGES[span]
     event = kind if tenant is None else None
@@ -116,7 +116,7 @@ async def _funnel(look: Look, span: str, tenant: str | None, kind: str | None) -
     return await look.see(("funnel", span, tenant, event), look_up, fresh=FUNNEL_FRESH)
 
 
-async def _health(look: Look, tenant: str | None) -> Any:
+async def _health(look: PageRequest, tenant: str | None) -> Any:
     """Of the whole house; no tenant's business."""
     if tenant is not None:
         return None
@@ -126,7 +126,7 @@ async def _health(look: Look, tenant: str | None) -> Any:
         look.see("pauses", notification_queries.pauses, fresh=AT_ONCE),
     )
     stopped = {(each.channel, each.account): each for each in pauses.value or ()}
-    return Seen(None if seen.value is None else [_as_now(each, stopped) for each in seen.value], seen.age)
+    return Cached(None if seen.value is None else [_as_now(each, stopped) for each in seen.value], seen.age)
 
 
 def _as_now(each: ChannelHealth, stopped: Mapping[tuple[str, str], ChannelPause]) -> ChannelHealth:
@@ -137,13 +137,15 @@ def _as_now(each: ChannelHealth, stopped: Mapping[tuple[str, str], ChannelPause]
     return replace(each, state="paused", paused_since=pause.since, paused_why=pause.reason)
 
 
-async def _events(look: Look, asked: Asked[Sought | None], tenant: str | None, kind: str | None) -> Any:
+async def _events(
+    look: PageRequest, asked: SearchForm[SearchParams | None], tenant: str | None, kind: str | None
+) -> Any:
     before = number_of(look.query.get("before"))
     look_up = partial(post.list_events, kind=kind, tenant=tenant, sought=asked.wanted, limit=ROWS + 1, before=before)
     return await listed(look, asked, ("events", kind, tenant, before), look_up)
 
 
-def _sentence(look: Look, told: Funnel | None, span: str) -> str:
+def _sentence(look: PageRequest, told: Funnel | None, span: str) -> str:
     """What became of it, before any figure."""
     if told is None:
         return look.say("The database does not answer in time.")
@@ -169,7 +171,7 @@ def _sentence(look: Look, told: Funnel | None, span: str) -> str:
     )
 
 
-def _stages(look: Look, told: Funnel | None, tenant: str | None, kind: str | None) -> list[Bar]:
+def _stages(look: PageRequest, told: Funnel | None, tenant: str | None, kind: str | None) -> list[Bar]:
     """From everybody who was meant to those who have read it."""
     if told is None:
         return []
@@ -185,24 +187,24 @@ def _stages(look: Look, told: Funnel | None, tenant: str | None, kind: str | Non
     )
 
 
-def _reasons(look: Look, told: Funnel | None, tenant: str | None, kind: str | None) -> list[Bar]:
+def _reasons(look: PageRequest, told: Funnel | None, tenant: str | None, kind: str | None) -> list[Bar]:
     to = look.link("deliveries", tenant=_asked(look, tenant), type=kind, state="skipped")
     found = told.skipped if told is not None else {}
     return bars((because(look, reason), number, "skip", to) for reason, number in found.items())
 
 
-def _failures(look: Look, told: Funnel | None, tenant: str | None, kind: str | None) -> list[Bar]:
+def _failures(look: PageRequest, told: Funnel | None, tenant: str | None, kind: str | None) -> list[Bar]:
     found = told.failures if told is not None else {}
     to = partial(look.link, "deliveries", tenant=_asked(look, tenant), type=kind)
     return bars((look.say(state), number, KINDS.get(state, "dead"), to(state=state)) for state, number in found.items())
 
 
-def _asked(look: Look, tenant: str | None) -> str | None:
+def _asked(look: PageRequest, tenant: str | None) -> str | None:
     """Whoever sees one tenant alone need not say which."""
     return None if look.who.tenant else tenant
 
 
-def _picture(look: Look, told: Funnel | None, since: float, step: float) -> str:
+def _picture(look: PageRequest, told: Funnel | None, since: float, step: float) -> str:
     if told is None or not told.steps:
         return ""
     names, found = over_time(look, told.steps, since, step)
@@ -214,7 +216,7 @@ def _picture(look: Look, told: Funnel | None, since: float, step: float) -> str:
     return svg.bars(names, series, look.say("Deliveries by time: sent, skipped, failed"))
 
 
-def _card(look: Look, each: ChannelHealth) -> dict[str, Any]:
+def _card(look: PageRequest, each: ChannelHealth) -> dict[str, Any]:
     """What is shown of one provider."""
     names, found = over_time(look, each.steps, HEALTH_SECONDS, HEALTH_STEP)
     series = [
@@ -231,7 +233,7 @@ def _card(look: Look, each: ChannelHealth) -> dict[str, Any]:
     }
 
 
-def _of_event(look: Look, number: int, detail: EventDetail | None) -> dict[str, Any]:
+def _of_event(look: PageRequest, number: int, detail: EventDetail | None) -> dict[str, Any]:
     if detail is None:
         return {"event": None}
     event, tally = detail.event, detail.deliveries
@@ -253,7 +255,7 @@ def _of_event(look: Look, number: int, detail: EventDetail | None) -> dict[str, 
     }
 
 
-def _event_sentence(look: Look, event: EventLine, detail: EventDetail) -> str:
+def _event_sentence(look: PageRequest, event: EventLine, detail: EventDetail) -> str:
     total = detail.total
     count = f"{figure(total.value)}{'' if total.exact else '+'}"
     arrived = sum(line.count for line in detail.deliveries if line.state in ARRIVED)
@@ -264,7 +266,7 @@ def _event_sentence(look: Look, event: EventLine, detail: EventDetail) -> str:
     )
 
 
-def _event_funnel(look: Look, number: int, tally: Sequence[TallyLine]) -> list[Bar]:
+def _event_funnel(look: PageRequest, number: int, tally: Sequence[TallyLine]) -> list[Bar]:
     def of(*states: str) -> int:
         return sum(line.count for line in tally if line.state in states)
 
@@ -281,7 +283,7 @@ def _event_funnel(look: Look, number: int, tally: Sequence[TallyLine]) -> list[B
     )
 
 
-def _copies(look: Look, text: str, tenant: str | None, kind: str | None) -> dict[str, str]:
+def _copies(look: PageRequest, text: str, tenant: str | None, kind: str | None) -> dict[str, str]:
     cli = ["event", "list", *(["--type", kind] if kind else []), *(["--tenant", tenant] if tenant else [])]
     cli += ["--", text] if text else []
     return copies(look, cli=cli, path="events", query={"q": text, "type": kind, "tenant": tenant})

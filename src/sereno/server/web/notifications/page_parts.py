@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from markupsafe import Markup
 
 from sereno.server.web import cursor
-from sereno.server.web.page_request import Look
+from sereno.server.web.page_request import PageRequest
 from sereno.server.web.times import clock
 
 DAY = 86_400.0
@@ -52,14 +52,14 @@ KINDS = {
 }
 
 
-class Timed(Protocol):
+class TimelineStep(Protocol):
     """One step of a row of figures."""
 
     @property
     def at(self) -> datetime: ...
 
 
-T = TypeVar("T", bound=Timed)
+T = TypeVar("T", bound=TimelineStep)
 
 
 class Bar(NamedTuple):
@@ -88,7 +88,7 @@ def bars(lines: Iterable[tuple[str, int, str, str | None]]) -> list[Bar]:
     return [Bar(name, number, kind, top, link) for name, number, kind, link in found]
 
 
-def over_time(look: Look, found: Iterable[T], since: float, step: float) -> tuple[list[str], list[T | None]]:
+def over_time(look: PageRequest, found: Iterable[T], since: float, step: float) -> tuple[list[str], list[T | None]]:
     """The name of each step until now, and what was counted in it; None where nothing was."""
     by_time = {int(each.at.timestamp() // step): each for each in found}
     last = int(look.now.timestamp() // step)
@@ -98,7 +98,7 @@ def over_time(look: Look, found: Iterable[T], since: float, step: float) -> tupl
     return names, [by_time.get(place) for place in places]
 
 
-def tabs(look: Look) -> list[tuple[str, str, bool]]:
+def tabs(look: PageRequest) -> list[tuple[str, str, bool]]:
     """Path, name, and whether one is there; what is chosen of a tenant stays chosen."""
     here = look.request.url.path.rpartition("/")[2]
     here = UNDER.get(here, here)
@@ -115,11 +115,11 @@ def number_of(text: str | None) -> int | None:
     return cursor.number(text) or None
 
 
-def because(look: Look, reason: str) -> str:
+def because(look: PageRequest, reason: str) -> str:
     return look.say(BECAUSE[reason]) if reason in BECAUSE else reason
 
 
-def known_types(look: Look) -> list[str]:
+def known_types(look: PageRequest) -> list[str]:
     """Kinds of events that the application declares."""
     definitions: dict[str, Any] = look.house.parts["notifications"].definitions
     return sorted(definitions)

@@ -8,8 +8,8 @@ from sereno.notifications.event import IN_APP
 from sereno.notifications.recipients.preference import Preference, resolve
 from sereno.notifications.recipients.quiet_hours import DAYS
 from sereno.notifications.rows import PreferenceRow
-from sereno.notifications.why import Kind
-from sereno.server.web.page_request import Look
+from sereno.notifications.why import EventKind
+from sereno.server.web.page_request import PageRequest
 
 # Columns of a matrix that fits a page, and its rows.
 MOST_CHANNELS = 12
@@ -38,7 +38,7 @@ class Line:
 
     name: str
     is_category: bool
-    kind: Kind | None
+    kind: EventKind | None
     cells: Sequence[Cell | None]
 
 
@@ -50,7 +50,9 @@ class Matrix:
     lines: Sequence[Line]
 
 
-def matrix(look: Look, kinds: Mapping[str, Kind], rows: Iterable[PreferenceRow], recipient: str | None) -> Matrix:
+def matrix(
+    look: PageRequest, kinds: Mapping[str, EventKind], rows: Iterable[PreferenceRow], recipient: str | None
+) -> Matrix:
     """`recipient`: whose own words count as theirs; None for the defaults of a tenant."""
     preferences = [row.preference(recipient or "") for row in rows]
     chosen = sorted(kinds.values(), key=lambda kind: (kind.category or "~", kind.name))[:MOST_KINDS]
@@ -64,7 +66,7 @@ def matrix(look: Look, kinds: Mapping[str, Kind], rows: Iterable[PreferenceRow],
             category = kind.category
             inside = [each for each in chosen if each.category == category and not each.critical]
             if inside:
-                group = Kind("", (), category, opt_in=all(each.opt_in for each in inside))
+                group = EventKind("", (), category, opt_in=all(each.opt_in for each in inside))
                 told = {channel for each in inside for channel in each.channels}
                 cells = [
                     _cell(look, preferences, recipient, group, category, channel) if channel in told else None
@@ -80,10 +82,10 @@ def matrix(look: Look, kinds: Mapping[str, Kind], rows: Iterable[PreferenceRow],
 
 
 def _cell(
-    look: Look,
+    look: PageRequest,
     preferences: Sequence[Preference],
     recipient: str | None,
-    kind: Kind,
+    kind: EventKind,
     category: str | None,
     channel: str,
 ) -> Cell:
@@ -110,7 +112,7 @@ def _cell(
     )
 
 
-def words_of(look: Look, row: Preference | None, *, is_critical: bool, is_on_request: bool) -> str:
+def words_of(look: PageRequest, row: Preference | None, *, is_critical: bool, is_on_request: bool) -> str:
     """Who says so."""
     if is_critical:
         return look.say("always told: it is critical")

@@ -17,15 +17,15 @@ from sereno.server.shared.tenant_scope import their_tenant
 from sereno.server.web.command_examples import copies
 from sereno.server.web.notifications.page_parts import AT_ONCE, tabs
 from sereno.server.web.notifications.preference_matrix import as_line, matrix
-from sereno.server.web.page_request import Look
-from sereno.server.web.page_routes import Pages
+from sereno.server.web.page_request import PageRequest
+from sereno.server.web.page_routes import PageRoutes
 
 
-def rooms(pages: Pages) -> None:
+def rooms(pages: PageRoutes) -> None:
     """`/preferences`."""
 
     @pages.at("/preferences", of_tenants=True)
-    async def preferences(look: Look) -> Response:
+    async def preferences(look: PageRequest) -> Response:
         tenant = their_tenant(look.who, look.query.get("tenant") or None)
         found = await look.see(("preferences", tenant), partial(_defaults, tenant), fresh=AT_ONCE)
         kinds = known_kinds(look.house)
@@ -49,7 +49,7 @@ def _defaults(tenant: str | None) -> Operation[list[PreferenceRow]]:
     return (yield from notification_queries.preferences(None, tenant=tenant))
 
 
-def _sentence(look: Look, definitions: dict[str, EventDefinition]) -> str:
+def _sentence(look: PageRequest, definitions: dict[str, EventDefinition]) -> str:
     if not definitions:
         return look.say("The application declares no event.")
     critical = sum(each.critical for each in definitions.values())
@@ -62,7 +62,7 @@ def _sentence(look: Look, definitions: dict[str, EventDefinition]) -> str:
     )
 
 
-def _kind(look: Look, each: EventDefinition) -> dict[str, Any]:
+def _kind(look: PageRequest, each: EventDefinition) -> dict[str, Any]:
     channels, note = look.house.parts["channels"].resolve(each.channels)
     return {
         "name": each.name,

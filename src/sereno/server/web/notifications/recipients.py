@@ -16,8 +16,8 @@ from sereno.notifications.operations import RecipientDetail, masked
 from sereno.notifications.rows import AddressRow, DeliveryFilter, PreferenceRow, RecipientLine
 from sereno.notifications.why import why_event, why_post
 from sereno.search.search_filter import RECIPIENT_FIELDS
-from sereno.search.sql_terms import Sought
-from sereno.server.shared.cache import Seen
+from sereno.search.sql_terms import SearchParams
+from sereno.server.shared.cache import Cached
 from sereno.server.shared.event_types import known_kinds
 from sereno.server.shared.http_error import not_found
 from sereno.server.shared.tenant_scope import their_tenant
@@ -25,9 +25,9 @@ from sereno.server.web.command_examples import copies
 from sereno.server.web.notifications import queries as post_looks
 from sereno.server.web.notifications.page_parts import AT_ONCE, number_of, tabs
 from sereno.server.web.notifications.preference_matrix import as_line, matrix, spoken
-from sereno.server.web.page_request import Look
-from sereno.server.web.page_routes import Pages
-from sereno.server.web.search_form import Asked, listed, sought_for
+from sereno.server.web.page_request import PageRequest
+from sereno.server.web.page_routes import PageRoutes
+from sereno.server.web.search_form import SearchForm, listed, sought_for
 from sereno.server.web.times import figure
 
 ROWS = 50
@@ -39,11 +39,11 @@ LONGEST_DATA = 10_000
 ADDRESS_STATES = ("active", "unverified", "invalid", "unsubscribed")
 
 
-def rooms(pages: Pages) -> None:
+def rooms(pages: PageRoutes) -> None:
     """`/recipients`, `/recipient?key=…&tenant=…`."""
 
     @pages.at("/recipients", of_tenants=True)
-    async def recipients(look: Look) -> Response:
+    async def recipients(look: PageRequest) -> Response:
         tenant, asked = their_tenant(look.who, look.query.get("tenant") or None), sought_for(look, RECIPIENT_FIELDS)
         before = number_of(look.query.get("before"))
         wanted = partial(
@@ -65,7 +65,7 @@ def rooms(pages: Pages) -> None:
         )
 
     @pages.at("/recipient", of_tenants=True)
-    async def recipient(look: Look) -> Response:
+    async def recipient(look: PageRequest) -> Response:
         key = look.query.get("key", "")
         tenant = their_tenant(look.who, look.query.get("tenant") or None)
         seen = await look.see(
@@ -83,7 +83,9 @@ def rooms(pages: Pages) -> None:
         )
 
 
-def _sentence(look: Look, asked: Asked[Sought | None], lines: Sequence[RecipientLine], *, is_whole: bool) -> str:
+def _sentence(
+    look: PageRequest, asked: SearchForm[SearchParams | None], lines: Sequence[RecipientLine], *, is_whole: bool
+) -> str:
     if asked.problem:
         return look.say("This search is not understood.")
     if not lines:
@@ -98,7 +100,9 @@ def _sentence(look: Look, asked: Asked[Sought | None], lines: Sequence[Recipient
     return look.say("%(who)s; %(count)s without an active address.", who=who, count=figure(alone))
 
 
-async def _shown(look: Look, key: str, tenant: str | None, seen: Seen[RecipientDetail | None]) -> dict[str, Any]:
+async def _shown(
+    look: PageRequest, key: str, tenant: str | None, seen: Cached[RecipientDetail | None]
+) -> dict[str, Any]:
     """All that is shown of somebody. Their addresses are masked."""
     if seen.value is None:
         return {"detail": None}
@@ -150,7 +154,7 @@ async def _nothing() -> None:
     return None
 
 
-async def _why(look: Look, key: str, tenant: str | None, asked: str) -> Sequence[str] | None:
+async def _why(look: PageRequest, key: str, tenant: str | None, asked: str) -> Sequence[str] | None:
     """Of one event by its number, or of a kind."""
     number = number_of(asked)
     if number is not None:
@@ -162,7 +166,7 @@ async def _why(look: Look, key: str, tenant: str | None, asked: str) -> Sequence
     ).value
 
 
-def _about(look: Look, detail: RecipientDetail) -> str:
+def _about(look: PageRequest, detail: RecipientDetail) -> str:
     active = sorted({each.channel for each in detail.addresses if each.state == "active"})
     key = detail.recipient.key
     if active:
@@ -176,6 +180,6 @@ def _quiet(rows: Sequence[PreferenceRow]) -> PreferenceRow | None:
     return next(whole, None)
 
 
-def _copies(look: Look, text: str, tenant: str | None) -> dict[str, str]:
+def _copies(look: PageRequest, text: str, tenant: str | None) -> dict[str, str]:
     cli = ["recipient", "list", *([f"--search={text}"] if text else []), *(["--tenant", tenant] if tenant else [])]
     return copies(look, cli=cli, path="recipients", query={"q": text, "tenant": tenant})

@@ -21,12 +21,12 @@ from sereno.notifications.templates import store
 from sereno.notifications.templates.lint import size_of, sms_parts
 from sereno.notifications.templates.operations import Version
 from sereno.notifications.templates.preview import render
-from sereno.notifications.templates.store import Place
+from sereno.notifications.templates.store import TemplatePlace
 from sereno.notifications.templates.templates import LARGEST_SOURCE, PARTS, Key, TemplateSet, directory_of, normal
 from sereno.server.web.command_examples import copies
 from sereno.server.web.notifications.page_parts import AT_ONCE, tabs
-from sereno.server.web.page_request import Look
-from sereno.server.web.page_routes import Pages
+from sereno.server.web.page_request import PageRequest
+from sereno.server.web.page_routes import PageRoutes
 
 # What a message says may be HTML that a stranger wrote: it runs nothing, fetches nothing and knows nobody.
 POLICY = (
@@ -43,7 +43,7 @@ SMS = "sms"
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class TemplateRequest:
     """Which message: of an event by a channel, for a locale and a tenant. Empty: any."""
 
     event: str
@@ -58,11 +58,11 @@ class Asked:
         return {name: value for name, value in named.items() if value}
 
 
-def rooms(pages: Pages) -> None:
+def rooms(pages: PageRoutes) -> None:
     """`/templates`, `/template?event=…&channel=…`, `/template-preview?…`."""
 
     @pages.at("/templates")
-    async def all_templates(look: Look) -> Response:
+    async def all_templates(look: PageRequest) -> Response:
         words, rows = await _words(look), await look.see("template rows", store.list_rows, fresh=AT_ONCE)
         changed = {Key(row.event, row.channel, row.locale, row.tenant, row.part): row for row in rows.value or []}
         lines = await asyncio.to_thread(_lines, words, changed, look.query.get("event") or None)
@@ -80,7 +80,7 @@ def rooms(pages: Pages) -> None:
         )
 
     @pages.at("/template")
-    async def one(look: Look) -> Response:
+    async def one(look: PageRequest) -> Response:
         asked = _asked(look)
         words = await _words(look)
         found = await asyncio.to_thread(words.find, asked.event, asked.channel, asked.locale, asked.tenant)
@@ -108,32 +108,32 @@ def rooms(pages: Pages) -> None:
     _previews(pages)
 
 
-def _previews(pages: Pages) -> None:
+def _previews(pages: PageRoutes) -> None:
     @pages.at("/template-preview")
-    async def saved(look: Look) -> Response:
+    async def saved(look: PageRequest) -> Response:
         return await _preview(look, _asked(look), None)
 
     @pages.at("/template-preview", role="admin", method="POST")
-    async def draft(look: Look) -> Response:
+    async def draft(look: PageRequest) -> Response:
         """Of words that nobody has saved: whoever may save them may try them."""
         look.house.guard.check_origin(look.request)
         said = parse_qs((await look.request.body())[:LARGEST_FORM].decode("utf-8", "replace"), keep_blank_values=True)
         return await _preview(look, _asked(look), said.get("source", [""])[0][: LARGEST_SOURCE + 1])
 
 
-def _asked(look: Look) -> Asked:
+def _asked(look: PageRequest) -> TemplateRequest:
     given = {name: look.query.get(name, "").strip() for name in ("event", "channel", "locale", "tenant")}
     for name, value in given.items():
         check_text(name, value or None)
     part = look.query.get("part", "body")
-    return Asked(**given, part=part if part in PARTS else "body")
+    return TemplateRequest(**given, part=part if part in PARTS else "body")
 
 
-def _place(asked: Asked) -> Place:
+def _place(asked: TemplateRequest) -> TemplatePlace:
     return templates.place(asked.event, asked.channel, asked.part, asked.locale or None, asked.tenant or None)
 
 
-async def _words(look: Look) -> TemplateSet:
+async def _words(look: PageRequest) -> TemplateSet:
     """Files and rows, as they are now."""
     seen = await look.see("template words", store.read, fresh=AT_ONCE)
     made = await asyncio.to_thread(lambda: TemplateSet(directory_of(look.house.settings.templates)))
@@ -159,7 +159,7 @@ def _lines(words: TemplateSet, changed: Mapping[Key, Any], event: str | None) ->
     return [found[key] for key in sorted(found)]
 
 
-def _sentence(look: Look, lines: Sequence[Mapping[str, Any]]) -> str:
+def _sentence(look: PageRequest, lines: Sequence[Mapping[str, Any]]) -> str:
     if not lines:
         return look.say("There is no template yet: functions of the code say it all, or nobody does.")
     rows = sum("row" in line["parts"].values() for line in lines)
@@ -171,7 +171,7 @@ def _sentence(look: Look, lines: Sequence[Mapping[str, Any]]) -> str:
 # What a recipient would read
 
 
-async def _preview(look: Look, asked: Asked, draft: str | None) -> Response:
+async def _preview(look: PageRequest, asked: TemplateRequest, draft: str | None) -> Response:
     """A document of its own, which may do nothing."""
     try:
         drawn = await _drawn(look, asked, draft)
@@ -189,7 +189,7 @@ async def _preview(look: Look, asked: Asked, draft: str | None) -> Response:
     return HTMLResponse(page, headers=HEADERS)
 
 
-async def _drawn(look: Look, asked: Asked, draft: str | None) -> str:
+async def _drawn(look: PageRequest, asked: TemplateRequest, draft: str | None) -> str:
     words = await _words(look)
     if draft is not None:
         _, rows = (await look.see("template words", store.read, fresh=AT_ONCE)).value or ("", None)
@@ -228,7 +228,7 @@ def _message(made: Content) -> str:
     return "".join(parts)
 
 
-def _size(look: Look, channel: str, made: Content, payload: Mapping[str, Any]) -> str:
+def _size(look: PageRequest, channel: str, made: Content, payload: Mapping[str, Any]) -> str:
     """How much of what the provider takes."""
     known = look.house.parts["channels"].known.get(channel)
     size, largest = size_of(channel, made, payload), getattr(known, "largest", None)
@@ -270,14 +270,14 @@ def _kind(line: str) -> str:
     return {"+": "plus", "-": "minus", "@": "dim"}.get(line[:1], "")
 
 
-def _api(asked: Asked) -> str:
+def _api(asked: TemplateRequest) -> str:
     """The row of this place, as the API names it."""
     path = "/".join(quote(each, safe="") for each in ("templates", asked.event, asked.channel, asked.part))
     where = {name: value for name, value in (("locale", normal(asked.locale)), ("tenant", asked.tenant)) if value}
     return f"{path}?{urlencode(where)}" if where else path
 
 
-def _copies(look: Look, asked: Asked) -> dict[str, str]:
+def _copies(look: PageRequest, asked: TemplateRequest) -> dict[str, str]:
     cli = ["template", "show", asked.event, asked.channel]
     for name in ("locale", "tenant"):
         value = getattr(asked, name)

@@ -7,17 +7,17 @@ from starlette.responses import Response
 
 from sereno.procedures.operations import Procedure, list_allowed
 from sereno.server.web.command_examples import copies
-from sereno.server.web.page_request import Look
-from sereno.server.web.page_routes import Pages
+from sereno.server.web.page_request import PageRequest
+from sereno.server.web.page_routes import PageRoutes
 
 FRESH = 3.0
 
 
-def rooms(pages: Pages) -> None:
+def rooms(pages: PageRoutes) -> None:
     """`/procedures`."""
 
     @pages.at("/procedures")
-    async def procedures(look: Look) -> Response:
+    async def procedures(look: PageRequest) -> Response:
         found = await look.see("procedures", list_allowed, fresh=FRESH)
         lines = found.value or []
         return look.page(
@@ -36,7 +36,7 @@ def _address(line: Procedure) -> str:
     return f"procedures/{quote(line.allowed.target, safe='')}/{quote(line.allowed.name, safe='')}"
 
 
-def _sentence(look: Look, lines: Sequence[Procedure]) -> str:
+def _sentence(look: PageRequest, lines: Sequence[Procedure]) -> str:
     if not lines:
         return look.say("Jobs may call no stored procedure.")
     if len(lines) == 1:

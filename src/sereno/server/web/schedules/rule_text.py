@@ -6,12 +6,12 @@ from sereno.duration import seconds, spoken
 from sereno.errors import InvalidSchedule
 from sereno.schedules.lists import in_words
 from sereno.schedules.rules.when import Cron, Daily, Every, Once, When, decode
-from sereno.server.web.page_request import Look
+from sereno.server.web.page_request import PageRequest
 
 _UNITS = (("w", 604_800), ("d", 86_400), ("h", 3600), ("m", 60))
 
 
-def rule_words(look: Look, rule: dict[str, Any], *, zone: bool = True) -> str:
+def rule_words(look: PageRequest, rule: dict[str, Any], *, zone: bool = True) -> str:
     """`zone`: also on whose clock. English is what the command line says."""
     try:
         when = decode(rule)
@@ -36,7 +36,7 @@ def exact(length: float | str | None) -> str:
     return f"{length / size:.6f}".rstrip("0").rstrip(".") + unit
 
 
-def _said(look: Look, when: When) -> str:
+def _said(look: PageRequest, when: When) -> str:
     say = look.say
     match when:
         case Once():

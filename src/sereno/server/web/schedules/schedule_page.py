@@ -21,12 +21,12 @@ from sereno.schedules import store
 from sereno.schedules.bulk_write import exported
 from sereno.schedules.operations import ScheduleDetail
 from sereno.schedules.store import ScheduleRow
-from sereno.server.shared.http_error import Declined, not_found
+from sereno.server.shared.http_error import HTTPError, not_found
 from sereno.server.shared.tenant_scope import check_theirs
 from sereno.server.web.charts.punctuality import Point, punctuality
 from sereno.server.web.command_examples import copies
-from sereno.server.web.page_request import Look
-from sereno.server.web.page_routes import Pages
+from sereno.server.web.page_request import PageRequest
+from sereno.server.web.page_routes import PageRoutes
 from sereno.server.web.schedules.rule_text import exact, rule_words, zone_of
 from sereno.server.web.schedules.schedule_rows import (
     SHADES,
@@ -80,14 +80,14 @@ RULE = {
 }
 
 
-def rooms(pages: Pages) -> None:
+def rooms(pages: PageRoutes) -> None:
     """`/schedule?key=…`."""
 
     @pages.at("/schedule", of_tenants=True)
-    async def schedule(look: Look) -> Response:
+    async def schedule(look: PageRequest) -> Response:
         key = look.query.get("key", "")
         if not 0 < len(key) <= NAME_LIMIT:
-            raise Declined(HTTPStatus.NOT_FOUND, look.say("There is no such schedule."))
+            raise HTTPError(HTTPStatus.NOT_FOUND, look.say("There is no such schedule."))
         check_text("key", key)
         seen, changes = await asyncio.gather(
             look.see(("schedule", key, look.who.tenant), partial(_detail, look, key)),
@@ -128,7 +128,7 @@ def rooms(pages: Pages) -> None:
         )
 
 
-def _detail(look: Look, key: str) -> Operation[ScheduleDetail]:
+def _detail(look: PageRequest, key: str) -> Operation[ScheduleDetail]:
     """One that is not there and one of somebody else are told in the same words."""
     what = f"schedule {key!r:.80}"
     there = yield from store.page(ScheduleFilter(keys=[key]), 1)
@@ -138,7 +138,7 @@ def _detail(look: Look, key: str) -> Operation[ScheduleDetail]:
     return (yield from schedules.show(key, fires=FIRES, upcoming=TO_COME))
 
 
-async def _changes(look: Look, key: str) -> Any:
+async def _changes(look: PageRequest, key: str) -> Any:
     """Who changed it; the record of the house is closed to somebody of one tenant."""
     if look.who.tenant is not None:
         return None
@@ -146,7 +146,7 @@ async def _changes(look: Look, key: str) -> Any:
     return await look.see(("schedule audit", key), look_up, fresh=5.0)
 
 
-def _sentence(look: Look, found: ScheduleDetail, state: str) -> str:
+def _sentence(look: PageRequest, found: ScheduleDetail, state: str) -> str:
     """Its rule, and when it comes next or why it does not."""
     row, say = found.schedule, look.say
     words = rule_words(look, row.rule)
@@ -172,11 +172,11 @@ def _sentence(look: Look, found: ScheduleDetail, state: str) -> str:
             return say("%(rule)s; the next counts from the end of the run that goes on.", rule=words)
 
 
-def _full(look: Look, at: datetime) -> str:
+def _full(look: PageRequest, at: datetime) -> str:
     return clock(at, look.zone, "%Y-%m-%d %H:%M")
 
 
-def _origin(look: Look, row: ScheduleRow) -> str:
+def _origin(look: PageRequest, row: ScheduleRow) -> str:
     if row.declared_by is not None:
         return look.say(
             "The code of %(service)s declares it: the next deploy writes it again, as the code says.",
@@ -185,7 +185,7 @@ def _origin(look: Look, row: ScheduleRow) -> str:
     return look.say("Made while the program runs: no deploy touches it.")
 
 
-def _picture(look: Look, found: ScheduleDetail) -> Markup | None:
+def _picture(look: PageRequest, found: ScheduleDetail) -> Markup | None:
     """How late each of the last runs began, and what never ran."""
     points = []
     for run in found.fires:

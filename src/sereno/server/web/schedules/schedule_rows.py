@@ -11,9 +11,9 @@ from markupsafe import Markup
 from sereno.jobs.job_filter import ScheduleFilter
 from sereno.schedules.list_pages import ScheduleLine, lines
 from sereno.schedules.store import FireRow, ScheduleRow
-from sereno.server.shared.cache import Seen
+from sereno.server.shared.cache import Cached
 from sereno.server.web.charts.run_dots import Dot, run_dots
-from sereno.server.web.page_request import Look
+from sereno.server.web.page_request import PageRequest
 from sereno.server.web.schedules.rule_text import rule_words, zone_of
 from sereno.server.web.times import clock, length
 
@@ -38,16 +38,16 @@ class Line:
     failed: str | None
 
 
-async def soonest(look: Look, n: int = 5) -> Seen[list[Line]]:
+async def soonest(look: PageRequest, n: int = 5) -> Cached[list[Line]]:
     """The schedules that are due next, for `_schedule_rows.html`: give it as `lines`."""
     wanted = ScheduleFilter(tenant=look.tenant)
     seen = await look.see(
         ("schedules soonest", look.tenant, n), partial(lines, wanted, limit=n, soonest=True), fresh=2.0
     )
-    return Seen(None if seen.value is None else [line_of(look, each) for each in seen.value.items], seen.age)
+    return Cached(None if seen.value is None else [line_of(look, each) for each in seen.value.items], seen.age)
 
 
-def line_of(look: Look, found: ScheduleLine) -> Line:
+def line_of(look: PageRequest, found: ScheduleLine) -> Line:
     row = found.row
     state = state_of(row, look.now)
     return Line(
@@ -74,7 +74,7 @@ def next_of(row: ScheduleRow, state: str) -> datetime | None:
     return row.next_run_at if row.planned and state == "enabled" else None
 
 
-def dots(look: Look, runs: list[FireRow]) -> Markup:
+def dots(look: PageRequest, runs: list[FireRow]) -> Markup:
     """The newest last, each with its story."""
     marks = [Dot(kind_of(run), run_words(look, run), _job(look, run)) for run in reversed(runs)]
     good = sum(run.state == "succeeded" for run in runs)
@@ -89,7 +89,7 @@ def kind_of(run: FireRow) -> str:
     return KINDS.get(run.state, "wait")
 
 
-def run_words(look: Look, run: FireRow) -> str:
+def run_words(look: PageRequest, run: FireRow) -> str:
     """When, what became of it, and how long it took or why not."""
     said = [clock(run.planned_at or run.fired_at, look.zone, "%a %d %b %H:%M"), look.say(run.state)]
     if run.reason is not None:
@@ -115,5 +115,5 @@ def late_of(run: FireRow) -> float | None:
     return max(0.0, float((began - run.planned_at).total_seconds()))
 
 
-def _job(look: Look, run: FireRow) -> str | None:
+def _job(look: PageRequest, run: FireRow) -> str | None:
     return None if run.job_id is None else f"{look.base}jobs?job={run.job_id}"

@@ -12,23 +12,23 @@ from starlette.responses import Response
 
 from sereno.jobs.job import check_text
 from sereno.jobs.job_filter import ScheduleFilter
-from sereno.monitoring.alerts.condition import Concern, filled
+from sereno.monitoring.alerts.condition import AlertCondition, filled
 from sereno.monitoring.alerts.current_conditions import attention
 from sereno.schedules.heatmap import Heatmap
 from sereno.schedules.list_pages import ScheduleLines, ScheduleSum, lines, summary
 from sereno.schedules.store import WINDOW, ScheduleRow
 from sereno.search.search_filter import SCHEDULE_FIELDS
-from sereno.search.sql_terms import Sought
-from sereno.server.shared.cache import Seen
+from sereno.search.sql_terms import SearchParams
+from sereno.server.shared.cache import Cached
 from sereno.server.web.charts.week_heat import HOURS, Hour, week_heat
 from sereno.server.web.command_examples import copies
 from sereno.server.web.monitoring.now import DAY, crowd, forecast, heat_picture, ways
-from sereno.server.web.page_request import Look
-from sereno.server.web.page_routes import Pages
+from sereno.server.web.page_request import PageRequest
+from sereno.server.web.page_routes import PageRoutes
 from sereno.server.web.schedules import schedule_page
 from sereno.server.web.schedules.rule_text import rule_words
 from sereno.server.web.schedules.schedule_rows import line_of, next_of, state_of
-from sereno.server.web.search_form import Asked, sought_for
+from sereno.server.web.search_form import SearchForm, sought_for
 from sereno.server.web.times import figure
 
 PAGE = 50
@@ -37,12 +37,12 @@ STATES = ("enabled", "paused", "disabled", "parked", "finished")
 MOST_CONCERNS = 5
 
 
-def rooms(pages: Pages) -> None:
+def rooms(pages: PageRoutes) -> None:
     """`/schedules`, and `/schedule?key=…`."""
     schedule_page.rooms(pages)
 
     @pages.at("/schedules", of_tenants=True)
-    async def schedules(look: Look) -> Response:
+    async def schedules(look: PageRequest) -> Response:
         named, after = _named(look), look.query.get("after", "")
         asked = sought_for(look, SCHEDULE_FIELDS)
         wanted = replace(named, sought=asked.wanted)
@@ -87,7 +87,7 @@ def rooms(pages: Pages) -> None:
         )
 
 
-def _named(look: Look) -> ScheduleFilter:
+def _named(look: PageRequest) -> ScheduleFilter:
     """What the address asks for, but for its search."""
     task, state = look.query.get("task") or None, look.query.get("state")
     for name, value in (("task", task), ("tenant", look.tenant)):
@@ -95,20 +95,22 @@ def _named(look: Look) -> ScheduleFilter:
     return ScheduleFilter(task=task, tenant=look.tenant, states=(state,) if state in STATES else None)
 
 
-async def _listed(look: Look, asked: Asked[Sought | None], wanted: ScheduleFilter, after: str) -> Seen[ScheduleLines]:
+async def _listed(
+    look: PageRequest, asked: SearchForm[SearchParams | None], wanted: ScheduleFilter, after: str
+) -> Cached[ScheduleLines]:
     """Nothing is looked for where the search means nothing."""
     if asked.problem is not None:
-        return Seen(ScheduleLines([], look.now))
+        return Cached(ScheduleLines([], look.now))
     key = ("schedules", repr(replace(wanted, sought=None)), after, asked.text)
     return await look.see(key, partial(lines, wanted, limit=PAGE, after=after), fresh=2.0)
 
 
-def _is_filtered(look: Look) -> bool:
+def _is_filtered(look: PageRequest) -> bool:
     asked = [look.query.get(name) for name in ("q", "task", "state")]
     return any(asked) or (look.who.tenant is None and look.tenant is not None)
 
 
-def _sentence(look: Look, found: ScheduleSum | None, *, is_filtered: bool) -> str:
+def _sentence(look: PageRequest, found: ScheduleSum | None, *, is_filtered: bool) -> str:
     say = look.say
     if found is None:
         return say("Schedules")
@@ -124,7 +126,9 @@ def _sentence(look: Look, found: ScheduleSum | None, *, is_filtered: bool) -> st
     return say("%(count)s schedules. %(bad)s of them need you.", count=count, bad=figure(found.troubled))
 
 
-def _sought_sentence(look: Look, asked: Asked[Sought | None], found: ScheduleLines | None, after: str) -> str:
+def _sought_sentence(
+    look: PageRequest, asked: SearchForm[SearchParams | None], found: ScheduleLines | None, after: str
+) -> str:
     """What a search has found."""
     if asked.problem:
         return look.say("This search is not understood.")
@@ -141,17 +145,17 @@ def _sought_sentence(look: Look, asked: Asked[Sought | None], found: ScheduleLin
     )
 
 
-def _soonest(look: Look, found: ScheduleSum | None) -> list[tuple[ScheduleRow, datetime]]:
+def _soonest(look: PageRequest, found: ScheduleSum | None) -> list[tuple[ScheduleRow, datetime]]:
     """Those that are due next, each with when; one that is only to be planned then is not."""
     rows = [] if found is None else found.soonest
     return [(row, at) for row in rows if (at := next_of(row, state_of(row, look.now))) is not None]
 
 
-def _said(look: Look, concern: Concern) -> str:
+def _said(look: PageRequest, concern: AlertCondition) -> str:
     return filled(look.say(concern.said), concern.values)
 
 
-def _heat(look: Look, coming: Heatmap | None, span: str) -> str:
+def _heat(look: PageRequest, coming: Heatmap | None, span: str) -> str:
     """Five minutes a cell for a day; an hour a cell for a week."""
     if span == "24h":
         return heat_picture(look, coming)
@@ -168,7 +172,7 @@ def _heat(look: Look, coming: Heatmap | None, span: str) -> str:
     return week_heat(days, look.say("Fires to come"))
 
 
-def _hour(look: Look, at: str, number: float | None) -> Hour | None:
+def _hour(look: PageRequest, at: str, number: float | None) -> Hour | None:
     if number is None:
         return None
     return Hour(look.say("%(at)s %(count)s fires", at=at, count=f"{number:,.0f}"), number)
@@ -180,7 +184,7 @@ def _bulk(wanted: ScheduleFilter) -> dict[str, Any]:
     return {**given, "all": True}
 
 
-def _copies(look: Look, wanted: ScheduleFilter) -> dict[str, str]:
+def _copies(look: PageRequest, wanted: ScheduleFilter) -> dict[str, str]:
     states: Sequence[str] = list(wanted.states or ())
     text = None if wanted.sought is None else wanted.sought.text
     cli = ["schedule", "list", *([f"--search={text}"] if text else [])]
